@@ -1,13 +1,16 @@
-"""How far the tilings that the search chooses are from the best there are: ten small layers on three machines.
+"""How far the tilings that the search chooses are from the best there are: ten small layers on
+three machines.
 
-    python -m benchmarks.brute_force [--layers A,B] [--machines 4x16/8,8x8/8] [--most N] [--markdown docs/compiler.md]
+    python -m benchmarks.brute_force [--layers A,B] [--machines 4x16/8,8x8/8] [--most N] [--markdown
+    docs/compiler.md]
 
-The space is complete: every legal tile of output channels, rows and input channels, both loop orders, every useful
-number of buffers (:mod:`byoc.scheduling.tiling`), every mapping of the instruction. Each tiling is compiled as a
-program of one layer and timed by the engine, unless a bound that no schedule of it beats (computing, loading, storing,
-with what must come before and after) is no less than the best that was measured. With ``--most`` the rest stays
-unmeasured: then the table's bound says how much better than the best measured one a tiling could be. ISA v4, a bus of
-8 bytes a cycle.
+The space is complete: every legal tile of output channels, rows and input channels, both loop
+orders, every useful number of buffers (:mod:`byoc.scheduling.tiling`), every mapping of the
+instruction. Each tiling is compiled as a program of one layer and timed by the engine, unless a
+bound that no schedule of it beats (computing, loading, storing, with what must come before and
+after) is no less than the best that was measured. With ``--most`` the rest stays unmeasured: then
+the table's bound says how much better than the best measured one a tiling could be. ISA v4, a bus
+of 8 bytes a cycle.
 """
 
 from __future__ import annotations
@@ -32,16 +35,25 @@ from byoc.estimate.constants import COMMAND_OVERHEAD
 from byoc.graph import Value
 from byoc.operators.arithmetic import Add
 from byoc.operators.convolution import Convolution
-from byoc.operators.layer import Layer, Tiling, chunk_count, counts, make_layer, sizes, streamed, working_set
+from byoc.operators.layer import (
+    OperatorLayer,
+    Tiling,
+    chunk_count,
+    compute_working_set,
+    counts,
+    make_layer,
+    make_streamed,
+    sizes,
+)
 from byoc.operators.matmul import MatMul
-from byoc.operators.nest import Tile, Transfer, make_tile, split
+from byoc.operators.nest import RowTransfer, Tile, make_tile, split
 from byoc.operators.operator import Operator
 from byoc.operators.pooling import MaxPool
-from byoc.operators.products import Requantise
+from byoc.operators.products import RequantiseConstants
 from byoc.operators.records import Operand, Settings
 from byoc.options import NOTHING, Choices, CompileOptions
 from byoc.scheduling.residency import choice_of
-from byoc.scheduling.tiling import buffered, shapes
+from byoc.scheduling.tiling import list_buffered, shapes
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from isa.arch import Arch
@@ -52,7 +64,9 @@ from isa.ops.convolution import MAPPING
 import numpy as np  # isort: skip
 
 MACHINES = ("4x16/8", "16x16/16", "32x32/32")
-"""Arrays of input by output channels, and KiB of scratchpad: less than the layers, about as much, more."""
+"""Arrays of input by output channels, and KiB of scratchpad: less than the layers, about as
+much, more.
+"""
 NEAR = 1.01
 """Points that take at most so many times the best's cycles are counted."""
 MARKS = "<!-- benchmarks.brute_force -->", "<!-- /benchmarks.brute_force -->"
@@ -68,11 +82,18 @@ class Mapped(Convolution):
     def settings(self, arch: Arch) -> Settings:
         """The family's but for the mapping."""
         registers, fields = super().settings(arch)
-        return Settings(registers, fields if self.mapping is None else {**fields, MAPPING.name: self.mapping})
+        return Settings(
+            registers, fields if self.mapping is None else {**fields, MAPPING.name: self.mapping}
+        )
 
 
-def convolution(shape: tuple[int, int, int], channels: int, kernel: int, *, stride: int = 1, groups: int = 1) -> Mapped:
-    """A square window, padded so that every tap touches data; weights, which change no cycle, are zeros."""
+def convolution(
+    shape: tuple[int, int, int], channels: int, kernel: int, *, stride: int = 1, groups: int = 1
+) -> Mapped:
+    """A square window, padded so that every tap touches data.
+
+    Weights, which change no cycle, are zeros.
+    """
     depth, height, width = shape
     pad = kernel // 2
     plane = ((height + 2 * pad - kernel) // stride + 1, (width + 2 * pad - kernel) // stride + 1)
@@ -84,7 +105,7 @@ def convolution(shape: tuple[int, int, int], channels: int, kernel: int, *, stri
         output=Operand("y", (channels, *plane)),
         weights=np.zeros((channels, depth // groups, kernel, kernel), np.int8),
         bias=np.zeros(channels, np.int32),
-        requantise=Requantise(np.ones(channels, np.float32), 0, -128, 127),
+        requantise=RequantiseConstants(np.ones(channels, np.float32), 0, -128, 127),
         input_zero_point=0,
         strides=(stride, stride),
         dilations=(1, 1),
@@ -103,15 +124,21 @@ def product_of(rows: int, depth: int, columns: int) -> MatMul:
         output=Operand("y", (rows, columns)),
         weights=np.zeros((depth, columns), np.int8),
         bias=np.zeros(columns, np.int32),
-        requantise=Requantise(np.ones(columns, np.float32), 0, -128, 127),
+        requantise=RequantiseConstants(np.ones(columns, np.float32), 0, -128, 127),
     )
 
 
 def pooling(shape: tuple[int, int, int]) -> MaxPool:
     """The largest of 2 by 2."""
     channels, height, width = shape
-    source, target = Operand("x", shape), Operand("y", (channels, height // 2, width // 2))
-    window: dict[str, Any] = {"mode": "max", "kernel": (2, 2), "strides": (2, 2), "pads": (0, 0, 0, 0)}
+    source = Operand("x", shape)
+    target = Operand("y", (channels, height // 2, width // 2))
+    window: dict[str, Any] = {
+        "mode": "max",
+        "kernel": (2, 2),
+        "strides": (2, 2),
+        "pads": (0, 0, 0, 0),
+    }
     return MaxPool(name="layer", kind="POOL", inputs=(source,), output=target, **window)
 
 
@@ -145,7 +172,8 @@ LAYERS: Mapping[str, Operator] = {
 """``deep`` fits into the smallest scratchpad only by some of its input channels at a time."""
 
 
-# Cycles of a tiling. ---------------------------------------------------------------------------------------------
+# Cycles of a tiling.
+# ---------------------------------------------------------------------------------------------
 
 
 def measured(operation: Operator, arch: Arch, tiling: Tiling | None = None) -> int | None:
@@ -157,16 +185,25 @@ def measured(operation: Operator, arch: Arch, tiling: Tiling | None = None) -> i
     values = {tensor.value: Value(tensor.value, tensor.shape, tensor.dtype) for tensor in tensors}
     names = tuple(values)
     region = Region(0, "region", (), names[:-1], names[-1:], (operation,))
-    choices = NOTHING if tiling is None else Choices((choice_of(operation.name, tiling),), residents=(), groups=())
+    choices = (
+        NOTHING
+        if tiling is None
+        else Choices((choice_of(operation.name, tiling),), residents=(), groups=())
+    )
     try:
-        ((program, _),) = compile_regions([region], values, arch, CompileOptions(chosen=choices), data=False)
+        ((program, _),) = compile_regions(
+            [region], values, arch, CompileOptions(chosen=choices), data=False
+        )
     except InputError:
         return None
     return ProgramTiming(program).run(TIMING).cycles
 
 
 def mappings(operation: Operator, arch: Arch) -> Iterator[Operator]:
-    """The operation under every mapping that its instruction has; the family's own choice is one of them."""
+    """The operation under every mapping that its instruction has.
+
+    The family's own choice is one of them.
+    """
     instruction = make_layer(operation, arch).geometry.instruction
     if isinstance(operation, Mapped) and instruction is not None and MAPPING in instruction.fields:
         yield from (replace(operation, mapping=mapping) for mapping in range(MAPPING.maximum + 1))
@@ -174,7 +211,8 @@ def mappings(operation: Operator, arch: Arch) -> Iterator[Operator]:
         yield operation
 
 
-# A bound for every tiling. ------------------------------------------------------------------------------------------
+# A bound for every tiling.
+# ------------------------------------------------------------------------------------------
 
 EDGE = TIMING.dma_setup + TIMING.dram_latency + TIMING.dma_drain
 """Cycles of a transfer beside its slots."""
@@ -183,24 +221,34 @@ FIRST = TIMING.dram_latency
 
 
 class Bound:
-    """Cycles that no schedule of a layer takes fewer of, by docs/machine.md; everything streamed, every byte read."""
+    """Cycles that no schedule of a layer takes fewer of, by docs/machine.md.
 
-    def __init__(self, layer: Layer, arch: Arch) -> None:
-        self._layer, self._geometry = layer, layer.geometry
+    Everything streamed, every byte read.
+    """
+
+    def __init__(self, layer: OperatorLayer, arch: Arch) -> None:
+        self._layer = layer
+        self._geometry = layer.geometry
         self._tiles = Compute(layer.geometry, arch)
         operation = layer.operation
-        self._input_slots = [ceil_div(operand.nbytes, TIMING.bus_bytes) for operand in operation.inputs]
+        self._input_slots = [
+            ceil_div(operand.nbytes, TIMING.bus_bytes) for operand in operation.inputs
+        ]
         self._output_slots = ceil_div(operation.output.nbytes, TIMING.bus_bytes)
 
     def __call__(self, shape: Tiling) -> int:
-        """For every tiling of a shape: each unit has its commands one after another, and each tile is loaded once.
+        """For every tiling of a shape: each unit has its commands one after another, and each tile
+        is loaded once.
 
-        Before EX can begin all of the first tile is loaded, after it has ended the last result is stored.
+        Before EX can begin all of the first tile is loaded, after it has ended the last result is
+        stored.
         """
         parts, bands = counts(self._geometry, shape)
-        first, last = self._corner(shape, 0), self._corner(shape, -1)
+        first = self._corner(shape, 0)
+        last = self._corner(shape, -1)
         transfers, slots = self._loading(shape)
-        loading, storing = EDGE * transfers + slots, EDGE * parts * bands + self._output_slots
+        loading = EDGE * transfers + slots
+        storing = EDGE * parts * bands + self._output_slots
         return FIRST + max(
             self._loads(first) + self._compute(shape) + self._stores(last),
             loading + self._ex(*sizes(last)) + self._stores(last),
@@ -224,10 +272,13 @@ class Bound:
 
     def _loading(self, shape: Tiling) -> tuple[int, int]:
         """Transfers of LD, and slots of the bus for them: every tile of every operand once."""
-        geometry, nest = self._geometry, self._geometry.nest
+        geometry = self._geometry
+        nest = self._geometry.nest
         parts, bands = counts(geometry, shape)
         chunks = chunk_count(geometry, shape)
-        transfers = sum(geometry.input_tiles(index, parts, bands) * chunks for index in range(geometry.inputs))
+        transfers = sum(
+            geometry.input_tiles(index, parts, bands) * chunks for index in range(geometry.inputs)
+        )
         if not geometry.has_constants:
             return transfers, sum(self._input_slots)
         constants = sum(
@@ -242,14 +293,21 @@ class Bound:
         nest = self._geometry.nest
         depths = split(nest.input_channels, shape.depth) if shape.depth else (None,)
         return make_tile(
-            nest, split(nest.channels, shape.channels)[index], split(nest.rows, shape.rows)[index], depths[index]
+            nest,
+            split(nest.channels, shape.channels)[index],
+            split(nest.rows, shape.rows)[index],
+            depths[index],
         )
 
     def _loads(self, tile: Tile) -> int:
         """Loading all of a tile."""
         geometry = self._geometry
         channels, _, depth = sizes(tile)
-        total = EDGE + geometry.constant_bytes(channels, depth) // TIMING.bus_bytes if geometry.has_constants else 0
+        total = (
+            EDGE + geometry.constant_bytes(channels, depth) // TIMING.bus_bytes
+            if geometry.has_constants
+            else 0
+        )
         for index in range(geometry.inputs):
             for transfer in geometry.transfers(tile, index):
                 total += EDGE + _slots(transfer)
@@ -265,22 +323,26 @@ class Bound:
         return self._tiles.tile(channels, rows, depth) + overhead
 
 
-def _slots(transfer: Transfer) -> int:
-    """Least slots of a transfer: every row begins a burst of its own at best, and none takes less than the gap."""
+def _slots(transfer: RowTransfer) -> int:
+    """Least slots of a transfer: every row begins a burst of its own at best, and none takes
+    less than the gap.
+    """
     rows = transfer.total // transfer.nbytes
     gaps = ceil_div(transfer.nbytes, TIMING.burst_bytes) * TIMING.main.burst_gap
     return rows * max(ceil_div(transfer.nbytes, TIMING.bus_bytes), gaps)
 
 
-# The benchmark. -----------------------------------------------------------------------------------------------------
+# The benchmark.
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A layer on a machine: cycles as the compiler chooses, the fewest measured, what no other tiling is below.
+    """A layer on a machine: cycles as the compiler chooses, the fewest measured, what no other
+    tiling is below.
 
-    ``tiling`` and ``mapping`` are those of the fewest, None: the compiler's. So many tile ``shapes`` there are, and so
-    many tilings were ``tried``.
+    ``tiling`` and ``mapping`` are those of the fewest, None: the compiler's. So many tile
+    ``shapes`` there are, and so many tilings were ``tried``.
     """
 
     chosen: int
@@ -298,17 +360,23 @@ class Gap:
 
 
 def brute_force(operation: Operator, arch: Arch, most: int) -> Gap:
-    """Tilings in order of their bounds, until none is left that can be better, or ``most`` have been measured."""
+    """Tilings in order of their bounds, until none is left that can be better, or ``most`` have
+    been measured.
+    """
     chosen = measured(operation, arch)
     if chosen is None:
-        raise SystemExit(f"layer '{operation.name}' does not fit in {arch.sram_bytes} bytes of SRAM")
+        raise SystemExit(
+            f"layer '{operation.name}' does not fit in {arch.sram_bytes} bytes of SRAM"
+        )
     candidates = sorted(_bounded(operation, arch), key=lambda item: item[:3])
     found = Gap(chosen, chosen, chosen, len(candidates), 0)
     for bound, mapping, shape, mapped in candidates:
         if bound >= found.best or found.tried >= most:
             return replace(found, proved=min(bound, found.best))
         geometry = make_layer(mapped, arch).geometry
-        for tiling in buffered(geometry, arch, streamed(geometry), arch.sram_bytes, shape):
+        for tiling in list_buffered(
+            geometry, arch, make_streamed(geometry), arch.sram_bytes, shape
+        ):
             cycles = measured(mapped, arch, tiling)
             found = replace(found, tried=found.tried + 1)
             if cycles is not None and cycles < found.best:
@@ -320,19 +388,27 @@ def _bounded(operation: Operator, arch: Arch) -> Iterator[tuple[int, int, Tiling
     """The bound of every shape that fits, under every mapping."""
     for number, mapped in enumerate(mappings(operation, arch)):
         layer = make_layer(mapped, arch)
-        bound, resident = Bound(layer, arch), streamed(layer.geometry)
+        bound = Bound(layer, arch)
+        resident = make_streamed(layer.geometry)
         for shape in shapes(layer.geometry, resident):
-            if working_set(layer.geometry, shape, resident, arch.alignment) <= arch.sram_bytes:
+            if (
+                compute_working_set(layer.geometry, shape, resident, arch.alignment)
+                <= arch.sram_bytes
+            ):
                 yield bound(shape), number, shape, mapped
 
 
 def table(gaps: Mapping[tuple[str, str], Gap]) -> Iterator[str]:
     """A row a layer and machine, and what they come to."""
-    yield "| layer | PEs/KiB | chosen | best measured | chosen/best | lower bound | candidates | measured |"
+    yield (
+        "| layer | PEs/KiB | chosen | best measured | chosen/best | lower bound | candidates | "
+        "measured |"
+    )
     yield "|---|---|---|---|---|---|---|---|"
     for (name, machine), gap in gaps.items():
         yield (
-            f"| {name} | {{{machine.replace('x', ', ').replace('/', '}/')} | {gap.chosen:,} | {gap.best:,} "
+            f"| {name} | "
+            f"{{{machine.replace('x', ', ').replace('/', '}/')} | {gap.chosen:,} | {gap.best:,} "
             f"| {gap.ratio:.3f} | {gap.proved:,} | {gap.shapes:,} | {gap.tried:,} |"
         )
     ratios = sorted(gap.ratio for gap in gaps.values())
@@ -340,24 +416,35 @@ def table(gaps: Mapping[tuple[str, str], Gap]) -> Iterator[str]:
     yield (
         f"{len(ratios)} points: median {statistics.median(ratios):.3f}, largest {ratios[-1]:.3f}; "
         f"{sum(ratio <= NEAR for ratio in ratios)} within {NEAR - 1:.0%}, "
-        f"{sum(gap.proved == gap.best for gap in gaps.values())} best candidates are proved optimal."
+        f"{sum(gap.proved == gap.best for gap in gaps.values())} best candidates are proved "
+        "optimal."
     )
 
 
 def main() -> None:
     """Measure what the arguments ask for, and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--layers", default=",".join(LAYERS))
-    parser.add_argument("--machines", default=",".join(MACHINES), help="input by output channels/KiB")
-    parser.add_argument("--most", type=int, default=1 << 30, help="tilings measured of a layer on a machine at most")
-    parser.add_argument("--markdown", type=Path, help="document that has the table between two marks")
+    parser.add_argument(
+        "--machines", default=",".join(MACHINES), help="input by output channels/KiB"
+    )
+    parser.add_argument(
+        "--most", type=int, default=1 << 30, help="tilings measured of a layer on a machine at most"
+    )
+    parser.add_argument(
+        "--markdown", type=Path, help="document that has the table between two marks"
+    )
     chosen = parser.parse_args()
     print(measuring.settings(), end="\n\n")
     gaps: dict[tuple[str, str], Gap] = {}
     for name, machine in product(chosen.layers.split(","), chosen.machines.split(",")):
         array, _, kib = machine.partition("/")
         start = time.perf_counter()
-        gap = gaps[name, machine] = brute_force(LAYERS[name], machine_of(array, int(kib)), chosen.most)
+        gap = gaps[name, machine] = brute_force(
+            LAYERS[name], machine_of(array, int(kib)), chosen.most
+        )
         print(f"{name} {machine}: {gap}, {time.perf_counter() - start:.1f} s", flush=True)
     lines = tuple(table(gaps))
     print(*lines, sep="\n")

@@ -1,16 +1,19 @@
-"""How near compiled networks come to what no schedule beats, over arrays and scratchpads, ISA v4, 8 bytes a cycle.
+"""How near compiled networks come to what no schedule beats, over arrays and scratchpads, ISA v4, 8
+bytes a cycle.
 
-    python -m benchmarks.compiler [--networks A,B | --zoo] [--arrays 4x16,8x8] [--sizes 64,512] [--record FILE.csv]
-    python -m benchmarks.compiler --table benchmarks/compiler.csv [--markdown docs/compiler.md]
-    python -m benchmarks.compiler --compile-times
-    python -m benchmarks.compiler --growth [--networks A,B] [--sizes 64,512]
+    python -m benchmarks.compiler [--networks A,B | --zoo] [--arrays 4x16,8x8] [--sizes 64,512]
+    [--record FILE.csv] python -m benchmarks.compiler --table benchmarks/compiler.csv [--markdown
+    docs/compiler.md] python -m benchmarks.compiler --compile-times python -m benchmarks.compiler
+    --growth [--networks A,B] [--sizes 64,512]
 
-Cycles of timing-only runs over the run report's lower bound and over its roofline, beside what they were over the
-former before the compiler was made to reach it: benchmarks/compiler-before.csv, of commit 777f3e2, to whose cycles they
-are held where the accelerator has the same work. Arrays are input by output channels, sizes KiB. The fourteen networks
-are those that the project had then; of arrays with one input channel three large ones are left out. A record has a row
-a point, the last measured one; ``--table`` prints one, and ``--markdown`` puts it into a document. ``--growth`` lists
-the machines that are slower than one with less memory, fewer elements in the same form, or a narrower bus.
+Cycles of timing-only runs over the run report's lower bound and over its roofline, beside what they
+were over the former before the compiler was made to reach it: benchmarks/compiler-before.csv, of
+commit 777f3e2, to whose cycles they are held where the accelerator has the same work. Arrays are
+input by output channels, sizes KiB. The fourteen networks are those that the project had then; of
+arrays with one input channel three large ones are left out. A record has a row a point, the last
+measured one; ``--table`` prints one, and ``--markdown`` puts it into a document. ``--growth`` lists
+the machines that are slower than one with less memory, fewer elements in the same form, or a
+narrower bus.
 """
 
 from __future__ import annotations
@@ -39,19 +42,27 @@ from isa.arch import Arch, PeArray
 ARRAYS = ("4x16", "8x8", "16x16", "32x32", "1x64", "1x256")
 SIZES = (64, 128, 256, 512, 1024)
 FOURTEEN = (
-    "digits-cnn", "mobilenet-v1", "resnet-8", "resnet-18", "resnext-11", "light-alexnet", "light-densenet121",
-    "light-inception-v1", "light-inception-v2", "light-resnet50", "light-shufflenet", "light-squeezenet", "light-vgg19",
+    "digits-cnn", "mobilenet-v1", "resnet-8", "resnet-18", "resnext-11", "light-alexnet",
+    "light-densenet121",
+    "light-inception-v1", "light-inception-v2", "light-resnet50", "light-shufflenet",
+    "light-squeezenet", "light-vgg19",
     "light-zfnet512",
 )  # fmt: skip
 LARGE = ("light-vgg19", "light-densenet121", "light-zfnet512")
 """Left out where an array has one input channel."""
 MORE_NOW = ("light-alexnet", "light-inception-v1", "light-zfnet512")
-"""Their LRN ran on the CPU then and is the accelerator's work now: more cycles, which no compiler can be blamed for."""
+"""Their LRN ran on the CPU then and is the accelerator's work now: more cycles, which no
+compiler can be blamed for.
+"""
 BUS_BYTES = 8
 BEFORE = Path(__file__).with_name("compiler-before.csv")
 WORSE = 1.05
 """Points that take so many times the cycles of before are listed."""
-ASPECTS = (("2x8", "4x16", "8x32", "16x64"), ("4x4", "8x8", "16x16", "32x32"), ("1x16", "1x64", "1x256"))
+ASPECTS = (
+    ("2x8", "4x16", "8x32", "16x64"),
+    ("4x4", "8x8", "16x16", "32x32"),
+    ("1x16", "1x64", "1x256"),
+)
 """Arrays of one form each, ever larger."""
 BUSES = (4, 8, 16, 32)
 SLACK = 1.005
@@ -87,7 +98,9 @@ def arch(array: str, kib: int) -> Arch:
     return Arch(isa="v4", pe=PeArray(ic=ic, oc=oc), sram_bytes=kib * 1024)
 
 
-def measure(network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Sequence[int]) -> Iterator[Points]:
+def measure(
+    network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Sequence[int]
+) -> Iterator[Points]:
     """The points of a network, array by array; what cannot be compiled is said and left out."""
     preparation = Preparation(load_network(network).package)
     for array in arrays:
@@ -95,11 +108,13 @@ def measure(network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Se
         found: Points = {}
         for kib, machine in zip(sizes, machines, strict=True):
             job = MachineJob(machine, tuple({"bus_bytes": bus} for bus in buses))
-            prepared = preparation.prepared(machine, DEFAULTS)
+            prepared = preparation.prepare(machine, DEFAULTS)
             if prepared.misfit is not None:
                 print(f"{network} on {array}, {kib} KiB: {prepared.misfit.message}")
                 continue
-            (outcomes,) = outcome_of(NetworkJob(compiler_version(), prepared.regions, DEFAULTS, (job,))).outcomes
+            (outcomes,) = outcome_of(
+                NetworkJob(compiler_version(), prepared.regions, DEFAULTS, (job,))
+            ).outcomes
             for bus, outcome in zip(buses, outcomes, strict=True):
                 if outcome.figures is None:
                     print(f"{network} on {array}, {kib} KiB: {outcome.message}")
@@ -119,7 +134,10 @@ def read_record(path: Path) -> Points:
     with path.open(newline="") as file:
         return {
             Place(row["array"], int(row["kib"]), int(row["bus_bytes"]), row["network"]): Point(
-                int(row["cycles"]), int(row["lower_bound"]), int(row["roofline"] or 0) or None, int(row["moved_bytes"])
+                int(row["cycles"]),
+                int(row["lower_bound"]),
+                int(row["roofline"] or 0) or None,
+                int(row["moved_bytes"]),
             )
             for row in csv.DictReader(file)
         }
@@ -131,10 +149,13 @@ def write_record(path: Path, points: Points) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow((*Place._fields, *(field.name for field in fields(Point))))
         for place in sorted(points, key=_order):
-            writer.writerow((*place, *("" if item is None else item for item in asdict(points[place]).values())))
+            writer.writerow(
+                (*place, *("" if item is None else item for item in asdict(points[place]).values()))
+            )
 
 
-# Tables. ------------------------------------------------------------------------------------------------------------
+# Tables.
+# --------------------------------------------------------------------------------------------------
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -144,19 +165,32 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def tables(points: Points, before: Points) -> Iterator[str]:
-    """The tables of the fourteen networks and of all others, as Markdown; below them, what became worse."""
+    """The tables of the fourteen networks and of all others, as Markdown.
+
+    Below them, what became worse.
+    """
     for heading, ours in (("The fourteen networks", True), ("Other built-in networks", False)):
-        chosen = {place: point for place, point in points.items() if (place.network in FOURTEEN) == ours}
+        chosen = {
+            place: point for place, point in points.items() if (place.network in FOURTEEN) == ours
+        }
         if chosen:
             count = len({place.network for place in chosen})
             yield from (f"{heading} ({count} measured):", "", *_table(chosen, before), "")
     same = (place for place in points if place in before and place.network not in MORE_NOW)
     both = {place: points[place].cycles / before[place].cycles for place in same}
     if both:
-        worse = sorted((place for place in both if both[place] > WORSE), key=lambda place: -both[place])
-        yield f"{len(worse)} of {len(both)} points take more than {WORSE} times the cycles of *before*;"
+        worse = sorted(
+            (place for place in both if both[place] > WORSE), key=lambda place: -both[place]
+        )
+        yield (
+            f"{len(worse)} of {len(both)} points take more than {WORSE} times the cycles of "
+            "*before*;"
+        )
         yield f"the geometric mean is {geometric_mean(both.values()):.2f} times."
-        yield from (f"- {line(place)}: {before[place].cycles:,} → {points[place].cycles:,}" for place in worse)
+        yield from (
+            f"- {line(place)}: {before[place].cycles:,} → {points[place].cycles:,}"
+            for place in worse
+        )
 
 
 def _table(points: Points, before: Points) -> Iterator[str]:
@@ -165,7 +199,9 @@ def _table(points: Points, before: Points) -> Iterator[str]:
     yield f"| PEs | cycles over | {' | '.join(f'{kib} KiB' for kib in sizes)} |"
     yield f"|---|---|{'---|' * len(sizes)}"
     for array in dict.fromkeys(place.array for place in sorted(points, key=_order)):
-        groups = [{p: points[p] for p in points if (p.array, p.kib) == (array, kib)} for kib in sizes]
+        groups = [
+            {p: points[p] for p in points if (p.array, p.kib) == (array, kib)} for kib in sizes
+        ]
         for name, cells in _rows(groups, before).items():
             if set(cells) != {"-"}:
                 yield f"| {{{array.replace('x', ', ')}}} | {name} | {' | '.join(cells)} |"
@@ -181,11 +217,17 @@ def _rows(groups: Sequence[Mapping[Place, Point]], before: Points) -> dict[str, 
     rows: dict[str, list[str]] = {}
     for group in groups:
         same = [place for place in group if place in before and place.network not in MORE_NOW]
-        near = {place: point.cycles / point.roofline for place, point in group.items() if point.roofline}
+        near = {
+            place: point.cycles / point.roofline for place, point in group.items() if point.roofline
+        }
         worst = max(near, key=lambda place: near[place], default=None)
         cells = {
-            "lower bound, before": _mean(before[place].cycles / before[place].lower_bound for place in same),
-            "lower bound, same work": _mean(group[place].cycles / group[place].lower_bound for place in same),
+            "lower bound, before": _mean(
+                before[place].cycles / before[place].lower_bound for place in same
+            ),
+            "lower bound, same work": _mean(
+                group[place].cycles / group[place].lower_bound for place in same
+            ),
             "lower bound": _mean(point.cycles / point.lower_bound for point in group.values()),
             "roofline": _mean(near.values()),
             "roofline, worst": "-" if worst is None else f"{near[worst]:.2f} {worst.network}",
@@ -203,7 +245,10 @@ def _mean(ratios: Iterable[float]) -> str:
 
 def line(place: Place) -> str:
     """A point in words."""
-    return f"{place.network} on {{{place.array.replace('x', ', ')}}}, {place.kib} KiB, {place.bus_bytes} bytes/cycle"
+    return (
+        f"{place.network} on {{{place.array.replace('x', ', ')}}}, {place.kib} KiB, "
+        f"{place.bus_bytes} bytes/cycle"
+    )
 
 
 def write_markdown(path: Path, lines: Iterable[str], marks: tuple[str, str] = MARKS) -> None:
@@ -214,11 +259,14 @@ def write_markdown(path: Path, lines: Iterable[str], marks: tuple[str, str] = MA
     path.write_text("\n".join((head + begin, *lines, end + tail)))
 
 
-# Growth. ------------------------------------------------------------------------------------------------------------
+# Growth.
+# --------------------------------------------------------------------------------------------------
 
 
 def slower(points: Points) -> Iterator[tuple[float, Place, Place]]:
-    """Machines that are slower than a smaller one: how many times its cycles, the smaller, the larger."""
+    """Machines that are slower than a smaller one: how many times its cycles, the smaller, the
+    larger.
+    """
     for place, point in points.items():
         smaller = min(_smaller(place, points), key=lambda other: points[other].cycles, default=None)
         if smaller is not None and point.cycles > SLACK * points[smaller].cycles:
@@ -227,32 +275,52 @@ def slower(points: Points) -> Iterator[tuple[float, Place, Place]]:
 
 def _smaller(place: Place, points: Points) -> Iterator[Place]:
     """Places that differ in one respect, in which they have less."""
-    forms = {array: (number, step) for number, form in enumerate(ASPECTS) for step, array in enumerate(form)}
+    forms = {
+        array: (number, step)
+        for number, form in enumerate(ASPECTS)
+        for step, array in enumerate(form)
+    }
     for other in points:
         if other.network != place.network:
             continue
         less = (
             other.kib < place.kib,
             other.bus_bytes < place.bus_bytes,
-            forms[other.array][0] == forms[place.array][0] and forms[other.array] < forms[place.array],
+            forms[other.array][0] == forms[place.array][0]
+            and forms[other.array] < forms[place.array],
         )
-        same = (other.kib == place.kib, other.bus_bytes == place.bus_bytes, other.array == place.array)
+        same = (
+            other.kib == place.kib,
+            other.bus_bytes == place.bus_bytes,
+            other.array == place.array,
+        )
         if sum(same) == len(same) - 1 and any(less):
             yield other
 
 
 def growth(networks: Iterable[str], sizes: Sequence[int]) -> None:
-    """Measure every form of array at every size and bus, and print what is slower than something smaller."""
-    count, found = 0, 0
+    """Measure every form of array at every size and bus, and print what is slower than something
+    smaller.
+    """
+    count = 0
+    found = 0
     for network in networks:
         points: Points = {}
         for part in measure(network, (array for form in ASPECTS for array in form), sizes, BUSES):
             points |= part
         broken = sorted(slower(points), reverse=True)
-        count, found = count + len(points), found + len(broken)
-        print(f"{network}: {len(broken)} of {len(points)} points are slower than a smaller machine", flush=True)
+        count = count + len(points)
+        found = found + len(broken)
+        print(
+            f"{network}: {len(broken)} of {len(points)} points are slower than a smaller machine",
+            flush=True,
+        )
         for ratio, smaller, larger in broken:
-            print(f"  {ratio:.3f} x {points[smaller].cycles:,} cycles of {line(smaller)}: {line(larger)}", flush=True)
+            print(
+                f"  {ratio:.3f} x {points[smaller].cycles:,} cycles of {line(smaller)}: "
+                f"{line(larger)}",
+                flush=True,
+            )
     print(f"{found} of {count} points take more than {SLACK} times the cycles of a smaller machine")
 
 
@@ -273,14 +341,18 @@ def compile_times(networks: Iterable[str]) -> Iterator[str]:
 
 def main() -> None:
     """Measure what the arguments ask for, and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--networks", help="names with commas between them; default: the fourteen")
     parser.add_argument("--zoo", action="store_true", help="all other built-in networks")
     parser.add_argument("--arrays", default=",".join(ARRAYS))
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="KiB")
     parser.add_argument("--record", type=Path, help="CSV to which the points are added")
     parser.add_argument("--table", type=Path, help="print this record, measure nothing")
-    parser.add_argument("--markdown", type=Path, help="document that has the table between two marks")
+    parser.add_argument(
+        "--markdown", type=Path, help="document that has the table between two marks"
+    )
     parser.add_argument("--compile-times", action="store_true")
     parser.add_argument("--growth", action="store_true")
     chosen = parser.parse_args()
@@ -305,8 +377,13 @@ def main() -> None:
             write_markdown(chosen.markdown, lines)
 
 
-def measured(networks: Iterable[str], arrays: Sequence[str], sizes: Sequence[int], record: Path | None) -> Points:
-    """The points of networks on arrays; a ``record`` gets those of each array at once, and keeps its others."""
+def measured(
+    networks: Iterable[str], arrays: Sequence[str], sizes: Sequence[int], record: Path | None
+) -> Points:
+    """The points of networks on arrays.
+
+    A ``record`` gets those of each array at once, and keeps its others.
+    """
     points: Points = {}
     for network in networks:
         chosen = [array for array in arrays if not (array.startswith("1x") and network in LARGE)]

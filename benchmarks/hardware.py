@@ -1,9 +1,10 @@
-"""Time of hardware: what each tool takes to make an executable of a machine, and the cycles a second that it runs.
+"""Time of hardware: what each tool takes to make an executable of a machine, and the cycles a
+second that it runs.
 
     python -m benchmarks.hardware [--preset balanced-64] [--network mobilenet-v1]
 
-Everything is made anew, in a cache of its own. Processor time is that of all processes, which a loaded computer changes
-less than the time that passes.
+Everything is made anew, in a cache of its own. Processor time is that of all processes, which a
+loaded computer changes less than the time that passes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dla_sim.rtl.simulator.executable import COMPILERS, Executable, build_execut
 from dla_sim.rtl.simulator.machine_text import machine_text
 from dla_sim.rtl.simulator.running import Straps, run_cases
 from dla_sim.timing import Timing
-from experiments.rtl.hardware import pipelined
+from experiments.rtl.hardware import is_pipelined
 from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
 from isa.arch import Arch
@@ -32,7 +33,10 @@ from tests.dla_sim.rtl.compare import network_cases
 
 
 class Phases:
-    """Seconds of what follows one another; it is a ``Progress``: a phase lasts until the next one is told."""
+    """Seconds of what follows one another.
+
+    It is a ``Progress``: a phase lasts until the next one is told.
+    """
 
     def __init__(self) -> None:
         self._name, self._before = "", self._now()
@@ -40,11 +44,16 @@ class Phases:
     def __call__(self, said: str, done: int = 0, total: int = 0) -> None:
         now = self._now()
         if self._name:
-            passed, own, others = (after - before for after, before in zip(now, self._before, strict=True))
-            print(
-                f"{self._name:24} {passed:8.1f} s    processor: {own:.1f} s here, {others:.1f} s of tools", flush=True
+            passed, own, others = (
+                after - before for after, before in zip(now, self._before, strict=True)
             )
-        self._name, self._before = said, now
+            print(
+                f"{self._name:24} {passed:8.1f} s    processor: {own:.1f} s here, {others:.1f} s "
+                "of tools",
+                flush=True,
+            )
+        self._name = said
+        self._before = now
 
     @staticmethod
     def _now() -> tuple[float, float, float]:
@@ -57,7 +66,9 @@ def build(arch: Arch, timing: Timing) -> Executable:
     """The executable of that machine and no other; prints its phases."""
     phases = Phases()
     phases("Amaranth and Yosys")
-    verilog = machine_text(limits_of(arch, timing, pipelined=pipelined(timing)), strap_values(arch, timing))
+    verilog = machine_text(
+        limits_of(arch, timing, pipelined=is_pipelined(timing)), strap_values(arch, timing)
+    )
     executable = build_executable(verilog, progress=phases)
     phases("the same from the cache")
     build_executable(verilog)
@@ -66,12 +77,16 @@ def build(arch: Arch, timing: Timing) -> Executable:
 
 
 def main() -> None:
-    """Prints settings, phases and speed; exits with status 1 where the hardware differs from the simulator."""
+    """Prints settings, phases and speed.
+
+    Exits with status 1 where the hardware differs from the simulator.
+    """
     parser = argparse.ArgumentParser(description="Time of making and running hardware.")
     parser.add_argument("--preset", default="balanced-64")
     parser.add_argument("--network", default="mobilenet-v1")
     chosen = parser.parse_args()
-    preset, network = load_preset(chosen.preset), load_network(chosen.network)
+    preset = load_preset(chosen.preset)
+    network = load_network(chosen.network)
     tools = find_tools().identity.splitlines()[0].rsplit(", ", 1)[0]  # without the processor
     print(f"{measuring.settings()}\ntools      {tools}, {COMPILERS[False]}")
     print(f"machine    {measuring.machine(preset)}", flush=True)
@@ -83,10 +98,12 @@ def main() -> None:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         outcomes = run_cases(executable, cases)
         used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    cycles, seconds = sum(item.cycles for item in outcomes), sum(item.seconds for item in outcomes)
+    cycles = sum(item.cycles for item in outcomes)
+    seconds = sum(item.seconds for item in outcomes)
     differences = sum(item.count for item in outcomes)
     print(
-        f"{network.name}: {cycles:,} cycles, {differences} differences; {cycles / used / 1e6:.2f} M cycles/s of "
+        f"{network.name}: {cycles:,} cycles, {differences} differences; {cycles / used / 1e6:.2f} "
+        "M cycles/s of "
         f"processor time, {cycles / seconds / 1e6:.2f} M cycles/s by the clock"
     )
     raise SystemExit(differences > 0)

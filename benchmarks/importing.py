@@ -1,7 +1,9 @@
-"""Time to import and to run a network beside its length: what a link of a chain takes, against one of a thirtieth.
+"""Time to import and to run a network beside its length: what a link of a chain takes, against one
+of a thirtieth.
 
-``python -m benchmarks.importing [KIND ...]`` prints processor time, of an import also what is not ONNX Runtime's:
-opening its sessions is not linear (0.6 ms a link of 100 convolutions, 1.9 of 3,000).
+``python -m benchmarks.importing [KIND ...]`` prints processor time, of an import also what is not
+ONNX Runtime's: opening its sessions is not linear (0.6 ms a link of 100 convolutions, 1.9 of
+3,000).
 """
 
 from __future__ import annotations
@@ -24,11 +26,17 @@ Weights = dict[str, Any]
 
 def _convolutions(number: int, source: str, weights: Weights) -> tuple[list[NodeProto], str]:
     generator = np.random.default_rng(number)
-    weights[f"w{number}"] = (generator.normal(size=(4, 4, 3, 3)) * (2 / 36) ** 0.5).astype(np.float32)
+    weights[f"w{number}"] = (generator.normal(size=(4, 4, 3, 3)) * (2 / 36) ** 0.5).astype(
+        np.float32
+    )
     weights[f"b{number}"] = (generator.normal(size=4) * 0.1).astype(np.float32)
-    operands, pads = [source, f"w{number}", f"b{number}"], [1, 1, 1, 1]
+    operands = [source, f"w{number}", f"b{number}"]
+    pads = [1, 1, 1, 1]
     conv = helper.make_node("Conv", operands, [f"c{number}"], f"conv{number}", pads=pads)
-    return [conv, helper.make_node("Relu", [f"c{number}"], [f"t{number}"], f"relu{number}")], f"t{number}"
+    return [
+        conv,
+        helper.make_node("Relu", [f"c{number}"], [f"t{number}"], f"relu{number}"),
+    ], f"t{number}"
 
 
 def _alternating(number: int, source: str, weights: Weights) -> tuple[list[NodeProto], str]:
@@ -43,7 +51,9 @@ def _outputs(number: int, source: str, weights: Weights) -> tuple[list[NodeProto
     return nodes, "x"
 
 
-def _chain_of(op_type: str, *others: str) -> Callable[[int, str, Weights], tuple[list[NodeProto], str]]:
+def _chain_of(
+    op_type: str, *others: str
+) -> Callable[[int, str, Weights], tuple[list[NodeProto], str]]:
     def link(number: int, source: str, weights: Weights) -> tuple[list[NodeProto], str]:
         node = helper.make_node(op_type, [source, *others], [f"t{number}"], f"n{number}")
         return [node], f"t{number}"
@@ -58,7 +68,10 @@ CHAINS: Mapping[str, Callable[[int, str, Weights], tuple[list[NodeProto], str]]]
     "activations": _chain_of("Relu"),
     "alternating": _alternating,
 }
-"""What a link of each kind of chain is; those of ``outputs`` all read the input, and each makes an output."""
+"""What a link of each kind of chain is.
+
+Those of ``outputs`` all read the input, and each makes an output.
+"""
 
 
 def chain(kind: str, length: int) -> ModelProto:
@@ -85,7 +98,10 @@ def recurrent(steps: int) -> ModelProto:
     """A float LSTM of so many steps, 4 numbers each, 8 hidden ones."""
     generator = np.random.default_rng(0)
     shapes = {"w": (1, 32, 4), "r": (1, 32, 8), "b": (1, 64)}
-    weights = {name: (generator.normal(size=shape) * 0.3).astype(np.float32) for name, shape in shapes.items()}
+    weights = {
+        name: (generator.normal(size=shape) * 0.3).astype(np.float32)
+        for name, shape in shapes.items()
+    }
     graph = helper.make_graph(
         [helper.make_node("LSTM", ["x", "w", "r", "b"], ["y"], "lstm", hidden_size=8)],
         f"steps-{steps}",
@@ -125,14 +141,17 @@ class _Timed(onnxruntime.InferenceSession):  # type: ignore[misc]
 
 def _took(work: Callable[[ModelProto], object], model: ModelProto) -> tuple[float, float]:
     """Seconds of processor time, and those of them that ONNX Runtime does not take."""
-    begin, theirs = process_time(), _Timed.spent
+    begin = process_time()
+    theirs = _Timed.spent
     work(model)
     seconds = process_time() - begin
     return seconds, seconds - (_Timed.spent - theirs)
 
 
 def main(kinds: list[str]) -> None:
-    """Print a line a length: to import it, of that what is ours, and to compile, simulate and check it as well."""
+    """Print a line a length: to import it, of that what is ours, and to compile, simulate and
+    check it as well.
+    """
     onnxruntime.InferenceSession = _Timed
     import_model(chain("activations", 10))  # loads what is loaded once
     for kind in kinds:
@@ -143,10 +162,13 @@ def main(kinds: list[str]) -> None:
             found = [1000 * each / length for each in seconds]
             first = first or found
             whole, ours, all_of_it = (
-                f"{now:.2f} ms ({now / then:.2f} of the first line)" for now, then in zip(found, first, strict=True)
+                f"{now:.2f} ms ({now / then:.2f} of the first line)"
+                for now, then in zip(found, first, strict=True)
             )
             print(
-                f"{kind} {length}: a link is imported in {whole}, of which ours {ours}, run in {all_of_it}", flush=True
+                f"{kind} {length}: a link is imported in {whole}, of which ours {ours}, run in "
+                f"{all_of_it}",
+                flush=True,
             )
 
 

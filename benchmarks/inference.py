@@ -1,13 +1,16 @@
-"""How fast: one inference on the recommended machine beside ONNX Runtime, one thread; all ratios from one run.
+"""How fast: one inference on the recommended machine beside ONNX Runtime, one thread.
+
+All ratios from one run.
 
     python -m benchmarks.inference [NETWORK ...] [--runs 30]
 
-For each built-in network, by default MobileNetV1-224: ONNX Runtime's time for the same int8 model, with the settings
-that checks use and with its own, which may change integers by a unit; the time of the simulation of bits and cycles in
-this process, and how many times the shorter of those two it is; the way from package to program; ``dla run`` in a
-process of its own, from the float model to the checked report and from the cache of imported models, and its peak
-memory. Simulation is timed with NumPy's kernels and, where numba is installed, with those that it compiles (their
-loading is not counted: half a second once a process). Left out is what a user's program does beside.
+For each built-in network, by default MobileNetV1-224: ONNX Runtime's time for the same int8 model,
+with the settings that checks use and with its own, which may change integers by a unit; the time of
+the simulation of bits and cycles in this process, and how many times the shorter of those two it
+is; the way from package to program; ``dla run`` in a process of its own, from the float model to
+the checked report and from the cache of imported models, and its peak memory. Simulation is timed
+with NumPy's kernels and, where numba is installed, with those that it compiles (their loading is
+not counted: half a second once a process). Left out is what a user's program does beside.
 """
 
 from __future__ import annotations
@@ -44,7 +47,10 @@ def cold(*arguments: str) -> tuple[float, float]:
 
 
 def measure_cold(networks: list[str], runs: int) -> str:
-    """A line for each whole command. First of all: a child's peak memory counts from its parent's, now still small."""
+    """A line for each whole command.
+
+    First of all: a child's peak memory counts from its parent's, now still small.
+    """
     lines = [measuring.measured(runs, 1)]
     whole = [(["run", network, "--no-cache"], "") for network in networks]
     kept = [(["run", network], ", imported before") for network in networks]
@@ -52,7 +58,9 @@ def measure_cold(networks: list[str], runs: int) -> str:
         os.environ["DLA_CACHE_DIR"] = os.environ["PYTHONPYCACHEPREFIX"] = folder
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         for command, how in (*whole, *kept, (["--help"], "")):
-            best, middle, (processor, mebibytes) = measuring.timed(partial(cold, *DLA, *command), runs, 1)
+            best, middle, (processor, mebibytes) = measuring.timed(
+                partial(cold, *DLA, *command), runs, 1
+            )
             lines.append(
                 f"{'dla ' + ' '.join(command) + how:43} {best:8.2f} s    median {middle:.2f} s; "
                 f"the last: {processor:.2f} s of processor time, {mebibytes:.0f} MiB peak"
@@ -68,8 +76,11 @@ def measure_oracle(model: ModelProto, feed: Mapping[str, Any], runs: int) -> flo
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    plain = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    exact, names = OnnxRuntimeSession(model), [value.name for value in model.graph.output]
+    plain = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    exact = OnnxRuntimeSession(model)
+    names = [value.name for value in model.graph.output]
     found = []
     for label, action in (
         ("ONNX Runtime, int8, settings of the checks", lambda: exact.run(names, feed)),
@@ -91,15 +102,20 @@ def measure_in_process(name: str, runs: int) -> None:
     from dla_sim.presets import load_hardware
     from experiments.models import MODELS
 
-    network, hardware = MODELS[name], load_hardware()
+    network = MODELS[name]
+    hardware = load_hardware()
     package = import_model(network.build(0), network.name, calibration=network.calibration(0))
     feed = network.sample_input()
-    compiled, device = compile(package, hardware.arch, timing=hardware.timing), Device(hardware.arch, hardware.timing)
+    compiled = compile(package, hardware.arch, timing=hardware.timing)
+    device = Device(hardware.arch, hardware.timing)
     values = Runtime(compiled, device).run(feed).values
     programs = [(program, region_inputs(program, values)) for program in compiled.programs.values()]
     words = sum(len(program.words) for program, _ in programs)
     cycles = sum(device.run(program, {}, timing_only=True).trace.cycles for program, _ in programs)
-    print(f"\n{name}, {len(programs)} regions, {words:,} command words, {cycles:,} cycles; {measuring.measured(runs)}")
+    print(
+        f"\n{name}, {len(programs)} regions, {words:,} command words, {cycles:,} cycles; "
+        f"{measuring.measured(runs)}"
+    )
     oracle = measure_oracle(package.model, feed, runs)
     ways = [("simulation, bits and cycles", device, False), ("timing only", device, True)]
     if find_spec("numba") is not None:
@@ -107,7 +123,9 @@ def measure_in_process(name: str, runs: int) -> None:
         ways.insert(1, ("simulation, compiled kernels", fast, False))
     for label, machine, timing_only in ways:
         seconds, middle, _ = measuring.timed(
-            lambda machine=machine, only=timing_only: [machine.run(*given, timing_only=only) for given in programs],
+            lambda machine=machine, only=timing_only: [
+                machine.run(*given, timing_only=only) for given in programs
+            ],
             runs,
         )
         ratio = f"{seconds / oracle:5.1f} x ONNX Runtime"
@@ -116,15 +134,24 @@ def measure_in_process(name: str, runs: int) -> None:
         path = Path(folder) / "network.dla"
         save_package(package, path)
         load, _ = measuring.shortest(lambda: load_package(path), runs)
-        whole, _ = measuring.shortest(lambda: compile(load_package(path), hardware.arch, timing=hardware.timing), runs)
-    print(f"{'package file to program':43} {1e3 * whole:8.2f} ms   of these {1e3 * load:.2f} ms reading the package")
+        whole, _ = measuring.shortest(
+            lambda: compile(load_package(path), hardware.arch, timing=hardware.timing), runs
+        )
+    print(
+        f"{'package file to program':43} {1e3 * whole:8.2f} ms   of these {1e3 * load:.2f} ms "
+        "reading the package"
+    )
 
 
 def main() -> None:
     """Whole commands first, then what takes place in this process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("networks", nargs="*", default=["mobilenet-v1"], metavar="NETWORK")
-    parser.add_argument("--runs", type=int, default=measuring.RUNS, help="in one process; of processes at most 5")
+    parser.add_argument(
+        "--runs", type=int, default=measuring.RUNS, help="in one process; of processes at most 5"
+    )
     options = parser.parse_args()
     commands = measure_cold(options.networks, min(options.runs, COLD_RUNS))
     print(measuring.settings())

@@ -1,9 +1,11 @@
-"""Time of the kernels on the layers of MobileNetV1 1.0/224, one untiled command a layer, one thread.
+"""Time of the kernels on the layers of MobileNetV1 1.0/224, one untiled command a layer, one
+thread.
 
     python -m benchmarks.kernels [--check]
 
-Values are random: the kernels' time does not depend on them. ``--check`` compares each layer with the semantics (slow).
-The number of BLAS threads changes no bit: all float32 sums are of integers and exact in any order.
+Values are random: the kernels' time does not depend on them. ``--check`` compares each layer with
+the semantics (slow). The number of BLAS threads changes no bit: all float32 sums are of integers
+and exact in any order.
 """
 
 from __future__ import annotations
@@ -23,7 +25,17 @@ from isa.instruction import Command, Machine, Unit
 from isa.ops import ALL
 
 SRAM_BYTES = 16 << 20
-SHAPES = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
+SHAPES = (
+    (64, 1),
+    (128, 2),
+    (128, 1),
+    (256, 2),
+    (256, 1),
+    (512, 2),
+    *[(512, 1)] * 5,
+    (1024, 2),
+    (1024, 1),
+)
 """(output channels, stride of the depthwise layer) of the 13 blocks."""
 
 
@@ -41,7 +53,9 @@ class Layer:
 
 
 def make(mnemonic: str, **registers: int) -> Command:
-    """A command with ``registers`` (names without EX_), everything else at reset; it requantises with ReLU."""
+    """A command with ``registers`` (names without EX_), everything else at reset; it requantises
+    with ReLU.
+    """
     instruction = ALL[mnemonic]
     snapshot = {item.name: item.reset for item in instruction.register_declarations()}
     snapshot |= {f"EX_{name}": value for name, value in registers.items()}
@@ -54,8 +68,10 @@ def convolution(mnemonic: str, ic: int, oc: int, size: int, kernel: int, stride:
     """One convolution with "same" padding of the ONNX export (1 on all sides of a 3×3 window)."""
     out = size // stride
     command = make(
-        mnemonic, INPUT_ADDRESS=0, OPERAND_ADDRESS=4 << 20, CHANNEL_ADDRESS=8 << 20, OUTPUT_ADDRESS=12 << 20,
-        INPUT_CHANNELS=ic, INPUT_HEIGHT=size, INPUT_WIDTH=size, OUTPUT_CHANNELS=oc, OUTPUT_HEIGHT=out, OUTPUT_WIDTH=out,
+        mnemonic, INPUT_ADDRESS=0, OPERAND_ADDRESS=4 << 20, CHANNEL_ADDRESS=8 << 20,
+        OUTPUT_ADDRESS=12 << 20,
+        INPUT_CHANNELS=ic, INPUT_HEIGHT=size, INPUT_WIDTH=size, OUTPUT_CHANNELS=oc,
+        OUTPUT_HEIGHT=out, OUTPUT_WIDTH=out,
         KERNEL_HEIGHT=kernel, KERNEL_WIDTH=kernel, STRIDE_HEIGHT=stride, STRIDE_WIDTH=stride,
         PAD_TOP=kernel // 2, PAD_LEFT=kernel // 2, INPUT_ZERO_POINT=-128, OUTPUT_ZERO_POINT=-128,
     )  # fmt: skip
@@ -65,7 +81,9 @@ def convolution(mnemonic: str, ic: int, oc: int, size: int, kernel: int, stride:
 
 def layers() -> list[Layer]:
     """All layers of the network but the pooling, in order."""
-    found, channels, size = [convolution("OP_CONV", 3, 32, 224, 3, 2)], 32, 112
+    found = [convolution("OP_CONV", 3, 32, 224, 3, 2)]
+    channels = 32
+    size = 112
     for output, stride in SHAPES:
         found.append(convolution("OP_DEPTH_CONV", channels, channels, size, 3, stride))
         size //= stride
@@ -95,20 +113,31 @@ def check(command: Command, device: Machine) -> str:
 
 
 def main() -> None:
-    """Prints a line a layer, the totals by kind, and the time of one command of an emulated depthwise filter."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Prints a line a layer, the totals by kind, and the time of one command of an emulated
+    depthwise filter.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true", help="compare with the semantics")
     options = parser.parse_args()
-    device, totals = machine(), {"conv": 0.0, "depth": 0.0, "matmul": 0.0}
+    device = machine()
+    totals = {"conv": 0.0, "depth": 0.0, "matmul": 0.0}
     kernels = Kernels(device.arch)
     print(measuring.settings())
-    print("machine    none: kernels do the same whatever the processing elements; 16 MiB SRAM, every layer in one tile")
+    print(
+        "machine    none: kernels do the same whatever the processing elements; 16 MiB SRAM, "
+        "every layer in one tile"
+    )
     print(f"measured   {measuring.measured()}\n")
     for layer in layers():
         seconds, _ = measuring.shortest(partial(kernels.run, layer.command, device))
         totals[layer.name.split()[0]] += seconds
         verdict = check(layer.command, device) if options.check else ""
-        print(f"{layer.name:36s} {seconds * 1e3:8.3f} ms {layer.macs / seconds / 1e9:7.2f} GMAC/s {verdict}")
+        print(
+            f"{layer.name:36s} {seconds * 1e3:8.3f} ms {layer.macs / seconds / 1e9:7.2f} GMAC/s "
+            f"{verdict}"
+        )
     print(", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in totals.items()))
     print(f"total {sum(totals.values()) * 1e3:.2f} ms")
     print(f"\nmeasured   {measuring.measured(200)}")

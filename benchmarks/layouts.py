@@ -1,10 +1,12 @@
-"""Convolutions of networks on machines of words: cycles direct, and as products of matrices (im2col).
+"""Convolutions of networks on machines of words: cycles direct, and as products of matrices
+(im2col).
 
     python -m benchmarks.layouts [NETWORK ...]
 
-Prints rows of the table in docs/compiler.md: of each network its convolutions of more than one tap, or with strides,
-and on each array those that take fewer cycles as a product of matrices, and all of them so over all of them direct.
-Cycles are those of EX by the formulas, every operand in a bank of its own, with a bus of 8 bytes.
+Prints rows of the table in docs/compiler.md: of each network its convolutions of more than one tap,
+or with strides, and on each array those that take fewer cycles as a product of matrices, and all of
+them so over all of them direct. Cycles are those of EX by the formulas, every operand in a bank of
+its own, with a bus of 8 bytes.
 """
 
 from __future__ import annotations
@@ -30,18 +32,28 @@ SRAM_BYTES = 1 << 22
 
 def row_text(name: str) -> str:
     """The row of a network: of one without such convolutions no figures."""
-    package, cells, count = load_network(name).package, list[str](), 0
+    package = load_network(name).package
+    cells = list[str]()
+    count = 0
     for inputs, outputs in ARRAYS:
-        found = list(_estimates(package, Arch(isa="v5", pe=PeArray(ic=inputs, oc=outputs), sram_bytes=SRAM_BYTES)))
-        sums = [sum(cycles) for cycles in ([one.direct for one in found], [one.matrix for one in found])]
+        found = list(
+            _estimates(
+                package, Arch(isa="v5", pe=PeArray(ic=inputs, oc=outputs), sram_bytes=SRAM_BYTES)
+            )
+        )
+        sums = [
+            sum(cycles) for cycles in ([one.direct for one in found], [one.matrix for one in found])
+        ]
         least = sum(min(one.direct, one.matrix) for one in found)
-        count, better = len(found), sum(one.matrix < one.direct for one in found)
+        count = len(found)
+        better = sum(one.matrix < one.direct for one in found)
         cells.append(f"{better}, {sums[1] / sums[0]:.3f}, {least / sums[0]:.3f}" if found else "-")
     return f"| {name} | {count} | {' | '.join(cells)} |"
 
 
 def _estimates(package: Package, arch: Arch) -> Iterator[Layouts]:
-    timing, partition = Timing(), partition_package(package, arch, CompileOptions())
+    timing = Timing()
+    partition = partition_package(package, arch, CompileOptions())
     overhead = timing.ex_fill + timing.ex_drain
     for region in partition.regions:
         for layer in layers_of(region, partition.graph.values, arch)[1]:

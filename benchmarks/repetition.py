@@ -1,4 +1,6 @@
-"""Many inferences in one command stream: what a program costs must grow with its commands and not faster."""
+"""Many inferences in one command stream: what a program costs must grow with its commands and
+not faster.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +18,36 @@ _ALIGNMENT = 4096
 
 
 def repeated(program: Program, times: int) -> Program:
-    """The program ``times`` over, with one ``OP_END``: between two inferences every unit waits for all the others.
+    """The program ``times`` over, with one ``OP_END``: between two inferences every unit waits for
+    all the others.
 
-    Each inference finds the registers as after reset; provenance repeats and leaves out what is in between. The
-    commands lie behind the system memory of ``program``, whose tokens must be balanced: what it pushes it pops.
+    Each inference finds the registers as after reset; provenance repeats and leaves out what is in
+    between. The commands lie behind the system memory of ``program``, whose tokens must be
+    balanced: what it pushes it pops.
     """
     file = program.variant.register_file
     body = [int(word) for word in program.words[:-1]]
     values = dict(decode_set(word, 0, file) for word in body if word >> 56 == SET_OPCODE)
-    changed = [(name, file.reset[name]) for name, value in values.items() if value != file.reset[name]]
+    changed = [
+        (name, file.reset[name]) for name, value in values.items() if value != file.reset[name]
+    ]
     between = [*_barrier(), *(encode_set(name, value, file) for name, value in changed)]
     period = len(body) + len(between)
     words = (body + between) * (times - 1) + [*body, encode_operation(OP_END, {})]
     provenance = [
-        replace(item, first=item.first + number * period, last=min(item.last, len(body)) + number * period)
+        replace(
+            item,
+            first=item.first + number * period,
+            last=min(item.last, len(body)) + number * period,
+        )
         for number in range(times)
         for item in program.provenance
         if item.first < len(body)
     ]
     address = -(-program.dram_bytes // _ALIGNMENT) * _ALIGNMENT
     return replace(
-        program, words=np.array(words, dtype=np.uint64), provenance=tuple(provenance), command_address=address,
+        program, words=np.array(words, dtype=np.uint64), provenance=tuple(provenance),
+        command_address=address,
         dram_bytes=address + 8 * len(words),
     )  # fmt: skip
 

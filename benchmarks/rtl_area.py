@@ -1,10 +1,11 @@
-"""Gates of machines, synthesised as ``dla rtl synth`` does: the table that runs and sweeps take measured area from.
+"""Gates of machines, synthesised as ``dla rtl synth`` does: the table that runs and sweeps take
+measured area from.
 
-A line of MACHINES is a preset and settings on top of it. Those that the table has already are made again only if they
-are named:
+A line of MACHINES is a preset and settings on top of it. Those that the table has already are made
+again only if they are named:
 
-    python -m benchmarks.rtl_area --record experiments/cost/measured-gates.csv
-    python -m benchmarks.rtl_area --only '^balanced-64$' --record experiments/cost/measured-gates.csv
+    python -m benchmarks.rtl_area --record experiments/cost/measured-gates.csv python -m
+    benchmarks.rtl_area --only '^balanced-64$' --record experiments/cost/measured-gates.csv
 
 The same machine gives the same row with the same Yosys.
 """
@@ -33,7 +34,8 @@ def measure(machine: str) -> SynthesisedGates:
     """A line of MACHINES synthesised."""
     preset, *settings = machine.split()
     hardware = load_hardware(preset, settings)
-    arch, found = hardware.arch, synthesise_hardware(hardware, progress=_say)
+    arch = hardware.arch
+    found = synthesise_hardware(hardware, progress=_say)
     return SynthesisedGates(
         machine=machine,
         ic=arch.pe.ic,
@@ -59,22 +61,39 @@ def write_measured(path: Path, rows: Sequence[SynthesisedGates]) -> None:
     with open(path, "w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, list(SynthesisedGates.model_fields), lineterminator="\n")
         table.writeheader()
-        table.writerows(row.model_dump() for row in sorted(rows, key=lambda row: (row.ic * row.oc * row.ow, row.key)))
+        table.writerows(
+            row.model_dump()
+            for row in sorted(rows, key=lambda row: (row.ic * row.oc * row.ow, row.key))
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and record each machine as soon as it is done."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="REGEX", help="these lines of MACHINES, those in the table included")
-    parser.add_argument("--record", metavar="FILE", type=Path, help=f"the table to bring up to date: {MEASURED.name}")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", metavar="REGEX", help="these lines of MACHINES, those in the table included"
+    )
+    parser.add_argument(
+        "--record",
+        metavar="FILE",
+        type=Path,
+        help=f"the table to bring up to date: {MEASURED.name}",
+    )
     given = parser.parse_args(arguments)
-    rows = {row.machine: row for row in (read_measured(given.record) if given.record and given.record.exists() else [])}
+    rows = {
+        row.machine: row
+        for row in (read_measured(given.record) if given.record and given.record.exists() else [])
+    }
     for machine in MACHINES:
         if re.search(given.only, machine) if given.only else machine not in rows:
             print(machine, flush=True)
             row = rows[machine] = measure(machine)
             print(
-                f"  {row.gates:,} gates, {row.registers:,} flip-flops, {row.levels} levels in {row.deepest}", flush=True
+                f"  {row.gates:,} gates, {row.registers:,} flip-flops, {row.levels} levels in "
+                f"{row.deepest}",
+                flush=True,
             )
             if given.record:
                 write_measured(given.record, list(rows.values()))

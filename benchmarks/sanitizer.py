@@ -2,8 +2,9 @@
 
     python -m benchmarks.sanitizer [NETWORK ...] [--runs N]
 
-Prints the commands, the milliseconds of processor time with and without layouts, and their ratio, for all regions of
-each network. Decoding is included in both. The times are the shortest of the runs, which alternate.
+Prints the commands, the milliseconds of processor time with and without layouts, and their ratio,
+for all regions of each network. Decoding is included in both. The times are the shortest of the
+runs, which alternate.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from isa.arch import Arch, PeArray
 from isa.program import Program
 from isa.sanitizer import sanitize
 
-NETWORKS = "mobilenet-v1", "visual-wake-words", "lstm-small", "resnet-8", "vit-tiny", "keyword-spotting"
+NETWORKS = (
+    "mobilenet-v1",
+    "visual-wake-words",
+    "lstm-small",
+    "resnet-8",
+    "vit-tiny",
+    "keyword-spotting",
+)
 ARCH = Arch(isa="v5", pe=PeArray(ic=16, oc=16), sram_bytes=1 << 19)
 
 
@@ -39,7 +47,9 @@ def copies(programs: list[Program], stated: bool) -> list[Program]:
 
 def main() -> None:
     """Print one line per network."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("networks", nargs="*", default=list(NETWORKS), metavar="NETWORK")
     parser.add_argument("--runs", type=int, default=15)
     options = parser.parse_args()
@@ -53,7 +63,8 @@ def main() -> None:
                 least[stated] = min(least[stated], milliseconds(fresh))
         count = sum(len(program.words) for program in programs)
         print(
-            f"{name:20} {count:6} words {least[True]:8.1f} ms, without layouts {least[False]:8.1f} ms, "
+            f"{name:20} {count:6} words {least[True]:8.1f} ms, without layouts {least[False]:8.1f} "
+            "ms, "
             f"ratio {least[True] / least[False]:.2f}",
             flush=True,
         )

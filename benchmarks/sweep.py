@@ -1,10 +1,12 @@
-"""How fast sweeps are: MobileNetV1-224, points that end ok a second, compilation included, from 1 to 2 workers.
+"""How fast sweeps are: MobileNetV1-224, points that end ok a second, compilation included, from 1
+to 2 workers.
 
     python -m benchmarks.sweep [--plot sweep.png] [--growth]
 
-First 200 mixed machines (20 arrays of 64 and 128 processing elements, 512 KiB to 256 MiB), each compiled; then one
-machine under 2,000 Timings. With --growth the same for 100, 1,000 and 10,000 points with the peak memory of all
-processes, which must stay. Import and quantisation, once a network, stand beside; the workers start meanwhile.
+First 200 mixed machines (20 arrays of 64 and 128 processing elements, 512 KiB to 256 MiB), each
+compiled; then one machine under 2,000 Timings. With --growth the same for 100, 1,000 and 10,000
+points with the peak memory of all processes, which must stay. Import and quantisation, once a
+network, stand beside; the workers start meanwhile.
 """
 
 from __future__ import annotations
@@ -55,8 +57,8 @@ dram_latency = {{ from = 1, to = {points // 20}, step = 1 }}
 class Measured:
     """One sweep: ``seconds`` from when the networks were there, ``preparing`` before.
 
-    ``processor`` are the seconds that all processes computed meanwhile: on a busy machine ``seconds`` says little.
-    Memory is in MiB, all processes together.
+    ``processor`` are the seconds that all processes computed meanwhile: on a busy machine
+    ``seconds`` says little. Memory is in MiB, all processes together.
     """
 
     workers: int
@@ -113,12 +115,15 @@ def measure(text: str, workers: int) -> Measured:
     meter = Meter()
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "results.sqlite"
-        tally = run_sweep(parse_spec(text), output, workers=workers, stage=meter.stage, report=meter.report)
+        tally = run_sweep(
+            parse_spec(text), output, workers=workers, stage=meter.stage, report=meter.report
+        )
     end = time.perf_counter()
     if tally.new["ok"] != tally.done:
         raise SystemExit(f"not every point ended ok: {tally}")
     preparing = meter.ready - meter.begun
-    processor, memory = meter.processor_seconds(), sum(meter.memory.values())
+    processor = meter.processor_seconds()
+    memory = sum(meter.memory.values())
     return Measured(workers, tally.done, end - meter.ready, processor, preparing, memory)
 
 
@@ -129,7 +134,10 @@ def show(title: str, found: Sequence[Measured]) -> None:
     for item in found:
         processor = 1e3 * item.processor / item.points
         figures = (item.seconds, item.rate, processor, item.memory, item.preparing)
-        print(f"{item.workers:12} {item.points:12} " + " ".join(f"{figure:12.2f}" for figure in figures))
+        print(
+            f"{item.workers:12} "
+            f"{item.points:12} " + " ".join(f"{figure:12.2f}" for figure in figures)
+        )
 
 
 def plot(path: Path, machines: Sequence[Measured], timed: Sequence[Measured]) -> None:
@@ -144,9 +152,22 @@ def plot(path: Path, machines: Sequence[Measured], timed: Sequence[Measured]) ->
         strict=True,
     ):
         workers = [item.workers for item in found]
-        axes.bar(workers, [item.rate for item in found], width=0.5, color="#0072b2", label="measured")
-        axes.plot(workers, [found[0].rate * count for count in workers], "o--", color="#d55e00", label="linear")
-        axes.set(title=title, xlabel="workers (processes)", ylabel="points that end ok (1/s)", xticks=workers)
+        axes.bar(
+            workers, [item.rate for item in found], width=0.5, color="#0072b2", label="measured"
+        )
+        axes.plot(
+            workers,
+            [found[0].rate * count for count in workers],
+            "o--",
+            color="#d55e00",
+            label="linear",
+        )
+        axes.set(
+            title=title,
+            xlabel="workers (processes)",
+            ylabel="points that end ok (1/s)",
+            xticks=workers,
+        )
         axes.legend()
     figure.savefig(path, dpi=150)
     print(f"\n{path}")
@@ -154,19 +175,28 @@ def plot(path: Path, machines: Sequence[Measured], timed: Sequence[Measured]) ->
 
 def main() -> None:
     """Measure, print, plot."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--plot", type=Path, help="where the scaling plot goes (PNG)")
-    parser.add_argument("--growth", action="store_true", help="100, 1,000 and 10,000 Timings as well")
+    parser.add_argument(
+        "--growth", action="store_true", help="100, 1,000 and 10,000 Timings as well"
+    )
     parser.add_argument("--workers", type=int, default=2, help="most workers")
     options = parser.parse_args()
     print(f"{measuring.settings()}\nmeasured   {measuring.measured(1)}: a sweep takes seconds")
     counts = range(1, options.workers + 1)
     machines = [measure(MACHINES, workers) for workers in counts]
-    show(f"{machines[0].points} mixed machines of 64 and 128 PEs, 512 KiB to 256 MiB, each compiled", machines)
+    show(
+        f"{machines[0].points} mixed machines of 64 and 128 PEs, 512 KiB to 256 MiB, each compiled",
+        machines,
+    )
     timed = [measure(timings(2000), workers) for workers in counts]
     show("only Timing changes, on the recommended machine", timed)
     if options.growth:
-        show("growth", [measure(timings(points), options.workers) for points in (100, 1000, 10_000)])
+        show(
+            "growth", [measure(timings(points), options.workers) for points in (100, 1000, 10_000)]
+        )
     if options.plot:
         plot(options.plot, machines, timed)
 

@@ -1,10 +1,12 @@
-"""How fast several networks on several accelerators are simulated, and in how much memory (docs/systems.md).
+"""How fast several networks on several accelerators are simulated, and in how much memory
+(docs/systems.md).
 
     python -m benchmarks.systems [--markdown docs/systems.md]
 
-First a second at 1 GHz of four networks on two accelerators, timing only: seconds under each policy and preemption, the
-networks compiled before. Then ``dla system`` in processes of its own, with more and more jobs, jitter and preemption at
-tiles: programs give way in ever new places, and the peak of the process (as in ``benchmarks.memory``) must stay.
+First a second at 1 GHz of four networks on two accelerators, timing only: seconds under each policy
+and preemption, the networks compiled before. Then ``dla system`` in processes of its own, with more
+and more jobs, jitter and preemption at tiles: programs give way in ever new places, and the peak of
+the process (as in ``benchmarks.memory``) must stay.
 """
 
 from __future__ import annotations
@@ -128,7 +130,10 @@ def speed() -> Iterator[str]:
     jobs = sum(task.released for task in report.tasks)
     words = {"none": "not preempted, s", "layer": "at layers, s", "tile": "at tiles, s"}
     heads = [words[preemption] for preemption in get_args(Preemption)]
-    yield f"One second of four networks on two accelerators, {jobs:,} jobs; {measuring.measured(RUNS, 1)}:"
+    yield (
+        f"One second of four networks on two accelerators, {jobs:,} jobs; "
+        f"{measuring.measured(RUNS, 1)}:"
+    )
     yield ""
     yield f"| policy | {' | '.join(heads)} | gave way at tiles |"
     yield "|---|" + "---|" * (len(heads) + 1)
@@ -137,9 +142,15 @@ def speed() -> Iterator[str]:
         for preemption in get_args(Preemption):
             seconds, report = measuring.shortest(work(policy, preemption), RUNS, 1)
             cells.append(f"{seconds:.2f}")
-        yield f"| `{policy}` | {' | '.join(cells)} | {sum(task.preemptions for task in report.tasks):,} |"
+        yield (
+            f"| `{policy}` | {' | '.join(cells)} | "
+            f"{sum(task.preemptions for task in report.tasks):,} |"
+        )
     yield ""
-    yield f"The first run of all, `priority` at tiles, finds out what goes on from each boundary: {first:.2f} s."
+    yield (
+        "The first run of all, `priority` at tiles, finds out what goes on from each boundary: "
+        f"{first:.2f} s."
+    )
 
 
 def memory() -> Iterator[str]:
@@ -150,21 +161,33 @@ def memory() -> Iterator[str]:
     yield "|---|---|---|---|"
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DLA_CACHE_DIR"] = folder
-        file, written = Path(folder) / "many.toml", Path(folder) / "many.json"
+        file = Path(folder) / "many.toml"
+        written = Path(folder) / "many.json"
         file.write_text(MANY)
         for jobs in (1, 1_000, 10_000, 40_000):
             until = str(jobs * CYCLES_A_JOB)
-            processor, mebibytes = cold(*DLA, "system", str(file), "--until", until, "--json", str(written))
+            processor, mebibytes = cold(
+                *DLA, "system", str(file), "--until", until, "--json", str(written)
+            )
             tasks = json.loads(written.read_text())["tasks"]
-            ended, preemptions = (sum(task[key] for task in tasks) for key in ("ended", "preemptions"))
+            ended, preemptions = (
+                sum(task[key] for task in tasks) for key in ("ended", "preemptions")
+            )
             if jobs > 1:  # the first one imports
                 yield f"| {ended:,} | {preemptions:,} | {processor:.1f} | {mebibytes:.0f} |"
 
 
 def main() -> None:
-    """Measure and print; the processes first, whose peaks count from this one's, now still small."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--markdown", type=Path, help="document that has the tables between two marks")
+    """Measure and print.
+
+    The processes first, whose peaks count from this one's, now still small.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--markdown", type=Path, help="document that has the tables between two marks"
+    )
     chosen = parser.parse_args()
     print(measuring.settings(), end="\n\n")
     processes = [*memory()]

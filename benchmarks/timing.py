@@ -2,8 +2,9 @@
 
     python -m benchmarks.timing [--schedule seed|default] [--network NAME]
 
-Command words, operations and simulated cycles a second of both engines, alone and with the accounts; growth from 1 to
-64 inferences in one stream; points a second of a sweep in which only the Timing changes.
+Command words, operations and simulated cycles a second of both engines, alone and with the
+accounts; growth from 1 to 64 inferences in one stream; points a second of a sweep in which only the
+Timing changes.
 """
 
 from __future__ import annotations
@@ -35,9 +36,13 @@ def accounted(device: Device, program: Program) -> Mapping[str, int]:
 
 def speed(program: Program) -> None:
     """Both engines alone, then whole timing-only runs with causes, accounts and hazards."""
-    words, operations = len(program.words), len(program.commands)
+    words = len(program.words)
+    operations = len(program.commands)
     print(measuring.measured())
-    print(f"{'':24s} {'ms':>8s} {'words/s':>11s} {'operations/s':>13s} {'Mcycles/s':>10s} {'us/operation':>13s}")
+    print(
+        f"{'':24s} {'ms':>8s} {'words/s':>11s} {'operations/s':>13s} {'Mcycles/s':>10s} "
+        f"{'us/operation':>13s}"
+    )
     for name, engine in ENGINES.items():
         device = Device(program.arch, engine=engine)
         workload = device.load(program).workload
@@ -45,7 +50,8 @@ def speed(program: Program) -> None:
         whole, _ = measuring.shortest(partial(accounted, device, program))
         for label, seconds in ((name, found), ("  with accounts", whole)):
             print(
-                f"{label:24s} {seconds * 1e3:8.2f} {words / seconds:11,.0f} {operations / seconds:13,.0f} "
+                f"{label:24s} {seconds * 1e3:8.2f} {words / seconds:11,.0f} "
+                f"{operations / seconds:13,.0f} "
                 f"{schedule.total / seconds / 1e6:10,.0f} {seconds / operations * 1e6:13.2f}"
             )
 
@@ -58,7 +64,9 @@ def growth(program: Program, counts: Iterable[int]) -> None:
     for count in counts:
         stream = repeated(program, count)
         workload = Device(stream.arch).load(stream).workload
-        measured = [measuring.shortest(partial(engine, workload), 3, 1) for engine in ENGINES.values()]
+        measured = [
+            measuring.shortest(partial(engine, workload), 3, 1) for engine in ENGINES.values()
+        ]
         (total,) = {schedule.total for _, schedule in measured}
         times = "".join(f"{seconds / count * 1e3:30.2f}" for seconds, _ in measured)
         print(f"{count:10d} {len(stream.words):9,d} {total:14,d} {total / count:17,.0f}{times}")
@@ -72,26 +80,36 @@ def sweep(program: Program) -> None:
         for bus, latency, bursts, depth in product(*axes)
     ]
     prepared, timed = measuring.shortest(lambda: ProgramTiming(program), 3, 1)
-    seconds, points = measuring.shortest(lambda: [timed.run(timing).cycles for timing in timings], 3, 1)
+    seconds, points = measuring.shortest(
+        lambda: [timed.run(timing).cycles for timing in timings], 3, 1
+    )
     print(f"\n{measuring.measured(3, 1)}")
     print(
-        f"sweep: prepared in {prepared * 1e3:.1f} ms, {len(timings)} points, {len(timings) / seconds:,.0f} points/s, "
+        f"sweep: prepared in {prepared * 1e3:.1f} ms, {len(timings)} points, "
+        f"{len(timings) / seconds:,.0f} points/s, "
         f"{min(points):,d} to {max(points):,d} cycles"
     )
 
 
 def main() -> None:
     """Compile, then print the three parts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--network", default="mobilenet-v1")
     parser.add_argument("--schedule", choices=("seed", "default"), default="default")
     options = parser.parse_args()
     hardware = load_hardware()
     print(f"{measuring.settings()}\nmachine    {measuring.machine(hardware)}")
     package = load_network(options.network).package
-    programs = compile_network(package, hardware.arch, timing=hardware.timing, schedule=options.schedule).programs
+    programs = compile_network(
+        package, hardware.arch, timing=hardware.timing, schedule=options.schedule
+    ).programs
     for region, program in programs.items():
-        print(f"\n{options.network}, region {region}, schedule {options.schedule}: {len(program.words)} command words")
+        print(
+            f"\n{options.network}, region {region}, schedule {options.schedule}: "
+            f"{len(program.words)} command words"
+        )
         speed(program)
         growth(program, (1, 2, 4, 8, 16, 32, 64))
         sweep(program)

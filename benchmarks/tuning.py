@@ -1,8 +1,9 @@
-"""How far tuning comes with how many measurements: with the learned model, without it, and from another network's log.
+"""How far tuning comes with how many measurements: with the learned model, without it, and from
+another network's log.
 
-Every search has a log in a folder; a benchmark that is started again goes on where it was. The best known schedule is
-the best of all logs in the folder that are of the same network, machine and compiler, longer ones among them. Figures
-count measurements and cycles, no seconds.
+Every search has a log in a folder; a benchmark that is started again goes on where it was. The best
+known schedule is the best of all logs in the folder that are of the same network, machine and
+compiler, longer ones among them. Figures count measurements and cycles, no seconds.
 """
 
 from __future__ import annotations
@@ -45,18 +46,32 @@ def row(*cells: object) -> str:
 
 
 def best_known(folder: Path, header: TuningHeader) -> int:
-    """The fewest cycles in all logs of a folder that tuned the same network for the same machine by one compiler."""
+    """The fewest cycles in all logs of a folder that tuned the same network for the same machine
+    by one compiler.
+    """
     found = [read_log(path) for path in sorted(folder.glob("*.jsonl"))]
-    alike = [log for log in found if log.header.model_copy(update={"search": header.search}) == header]
+    alike = [
+        log for log in found if log.header.model_copy(update={"search": header.search}) == header
+    ]
     return min(log.best.measurement.cycles or 0 for log in alike)
 
 
 def search_table(
-    network: Network, machine: Preset, seeds: Sequence[int], plain: Sequence[int], measurements: int, folder: Path
+    network: Network,
+    machine: Preset,
+    seeds: Sequence[int],
+    plain: Sequence[int],
+    measurements: int,
+    folder: Path,
 ) -> None:
     """With the model from some seeds, and without it."""
-    searches = [(seed, model) for model, chosen in ((True, seeds), (False, plain)) for seed in chosen]
-    paths = [folder / f"{network.name}-{seed}-{'model' if model else 'plain'}.jsonl" for seed, model in searches]
+    searches = [
+        (seed, model) for model, chosen in ((True, seeds), (False, plain)) for seed in chosen
+    ]
+    paths = [
+        folder / f"{network.name}-{seed}-{'model' if model else 'plain'}.jsonl"
+        for seed, model in searches
+    ]
     logs = [
         tune_network(
             network,
@@ -67,36 +82,68 @@ def search_table(
         ).log
         for path, search in zip(paths, searches, strict=True)
     ]
-    curves = {search: best_so_far(log, measurements) for search, log in zip(searches, logs, strict=True)}
-    own, best = next(iter(curves.values()))[0], best_known(folder, logs[0].header)
+    curves = {
+        search: best_so_far(log, measurements) for search, log in zip(searches, logs, strict=True)
+    }
+    own = next(iter(curves.values()))[0]
+    best = best_known(folder, logs[0].header)
     goal = own - GOAL * (own - best)
-    print(f"{network.name}: {own:,} cycles by the compiler, {best:,} best known ({best / own - 1:+.2%})\n")
-    print(row("seed", "search", *(f"after {count}" for count in (20, 50, 100, measurements)), f"to {GOAL:.0%}"))
+    print(
+        f"{network.name}: {own:,} cycles by the compiler, {best:,} best known "
+        f"({best / own - 1:+.2%})\n"
+    )
+    print(
+        row(
+            "seed",
+            "search",
+            *(f"after {count}" for count in (20, 50, 100, measurements)),
+            f"to {GOAL:.0%}",
+        )
+    )
     print(row(*["---"] * 7))
     for (seed, model), curve in curves.items():
-        gains = (f"{(own - curve[min(count, measurements) - 1]) / max(own - best, 1):.0%}" for count in (20, 50, 100))
+        gains = (
+            f"{(own - curve[min(count, measurements) - 1]) / max(own - best, 1):.0%}"
+            for count in (20, 50, 100)
+        )
         last = f"{(own - curve[-1]) / max(own - best, 1):.0%}"
         print(row(seed, "model" if model else "no model", *gains, last, needed(curve, goal)))
     print()
 
 
 def transfer_table(
-    names: tuple[str, str], machine: Preset, measurements: int, donor_measurements: int, folder: Path
+    names: tuple[str, str],
+    machine: Preset,
+    measurements: int,
+    donor_measurements: int,
+    folder: Path,
 ) -> None:
     """A network tuned by itself, and from the log of another."""
     target, donor = (load_network(name) for name in names)
     lent = folder / f"{donor.name}-donor.jsonl"
     tune_network(donor, machine, DEFAULTS, lent, SearchOptions(measurements=donor_measurements))
     full = tune_network(
-        target, machine, DEFAULTS, folder / f"{target.name}-full.jsonl", SearchOptions(measurements=measurements)
+        target,
+        machine,
+        DEFAULTS,
+        folder / f"{target.name}-full.jsonl",
+        SearchOptions(measurements=measurements),
     )
     few = max(round(SHORT * measurements), 1)
     taken = tune_network(
-        target, machine, DEFAULTS, folder / f"{target.name}-from.jsonl", SearchOptions(measurements=few, donors=(lent,))
+        target,
+        machine,
+        DEFAULTS,
+        folder / f"{target.name}-from.jsonl",
+        SearchOptions(measurements=few, donors=(lent,)),
     )
-    curve, short = best_so_far(full.log, measurements), best_so_far(taken.log, few)
+    curve = best_so_far(full.log, measurements)
+    short = best_so_far(taken.log, few)
     own = curve[0]
-    print(f"{target.name} from {donor.name} ({donor_measurements} measurements): {own:,} cycles by the compiler\n")
+    print(
+        f"{target.name} from {donor.name} ({donor_measurements} measurements): {own:,} cycles by "
+        "the compiler\n"
+    )
     print(row("tuning", "measurements", "cycles", "of full tuning's gain"))
     print(row(*["---"] * 4))
     counts = sorted({max(few // 2, 1), few})
@@ -114,10 +161,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", default="mobilenet-v1")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
-    parser.add_argument("--plain-seeds", type=int, nargs="*", default=[0, 1, 2], help="of searches without the model")
+    parser.add_argument(
+        "--plain-seeds",
+        type=int,
+        nargs="*",
+        default=[0, 1, 2],
+        help="of searches without the model",
+    )
     parser.add_argument("--measurements", type=int, default=200)
-    parser.add_argument("--set", action="append", default=None, help="as of dla run; default {16,16}, 128 KiB")
-    parser.add_argument("--transfer", nargs=2, metavar=("TARGET", "DONOR"), help="instead: from another network's log")
+    parser.add_argument(
+        "--set", action="append", default=None, help="as of dla run; default {16,16}, 128 KiB"
+    )
+    parser.add_argument(
+        "--transfer",
+        nargs=2,
+        metavar=("TARGET", "DONOR"),
+        help="instead: from another network's log",
+    )
     parser.add_argument("--donor-measurements", type=int, default=200)
     parser.add_argument("--logs", type=Path, default=Path("runs/tuning"))
     given = parser.parse_args()
@@ -127,7 +187,9 @@ def main() -> None:
         transfer_table(names, machine, given.measurements, given.donor_measurements, given.logs)
     else:
         network = load_network(given.network)
-        search_table(network, machine, given.seeds, given.plain_seeds, given.measurements, given.logs)
+        search_table(
+            network, machine, given.seeds, given.plain_seeds, given.measurements, given.logs
+        )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
-"""Cycles and bytes beside those that Arm's Vela estimates: TinyML networks at equal MACs, bus and scratchpad.
+"""Cycles and bytes beside those that Arm's Vela estimates: TinyML networks at equal MACs, bus and
+scratchpad.
 
-    python -m benchmarks.vela [--networks A,B] [--record benchmarks/vela-ours.csv] [--markdown docs/validation.md]
-    python -m benchmarks.vela --table benchmarks/vela-ours.csv
-    python -m benchmarks.vela --isa v5                                       machines of words; else v4
-    python -m benchmarks.vela --files FOLDER [--keep FOLDER]
+    python -m benchmarks.vela [--networks A,B] [--record benchmarks/vela-ours.csv] [--markdown
+    docs/validation.md] python -m benchmarks.vela --table benchmarks/vela-ours.csv python -m
+    benchmarks.vela --isa v5 machines of words; else v4 python -m benchmarks.vela --files FOLDER
+    [--keep FOLDER]
 
-Vela's side stands in benchmarks/vela.csv. ``--files`` makes it anew, with Vela (``pip install '.[vela]'``) and the
-TensorFlow Lite files of the public repositories below, found anywhere in a folder by their SHA-256; ``--keep`` is where
-Vela leaves its outputs, its estimates layer by layer among them. Our side is measured each time, with the built-in
-networks of the same shapes and a softmax where the file has one; ``--record`` keeps it, and ``--table`` prints what was
+Vela's side stands in benchmarks/vela.csv. ``--files`` makes it anew, with Vela
+(``pip install '.[vela]'``) and the TensorFlow Lite files of the public repositories below, found
+anywhere in a folder by their SHA-256; ``--keep`` is where Vela leaves its outputs, its estimates
+layer by layer among them. Our side is measured each time, with the built-in networks of the same
+shapes and a softmax where the file has one; ``--record`` keeps it, and ``--table`` prints what was
 kept.
 """
 
@@ -50,7 +52,9 @@ SIZES = (16, 32, 64, 128, 256, 512)
 
 @dataclass(frozen=True)
 class Public:
-    """A TensorFlow Lite file, ``path`` in a repository on GitHub, and whether it ends with a softmax."""
+    """A TensorFlow Lite file, ``path`` in a repository on GitHub, and whether it ends with a
+    softmax.
+    """
 
     repository: str
     path: str
@@ -58,7 +62,8 @@ class Public:
     softmax: bool = True
 
 
-_TINY, _MICRO = ("mlcommons/tiny", "benchmark/training"), ("tensorflow/tflite-micro", "tensorflow/lite/micro")
+_TINY = ("mlcommons/tiny", "benchmark/training")
+_MICRO = ("tensorflow/tflite-micro", "tensorflow/lite/micro")
 
 
 def _public(place: tuple[str, str], path: str, digest: str, softmax: bool = True) -> Public:
@@ -120,10 +125,13 @@ SHAPES = {
     256: ("8x32", "16x16", "32x8"),
     1024: ("16x64", "32x32", "64x16", "128x8"),
 }
-"""Arrays of so many MACs, input by output channels, of which one is chosen for all networks and scratchpads."""
+"""Arrays of so many MACs, input by output channels, of which one is chosen for all networks and
+scratchpads.
+"""
 
 TIMING = Timing()
-DEDICATED, SHARED = "dedicated", "shared"
+DEDICATED = "dedicated"
+SHARED = "shared"
 CONFIGURATION = """
 [System_Config.machine]
 core_clock=1e9
@@ -152,7 +160,10 @@ const_mem_area=Axi1
 arena_mem_area=Axi0
 cache_mem_area=Axi0
 """
-"""Vela's form of TIMING: 8 bytes a cycle, bursts of 64, 16 in flight, latency 100; the scratchpad as Arm has it."""
+"""Vela's form of TIMING: 8 bytes a cycle, bursts of 64, 16 in flight, latency 100.
+
+The scratchpad as Arm has it.
+"""
 MARKS = "<!-- benchmarks.vela -->", "<!-- /benchmarks.vela -->"
 
 
@@ -166,8 +177,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """What it takes there: simulated cycles; those as Vela counts, every layer the larger of its computation and its
-    bytes on the bus; the roofline; bytes that cross the bus.
+    """What it takes there: simulated cycles; those as Vela counts, every layer the larger of its
+    computation and its bytes on the bus; the roofline; bytes that cross the bus.
     """
 
     cycles: int
@@ -177,7 +188,9 @@ class Point:
 
 
 class Setting(NamedTuple):
-    """What Vela compiled: network, configuration, scratchpad, and whether tensors live in it or in system memory."""
+    """What Vela compiled: network, configuration, scratchpad, and whether tensors live in it or
+    in system memory.
+    """
 
     network: str
     accelerator: str
@@ -187,8 +200,9 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What Vela estimates: bytes of the scratchpad that it uses, cycles, bytes of feature maps and of constants that it
-    moves, bytes of constants as stored, and of weights before and after compression.
+    """What Vela estimates: bytes of the scratchpad that it uses, cycles, bytes of feature maps and
+    of constants that it moves, bytes of constants as stored, and of weights before and after
+    compression.
     """
 
     sram_bytes: int
@@ -206,9 +220,11 @@ class Estimate:
 
     @property
     def unpacked_bytes(self) -> int:
-        """The same, had the weights not been compressed: constants are moved as often, and are as much larger.
+        """The same, had the weights not been compressed: constants are moved as often, and are as
+        much larger.
 
-        They are moved once at least, though Vela's account leaves out a softmax's table of 1,024 bytes.
+        They are moved once at least, though Vela's account leaves out a softmax's table of 1,024
+        bytes.
         """
         plain = self.stored_bytes - self.encoded_weights + self.weights
         return self.map_bytes + round(max(self.constant_bytes / self.stored_bytes, 1.0) * plain)
@@ -240,39 +256,62 @@ def write_record(path: Path, rows: Mapping[Key, Row]) -> None:
         writer.writerows((*key, *asdict(rows[key]).values()) for key in sorted(rows))
 
 
-# Vela's side. -------------------------------------------------------------------------------------------------------
+# Vela's side.
+# --------------------------------------------------------------------------------------------------
 
 
 def find_files(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """The files of networks, found in a folder by their contents; exits with a line that names the first missing."""
-    digests = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in sorted(folder.rglob("*.tflite"))}
+    """The files of networks, found in a folder by their contents.
+
+    Exits with a line that names the first missing.
+    """
+    digests = {
+        hashlib.sha256(path.read_bytes()).hexdigest(): path
+        for path in sorted(folder.rglob("*.tflite"))
+    }
     for name in names:
         public = NETWORKS[name]
         if public.digest not in digests:
-            _refuse(f"{folder} has no file of {name}: {public.path} of github.com/{public.repository}")
+            _refuse(
+                f"{folder} has no file of {name}: {public.path} of github.com/{public.repository}"
+            )
     return {name: digests[NETWORKS[name].digest] for name in names}
 
 
-def estimate(name: str, file: Path, accelerator: str, kib: int, folder: Path) -> Iterator[tuple[Setting, Estimate]]:
-    """What Vela estimates in either mode; its outputs go to folders of their own below ``folder``."""
+def estimate(
+    name: str, file: Path, accelerator: str, kib: int, folder: Path
+) -> Iterator[tuple[Setting, Estimate]]:
+    """What Vela estimates in either mode.
+
+    Its outputs go to folders of their own below ``folder``.
+    """
     configuration = folder / f"{accelerator}.ini"
     small = "u55" in accelerator
     ports = 1 if small else 4 if ACCELERATORS[accelerator] == 1024 else 2
-    text = CONFIGURATION.format(ports=ports, sram_burst=32 if small else 64, scale=1.0 if small else 0.5)
+    text = CONFIGURATION.format(
+        ports=ports, sram_burst=32 if small else 64, scale=1.0 if small else 0.5
+    )
     configuration.write_text(text)
     rows = {}
     for mode in (DEDICATED, SHARED):
         output = folder / f"{name}-{accelerator}-{kib}-{mode}"
         words = [
             "--config", str(configuration), "--system-config", "machine", "--memory-mode", mode,
-            "--accelerator-config", accelerator, "--arena-cache-size", str(kib * 1024), "--verbose-performance",
+            "--accelerator-config", accelerator, "--arena-cache-size", str(kib * 1024),
+            "--verbose-performance",
             "--output-dir", str(output), str(file),
         ]  # fmt: skip
-        run = subprocess.run([sys.executable, "-m", "ethosu.vela", *words], capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, "-m", "ethosu.vela", *words], capture_output=True, text=True
+        )
         if run.returncode:
-            _refuse(f"Vela failed with {name} on {accelerator}: {(run.stderr or run.stdout).strip().splitlines()[-1]}")
+            _refuse(
+                f"Vela failed with {name} on {accelerator}: "
+                f"{(run.stderr or run.stdout).strip().splitlines()[-1]}"
+            )
         rows[mode] = read_summary(next(output.glob("*_summary_machine.csv")))
-    stored = round(1024 * float(rows[SHARED]["dram_memory_used"]))  # nothing else lies there in this mode
+    # nothing else lies there in this mode
+    stored = round(1024 * float(rows[SHARED]["dram_memory_used"]))
     for mode, row in rows.items():
         yield Setting(name, accelerator, kib, mode), parse_summary(row, stored)
 
@@ -284,7 +323,10 @@ def read_summary(path: Path) -> dict[str, str]:
 
 
 def parse_summary(row: Mapping[str, str], stored_bytes: int) -> Estimate:
-    """What a summary says; of constants Vela's total has more than it lists as weights: scales and tables."""
+    """What a summary says.
+
+    Of constants Vela's total has more than it lists as weights: scales and tables.
+    """
     maps = int(row["dram_feature_map_read_bytes"]) + int(row["dram_feature_map_write_bytes"])
     return Estimate(
         sram_bytes=round(1024 * float(row["sram_memory_used"])),
@@ -311,7 +353,8 @@ def run_vela(files: Mapping[str, Path], sizes: Sequence[int], keep: Path | None)
     return found
 
 
-# Our side. ----------------------------------------------------------------------------------------------------------
+# Our side.
+# --------------------------------------------------------------------------------------------------
 
 
 def model_of(name: str) -> ModelProto:
@@ -326,7 +369,8 @@ def add_softmax(model: ModelProto) -> None:
     """Let a network that ends with logits end with their softmax."""
     from onnx import helper
 
-    logits, result = model.graph.output[0].name, "probabilities"
+    logits = model.graph.output[0].name
+    result = "probabilities"
     model.graph.node.append(helper.make_node("Softmax", [logits], [result], name=result, axis=-1))
     model.graph.output[0].name = result
 
@@ -334,63 +378,86 @@ def add_softmax(model: ModelProto) -> None:
 def ends_of(model: ModelProto) -> int:
     """Bytes of the inputs and outputs as integers of 8 bits."""
     values = (*model.graph.input, *model.graph.output)
-    return sum(prod(axis.dim_value for axis in value.type.tensor_type.shape.dim) for value in values)
+    return sum(
+        prod(axis.dim_value for axis in value.type.tensor_type.shape.dim) for value in values
+    )
 
 
 def measure(name: str, isa: str = "v4") -> Points:
-    """The network on all arrays and scratchpads of machines of ``isa`` that it fits into, not one value computed."""
-    preparation = Preparation(import_model(model_of(name), name, calibration=MODELS[name].calibration(0)))
+    """The network on all arrays and scratchpads of machines of ``isa`` that it fits into, not
+    one value computed.
+    """
+    preparation = Preparation(
+        import_model(model_of(name), name, calibration=MODELS[name].calibration(0))
+    )
     points: Points = {}
     for shape in chain(*SHAPES.values()):
         for kib in SIZES:
             machine = arch(shape, kib).model_copy(update={"isa": isa})
-            prepared = preparation.prepared(machine, DEFAULTS)
+            prepared = preparation.prepare(machine, DEFAULTS)
             if prepared.misfit is not None:
                 print(f"{name}, {shape}, {kib} KiB: {prepared.misfit.message}", file=sys.stderr)
                 continue
             compiler = compiler_for(prepared.regions, sizeless(machine))
             try:
-                programs = compiler.compiled(machine, DEFAULTS)
+                programs = compiler.compile(machine, DEFAULTS)
             except InputError as error:
                 print(f"{name}, {shape}, {kib} KiB: {error}", file=sys.stderr)
                 continue
-            timed, demands = compiler.timed(programs), [one.demand for one in programs]
+            timed = compiler.prepare_timings(programs)
+            demands = [one.demand for one in programs]
             points[Place(name, shape, kib)] = Point(
                 cycles=sum(one.run(TIMING).cycles for one in timed),
                 overlapped=sum(overlapped_cycles(one.program) for one in programs),
-                roofline=sum(TIMING.least_cycles(one.compute_cycles, one.commands, one.apart) for one in demands),
+                roofline=sum(
+                    TIMING.least_cycles(one.compute_cycles, one.commands, one.apart)
+                    for one in demands
+                ),
                 moved_bytes=sum(one.dram_read_bytes + one.dram_write_bytes for one in timed),
             )
     return points
 
 
 def overlapped_cycles(program: Program) -> int:
-    """Every layer the larger of its computation and its bytes on the bus, no fill, no latency: as Vela counts."""
+    """Every layer the larger of its computation and its bytes on the bus, no fill, no latency:
+    as Vela counts.
+    """
     prepared = prepare(program)
     labels = prepared.labels
-    compute, nbytes = [0] * len(labels.layers), [0] * len(labels.layers)
+    compute = [0] * len(labels.layers)
+    nbytes = [0] * len(labels.layers)
     amounts = (labels.layer, prepared.demands.compute, labels.read + labels.write)
     for layer, cycles, moved in zip(*(items.tolist() for items in amounts), strict=True):
         compute[layer] += cycles
         nbytes[layer] += moved
-    return sum(max(cycles, -(-moved // BUS_BYTES)) for cycles, moved in zip(compute, nbytes, strict=True))
+    return sum(
+        max(cycles, -(-moved // BUS_BYTES)) for cycles, moved in zip(compute, nbytes, strict=True)
+    )
 
 
 def chosen_shapes(points: Points) -> dict[int, str]:
-    """The array of each number of MACs with the least geometric mean of cycles, over all that was measured."""
+    """The array of each number of MACs with the least geometric mean of cycles, over all that
+    was measured.
+    """
     return {
-        macs: min(shapes, key=lambda shape: geometric_mean(p.cycles for at, p in points.items() if at.array == shape))
+        macs: min(
+            shapes,
+            key=lambda shape: geometric_mean(
+                p.cycles for at, p in points.items() if at.array == shape
+            ),
+        )
         for macs, shapes in SHAPES.items()
     }
 
 
-# Tables. ------------------------------------------------------------------------------------------------------------
+# Tables.
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Theirs:
-    """Vela's side of a pair: its best cycles, the mode that takes them, its fewest bytes as moved and with weights as
-    they are, and how many times it compresses those.
+    """Vela's side of a pair: its best cycles, the mode that takes them, its fewest bytes as moved
+    and with weights as they are, and how many times it compresses those.
     """
 
     mode: str
@@ -433,8 +500,11 @@ class Pair:
 
 
 def pairs(points: Points, estimates: Estimates, names: Iterable[str]) -> list[Pair]:
-    """Each network and machine that both have, but for those where Vela wants more scratchpad in both modes."""
-    arrays, found = chosen_shapes(points), []
+    """Each network and machine that both have, but for those where Vela wants more scratchpad in
+    both modes.
+    """
+    arrays = chosen_shapes(points)
+    found = []
     for name in names:
         ends = ends_of(model_of(name))
         for accelerator, macs in ACCELERATORS.items():
@@ -443,7 +513,9 @@ def pairs(points: Points, estimates: Estimates, names: Iterable[str]) -> list[Pa
                 fitting = {one.mode: estimates[one] for one in settings if _fits(one, estimates)}
                 ours = points.get(Place(name, arrays[macs], kib))
                 if fitting and ours is not None:
-                    found.append(Pair(name, accelerator, kib, arrays[macs], ours, best(fitting, ends)))
+                    found.append(
+                        Pair(name, accelerator, kib, arrays[macs], ours, best(fitting, ends))
+                    )
     return found
 
 
@@ -454,8 +526,8 @@ def _fits(setting: Setting, estimates: Estimates) -> bool:
 def best(modes: Mapping[str, Estimate], ends: int) -> Theirs:
     """The best of each figure over Vela's modes.
 
-    In the shared one it finds inputs in the scratchpad and leaves outputs there, which we load and store: their bytes,
-    ``ends``, and the cycles that these take, are added.
+    In the shared one it finds inputs in the scratchpad and leaves outputs there, which we load and
+    store: their bytes, ``ends``, and the cycles that these take, are added.
     """
     extra = {mode: ends if mode == SHARED else 0 for mode in modes}
     cycles = {mode: one.cycles + -(-extra[mode] // BUS_BYTES) for mode, one in modes.items()}
@@ -484,27 +556,50 @@ def tables(found: Sequence[Pair]) -> Iterator[str]:
             of = [pair for pair in found if pair.accelerator == accelerator]
             groups = ([ratio(pair) for pair in of if pair.kib == kib] for kib in sizes)
             means = (_bold(geometric_mean(group)) if group else "-" for group in groups)
-            yield f"| {title}, {accelerator} | {{{of[0].array.replace('x', ', ')}}} | {' | '.join(means)} |"
+            yield (
+                f"| {title}, {accelerator} | {{{of[0].array.replace('x', ', ')}}} | "
+                f"{' | '.join(means)} |"
+            )
     yield from ("", f"| network | Vela machine | {head}", f"|---|---|{'---|' * len(sizes)}")
     for (name, accelerator), of in _grouped(found).items():
-        cells = {pair.kib: f"{_bold(pair.cycles)}, {_bold(pair.unpacked_bytes)}{_mark(pair)}" for pair in of}
+        cells = {
+            pair.kib: f"{_bold(pair.cycles)}, {_bold(pair.unpacked_bytes)}{_mark(pair)}"
+            for pair in of
+        }
         yield f"| {name} | {accelerator} | {' | '.join(cells.get(kib, '-') for kib in sizes)} |"
     yield from ("", *lost(found))
 
 
 def lost(found: Sequence[Pair]) -> Iterator[str]:
-    """Where we take more cycles and why, and from 32 KiB on move more bytes than Vela with weights unpacked."""
+    """Where we take more cycles and why, and from 32 KiB on move more bytes than Vela with
+    weights unpacked.
+    """
     slower = [pair for pair in found if pair.cycles > 1]
-    yield f"Fewer cycles in {len(found) - len(slower)} of {len(found)}. The others, and why in the worst of a row:"
-    yield from ("", "| network | Vela machine | KiB | cycles | Vela's | because |", "|---|---|---|---|---|---|")
+    yield (
+        f"Fewer cycles in {len(found) - len(slower)} of {len(found)}. The others, and why in the "
+        "worst of a row:"
+    )
+    yield from (
+        "",
+        "| network | Vela machine | KiB | cycles | Vela's | because |",
+        "|---|---|---|---|---|---|",
+    )
     for (name, accelerator), of in _grouped(slower).items():
         worst = max(of, key=lambda pair: pair.cycles)
         counts = f"{_listed(of)} | {worst.ours.cycles:,} | {worst.theirs.cycles:,}"
         yield f"| {name} | {accelerator} | {counts} | {because(worst)} |"
     large = [pair for pair in found if pair.kib >= 32]
     more = [pair for pair in large if pair.unpacked_bytes > 1]
-    yield from ("", f"No more bytes in {len(large) - len(more)} of the {len(large)} from 32 KiB on. The others:")
-    yield from ("", "| network | Vela machine | KiB | bytes | Vela's, unpacked |", "|---|---|---|---|---|")
+    yield from (
+        "",
+        f"No more bytes in {len(large) - len(more)} of the {len(large)} from 32 KiB on. The "
+        "others:",
+    )
+    yield from (
+        "",
+        "| network | Vela machine | KiB | bytes | Vela's, unpacked |",
+        "|---|---|---|---|---|",
+    )
     for (name, accelerator), of in _grouped(more).items():
         worst = max(of, key=lambda pair: pair.unpacked_bytes)
         counts = f"{_listed(of)} | {worst.ours.moved_bytes:,} | {worst.theirs.unpacked_bytes:,}"
@@ -513,18 +608,27 @@ def lost(found: Sequence[Pair]) -> Iterator[str]:
 
 def because(pair: Pair) -> str:
     """The first of the possible reasons that alone is enough."""
-    ours, theirs, roofline = pair.ours, pair.theirs, pair.ours.roofline
-    bus, unpacked = -(-ours.moved_bytes // BUS_BYTES), -(-theirs.unpacked_bytes // BUS_BYTES)
+    ours = pair.ours
+    theirs = pair.theirs
+    roofline = pair.ours.roofline
+    bus = -(-ours.moved_bytes // BUS_BYTES)
+    unpacked = -(-theirs.unpacked_bytes // BUS_BYTES)
     if min(unpacked, roofline) >= theirs.cycles:
         times = f"Vela compresses these weights {theirs.compression:.2f} times"
-        return f"{times}: unpacked, its bytes alone take {unpacked:,}; no schedule of ours has fewer than {roofline:,}"
+        return (
+            f"{times}: unpacked, its bytes alone take {unpacked:,}; no schedule of ours has fewer "
+            f"than {roofline:,}"
+        )
     if roofline >= theirs.cycles:
         return f"no schedule has fewer than {roofline:,} on this array and bus"
     if ours.overlapped <= theirs.cycles:
         return f"as Vela counts, without latencies and waits, ours are {ours.overlapped:,}"
     if bus >= theirs.cycles:
         return f"bytes: they alone take {bus:,}, Vela's {-(-theirs.moved_bytes // BUS_BYTES):,}"
-    return f"as Vela counts, ours are {ours.overlapped:,}; bytes alone take {bus:,}, and the roofline is {roofline:,}"
+    return (
+        f"as Vela counts, ours are {ours.overlapped:,}; bytes alone take {bus:,}, and the roofline "
+        f"is {roofline:,}"
+    )
 
 
 def _grouped(found: Iterable[Pair]) -> dict[tuple[str, str], list[Pair]]:
@@ -555,14 +659,22 @@ def _refuse(message: str) -> NoReturn:
 
 def main() -> None:
     """Measure what the arguments ask for, and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", default=",".join(NETWORKS), help="names with commas between them")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--networks", default=",".join(NETWORKS), help="names with commas between them"
+    )
     parser.add_argument("--isa", choices=("v4", "v5"), default="v4", help="variant of our machines")
-    parser.add_argument("--files", type=Path, help="folder with TensorFlow Lite files: run Vela, keep its estimates")
+    parser.add_argument(
+        "--files", type=Path, help="folder with TensorFlow Lite files: run Vela, keep its estimates"
+    )
     parser.add_argument("--keep", type=Path, help="folder for Vela's outputs")
     parser.add_argument("--record", type=Path, help="CSV for our points")
     parser.add_argument("--table", type=Path, help="print this record, measure nothing")
-    parser.add_argument("--markdown", type=Path, help="document that has the tables between two marks")
+    parser.add_argument(
+        "--markdown", type=Path, help="document that has the tables between two marks"
+    )
     chosen = parser.parse_args()
     names = chosen.networks.split(",")
     unknown = [name for name in names if name not in NETWORKS]

@@ -1,15 +1,17 @@
-"""What banked memory costs its user: compile time, simulation time and cycles of ISA v5 over v4, paired.
+"""What banked memory costs its user: compile time, simulation time and cycles of ISA v5 over v4,
+paired.
 
     python -m benchmarks.words [--networks A,B] [--arrays 4x16,16x16] [--sizes 64,512] [--rounds 3]
     python -m benchmarks.words --cycles [--networks A,B] [--arrays 4x16,1x256] [--sizes 64,512]
 
-Of each network, on each machine: the seconds that v4 and v5 take from the imported network to its programs, and those
-of an inference, bits and cycles, which is the sum over its regions. v4 and v5 take turns, each the shortest of its
-rounds, processor time of one thread: so the ratio holds on a computer that does other work, too. A simulation is timed
-warm, its programs decoded; of both its values come from the same inputs. Last the geometric means of the ratios.
+Of each network, on each machine: the seconds that v4 and v5 take from the imported network to its
+programs, and those of an inference, bits and cycles, which is the sum over its regions. v4 and v5
+take turns, each the shortest of its rounds, processor time of one thread: so the ratio holds on a
+computer that does other work, too. A simulation is timed warm, its programs decoded; of both its
+values come from the same inputs. Last the geometric means of the ratios.
 
-``--cycles`` prints the cycles of timing-only runs of both, by default for 31 networks, four arrays and two sizes, then
-the geometric mean of their ratios, the largest one, and the points above 1.2.
+``--cycles`` prints the cycles of timing-only runs of both, by default for 31 networks, four arrays
+and two sizes, then the geometric mean of their ratios, the largest one, and the points above 1.2.
 """
 
 from __future__ import annotations
@@ -39,15 +41,19 @@ from isa.arch import Arch
 
 VARIANTS = "v4", "v5"
 NETWORKS = (
-    "mobilenet-v1", "resnet-8", "resnet-18", "light-shufflenet", "light-alexnet", "mobilenet-v3-small",
-    "light-squeezenet", "visual-wake-words", "keyword-spotting", "bert-2-128", "lstm-small", "super-resolution",
+    "mobilenet-v1", "resnet-8", "resnet-18", "light-shufflenet", "light-alexnet",
+    "mobilenet-v3-small",
+    "light-squeezenet", "visual-wake-words", "keyword-spotting", "bert-2-128", "lstm-small",
+    "super-resolution",
 )  # fmt: skip
 
 SLOW = frozenset(
     ("light-alexnet", "light-densenet121", "light-vgg19", "light-zfnet512", "bert-2-256", "bert-12-128", "bert-12-256",
      "gpt2-12", "c3d", "r2plus1d", "yolo-v8n", "point-pillars", "lstm")
 )  # fmt: skip
-"""Networks that ``--cycles`` leaves out unless they are named: the largest ones, which take minutes to compile."""
+"""Networks that ``--cycles`` leaves out unless they are named: the largest ones, which take
+minutes to compile.
+"""
 ARRAYS = "4x16,16x16,32x32,1x256"
 SIZES = "64,512"
 NOTABLE = 1.2
@@ -74,36 +80,54 @@ def shortest_in_turns(works: tuple[Callable[[], Any], ...], rounds: int) -> tupl
 
 def measure(network: str, array: str, kib: int, rounds: int) -> tuple[Seconds, ...]:
     """What each of :data:`VARIANTS` takes."""
-    package, feed = load_network(network).package, MODELS[network].sample_input()
+    package = load_network(network).package
+    feed = MODELS[network].sample_input()
     machines = [machine_of(array, kib).model_copy(update={"isa": isa}) for isa in VARIANTS]
-    compiling = shortest_in_turns(tuple(partial(compile, package, machine) for machine in machines), rounds)
+    compiling = shortest_in_turns(
+        tuple(partial(compile, package, machine) for machine in machines), rounds
+    )
     runs = []
     for machine in machines:
-        compiled, device = compile(package, machine), Device(machine, Timing())
+        compiled = compile(package, machine)
+        device = Device(machine, Timing())
         values = Runtime(compiled, device).run(feed).values
-        programs = [(program, region_inputs(program, values)) for program in compiled.programs.values()]
-        runs.append(lambda programs=programs, device=device: [device.run(*given) for given in programs])
+        programs = [
+            (program, region_inputs(program, values)) for program in compiled.programs.values()
+        ]
+        runs.append(
+            lambda programs=programs, device=device: [device.run(*given) for given in programs]
+        )
     for run in runs:
         run()
     return tuple(map(Seconds, compiling, shortest_in_turns(tuple(runs), rounds)))
 
 
-def rows(networks: list[str], arrays: list[str], sizes: list[int], rounds: int) -> Iterator[tuple[Seconds, ...]]:
+def rows(
+    networks: list[str], arrays: list[str], sizes: list[int], rounds: int
+) -> Iterator[tuple[Seconds, ...]]:
     """Prints a line a point and has what it took."""
     for network in networks:
         for array in arrays:
             for kib in sizes:
                 plain, packed = found = measure(network, array, kib, rounds)
-                times = (f"{1e3 * a:9.1f} {1e3 * b:9.1f} {b / a:5.2f} x" for a, b in zip(plain, packed, strict=True))
+                times = (
+                    f"{1e3 * a:9.1f} {1e3 * b:9.1f} {b / a:5.2f} x"
+                    for a, b in zip(plain, packed, strict=True)
+                )
                 print(f"{network:20} {array:>5} {kib:5} {'    '.join(times)}", flush=True)
                 yield found
 
 
 def cycles_of(preparation: Preparation, machine: Arch) -> tuple[int, int]:
-    """Return the cycles of a network's regions on a machine, and the number of nodes that stay on the CPU."""
-    prepared = preparation.prepared(machine, DEFAULTS)
+    """Return the cycles of a network's regions on a machine, and the number of nodes that stay
+    on the CPU.
+    """
+    prepared = preparation.prepare(machine, DEFAULTS)
     job = NetworkJob(
-        compiler_version(), prepared.regions, DEFAULTS, (MachineJob(machine, ({"bus_bytes": BUS_BYTES},)),)
+        compiler_version(),
+        prepared.regions,
+        DEFAULTS,
+        (MachineJob(machine, ({"bus_bytes": BUS_BYTES},)),),
     )
     ((outcome,),) = outcome_of(job).outcomes
     if outcome.figures is None:
@@ -111,14 +135,23 @@ def cycles_of(preparation: Preparation, machine: Arch) -> tuple[int, int]:
     return dict(zip(FIGURE_COLUMNS, outcome.figures, strict=True))["cycles"], prepared.host_nodes
 
 
-def cycle_rows(networks: list[str], arrays: list[str], sizes: list[int]) -> Iterator[tuple[str, float]]:
-    """Print cycles of v4, cycles of v5 and their ratio for every point; yield the point and the ratio."""
+def cycle_rows(
+    networks: list[str], arrays: list[str], sizes: list[int]
+) -> Iterator[tuple[str, float]]:
+    """Print cycles of v4, cycles of v5 and their ratio for every point.
+
+    Yield the point and the ratio.
+    """
     for network in networks:
         preparation = Preparation(load_network(network).package)
         for array in arrays:
             for kib in sizes:
-                machines = (machine_of(array, kib).model_copy(update={"isa": isa}) for isa in VARIANTS)
-                (plain, host), (packed, packed_host) = (cycles_of(preparation, machine) for machine in machines)
+                machines = (
+                    machine_of(array, kib).model_copy(update={"isa": isa}) for isa in VARIANTS
+                )
+                (plain, host), (packed, packed_host) = (
+                    cycles_of(preparation, machine) for machine in machines
+                )
                 more = f"    {packed_host - host:+} nodes on the CPU" if packed_host != host else ""
                 point = f"{network:20} {array:>5} {kib:5}"
                 print(f"{point} {plain:12,} {packed:12,} {packed / plain:6.3f}{more}", flush=True)
@@ -126,10 +159,16 @@ def cycle_rows(networks: list[str], arrays: list[str], sizes: list[int]) -> Iter
 
 
 def print_cycles(networks: list[str], arrays: list[str], sizes: list[int]) -> None:
-    """Print the grid of cycles, the mean and the largest ratio, and the points above :data:`NOTABLE`."""
+    """Print the grid of cycles, the mean and the largest ratio, and the points above
+    :data:`NOTABLE`.
+    """
     print(f"{'network':20} array   KiB           v4           v5  ratio")
     found = sorted(cycle_rows(networks, arrays, sizes), key=lambda row: -row[1])
-    print(f"\n{len(found)} points: geometric mean {geometric_mean(ratio for _, ratio in found):.3f}, ", end="")
+    print(
+        f"\n{len(found)} points: geometric mean "
+        f"{geometric_mean(ratio for _, ratio in found):.3f}, ",
+        end="",
+    )
     print(f"largest {found[0][1]:.3f}; above {NOTABLE}:")
     for point, ratio in found:
         if ratio > NOTABLE:
@@ -138,7 +177,9 @@ def print_cycles(networks: list[str], arrays: list[str], sizes: list[int]) -> No
 
 def main() -> None:
     """A line a point, then the means."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--networks", help="names with commas between them")
     parser.add_argument("--arrays", help="input by output channels")
     parser.add_argument("--sizes", help="KiB")
@@ -146,12 +187,21 @@ def main() -> None:
     parser.add_argument("--cycles", action="store_true", help="print cycles in place of seconds")
     options = parser.parse_args()
     if options.cycles:
-        names = options.networks.split(",") if options.networks else [name for name in MODELS if name not in SLOW]
+        names = (
+            options.networks.split(",")
+            if options.networks
+            else [name for name in MODELS if name not in SLOW]
+        )
         sizes = [int(size) for size in (options.sizes or SIZES).split(",")]
         print_cycles(names, (options.arrays or ARRAYS).split(","), sizes)
         return
-    print(f"{measuring.settings()}\nmeasured   shortest of {options.rounds} rounds in turns, processor time\n")
-    print(f"{'network':20} array   KiB  compile v4     v5 ms   ratio     simulate v4   v5 ms   ratio")
+    print(
+        f"{measuring.settings()}\nmeasured   shortest of {options.rounds} rounds in turns, "
+        "processor time\n"
+    )
+    print(
+        f"{'network':20} array   KiB  compile v4     v5 ms   ratio     simulate v4   v5 ms   ratio"
+    )
     sizes = [int(size) for size in (options.sizes or "512").split(",")]
     networks = options.networks.split(",") if options.networks else list(NETWORKS)
     found = list(rows(networks, (options.arrays or "4x16,16x16").split(","), sizes, options.rounds))

@@ -29,4 +29,12 @@ else:
         },
     )
 
-__all__ = ["CompileOptions", "CompiledNetwork", "Package", "compile", "import_model", "load_package", "save_package"]
+__all__ = [
+    "CompileOptions",
+    "CompiledNetwork",
+    "Package",
+    "compile",
+    "import_model",
+    "load_package",
+    "save_package",
+]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from byoc.emission.region import Compiled, CompileReport, Region, compile_region, fitted
-from byoc.estimate.bus import DEFAULT_BUS, Bus, BusTiming, bus_of
+from byoc.emission.region import Compiled, CompileReport, Region, compile_region, fit_operations
+from byoc.estimate.bus import DEFAULT_BUS, BusTiming, MemoryBus, bus_of
 from byoc.graph import Graph, Value
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, CompileOptions, target_of
@@ -22,7 +22,7 @@ from byoc.scheduling.tiling import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program
-from isa.progress import Progress, followed, silent
+from isa.progress import Progress, report_each, silent
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +41,18 @@ class CompiledNetwork:
     reports: Mapping[int, CompileReport]
 
     def __repr__(self) -> str:
-        return f"<CompiledNetwork {self.package.source!r}: {len(self.programs)} programs for {self.arch.digest()}>"
+        return (
+            f"<CompiledNetwork {self.package.source!r}: {len(self.programs)} programs for "
+            f"{self.arch.digest()}>"
+        )
 
     def _repr_html_(self) -> str:
         ours = sum(len(region.nodes) for region in self.partition.regions)
         rows = {
             "machine": repr(self.arch),
             "compiled with": " ".join(self.options.words) or "the defaults",
-            "on the accelerator": f"{ours} of {len(self.graph.nodes)} nodes in {len(self.programs)} regions",
+            "on the accelerator": f"{ours} of {len(self.graph.nodes)} nodes in "
+            f"{len(self.programs)} regions",
             "words": ", ".join(f"{len(program.words):,}" for program in self.programs.values()),
         }
         return summary_html(repr(self), rows)
@@ -79,31 +83,42 @@ class CompilerPool:
         """Return the package's interface under ``options`` and the partitioner of its graph."""
         if options.integer_io not in self._interfaces:
             found = connect(package, options)
-            self._interfaces[options.integer_io] = found, Partitioner(found.graph, found.annotations)
+            self._interfaces[options.integer_io] = (
+                found,
+                Partitioner(found.graph, found.annotations),
+            )
         return self._interfaces[options.integer_io]
 
-    def searches(self, arch: Arch, bus: Bus = DEFAULT_BUS) -> SearchPool[Compiled]:
+    def searches(self, arch: Arch, bus: MemoryBus = DEFAULT_BUS) -> SearchPool[Compiled]:
         """Return the tile searches that machines with other scratchpad sizes share."""
         return self._searches(sizeless(arch), bus)
 
 
 def partition_package(
-    package: Package, arch: Arch, options: CompileOptions = DEFAULTS, pool: CompilerPool | None = None
+    package: Package,
+    arch: Arch,
+    options: CompileOptions = DEFAULTS,
+    pool: CompilerPool | None = None,
 ) -> Partition:
     """Return where each node of ``package`` runs on a machine with ``arch``, without compiling.
 
     The result does not depend on timing. Compilations of the same package can share a ``pool``.
     """
     shared = pool or CompilerPool()
-    return partition_graph(shared.interface(package, options)[1], arch, options, shared.searches(arch))
+    return partition_graph(
+        shared.interface(package, options)[1], arch, options, shared.searches(arch)
+    )
 
 
 def partition_graph(
-    nodes: Partitioner, arch: Arch, options: CompileOptions, searches: SearchPool[Compiled] | None = None
+    nodes: Partitioner,
+    arch: Arch,
+    options: CompileOptions,
+    searches: SearchPool[Compiled] | None = None,
 ) -> Partition:
     """Return where each node of a graph runs on a machine with ``arch``."""
     search = TileSearch if searches is None else searches.search
-    fit = partial(fitted, arch=arch, schedule=options.schedule, search=search)
+    fit = partial(fit_operations, arch=arch, schedule=options.schedule, search=search)
     return nodes.partition(target_of(arch, options), fit)
 
 
@@ -123,16 +138,19 @@ def compile_regions(
     take no memory; the cycle counts are the same.
     """
     return tuple(
-        compile_region(region, values, arch, options.schedule, data=data, pool=searches, choices=options.chosen)
+        compile_region(
+            region, values, arch, options.schedule, data=data, pool=searches, choices=options.chosen
+        )
         for region in regions
     )
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def pause_collector() -> Iterator[None]:
     """Pause the cyclic garbage collector.
 
-    A compilation makes many objects and leaves few reference cycles. Collections would take up to a fifth of its time.
+    A compilation makes many objects and leaves few reference cycles. Collections would take up to a
+    fifth of its time.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -143,7 +161,6 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-@collector_paused()
 def compile(
     package: Package,
     arch: Arch,
@@ -166,7 +183,7 @@ def compile(
     Raises InputError with ``options.strict`` if any node falls back to the CPU; the message names
     the first such node and the reason.
     """
-    options = options.replaced(choices)
+    options = options.replace_fields(choices)
     chosen = options.chosen
     if chosen:
         chosen.check_made_for(package.digest, arch.digest())
@@ -176,12 +193,19 @@ def compile(
     if options.strict:
         refuse_fallback(found)
     searches = shared.searches(arch, DEFAULT_BUS if timing is None else bus_of(timing))
-    regions = followed(found.regions, f"compiling {package.source}", progress)
-    compiled = compile_regions(regions, found.graph.values, arch, options, data=data, searches=searches)
+    regions = report_each(found.regions, f"compiling {package.source}", progress)
+    with pause_collector():
+        compiled = compile_regions(
+            regions, found.graph.values, arch, options, data=data, searches=searches
+        )
     if chosen:
         chosen.check_made([report.choices for _, report in compiled])
-    programs = {region.index: program for region, (program, _) in zip(found.regions, compiled, strict=True)}
-    reports = {region.index: report for region, (_, report) in zip(found.regions, compiled, strict=True)}
+    programs = {
+        region.index: program for region, (program, _) in zip(found.regions, compiled, strict=True)
+    }
+    reports = {
+        region.index: report for region, (_, report) in zip(found.regions, compiled, strict=True)
+    }
     return CompiledNetwork(package, interface, arch, options, found, programs, reports)
 
 
@@ -190,7 +214,9 @@ def refuse_fallback(found: Partition) -> None:
 
     Quantisation of float inputs and outputs is allowed there.
     """
-    fallen = [place for place in found.placement if place.on == "cpu" and place.op_type not in BOUNDARIES]
+    fallen = [
+        place for place in found.placement if place.on == "cpu" and place.op_type not in BOUNDARIES
+    ]
     if fallen:
         first = fallen[0]
         raise InputError(

@@ -87,21 +87,25 @@ class Value:
         """This computed tensor with the model's shape and type, under its name in the graph."""
         if self.layout is None:
             return self
-        return replace(self, shape=self.layout.shape, dtype=self.layout.dtype or self.dtype, layout=None)
+        return replace(
+            self, shape=self.layout.shape, dtype=self.layout.dtype or self.dtype, layout=None
+        )
 
-    def arranged(self, array: NDArray[Any]) -> NDArray[Any]:
+    def arrange(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the model's ``array`` of this tensor in the graph's layout."""
         if self.layout is None:
             return array
-        factors, order = self.layout.factors, self.layout.order
+        factors = self.layout.factors
+        order = self.layout.order
         found = np.ascontiguousarray(array.reshape(factors).transpose(order)).reshape(self.shape)
         return found.astype(self.dtype) if self.layout.dtype else found
 
-    def restored(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return ``array`` in the model's layout: the inverse of :meth:`arranged`."""
+    def restore(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return ``array`` in the model's layout: the inverse of :meth:`arrange`."""
         if self.layout is None:
             return array
-        factors, order = self.layout.factors, self.layout.order
+        factors = self.layout.factors
+        order = self.layout.order
         view = array.reshape([factors[axis] for axis in order]).transpose(np.argsort(order))
         found = np.ascontiguousarray(view).reshape(self.layout.shape)
         return found.astype(self.layout.dtype) if self.layout.dtype else found

@@ -14,22 +14,30 @@ from onnx import ModelProto
 
 from byoc.checking.fidelity import (
     PassError,
+    compare_prepared,
     differ_by_ties,
     difference,
     outputs_of,
-    prepared_faithfully,
     resemblance,
-    rounded,
+    round_share,
     trial_feed,
 )
-from byoc.checking.file_check import SAMPLES, are_ties, blamed, check_operators, compared, drawn_feeds, own_optimiser
+from byoc.checking.file_check import (
+    SAMPLES,
+    assign_blame,
+    check_operators,
+    compare_outputs,
+    draw_feeds,
+    is_explained_by_ties,
+    own_optimiser,
+)
 from byoc.checking.file_check import outputs_of as file_outputs
 from byoc.frontend.onnx.file import load_model, open_dimensions
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.node_checks import check_scales
 from byoc.frontend.onnx.rewriting.constants import fix_inputs
 from byoc.frontend.onnx.rewriting.definitions import define, integer_clamps
-from byoc.frontend.onnx.rewriting.dynamic import DYNAMIC_OPERATORS, with_static_ranges
+from byoc.frontend.onnx.rewriting.dynamic import DYNAMIC_OPERATORS, make_static_ranges
 from byoc.frontend.onnx.rewriting.form import widen
 from byoc.frontend.onnx.rewriting.integers import integer_biases, quantise_tables
 from byoc.frontend.onnx.rewriting.law import Pass
@@ -44,7 +52,7 @@ from byoc.quantisation.calibrate import DEFAULT_FEEDS, Feeds, default_feeds
 from byoc.quantisation.quantize import find_ranges, is_quantised_whole, quantise_within
 from byoc.runtimes.protobuf import bodies, count_of
 from isa.errors import InputError
-from isa.progress import Progress, followed, silent
+from isa.progress import Progress, report_each, silent
 
 
 def import_model(
@@ -72,7 +80,8 @@ def import_model(
     if isinstance(model, str | Path) and Path(model).is_file() and is_tflite(Path(model)):
         return tflite_package(load_tflite(model), source or Path(model).stem, str(model))
     if isinstance(model, str | Path):
-        source, model = source or Path(model).stem, load_model(model)
+        source = source or Path(model).stem
+        model = load_model(model)
     else:
         check_scales(model.graph)
         model = open_dimensions(model)
@@ -82,7 +91,7 @@ def import_model(
     shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
     # Non-finite numbers are rejected where they are used; a warning would only repeat the message.
     with _advice(handed[0]), np.errstate(all="ignore"):
-        return _imported(handed, name, shapes, calibration, seed, origin, progress)
+        return _import_only(handed, name, shapes, calibration, seed, origin, progress)
 
 
 def tflite_package(model: TfliteModel, source: str, file: str = "") -> Package:
@@ -112,10 +121,12 @@ def _advice(model: ModelProto) -> Iterator[None]:
     except InputError as error:
         if not branches:
             raise
-        raise InputError(f"{error}; where an input chooses between branches, fix it with --fix NAME=VALUE") from error
+        raise InputError(
+            f"{error}; where an input chooses between branches, fix it with --fix NAME=VALUE"
+        ) from error
 
 
-def _imported(
+def _import_only(
     handed: list[ModelProto],
     name: str,
     shapes: Mapping[str, Sequence[int]],
@@ -131,31 +142,52 @@ def _imported(
     file = handed.pop()
     model = given = widen(file)
     check_operators(model)
-    facts: dict[str, Any] = {"widened": model is not file, "made_static": count_of(model.graph, DYNAMIC_OPERATORS)}
+    facts: dict[str, Any] = {
+        "widened": model is not file,
+        "made_static": count_of(model.graph, DYNAMIC_OPERATORS),
+    }
     feeds = None if calibration is None else iter(calibration)
-    with blamed(file, shapes, seed):
+    with assign_blame(file, shapes, seed):
         if facts["made_static"]:
             given = apply(passes(model, shapes), model)
             observed = list(default_feeds(given, seed) if feeds is None else feeds)
-            model, shapes, feeds = with_static_ranges(given, observed), {}, iter(observed)
+            model = make_static_ranges(given, observed)
+            shapes = {}
+            feeds = iter(observed)
         steps = passes(model, shapes)
-        prepared = apply(followed(steps, f"preparing {name}", progress), model)
+        prepared = apply(report_each(steps, f"preparing {name}", progress), model)
         if is_quantised(prepared):
-            package = _as_it_is(file, model, prepared, steps, name, seed, facts)
-            return package if model is file else _in_half(file, package, shapes, name, seed, facts)
-        total = DEFAULT_FEEDS if calibration is None else len(calibration) if isinstance(calibration, Sized) else 0
+            package = _import_quantised(file, model, prepared, steps, name, seed, facts)
+            return (
+                package
+                if model is file
+                else _choose_precision(file, package, shapes, name, seed, facts)
+            )
+        total = (
+            DEFAULT_FEEDS
+            if calibration is None
+            else len(calibration)
+            if isinstance(calibration, Sized)
+            else 0
+        )
         samples = _Samples(
             lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
-            lambda count: progress(f"finding the ranges of {name}, sample {count + 1}", count, total),
+            lambda count: progress(
+                f"finding the ranges of {name}, sample {count + 1}", count, total
+            ),
         )
-        prepared, fidelity = prepared_faithfully(model, prepared, steps, samples.first)
+        prepared, fidelity = compare_prepared(model, prepared, steps, samples.first)
         source = given if facts["made_static"] else prepared
-        facts["file"] = _held_to_file(
+        facts["file"] = _compare_with_file(
             file, source, samples.kept if calibration is not None else (), seed, facts["widened"]
         )
     del file, given, model  # these can hold hundreds of megabytes of weights
     ranges = find_ranges(prepared, samples.all(), seed, samples.hear)
-    exact = outputs_of(source, samples.kept) if facts["made_static"] and samples.count else samples.outputs
+    exact = (
+        outputs_of(source, samples.kept)
+        if facts["made_static"] and samples.count
+        else samples.outputs
+    )
     progress(f"quantising {name}")
     handed.append(prepared)
     del source, prepared
@@ -167,18 +199,18 @@ def _imported(
     return package_of(quantised, name, replace(fidelity, **facts))
 
 
-def _held_to_file(
+def _compare_with_file(
     file: ModelProto, model: ModelProto, first: Sequence[Feeds], seed: int, in_half: bool
 ) -> FileCheck | None:
     """Compare a float ``model`` with its ``file`` on the ``first`` and on drawn samples."""
-    for draw in (drawn_feeds, default_feeds):
+    for draw in (draw_feeds, default_feeds):
         feeds = [*first, *draw(model, seed, SAMPLES)][:SAMPLES]
         wanted = file_outputs(file, feeds)
         found = None if wanted is None else file_outputs(model, feeds)
         if wanted is not None and found is not None:
             fused = file_outputs(file, feeds, optimised=True) if in_half else None
-            theirs = 0 if fused is None else compared(wanted, fused, model).beyond
-            return replace(compared(wanted, found, model), fused=theirs)
+            theirs = 0 if fused is None else compare_outputs(wanted, fused, model).beyond
+            return replace(compare_outputs(wanted, found, model), fused=theirs)
     return None
 
 
@@ -194,7 +226,9 @@ class _Samples:
     The object counts them and keeps the first ones.
     """
 
-    def __init__(self, feeds: Callable[[ModelProto], Iterator[Feeds]], counted: Callable[[int], None]) -> None:
+    def __init__(
+        self, feeds: Callable[[ModelProto], Iterator[Feeds]], counted: Callable[[int], None]
+    ) -> None:
         self.count = 0
         self._counted = counted
         self.kept: list[Feeds] = []
@@ -232,7 +266,7 @@ class _Samples:
             yield feed
 
 
-def _in_half(
+def _choose_precision(
     file: ModelProto,
     package: Package,
     shapes: Mapping[str, Sequence[int]],
@@ -245,14 +279,24 @@ def _in_half(
     The half-precision package is used only if the widened one differs from the file by more than a
     step and the other does not. Its half-precision operators run on the CPU.
     """
-    if package.fidelity is None or package.fidelity.file is None or not package.fidelity.file.beyond:
+    if (
+        package.fidelity is None
+        or package.fidelity.file is None
+        or not package.fidelity.file.beyond
+    ):
         return package
     try:
         steps = passes(file, shapes)
-        other = _as_it_is(file, file, apply(steps, file), steps, name, seed, {**facts, "widened": False})
+        other = _import_quantised(
+            file, file, apply(steps, file), steps, name, seed, {**facts, "widened": False}
+        )
     except (InputError, PassError):
         return package
-    right = other.fidelity is not None and other.fidelity.file is not None and not other.fidelity.file.beyond
+    right = (
+        other.fidelity is not None
+        and other.fidelity.file is not None
+        and not other.fidelity.file.beyond
+    )
     return other if right else package
 
 
@@ -272,7 +316,7 @@ class _CheckedImport(NamedTuple):
         return not (self.file.beyond and self.integer)
 
 
-def _as_it_is(
+def _import_quantised(
     file: ModelProto,
     model: ModelProto,
     prepared: ModelProto,
@@ -287,44 +331,64 @@ def _as_it_is(
     change rounding is omitted only if the result is wrong with it and right without it.
     """
     try:
-        faithful, fidelity = prepared_faithfully(model, prepared, steps, lambda m: trial_feed(m, seed), integers=True)
-        checked = _checked(file, quantise_tables(integer_biases(faithful)), seed)
+        faithful, fidelity = compare_prepared(
+            model, prepared, steps, lambda m: trial_feed(m, seed), integers=True
+        )
+        checked = _check_integer_model(file, quantise_tables(integer_biases(faithful)), seed)
     except InputError:
         checked = None
     if checked is None:
         return package_of(quantise_tables(integer_biases(prepared)), source)
     left_out = fidelity.left_out
     kept = [step for step in steps if step.__name__ not in left_out]
-    right = checked.right or all(differ_by_ties(model, faithful, feed) for feed in drawn_feeds(faithful, seed))
-    for name in dict.fromkeys(step.__name__ for step in kept if step.__name__ in ROUNDING and not right):
+    right = checked.right or all(
+        differ_by_ties(model, faithful, feed) for feed in draw_feeds(faithful, seed)
+    )
+    for name in dict.fromkeys(
+        step.__name__ for step in kept if step.__name__ in ROUNDING and not right
+    ):
         without = apply([step for step in kept if step.__name__ != name], model)
-        other = _checked(file, quantise_tables(integer_biases(without)), seed)
+        other = _check_integer_model(file, quantise_tables(integer_biases(without)), seed)
         if other is not None and other.right:
-            checked, left_out = other, (*left_out, name)
+            checked = other
+            left_out = (*left_out, name)
             break
-    found = replace(fidelity, integer=checked.integer, file=checked.file, left_out=left_out, **facts)
+    found = replace(
+        fidelity, integer=checked.integer, file=checked.file, left_out=left_out, **facts
+    )
     return package_of(checked.model, source, found)
 
 
-def _checked(file: ModelProto, model: ModelProto, seed: int) -> _CheckedImport | None:
+def _check_integer_model(file: ModelProto, model: ModelProto, seed: int) -> _CheckedImport | None:
     """Compare an integer ``model`` with its ``file``.
 
     Returns None if the file rejects inputs drawn from ``seed``. Raises PassError if ONNX Runtime
     runs the file but not the model.
     """
-    for draw in (drawn_feeds, default_feeds):
+    for draw in (draw_feeds, default_feeds):
         feeds = list(draw(model, seed, SAMPLES))
-        plain, fused = (file_outputs(file, feeds, optimised=optimised) for optimised in (False, True))
+        plain, fused = (
+            file_outputs(file, feeds, optimised=optimised) for optimised in (False, True)
+        )
         ours = file_outputs(model, feeds, optimised=True)
         if plain is None or fused is None:
             continue
         if ours is None:
-            raise PassError("ONNX Runtime does not run what passes make of the model; please report it with the model")
-        pairs = [pair for samples in zip(fused, ours, strict=True) for pair in zip(*samples, strict=True)]
-        integer = rounded(max((difference(one, other.astype(one.dtype)) for one, other in pairs), default=0.0))
-        check = replace(compared(plain, ours, model), fused=compared(plain, fused, model).beyond)
+            raise PassError(
+                "ONNX Runtime does not run what passes make of the model; please "
+                "report it with the model"
+            )
+        pairs = [
+            pair for samples in zip(fused, ours, strict=True) for pair in zip(*samples, strict=True)
+        ]
+        integer = round_share(
+            max((difference(one, other.astype(one.dtype)) for one, other in pairs), default=0.0)
+        )
+        check = replace(
+            compare_outputs(plain, ours, model), fused=compare_outputs(plain, fused, model).beyond
+        )
         if check.beyond:
-            check = replace(check, ties=are_ties(file, model, feeds))
+            check = replace(check, ties=is_explained_by_ties(file, model, feeds))
         if check.beyond and not integer:
             check = replace(check, optimiser=own_optimiser(file, feeds, plain, model))
         return _CheckedImport(model, integer, check)
@@ -341,4 +405,6 @@ def package_of(model: ModelProto, source: str, fidelity: Fidelity | None = None)
     kept = KeptNodes(model, fidelity.left_out if fidelity else (), quantised, is_quantised_whole)
     graph = replace(graph, nodes=kept.explain(graph.nodes))
     embedded, rewritten = integer_clamps(model, graph)
-    return build_package(graph, annotate(graph), define(embedded, graph), rewritten, source, fidelity)
+    return build_package(
+        graph, annotate(graph), define(embedded, graph), rewritten, source, fidelity
+    )

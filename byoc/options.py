@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
-from isa.errors import InputError, meant
+from isa.errors import InputError, suggest_name
 
 if TYPE_CHECKING:
     from isa.arch import Arch, Memory
@@ -77,15 +77,19 @@ PlacedGroups = tuple[tuple[int, GroupChoice], ...]
 """Groups in order, each with the index of its first layer."""
 
 
-def placed(names: Sequence[str], groups: Sequence[GroupChoice]) -> PlacedGroups:
+def place_groups(names: Sequence[str], groups: Sequence[GroupChoice]) -> PlacedGroups:
     """Return the groups in layer order, each with the index of its first layer in ``names``.
 
     A group is found where its layer names appear consecutively; groups that do not appear are left
     out.
     """
-    wanted, found, at = list(groups), list[tuple[int, GroupChoice]](), 0
+    wanted = list(groups)
+    found = list[tuple[int, GroupChoice]]()
+    at = 0
     while at < len(names):
-        group = next((one for one in wanted if tuple(names[at : at + len(one.layers)]) == one.layers), None)
+        group = next(
+            (one for one in wanted if tuple(names[at : at + len(one.layers)]) == one.layers), None
+        )
         if group is None:
             at += 1
             continue
@@ -128,10 +132,10 @@ class Choices:
 
         Equal choices have equal digests.
         """
-        text = json.dumps(as_json(self), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(to_json(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def of(self, names: Sequence[str]) -> list[LayerChoice | None]:
+    def list_for(self, names: Sequence[str]) -> list[LayerChoice | None]:
         """Return the choice for each layer of ``names``, None where there is none."""
         by_name: dict[str, list[LayerChoice]] = {}
         for choice in self.layers:
@@ -154,17 +158,25 @@ class Choices:
         if self.residents is None or self.groups is None or None in keys:
             return list(range(len(orders)))
         wanted = [Counter(names) for names in orders]
-        chosen = [Counter(choice.layer for choice in self.layers if choice.layer in one) for one in wanted]
+        chosen = [
+            Counter(choice.layer for choice in self.layers if choice.layer in one) for one in wanted
+        ]
         pairs = list(enumerate(zip(wanted, chosen, strict=True)))
         whole = [number for number, (layers, named) in pairs if layers == named]
-        return whole or [number for number, (layers, named) in pairs if named.keys() < layers.keys()]
+        return whole or [
+            number for number, (layers, named) in pairs if named.keys() < layers.keys()
+        ]
 
     def check_made_for(self, package: str, machine: str) -> None:
         """Raise InputError if the choices were made for another package or machine."""
-        for what, wanted, found in (("network", self.package, package), ("machine", self.machine, machine)):
+        for what, wanted, found in (
+            ("network", self.package, package),
+            ("machine", self.machine, machine),
+        ):
             if wanted and wanted != found:
                 raise InputError(
-                    f"{self.source}: made for another {what} (digest {wanted[:16]}, this one has {found[:16]}); "
+                    f"{self.source}: made for another {what} (digest {wanted[:16]}, this one has "
+                    f"{found[:16]}); "
                     "give the same model, seed, preset and settings, or tune this one with --from"
                 )
 
@@ -179,12 +191,15 @@ class Choices:
         layers = [choice.layer for one in made for choice in one.layers]
         _check_known(self.source, "layer of the accelerator", named, layers)
         tensors = [name for one in made for name in one.residents or ()]
-        _check_known(self.source, "tensor that can stay in the scratchpad", self.residents or (), tensors)
+        _check_known(
+            self.source, "tensor that can stay in the scratchpad", self.residents or (), tensors
+        )
         found = {group.layers for one in made for group in one.groups or ()}
         for group in self.groups or ():
             if group.layers not in found:
                 raise InputError(
-                    f"{self.source}: group '{group.layers[0]}' to '{group.layers[-1]}': these layers do not follow one "
+                    f"{self.source}: group '{group.layers[0]}' to '{group.layers[-1]}': these "
+                    "layers do not follow one "
                     "another, or are in a group before; 'dla explain MODEL' lists all in order"
                 )
 
@@ -200,17 +215,17 @@ def _check_known(source: str, what: str, names: Iterable[str], known: Sequence[s
             raise InputError(f"{source}: '{name}' is no {what}; {meant}")
 
 
-def as_json(choices: Choices) -> dict[str, Any]:
-    """Return the choices as plain values, which :func:`byoc.options.of_json` reads."""
-    found: dict[str, Any] = {"layers": [_said(one) for one in choices.layers]}
+def to_json(choices: Choices) -> dict[str, Any]:
+    """Return the choices as plain values, which :func:`byoc.options.from_json` reads."""
+    found: dict[str, Any] = {"layers": [_to_plain(one) for one in choices.layers]}
     if choices.residents is not None:
         found["residents"] = list(choices.residents)
     if choices.groups is not None:
-        found["groups"] = [_said(one) for one in choices.groups]
+        found["groups"] = [_to_plain(one) for one in choices.groups]
     return found
 
 
-def _said(choice: LayerChoice | GroupChoice) -> dict[str, Any]:
+def _to_plain(choice: LayerChoice | GroupChoice) -> dict[str, Any]:
     return {name: value for name, value in asdict(choice).items() if value is not None}
 
 
@@ -226,8 +241,8 @@ MOST = 1 << 20
 _REMEDY = "docs/tuning.md shows such a file"
 
 
-def of_json(value: Any, source: str) -> Choices:
-    """Read the values that :func:`byoc.options.as_json` returns.
+def from_json(value: Any, source: str) -> Choices:
+    """Read the values that :func:`byoc.options.to_json` returns.
 
     ``source`` is their name in messages. Raises InputError for anything else.
     """
@@ -237,7 +252,11 @@ def of_json(value: Any, source: str) -> Choices:
     for entry in value["layers"]:
         if not isinstance(entry, dict) or not isinstance(entry.get("layer"), str):
             raise InputError(f"{source}: a layer without a name; {_REMEDY}")
-        layers.append(_layer(entry["layer"], {key: item for key, item in entry.items() if key != "layer"}, source))
+        layers.append(
+            _layer(
+                entry["layer"], {key: item for key, item in entry.items() if key != "layer"}, source
+            )
+        )
     return Choices(tuple(layers), _residents(value, source), _groups(value, source))
 
 
@@ -252,15 +271,24 @@ def load_pins(path: Path) -> Choices:
     source = f"--pins {path}"
     content = toml_of(read_bytes(path, MAXIMUM_BYTES, "a file of pins", _REMEDY), source, _REMEDY)
     for name in content.keys() - {"layers", "residents", "groups"}:
-        raise InputError(f"{source}: unknown key '{name}'; the keys are layers, residents and groups ({_REMEDY})")
+        raise InputError(
+            f"{source}: unknown key '{name}'; the keys are layers, residents and groups ({_REMEDY})"
+        )
     tables = content.get("layers", {})
     if not isinstance(tables, dict):
-        raise InputError(f"{source}: layers is {tables!r}; write a table [layers.NAME] for each layer")
+        raise InputError(
+            f"{source}: layers is {tables!r}; write a table [layers.NAME] for each layer"
+        )
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise InputError(f"{source}: layer '{name}' is {table!r}; write a table [layers.{name}] with {_keys()}")
+            raise InputError(
+                f"{source}: layer '{name}' is {table!r}; write a table "
+                f"[layers.{name}] with {_keys()}"
+            )
     layers = tuple(_layer(name, table, source) for name, table in tables.items())
-    return Choices(layers, _residents(content, source), _groups(content, source), words=("--pins", str(path)))
+    return Choices(
+        layers, _residents(content, source), _groups(content, source), words=("--pins", str(path))
+    )
 
 
 def _residents(content: Mapping[str, Any], source: str) -> tuple[str, ...] | None:
@@ -292,25 +320,35 @@ _GROUP_LISTS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 def _group(values: Mapping[str, Any], source: str) -> GroupChoice:
     for key, value in values.items():
         if key not in GROUP_KEYS:
-            raise InputError(f"{source}: a group: unknown key '{key}'; the keys are {', '.join(GROUP_KEYS)}")
+            raise InputError(
+                f"{source}: a group: unknown key '{key}'; the keys are {', '.join(GROUP_KEYS)}"
+            )
         if key in ("rows", "slots"):
             least = 0 if key == "rows" else 1
             if not _is_count(value, least):
-                raise InputError(f"{source}: a group: {key} is {value!r}; write a number from {least} to {MOST}")
+                raise InputError(
+                    f"{source}: a group: {key} is {value!r}; write a number from {least} to {MOST}"
+                )
             continue
         what, right = _GROUP_LISTS[key]
         if not isinstance(value, list | tuple) or not all(map(right, value)):
             raise InputError(f"{source}: a group: {key} is {value!r}; write a list of {what}")
     if not values.get("layers") or "rows" not in values:
         raise InputError(f"{source}: a group without layers or rows; {_REMEDY}")
-    rest = {key: tuple(value) for key, value in values.items() if key in _GROUP_LISTS and key != "layers"}
+    rest = {
+        key: tuple(value)
+        for key, value in values.items()
+        if key in _GROUP_LISTS and key != "layers"
+    }
     return GroupChoice(tuple(values["layers"]), values["rows"], **rest, slots=values.get("slots"))
 
 
 def _layer(name: str, values: Mapping[str, Any], source: str) -> LayerChoice:
     for key, value in values.items():
         if key not in KEYS:
-            raise InputError(f"{source}: layer '{name}': unknown key '{key}'; the keys are {_keys()}")
+            raise InputError(
+                f"{source}: layer '{name}': unknown key '{key}'; the keys are {_keys()}"
+            )
         wrong = _wrong(key, value)
         if wrong:
             raise InputError(f"{source}: layer '{name}': {key} is {value!r}; {wrong}")
@@ -321,9 +359,15 @@ def _layer(name: str, values: Mapping[str, Any], source: str) -> LayerChoice:
 def _wrong(key: str, value: Any) -> str:
     """Return a message with the accepted values of a key; empty if ``value`` is one of them."""
     if key == "order":
-        return "" if value in ORDERS else f"write {' or '.join(ORDERS)}: what the outer loop runs over"
+        return (
+            "" if value in ORDERS else f"write {' or '.join(ORDERS)}: what the outer loop runs over"
+        )
     if key == "slots":
-        right = isinstance(value, list | tuple) and len(value) == len(OPERANDS) and all(map(_is_count, value))
+        right = (
+            isinstance(value, list | tuple)
+            and len(value) == len(OPERANDS)
+            and all(map(_is_count, value))
+        )
         return "" if right else f"write three numbers from 1 up, buffers of {', '.join(OPERANDS)}"
     least = 0 if key == "depth" else 1
     return "" if _is_count(value, least) else f"write a number from {least} to {MOST}"
@@ -352,24 +396,32 @@ class CompileOptions:
     schedule: Schedule = field(
         default="default",
         metadata={
-            "help": "Choose the schedules: as published (seed), or with all optimisations (default).",
+            "help": "Choose the schedules: as published (seed), or with all optimisations "
+            "(default).",
             "axis": "schedules",
         },
     )
     emulate_depthwise: bool = field(
-        default=False, metadata={"help": "Run depthwise convolutions on OP_CONV, one filter at a time."}
+        default=False,
+        metadata={"help": "Run depthwise convolutions on OP_CONV, one filter at a time."},
     )
     grouped: Grouped = field(
         default="auto",
         metadata={
-            "help": "Run grouped convolutions on the CPU, as OP_CONV per group, as OP_GROUP_CONV, or the fastest way."
+            "help": "Run grouped convolutions on the CPU, as OP_CONV per group, as OP_GROUP_CONV, "
+            "or the fastest way."
         },
     )
     integer_io: bool = field(
         default=False,
-        metadata={"help": "Leave quantised inputs and outputs as integers; omit the nodes that convert them."},
+        metadata={
+            "help": "Leave quantised inputs and outputs as integers; omit the nodes that "
+            "convert them."
+        },
     )
-    strict: bool = field(default=False, metadata={"help": "Fail if a node falls back to the CPU.", "programs": False})
+    strict: bool = field(
+        default=False, metadata={"help": "Fail if a node falls back to the CPU.", "programs": False}
+    )
 
     chosen: Choices = NOTHING
 
@@ -377,9 +429,12 @@ class CompileOptions:
         for option in OPTIONS:
             option.check(getattr(self, option.name))
         if self.chosen and self.schedule == "seed":
-            raise InputError(f"{self.chosen.source}: nothing of schedule seed can be chosen; leave --schedule out")
+            raise InputError(
+                f"{self.chosen.source}: nothing of schedule seed can be chosen; leave "
+                "--schedule out"
+            )
 
-    def replaced(self, choices: Mapping[str, Any]) -> CompileOptions:
+    def replace_fields(self, choices: Mapping[str, Any]) -> CompileOptions:
         """Return these options with fields replaced by ``choices``, a caller's keyword arguments.
 
         Raises TypeError for a name that is no field, and InputError for a value that an option does
@@ -389,7 +444,10 @@ class CompileOptions:
         for name in choices:
             if name not in known:
                 options = ", ".join(known)
-                raise TypeError(f"unexpected keyword argument '{name}'; {meant(name, known)}options are {options}")
+                raise TypeError(
+                    f"unexpected keyword argument '{name}'; {suggest_name(name, known)}options are "
+                    f"{options}"
+                )
         return replace(self, **choices)
 
     @property
@@ -407,7 +465,9 @@ class CompileOptions:
 
         Options at their defaults are omitted.
         """
-        return [word for option in OPTIONS for word in option.words(getattr(self, option.name))] + [*self.chosen.words]
+        return [word for option in OPTIONS for word in option.words(getattr(self, option.name))] + [
+            *self.chosen.words
+        ]
 
 
 @dataclass(frozen=True)
@@ -442,7 +502,9 @@ class Option:
     @property
     def texts(self) -> dict[str, Any]:
         """Values by the text that users write for them."""
-        return {"yes": True, "no": False} if self.switch else {value: value for value in self.values}
+        return (
+            {"yes": True, "no": False} if self.switch else {value: value for value in self.values}
+        )
 
     def words(self, value: Any) -> list[str]:
         """Return the command-line words that select ``value``; none for the default."""
@@ -458,7 +520,9 @@ class Option:
             known = False
         if not known:
             shown = " ".join(reprlib.repr(value).split())
-            raise InputError(f"{self.name} is {shown}; choose one of {', '.join(map(str, self.values))}")
+            raise InputError(
+                f"{self.name} is {shown}; choose one of {', '.join(map(str, self.values))}"
+            )
 
     def parse(self, text: str) -> Any:
         """Return the value that ``text`` names, ``yes`` or ``no`` for switches.
@@ -470,16 +534,21 @@ class Option:
         return self.texts[text]
 
 
-def _declared() -> tuple[Option, ...]:
+def _list_declared() -> tuple[Option, ...]:
     types = get_type_hints(CompileOptions)
     return tuple(
-        Option(item.name, types[item.name], item.default, **({"axis": item.name, "programs": True} | {**item.metadata}))
+        Option(
+            item.name,
+            types[item.name],
+            item.default,
+            **({"axis": item.name, "programs": True} | {**item.metadata}),
+        )
         for item in fields(CompileOptions)
         if item.metadata
     )
 
 
-OPTIONS: tuple[Option, ...] = _declared()
+OPTIONS: tuple[Option, ...] = _list_declared()
 PROGRAM_OPTIONS: tuple[Option, ...] = tuple(option for option in OPTIONS if option.programs)
 """Options that programs depend on; the others only decide whether programs are made."""
 DEFAULTS = CompileOptions()
@@ -506,7 +575,10 @@ def target_of(arch: Arch, options: CompileOptions = DEFAULTS) -> Target:
     """Return the target of ``arch``; raise InputError for an unknown ISA variant."""
     from isa.plugins import variant
 
-    isa, choices = variant(arch.isa), (options.emulate_depthwise, options.grouped, arch.numerics)
+    isa = variant(arch.isa)
+    choices = (options.emulate_depthwise, options.grouped, arch.numerics)
     window = isa.register_file.by_name["EX_KERNEL_WIDTH"].maximum + 1
     most = arch.memory.multiplier_limit
-    return Target(isa.mnemonics, arch.isa, arch.memory, *choices, window_limit=window, multiplier_limit=most)
+    return Target(
+        isa.mnemonics, arch.isa, arch.memory, *choices, window_limit=window, multiplier_limit=most
+    )

@@ -30,5 +30,6 @@ else:
     )
 
 __all__ = [
-    "Device", "Preset", "Timing", "Trace", "apply_settings", "load_hardware", "load_preset", "preset_names",
+    "Device", "Preset", "Timing", "Trace", "apply_settings", "load_hardware", "load_preset",
+    "preset_names",
 ]  # fmt: skip

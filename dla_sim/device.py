@@ -26,7 +26,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Machine
 from isa.program import Execution, Program, Provenance
-from isa.progress import Progress, followed, silent
+from isa.progress import Progress, report_each, silent
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,10 @@ class Trace:
 
     @property
     def dram_read_bytes(self) -> int:
-        """Bytes that LD read from system memory, repeated rows included; command fetch is not counted."""
+        """Bytes that LD read from system memory, repeated rows included.
+
+        Command fetch is not counted.
+        """
         return int(self.labels.read.sum())
 
     @property
@@ -129,7 +132,9 @@ class Trace:
 
     @property
     def sram_moved_bytes(self) -> int:
-        """Scratchpad bytes that EX, LD and ST read and wrote; EX counts each operand and result once."""
+        """Scratchpad bytes that EX, LD and ST read and wrote; EX counts each operand and result
+        once.
+        """
         return self.workload.demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
 
     @property
@@ -158,7 +163,9 @@ There are two with identical results: ``dla_sim.engine.times.compute_times``, th
 
 @dataclass(frozen=True, eq=False)
 class LoadedProgram:
-    """A program prepared for a device; it holds no results: every run computes times and data again.
+    """A program prepared for a device.
+
+    It holds no results: every run computes times and data again.
 
     ``effects[i]`` executes command i on the memories: its kernel, or its semantics.
     """
@@ -170,7 +177,9 @@ class LoadedProgram:
 
 
 class Device:
-    """A machine with an :class:`Arch` and a :class:`Timing`; an ``isa.program.Executor``. Not thread-safe.
+    """A machine with an :class:`Arch` and a :class:`Timing`; an ``isa.program.Executor``.
+
+    Not thread-safe.
 
     Args:
         arch: the machine as programs see it; by default ``Arch()``.
@@ -220,7 +229,9 @@ class Device:
     def run(
         self, program: Program, inputs: Mapping[str, NDArray[Any]], *, timing_only: bool = False
     ) -> Execution[Trace]:
-        """Run ``program`` on an idle machine; return copies of its output tensors by name, and the trace.
+        """Run ``program`` on an idle machine.
+
+        Return copies of its output tensors by name, and the trace.
 
         Args:
             program: the program.
@@ -245,7 +256,8 @@ class Device:
 
     def _load(self, program: Program) -> LoadedProgram:
         prepared = prepare(program)
-        commands, operands = prepared.commands, prepared.operands
+        commands = prepared.commands
+        operands = prepared.operands
         return LoadedProgram(
             prepared,
             Workload(prepared.demands, self.timing),
@@ -254,7 +266,11 @@ class Device:
         )
 
     def _execute(
-        self, loaded: LoadedProgram, program: Program, inputs: Mapping[str, NDArray[Any]], times: CommandTimes
+        self,
+        loaded: LoadedProgram,
+        program: Program,
+        inputs: Mapping[str, NDArray[Any]],
+        times: CommandTimes,
     ) -> dict[str, NDArray[Any]]:
         """Apply the effects of commands in order of completion.
 
@@ -266,21 +282,26 @@ class Device:
         memory.reset()
         for tensor in program.inputs:
             memory.put(tensor, inputs[tensor.name])
-        prepared, effects = loaded.prepared, loaded.effects
+        prepared = loaded.prepared
+        effects = loaded.effects
         sram = scratchpad(self.arch, prepared.sram_peak_bytes, self._sram_reset)
-        machine, commands = Machine(self.arch, sram, memory.data), prepared.commands
+        machine = Machine(self.arch, sram, memory.data)
+        commands = prepared.commands
         order = completion_order(loaded.workload, times)
-        for number in followed(order, f"simulating {program.name}", self._progress):
+        for number in report_each(order, f"simulating {program.name}", self._progress):
             carry_out(effects[number], commands[number], machine)
         return {tensor.name: memory.take(tensor) for tensor in program.outputs}
 
 
 def check_arch(program: Program, arch: Arch) -> None:
-    """Raise InputError with both hashes and the first differing key if ``program`` is for another Arch."""
+    """Raise InputError with both hashes and the first differing key if ``program`` is for
+    another Arch.
+    """
     if program.arch.same_machine(arch):
         return
     key, (wanted, present) = next(iter(program.arch.differences(arch).items()))
     raise InputError(
-        f"program '{program.name}' is for another machine: its Arch {program.arch.digest()} has {key} = {wanted}, "
+        f"program '{program.name}' is for another machine: its Arch {program.arch.digest()} has "
+        f"{key} = {wanted}, "
         f"the device's {arch.digest()} has {present}; compile the program for this device"
     )

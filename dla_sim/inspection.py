@@ -1,8 +1,9 @@
-"""Inspection of a finished run: effects command by command, and the state of machine, bus and memory.
+"""Inspection of a finished run: effects command by command, and the state of machine, bus and
+memory.
 
-The engines do not record the bus. The data phases of LD and ST follow from the commands' times,
-and the data phases of the command fetch from their arrivals. The arbiter is therefore simulated again (docs/machine.md,
-section 6).
+The engines do not record the bus. The data phases of LD and ST follow from the commands' times, and
+the data phases of the command fetch from their arrivals. The arbiter is therefore simulated again
+(docs/machine.md, section 6).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.device import Device, Trace
-from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, Arbiter
+from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, BusArbiter
 from dla_sim.engine.times import CommandTimes, completion_order
 from dla_sim.engine.workload import LD, ST, UNIT_NAMES, Workload
 from dla_sim.kernels.dispatch import carry_out
@@ -42,7 +43,9 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class BusUsage:
-    """Use of the bus: ``stretches`` in order without idle cycles, and each chunk's data phase [begin, end)."""
+    """Use of the bus: ``stretches`` in order without idle cycles, and each chunk's data phase
+    [begin, end).
+    """
 
     stretches: tuple[Stretch, ...]
     chunks: tuple[tuple[int, int], ...]
@@ -61,26 +64,33 @@ class _Replay:
     """Simulation of the bus from its first data phase to its last."""
 
     def __init__(self, workload: Workload, times: CommandTimes) -> None:
-        self._arbiter = Arbiter()
+        self._arbiter = BusArbiter()
         self._fetch = _Chunks(workload, times)
-        self._phases = {LD_PORT: _phases(workload, times, LD), ST_PORT: _phases(workload, times, ST)}
+        self._phases = {
+            LD_PORT: _phases(workload, times, LD),
+            ST_PORT: _phases(workload, times, ST),
+        }
         self._begins = [NEVER] * len(PORTS)
         self._slots = [0] * len(PORTS)
         self._expected = [0] * len(PORTS)
 
     def run(self) -> BusUsage:
-        arbiter, begins = self._arbiter, self._begins
+        arbiter = self._arbiter
+        begins = self._begins
         stretches: list[Stretch] = []
         for port in range(len(PORTS)):
             self._announce(port)
         while arbiter.waiting or min(begins) < NEVER:
-            begin, left = arbiter.now, tuple(arbiter.left)
+            begin = arbiter.now
+            left = tuple(arbiter.left)
             ended = arbiter.grant(min(begins))
-            fetch, load, store = (before - after for before, after in zip(left, arbiter.left, strict=True))
+            fetch, load, store = (
+                before - after for before, after in zip(left, arbiter.left, strict=True)
+            )
             if fetch + load + store:
                 stretches.append(Stretch(begin, arbiter.now, (fetch, load, store)))
             if ended >= 0:
-                self._ended(ended)
+                self._handle_end(ended)
             for port, time in enumerate(begins):
                 if time == arbiter.now:
                     arbiter.begin(port, self._slots[port])
@@ -95,12 +105,13 @@ class _Replay:
             phase = next(self._phases[port], (NEVER, 0, 0))
             self._begins[port], self._slots[port], self._expected[port] = phase
 
-    def _ended(self, port: int) -> None:
+    def _handle_end(self, port: int) -> None:
         if port == FETCH_PORT:
-            self._fetch.ended(self._arbiter.now)
+            self._fetch.handle_end(self._arbiter.now)
         elif self._arbiter.now != self._expected[port]:
             raise AssertionError(
-                f"a transfer of {PORTS[port]} leaves the bus at {self._arbiter.now}, not at {self._expected[port]}"
+                f"a transfer of {PORTS[port]} leaves the bus at {self._arbiter.now}, not at "
+                f"{self._expected[port]}"
             )
         self._announce(port)
 
@@ -110,8 +121,11 @@ def _phases(workload: Workload, times: CommandTimes, unit: int) -> Iterator[tupl
     columns = workload.columns
     members = workload.demands.by_unit[unit]
     members = members[columns["slots"][members] > 0]
-    begin, end = times.start + columns["lead"], times.end - columns["tail"]
-    yield from zip(*(column[members].tolist() for column in (begin, columns["slots"], end)), strict=True)
+    begin = times.start + columns["lead"]
+    end = times.end - columns["tail"]
+    yield from zip(
+        *(column[members].tolist() for column in (begin, columns["slots"], end)), strict=True
+    )
 
 
 class _Chunks:
@@ -136,15 +150,15 @@ class _Chunks:
         if chunk == len(self._slots):
             return NEVER, 0
         freed = chunk - self._timing.fetch_buffers
-        requested = self._used_up(freed) + 1 if freed >= 0 else 0
+        requested = self._find_used_up(freed) + 1 if freed >= 0 else 0
         before = self.phases[-1][1] if self.phases else 0
         self._begin = max(requested + self._timing.constants.latency, before)
         return self._begin, self._slots[chunk]
 
-    def ended(self, now: int) -> None:
+    def handle_end(self, now: int) -> None:
         self.phases.append((self._begin, now))
 
-    def _used_up(self, chunk: int) -> int:
+    def _find_used_up(self, chunk: int) -> int:
         """Return the cycle in which the last word of ``chunk`` was executed.
 
         SETs after an operation never wait within a chunk.
@@ -164,8 +178,11 @@ class _Chunks:
 Int64 = NDArray[np.int64]
 
 
-def live_bytes(operands: Sequence[Operands], order: Sequence[int], times: CommandTimes) -> tuple[Int64, Int64]:
-    """Return (cycles, bytes): the number of live scratchpad bytes from each of ``cycles`` on, ascending.
+def live_bytes(
+    operands: Sequence[Operands], order: Sequence[int], times: CommandTimes
+) -> tuple[Int64, Int64]:
+    """Return (cycles, bytes): the number of live scratchpad bytes from each of ``cycles`` on,
+    ascending.
 
     A byte is live from the completion of the command that wrote it to the completion of the last
     command that reads it before it is overwritten. Bytes that are never read are never live. The
@@ -186,20 +203,20 @@ def live_bytes(operands: Sequence[Operands], order: Sequence[int], times: Comman
     def close(where: Int64) -> None:
         used = where[last[where] > born[where]]
         for change in ((born[used], lengths[used]), (last[used], -lengths[used])):
-            changes.append(_summed([change]) if len(used) > MANY else change)
+            changes.append(_sum_changes([change]) if len(used) > MANY else change)
 
     for number in order:
         end = int(times.end[number])
         for access in operands[number].reads:
-            where = pieces.of(access)
+            where = pieces.find_touched(access)
             last[where[born[where] >= 0]] = end
         for access in operands[number].writes:
-            where = pieces.of(access)
+            where = pieces.find_touched(access)
             close(where)
             born[where] = end
             last[where] = -1
     close(np.arange(len(lengths), dtype=np.int64))
-    cycles, deltas = _summed(changes)
+    cycles, deltas = _sum_changes(changes)
     moved = np.flatnonzero(deltas)
     return cycles[moved], np.cumsum(deltas)[moved]
 
@@ -208,7 +225,7 @@ MANY = 64
 """Number of pieces of an access above which its changes are summed at once, as for byte strides."""
 
 
-def _summed(changes: list[tuple[Int64, Int64]]) -> tuple[Int64, Int64]:
+def _sum_changes(changes: list[tuple[Int64, Int64]]) -> tuple[Int64, Int64]:
     """Return the distinct times in ascending order, and the sum of the changes at each."""
     cycles, position = np.unique(np.concatenate([time for time, _ in changes]), return_inverse=True)
     deltas = np.zeros(len(cycles), dtype=np.int64)
@@ -217,7 +234,10 @@ def _summed(changes: list[tuple[Int64, Int64]]) -> tuple[Int64, Int64]:
 
 
 class _Pieces:
-    """Scratchpad divided at both ends of every row; an access touches each piece wholly or not at all."""
+    """Scratchpad divided at both ends of every row.
+
+    An access touches each piece wholly or not at all.
+    """
 
     def __init__(self, operands: Sequence[Operands]) -> None:
         accesses = {access for item in operands for access in (*item.reads, *item.writes)}
@@ -231,8 +251,11 @@ class _Pieces:
         """Bytes of each piece."""
         return np.diff(self._cuts)
 
-    def of(self, access: Access) -> Int64:
-        """Return the numbers of the pieces that ``access`` touches; none if it is not in the scratchpad."""
+    def find_touched(self, access: Access) -> Int64:
+        """Return the numbers of the pieces that ``access`` touches.
+
+        None if it is not in the scratchpad.
+        """
         if access not in self._known:
             self._known[access] = self._find(access)
         return self._known[access]
@@ -253,20 +276,25 @@ def _rows(access: Access) -> tuple[Int64, Int64]:
 
 
 class Playback:
-    """Replay of a run's effects, command by command in order of completion, on an inspectable machine.
+    """Replay of a run's effects, command by command in order of completion, on an inspectable
+    machine.
 
     It uses the device's own memories for the program. Only one playback may be active at a time,
     and not during a run of the program. Raises InputError if the inputs do not fit.
     """
 
-    def __init__(self, device: Device, program: Program, inputs: Mapping[str, NDArray[Any]], trace: Trace) -> None:
+    def __init__(
+        self, device: Device, program: Program, inputs: Mapping[str, NDArray[Any]], trace: Trace
+    ) -> None:
         check_inputs(program.inputs, inputs)
         loaded = device.load(program)
         loaded.memory.reset()
         for tensor in program.inputs:
             loaded.memory.put(tensor, inputs[tensor.name])
         self.machine = Machine(
-            device.arch, scratchpad(device.arch, loaded.prepared.sram_peak_bytes, 0), loaded.memory.data
+            device.arch,
+            scratchpad(device.arch, loaded.prepared.sram_peak_bytes, 0),
+            loaded.memory.data,
         )
         self._effects = loaded.effects
         self._commands = loaded.prepared.commands
@@ -274,7 +302,7 @@ class Playback:
         self._order = completion_order(loaded.workload, trace.times)
         self._position = 0
 
-    def following(self, until: int) -> int | None:
+    def find_next(self, until: int) -> int | None:
         """Return the next command if it completes at cycle ``until`` or before, otherwise None."""
         if self._position == len(self._order):
             return None
@@ -289,11 +317,13 @@ class Playback:
 
     def run(self, until: int) -> None:
         """Apply all effects of commands that complete at cycle ``until`` or before."""
-        while self.following(until) is not None:
+        while self.find_next(until) is not None:
             self.step()
 
     def sram(self, first: int, end: int) -> bytes:
-        """Return the scratchpad's bytes [first, end); bytes that the program cannot touch are 0 as after reset."""
+        """Return the scratchpad's bytes [first, end); bytes that the program cannot touch are 0
+        as after reset.
+        """
         return self.machine.sram[first:end].tobytes().ljust(end - first, b"\0")
 
 
@@ -312,7 +342,9 @@ class QueuedCommand:
 
 @dataclass(frozen=True)
 class UnitState:
-    """State of a unit: how many of its ``commands`` are done, the executing one, and the waiting ones."""
+    """State of a unit: how many of its ``commands`` are done, the executing one, and the waiting
+    ones.
+    """
 
     name: str
     commands: int
@@ -323,7 +355,8 @@ class UnitState:
 
 @dataclass(frozen=True)
 class MachineState:
-    """State of the machine at a cycle, after its completions and starts (docs/machine.md, section 3).
+    """State of the machine at a cycle, after its completions and starts (docs/machine.md, section
+    3).
 
     Attributes:
         cycle: the cycle.
@@ -341,10 +374,13 @@ class MachineState:
 
 
 def state_at(workload: Workload, times: CommandTimes, cycle: int) -> MachineState:
-    """Return the state of the machine at ``cycle``; raise InputError unless it is within 0 to the total."""
+    """Return the state of the machine at ``cycle``.
+
+    Raise InputError unless it is within 0 to the total.
+    """
     if not 0 <= cycle <= times.total:
         raise InputError(f"cycle {cycle} is not in the run; it has the cycles 0 to {times.total}")
-    missing = _missing(workload, times, cycle)
+    missing = _find_missing(workload, times, cycle)
     units = tuple(
         _unit_state(name, members, times, missing, cycle)
         for name, members in zip(UNIT_NAMES, workload.demands.by_unit, strict=True)
@@ -352,7 +388,11 @@ def state_at(workload: Workload, times: CommandTimes, cycle: int) -> MachineStat
     coming = np.flatnonzero(times.arrival > cycle)
     following = int(coming[0]) if len(coming) else None
     return MachineState(
-        cycle, units, _token_counts(workload, times, cycle), following, _blocked(workload, units, following)
+        cycle,
+        units,
+        _token_counts(workload, times, cycle),
+        following,
+        _explain_block(workload, units, following),
     )
 
 
@@ -363,11 +403,14 @@ def _unit_state(
     missing: Mapping[int, tuple[tuple[int, int], ...]],
     cycle: int,
 ) -> UnitState:
-    arrival, start, end = times.arrival[members], times.start[members], times.end[members]
+    arrival = times.arrival[members]
+    start = times.start[members]
+    end = times.end[members]
     done = int((end <= cycle).sum())
     running = np.flatnonzero((start <= cycle) & (end > cycle))
     executing = int(members[running[0]]) if len(running) else None
-    waiting, before = [], executing
+    waiting = []
+    before = executing
     for place in np.flatnonzero((arrival <= cycle) & (start > cycle)).tolist():
         number = int(members[place])
         waiting.append(QueuedCommand(number, missing[number] if before is None else (), before))
@@ -375,7 +418,9 @@ def _unit_state(
     return UnitState(name, len(members), done, executing, tuple(waiting))
 
 
-def _blocked(workload: Workload, units: tuple[UnitState, ...], following: int | None) -> str | None:
+def _explain_block(
+    workload: Workload, units: tuple[UnitState, ...], following: int | None
+) -> str | None:
     if following is None:
         return None
     unit = units[workload.costs[following].unit]
@@ -386,8 +431,13 @@ def _blocked(workload: Workload, units: tuple[UnitState, ...], following: int | 
 def token_pairs(workload: Workload) -> tuple[tuple[int, int, int], ...]:
     """Return (counter, pusher, popper) of every popped token, in order of counter and pop."""
     pairs = []
-    for counter, (pushing, popping) in enumerate(zip(workload.demands.pushing, workload.demands.popping, strict=True)):
-        pairs += [(counter, pusher, popper) for pusher, popper in zip(pushing.tolist(), popping.tolist(), strict=False)]
+    for counter, (pushing, popping) in enumerate(
+        zip(workload.demands.pushing, workload.demands.popping, strict=True)
+    ):
+        pairs += [
+            (counter, pusher, popper)
+            for pusher, popper in zip(pushing.tolist(), popping.tolist(), strict=False)
+        ]
     return tuple(pairs)
 
 
@@ -400,7 +450,9 @@ def _token_counts(workload: Workload, times: CommandTimes, cycle: int) -> tuple[
     )
 
 
-def _missing(workload: Workload, times: CommandTimes, cycle: int) -> Mapping[int, tuple[tuple[int, int], ...]]:
+def _find_missing(
+    workload: Workload, times: CommandTimes, cycle: int
+) -> Mapping[int, tuple[tuple[int, int], ...]]:
     """Return for each waiting command the (counter, pusher) pairs not yet pushed at ``cycle``."""
     found: dict[int, tuple[tuple[int, int], ...]] = defaultdict(tuple)
     for counter, pusher, popper in token_pairs(workload):

@@ -24,56 +24,78 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ExPort:
-    """A port of EX on banked memory and the operands that use it, by the registers of their addresses."""
+    """A port of EX on banked memory and the operands that use it, by the registers of their
+    addresses.
+    """
 
     name: str
     access: Literal["read", "write"]
     registers: tuple[str, ...]
 
 
-SIDE = ExPort("records, sums and tables", "read", ("EX_CHANNEL_ADDRESS", "EX_PARTIAL_ADDRESS", "EX_TABLE_ADDRESS"))
+SIDE = ExPort(
+    "records, sums and tables",
+    "read",
+    ("EX_CHANNEL_ADDRESS", "EX_PARTIAL_ADDRESS", "EX_TABLE_ADDRESS"),
+)
 PORTS_OF_WORDS = (
     ExPort("first operand", "read", ("EX_INPUT_ADDRESS",)),
     ExPort("second operand", "read", ("EX_OPERAND_ADDRESS",)),
     SIDE,
     ExPort("result", "write", ("EX_OUTPUT_ADDRESS",)),
 )
-"""Ports of EX on banked memory; each moves one aligned word per cycle (docs/machine.md, section 12)."""
+"""Ports of EX on banked memory.
+
+Each moves one aligned word per cycle (docs/machine.md, section 12).
+"""
 _BEFORE_SIDE = 2
 """Number of reads with ports of their own; all further reads of an instruction share one port."""
 
 Hull = tuple[int, int, int]
 """First and last bank that an operand touches, and its number of words."""
 Streams = tuple[int, ...]
-"""Load of each operand of an EX command on the banks, reads first: 1, or its words in banked memory."""
+"""Load of each operand of an EX command on the banks, reads first: 1, or its words in banked
+memory.
+"""
 
 
-def streams_of(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> list[Streams]:
+def streams_of(
+    commands: Sequence[Command], operands: Sequence[Operands], arch: Arch
+) -> list[Streams]:
     """Return the streams of each command; empty for LD and ST."""
     ones = zip(commands, operands, strict=True)
-    return [operand_loads(command, item, arch) if command.unit is Unit.EX else () for command, item in ones]
+    return [
+        operand_loads(command, item, arch) if command.unit is Unit.EX else ()
+        for command, item in ones
+    ]
 
 
 def operand_bytes(operands: Operands, streams: Streams, arch: Arch) -> tuple[int, int]:
     """Return the bytes that a command reads and writes; banked memory counts whole words."""
     if arch.memory == IDEAL:
-        return sum([access.total for access in operands.reads]), sum([access.total for access in operands.writes])
+        return sum([access.total for access in operands.reads]), sum(
+            [access.total for access in operands.writes]
+        )
     count = len(operands.reads)
     return arch.memory.word * sum(streams[:count]), arch.memory.word * sum(streams[count:])
 
 
-def crowds(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Int64:
+def count_crowds(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Int64:
     """Return the largest number of streams of each EX command in one bank, 0 for other commands.
 
     For banked memory it is the largest number of words in one bank or at the port of several
     operands.
     """
     streams = streams_of(commands, operands, arch)
-    return crowds_of(operands, streams, hulls_of(operands, streams, arch), arch)
+    return count_crowds_of(operands, streams, hulls_of(operands, streams, arch), arch)
 
 
-def hulls_of(operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch) -> tuple[tuple[Hull, ...], ...]:
-    """Return the bank ranges of each command's non-empty scratchpad operands, with their streams or words."""
+def hulls_of(
+    operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch
+) -> tuple[tuple[Hull, ...], ...]:
+    """Return the bank ranges of each command's non-empty scratchpad operands, with their streams
+    or words.
+    """
     bank_bytes = arch.sram_bytes // arch.sram_banks
     found = []
     for item, loads in zip(operands, streams, strict=True):
@@ -84,32 +106,39 @@ def hulls_of(operands: Sequence[Operands], streams: Sequence[Streams], arch: Arc
     return tuple(found)
 
 
-def crowds_of(
-    operands: Sequence[Operands], streams: Sequence[Streams], hulls: Sequence[Sequence[Hull]], arch: Arch
+def count_crowds_of(
+    operands: Sequence[Operands],
+    streams: Sequence[Streams],
+    hulls: Sequence[Sequence[Hull]],
+    arch: Arch,
 ) -> Int64:
     found = np.zeros(len(operands), dtype=np.int64)
     for number, (item, loads, banks) in enumerate(zip(operands, streams, hulls, strict=True)):
         if loads:
             # the bank with the largest sum is always the first bank of an operand
-            found[number] = max((in_bank(banks, bank) for bank, _, _ in banks), default=0)
+            found[number] = max((count_in_bank(banks, bank) for bank, _, _ in banks), default=0)
             if arch.memory != IDEAL:
                 found[number] = max(found[number], sum(loads[_BEFORE_SIDE : len(item.reads)]))
     return found
 
 
-def in_bank(hulls: Sequence[Hull], bank: int) -> int:
+def count_in_bank(hulls: Sequence[Hull], bank: int) -> int:
     """Return the streams or words in one bank; an operand loads every bank in its range."""
     return sum([load for low, high, load in hulls if low <= bank <= high])
 
 
-def kept_hulls(hulls: tuple[tuple[Hull, ...], ...], arch: Arch) -> tuple[tuple[Hull, ...], ...]:
+def list_contended_hulls(
+    hulls: tuple[tuple[Hull, ...], ...], arch: Arch
+) -> tuple[tuple[Hull, ...], ...]:
     """Return the bank ranges where LD and ST may delay EX; none for ideal memory."""
     return () if arch.memory == IDEAL else hulls
 
 
 @dataclass(frozen=True)
 class Served:
-    """Words that a bank or port transfers, by the address register of the operand; ``by`` identifies it."""
+    """Words that a bank or port transfers, by the address register of the operand; ``by``
+    identifies it.
+    """
 
     by: int | ExPort
     words: Mapping[str, int]
@@ -121,15 +150,19 @@ class Served:
 
 
 def busiest(command: Command, operands: Operands, arch: Arch) -> Served | None:
-    """Return the bank or port that transfers the most words of ``command``, its bottleneck if it waits.
+    """Return the bank or port that transfers the most words of ``command``, its bottleneck if it
+    waits.
 
     The result is the first such bank, or the port of several operands if no bank transfers as many
     words. It is None if the instruction does not work on words or has no scratchpad operand.
     """
     served: dict[int, dict[str, int]] = {}
     beside: dict[str, int] = {}
-    accesses, layouts = (*operands.reads, *operands.writes), operand_layouts(command, arch)
-    for access, layout, load in zip(accesses, layouts, operand_loads(command, operands, arch), strict=False):
+    accesses = (*operands.reads, *operands.writes)
+    layouts = operand_layouts(command, arch)
+    for access, layout, load in zip(
+        accesses, layouts, operand_loads(command, operands, arch), strict=False
+    ):
         low, high = _banks(access, arch.sram_bytes // arch.sram_banks)
         for bank in range(low, high + 1 if access.total else low):
             served.setdefault(bank, {})[layout.register] = load
@@ -138,7 +171,8 @@ def busiest(command: Command, operands: Operands, arch: Arch) -> Served | None:
     if not served:
         return None
     return max(
-        [*(Served(bank, served[bank]) for bank in sorted(served)), Served(SIDE, beside)], key=lambda one: one.total
+        [*(Served(bank, served[bank]) for bank in sorted(served)), Served(SIDE, beside)],
+        key=lambda one: one.total,
     )
 
 

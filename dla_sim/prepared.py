@@ -16,17 +16,21 @@ from numpy.typing import NDArray
 
 from dla_sim.engine.accounts import Labels, label
 from dla_sim.engine.times import CommandTimes
-from dla_sim.engine.workload import Demands, demands, with_banks
+from dla_sim.engine.workload import Demands, assign_banks, demands
 from isa import memory
 from isa.access import MAXIMUM_TRANSFER, SPACE_NAMES, Access, Hulls, Range, overlap
 from isa.arch import Arch
 from isa.errors import InputError
-from isa.instruction import Command, Operands, overwritten
+from isa.instruction import Command, Operands, find_overwritten
 from isa.program import Program, Provenance, Tensor
 
 
-def check_addresses(program: Program, commands: Sequence[Command], operands: Sequence[Operands]) -> None:
-    """Raise InputError if a command touches bytes outside the memories or writes to the command words."""
+def check_addresses(
+    program: Program, commands: Sequence[Command], operands: Sequence[Operands]
+) -> None:
+    """Raise InputError if a command touches bytes outside the memories or writes to the command
+    words.
+    """
     limits = {"sram": program.arch.sram_bytes, "dram": program.dram_bytes}
     words = Access("dram", program.command_address, 8 * len(program.words))
     most = min(MAXIMUM_TRANSFER, memory.maximum())
@@ -35,16 +39,25 @@ def check_addresses(program: Program, commands: Sequence[Command], operands: Seq
             if access.end > limits[access.space] or access.total > most:
                 _check_access(command, access, limits[access.space])
         for access in item.writes:
-            if access.space == "dram" and access.end > words.address and access.total and overlap(access, words):
+            if (
+                access.space == "dram"
+                and access.end > words.address
+                and access.total
+                and overlap(access, words)
+            ):
                 raise InputError(
-                    f"{command.instruction.mnemonic} at word {command.index} writes bytes {access.address:#x} to "
-                    f"{access.end:#x} of system memory, over the command words at {words.address:#x}",
+                    f"{command.instruction.mnemonic} at word {command.index} writes bytes "
+                    f"{access.address:#x} to "
+                    f"{access.end:#x} of system memory, over the command words at "
+                    f"{words.address:#x}",
                     words=(command.index,),
                 )
 
 
 def _check_access(command: Command, access: Access, limit: int) -> None:
-    """Raise InputError if an access exceeds a memory of ``limit`` bytes or the maximum transfer size."""
+    """Raise InputError if an access exceeds a memory of ``limit`` bytes or the maximum transfer
+    size.
+    """
     name = f"{command.instruction.mnemonic} at word {command.index}"
     if access.total and (access.end > limit or access.total > MAXIMUM_TRANSFER):
         raise InputError(
@@ -56,20 +69,29 @@ def _check_access(command: Command, access: Access, limit: int) -> None:
 
 
 def highest_byte(operands: Iterable[Operands], space: str) -> int:
-    """Return one past the highest byte of ``space`` (``sram`` or ``dram``) that any command touches, or 0."""
+    """Return one past the highest byte of ``space`` (``sram`` or ``dram``) that any command
+    touches, or 0.
+    """
     accesses = (access for item in operands for access in (*item.reads, *item.writes))
-    return max((access.end for access in accesses if access.space == space and access.total), default=0)
+    return max(
+        (access.end for access in accesses if access.space == space and access.total), default=0
+    )
 
 
 def scratchpad(arch: Arch, highest: int, reset: int) -> NDArray[np.uint8]:
-    """Return the scratchpad at reset, filled with ``reset`` and sized for the ``highest`` byte in use."""
+    """Return the scratchpad at reset, filled with ``reset`` and sized for the ``highest`` byte
+    in use.
+    """
     size = min(arch.sram_bytes, -(-highest // 64) * 64)
     memory.require(size, "the scratchpad")
     return np.full(size, reset, dtype=np.uint8) if reset else np.zeros(size, dtype=np.uint8)
 
 
 class SystemMemory:
-    """System memory of a program: zeros, its images and its command words; reused from run to run."""
+    """System memory of a program: zeros, its images and its command words.
+
+    Reused from run to run.
+    """
 
     def __init__(self, program: Program, operands: Iterable[Operands]) -> None:
         memory.require(program.dram_bytes, f"the system memory of program '{program.name}'")
@@ -78,13 +100,24 @@ class SystemMemory:
         self._images.append((program.command_address, program.words.astype("<u8").view(np.uint8)))
         for address, image in self._images:
             self.data[address : address + image.size] = image
-        written = [(write.address, write.end) for item in operands for write in item.writes if write.space == "dram"]
+        written = [
+            (write.address, write.end)
+            for item in operands
+            for write in item.writes
+            if write.space == "dram"
+        ]
         written += [(tensor.address, tensor.address + tensor.nbytes) for tensor in program.tensors]
         self._written = _merge(written)
-        self._spoiled = [(at, image) for at, image in self._images if _meets(at, at + image.size, self._written)]
+        self._spoiled = [
+            (at, image)
+            for at, image in self._images
+            if _is_touching(at, at + image.size, self._written)
+        ]
 
     def reset(self) -> None:
-        """Undo the writes of a run: restore the written ranges to zeros or to the program's images."""
+        """Undo the writes of a run: restore the written ranges to zeros or to the program's
+        images.
+        """
         for low, high in self._written:
             self.data[low:high] = 0
         for address, image in self._spoiled:
@@ -114,26 +147,33 @@ def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def _meets(low: int, high: int, ranges: list[tuple[int, int]]) -> bool:
+def _is_touching(low: int, high: int, ranges: list[tuple[int, int]]) -> bool:
     return any(low < other_high and other_low < high for other_low, other_high in ranges)
 
 
 def check_inputs(tensors: Sequence[Tensor], inputs: Mapping[str, NDArray[Any]]) -> None:
-    """Raise InputError if an input is missing, unknown, or differs from its tensor in shape or type."""
+    """Raise InputError if an input is missing, unknown, or differs from its tensor in shape or
+    type.
+    """
     names = [tensor.name for tensor in tensors]
     for name in inputs:
         if name not in names:
-            raise InputError(f"the program has no input '{name}'; its inputs are {', '.join(names) or 'none'}")
+            raise InputError(
+                f"the program has no input '{name}'; its inputs are {', '.join(names) or 'none'}"
+            )
     for tensor in tensors:
         wanted = f"{tensor.dtype} {list(tensor.shape)}"
         if tensor.name not in inputs:
             raise InputError(f"input '{tensor.name}' is missing; give {wanted}")
         value = inputs[tensor.name]
         if value.dtype != np.dtype(tensor.dtype) or value.shape != tensor.shape:
-            raise InputError(f"input '{tensor.name}' is {value.dtype} {list(value.shape)}; give {wanted}")
+            raise InputError(
+                f"input '{tensor.name}' is {value.dtype} {list(value.shape)}; give {wanted}"
+            )
 
 
-# Hazards -------------------------------------------------------------------------------------------------------------
+# Hazards
+# --------------------------------------------------------------------------------------------------
 # A command's writes must not overlap, in time and address, any access of another executing command,
 # nor operands of its own that it may still have to read (docs/machine.md, section 5). Commands of
 # one unit never overlap in time. For two units a vectorised test of address ranges leaves few
@@ -158,14 +198,19 @@ class Footprints:
     """
 
     def __init__(
-        self, commands: Sequence[Command], operands: Sequence[Operands], sources: Sequence[Provenance | None]
+        self,
+        commands: Sequence[Command],
+        operands: Sequence[Operands],
+        sources: Sequence[Provenance | None],
     ) -> None:
         self._commands = commands
         self._operands = operands
         self._sources = sources
         self._hulls = Hulls([item.reads for item in operands], [item.writes for item in operands])
         units = np.array([command.unit.value for command in commands], dtype=np.int64)
-        touching = (any(access.total for access in (*item.reads, *item.writes)) for item in operands)
+        touching = (
+            any(access.total for access in (*item.reads, *item.writes)) for item in operands
+        )
         touches = np.fromiter(touching, dtype=np.bool_, count=len(operands))
         self.members = tuple(np.flatnonzero((units == unit) & touches) for unit in range(3))
         self._known: dict[tuple[int, int], tuple[str, int, int] | None] = {}
@@ -178,7 +223,8 @@ class Footprints:
         if self._alone is not None:
             number, (low, high) = self._alone
             raise HazardError(
-                f"{self._name(number, times)} writes scratchpad bytes {low:#x} to {high:#x} over an operand of its own "
+                f"{self._name(number, times)} writes scratchpad bytes {low:#x} to {high:#x} over "
+                "an operand of its own "
                 "that it may still have to read (docs/machine.md, section 5)",
                 words=(self._commands[number].index,),
             )
@@ -191,7 +237,7 @@ class Footprints:
     def _alone(self) -> tuple[int, Range] | None:
         """First command that collides with itself, and the bytes where it does."""
         for number, (command, item) in enumerate(zip(self._commands, self._operands, strict=True)):
-            found = overwritten(command, item)
+            found = find_overwritten(command, item)
             if found is not None:
                 return number, found
         return None
@@ -203,20 +249,27 @@ class Footprints:
         if found is not None:
             space, low, high = found
             raise HazardError(
-                f"{self._name(one, times)} and {self._name(other, times)} both access {space} bytes "
+                f"{self._name(one, times)} and {self._name(other, times)} both access {space} "
+                "bytes "
                 f"{low:#x} to {high:#x} and one of them writes; a token between them is missing",
                 words=(self._commands[one].index, self._commands[other].index),
             )
 
     def _name(self, number: int, times: CommandTimes) -> str:
-        command, source = self._commands[number], self._sources[number]
+        command = self._commands[number]
+        source = self._sources[number]
         layer = f"layer '{source.layer}', " if source is not None else ""
         cycles = f"cycles {times.start[number]} to {times.end[number]}"
-        return f"{command.instruction.mnemonic_for(command.fields)} at word {command.index} ({layer}{cycles})"
+        return (
+            f"{command.instruction.mnemonic_for(command.fields)} at word {command.index} "
+            f"({layer}{cycles})"
+        )
 
 
 def _concurrent(left: Int64, right: Int64, times: CommandTimes) -> tuple[Int64, Int64]:
-    """Return all pairs of commands of ``left`` and ``right`` (each in time order) that execute together."""
+    """Return all pairs of commands of ``left`` and ``right`` (each in time order) that execute
+    together.
+    """
     first = np.searchsorted(times.end[right], times.start[left], side="right")
     last = np.searchsorted(times.start[right], times.end[left], side="left")
     counts = last - first
@@ -225,7 +278,9 @@ def _concurrent(left: Int64, right: Int64, times: CommandTimes) -> tuple[Int64, 
 
 
 def _collision(one: Operands, other: Operands) -> tuple[str, int, int] | None:
-    """Return (memory, first byte, end) of a write's overlap with an access of the other command, or None."""
+    """Return (memory, first byte, end) of a write's overlap with an access of the other command,
+    or None.
+    """
     pairs = [(write, access) for write in one.writes for access in (*other.writes, *other.reads)]
     pairs += [(write, access) for write in other.writes for access in one.reads]
     for write, access in pairs:
@@ -249,11 +304,13 @@ class PreparedProgram:
 
 
 def prepare(program: Program) -> PreparedProgram:
-    """Decode ``program``, check its addresses and compute its commands' demands, accesses and labels.
+    """Decode ``program``, check its addresses and compute its commands' demands, accesses and
+    labels.
 
     Raises InputError for illegal words, addresses outside the memories and unknown kinds.
     """
-    commands, sources = program.commands[:-1], program.sources[:-1]
+    commands = program.commands[:-1]
+    sources = program.sources[:-1]
     operands = tuple(command.instruction.operands(command, program.arch) for command in commands)
     check_addresses(program, commands, operands)
     return PreparedProgram(
@@ -267,12 +324,12 @@ def prepare(program: Program) -> PreparedProgram:
     )
 
 
-def resized(prepared: PreparedProgram, program: Program) -> PreparedProgram:
+def resize_prepared(prepared: PreparedProgram, program: Program) -> PreparedProgram:
     """Prepare ``program``, which differs from the prepared one only in the scratchpad size.
 
-    Expensive results are reused, and all results if the operands keep their banks. Raises InputError
-    like :func:`prepare`.
+    Expensive results are reused, and all results if the operands keep their banks. Raises
+    InputError like :func:`prepare`.
     """
     check_addresses(program, prepared.commands, prepared.operands)
-    found = with_banks(prepared.demands, prepared.commands, prepared.operands, program.arch)
+    found = assign_banks(prepared.demands, prepared.commands, prepared.operands, program.arch)
     return prepared if found is prepared.demands else replace(prepared, demands=found)

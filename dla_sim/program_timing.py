@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dla_sim.engine.accounts import explain, kind_cycles, layer_bank_waits, layer_cycles
 from dla_sim.engine.times import CommandTimes, compute_times
 from dla_sim.engine.workload import Workload
-from dla_sim.prepared import prepare, resized
+from dla_sim.prepared import prepare, resize_prepared
 from dla_sim.timing import Timing
 from isa.program import Program
 
@@ -49,28 +49,35 @@ class ProgramTiming:
         self.dram_read_bytes = int(prepared.labels.read.sum())
         self.dram_write_bytes = int(prepared.labels.write.sum())
         self.sram_peak_bytes = prepared.sram_peak_bytes
-        self.sram_moved_bytes = prepared.demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
+        self.sram_moved_bytes = (
+            prepared.demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
+        )
         self.instructions = len(program.commands)
         self.register_writes = len(program.words) - self.instructions
-        self._last: tuple[Timing, ProgramCycles] | None = None  # shared with programs for other scratchpad sizes
+        # shared with programs for other scratchpad sizes
+        self._last: tuple[Timing, ProgramCycles] | None = None
 
-    def resized(self, program: Program) -> ProgramTiming | None:
-        """Return the timing of ``program`` if it differs only in the scratchpad size, otherwise None.
+    def resize(self, program: Program) -> ProgramTiming | None:
+        """Return the timing of ``program`` if it differs only in the scratchpad size, otherwise
+        None.
 
         It must have the same words. Expensive results are shared. Raises InputError like the class.
         """
         sizes = {"sram_bytes": program.arch.sram_bytes, "sram_banks": program.arch.sram_banks}
-        same = program.words is self._program.words and program.provenance is self._program.provenance
+        same = (
+            program.words is self._program.words and program.provenance is self._program.provenance
+        )
         if not same or self._program.arch.model_copy(update=sizes) != program.arch:
             return None
         found = copy(self)
-        found._prepared = resized(self._prepared, program)
+        found._prepared = resize_prepared(self._prepared, program)
         if found._prepared is not self._prepared:
             found._last = None
         return found
 
     def run(self, timing: Timing) -> ProgramCycles:
-        """Return the cycles of a run under ``timing``, equal to ``Device(program.arch, timing).run``.
+        """Return the cycles of a run under ``timing``, equal to
+        ``Device(program.arch, timing).run``.
 
         Raises DeadlockError and HazardError (both InputErrors) if the program's tokens are wrong.
         """
@@ -78,16 +85,25 @@ class ProgramTiming:
             prepared = self._prepared
             workload, times = self._times(timing)
             kinds, ex_cycles = kind_cycles(prepared.labels, prepared.demands, times)
-            self._last = timing, ProgramCycles(times.total, kinds, ex_cycles, explain(workload, times).units)
+            self._last = (
+                timing,
+                ProgramCycles(times.total, kinds, ex_cycles, explain(workload, times).units),
+            )
         return self._last[1]
 
     def layers(self, timing: Timing) -> dict[str, int]:
-        """Return the cycles of a run under ``timing`` by layer, which sum to its total; raise as :meth:`run`."""
+        """Return the cycles of a run under ``timing`` by layer, which sum to its total.
+
+        Raise as :meth:`run`.
+        """
         _, times = self._times(timing)
         return layer_cycles(self._prepared.labels, self._prepared.demands, times)
 
     def bank_waits(self, timing: Timing) -> dict[str, int]:
-        """The cycles by layer in which EX waits for banks and ports of the scratchpad. Raises as :meth:`run` does."""
+        """The cycles by layer in which EX waits for banks and ports of the scratchpad.
+
+        Raises as :meth:`run` does.
+        """
         workload, times = self._times(timing)
         return layer_bank_waits(self._prepared.labels, explain(workload, times))
 

@@ -10,15 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from isa.arch import about
+from isa.arch import declare_key
 from isa.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTiming:
-    """A memory behind the bus: beats of ``width`` bytes, bursts of ``burst_bytes``, ``outstanding`` in flight.
+    """A memory behind the bus: beats of ``width`` bytes, bursts of ``burst_bytes``, ``outstanding``
+    in flight.
 
     ``latency`` is in cycles, from request to first data or from last data to acknowledgement.
     """
@@ -35,23 +42,30 @@ class MemoryTiming:
 
     @property
     def burst_gap(self) -> int:
-        """Cycles between the starts of two bursts that ``outstanding`` bursts in flight can sustain."""
+        """Cycles between the starts of two bursts that ``outstanding`` bursts in flight can
+        sustain.
+        """
         return -(-(self.latency + self.burst_beats) // self.outstanding)
 
     @property
     def sustained_bytes(self) -> float:
-        """Bytes per cycle of consecutive whole bursts: ``width``, or less if ``burst_gap`` is the limit."""
+        """Bytes per cycle of consecutive whole bursts: ``width``, or less if ``burst_gap`` is
+        the limit.
+        """
         return self.burst_bytes / max(self.burst_beats, self.burst_gap)
 
     @property
     def bursts_to_fill(self) -> int:
-        """Smallest ``outstanding`` with which consecutive whole bursts move ``width`` bytes per cycle."""
+        """Smallest ``outstanding`` with which consecutive whole bursts move ``width`` bytes per
+        cycle.
+        """
         return -(-(self.latency + self.burst_beats) // self.burst_beats)
 
     def least_slots(self, nbytes: int) -> int:
         """Return the fewest bus slots that can move ``nbytes``.
 
-        A burst moves at most ``burst_bytes`` in at least ``burst_gap`` slots, a slot at most ``width`` bytes."""
+        A burst moves at most ``burst_bytes`` in at least ``burst_gap`` slots, a slot at most
+        ``width`` bytes."""
         return max(-(-nbytes // self.burst_bytes) * self.burst_gap, -(-nbytes // self.width))
 
 
@@ -60,69 +74,133 @@ class Timing(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    bus_bytes: int = about(8, "bytes/cycle", "bus width", "width of the shared bus, a power of two", 1, 4096)
-    burst_bytes: int = about(
-        64, "bytes", "burst", "aligned block of system memory that one burst can cover, a power of two", 1, 65536
+    bus_bytes: int = declare_key(
+        8, "bytes/cycle", "bus width", "width of the shared bus, a power of two", 1, 4096
     )
-    dram_latency: int = about(
-        100, "cycles", "DRAM latency", "request to first data; last data to acknowledgement", 0, 1 << 20
+    burst_bytes: int = declare_key(
+        64,
+        "bytes",
+        "burst",
+        "aligned block of system memory that one burst can cover, a power of two",
+        1,
+        65536,
     )
-    outstanding_bursts: int = about(16, "bursts", "bursts in flight", "in flight, all requesters together", 1, 1 << 20)
-    flash_bytes: int = about(
+    dram_latency: int = declare_key(
+        100,
+        "cycles",
+        "DRAM latency",
+        "request to first data; last data to acknowledgement",
+        0,
+        1 << 20,
+    )
+    outstanding_bursts: int = declare_key(
+        16, "bursts", "bursts in flight", "in flight, all requesters together", 1, 1 << 20
+    )
+    flash_bytes: int = declare_key(
         0, "bytes/cycle", "width of the flash",
         "width of the flash, which holds constants and command words; 0 is none", 0, 4096,
     )  # fmt: skip
-    flash_burst_bytes: int = about(
+    flash_burst_bytes: int = declare_key(
         128, "bytes", "burst of the flash",
         "aligned block of the flash that one burst can cover, a power of two", 1, 65536,
     )  # fmt: skip
-    flash_latency: int = about(64, "cycles", "latency of the flash", "flash: request to first data", 0, 1 << 20)
-    flash_outstanding_bursts: int = about(2, "bursts", "bursts of the flash in flight", "flash: in flight", 1, 1 << 20)
-    queue_depth: int = about(
-        2, "commands", "depth of queues", "entries of a unit's queue, the executing one included", 1, 1 << 16
+    flash_latency: int = declare_key(
+        64, "cycles", "latency of the flash", "flash: request to first data", 0, 1 << 20
     )
-    fetch_bytes: int = about(
-        512, "bytes", "chunk of command words", "one chunk of command words, a multiple of 8", 8, 1 << 20
+    flash_outstanding_bursts: int = declare_key(
+        2, "bursts", "bursts of the flash in flight", "flash: in flight", 1, 1 << 20
     )
-    fetch_buffers: int = about(
+    queue_depth: int = declare_key(
+        2,
+        "commands",
+        "depth of queues",
+        "entries of a unit's queue, the executing one included",
+        1,
+        1 << 16,
+    )
+    fetch_bytes: int = declare_key(
+        512,
+        "bytes",
+        "chunk of command words",
+        "one chunk of command words, a multiple of 8",
+        8,
+        1 << 20,
+    )
+    fetch_buffers: int = declare_key(
         4, "chunks", "chunks fetched ahead", "chunks of command words held or requested", 1, 1 << 16
     )
-    dma_setup: int = about(4, "cycles", "DMA setup", "LD, ST: before the first request", 0, 1 << 20)
-    dma_drain: int = about(4, "cycles", "DMA drain", "LD, ST: after the last data or acknowledgement", 0, 1 << 20)
-    ex_fill: int = about(8, "cycles", "pipeline fill", "EX: pipeline fill of one operation", 0, 1 << 20)
-    ex_drain: int = about(8, "cycles", "pipeline drain", "EX: pipeline drain of one operation", 0, 1 << 20)
-    sync_cycles: int = about(1, "cycles", "synchronisation", "duration of OP_SYNC", 1, 1 << 20)
-    sram_read_bytes: int = about(
-        0, "bytes/cycle", "SRAM read width", "EX read ports; 0 is wide enough; not of v5", 0, 1 << 20
+    dma_setup: int = declare_key(
+        4, "cycles", "DMA setup", "LD, ST: before the first request", 0, 1 << 20
     )
-    sram_write_bytes: int = about(
-        0, "bytes/cycle", "SRAM write width", "EX write ports; 0 is wide enough; not of v5", 0, 1 << 20
+    dma_drain: int = declare_key(
+        4, "cycles", "DMA drain", "LD, ST: after the last data or acknowledgement", 0, 1 << 20
     )
-    bank_ports: int = about(
-        4, "accesses/cycle", "ports of a bank", "operand streams of EX that one bank serves; not of v5", 1, 1024
+    ex_fill: int = declare_key(
+        8, "cycles", "pipeline fill", "EX: pipeline fill of one operation", 0, 1 << 20
     )
-    clock_hz: int = about(1_000_000_000, "Hz", "clock", "only where a time is printed", 1, 10**15)
+    ex_drain: int = declare_key(
+        8, "cycles", "pipeline drain", "EX: pipeline drain of one operation", 0, 1 << 20
+    )
+    sync_cycles: int = declare_key(
+        1, "cycles", "synchronisation", "duration of OP_SYNC", 1, 1 << 20
+    )
+    sram_read_bytes: int = declare_key(
+        0,
+        "bytes/cycle",
+        "SRAM read width",
+        "EX read ports; 0 is wide enough; not of v5",
+        0,
+        1 << 20,
+    )
+    sram_write_bytes: int = declare_key(
+        0,
+        "bytes/cycle",
+        "SRAM write width",
+        "EX write ports; 0 is wide enough; not of v5",
+        0,
+        1 << 20,
+    )
+    bank_ports: int = declare_key(
+        4,
+        "accesses/cycle",
+        "ports of a bank",
+        "operand streams of EX that one bank serves; not of v5",
+        1,
+        1024,
+    )
+    clock_hz: int = declare_key(
+        1_000_000_000, "Hz", "clock", "only where a time is printed", 1, 10**15
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Timing:
-        widths = [("bus_bytes", "burst_bytes"), *([("flash_bytes", "flash_burst_bytes")] if self.flash_bytes else [])]
+        widths = [
+            ("bus_bytes", "burst_bytes"),
+            *([("flash_bytes", "flash_burst_bytes")] if self.flash_bytes else []),
+        ]
         for name in (name for pair in widths for name in pair):
             value = getattr(self, name)
             if value & (value - 1):
                 raise ValueError(f"{name} is {value}; it must be a power of two")
         for width, burst in widths:
             if getattr(self, burst) < getattr(self, width):
-                raise ValueError(f"{burst} {getattr(self, burst)} must be at least {width} {getattr(self, width)}")
+                raise ValueError(
+                    f"{burst} {getattr(self, burst)} must be at least {width} "
+                    f"{getattr(self, width)}"
+                )
         if self.flash_bytes > self.bus_bytes:
-            raise ValueError(f"flash_bytes {self.flash_bytes} must be at most bus_bytes {self.bus_bytes}")
+            raise ValueError(
+                f"flash_bytes {self.flash_bytes} must be at most bus_bytes {self.bus_bytes}"
+            )
         if self.fetch_bytes % 8:
             raise ValueError(
-                f"fetch_bytes is {self.fetch_bytes}; it must be a multiple of the 8 bytes of a command word"
+                f"fetch_bytes is {self.fetch_bytes}; it must be a multiple of the 8 bytes of a "
+                "command word"
             )
         return self
 
     @model_serializer(mode="wrap")
-    def _without_flash(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_flash(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit flash parameters with default values if the machine has no flash."""
         values: dict[str, Any] = dump(self)
         fields = type(self).model_fields
@@ -140,30 +218,42 @@ class Timing(BaseModel):
         """
         if 0 < word_bytes < 2 * self.bus_bytes:
             raise InputError(
-                f"bus_bytes {self.bus_bytes} is more than half of word_bytes {word_bytes}: a transfer could take "
-                f"every cycle of a bank; bus_bytes {word_bytes // 2} or word_bytes {2 * self.bus_bytes} would do"
+                f"bus_bytes {self.bus_bytes} is more than half of word_bytes {word_bytes}: a "
+                "transfer could take "
+                f"every cycle of a bank; bus_bytes {word_bytes // 2} or word_bytes "
+                f"{2 * self.bus_bytes} would do"
             )
         return word_bytes // self.bus_bytes
 
     @property
     def main(self) -> MemoryTiming:
         """Main memory, which holds everything that is not in the flash."""
-        return MemoryTiming(self.bus_bytes, self.burst_bytes, self.dram_latency, self.outstanding_bursts)
+        return MemoryTiming(
+            self.bus_bytes, self.burst_bytes, self.dram_latency, self.outstanding_bursts
+        )
 
     @property
     def flash(self) -> MemoryTiming | None:
         """Memory of the constants if it is separate, otherwise None."""
         if not self.flash_bytes:
             return None
-        return MemoryTiming(self.flash_bytes, self.flash_burst_bytes, self.flash_latency, self.flash_outstanding_bursts)
+        return MemoryTiming(
+            self.flash_bytes,
+            self.flash_burst_bytes,
+            self.flash_latency,
+            self.flash_outstanding_bursts,
+        )
 
     @property
     def constants(self) -> MemoryTiming:
-        """Memory that holds constants and command words: the flash or, without one, the main memory."""
+        """Memory that holds constants and command words: the flash or, without one, the main
+        memory.
+        """
         return self.flash or self.main
 
     def lower_bound(self, macs: int, elements: int, nbytes: int, apart: tuple[int, int]) -> int:
-        """Return the cycles that no program can beat: all processing elements busy, or only whole beats.
+        """Return the cycles that no program can beat: all processing elements busy, or only whole
+        beats.
 
         Args:
             macs: multiply-accumulates.
@@ -175,11 +265,15 @@ class Timing(BaseModel):
         if self.flash is None:
             beats = -(-nbytes // self.bus_bytes)
         else:
-            beats = sum(-(-part // memory.width) for part, memory in zip(apart, (self.main, self.flash), strict=True))
+            beats = sum(
+                -(-part // memory.width)
+                for part, memory in zip(apart, (self.main, self.flash), strict=True)
+            )
         return max(-(-macs // elements), beats)
 
     def least_cycles(self, compute: int, commands: int, apart: tuple[int, int]) -> int:
-        """Return the minimum cycles of a program, from the work of EX and of the bus (the roofline).
+        """Return the minimum cycles of a program, from the work of EX and of the bus (the
+        roofline).
 
         Args:
             compute: compute cycles of EX.

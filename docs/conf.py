@@ -1,8 +1,8 @@
 """The documentation site (extra ``docs``): ``python -m sphinx -W docs build/site``.
 
-The guides are the Markdown files of this folder. The build writes further pages to ``generated/``: the reference of the
-command line from its options, the reference of the Python API from docstrings, and a gallery of reports. Nothing is
-fetched.
+The guides are the Markdown files of this folder. The build writes further pages to ``generated/``:
+the reference of the command line from its options, the reference of the Python API from docstrings,
+and a gallery of reports. Nothing is fetched.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ nb_execution_mode = "off"  # the notebooks come with their outputs; tests execut
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 80  # longer signatures have one parameter per line
-autodoc_type_aliases = {name: name for name in ("Feeds", "Fixed", "Inputs", "Model", "Samples", "Settings", "Shapes")}
+autodoc_type_aliases = {
+    name: name for name in ("Feeds", "Fixed", "Inputs", "Model", "Samples", "Settings", "Shapes")
+}
 
 HERE = Path(__file__).parent
 GENERATED = HERE / "generated"
@@ -61,7 +63,9 @@ bus_bytes = [4, 8]
 
 
 class Shown(NamedTuple):
-    """A report of the gallery: ``name`` is its folder and its page, ``picture`` the image that links to it."""
+    """A report of the gallery: ``name`` is its folder and its page, ``picture`` the image that
+    links to it.
+    """
 
     name: str
     heading: str
@@ -91,7 +95,8 @@ GALLERY = (
     Shown(
         "sweep",
         "A sweep",
-        f"Two networks on every machine of this specification, `sweep.toml`:\n\n```toml\n{SWEEP}```",
+        "Two networks on every machine of this specification, "
+        f"`sweep.toml`:\n\n```toml\n{SWEEP}```",
         ("sweep sweep.toml -o sweep.sqlite", "report sweep.sqlite -o sweep"),
         "pareto-digits-cnn.png",
     ),
@@ -110,7 +115,9 @@ def _generate(app: Sphinx, config: Config) -> None:
     (GENERATED / "extra").mkdir(parents=True)
     (GENERATED / "cli.md").write_text("\n".join(_commands()), encoding="utf-8")
     (GENERATED / "api.rst").write_text("\n".join(_reference()), encoding="utf-8")
-    (GENERATED / "gallery.md").write_text("\n".join(_gallery(GENERATED / "extra" / "gallery")), encoding="utf-8")
+    (GENERATED / "gallery.md").write_text(
+        "\n".join(_gallery(GENERATED / "extra" / "gallery")), encoding="utf-8"
+    )
 
 
 def _reference() -> Iterator[str]:
@@ -121,9 +128,14 @@ def _reference() -> Iterator[str]:
         package = import_module(name)
         yield from (name, "-" * len(name), "", f".. automodule:: {name}", "")
         for public in sorted(package.__all__, key=lambda public: _rank(getattr(package, public))):
-            found, place = getattr(package, public), f"{name}.{public}"
+            found = getattr(package, public)
+            place = f"{name}.{public}"
             first = places.setdefault(id(found), place)
-            yield from _entry(place, found) if first == place else (f":py:obj:`{public} <{first}>`: above.", "")
+            yield from (
+                _entry(place, found)
+                if first == place
+                else (f":py:obj:`{public} <{first}>`: above.", "")
+            )
 
 
 def _rank(found: Any) -> int:
@@ -135,13 +147,23 @@ def _entry(place: str, found: Any) -> Iterator[str]:
     if inspect.isclass(found):
         yield f".. autoclass:: {place}"
         yield "   :members:"
-        yield "   :exclude-members: model_config" if issubclass(found, BaseModel) else "   :undoc-members:"
+        yield (
+            "   :exclude-members: model_config"
+            if issubclass(found, BaseModel)
+            else "   :undoc-members:"
+        )
     else:
-        yield f".. autofunction:: {place}" if callable(found) else f".. autodata:: {place}\n   :no-value:"
+        yield (
+            f".. autofunction:: {place}"
+            if callable(found)
+            else f".. autodata:: {place}\n   :no-value:"
+        )
     yield ""
 
 
-def _plain_signature(app: Sphinx, what: str, name: str, found: Any, options: Any, signature: str, result: str) -> Any:
+def _plain_signature(
+    app: Sphinx, what: str, name: str, found: Any, options: Any, signature: str, result: str
+) -> Any:
     """Shorten a signature: names of types without limits and metadata, and short defaults."""
     if inspect.isclass(found) and issubclass(found, BaseModel):
         return f"(*, {', '.join(_field_texts(found))})", None
@@ -159,7 +181,11 @@ def _signature_text(signature: inspect.Signature) -> str:
         stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
         kind = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
         text = f"{stars}{parameter.name}{kind}"
-        parts.append(text if parameter.default is parameter.empty else f"{text} = {_short(parameter.default)}")
+        parts.append(
+            text
+            if parameter.default is parameter.empty
+            else f"{text} = {_short(parameter.default)}"
+        )
     return f"({', '.join(parts)})"
 
 
@@ -179,7 +205,8 @@ def _short(default: Any) -> str:
 
 def _type_text(kind: Any) -> str:
     """Return the name of a type without the limits and patterns that pydantic checks."""
-    origin, inside = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    inside = get_args(kind)
     if origin is Annotated:
         return _type_text(inside[0])
     if origin in (Union, UnionType):
@@ -192,7 +219,9 @@ def _type_text(kind: Any) -> str:
     return f"{name}[{', '.join(map(_type_text, inside))}]" if inside else name
 
 
-def _add_fields(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+def _add_fields(
+    app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]
+) -> None:
     """Append the fields of a pydantic model, with their descriptions, to its docstring."""
     if what != "class" or not issubclass(found, BaseModel):
         return
@@ -202,13 +231,21 @@ def _add_fields(app: Sphinx, what: str, name: str, found: Any, options: Any, lin
 
 
 def _commands() -> Iterator[str]:
-    """Yield a section for each command: its help, its usage, and tables of arguments and options."""
+    """Yield a section for each command: its help, its usage, and tables of arguments and
+    options.
+    """
     yield "# Command line\n\nEvery option of every command, as `dla COMMAND -h` shows it.\n"
-    yield "[What all commands have in common](../reports.md#the-terminal-what-every-command-has-in-common) describes"
+    yield (
+        "[What all commands have in "
+        "common](../reports.md#the-terminal-what-every-command-has-in-common) describes"
+    )
     yield "output, exit status and completion.\n"
     for words, command in _tree("dla", typer.main.get_command(application())):
         yield f"## `{words}`\n\n{inspect.cleandoc(command.help or '')}\n"
-        kinds = {name: one.annotation for name, one in inspect.signature(command.callback).parameters.items()}
+        kinds = {
+            name: one.annotation
+            for name, one in inspect.signature(command.callback).parameters.items()
+        }
         arguments = [one for one in command.params if one.param_type_name == "argument"]
         usage = "".join(f" {one.metavar or one.name.upper()}" for one in arguments)
         yield f"    {words}{usage} [OPTIONS]\n"
@@ -228,9 +265,17 @@ def _tree(words: str, command: Any) -> Iterator[tuple[str, Any]]:
 def _option_row(option: Any, kinds: Mapping[str, Any]) -> str:
     argument = option.param_type_name == "argument"
     names = [] if argument else [*option.opts, *option.secondary_opts]
-    value = "" if getattr(option, "is_flag", False) else f"`{option.metavar or _value_text(kinds.get(option.name))}`"
+    value = (
+        ""
+        if getattr(option, "is_flag", False)
+        else f"`{option.metavar or _value_text(kinds.get(option.name))}`"
+    )
     default = getattr(option.default, "value", option.default)
-    shown = "" if default is None or default is False or callable(default) or argument else f"`{default}`"
+    shown = (
+        ""
+        if default is None or default is False or callable(default) or argument
+        else f"`{default}`"
+    )
     cells = (" ".join(f"`{name}`" for name in names) or "argument", value, shown, option.help)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
@@ -239,20 +284,27 @@ def _value_text(kind: Any) -> str:
     """Return the choices of an option, or the placeholder of a number or a text."""
     inside = [kind, *get_args(kind), *(two for one in get_args(kind) for two in get_args(one))]
     choices = next((one for one in inside if inspect.isclass(one) and issubclass(one, Enum)), None)
-    return "N" if int in inside else "|".join(str(one.value) for one in choices) if choices else "TEXT"
+    return (
+        "N" if int in inside else "|".join(str(one.value) for one in choices) if choices else "TEXT"
+    )
 
 
 def _gallery(folder: Path) -> Iterator[str]:
     """Yield a section for each report: its commands, and an image that links to its page."""
     folder.mkdir()
     (folder / "sweep.toml").write_text(SWEEP, encoding="utf-8")
-    yield "# Gallery of reports\n\nThe build of this site makes these reports. Every report is one file."
+    yield (
+        "# Gallery of reports\n\nThe build of this site makes these reports. Every report is one "
+        "file."
+    )
     for shown in GALLERY:
         for command in shown.commands:
             _dla(command, folder)
         typed = "".join(f"$ dla {command}\n" for command in shown.commands)
         yield f"\n## {shown.heading}\n\n{shown.words}\n\n```console\n{typed}```\n"
-        page, picture = (f"../gallery/{shown.name}/{file}" for file in (f"{shown.name}.html", shown.picture))
+        page, picture = (
+            f"../gallery/{shown.name}/{file}" for file in (f"{shown.name}.html", shown.picture)
+        )
         image = f'<img src="{picture}" alt="{shown.heading}, as a picture">'
         yield f'<p><a href="{page}">Open the page<br>{image}</a></p>'
 
@@ -261,6 +313,8 @@ def _dla(command: str, folder: Path) -> None:
     """Run ``dla`` in a process of its own, so that parallel builds do not share a folder."""
     words = [sys.executable, "-m", "experiments.cli.main", *command.split()]
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "DLA_NO_CACHE": "1"}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"dla {command}: {done.stderr or done.stdout}")

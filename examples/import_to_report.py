@@ -1,7 +1,7 @@
 """From an ONNX file to a report in six steps: the flow of ``dla run``, one step at a time.
 
-Run it with ``python examples/import_to_report.py``. It uses a PyTorch network that docs/inputs.md exports, and needs no
-extra. To run your own network, change MODEL and SAMPLES.
+Run it with ``python examples/import_to_report.py``. It uses a PyTorch network that docs/inputs.md
+exports, and needs no extra. To run your own network, change MODEL and SAMPLES.
 """
 
 from pathlib import Path
@@ -9,24 +9,30 @@ from pathlib import Path
 import numpy as np
 
 import dla
-from byoc.host.runtime import Runtime  # runs the regions on the accelerator and the other nodes on the CPU
+
+# runs the regions on the accelerator and the other nodes on the CPU
+from byoc.host.runtime import Runtime
 from byoc.host.sessions import Oracle  # computes the expected values with ONNX Runtime
 
 DATA = Path(__file__).resolve().parents[1] / "docs" / "pytorch"
-MODEL, SAMPLES = DATA / "blocks.onnx", DATA / "images.npz"
+MODEL = DATA / "blocks.onnx"
+SAMPLES = DATA / "images.npz"
 
-# 1. Import. A float model is quantised: the samples give the range, and so the int8 scale, of every tensor.
-#    The package contains integer operations only, and depends on no machine.
+# 1. Import. A float model is quantised: the samples give the range, and so the int8 scale, of every
+# tensor. The package contains integer operations only, and depends on no machine.
 samples = np.load(SAMPLES)
-calibration = [{name: samples[name][number] for name in samples} for number in range(len(samples["image"]))]
+calibration = [
+    {name: samples[name][number] for name in samples} for number in range(len(samples["image"]))
+]
 package = dla.import_model(MODEL, calibration=calibration)
 
 # 2. Describe a machine. `arch` is all that programs depend on; `timing` changes only cycles.
 machine = dla.load_hardware("balanced-64", {"pe.ic": 8, "pe.oc": 8, "sram_bytes": "64KiB"})
-arch, timing = machine.arch, machine.timing
+arch = machine.arch
+timing = machine.timing
 
-# 3. Partition and compile. Each region of nodes that the machine supports becomes one program. A node on the CPU has
-#    a reason with the actual values.
+# 3. Partition and compile. Each region of nodes that the machine supports becomes one program. A
+# node on the CPU has a reason with the actual values.
 network = dla.compile(package, arch, timing=timing)
 placement = network.partition.placement
 print(f"{sum(node.on == 'dla' for node in placement)} of {len(placement)} nodes on the accelerator")
@@ -47,7 +53,8 @@ for name, values in expected.values(done.values).items():
     assert np.array_equal(values, done.values[name]), name
 print("equal to ONNX Runtime")
 
-# 6. Report. `dla.run` does steps 1 to 5 and counts what they did. The report is data; it is also a page with charts.
+# 6. Report. `dla.run` does steps 1 to 5 and counts what they did. The report is data; it is also a
+# page with charts.
 result = dla.run(package, settings={"pe.ic": 8, "pe.oc": 8, "sram_bytes": "64KiB"}, inputs=image)
 assert result.report.check.mismatches == 0
 assert result.report.totals.cycles == cycles

@@ -1,7 +1,8 @@
 """Workflows: the dla command, reports, sweeps, reproductions.
 
-The public names are :func:`run` (one network on one machine) and :func:`load` (the results of a sweep as a DataFrame).
-They load on first use. The package ``dla`` exports all public names of the project.
+The public names are :func:`run` (one network on one machine) and :func:`load` (the results of a
+sweep as a DataFrame). They load on first use. The package ``dla`` exports all public names of the
+project.
 """
 
 from __future__ import annotations

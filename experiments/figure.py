@@ -1,9 +1,10 @@
 """Figures of run reports and sweeps: declaration, computation and display.
 
-A figure is declared once, as an annotation of a field of a pydantic record: ``cycles: Annotated[int, Figure("cycles",
-"cycles", "less", added("cycles"))]``. Reports, tables, pages, comparisons, sweep columns, constraints, objectives and
-CSV headers read the declaration with :func:`figures_of`. Sizes are displayed in powers of 1,024, all other numbers in
-powers of 1,000. Pages do the same in ``charts/words.js``; a test checks that both agree.
+A figure is declared once, as an annotation of a field of a pydantic record:
+``cycles: Annotated[int, Figure("cycles", "cycles", "less", added("cycles"))]``. Reports, tables,
+pages, comparisons, sweep columns, constraints, objectives and CSV headers read the declaration with
+:func:`figures_of`. Sizes are displayed in powers of 1,024, all other numbers in powers of 1,000.
+Pages do the same in ``charts/words.js``; a test checks that both agree.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ class FigureMachine(NamedTuple):
 
 
 Parts = Sequence[Any]
-"""The regions of a run or of a sweep point in execution order, or a single layer; their counts are attributes."""
+"""The regions of a run or of a sweep point in execution order, or a single layer.
+
+Their counts are attributes.
+"""
 
 
 @dataclass(frozen=True)
 class Figure:
     """Declaration of one figure: its name, its unit, its display and its computation.
 
-    Attributes:
-        words: name shown to people.
-        unit: unit of the value; empty if it has none.
-        better: whether "less" or "more" of it makes a machine better; empty if neither does.
-        of: computes the value from a machine and its :data:`Parts`; None if the code that fills the record supplies it.
-        heading: heading of a table column; ``words`` if empty.
-        goal: name of the figure as an objective of a search; derived from ``name`` if empty.
-        shown: unit in which objectives show the value, and the factor that converts from ``unit``.
-        estimate: True if the value is an estimate.
-        name: key of the figure; the name of the record's field if empty.
+    Attributes: words: name shown to people. unit: unit of the value; empty if it has none. better:
+        whether "less" or "more" of it makes a machine better; empty if neither does. of: computes
+        the value from a machine and its :data:`Parts`; None if the code that fills the record
+        supplies it. heading: heading of a table column; ``words`` if empty. goal: name of the
+        figure as an objective of a search; derived from ``name`` if empty. shown: unit in which
+        objectives show the value, and the factor that converts from ``unit``. estimate: True if the
+        value is an estimate. name: key of the figure; the name of the record's field if empty.
         kind: int or float, from the annotation of the field.
     """
 
@@ -69,7 +70,9 @@ class Figure:
 
 
 class Counts:
-    """Counts of a part: values given by name, or attributes of the first of ``sources`` that has them."""
+    """Counts of a part: values given by name, or attributes of the first of ``sources`` that has
+    them.
+    """
 
     def __init__(self, *sources: object, **known: object) -> None:
         self._sources = sources
@@ -85,13 +88,19 @@ class Counts:
 @cache
 def figures_of(record: type[BaseModel]) -> tuple[Figure, ...]:
     """Return the figures that the fields of a record declare, in field order."""
-    return tuple(found for name, field in record.model_fields.items() if (found := _declared(name, field)) is not None)
+    return tuple(
+        found
+        for name, field in record.model_fields.items()
+        if (found := _find_declared(name, field)) is not None
+    )
 
 
-def _declared(name: str, field: FieldInfo) -> Figure | None:
+def _find_declared(name: str, field: FieldInfo) -> Figure | None:
     for item in field.metadata:
         if isinstance(item, Figure):
-            return replace(item, name=item.name or name, kind=float if _is_float(field.annotation) else int)
+            return replace(
+                item, name=item.name or name, kind=float if _is_float(field.annotation) else int
+            )
     return None
 
 
@@ -101,7 +110,7 @@ def _is_float(annotation: Any) -> bool:
 
 def all_figures(record: type[BaseModel]) -> Iterator[Figure]:
     for name, field in record.model_fields.items():
-        found = _declared(name, field)
+        found = _find_declared(name, field)
         if found is not None:
             yield found
             continue
@@ -112,20 +121,30 @@ def all_figures(record: type[BaseModel]) -> Iterator[Figure]:
 
 def values_of(record: BaseModel) -> Iterator[tuple[Figure, Any]]:
     for name, field in type(record).model_fields.items():
-        found, value = _declared(name, field), getattr(record, name)
+        found = _find_declared(name, field)
+        value = getattr(record, name)
         if found is not None:
             yield found, value
         elif isinstance(value, BaseModel):
             yield from values_of(value)
 
 
-def measured(record: type[BaseModel], machine: FigureMachine, parts: Parts) -> dict[str, Any]:
-    """Return the figures of a record that are computed from ``parts``, by name; other figures are omitted."""
-    return {found.name: found.of(machine, parts) for found in figures_of(record) if found.of is not None}
+def measure_figures(
+    record: type[BaseModel], machine: FigureMachine, parts: Parts
+) -> dict[str, Any]:
+    """Return the figures of a record that are computed from ``parts``, by name.
+
+    Other figures are omitted.
+    """
+    return {
+        found.name: found.of(machine, parts) for found in figures_of(record) if found.of is not None
+    }
 
 
-def summed(tables: Sequence[Mapping[str, int]], names: Sequence[str] = ()) -> dict[str, int]:
-    """Return the sum of several tables of cycles by name; ``names`` come first and are 0 if no table has them."""
+def sum_tables(tables: Sequence[Mapping[str, int]], names: Sequence[str] = ()) -> dict[str, int]:
+    """Return the sum of several tables of cycles by name; ``names`` come first and are 0 if no
+    table has them.
+    """
     total = dict.fromkeys(names, 0)
     for table in tables:
         for name, cycles in table.items():
@@ -133,10 +152,11 @@ def summed(tables: Sequence[Mapping[str, int]], names: Sequence[str] = ()) -> di
     return total
 
 
-# Figures of several parts: parts run one after another, so counts add up and peaks take the maximum. ------------------
+# Figures of several parts: parts run one after another, so counts add up and peaks take the
+# maximum. ------------------
 
 
-def added(name: str) -> Callable[[FigureMachine, Parts], int]:
+def make_sum(name: str) -> Callable[[FigureMachine, Parts], int]:
     return lambda machine, parts: sum(getattr(part, name) for part in parts)
 
 
@@ -145,29 +165,36 @@ def largest(name: str) -> Callable[[FigureMachine, Parts], int]:
 
 
 def utilization(machine: FigureMachine, parts: Parts) -> float:
-    """Return the share of the array's multiply-accumulates that the parts used, 0 to 1; 0 if no cycles passed."""
+    """Return the share of the array's multiply-accumulates that the parts used, 0 to 1; 0 if no
+    cycles passed.
+    """
     cycles, macs = (sum(getattr(part, name) for part in parts) for name in ("cycles", "macs"))
     return macs / (cycles * machine.arch.pe.count) if cycles else 0.0
 
 
-def lower_bound(machine: FigureMachine, parts: Parts) -> int:
+def compute_lower_bound(machine: FigureMachine, parts: Parts) -> int:
     """Return a lower bound on the cycles of any schedule, added over the parts.
 
-    The bound of a part is the larger of two: all multiply-accumulates on a fully busy array, or inputs, outputs and
-    constants moved once at the width of the bus.
+    The bound of a part is the larger of two: all multiply-accumulates on a fully busy array, or
+    inputs, outputs and constants moved once at the width of the bus.
     """
     elements = machine.arch.pe.count
-    return sum(machine.timing.lower_bound(part.macs, elements, part.once_bytes, part.apart) for part in parts)
+    return sum(
+        machine.timing.lower_bound(part.macs, elements, part.once_bytes, part.apart)
+        for part in parts
+    )
 
 
 def roofline(machine: FigureMachine, parts: Parts) -> int | None:
-    """Return a lower bound on the cycles of any schedule, tiling and mapping; None if a part's demand is unknown.
+    """Return a lower bound on the cycles of any schedule, tiling and mapping; None if a part's
+    demand is unknown.
 
-    The demand of a part is known from its compilation. Each part counts with at least its :func:`lower_bound`.
+    The demand of a part is known from its compilation. Each part counts with at least its
+    :func:`compute_lower_bound`.
     """
     if any(part.demand is None for part in parts):
         return None
-    return sum(max(_least(machine, part), lower_bound(machine, [part])) for part in parts)
+    return sum(max(_least(machine, part), compute_lower_bound(machine, [part])) for part in parts)
 
 
 def _least(machine: FigureMachine, part: Any) -> int:
@@ -175,7 +202,8 @@ def _least(machine: FigureMachine, part: Any) -> int:
     return machine.timing.least_cycles(needs.compute_cycles, needs.commands, needs.apart)
 
 
-# Display of figures. --------------------------------------------------------------------------------------------------
+# Display of figures.
+# --------------------------------------------------------------------------------------------------
 
 BYTES = "bytes"
 """Unit of figures that are sizes."""
@@ -195,7 +223,11 @@ def size_text(nbytes: float, exact: bool = False) -> str:
                 return f"{_significant(share, 4)} {name}"
             if round(share, 2) == share:
                 return f"{share:,.2f}".rstrip("0").rstrip(".") + f" {name}"
-    return f"{nbytes:,.4g} bytes" if isinstance(nbytes, float) and not nbytes.is_integer() else f"{int(nbytes):,} bytes"
+    return (
+        f"{nbytes:,.4g} bytes"
+        if isinstance(nbytes, float) and not nbytes.is_integer()
+        else f"{int(nbytes):,} bytes"
+    )
 
 
 def measure(sizes: Iterable[float]) -> tuple[int, str]:
@@ -208,7 +240,9 @@ def measure(sizes: Iterable[float]) -> tuple[int, str]:
 
 
 def brief(value: float, unit: str = "") -> str:
-    """Return a short text: a size for bytes, else three significant digits and a letter for the power of 1,000."""
+    """Return a short text: a size for bytes, else three significant digits and a letter for the
+    power of 1,000.
+    """
     if unit == BYTES:
         return size_text(value)
     for size, letter in _LETTERS:
@@ -217,8 +251,10 @@ def brief(value: float, unit: str = "") -> str:
     return f"{int(value):,}" if float(value).is_integer() else _significant(value, 3)
 
 
-def shown(value: Any, unit: str = "", exact: bool = True) -> str:
-    """Return a value for display: whole numbers with separators, others with four significant digits, None as ""."""
+def format_figure(value: Any, unit: str = "", exact: bool = True) -> str:
+    """Return a value for display: whole numbers with separators, others with four significant
+    digits, None as "".
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
     if unit == BYTES:
@@ -226,8 +262,8 @@ def shown(value: Any, unit: str = "", exact: bool = True) -> str:
     return f"{int(value):,}" if float(value).is_integer() else f"{value:,.4g}"
 
 
-def told(figure: Figure, value: Any) -> str:
-    text = shown(value, figure.unit)
+def describe_figure(figure: Figure, value: Any) -> str:
+    text = format_figure(value, figure.unit)
     return text if figure.unit in ("", BYTES, SHARE) else f"{text} {figure.unit}"
 
 

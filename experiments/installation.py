@@ -1,4 +1,6 @@
-"""Report on the installation: version, dependencies, extras, and the libraries that determine the speed."""
+"""Report on the installation: version, dependencies, extras, and the libraries that determine
+the speed.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,19 @@ PURPOSES = {
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Environment variables that limit the threads of NumPy's matrix products."""
 EXTENSIONS = {
-    "AVX512_ICL": "AVX-512 with VNNI", "X86_V4": "AVX-512", "AVX512_SKX": "AVX-512", "X86_V3": "AVX2", "AVX2": "AVX2",
-    "ASIMDDP": "NEON with dot products", "ASIMD": "NEON", "NEON": "NEON", "X86_V2": "SSE4.2", "SSE42": "SSE4.2",
+    "AVX512_ICL": "AVX-512 with VNNI", "X86_V4": "AVX-512", "AVX512_SKX": "AVX-512",
+    "X86_V3": "AVX2", "AVX2": "AVX2",
+    "ASIMDDP": "NEON with dot products", "ASIMD": "NEON", "NEON": "NEON", "X86_V2": "SSE4.2",
+    "SSE42": "SSE4.2",
 }  # fmt: skip
 """Vector instruction sets by NumPy's names, widest first."""
 
 
 @dataclass(frozen=True)
 class Dependency:
-    """Requirement of one package, its installed version ("" if none), and whether this version satisfies it."""
+    """Requirement of one package, its installed version ("" if none), and whether this version
+    satisfies it.
+    """
 
     wanted: str
     found: str
@@ -50,7 +56,9 @@ class Dependency:
 
 @dataclass(frozen=True)
 class Extra:
-    """One extra, its purpose, and its packages without the packages of other extras that it includes."""
+    """One extra, its purpose, and its packages without the packages of other extras that it
+    includes.
+    """
 
     name: str
     purpose: str
@@ -59,19 +67,21 @@ class Extra:
     @property
     def missing(self) -> tuple[str, ...]:
         """Requirements of the extra that are not satisfied."""
-        return missing(self.packages)
+        return find_missing(self.packages)
 
 
 @dataclass(frozen=True)
 class Installation:
-    """Report on the installation: facts as (name, text), packages required without extras, and extras."""
+    """Report on the installation: facts as (name, text), packages required without extras, and
+    extras.
+    """
 
     facts: tuple[tuple[str, str], ...]
     needed: tuple[Dependency, ...]
     extras: tuple[Extra, ...]
 
 
-def missing(packages: Iterable[Dependency]) -> tuple[str, ...]:
+def find_missing(packages: Iterable[Dependency]) -> tuple[str, ...]:
     """Return the requirements in ``packages`` that are not satisfied."""
     return tuple(one.wanted for one in packages if not one.fits)
 
@@ -82,10 +92,10 @@ def look() -> Installation:
     except PackageNotFoundError:  # runs from a source tree that is not installed
         given = ()
     own = [one for one in given if one.name != NAME]
-    extras = {name: [one for one in own if _belongs(one, name)] for name in PURPOSES}
+    extras = {name: [one for one in own if _is_needed(one, name)] for name in PURPOSES}
     return Installation(
         facts=tuple(_facts()),
-        needed=tuple(_dependency(one) for one in own if _belongs(one, "")),
+        needed=tuple(_dependency(one) for one in own if _is_needed(one, "")),
         extras=tuple(
             Extra(name, PURPOSES[name], tuple(map(_dependency, packages)))
             for name, packages in extras.items()
@@ -94,11 +104,16 @@ def look() -> Installation:
     )
 
 
-def _belongs(wanted: Requirement, extra: str) -> bool:
-    """Return whether an extra needs a requirement on this computer; with ``""``, whether no extra is needed for it."""
+def _is_needed(wanted: Requirement, extra: str) -> bool:
+    """Return whether an extra needs a requirement on this computer.
+
+    With ``""``, whether no extra is needed for it.
+    """
     if wanted.marker is None:
         return not extra
-    return wanted.marker.evaluate({"extra": extra}) and (not extra or not wanted.marker.evaluate({"extra": ""}))
+    return wanted.marker.evaluate({"extra": extra}) and (
+        not extra or not wanted.marker.evaluate({"extra": ""})
+    )
 
 
 def _dependency(wanted: Requirement) -> Dependency:
@@ -115,7 +130,11 @@ def _facts() -> Sequence[tuple[str, str]]:
     return (
         ("dla", f"{tool_version()} in {Path(__file__).resolve().parents[1]}"),
         ("Python", f"{platform.python_version()} at {sys.executable}"),
-        ("system", f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} processors"),
+        (
+            "system",
+            f"{platform.system()} {platform.release()}, {platform.machine()}, "
+            f"{os.cpu_count()} processors",
+        ),
         ("BLAS", blas()),
         ("threads", threads or "as the libraries choose"),
         ("integers", integers()),
@@ -124,7 +143,9 @@ def _facts() -> Sequence[tuple[str, str]]:
 
 
 def blas() -> str:
-    """Return name, version and core of NumPy's BLAS; OpenBLAS selects its kernels by the detected core."""
+    """Return name, version and core of NumPy's BLAS; OpenBLAS selects its kernels by the
+    detected core.
+    """
     import numpy as np
 
     build = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
@@ -132,10 +153,11 @@ def blas() -> str:
 
 
 def integers() -> str:
-    """Return the processor's vector instructions, and whether ONNX Runtime's uint8 × int8 products are exact with them.
+    """Return the processor's vector instructions, and whether ONNX Runtime's uint8 × int8 products
+    are exact with them.
 
-    The function measures the products, because the instruction set does not tell which kernels a version of ONNX
-    Runtime uses.
+    The function measures the products, because the instruction set does not tell which kernels a
+    version of ONNX Runtime uses.
     """
     import numpy as np
 
@@ -143,24 +165,36 @@ def integers() -> str:
 
     simd = np.show_config(mode="dicts").get("SIMD Extensions", {})
     present = {*simd.get("baseline", ()), *simd.get("found", ())}
-    vectors = next((text for name, text in EXTENSIONS.items() if name in present), platform.machine())
+    vectors = next(
+        (text for name, text in EXTENSIONS.items() if name in present), platform.machine()
+    )
     found = integer_products()
     if found is None:
-        return f"{vectors}; ONNX Runtime has no exact integer products here. Results are the same, products slower"
+        return (
+            f"{vectors}; ONNX Runtime has no exact integer products here. Results are the same, "
+            "products slower"
+        )
     if found.kind == "int8":
         return f"{vectors}; uint8 x int8 products are exact here, and dla uses them"
     return (
-        f"{vectors}; uint8 x int8 products saturate at 16 bits here (no VNNI), so dla multiplies uint8 x uint8. "
+        f"{vectors}; uint8 x int8 products saturate at 16 bits here (no VNNI), so dla multiplies "
+        "uint8 x uint8. "
         "Its results are the same; other programs on ONNX Runtime may compute other values"
     )
 
 
 def products() -> str:
-    """Return the method of integer products in use, and the version of numba, which compiles some kernels."""
+    """Return the method of integer products in use, and the version of numba, which compiles
+    some kernels.
+    """
     from dla_sim.kernels.products import integer_products
 
     found = integer_products()
-    how = "float32 by BLAS alone" if found is None else f"MatMulInteger of uint8 by {found.kind} on ONNX Runtime"
+    how = (
+        "float32 by BLAS alone"
+        if found is None
+        else f"MatMulInteger of uint8 by {found.kind} on ONNX Runtime"
+    )
     try:
         return f"{how}; numba {version('numba')}"
     except PackageNotFoundError:
@@ -168,14 +202,20 @@ def products() -> str:
 
 
 def _core() -> str | None:
-    """Return the name that OpenBLAS in this process gives the processor; None if it cannot be determined."""
+    """Return the name that OpenBLAS in this process gives the processor; None if it cannot be
+    determined.
+    """
     try:
         mapped = Path("/proc/self/maps").read_text()
     except OSError:
         return None
     for path in sorted(set(re.findall(r"/\S*blas\S*", mapped))):
         library = ctypes.CDLL(path)
-        for symbol in ("scipy_openblas_get_corename64_", "scipy_openblas_get_corename", "openblas_get_corename"):
+        for symbol in (
+            "scipy_openblas_get_corename64_",
+            "scipy_openblas_get_corename",
+            "openblas_get_corename",
+        ):
             if hasattr(library, symbol):
                 function = getattr(library, symbol)
                 function.restype = ctypes.c_char_p

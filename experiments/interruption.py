@@ -1,4 +1,5 @@
-"""Handling of Ctrl-C in the ``dla`` command: the process ends by SIGINT, without a Python traceback.
+"""Handling of Ctrl-C in the ``dla`` command: the process ends by SIGINT, without a Python
+traceback.
 
 The calling process, such as a shell, can see that the signal ended the command.
 """
@@ -20,18 +21,22 @@ _heard = False
 _delays = 0
 
 
-def interrupted() -> bool:
-    """Return whether the process received an interrupt, even if a library replaced the exception by another one."""
+def is_interrupted() -> bool:
+    """Return whether the process received an interrupt, even if a library replaced the exception
+    by another one.
+    """
     return _heard
 
 
 @contextmanager
-def ending() -> Iterator[None]:
-    """Raise KeyboardInterrupt on an interrupt within the block, and end the process by SIGINT afterwards.
+def end_on_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt on an interrupt within the block, and end the process by SIGINT
+    afterwards.
 
     The exception gives the running code time to clean up, so that no file stays half written.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background jobs with SIGINT ignored
+    # a shell starts background jobs with SIGINT ignored
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
     atexit.register(_end)  # handlers run in reverse order: this one runs last
@@ -45,7 +50,7 @@ def ending() -> Iterator[None]:
 
 
 @contextmanager
-def delayed() -> Iterator[None]:
+def delay_interrupts() -> Iterator[None]:
     """Delay interrupts until the end of the block, for work that must not stop half way."""
     global _delays
     _delays += 1
@@ -58,20 +63,20 @@ def delayed() -> Iterator[None]:
 def _hear(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt as soon as no import and no delayed block is running.
 
-    If Python raises an exception while a library's C++ code is imported, that code ends the process by SIGABRT or
-    SIGSEGV. A second interrupt does not wait, because an import may hang.
+    If Python raises an exception while a library's C++ code is imported, that code ends the process
+    by SIGABRT or SIGSEGV. A second interrupt does not wait, because an import may hang.
     """
     global _heard
     is_second = _heard and number == signal.SIGINT
     _heard = True
     sys.excepthook = sys.unraisablehook = _nothing
-    if not is_second and hasattr(signal, "setitimer") and (_delays or _importing(frame)):
+    if not is_second and hasattr(signal, "setitimer") and (_delays or _is_import(frame)):
         signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)  # SIGALRM calls this function again
         return
     raise KeyboardInterrupt
 
 
-def _importing(frame: FrameType | None) -> bool:
+def _is_import(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.startswith(_IMPORT):
             return True

@@ -1,4 +1,6 @@
-"""Text from files, made safe for terminals, HTML pages and CSV files: control characters become escapes."""
+"""Text from files, made safe for terminals, HTML pages and CSV files: control characters become
+escapes.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +11,47 @@ from html import escape
 from typing import Any, TextIO
 
 ASCII = "dla-ascii"
-"""Name of the encoding error handler that replaces characters by ASCII text, such as ``->`` for an arrow."""
+"""Name of the encoding error handler that replaces characters by ASCII text, such as ``->`` for
+an arrow.
+"""
 _STANDINS = {
-    "→": "->", "←": "<-", "×": "x", "·": "*", "≥": ">=", "≤": "<=", "≠": "!=", "−": "-", "–": "-", "—": "-",
-    "…": "...", "⌈": "ceil(", "⌊": "floor(", "⌉": ")", "⌋": ")", "µ": "u", "μ": "u", "²": "^2", "³": "^3", "±": "+-",
-    "Σ": "sum ", "√": "sqrt ", "∞": "inf", "•": "*", "✓": "yes", "“": '"', "”": '"', "‘": "'", "’": "'", "°": " deg",
-    "π": "pi", "⊗": "(x)", "─": "-", "━": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "╴": "-",
+    "→": "->", "←": "<-", "×": "x", "·": "*", "≥": ">=", "≤": "<=", "≠": "!=", "−": "-", "–": "-",
+    "—": "-",
+    "…": "...", "⌈": "ceil(", "⌊": "floor(", "⌉": ")", "⌋": ")", "µ": "u", "μ": "u", "²": "^2",
+    "³": "^3", "±": "+-",
+    "Σ": "sum ", "√": "sqrt ", "∞": "inf", "•": "*", "✓": "yes", "“": '"', "”": '"', "‘": "'",
+    "’": "'", "°": " deg",
+    "π": "pi", "⊗": "(x)", "─": "-", "━": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+",
+    "╴": "-",
     "╸": "-", "╺": "-",
 }  # fmt: skip
 
 
 def literal(text: str) -> str:
-    """Return ``text`` on one line and in its own order: a line feed becomes ``\\n``, an escape character ``\\x1b``.
+    """Return ``text`` on one line and in its own order: a line feed becomes ``\\n``, an escape
+    character ``\\x1b``.
 
-    Marks that change the direction of writing, spaces that look like other spaces, and lone surrogates are escaped too.
+    Marks that change the direction of writing, spaces that look like other spaces, and lone
+    surrogates are escaped too.
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
 
 
-def escaped(text: str) -> str:
-    """Return ``text`` escaped for HTML; quotation marks stay, because plotly.js does not decode their entities."""
+def escape_html(text: str) -> str:
+    """Return ``text`` escaped for HTML; quotation marks stay, because plotly.js does not decode
+    their entities.
+    """
     return escape(text, quote=False)
 
 
 def neutral(value: Any) -> Any:
-    """Return a value for a CSV cell; text that a spreadsheet would compute as a formula gets a leading apostrophe.
+    """Return a value for a CSV cell.
+
+    Text that a spreadsheet would compute as a formula gets a leading apostrophe.
 
     Text that is a number, such as ``-5``, stays unchanged.
     """
@@ -48,8 +64,10 @@ def neutral(value: Any) -> Any:
     return value
 
 
-def _in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Replace characters that cannot be encoded: by their stand-in, by their letter without accent, or by an escape."""
+def _to_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Replace characters that cannot be encoded: by their stand-in, by their letter without
+    accent, or by an escape.
+    """
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]
@@ -57,13 +75,17 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def _standin(one: str) -> str:
-    plain = _STANDINS.get(one) or unicodedata.normalize("NFKD", one).encode("ascii", "ignore").decode()
+    plain = (
+        _STANDINS.get(one) or unicodedata.normalize("NFKD", one).encode("ascii", "ignore").decode()
+    )
     return plain or one.encode("ascii", "backslashreplace").decode()
 
 
-codecs.register_error(ASCII, _in_ascii)
+codecs.register_error(ASCII, _to_ascii)
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Print text from a file, an option or an error on one line, to standard output unless ``file`` is given."""
+    """Print text from a file, an option or an error on one line, to standard output unless
+    ``file`` is given.
+    """
     print(literal(text), file=file or sys.stdout)

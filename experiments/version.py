@@ -1,6 +1,7 @@
 """Version of the code that runs, which reports, results and manifests record.
 
-An installed copy does not contain later edits of a checkout; :func:`other_checkout` finds such a checkout.
+An installed copy does not contain later edits of a checkout; :func:`other_checkout` finds such a
+checkout.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ HOME = Path(isa.__file__).resolve().parents[1]
 """Folder that contains the packages that run."""
 _SUFFIXES = (".py", ".npz", ".onnx")
 _PACKAGES = ("isa", "byoc", "dla_sim", "experiments")
-_MARKS = ("pyproject.toml", "isa/__init__.py", "byoc/__init__.py", "dla_sim/__init__.py", "experiments/dla/__init__.py")
+_MARKS = (
+    "pyproject.toml",
+    "isa/__init__.py",
+    "byoc/__init__.py",
+    "dla_sim/__init__.py",
+    "experiments/dla/__init__.py",
+)
 
 
 @cache
@@ -32,7 +39,9 @@ def tool_version() -> str:
 
 @cache
 def compiler_version() -> str:
-    """Return the version of the distribution and a digest of the code that programs and their cycles depend on."""
+    """Return the version of the distribution and a digest of the code that programs and their
+    cycles depend on.
+    """
     return f"{tool_version()}+{sources_digest('byoc', 'dla_sim', 'isa')[:12]}"
 
 
@@ -47,12 +56,16 @@ def sources_digest(*folders: str) -> str:
 
 def _sources(home: Path, folders: Iterable[str]) -> list[Path]:
     """Return the files of code and weights in some folders of ``home``, sorted folder by folder."""
-    found = (sorted(path for path in (home / folder).rglob("*") if path.suffix in _SUFFIXES) for folder in folders)
+    found = (
+        sorted(path for path in (home / folder).rglob("*") if path.suffix in _SUFFIXES)
+        for folder in folders
+    )
     return [path for paths in found for path in paths]
 
 
 def other_checkout(folder: Path) -> Path | None:
-    """Return the checkout of this project that contains ``folder`` if its code differs from the code that runs.
+    """Return the checkout of this project that contains ``folder`` if its code differs from the
+    code that runs.
 
     The result is None if ``folder`` is in no checkout, or if the code is the same.
     """
@@ -63,10 +76,14 @@ def other_checkout(folder: Path) -> Path | None:
 
 
 def _contents(home: Path) -> dict[str, bytes]:
-    """Return the files of code and weights by installed name (experiments/dla is installed as dla)."""
+    """Return the files of code and weights by installed name (experiments/dla is installed as
+    dla).
+    """
     files = _sources(home, (*_PACKAGES, "dla"))
-    return {_installed_name(path.relative_to(home).as_posix()): path.read_bytes() for path in files}
+    return {
+        _find_installed_name(path.relative_to(home).as_posix()): path.read_bytes() for path in files
+    }
 
 
-def _installed_name(name: str) -> str:
+def _find_installed_name(name: str) -> str:
     return name.removeprefix("experiments/") if name.startswith("experiments/dla/") else name

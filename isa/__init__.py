@@ -31,4 +31,13 @@ else:
         },
     )
 
-__all__ = ["Arch", "InputError", "PeArray", "Program", "assemble", "disassemble", "load_program", "save_program"]
+__all__ = [
+    "Arch",
+    "InputError",
+    "PeArray",
+    "Program",
+    "assemble",
+    "disassemble",
+    "load_program",
+    "save_program",
+]

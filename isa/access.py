@@ -36,9 +36,12 @@ class Access(_Box):
 
     __slots__ = ()
 
-    def __new__(cls, space: Space, address: int, nbytes: int, dims: tuple[tuple[int, int], ...] = ()) -> Self:
+    def __new__(
+        cls, space: Space, address: int, nbytes: int, dims: tuple[tuple[int, int], ...] = ()
+    ) -> Self:
         """Create the access with ``end`` and ``total``."""
-        end, total = address + nbytes, nbytes
+        end = address + nbytes
+        total = nbytes
         for count, stride in dims:
             end += (count - 1) * stride
             total *= count
@@ -56,7 +59,8 @@ class Access(_Box):
 
 
 def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> Access:
-    """Return an :class:`Access` in normal form: no dimensions of count 1, dense inner ones merged into rows.
+    """Return an :class:`Access` in normal form: no dimensions of count 1, dense inner ones merged
+    into rows.
 
     A dimension of count 0 makes it empty regardless of the other arguments.
     """
@@ -76,7 +80,9 @@ def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> 
 
 
 def row_starts(access: Access) -> NDArray[np.int64]:
-    """Return the addresses of all rows, in address-generation order (outermost dimension slowest)."""
+    """Return the addresses of all rows, in address-generation order (outermost dimension
+    slowest).
+    """
     starts = np.array([access.address], dtype=np.int64)
     for count, stride in access.dims:
         starts = (starts[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
@@ -84,7 +90,10 @@ def row_starts(access: Access) -> NDArray[np.int64]:
 
 
 def overlap(first: Access, second: Access) -> Range | None:
-    """Return the lowest half-open byte interval that both touch, or None; exact for strided boxes."""
+    """Return the lowest half-open byte interval that both touch, or None.
+
+    Exact for strided boxes.
+    """
     if first.space != second.space or first.end <= second.address or second.end <= first.address:
         return None
     if not first.nbytes or not second.nbytes:
@@ -125,7 +134,8 @@ def touch(first: Access, second: Access) -> bool:
     for count, stride in second.dims:
         ranges[stride] = ranges[stride][0] - count + 1, ranges[stride][1]
     steps = [(stride, *ranges[stride]) for stride in sorted(ranges) if stride]
-    tries, span = 1, high - low
+    tries = 1
+    span = high - low
     for stride, least, most in steps:
         tries *= min(most - least, span // stride) + 1
         span += (most - least) * stride
@@ -137,32 +147,43 @@ _TRIES = 1 << 12
 
 
 def _reach(steps: Sequence[tuple[int, int, int]], low: int, high: int) -> bool:
-    """Return True if a sum of multiples of the strides, each within its range, is between the bounds."""
+    """Return True if a sum of multiples of the strides, each within its range, is between the
+    bounds.
+    """
     if not steps:
         return low < 0 < high
     *rest, (stride, least, most) = steps
     shortest = sum(step * fewest for step, fewest, _ in rest)
     longest = sum(step * many for step, _, many in rest)
-    begin, end = max(least, (low - longest) // stride + 1), min(most, -(-(high - shortest) // stride) - 1)
+    begin = max(least, (low - longest) // stride + 1)
+    end = min(most, -(-(high - shortest) // stride) - 1)
     if not rest:
         return begin <= end
-    return any(_reach(rest, low - count * stride, high - count * stride) for count in range(begin, end + 1))
+    return any(
+        _reach(rest, low - count * stride, high - count * stride) for count in range(begin, end + 1)
+    )
 
 
 class Hulls:
-    """Hulls of the accesses of commands, as arrays: a fast test that leaves few pairs to compare exactly.
+    """Hulls of the accesses of commands, as arrays: a fast test that leaves few pairs to compare
+    exactly.
 
     ``reads`` and ``writes`` are the accesses of each command; empty ones never meet.
     """
 
-    def __init__(self, reads: Sequence[Sequence[Access]], writes: Sequence[Sequence[Access]]) -> None:
+    def __init__(
+        self, reads: Sequence[Sequence[Access]], writes: Sequence[Sequence[Access]]
+    ) -> None:
         self._writes = _hulls(writes)
         self._all = np.concatenate([self._writes, _hulls(reads)], axis=2)
 
     def meet(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the indices of the pairs in which a written hull of one command meets any of the other's."""
+        """Return the indices of the pairs in which a written hull of one command meets any of
+        the other's.
+        """
         return np.flatnonzero(
-            _meet(self._writes, self._all, left, right) | _meet(self._writes, self._all, right, left),
+            _meet(self._writes, self._all, left, right)
+            | _meet(self._writes, self._all, right, left),
         )
 
 
@@ -172,7 +193,11 @@ def _hulls(accesses: Sequence[Sequence[Access]]) -> NDArray[np.int64]:
     A high bit separates the two memories; missing accesses are empty.
     """
     width = max((len(items) for items in accesses), default=0)
-    found = [_hull(items[column]) if column < len(items) else (0, 0) for items in accesses for column in range(width)]
+    found = [
+        _hull(items[column]) if column < len(items) else (0, 0)
+        for items in accesses
+        for column in range(width)
+    ]
     return np.array(found, dtype=np.int64).reshape(len(accesses), width, 2).transpose(2, 0, 1)
 
 
@@ -182,12 +207,18 @@ def _hull(access: Access) -> tuple[int, int]:
 
 
 def _meet(
-    writes: NDArray[np.int64], accesses: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64]
+    writes: NDArray[np.int64],
+    accesses: NDArray[np.int64],
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Return for each pair whether a write of ``left`` and an access of ``right`` have meeting hulls."""
+    """Return for each pair whether a write of ``left`` and an access of ``right`` have meeting
+    hulls.
+    """
     found = np.zeros(len(left), dtype=np.bool_)
     for i in range(writes.shape[2]):
-        low, high = writes[0, left, i], writes[1, left, i]
+        low = writes[0, left, i]
+        high = writes[1, left, i]
         for j in range(accesses.shape[2]):
             found |= (low < accesses[1, right, j]) & (accesses[0, right, j] < high)
     return found

@@ -24,10 +24,19 @@ from pydantic import (
 )
 
 CHANNEL_RECORD_BYTES = {"onnxruntime": 8, "fixed": 12}
-"""Bytes of a channel record: int32 bias and float32 scale, or int32 bias, int32 multiplier, int32 shift."""
+"""Bytes of a channel record: int32 bias and float32 scale, or int32 bias, int32 multiplier,
+int32 shift.
+"""
 
 
-def about(default: Any, unit: str, words: str, meaning: str, least: int | None = None, most: int | None = None) -> Any:
+def declare_key(
+    default: Any,
+    unit: str,
+    words: str,
+    meaning: str,
+    least: int | None = None,
+    most: int | None = None,
+) -> Any:
     """Declare a key of a machine.
 
     Args:
@@ -38,7 +47,14 @@ def about(default: Any, unit: str, words: str, meaning: str, least: int | None =
         least: smallest allowed value.
         most: largest allowed value.
     """
-    return Field(default, ge=least, le=most, title=words, description=meaning, json_schema_extra={"unit": unit})
+    return Field(
+        default,
+        ge=least,
+        le=most,
+        title=words,
+        description=meaning,
+        json_schema_extra={"unit": unit},
+    )
 
 
 class PeArray(BaseModel):
@@ -50,9 +66,15 @@ class PeArray(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ic: int = about(8, "elements", "PEs over input channels", "input channels in parallel", 1, 65536)
-    oc: int = about(8, "elements", "PEs over output channels", "output channels in parallel", 1, 65536)
-    ow: int = about(1, "elements", "PEs over output columns", "output columns in parallel", 1, 65536)
+    ic: int = declare_key(
+        8, "elements", "PEs over input channels", "input channels in parallel", 1, 65536
+    )
+    oc: int = declare_key(
+        8, "elements", "PEs over output channels", "output channels in parallel", 1, 65536
+    )
+    ow: int = declare_key(
+        1, "elements", "PEs over output columns", "output columns in parallel", 1, 65536
+    )
 
     @property
     def count(self) -> int:
@@ -69,8 +91,8 @@ class IdealMemory:
     """A scratchpad that serves any byte in any cycle; it has no words, and tensors are dense.
 
     ``one_operand`` tells whether a bank serves one operand at a time. ``multiplier_limit`` is the
-    exclusive limit of the number of filters that OP_DEPTH_CONV applies to a channel. ``has_rtl`` tells whether
-    hardware is written for machines with this memory.
+    exclusive limit of the number of filters that OP_DEPTH_CONV applies to a channel. ``has_rtl``
+    tells whether hardware is written for machines with this memory.
     """
 
     atom: ClassVar[int] = 1
@@ -91,7 +113,8 @@ IDEAL = IdealMemory()
 
 @dataclass(frozen=True)
 class BankedMemory:
-    """A scratchpad whose banks serve one word per cycle, and related sizes (docs/machine.md, section 12).
+    """A scratchpad whose banks serve one word per cycle, and related sizes (docs/machine.md,
+    section 12).
 
     Attributes:
         atom: channels of one position that are stored together, in bytes (A).
@@ -126,7 +149,8 @@ class BankedMemory:
         return -(-channels // self.atom)
 
     def bank_conflicts(self, accesses: Iterable[frozenset[int]]) -> dict[int, frozenset[int]]:
-        """Return for each buffer those that must not share its bank, as commands access them together.
+        """Return for each buffer those that must not share its bank, as commands access them
+        together.
 
         ``accesses`` has the buffers of each command.
         """
@@ -153,36 +177,58 @@ class Arch(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
 
-    isa: str = about("v2", "", "instruction set", "instruction set (dla isa)")
+    isa: str = declare_key("v2", "", "instruction set", "instruction set (dla isa)")
     pe: PeArray = PeArray()
-    sram_bytes: int = about(512 * 1024, "bytes", "SRAM", "the scratchpad", 64, 1 << 32)
-    sram_banks: int = about(16, "banks", "SRAM banks", "equal parts of the scratchpad", 1, 1024)
-    alignment: int = about(
-        8, "bytes", "alignment of buffers", "granularity of every buffer's address, a power of two", 1, 4096
+    sram_bytes: int = declare_key(512 * 1024, "bytes", "SRAM", "the scratchpad", 64, 1 << 32)
+    sram_banks: int = declare_key(
+        16, "banks", "SRAM banks", "equal parts of the scratchpad", 1, 1024
     )
-    row_alignment: int = about(1, "bytes", "alignment of rows", "rows are dense in version 0", 1, 1)
-    numerics: Literal["onnxruntime", "fixed"] = about(
-        "onnxruntime", "", "numerics", "rounding: as ONNX Runtime's operators, or in integers alone (LiteRT)"
+    alignment: int = declare_key(
+        8,
+        "bytes",
+        "alignment of buffers",
+        "granularity of every buffer's address, a power of two",
+        1,
+        4096,
     )
-    post_lanes: int | None = about(
+    row_alignment: int = declare_key(
+        1, "bytes", "alignment of rows", "rows are dense in version 0", 1, 1
+    )
+    numerics: Literal["onnxruntime", "fixed"] = declare_key(
+        "onnxruntime",
+        "",
+        "numerics",
+        "rounding: as ONNX Runtime's operators, or in integers alone (LiteRT)",
+    )
+    post_lanes: int | None = declare_key(
         None, "elements/cycle", "post-processing lanes",
         "requantised, added or compared; none: one a processing element", 1, 65536,
     )  # fmt: skip
 
-    atom: int | None = about(
+    atom: int | None = declare_key(
         None, "bytes", "atom",
-        "v5: channels of a position that lie together, a power of two; none: what pe.ic needs, 8 to 16", 8, 1 << 16,
+        "v5: channels of a position that lie together, a power of two; none: what pe.ic needs, 8 "
+        "to 16",
+        8, 1 << 16,
     )  # fmt: skip
-    word_bytes: int | None = about(
+    word_bytes: int | None = declare_key(
         None, "bytes", "word of the scratchpad",
-        "v5: what a bank serves in a cycle, a power of two; none: 32, what 4 steps of the array read, or pe.oc / 2",
+        "v5: what a bank serves in a cycle, a power of two; none: 32, what 4 steps of the array "
+        "read, or pe.oc / 2",
         8, 1 << 22,
     )  # fmt: skip
-    accumulators: int | None = about(
-        None, "positions", "accumulators", "v5: output positions whose sums the array holds; none: 32", 1, 65536
+    accumulators: int | None = declare_key(
+        None,
+        "positions",
+        "accumulators",
+        "v5: output positions whose sums the array holds; none: 32",
+        1,
+        65536,
     )
-    dividers: int | None = about(None, "dividers", "dividers", "v5: shared iterative dividers; none: 4", 1, 65536)
-    divide_cycles: int | None = about(
+    dividers: int | None = declare_key(
+        None, "dividers", "dividers", "v5: shared iterative dividers; none: 4", 1, 65536
+    )
+    divide_cycles: int | None = declare_key(
         None, "cycles", "cycles of a division", "v5: of one divider, a quotient; none: 16", 1, 1024
     )
 
@@ -194,34 +240,54 @@ class Arch(BaseModel):
         if isinstance(memory, BankedMemory):
             self._check_words(memory)
         if self.sram_bytes % self.sram_banks:
-            raise ValueError(f"sram_bytes {self.sram_bytes} is not a multiple of sram_banks {self.sram_banks}")
+            raise ValueError(
+                f"sram_bytes {self.sram_bytes} is not a multiple of sram_banks {self.sram_banks}"
+            )
         for key in WORD_KEYS:
             if memory == IDEAL and getattr(self, key) is not None:
-                raise ValueError(f"{key} is a key of {PACKED}, not of {self.isa}; leave it out or choose isa {PACKED}")
+                raise ValueError(
+                    f"{key} is a key of {PACKED}, not of {self.isa}; leave it out or "
+                    f"choose isa {PACKED}"
+                )
         return self
 
     def _check_words(self, words: BankedMemory) -> None:
-        """Raise ValueError, with a value that would fit, if an atom, a word or a bank does not fit."""
+        """Raise ValueError, with a value that would fit, if an atom, a word or a bank does not
+        fit.
+        """
         array = self.pe
         for key, value in (("atom", words.atom), ("word_bytes", words.word)):
             if value & (value - 1):
-                raise ValueError(f"{key} is {value}; it must be a power of two, {_power(value)} would do")
+                raise ValueError(
+                    f"{key} is {value}; it must be a power of two, {_power(value)} would do"
+                )
         least = words.atom * _power(array.ow)
         if words.word < least:
-            raise ValueError(f"word_bytes {words.word} is less than the atoms of pe.ow columns; {least} would do")
+            raise ValueError(
+                f"word_bytes {words.word} is less than the atoms of pe.ow columns; {least} would do"
+            )
         whole = self.sram_banks * words.word
         if self.sram_bytes % whole:
-            able = [banks for banks in range(1, self.sram_banks) if self.sram_bytes % (banks * words.word) == 0]
+            able = [
+                banks
+                for banks in range(1, self.sram_banks)
+                if self.sram_bytes % (banks * words.word) == 0
+            ]
             fewer = f" or sram_banks {able[-1]}" if able else ""
             raise ValueError(
-                f"sram_bytes {self.sram_bytes} is not a multiple of sram_banks {self.sram_banks} of word_bytes "
+                f"sram_bytes {self.sram_bytes} is not a multiple of sram_banks {self.sram_banks} "
+                "of word_bytes "
                 f"{words.word}; sram_bytes {-(-self.sram_bytes // whole) * whole}{fewer} would do"
             )
 
     @model_serializer(mode="wrap")
-    def _without_words(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_banked_keys(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit keys of banked memory that are None, so that v1 to v4 are written without them."""
-        return {key: value for key, value in dump(self).items() if value is not None or key not in WORD_KEYS}
+        return {
+            key: value
+            for key, value in dump(self).items()
+            if value is not None or key not in WORD_KEYS
+        }
 
     @property
     def memory(self) -> Memory:
@@ -245,7 +311,7 @@ class Arch(BaseModel):
         if not _is_banked(self.isa):
             return None
         chosen = self.atom, self.word_bytes, self.accumulators, self.dividers, self.divide_cycles
-        return _fitted(self.pe.ic, self.pe.oc, self.pe.ow, *chosen)
+        return _fit_banked_memory(self.pe.ic, self.pe.oc, self.pe.ow, *chosen)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy with the values in ``update``, whose memory is computed anew."""
@@ -253,20 +319,25 @@ class Arch(BaseModel):
         vars(copy).pop("_words", None)
         return copy
 
-    def settled(self) -> dict[str, Any]:
-        """Return every value by its key of ``--set``; sizes of banked memory that are None get their defaults."""
+    def list_settled_values(self) -> dict[str, Any]:
+        """Return every value by its key of ``--set``.
+
+        Sizes of banked memory that are None get their defaults.
+        """
         return {**flat(dict(self)), **self.memory.keys}
 
     def same_machine(self, other: Arch) -> bool:
         """Return True if both describe the same machine, whether values are chosen or defaults."""
-        return self.settled() == other.settled()
+        return self.list_settled_values() == other.list_settled_values()
 
     def differences(self, other: Arch) -> dict[str, tuple[Any, Any]]:
         """Return the keys with different values in the two machines, and both values.
 
         If both memories are banked, their default sizes are compared too."""
         both = type(self.memory) is type(other.memory)
-        mine, theirs = (arch.settled() if both else flat(dict(arch)) for arch in (self, other))
+        mine, theirs = (
+            arch.list_settled_values() if both else flat(dict(arch)) for arch in (self, other)
+        )
         return {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
 
     @property
@@ -289,7 +360,10 @@ class Arch(BaseModel):
         return json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:
-        """Return 16 hex digits of the canonical JSON's SHA-256; equal machines, and only they, have equal ones."""
+        """Return 16 hex digits of the canonical JSON's SHA-256.
+
+        Equal machines, and only they, have equal ones.
+        """
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
 
@@ -300,7 +374,7 @@ MOST_CHANNELS = 16
 
 
 @cache
-def _fitted(
+def _fit_banked_memory(
     inputs: int,
     outputs: int,
     columns: int,
@@ -310,7 +384,10 @@ def _fitted(
     dividers: int | None,
     divide_cycles: int | None,
 ) -> BankedMemory:
-    """Return the banked memory of an array; sizes that are None get the value that fits the array."""
+    """Return the banked memory of an array.
+
+    Sizes that are None get the value that fits the array.
+    """
     across = 4 * _power(inputs) * _power(columns)
     atom = atom or min(MOST_CHANNELS, max(8, _power(inputs)))
     word = word or max(32, across, 4 * atom * _power(columns), _power(outputs) // 2)
@@ -322,7 +399,10 @@ def _is_banked(isa: str) -> bool:
 
 
 def memory_of(arch: Mapping[str, Any]) -> Memory:
-    """Return the memory of a machine of another version; only keys of banked memory are validated."""
+    """Return the memory of a machine of another version.
+
+    Only keys of banked memory are validated.
+    """
     return Arch.model_validate(arch).memory if _is_banked(arch["isa"]) else IDEAL
 
 
@@ -332,12 +412,22 @@ def _power(value: int) -> int:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return all values that are not tables or lists, by dotted keys: ``pe.ic``, ``layers.0.cycles``."""
+    """Return all values that are not tables or lists, by dotted keys: ``pe.ic``,
+    ``layers.0.cycles``.
+    """
     found: dict[str, Any] = {}
     for key, value in values.items():
-        inner = {str(number): item for number, item in enumerate(value)} if isinstance(value, list) else value
+        inner = (
+            {str(number): item for number, item in enumerate(value)}
+            if isinstance(value, list)
+            else value
+        )
         inner = dict(inner) if isinstance(inner, BaseModel) else inner
-        found |= flat(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": value}
+        found |= (
+            flat(inner, f"{prefix}{key}.")
+            if isinstance(inner, Mapping)
+            else {f"{prefix}{key}": value}
+        )
     return found
 
 

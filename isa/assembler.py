@@ -1,4 +1,5 @@
-"""Assembly text: a readable form of a Program that round-trips exactly, images and provenance included.
+"""Assembly text: a readable form of a Program that round-trips exactly, images and provenance
+included.
 
 Each line has one statement; ``#`` starts a comment. Directives start with a dot and contain JSON.
 ``SET register, value`` and operations ``MNEMONIC field=value pop.LD push.ST`` are the words, in
@@ -53,7 +54,9 @@ def _dump(value: Any) -> str:
 def _segment_lines(segment: Segment) -> list[str]:
     raw = segment.data.tobytes()
     pieces = [raw[i : i + _DATA_BYTES_A_LINE] for i in range(0, len(raw), _DATA_BYTES_A_LINE)]
-    return [f".image {segment.address:#x}"] + [f".data {base64.b64encode(piece).decode()}" for piece in pieces]
+    return [f".image {segment.address:#x}"] + [
+        f".data {base64.b64encode(piece).decode()}" for piece in pieces
+    ]
 
 
 def disassemble_words(words: list[int], isa: Variant) -> list[str]:
@@ -70,7 +73,9 @@ def disassemble_words(words: list[int], isa: Variant) -> list[str]:
 
 
 def command_text(command: Command) -> str:
-    """Return the assembly line of an operation: mnemonic, non-zero fields, token flags by neighbour."""
+    """Return the assembly line of an operation: mnemonic, non-zero fields, token flags by
+    neighbour.
+    """
     mnemonic = command.instruction.mnemonic_for(command.fields)
     implied = command.instruction.aliases.get(mnemonic, {})
     parts = [mnemonic]
@@ -90,7 +95,10 @@ def command_text(command: Command) -> str:
 
 
 def assemble(text: str, source: str = "assembly") -> Program:
-    """Return the program that ``text`` describes; raise InputError with the line number of any error."""
+    """Return the program that ``text`` describes.
+
+    Raise InputError with the line number of any error.
+    """
     return _Assembler(source).run(text)
 
 
@@ -109,7 +117,12 @@ class _Assembler:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.header: dict[str, Any] = {"name": "", "arch": {}, "dram_bytes": 0, "command_address": 0}
+        self.header: dict[str, Any] = {
+            "name": "",
+            "arch": {},
+            "dram_bytes": 0,
+            "command_address": 0,
+        }
         self.header |= {"tensors": [], "provenance": []}
         self.words: list[int] = []
         self.images: list[tuple[int, list[bytes]]] = []
@@ -124,14 +137,21 @@ class _Assembler:
             except InputError as error:
                 raise InputError(f"{self.source} line {number}: {error}", line=number) from error
             except (ValueError, TypeError, KeyError, IndexError) as error:
-                raise InputError(f"{self.source} line {number}: cannot read '{statement[:60]}'", line=number) from error
+                raise InputError(
+                    f"{self.source} line {number}: cannot read '{statement[:60]}'", line=number
+                ) from error
         for address, _ in self.images:
             if address < 0:
                 raise InputError(f"{self.source}: an image at {address}; addresses start at 0")
-        segments = tuple(Segment(address, np.frombuffer(b"".join(data), np.uint8)) for address, data in self.images)
+        segments = tuple(
+            Segment(address, np.frombuffer(b"".join(data), np.uint8))
+            for address, data in self.images
+        )
         if not self.header["dram_bytes"]:
             self.header["dram_bytes"] = self.header["command_address"] + 8 * len(self.words)
-        return program_from_header(self.header, np.array(self.words, dtype=np.uint64), segments, self.source)
+        return program_from_header(
+            self.header, np.array(self.words, dtype=np.uint64), segments, self.source
+        )
 
     def statement(self, text: str) -> None:
         head, _, rest = text.partition(" ")
@@ -139,7 +159,9 @@ class _Assembler:
             self.directive(head, rest.strip())
         elif head == "SET":
             name, _, value = rest.partition(",")
-            self.words.append(encode_set(name.strip(), int(value.strip(), 0), self.isa().register_file))
+            self.words.append(
+                encode_set(name.strip(), int(value.strip(), 0), self.isa().register_file)
+            )
         else:
             self.words.append(_operation_word(head, rest.split(), self.isa()))
 
@@ -164,7 +186,9 @@ class _Assembler:
         elif head == ".data":
             self.images[-1][1].append(base64.b64decode(rest, validate=True))
         elif head == ".source":
-            self.header["provenance"].append([len(self.words), *json_of(rest, "the directive", "one")])
+            self.header["provenance"].append(
+                [len(self.words), *json_of(rest, "the directive", "one")]
+            )
         else:
             raise InputError(f"unknown directive '{head}'")
 
@@ -199,7 +223,9 @@ def _operation_word(mnemonic: str, parts: list[str], isa: Variant) -> int:
     for part in parts:
         if "=" in part:
             name, _, value = part.partition("=")
-            values[name] = Unit[value].value if name == "unit" and value in Unit.__members__ else int(value, 0)
+            values[name] = (
+                Unit[value].value if name == "unit" and value in Unit.__members__ else int(value, 0)
+            )
     unit = instruction.unit or Unit(values.get("unit", Unit.EX.value))
     for part in parts:
         if "=" not in part:

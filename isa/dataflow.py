@@ -13,8 +13,12 @@ from typing import NamedTuple
 
 from isa.errors import InputError
 
-CONSTANT, FILL = -1, -2
-"""Substitutes for a value's number: constants in system memory, by address; a constant byte, by its value."""
+CONSTANT = -1
+FILL = -2
+"""Substitutes for a value's number: constants in system memory, by address.
+
+A constant byte, by its value.
+"""
 MAXIMUM_BYTES = 1 << 31
 """Maximum bytes of all values, and maximum bytes of one operand."""
 Steps = tuple[tuple[int, int], ...]
@@ -38,8 +42,9 @@ class Extent(NamedTuple):
         return self.nbytes * prod(count for count, _ in self.dims) if self.dims else self.nbytes
 
 
-class Movement(NamedTuple):
-    """Copy of bytes of ``source`` to ``target``, starting at byte ``source_begin`` and ``target_begin``.
+class ByteMovement(NamedTuple):
+    """Copy of bytes of ``source`` to ``target``, starting at byte ``source_begin`` and
+    ``target_begin``.
 
     ``dims`` is ((count, stride in the source, stride in the target), ...).
     """
@@ -77,17 +82,20 @@ class Dataflow(NamedTuple):
 
     values: tuple[int, ...]
     tensors: tuple[tuple[int, int], ...]
-    movements: tuple[Movement, ...]
+    movements: tuple[ByteMovement, ...]
     computations: tuple[Computation, ...]
 
 
 def check_dataflow(flow: Dataflow, tensor_bytes: Sequence[int], dram_bytes: int) -> None:
     """Raise InputError if an extent of the data flow exceeds its value or the system memory."""
     if len(flow.tensors) != len(tensor_bytes) or min(flow.values, default=0) < 0:
-        raise InputError(f"the data flow states {len(flow.tensors)} tensors, the program has {len(tensor_bytes)}")
+        raise InputError(
+            f"the data flow states {len(flow.tensors)} tensors, the program has {len(tensor_bytes)}"
+        )
     if sum(flow.values) > MAXIMUM_BYTES:
         raise InputError(
-            f"the data flow states values of {sum(flow.values)} bytes; at most {MAXIMUM_BYTES} are allowed"
+            f"the data flow states values of {sum(flow.values)} bytes; at most {MAXIMUM_BYTES} are "
+            "allowed"
         )
     made, read = (dict(enumerate(flow.values)) for _ in range(2))
     read[CONSTANT] = dram_bytes
@@ -98,24 +106,35 @@ def check_dataflow(flow: Dataflow, tensor_bytes: Sequence[int], dram_bytes: int)
 
 
 def _check_extent(extent: Extent, sizes: Mapping[int, int]) -> None:
-    least, size = min((count for count, _ in extent.dims), default=0), sizes.get(extent.value, 0)
+    least = min((count for count, _ in extent.dims), default=0)
+    size = sizes.get(extent.value, 0)
     widest = max((abs(stride) for _, stride in extent.dims), default=0)
     low = extent.begin + sum(min(0, (count - 1) * stride) for count, stride in extent.dims)
-    high = extent.begin + extent.nbytes + sum(max(0, (count - 1) * stride) for count, stride in extent.dims)
+    high = (
+        extent.begin
+        + extent.nbytes
+        + sum(max(0, (count - 1) * stride) for count, stride in extent.dims)
+    )
     if (
         min(least, extent.nbytes) < 0
         or max(extent.total, widest) > MAXIMUM_BYTES
         or (extent.total and not 0 <= low <= high <= size)
     ):
-        raise InputError(f"the data flow states bytes {low} to {high} of value {extent.value}, which has {size}")
+        raise InputError(
+            f"the data flow states bytes {low} to {high} of value {extent.value}, which has {size}"
+        )
 
 
 def _results(flow: Dataflow, tensor_bytes: Sequence[int]) -> Iterator[Extent]:
     """Yield the extents that the data flow writes, and the extent of each tensor."""
-    yield from (Extent(*place, nbytes) for place, nbytes in zip(flow.tensors, tensor_bytes, strict=True))
+    yield from (
+        Extent(*place, nbytes) for place, nbytes in zip(flow.tensors, tensor_bytes, strict=True)
+    )
     yield from (one.result for one in flow.computations)
     for one in flow.movements:
-        yield Extent(one.target, one.target_begin, 1, tuple((count, target) for count, _, target in one.dims))
+        yield Extent(
+            one.target, one.target_begin, 1, tuple((count, target) for count, _, target in one.dims)
+        )
 
 
 def _operands(flow: Dataflow) -> Iterator[Extent]:
@@ -123,4 +142,9 @@ def _operands(flow: Dataflow) -> Iterator[Extent]:
     yield from (extent for one in flow.computations for _, extent in one.reads)
     for one in flow.movements:
         if one.source != FILL:
-            yield Extent(one.source, one.source_begin, 1, tuple((count, source) for count, source, _ in one.dims))
+            yield Extent(
+                one.source,
+                one.source_begin,
+                1,
+                tuple((count, source) for count, source, _ in one.dims),
+            )

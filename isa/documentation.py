@@ -39,7 +39,10 @@ Packages outside this repository add instructions and variants through the entry
 
 
 def markdown(table: Table) -> str:
-    """Return the whole page as GitHub Markdown, ending in a newline; equal tables give equal text."""
+    """Return the whole page as GitHub Markdown, ending in a newline.
+
+    Equal tables give equal text.
+    """
     parts = [_INTRODUCTION, "## Words", *_words(), "## Variants", *_variants(table), _EXTENDING]
     parts += ["## Registers", *_registers(table), "## Instructions"]
     for instruction in table.instructions:
@@ -49,7 +52,9 @@ def markdown(table: Table) -> str:
 
 def rows(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *body]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def _words() -> list[str]:
@@ -66,7 +71,13 @@ def _layout(fields: Sequence[Field]) -> str:
     for field in fields:
         high = field.low + field.width - 1
         bits = str(high) if field.width == 1 else f"{high}:{field.low}"
-        meaning = field.description if field.constant is None else f"{field.constant:#04x}" if field.constant else "0"
+        meaning = (
+            field.description
+            if field.constant is None
+            else f"{field.constant:#04x}"
+            if field.constant
+            else "0"
+        )
         body.append((bits, f"`{field.name}`", meaning))
     return rows(("bits", "field", "meaning"), body)
 
@@ -82,7 +93,10 @@ def _variants(table: Table) -> list[str]:
         )
         for item in table.instructions
     ]
-    return [rows(("variant", "what it is"), described), rows(("instruction", "opcode", *names), matrix)]
+    return [
+        rows(("variant", "what it is"), described),
+        rows(("instruction", "opcode", *names), matrix),
+    ]
 
 
 def _registers(table: Table) -> list[str]:
@@ -91,30 +105,51 @@ def _registers(table: Table) -> list[str]:
         for register in item.adds_registers:
             if register.name not in COMMON.by_name:
                 users.setdefault(register.name, []).append(item.mnemonic)
-    body = [_register(register, users.get(register.name, []), table) for register in table.registers]
-    note = f"Every variant has {len(COMMON.registers)} of them; others come with the instructions of the last column."
-    return [note, rows(("index", "register", "bits", "form", "reset", "meaning", "only with"), body)]
+    body = [
+        _register(register, users.get(register.name, []), table) for register in table.registers
+    ]
+    note = (
+        f"Every variant has {len(COMMON.registers)} of them; others come with the instructions of "
+        "the last column."
+    )
+    return [
+        note,
+        rows(("index", "register", "bits", "form", "reset", "meaning", "only with"), body),
+    ]
 
 
 def _register(register: Register, users: Sequence[str], table: Table) -> tuple[str, ...]:
     reset = register.format(register.reset) if register.form != "float32" else str(register.reset)
     only = ", ".join(f"`{name}`" for name in users)
     name = f"`{register.name}`"
-    width, first = str(register.width), COMMON.by_name.get(register.name, register).width
+    width = str(register.width)
+    first = COMMON.by_name.get(register.name, register).width
     if first != register.width:
-        files = {variant.name: variant.register_file.by_name[register.name] for variant in table.variants}
-        width += f" ({first} in {', '.join(name for name, other in files.items() if other.width == first)})"
+        files = {
+            variant.name: variant.register_file.by_name[register.name] for variant in table.variants
+        }
+        width += (
+            f" ({first} in "
+            f"{', '.join(name for name, other in files.items() if other.width == first)})"
+        )
     return f"{register.index:#04x}", name, width, register.form, reset, register.description, only
 
 
 def _instruction(item: Instruction, table: Table) -> list[str]:
-    parts = [f"### `{item.mnemonic}`", item.description, rows(("property", "value"), _properties(item, table))]
+    parts = [
+        f"### `{item.mnemonic}`",
+        item.description,
+        rows(("property", "value"), _properties(item, table)),
+    ]
     if item.fields:
         parts.append(_layout(item.fields))
     parts += _formula("Result", item.semantics)
     parts += _formula("Compute cycles", item.cycles)
     if item.unit is not Unit.EX and item.kind == "DMA":
-        parts.append("Cycles follow from the rows in system memory: [machine.md](machine.md), sections 5 and 6.")
+        parts.append(
+            "Cycles follow from the rows in system memory: [machine.md](machine.md), "
+            "sections 5 and 6."
+        )
     return parts
 
 
@@ -122,17 +157,28 @@ def _properties(item: Instruction, table: Table) -> list[tuple[str, str]]:
     found = [("opcode", f"{item.opcode:#04x}"), ("unit", _unit(item))]
     found.append(("account", item.kind))
     if item.inputs or item.outputs:
-        found.append(("operands", f"{', '.join(map(str, item.inputs))} → {', '.join(map(str, item.outputs))}"))
+        found.append(
+            (
+                "operands",
+                f"{', '.join(map(str, item.inputs))} → {', '.join(map(str, item.outputs))}",
+            )
+        )
     for alias, settings in item.aliases.items():
         values = " ".join(f"{name}={value}" for name, value in settings.items())
         found.append(("also written", f"`{alias}` for `{item.mnemonic} {values}`"))
     having = [variant for variant in table.variants if item.mnemonic in variant.mnemonics]
-    found.append(("variants", ", ".join(v.name for v in having) or "only as in `v2+" + item.mnemonic + "`"))
+    found.append(
+        ("variants", ", ".join(v.name for v in having) or "only as in `v2+" + item.mnemonic + "`")
+    )
     for number, form in enumerate(item.forms[:-1]):
         before = item.forms[number + 1]
         fields = [f"field `{one.name}`" for one in form.fields if one not in before.fields]
-        registers = [f"register `{name}`" for name in form.registers if name not in before.registers]
-        later = ", ".join(v.name for v in having if not {*v.instructions}.isdisjoint(item.forms[: number + 1]))
+        registers = [
+            f"register `{name}`" for name in form.registers if name not in before.registers
+        ]
+        later = ", ".join(
+            v.name for v in having if not {*v.instructions}.isdisjoint(item.forms[: number + 1])
+        )
         found.append((f"only in {later}", ", ".join((*fields, *registers))))
     if item.registers:
         found.append(("registers", ", ".join(f"`{name}`" for name in item.registers)))
@@ -144,7 +190,11 @@ def _properties(item: Instruction, table: Table) -> list[tuple[str, str]]:
 def _unit(item: Instruction) -> str:
     if item.unit is not None:
         return item.unit.name
-    return "named by the word" if any(field.name == "unit" for field in item.fields) else "none: the command processor"
+    return (
+        "named by the word"
+        if any(field.name == "unit" for field in item.fields)
+        else "none: the command processor"
+    )
 
 
 def _formula(title: str, function: Callable[..., Any]) -> list[str]:

@@ -28,7 +28,9 @@ SET_LAYOUT = prove_layout(
 
 
 def encode_set(name: str, value: int, registers: RegisterFile = COMMON) -> int:
-    """Return the word ``SET name, value``; raise InputError for an unknown register or a value that does not fit.
+    """Return the word ``SET name, value``.
+
+    Raise InputError for an unknown register or a value that does not fit.
 
     ``registers`` are those of the variant; the default has the registers of every variant.
     """
@@ -89,12 +91,19 @@ def _decode_word(
     unit = instruction.unit
     if unit is None:
         unit = Unit(fields.get("unit", Unit.EX.value))
-    if (unit is Unit.LD and (tokens[0] or tokens[2])) or (unit is Unit.ST and (tokens[1] or tokens[3])):
-        raise InputError(f"{instruction.mnemonic}: unit {unit.name} has no such neighbour to exchange tokens with")
+    if (unit is Unit.LD and (tokens[0] or tokens[2])) or (
+        unit is Unit.ST and (tokens[1] or tokens[3])
+    ):
+        raise InputError(
+            f"{instruction.mnemonic}: unit {unit.name} has no such neighbour to "
+            "exchange tokens with"
+        )
     return instruction, unit, tokens, fields
 
 
-def decode_operation(word: int, index: int, variant: Variant, registers: Mapping[str, int]) -> Command:
+def decode_operation(
+    word: int, index: int, variant: Variant, registers: Mapping[str, int]
+) -> Command:
     """Return the command of an operation word with its snapshot of ``registers``."""
     try:
         instruction, unit, tokens, fields = _decode_word(word, variant)
@@ -128,5 +137,11 @@ def decode(words: NDArray[np.uint64] | Sequence[int], variant: Variant) -> tuple
 def _check_end(commands: list[Command], words: int) -> None:
     ends = [command.index for command in commands if command.instruction.mnemonic == "OP_END"]
     if ends != [words - 1]:
-        where = f"word {ends[0]} is OP_END but {words} words were given" if ends else "there is no OP_END"
-        raise InputError(f"the command stream must end with exactly one OP_END: {where}", words=ends[:1])
+        where = (
+            f"word {ends[0]} is OP_END but {words} words were given"
+            if ends
+            else "there is no OP_END"
+        )
+        raise InputError(
+            f"the command stream must end with exactly one OP_END: {where}", words=ends[:1]
+        )

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Bad input from the user; the message is one line that names the thing, the value and the remedy.
+    """Bad input from the user.
+
+    The message is one line that names the thing, the value and the remedy.
 
     ``words`` are the positions in the command stream that it concerns; ``line`` is the line of a
     text, from 1.
@@ -19,7 +21,9 @@ class InputError(ValueError):
         self.line = line
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """Return ``"did you mean sram_bytes? "`` with the name in ``known`` closest to ``name``, or ""."""
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Return ``"did you mean sram_bytes? "`` with the name in ``known`` closest to ``name``, or
+    "".
+    """
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"did you mean {close[0]}? " if close else ""

@@ -1,8 +1,8 @@
 """Atomic file writing that never replaces an input or a file of another kind.
 
 A result may replace an earlier result of its kind. It never replaces an input of the command that
-makes it, under any name (:func:`protecting`), or a file of another kind. The kind of a file follows from its
-first bytes and its name.
+makes it, under any name (:func:`protect_files`), or a file of another kind. The kind of a file
+follows from its first bytes and its name.
 """
 
 from __future__ import annotations
@@ -26,9 +26,20 @@ from isa.errors import InputError
 
 HEAD = 4096
 """Number of first bytes that determine a file's kind."""
-JSON, PAGE, DRAWING, PICTURE, TEXT, DATA = "JSON", "a page", "a drawing", "a PNG picture", "text", "binary data"
-ARRAY, ARRAYS, DATABASE, PARQUET = "an array (.npy)", "arrays (.npz)", "a database", "a Parquet table"
-PACKAGE, PROGRAM, SNAPSHOT, TFLITE = "a package", "a program", "a snapshot", "a TensorFlow Lite model"
+JSON = "JSON"
+PAGE = "a page"
+DRAWING = "a drawing"
+PICTURE = "a PNG picture"
+TEXT = "text"
+DATA = "binary data"
+ARRAY = "an array (.npy)"
+ARRAYS = "arrays (.npz)"
+DATABASE = "a database"
+PARQUET = "a Parquet table"
+PACKAGE = "a package"
+PROGRAM = "a program"
+SNAPSHOT = "a snapshot"
+TFLITE = "a TensorFlow Lite model"
 
 _BEGINNINGS = {
     b"\x89PNG": PICTURE,
@@ -41,10 +52,14 @@ _BEGINNINGS = {
 _ARCHIVES = {b"manifest.json": PACKAGE, b"snapshot.json": SNAPSHOT}
 """Kinds of zip archives by their first member."""
 _ENDINGS = {
-    ".json": (JSON, JSON), ".jsonl": ("a log", JSON), ".ipynb": ("a notebook", JSON), ".csv": ("a table", TEXT),
-    ".html": (PAGE, PAGE), ".svg": (DRAWING, DRAWING), ".png": (PICTURE, PICTURE), ".toml": ("TOML", TEXT),
-    ".md": ("Markdown", TEXT), ".py": ("Python", TEXT), ".s": ("assembly", TEXT), ".onnx": ("an ONNX model", DATA),
-    ".tflite": (TFLITE, TFLITE), ".dla": (PACKAGE, PACKAGE), ".prog": (PROGRAM, PROGRAM), ".npy": (ARRAY, ARRAY),
+    ".json": (JSON, JSON), ".jsonl": ("a log", JSON), ".ipynb": ("a notebook", JSON),
+    ".csv": ("a table", TEXT),
+    ".html": (PAGE, PAGE), ".svg": (DRAWING, DRAWING), ".png": (PICTURE, PICTURE),
+    ".toml": ("TOML", TEXT),
+    ".md": ("Markdown", TEXT), ".py": ("Python", TEXT), ".s": ("assembly", TEXT),
+    ".onnx": ("an ONNX model", DATA),
+    ".tflite": (TFLITE, TFLITE), ".dla": (PACKAGE, PACKAGE), ".prog": (PROGRAM, PROGRAM),
+    ".npy": (ARRAY, ARRAY),
     ".npz": (ARRAYS, ARRAYS), ".snapshot": (SNAPSHOT, SNAPSHOT), ".sqlite": (DATABASE, DATABASE),
     ".parquet": (PARQUET, PARQUET),
 }  # fmt: skip
@@ -64,7 +79,9 @@ def kind_of(head: bytes) -> str:
         return ARRAYS if name.endswith(b".npy") else _ARCHIVES.get(name, "a zip archive")
     if head[4:8] == b"TFL3":
         return TFLITE
-    return next((kind for beginning, kind in _BEGINNINGS.items() if head.startswith(beginning)), "") or _text(head)
+    return next(
+        (kind for beginning, kind in _BEGINNINGS.items() if head.startswith(beginning)), ""
+    ) or _text(head)
 
 
 def _text(head: bytes) -> str:
@@ -82,8 +99,10 @@ def _text(head: bytes) -> str:
     return (PAGE if "<html" in text.lower() else DRAWING) if first.startswith("<") else TEXT
 
 
-def named_as(ending: str) -> tuple[str, str] | None:
-    """Return the kind of a file with an ending such as ``.json`` and of its content, or None if unknown."""
+def find_kind(ending: str) -> tuple[str, str] | None:
+    """Return the kind of a file with an ending such as ``.json`` and of its content, or None if
+    unknown.
+    """
     return _ENDINGS.get(ending.lower())
 
 
@@ -93,12 +112,14 @@ _inputs: ContextVar[frozenset[tuple[int, int]]] = ContextVar("inputs", default=f
 
 
 @contextlib.contextmanager
-def protecting(inputs: Iterable[Path]) -> Iterator[None]:
+def protect_files(inputs: Iterable[Path]) -> Iterator[None]:
     """Protect the files ``inputs`` from being replaced within the block.
 
     Links to them, ``../`` and other spellings of a name lead to the same file.
     """
-    token = _inputs.set(_inputs.get() | {_identity(path.stat()) for path in inputs if path.is_file()})
+    token = _inputs.set(
+        _inputs.get() | {_identity(path.stat()) for path in inputs if path.is_file()}
+    )
     try:
         yield
     finally:
@@ -110,7 +131,8 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 
 def write_atomically(path: Path, content: str | bytes, *, durable: bool = False) -> None:
-    """Write ``content`` (text as UTF-8) so that no incomplete file ever appears; create missing folders.
+    """Write ``content`` (text as UTF-8) so that no incomplete file ever appears; create missing
+    folders.
 
     A symbolic link stays; the file behind it is replaced. Devices and pipes, such as
     ``/dev/stdout``, are written directly, and a named pipe waits :data:`READER_SECONDS` for its
@@ -126,14 +148,14 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = False)
         InputError: the file cannot be written, or would replace a protected file.
     """
     data = content.encode() if isinstance(content, str) else content
-    with _named(path):
+    with _convert_system_errors(path):
         if is_stream(path):
             _pour(path, data)
             return
-        target = _resolved(path)
+        target = _resolve_path(path)
         _check_replaced(path, target, "", kind_of(data[:HEAD]) or TEXT)
         replaces = target.exists()
-        with _beside(target) as (temporary, descriptor):
+        with _create_temporary(target) as (temporary, descriptor):
             with open(descriptor, "wb") as file:
                 if replaces:
                     os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
@@ -157,23 +179,26 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield path
         return
     with contextlib.ExitStack() as stack:
-        with _named(path):
-            target = _resolved(path)
-            temporary, descriptor = stack.enter_context(_beside(target))
+        with _convert_system_errors(path):
+            target = _resolve_path(path)
+            temporary, descriptor = stack.enter_context(_create_temporary(target))
             os.close(descriptor)
         yield temporary
-        with _named(path):
+        with _convert_system_errors(path):
             _check_replaced(path, target, "", kind_of(_head(temporary)) or TEXT)
             temporary.replace(target)
 
 
-def archive_bytes(contents: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED, mode: int = 0o600) -> bytes:
+def archive_bytes(
+    contents: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED, mode: int = 0o600
+) -> bytes:
     """Return a zip archive of ``contents`` in their order; equal contents give equal bytes."""
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w") as archive:
         for name, data in contents.items():
             information = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            information.compress_type, information.external_attr = compression, mode << 16
+            information.compress_type = compression
+            information.external_attr = mode << 16
             archive.writestr(information, data)
     return whole.getvalue()
 
@@ -184,11 +209,11 @@ def check_writable(path: Path, ending: str = "") -> None:
     ``ending``, such as ``.json``, is the kind of the result: an existing file of another name or
     content is not replaced.
     """
-    with _named(path):
+    with _convert_system_errors(path):
         if not is_stream(path):
-            target = _resolved(path)
+            target = _resolve_path(path)
             _no_folder(target)
-            said = named_as(ending)
+            said = find_kind(ending)
             _check_replaced(path, target, *(said or ("", "")))
             # the nearest existing folder
             there = next(folder for folder in target.parents if folder.exists())
@@ -205,12 +230,20 @@ def _check_replaced(path: Path, target: Path, called: str, kind: str) -> None:
     if not target.is_file():
         return
     if _identity(target.stat()) in _inputs.get():
-        raise InputError(f"{path}: the command reads it, and a result never replaces an input; choose another place")
-    there, name = kind_of(_head(target)), named_as(target.suffix)
+        raise InputError(
+            f"{path}: the command reads it, and a result never replaces an input; "
+            "choose another place"
+        )
+    there = kind_of(_head(target))
+    name = find_kind(target.suffix)
     if there and kind and there != kind:
-        raise InputError(f"{path}: is {there}, and the result {kind}; remove it first, or choose another place")
+        raise InputError(
+            f"{path}: is {there}, and the result {kind}; remove it first, or choose another place"
+        )
     if there and called and name and name[0] != called:
-        raise InputError(f"{path}: is called as {name[0]}, and the result is {called}; choose another place")
+        raise InputError(
+            f"{path}: is called as {name[0]}, and the result is {called}; choose another place"
+        )
 
 
 def _head(path: Path) -> bytes:
@@ -232,7 +265,9 @@ def _pour(path: Path, data: bytes) -> None:
             if error.errno != errno.ENXIO:
                 raise
         if time.monotonic() > end:
-            raise InputError(f"{path}: a pipe that nobody reads; begin to read it first, or choose another place")
+            raise InputError(
+                f"{path}: a pipe that nobody reads; begin to read it first, or choose another place"
+            )
         time.sleep(0.02)
     os.set_blocking(descriptor, True)
     with open(descriptor, "wb") as file:
@@ -240,26 +275,36 @@ def _pour(path: Path, data: bytes) -> None:
 
 
 def check_distinct(**places: Path | None) -> None:
-    """Raise InputError if two options, given as keywords, name the same file, as one would replace the other."""
+    """Raise InputError if two options, given as keywords, name the same file, as one would
+    replace the other.
+    """
     taken: dict[Path, str] = {}
     for option, path in places.items():
         if path is not None and not is_stream(path):
             other = taken.setdefault(Path(os.path.realpath(path)), option)
             if other != option:
-                raise InputError(f"--{other} and --{option} both write {path}; give each a file of its own")
+                raise InputError(
+                    f"--{other} and --{option} both write {path}; give each a file of its own"
+                )
 
 
 def is_stream(path: Path) -> bool:
-    """Return True if ``path`` is a device, a pipe or a process's standard output, redirected or not."""
-    return str(path).startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file() and not path.is_dir())
+    """Return True if ``path`` is a device, a pipe or a process's standard output, redirected or
+    not.
+    """
+    return str(path).startswith(("/dev/", "/proc/")) or (
+        path.exists() and not path.is_file() and not path.is_dir()
+    )
 
 
 def is_leftover(path: Path) -> bool:
-    """Return True if ``path`` has the name of an incomplete file, which only a killed process leaves."""
+    """Return True if ``path`` has the name of an incomplete file, which only a killed process
+    leaves.
+    """
     return re.fullmatch(r"\.[0-9a-f]{16}\.part", path.name) is not None
 
 
-def _resolved(path: Path) -> Path:
+def _resolve_path(path: Path) -> Path:
     """Return the target of ``path``; raise OSError for links that form a loop."""
     target = Path(os.path.realpath(path))
     if target.is_symlink():
@@ -268,7 +313,7 @@ def _resolved(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _beside(target: Path) -> Iterator[tuple[Path, int]]:
+def _create_temporary(target: Path) -> Iterator[tuple[Path, int]]:
     """Create a temporary file in the folder of ``target`` and yield it with its descriptor.
 
     The file is deleted at the end unless it was renamed. Missing folders are created. Raises
@@ -289,10 +334,13 @@ def _no_folder(target: Path) -> None:
 def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
     """Create a new temporary file; an existing file or link of that name is never opened."""
     temporary = folder / f".{secrets.token_hex(8)}.part"
-    ours = True  # set first, because an interrupt may come between creating the file and the next line
+    # set first, because an interrupt may come between creating the file and the next line
+    ours = True
     try:
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+            descriptor = os.open(
+                temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666
+            )
         except FileExistsError:
             ours = False
             raise
@@ -302,7 +350,8 @@ def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
             try:
                 with contextlib.suppress(OSError):
                     temporary.unlink(missing_ok=True)
-            except KeyboardInterrupt:  # a second interrupt during cleanup: clean up, then pass it on
+            # a second interrupt during cleanup: clean up, then pass it on
+            except KeyboardInterrupt:
                 with contextlib.suppress(OSError):
                     temporary.unlink(missing_ok=True)
                 raise
@@ -327,7 +376,9 @@ def folder_beside(place: Path) -> Iterator[Path]:
                 shutil.rmtree(passing, ignore_errors=True)
                 raise
     except OSError as error:
-        raise InputError(f"{place}: cannot be written ({error.strerror}); choose another place") from error
+        raise InputError(
+            f"{place}: cannot be written ({error.strerror}); choose another place"
+        ) from error
 
 
 def replace_folder(made: Path, place: Path) -> None:
@@ -337,17 +388,18 @@ def replace_folder(made: Path, place: Path) -> None:
     the system cannot exchange two names, it is renamed to ``older`` next to ``made``.
     """
     if place.exists():
-        if _exchanged(made, place):
+        if _try_exchange(made, place):
             return
         os.replace(place, made.with_name("older"))
     os.replace(made, place)
 
 
-_HERE, _EXCHANGE = -100, 2
+_HERE = -100
+_EXCHANGE = 2
 """``AT_FDCWD`` and ``RENAME_EXCHANGE`` of Linux."""
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def _try_exchange(one: Path, other: Path) -> bool:
     try:
         rename = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError, TypeError):  # not available on this system
@@ -356,7 +408,9 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 def _settle(folder: Path) -> None:
-    """Flush a folder to disk, so that a new name in it survives a power failure, where the system can."""
+    """Flush a folder to disk, so that a new name in it survives a power failure, where the
+    system can.
+    """
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -366,12 +420,14 @@ def _settle(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _convert_system_errors(path: Path) -> Iterator[None]:
     """Convert errors of the system to an InputError with one line about ``path``."""
     try:
         yield
     except OSError as error:
         # isfile is False if the folder is not accessible
         in_the_way = [folder for folder in path.parents if os.path.isfile(folder)]
-        reason = f"{in_the_way[0]} is a file, not a folder" if in_the_way else error.strerror or error
+        reason = (
+            f"{in_the_way[0]} is a file, not a folder" if in_the_way else error.strerror or error
+        )
         raise InputError(f"{path}: cannot be written ({reason}); choose another place") from error

@@ -18,13 +18,16 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
-FOLDER, OFF = "DLA_CACHE_DIR", "DLA_NO_CACHE"
+FOLDER = "DLA_CACHE_DIR"
+OFF = "DLA_NO_CACHE"
 """Environment variables: the cache folder, and a switch that disables the cache."""
 NAME = "dla-byoc-simulator"
 
 
 def users_folder() -> Path | None:
-    """Return the user's cache folder, existing or not; None if the cache is disabled or there is no home."""
+    """Return the user's cache folder, existing or not; None if the cache is disabled or there is
+    no home.
+    """
     if os.environ.get(OFF):
         return None
     with contextlib.suppress(RuntimeError, KeyError):
@@ -53,10 +56,16 @@ def is_private(folder: Path) -> bool:
 
 @cache
 def processor() -> str:
-    """Return model and vector instructions of the processor, which compiled kernels depend on, if known."""
+    """Return model and vector instructions of the processor, which compiled kernels depend on,
+    if known.
+    """
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return "\n".join(dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features"))))
+        return "\n".join(
+            dict.fromkeys(
+                line for line in lines if line.startswith(("model name", "flags", "Features"))
+            )
+        )
     return f"{platform.machine()} {platform.processor()}"
 
 

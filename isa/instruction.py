@@ -1,4 +1,7 @@
-"""Declarations of instructions; encoder, decoder, assembler, documentation and checks derive from them."""
+"""Declarations of instructions.
+
+Encoder, decoder, assembler, documentation and checks derive from them.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +42,25 @@ KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", 
 
 OPCODE = Field("opcode", 56, 8, description="which instruction")
 TOKENS = (
-    Field("pop_previous", 55, 1, description="wait for a token from the unit before this one (LD before EX before ST)"),
+    Field(
+        "pop_previous",
+        55,
+        1,
+        description="wait for a token from the unit before this one (LD before EX before ST)",
+    ),
     Field("pop_next", 54, 1, description="wait for a token from the unit after this one"),
-    Field("push_previous", 53, 1, description="on completion give a token to the unit before this one"),
+    Field(
+        "push_previous", 53, 1, description="on completion give a token to the unit before this one"
+    ),
     Field("push_next", 52, 1, description="on completion give a token to the unit after this one"),
 )
 
 
 @dataclass(frozen=True)
 class Machine:
-    """State that semantics operate on: the bytes of both memories, and the Arch with the numerics."""
+    """State that semantics operate on: the bytes of both memories, and the Arch with the
+    numerics.
+    """
 
     arch: Arch
     sram: NDArray[np.uint8]
@@ -57,7 +69,9 @@ class Machine:
 
 @dataclass(frozen=True, eq=False, init=False)
 class Command:
-    """A decoded operation word with a snapshot of its registers; ``index`` is its word's position."""
+    """A decoded operation word with a snapshot of its registers; ``index`` is its word's
+    position.
+    """
 
     index: int
     instruction: Instruction
@@ -81,7 +95,9 @@ class Command:
         fields: Mapping[str, int],
         registers: Mapping[str, int],
     ) -> None:
-        """Set all fields at once, because a frozen dataclass sets them slower than a word is decoded."""
+        """Set all fields at once, because a frozen dataclass sets them slower than a word is
+        decoded.
+        """
         vars(self).update(
             index=index,
             instruction=instruction,
@@ -107,7 +123,7 @@ class ElementType:
     field: str = ""
     other: str = ""
 
-    def of(self, command: Command) -> str:
+    def read_from(self, command: Command) -> str:
         """Return the element type in ``command``."""
         return self.other if self.field and command.fields[self.field] else self.name
 
@@ -122,7 +138,9 @@ FLOAT32 = ElementType("float32")
 
 @dataclass(frozen=True)
 class Operands:
-    """Byte ranges that a command reads and writes; ``layouts`` are those of packed operands, reads first."""
+    """Byte ranges that a command reads and writes; ``layouts`` are those of packed operands,
+    reads first.
+    """
 
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
@@ -163,7 +181,8 @@ def _no_macs(command: Command) -> int:
     return 0
 
 
-# Layouts of an operand in banked memory (docs/machine.md, section 12); ``register`` holds its address -----------------
+# Layouts of an operand in banked memory (docs/machine.md, section 12); ``register`` holds its
+# address -----------------
 
 
 class Plain(NamedTuple):
@@ -263,7 +282,7 @@ class Instruction:
         least: minimum compute cycles of any commands that together do the same work, for all shapes
             and fields; None if a single command is the minimum.
         streamed: positions in the operands' reads that the result may overwrite as it is computed
-            (:func:`overwritten`).
+            (:func:`find_overwritten`).
         replaced: positions in the operands' reads that the result may replace exactly. All other
             reads must not overlap the result.
         packed: its properties in banked memory, or None.
@@ -295,26 +314,44 @@ class Instruction:
     plain: Instruction | None = None
 
     def __post_init__(self) -> None:
-        """Check names, kind, registers and layout once at import; raise ValueError naming the instruction."""
+        """Check names, kind, registers and layout once at import.
+
+        Raise ValueError naming the instruction.
+        """
         for name in (self.mnemonic, *self.aliases):
             if not _MNEMONIC.fullmatch(name):
-                raise ValueError(f"mnemonic '{name}' must be OP_ and capitals, digits or underscores")
+                raise ValueError(
+                    f"mnemonic '{name}' must be OP_ and capitals, digits or underscores"
+                )
         if self.kind not in KINDS:
-            raise ValueError(f"{self.mnemonic}: kind '{self.kind}' does not exist; choose one of {', '.join(KINDS)}")
+            raise ValueError(
+                f"{self.mnemonic}: kind '{self.kind}' does not exist; choose one of "
+                f"{', '.join(KINDS)}"
+            )
         if not 0x02 <= self.opcode <= 0xFF:
-            raise ValueError(f"{self.mnemonic}: opcode {self.opcode:#04x} must be 0x02 to 0xff; 0x01 is SET")
+            raise ValueError(
+                f"{self.mnemonic}: opcode {self.opcode:#04x} must be 0x02 to 0xff; 0x01 is SET"
+            )
         self.register_declarations()
         names = [item.name for item in self.layout]
         if len(set(names)) != len(names):
             raise ValueError(f"{self.mnemonic}: two fields share a name")
         for item in (*self.inputs, *self.outputs):
             if not isinstance(item, ElementType):
-                raise ValueError(f"{self.mnemonic}: inputs and outputs are tuples of element types, as (INT8, INT8)")
+                raise ValueError(
+                    f"{self.mnemonic}: inputs and outputs are tuples of element "
+                    "types, as (INT8, INT8)"
+                )
             if item.field and item.field not in names:
-                raise ValueError(f"{self.mnemonic}: the type of an operand depends on {item.field}, which is no field")
+                raise ValueError(
+                    f"{self.mnemonic}: the type of an operand depends on "
+                    f"{item.field}, which is no field"
+                )
 
     def least_cycles(self, command: Command, arch: Arch) -> int:
-        """Return the minimum compute cycles of any commands that together do the work of ``command``."""
+        """Return the minimum compute cycles of any commands that together do the work of
+        ``command``.
+        """
         return (self.least or self.cycles)(command, arch)
 
     @property
@@ -327,15 +364,21 @@ class Instruction:
         """All fields of the word from the top bit down, including reserved zeros."""
         declared = (Field("opcode", 56, 8, constant=self.opcode), *TOKENS, *self.fields)
         used = {bit for item in declared for bit in range(item.low, item.low + item.width)}
-        reserved = tuple(_reserved(sorted(set(range(64)) - used)))
+        reserved = tuple(_make_reserved_fields(sorted(set(range(64)) - used)))
         return prove_layout(self.mnemonic, (*declared, *reserved))
 
     def register_declarations(self) -> tuple[Register, ...]:
-        """Return the declarations of its registers; raise ValueError for a register that does not exist."""
+        """Return the declarations of its registers.
+
+        Raise ValueError for a register that does not exist.
+        """
         known = {**BY_NAME, **{register.name: register for register in self.adds_registers}}
         for name in self.registers:
             if name not in known:
-                raise ValueError(f"{self.mnemonic} reads the unknown register {name}; declare it in adds_registers")
+                raise ValueError(
+                    f"{self.mnemonic} reads the unknown register {name}; declare it "
+                    "in adds_registers"
+                )
         return tuple(known[name] for name in self.registers)
 
     def mnemonic_for(self, fields: Mapping[str, int]) -> str:
@@ -346,7 +389,7 @@ class Instruction:
         return self.mnemonic
 
 
-def _reserved(bits: list[int]) -> list[Field]:
+def _make_reserved_fields(bits: list[int]) -> list[Field]:
     """Return constant-zero fields that cover ``bits``, one per contiguous run."""
     runs: list[list[int]] = []
     for bit in bits:
@@ -362,8 +405,11 @@ def ceil_div(numerator: int, denominator: int) -> int:
     return -(-numerator // denominator)
 
 
-def view(memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype: Any, plane: int = 0) -> NDArray[Any]:
-    """Return a tensor view of memory bytes; ``plane`` is the distance of the outermost index (0: dense).
+def view(
+    memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype: Any, plane: int = 0
+) -> NDArray[Any]:
+    """Return a tensor view of memory bytes; ``plane`` is the distance of the outermost index (0:
+    dense).
 
     Raises IndexError if the tensor extends past the end of the memory.
     """
@@ -372,7 +418,9 @@ def view(memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype:
     plane = plane or row
     end = address + (shape[0] - 1) * plane + row if shape[0] else address
     if end > memory.size:
-        raise IndexError(f"bytes {address:#x} to {end:#x} reach past the end of the memory ({memory.size:#x})")
+        raise IndexError(
+            f"bytes {address:#x} to {end:#x} reach past the end of the memory ({memory.size:#x})"
+        )
     if plane == row:
         dense: NDArray[Any] = memory[address:end].view(dtype).reshape(shape)
         return dense
@@ -381,15 +429,17 @@ def view(memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype:
     return window
 
 
-# Results over operands -----------------------------------------------------------------------------------------------
-# A command's result may overlap its own operands only if hardware that reads and writes
-# continuously gives the same result. The semantics read everything before they write. Hardware
-# writes the first result before it reads the last element, so it agrees only if no result
-# overwrites an element that is still to be read.
+# Results over operands
+# ----------------------------------------------------------------------------------------------- A
+# command's result may overlap its own operands only if hardware that reads and writes continuously
+# gives the same result. The semantics read everything before they write. Hardware writes the first
+# result before it reads the last element, so it agrees only if no result overwrites an element that
+# is still to be read.
 
 
-def overwritten(command: Command, operands: Operands) -> Range | None:
-    """Return the first bytes of an operand that ``command`` must not overwrite with its result, or None.
+def find_overwritten(command: Command, operands: Operands) -> Range | None:
+    """Return the first bytes of an operand that ``command`` must not overwrite with its result, or
+    None.
 
     An operand in ``Instruction.streamed`` may start at or after the start of the result, if both
     are dense and it has at least as many bytes. Element by element, it is read before a result is
@@ -397,7 +447,12 @@ def overwritten(command: Command, operands: Operands) -> Range | None:
     """
     for result in operands.writes:
         for position, operand in enumerate(operands.reads):
-            if operand.address < result.end and result.address < operand.end and operand.total and result.total:
+            if (
+                operand.address < result.end
+                and result.address < operand.end
+                and operand.total
+                and result.total
+            ):
                 found = overlap(operand, result)
                 if found is not None and not _harmless(command, position, operand, result):
                     return found

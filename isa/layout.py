@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 
 class Layout(NamedTuple):
-    """Layout of an operand in banked memory: ``images`` of ``channels`` by ``positions`` elements, stored in atoms.
+    """Layout of an operand in banked memory: ``images`` of ``channels`` by ``positions`` elements,
+    stored in atoms.
 
-    An atom has ``atom`` channels of one position. Elements are ordered by channel, then position; with ``by_row``,
-    by position, then channel, as in a matrix. ``begin``: bytes of its tensor before the operand, for int8 elements.
+    An atom has ``atom`` channels of one position. Elements are ordered by channel, then position;
+    with ``by_row``, by position, then channel, as in a matrix. ``begin``: bytes of its tensor
+    before the operand, for int8 elements.
     """
 
     channels: int
@@ -58,24 +60,30 @@ class Layout(NamedTuple):
         """Bytes of one image of int8 elements."""
         return self.surfaces * self.positions * self.atom
 
-    def before(self, offset: int) -> int:
-        """Return the bytes before element ``offset``, which must begin an image, or an atom of one."""
+    def count_bytes_before(self, offset: int) -> int:
+        """Return the bytes before element ``offset``, which must begin an image, or an atom of
+        one.
+        """
         image, rest = divmod(offset, max(self.channels * self.positions, 1))
         atoms = 0 if self.by_row else rest // max(self.positions, 1) // self.atom
         return self.begin + image * self.image_bytes + atoms * self.positions * self.atom
 
     def places(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the byte offset of each int8 element, given by its number in element order."""
-        image, rest = _divided(elements, self.channels * self.positions)
-        slow, fast = _divided(rest, self.channels if self.by_row else self.positions)
+        image, rest = _divide_numbers(elements, self.channels * self.positions)
+        slow, fast = _divide_numbers(rest, self.channels if self.by_row else self.positions)
         channel, position = (fast, slow) if self.by_row else (slow, fast)
-        surface, inside = _divided(channel, self.atom)
+        surface, inside = _divide_numbers(channel, self.atom)
         surface += image * self.surfaces
-        found: NDArray[np.int64] = surface * (self.positions * self.atom) + position * self.atom + inside + self.begin
+        found: NDArray[np.int64] = (
+            surface * (self.positions * self.atom) + position * self.atom + inside + self.begin
+        )
         return found
 
 
-def _divided(numbers: NDArray[np.int64], divisor: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _divide_numbers(
+    numbers: NDArray[np.int64], divisor: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return quotients and remainders; np.divmod takes ten times as long."""
     quotients = numbers // max(divisor, 1)
     return quotients, numbers - quotients * divisor

@@ -27,7 +27,8 @@ def require(nbytes: int, what: str) -> None:
     limit = maximum()
     if nbytes > limit:
         raise InputError(
-            f"{what}: too large, it takes about {_shown(nbytes)} of memory and {_shown(limit)} are allowed; "
+            f"{what}: too large, it takes about {_format_size(nbytes)} of memory and "
+            f"{_format_size(limit)} are allowed; "
             "give something smaller or a higher --max-memory"
         )
 
@@ -39,7 +40,7 @@ def maximum() -> int:
 
 
 @contextmanager
-def limited(text: str | None) -> Iterator[None]:
+def limit_memory(text: str | None) -> Iterator[None]:
     """Set the limit to the size in ``text`` within the block; None keeps it.
 
     Raises InputError if ``text`` is not a size."""
@@ -55,14 +56,17 @@ def limited(text: str | None) -> Iterator[None]:
 
 
 def size(text: str, option: str) -> int:
-    """Return the bytes of a size such as ``512M`` or ``4G``; raise InputError that names ``option``."""
+    """Return the bytes of a size such as ``512M`` or ``4G``.
+
+    Raise InputError that names ``option``.
+    """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise InputError(f"{option} {text}: not a size; write it as 512M or 4G")
     return int(found[1]) * _UNITS[found[2].upper()]
 
 
-def _shown(nbytes: int) -> str:
+def _format_size(nbytes: int) -> str:
     unit = next((unit for unit in "TGMK" if nbytes >= _UNITS[unit]), "")
     return f"{nbytes / _UNITS[unit]:.1f} {unit}iB" if unit else f"{nbytes} bytes"
 

@@ -1,8 +1,10 @@
-"""Instructions on packed tensors: bytes of operands, storage order of constant weights, and semantics.
+"""Instructions on packed tensors: bytes of operands, storage order of constant weights, and
+semantics.
 
-An instruction computes the same values in every layout: its result on packed operands equals that on the same tensors
-in dense layout, channels outermost (docs/machine.md, section 12). An instruction is therefore declared once, for
-dense tensors; :class:`isa.instruction.Packed` adds operand layouts, words per operand, and compute cycles.
+An instruction computes the same values in every layout: its result on packed operands equals that
+on the same tensors in dense layout, channels outermost (docs/machine.md, section 12). An
+instruction is therefore declared once, for dense tensors; :class:`isa.instruction.Packed` adds
+operand layouts, words per operand, and compute cycles.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ Elements = NDArray[np.unsignedinteger[Any]]
 GAP = -1
 """Place of a padding byte, which contains no weight and is 0."""
 
-# Bytes of operands; ``registers`` are those of a command, ``words`` is the machine's banked memory -------------------
+# Bytes of operands; ``registers`` are those of a command, ``words`` is the machine's banked memory
+# -------------------
 
 
 def access(layout: OperandLayout, registers: Mapping[str, int], words: BankedMemory) -> Access:
@@ -62,8 +65,10 @@ def _surface(layout: Atoms, registers: Mapping[str, int], words: BankedMemory) -
     return (registers[layout.plane] if layout.plane else 0) or _dense(layout, words)
 
 
-class Copy(NamedTuple):
-    """Elements of a tensor in packed and in dense layout: first byte and strides in bytes on either side."""
+class PackingCopy(NamedTuple):
+    """Elements of a tensor in packed and in dense layout: first byte and strides in bytes on
+    either side.
+    """
 
     shape: tuple[int, ...]
     element: type[np.unsignedinteger[Any]]
@@ -71,7 +76,10 @@ class Copy(NamedTuple):
     plain: tuple[int, tuple[int, ...]]
 
     def views(self, memory: Bytes, plain: Bytes) -> tuple[Elements, Elements]:
-        """Return the elements in ``memory`` and in ``plain``; raise IndexError if they exceed the end of either."""
+        """Return the elements in ``memory`` and in ``plain``.
+
+        Raise IndexError if they exceed the end of either.
+        """
         try:
             return (
                 np.ndarray(self.shape, self.element, memory, *self.packed),
@@ -79,35 +87,49 @@ class Copy(NamedTuple):
             )
         except (TypeError, ValueError) as error:
             raise IndexError(
-                f"a tensor at {self.packed[0]:#x} reaches past the end of the memory ({memory.size:#x})"
+                f"a tensor at {self.packed[0]:#x} reaches past the end of the memory "
+                f"({memory.size:#x})"
             ) from error
 
 
 _ELEMENTS: Mapping[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 4: np.uint32}
 
 
-def copies(layout: Atoms | Plain, registers: Mapping[str, int], words: BankedMemory, start: int) -> list[Copy]:
-    """Return the copies that make an operand dense at byte ``start``: whole atoms, then a partial last one."""
+def copies(
+    layout: Atoms | Plain, registers: Mapping[str, int], words: BankedMemory, start: int
+) -> list[PackingCopy]:
+    """Return the copies that make an operand dense at byte ``start``: whole atoms, then a
+    partial last one.
+    """
     at = registers[layout.register]
     if isinstance(layout, Plain):
-        return [Copy((layout.nbytes,), np.uint8, (at, (1,)), (start, (1,)))] if layout.nbytes else []
-    words, element, kind = _own(layout, words), layout.element, _ELEMENTS[layout.element]
-    surface, positions = _surface(layout, registers, words), layout.positions
+        return (
+            [PackingCopy((layout.nbytes,), np.uint8, (at, (1,)), (start, (1,)))]
+            if layout.nbytes
+            else []
+        )
+    words = _own(layout, words)
+    element = layout.element
+    kind = _ELEMENTS[layout.element]
+    surface = _surface(layout, registers, words)
+    positions = layout.positions
     inner = element, words.atom * element
     channel, position = (1, layout.channels) if layout.rows else (positions, 1)
     outer = channel * element, position * element
     whole, rest = divmod(layout.channels, words.atom)
     found = [
-        Copy(
+        PackingCopy(
             (whole, words.atom, positions), kind,
             (at, (surface, *inner)), (start, (words.atom * outer[0], *outer)),
         ),
-        Copy((rest, positions), kind, (at + whole * surface, inner), (start + whole * words.atom * outer[0], outer)),
+        PackingCopy((rest, positions), kind, (at + whole * surface, inner), (start + whole * words.atom * outer[0], outer)),
     ]  # fmt: skip
     return [copy for copy in found if 0 not in copy.shape]
 
 
-def _behind(layout: OperandLayout, registers: Mapping[str, int], words: BankedMemory) -> Copy | None:
+def _find_padding(
+    layout: OperandLayout, registers: Mapping[str, int], words: BankedMemory
+) -> PackingCopy | None:
     """Return the padding after the last channel of a result, or None if there is none.
 
     The dense side has stride 0: all padding maps to one element.
@@ -118,27 +140,33 @@ def _behind(layout: OperandLayout, registers: Mapping[str, int], words: BankedMe
     whole, rest = divmod(layout.channels, words.atom)
     if not rest or not layout.positions:
         return None
-    at = registers[layout.register] + whole * _surface(layout, registers, words) + rest * layout.element
+    at = (
+        registers[layout.register]
+        + whole * _surface(layout, registers, words)
+        + rest * layout.element
+    )
     steps = words.atom * layout.element, layout.element
-    return Copy(
+    return PackingCopy(
         (layout.positions, words.atom - rest), _ELEMENTS[layout.element], (at, steps), (0, (0, 0))
     )  # fmt: skip
 
 
 def atoms_of(tensor: NDArray[np.generic], atom: int) -> NDArray[np.generic]:
-    """Return (channels, positions, ...) as (surfaces, positions, atom, ...), with zeros after the last channel."""
+    """Return (channels, positions, ...) as (surfaces, positions, atom, ...), with zeros after
+    the last channel.
+    """
     channels, positions, *rest = tensor.shape
     filled = np.zeros((-(-channels // atom) * atom, positions, *rest), dtype=tensor.dtype)
     filled[:channels] = tensor
     return filled.reshape(-1, atom, positions, *rest).swapaxes(1, 2)
 
 
-def blocked(weights: Bytes, places: NDArray[np.int64]) -> Bytes:
+def block_weights(weights: Bytes, places: NDArray[np.int64]) -> Bytes:
     """Return dense weights in the order of their use."""
     return np.append(weights, np.uint8(0))[places]  # a gap reads the last byte, the added 0
 
 
-def unblocked(data: Bytes, places: NDArray[np.int64]) -> Bytes:
+def unblock_weights(data: Bytes, places: NDArray[np.int64]) -> Bytes:
     """Return dense weights from weights in the order of their use."""
     kept = places != GAP
     weights = np.zeros(int(np.count_nonzero(kept)), dtype=np.uint8)
@@ -146,11 +174,14 @@ def unblocked(data: Bytes, places: NDArray[np.int64]) -> Bytes:
     return weights
 
 
-# Storage order of weights --------------------------------------------------------------------------------------------
+# Storage order of weights
+# --------------------------------------------------------------------------------------------
 
 
-class Shape(NamedTuple):
-    """Weights of a product: ``groups`` of ``outputs`` by ``inputs`` channels, kernel of ``rows`` by ``columns``."""
+class WeightShape(NamedTuple):
+    """Weights of a product: ``groups`` of ``outputs`` by ``inputs`` channels, kernel of ``rows``
+    by ``columns``.
+    """
 
     groups: int
     outputs: int
@@ -160,7 +191,8 @@ class Shape(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Weights that the array stores at a time: ``groups`` in parallel, of ``outputs`` by ``inputs`` channels each.
+    """Weights that the array stores at a time: ``groups`` in parallel, of ``outputs`` by ``inputs``
+    channels each.
 
     With ``taps`` the taps of a kernel row act as further input channels.
     """
@@ -172,13 +204,14 @@ class Block(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def block_places(shape: Shape, block: Block, word: int) -> NDArray[np.int64]:
+def block_places(shape: WeightShape, block: Block, word: int) -> NDArray[np.int64]:
     """Return the dense position of every byte of weights in the order of their use.
 
-    Dense weights are (groups, outputs, inputs, rows, columns). The order of use is: groups by ``block.groups``, then
-    output channels, then input channels, then rows and columns of the kernel. With ``block.taps`` rows come before
-    input channels; a row then has columns · inputs channels, the column slower. Blocks of (groups, outputs, inputs)
-    follow one another without gaps; the first block of further output channels begins with a new word.
+    Dense weights are (groups, outputs, inputs, rows, columns). The order of use is: groups by
+    ``block.groups``, then output channels, then input channels, then rows and columns of the
+    kernel. With ``block.taps`` rows come before input channels; a row then has columns · inputs
+    channels, the column slower. Blocks of (groups, outputs, inputs) follow one another without
+    gaps; the first block of further output channels begins with a new word.
     """
     places: NDArray[np.int64] = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
     ordered: NDArray[np.int64]
@@ -190,17 +223,24 @@ def block_places(shape: Shape, block: Block, word: int) -> NDArray[np.int64]:
     for group in range(0, shape.groups, block.groups):
         for output in range(0, shape.outputs, block.outputs):
             some = ordered[:, group : group + block.groups, output : output + block.outputs]
-            chunks = [some[..., first : first + block.inputs] for first in range(0, some.shape[-1], block.inputs)]
+            chunks = [
+                some[..., first : first + block.inputs]
+                for first in range(0, some.shape[-1], block.inputs)
+            ]
             if block.taps:  # row by row; in each row, channel block by channel block
                 chunks = [chunk[row] for row in range(len(some)) for chunk in chunks]
             size = sum(chunk.size for chunk in chunks)
-            parts += [*(chunk.reshape(-1) for chunk in chunks), np.full(-size % word, GAP, dtype=np.int64)]
+            parts += [
+                *(chunk.reshape(-1) for chunk in chunks),
+                np.full(-size % word, GAP, dtype=np.int64),
+            ]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 @lru_cache(maxsize=256)
 def depthwise_places(channels: int, taps: int, atom: int) -> NDArray[np.int64]:
-    """Return the dense position of every byte of depthwise weights (channels, taps) in the order of their use.
+    """Return the dense position of every byte of depthwise weights (channels, taps) in the order of
+    their use.
 
     The order is atom by atom and, within an atom, tap by tap, without gaps.
     """
@@ -209,23 +249,26 @@ def depthwise_places(channels: int, taps: int, atom: int) -> NDArray[np.int64]:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
-def read_blocks(shape: Shape, block: Block, word: int, blocks: Bytes, weights: Bytes) -> None:
+def read_blocks(shape: WeightShape, block: Block, word: int, blocks: Bytes, weights: Bytes) -> None:
     """Write weights in the order of :func:`block_places` into ``weights``, an array of ``shape``.
 
-    Consecutive blocks of one size are copied at once, which takes a tenth of the time of a copy by single positions.
+    Consecutive blocks of one size are copied at once, which takes a tenth of the time of a copy by
+    single positions.
     """
     if shape.groups > _ROUNDS * block.groups:
         places = block_places(shape, block, word)
-        weights[...] = unblocked(blocks, places).reshape(shape)
+        weights[...] = unblock_weights(blocks, places).reshape(shape)
         return
     begin = 0
     for group in range(0, shape.groups, block.groups):
         some = weights[group : group + block.groups]
         if block.taps:
-            deep = np.empty((len(some), shape.outputs, shape.columns * shape.inputs, shape.rows), np.uint8)
+            deep = np.empty(
+                (len(some), shape.outputs, shape.columns * shape.inputs, shape.rows), np.uint8
+            )
         else:
             deep = some.reshape(len(some), shape.outputs, shape.inputs, -1)
-        for dense, stored in _paired(deep, block, word, blocks[begin:]):
+        for dense, stored in _pair_views(deep, block, word, blocks[begin:]):
             dense[...] = stored
         if block.taps:
             apart = deep.reshape(len(some), shape.outputs, shape.columns, shape.inputs, shape.rows)
@@ -233,10 +276,14 @@ def read_blocks(shape: Shape, block: Block, word: int, blocks: Bytes, weights: B
         begin += _group_bytes(deep.shape, block, word)
 
 
-def write_blocks(shape: Shape, block: Block, word: int, weights: Bytes, blocks: Bytes) -> None:
-    """Write ``weights``, an array of ``shape``, in the order of :func:`block_places` into ``blocks``, which are 0."""
+def write_blocks(
+    shape: WeightShape, block: Block, word: int, weights: Bytes, blocks: Bytes
+) -> None:
+    """Write ``weights``, an array of ``shape``, in the order of :func:`block_places` into
+    ``blocks``, which are 0.
+    """
     if shape.groups > _ROUNDS * block.groups:
-        blocks[...] = blocked(weights, block_places(shape, block, word))
+        blocks[...] = block_weights(weights, block_places(shape, block, word))
         return
     begin = 0
     for group in range(0, shape.groups, block.groups):
@@ -246,7 +293,7 @@ def write_blocks(shape: Shape, block: Block, word: int, weights: Bytes, blocks: 
             deep = apart.reshape(len(some), shape.outputs, shape.columns * shape.inputs, shape.rows)
         else:
             deep = some.reshape(len(some), shape.outputs, shape.inputs, -1)
-        for dense, stored in _paired(deep, block, word, blocks[begin:]):
+        for dense, stored in _pair_views(deep, block, word, blocks[begin:]):
             stored[...] = dense
         begin += _group_bytes(deep.shape, block, word)
 
@@ -256,29 +303,42 @@ _ROUNDS = 8
 
 
 def _group_bytes(deep: tuple[int, ...], block: Block, word: int) -> int:
-    """Return the bytes of the groups of one block with shape ``deep`` (groups, outputs, depth, taps or rows)."""
+    """Return the bytes of the groups of one block with shape ``deep`` (groups, outputs, depth,
+    taps or rows).
+    """
     groups, outputs, depth, taps = deep
     return sum(
-        wide * (-(-groups * size * depth * taps // word) * word) for _, wide, size in _pieces(outputs, block.outputs)
+        wide * (-(-groups * size * depth * taps // word) * word)
+        for _, wide, size in _pieces(outputs, block.outputs)
     )
 
 
-def _paired(deep: Bytes, block: Block, word: int, blocks: Bytes) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield pairs of equal views of ``deep`` (groups, outputs, depth, taps or rows) and of ``blocks``."""
+def _pair_views(
+    deep: Bytes, block: Block, word: int, blocks: Bytes
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yield pairs of equal views of ``deep`` (groups, outputs, depth, taps or rows) and of
+    ``blocks``.
+    """
     groups, outputs, depth, taps = deep.shape
     begin = 0
     for output, wide, size in _pieces(outputs, block.outputs):
         chunks = [(*piece, groups * size * piece[2]) for piece in _pieces(depth, block.inputs)]
-        line, at = groups * size * depth, begin
+        line = groups * size * depth
+        at = begin
         each = -(-line * taps // word) * word
         for first, count, inputs, nbytes in chunks:
             across, down = (nbytes, line) if block.taps else (nbytes * taps, nbytes)
             dense = deep[:, output : output + wide * size, first : first + count * inputs]
             dense = dense.reshape(groups, wide, size, count, inputs, taps)
-            shape, steps = (wide, count, taps, groups, size), (each, across, down, size * inputs, inputs)
-            if dense.strides[4:] == (1, 1):  # the input channels of a block are contiguous on both sides
+            shape = (wide, count, taps, groups, size)
+            steps = (each, across, down, size * inputs, inputs)
+            # the input channels of a block are contiguous on both sides
+            if dense.strides[4:] == (1, 1):
                 row = np.dtype((np.void, inputs))
-                yield dense[..., 0].view(row), np.ndarray(shape, row, blocks, at, steps).transpose(3, 0, 4, 1, 2)
+                yield (
+                    dense[..., 0].view(row),
+                    np.ndarray(shape, row, blocks, at, steps).transpose(3, 0, 4, 1, 2),
+                )
             else:
                 found = np.ndarray((*shape, inputs), np.uint8, blocks, at, (*steps, 1))
                 yield dense, found.transpose(3, 0, 4, 1, 5, 2)
@@ -287,7 +347,9 @@ def _paired(deep: Bytes, block: Block, word: int, blocks: Bytes) -> Iterator[tup
 
 
 def _pieces(size: int, step: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, count, size) of the pieces of ``size`` in steps of ``step``: full pieces, then the remainder."""
+    """Yield (first, count, size) of the pieces of ``size`` in steps of ``step``: full pieces,
+    then the remainder.
+    """
     whole, rest = divmod(size, step)
     if whole:
         yield 0, whole, step
@@ -296,34 +358,42 @@ def _pieces(size: int, step: int) -> Iterator[tuple[int, int, int]]:
 
 
 def read_depthwise(channels: int, taps: int, atom: int, blocks: Bytes, weights: Bytes) -> None:
-    """Write depthwise weights in the order of :func:`depthwise_places` into ``weights`` (channels · taps)."""
-    weights[...] = unblocked(blocks, depthwise_places(channels, taps, atom))
+    """Write depthwise weights in the order of :func:`depthwise_places` into ``weights``
+    (channels · taps).
+    """
+    weights[...] = unblock_weights(blocks, depthwise_places(channels, taps, atom))
 
 
 @lru_cache(maxsize=64)
-def transposed_places(shape: Shape, block: Block, word: int) -> NDArray[np.int64]:
+def compute_transposed_places(shape: WeightShape, block: Block, word: int) -> NDArray[np.int64]:
     """Return :func:`block_places` for dense weights that are stored as (inputs, outputs)."""
     places = block_places(shape, block, word)
-    return np.where(places == GAP, GAP, places % shape.inputs * shape.outputs + places // shape.inputs)
+    return np.where(
+        places == GAP, GAP, places % shape.inputs * shape.outputs + places // shape.inputs
+    )
 
 
-# Semantics on packed operands ----------------------------------------------------------------------------------------
+# Semantics on packed operands
+# ----------------------------------------------------------------------------------------
 
 
-def with_words(plain: Instruction, packed: Packed) -> Instruction:
-    """Return ``plain`` extended by ``packed``: in banked memory its operands have the layouts of ``packed``."""
+def add_packing(plain: Instruction, packed: Packed) -> Instruction:
+    """Return ``plain`` extended by ``packed``: in banked memory its operands have the layouts of
+    ``packed``.
+    """
 
     def operands(command: Command, arch: Arch) -> Operands:
         words = arch.words
         if words is None or packed.raw:
             return plain.operands(command, arch)
-        reads = len(plain.operands(_at(command, {}), arch).reads)  # raises the errors of the dense form
+        # raises the errors of the dense form
+        reads = len(plain.operands(_move_command(command, {}), arch).reads)
         layouts = packed.layouts(command, arch)
         found = [access(layout, command.registers, words) for layout in layouts]
         return Operands(tuple(found[:reads]), tuple(found[reads:]), layouts)
 
     def semantics(command: Command, machine: Machine) -> None:
-        found = unpacked(command, machine.arch)
+        found = unpack_command(command, machine.arch)
         if found is None:
             plain.semantics(command, machine)
         else:
@@ -340,11 +410,12 @@ def with_words(plain: Instruction, packed: Packed) -> Instruction:
 
     vars(semantics)["formula"] = formula_of(plain.semantics)
     return replace(
-        plain, operands=operands, semantics=semantics, cycles=cycles, least=least, packed=packed, plain=plain
+        plain, operands=operands, semantics=semantics, cycles=cycles, least=least, packed=packed,
+        plain=plain
     )  # fmt: skip
 
 
-def unpacked(command: Command, arch: Arch) -> Unpacked | None:
+def unpack_command(command: Command, arch: Arch) -> Unpacked | None:
     """Return the command on dense operands; None if its operands are stored densely."""
     packed = command.instruction.packed
     if arch.memory == IDEAL or packed is None or packed.raw:
@@ -354,21 +425,34 @@ def unpacked(command: Command, arch: Arch) -> Unpacked | None:
 
 
 def operand_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
-    """Return the layouts of a command's operands in banked memory, reads first; () if the instruction has none."""
+    """Return the layouts of a command's operands in banked memory, reads first; () if the
+    instruction has none.
+    """
     packed = command.instruction.packed
     return () if arch.memory == IDEAL or packed is None else packed.layouts(command, arch)
 
 
 def operand_loads(command: Command, operands: Operands, arch: Arch) -> tuple[int, ...]:
-    """Return the load of each operand on the banks, reads first: its words, or 1 in ideal memory."""
-    accesses, packed, words = (*operands.reads, *operands.writes), command.instruction.packed, arch.words
+    """Return the load of each operand on the banks, reads first: its words, or 1 in ideal
+    memory.
+    """
+    accesses = (*operands.reads, *operands.writes)
+    packed = command.instruction.packed
+    words = arch.words
     if words is None:
         return (1,) * len(accesses)
-    return tuple(words.count(one.total) for one in accesses) if packed is None else packed.words(command, arch)
+    return (
+        tuple(words.count(one.total) for one in accesses)
+        if packed is None
+        else packed.words(command, arch)
+    )
 
 
-def serving_cycles(command: Command, arch: Arch) -> int:
-    """Return the compute cycles of a command; in banked memory at least the words of its largest operand."""
+def compute_serving_cycles(command: Command, arch: Arch) -> int:
+    """Return the compute cycles of a command.
+
+    In banked memory at least the words of its largest operand.
+    """
     instruction = command.instruction
     cycles = instruction.cycles(command, arch)
     if arch.memory == IDEAL or instruction.packed is None or instruction.packed.raw:
@@ -379,7 +463,7 @@ def serving_cycles(command: Command, arch: Arch) -> int:
 _DENSE = {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
 
 
-def _at(command: Command, moved: Mapping[str, int]) -> Command:
+def _move_command(command: Command, moved: Mapping[str, int]) -> Command:
     """Return the command on dense operands at the addresses in ``moved``."""
     instruction = command.instruction.plain or command.instruction
     dense = {name: 0 for name in _DENSE if name in command.registers}
@@ -389,33 +473,44 @@ def _at(command: Command, moved: Mapping[str, int]) -> Command:
 
 
 class Unpacked:
-    """Command on packed operands, converted to dense operands placed one after the other in a separate buffer.
+    """Command on packed operands, converted to dense operands placed one after the other in a
+    separate buffer.
 
     ``command`` is the dense command, ``nbytes`` the size of the buffer.
     """
 
     def __init__(self, command: Command, arch: Arch) -> None:
-        packed, words = command.instruction.packed, arch.words
+        packed = command.instruction.packed
+        words = arch.words
         assert packed is not None
         assert words is not None
         self._arch = arch
         layouts: Sequence[OperandLayout] = packed.layouts(command, arch)
-        plain, registers = _at(command, {}), command.registers
+        plain = _move_command(command, {})
+        registers = command.registers
         operands = plain.instruction.operands(plain, arch)
         sizes = [operand.total for operand in (*operands.reads, *operands.writes)]
-        *starts, nbytes = np.concatenate([[0], np.cumsum([-(-size // 8) * 8 for size in sizes])]).tolist()
+        *starts, nbytes = np.concatenate(
+            [[0], np.cumsum([-(-size // 8) * 8 for size in sizes])]
+        ).tolist()
         moved = {layout.register: start for layout, start in zip(layouts, starts, strict=True)}
-        self.command, self.nbytes = _at(command, moved), int(nbytes)
+        self.command = _move_command(command, moved)
+        self.nbytes = int(nbytes)
         self._blocks: list[tuple[Blocks, slice, slice]] = []
-        self._reads, self._writes = list[Copy](), list[Copy]()
+        self._reads = list[PackingCopy]()
+        self._writes = list[PackingCopy]()
         for number, (layout, start, size) in enumerate(zip(layouts, starts, sizes, strict=True)):
             if isinstance(layout, Blocks):
                 at = registers[layout.register]
-                self._blocks.append((layout, slice(at, at + layout.nbytes), slice(start, start + size)))
+                self._blocks.append(
+                    (layout, slice(at, at + layout.nbytes), slice(start, start + size))
+                )
             else:
                 side = self._reads if number < len(operands.reads) else self._writes
                 side += copies(layout, registers, words, start)
-        behind = (_behind(layout, registers, words) for layout in layouts[len(operands.reads) :])
+        behind = (
+            _find_padding(layout, registers, words) for layout in layouts[len(operands.reads) :]
+        )
         self._behind = [copy for copy in behind if copy is not None]
 
     def run(
@@ -426,8 +521,8 @@ class Unpacked:
     ) -> None:
         """Apply ``effect`` to the operands in ``machine``.
 
-        ``memory`` is a buffer of ``nbytes`` for the dense operands; its contents are overwritten. Without it a new
-        one is allocated.
+        ``memory`` is a buffer of ``nbytes`` for the dense operands; its contents are overwritten.
+        Without it a new one is allocated.
         """
         plain = np.empty(self.nbytes, dtype=np.uint8) if memory is None else memory
         for layout, place, target in self._blocks:

@@ -7,8 +7,8 @@ point names an :class:`Extension`, or a function without parameters that returns
     my-instructions = "my_package:EXTENSION"
 
 Packages are imported only when a variant from outside this repository, or the list of all variants,
-is requested. The built-in table never changes: :func:`installed` returns a new one. :func:`loaded`
-applies the same rules to other entry point groups.
+is requested. The built-in table never changes: :func:`load_installed_table` returns a new one.
+:func:`load_entry_points` applies the same rules to other entry point groups.
 
 The table contains all instructions, registers and variants of the project and of packages. An
 addition must not use a name or number that is taken; the error names both owners.
@@ -37,7 +37,8 @@ Key = tuple[str, str | int]
 
 @dataclass(frozen=True, eq=False)
 class Extension:
-    """Additions of a package: variants with their instructions, and instructions for ``v2+OP_NAME``.
+    """Additions of a package: variants with their instructions, and instructions for
+    ``v2+OP_NAME``.
 
     Instructions of ``variants`` need not be listed again. The project never uses opcodes and
     register indices from 0x80 up.
@@ -54,7 +55,9 @@ class Extension:
 
 @dataclass(frozen=True)
 class _Claim:
-    """Owner of a name or number, with the declaration; ``name`` is its name if a number is claimed."""
+    """Owner of a name or number, with the declaration; ``name`` is its name if a number is
+    claimed.
+    """
 
     item: object
     name: str
@@ -63,7 +66,9 @@ class _Claim:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Latest forms of instructions by opcode, variants, registers, and the owner of each name and number."""
+    """Latest forms of instructions by opcode, variants, registers, and the owner of each name
+    and number.
+    """
 
     instructions: tuple[Instruction, ...] = ()
     variants: tuple[Variant, ...] = ()
@@ -73,13 +78,15 @@ class Table:
     def registers(self) -> tuple[Register, ...]:
         """All registers by index, each with its largest width in any variant."""
         added = (register for item in self.instructions for register in item.adds_registers)
-        return tuple(sorted(widest((*COMMON.registers, *added)), key=lambda register: register.index))
+        return tuple(
+            sorted(widest((*COMMON.registers, *added)), key=lambda register: register.index)
+        )
 
     def owner(self, mnemonic: str) -> str:
         """Return the owner of an instruction."""
         return self.claims["mnemonic", mnemonic].owner
 
-    def extended(self, owner: str, extension: Extension) -> Table:
+    def extend(self, owner: str, extension: Extension) -> Table:
         """Return this table with ``extension`` added.
 
         Raises InputError naming both owners if a name or number is taken."""
@@ -88,12 +95,17 @@ class Table:
             _take(claims, key, claim)
         known = dict.fromkeys((*self.instructions, *extension.all_instructions()))
         outgrown = {form for item in known for form in item.forms[1:]}
-        instructions = tuple(sorted((item for item in known if item not in outgrown), key=lambda item: item.opcode))
+        instructions = tuple(
+            sorted((item for item in known if item not in outgrown), key=lambda item: item.opcode)
+        )
         variants = tuple(sorted({*self.variants, *extension.variants}, key=lambda item: item.name))
         return Table(instructions, variants, claims)
 
     def variant(self, name: str) -> Variant:
-        """Return the variant ``name``, possibly composed as in ``v2+OP_NAME``; raise InputError if unknown."""
+        """Return the variant ``name``, possibly composed as in ``v2+OP_NAME``.
+
+        Raise InputError if unknown.
+        """
         return _find(self, name)
 
 
@@ -114,12 +126,17 @@ def _claims(owner: str, extension: Extension) -> Iterable[tuple[Key, _Claim]]:
             raise InputError(f"{owner}: {item.mnemonic} names no unit; give it unit LD, EX or ST")
     for variant in extension.variants:
         if "+" in variant.name:
-            raise InputError(f"{owner}: ISA variant {variant.name} has a '+', which composes variants; rename it")
+            raise InputError(
+                f"{owner}: ISA variant {variant.name} has a '+', which composes variants; rename it"
+            )
         yield ("ISA variant", variant.name), _Claim(variant, "", owner)
 
 
 def _take(claims: dict[Key, _Claim], key: Key, claim: _Claim) -> None:
-    """Add a claim; the same declaration may be claimed twice, because packages may extend one another."""
+    """Add a claim.
+
+    The same declaration may be claimed twice, because packages may extend one another.
+    """
     held = claims.setdefault(key, claim)
     if held.item is claim.item or (isinstance(claim.item, Register) and held.item == claim.item):
         return
@@ -130,16 +147,20 @@ def _take(claims: dict[Key, _Claim], key: Key, claim: _Claim) -> None:
     shown = f"{value:#04x}" if isinstance(value, int) else value
     what = f"{kind} {shown} of {claim.name}" if claim.name else f"{kind} {shown}"
     holder = f"{held.name} of {held.owner}" if held.name else held.owner
-    raise InputError(f"{claim.owner}: {what} is taken by {holder}; choose another or uninstall one of the two")
+    raise InputError(
+        f"{claim.owner}: {what} is taken by {holder}; choose another or uninstall one of the two"
+    )
 
 
 @cache
-def built_in() -> Table:
+def get_built_in_table() -> Table:
     claims: dict[Key, _Claim] = {}
     for item in COMMON.registers:
         claims["register", item.name] = _Claim(item, "", PROJECT)
         claims["register index", item.index] = _Claim(item, item.name, PROJECT)
-    return Table(claims=claims).extended(PROJECT, Extension(tuple(ALL.values()), tuple(VARIANTS.values())))
+    return Table(claims=claims).extend(
+        PROJECT, Extension(tuple(ALL.values()), tuple(VARIANTS.values()))
+    )
 
 
 @cache
@@ -148,13 +169,19 @@ def _find(table: Table, name: str) -> Variant:
     declared = {item.name: item for item in table.variants}
     if base not in declared:
         names = ", ".join(sorted(declared))
-        raise InputError(f"unknown ISA variant '{base}'; choose one of {names} or install the package that adds it")
+        raise InputError(
+            f"unknown ISA variant '{base}'; choose one of {names} or install the "
+            "package that adds it"
+        )
     if not added:
         return declared[base]
     known = {item.mnemonic: item for item in table.instructions}
     for mnemonic in added:
         if mnemonic not in known:
-            raise InputError(f"ISA variant '{name}': unknown instruction {mnemonic}; choose one of {', '.join(known)}")
+            raise InputError(
+                f"ISA variant '{name}': unknown instruction {mnemonic}; choose one of "
+                f"{', '.join(known)}"
+            )
     further = (known[mnemonic] for mnemonic in added if mnemonic not in declared[base].mnemonics)
     return extend(declared[base], name, f"{base} and {', '.join(added)}", *further)
 
@@ -166,28 +193,30 @@ Kind = TypeVar("Kind")
 
 
 def variant(name: str) -> Variant:
-    """Return the variant ``name``: built-in, of an installed package, or composed as in ``v2+OP_NAME``.
+    """Return the variant ``name``: built-in, of an installed package, or composed as in
+    ``v2+OP_NAME``.
 
     Raises InputError listing the existing variants, or for a package whose declarations conflict.
     """
-    return VARIANTS[name] if name in VARIANTS else installed().variant(name)
+    return VARIANTS[name] if name in VARIANTS else load_installed_table().variant(name)
 
 
 @cache
-def installed() -> Table:
-    """Return the built-in table with the additions of all installed packages, in order of their names.
+def load_installed_table() -> Table:
+    """Return the built-in table with the additions of all installed packages, in order of their
+    names.
 
     The result is cached per process; ``installed.cache_clear()`` discards it. Raises InputError
     naming the entry point and its package if it cannot be loaded, or uses a name or number that is
     taken.
     """
-    table = built_in()
-    for owner, extension in loaded(GROUP, Extension, "isa.plugins.Extension"):
-        table = table.extended(owner, extension)
+    table = get_built_in_table()
+    for owner, extension in load_entry_points(GROUP, Extension, "isa.plugins.Extension"):
+        table = table.extend(owner, extension)
     return table
 
 
-def loaded(group: str, kind: type[Kind], name: str) -> Iterator[tuple[str, Kind]]:
+def load_entry_points(group: str, kind: type[Kind], name: str) -> Iterator[tuple[str, Kind]]:
     """Yield (owner, object) of every entry point of ``group``, in order of the owners' names.
 
     An owner names the package and the entry point. The object is an instance of ``kind``, or the
@@ -207,25 +236,32 @@ def loaded(group: str, kind: type[Kind], name: str) -> Iterator[tuple[str, Kind]
 
 
 def _entries(group: str) -> Iterator[EntryPoint]:
-    """Yield the entry points of a group, once per installed package; package metadata is not trusted."""
+    """Yield the entry points of a group, once per installed package.
+
+    Package metadata is not trusted.
+    """
     packages = list(distributions())
-    declared = [_declared(package, group) for package in packages]
+    declared = [_find_entry_points(package, group) for package in packages]
     if not any(declared):
         return  # finding the owners takes thirty times as long
     seen: set[str] = set()
     for package, entries in zip(packages, declared, strict=True):
         with _readable(package):
-            name, version = package.metadata["Name"], package.version
+            name = package.metadata["Name"]
+            version = package.version
             sound = all(entry.pattern.match(entry.value) is not None for entry in entries)
         if not isinstance(name, str) or not isinstance(version, str) or name in seen:
             continue  # incomplete metadata of an interrupted installation
         if not sound:
-            raise InputError(f"package {name} {version}: entry points of {group} name no object; fix or uninstall it")
+            raise InputError(
+                f"package {name} {version}: entry points of {group} name no object; "
+                "fix or uninstall it"
+            )
         seen.add(name)
         yield from entries
 
 
-def _declared(package: Distribution, group: str) -> tuple[EntryPoint, ...]:
+def _find_entry_points(package: Distribution, group: str) -> tuple[EntryPoint, ...]:
     with _readable(package):
         return tuple(package.entry_points.select(group=group))
 
@@ -238,7 +274,9 @@ def _readable(package: Distribution) -> Iterator[None]:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         place = package.locate_file("")
         reason = (str(error).splitlines() or [""])[0]
-        raise InputError(f"a package in {place} has damaged metadata ({reason}); install it again") from error
+        raise InputError(
+            f"a package in {place} has damaged metadata ({reason}); install it again"
+        ) from error
 
 
 def _owner(entry: EntryPoint) -> str:
@@ -256,17 +294,23 @@ def _load(entry: EntryPoint, owner: str, kind: type[Kind], name: str) -> Kind:
         reason = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}"
         raise InputError(f"{owner} cannot be loaded: {reason}; fix or uninstall it") from error
     if not isinstance(found, kind):
-        raise InputError(f"{owner} gives an object of type {type(found).__name__}; it must be {name}")
+        raise InputError(
+            f"{owner} gives an object of type {type(found).__name__}; it must be {name}"
+        )
     return found
 
 
 def package_at_fault(error: BaseException) -> str:
     """Return the package whose code or classes caused ``error``, innermost call first, or ""."""
     owners = {
-        entry.module.partition(".")[0]: _owner(entry) for group in (GROUP, OPERATORS) for entry in _entries(group)
+        entry.module.partition(".")[0]: _owner(entry)
+        for group in (GROUP, OPERATORS)
+        for entry in _entries(group)
     }
     for frame, _ in reversed([*walk_tb(error.__traceback__)]):
-        kinds = (value if isinstance(value, type) else type(value) for value in frame.f_locals.values())
+        kinds = (
+            value if isinstance(value, type) else type(value) for value in frame.f_locals.values()
+        )
         for module in (frame.f_globals.get("__name__"), *(kind.__module__ for kind in kinds)):
             owner = owners.get(str(module).partition(".")[0])
             if owner is not None:

@@ -1,6 +1,8 @@
-"""Program: everything that the device needs to run one region (command words, memory images, tensors, provenance).
+"""Program: everything that the device needs to run one region (command words, memory images,
+tensors, provenance).
 
-It also defines Executor, the run-time interface between compiler and device: it executes a Program on tensors.
+It also defines Executor, the run-time interface between compiler and device: it executes a Program
+on tensors.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Constant bytes of system memory (weights, channel records) at byte ``address``; ``data`` is uint8."""
+    """Constant bytes of system memory (weights, channel records) at byte ``address``; ``data``
+    is uint8.
+    """
 
     address: int
     data: NDArray[np.uint8]
@@ -49,17 +53,19 @@ class Segment:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle an array that repeats one byte without storing every copy of it."""
         if self.data.strides == (0,) and self.data.size:
-            return _repeated, (self.address, int(self.data[0]), self.data.size)
+            return _make_repeated, (self.address, int(self.data[0]), self.data.size)
         return Segment, (self.address, self.data)
 
 
-def _repeated(address: int, byte: int, count: int) -> Segment:
+def _make_repeated(address: int, byte: int, count: int) -> Segment:
     return Segment(address, np.broadcast_to(np.uint8(byte), (count,)))
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Origin of words ``[first, last)``: tile ``tile`` of ``layer``; ``kind`` is the account in the run report."""
+    """Origin of words ``[first, last)``: tile ``tile`` of ``layer``; ``kind`` is the account in
+    the run report.
+    """
 
     first: int
     last: int
@@ -74,9 +80,10 @@ class Provenance:
 class Program:
     """Command stream of one region for one Arch.
 
-    ``words`` is uint64 and is stored at byte ``command_address`` of system memory; ``dram_bytes`` is the size of the
-    system memory that the program addresses; ``provenance`` is ordered and does not overlap. ``dataflow`` contains
-    the compiler's statements about tensors and their commands, for machines with packed tensors.
+    ``words`` is uint64 and is stored at byte ``command_address`` of system memory; ``dram_bytes``
+    is the size of the system memory that the program addresses; ``provenance`` is ordered and does
+    not overlap. ``dataflow`` contains the compiler's statements about tensors and their commands,
+    for machines with packed tensors.
     """
 
     name: str
@@ -121,7 +128,9 @@ class Program:
         for command in self.commands:
             while current is not None and command.index >= current.last:
                 current = next(ranges, None)
-            found.append(current if current is not None and command.index >= current.first else None)
+            found.append(
+                current if current is not None and command.index >= current.first else None
+            )
         return tuple(found)
 
 
@@ -137,7 +146,12 @@ class Execution(Generic[TraceT_co]):
 
 
 class Executor(Protocol[TraceT_co]):
-    """Interface that runs a program on input tensors (by name, exact dtype and shape) from a drained machine."""
+    """Interface that runs a program on input tensors (by name, exact dtype and shape) from a
+    drained machine.
+    """
 
     def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[TraceT_co]:
-        """Run ``program``; raise InputError if it is for another Arch or if an input is missing or does not match."""
+        """Run ``program``.
+
+        Raise InputError if it is for another Arch or if an input is missing or does not match.
+        """

@@ -1,4 +1,7 @@
-"""Binary form of a Program: magic, JSON header, command words, images, CRC-32; not trusted on reading."""
+"""Binary form of a Program: magic, JSON header, command words, images, CRC-32.
+
+Not trusted on reading.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,8 @@ def header_of(program: Program) -> dict[str, Any]:
         "tensors": [[t.name, t.role, t.dtype, list(t.shape), t.address] for t in program.tensors],
         "segments": [[s.address, int(s.data.size)] for s in program.segments],
         "provenance": [
-            [p.first, p.last, p.layer, p.kind, p.operation, p.tile, list(p.onnx_nodes)] for p in program.provenance
+            [p.first, p.last, p.layer, p.kind, p.operation, p.tile, list(p.onnx_nodes)]
+            for p in program.provenance
         ],
     }
 
@@ -92,56 +96,78 @@ def from_bytes(content: bytes, source: str) -> Program:
     """
     if len(content) < _PREFIX.size or not content.startswith(MAGIC):
         raise InputError(
-            f"{source}: not a DLA program (it does not start with the magic bytes); make one with 'dla emit'"
+            f"{source}: not a DLA program (it does not start with the magic bytes); make one with "
+            "'dla emit'"
         )
-    if len(content) < _PREFIX.size + 4 or zlib.crc32(content[:-4]) != struct.unpack("<I", content[-4:])[0]:
-        raise InputError(f"{source}: the program is truncated or corrupted (its CRC-32 does not match); emit it again")
+    if (
+        len(content) < _PREFIX.size + 4
+        or zlib.crc32(content[:-4]) != struct.unpack("<I", content[-4:])[0]
+    ):
+        raise InputError(
+            f"{source}: the program is truncated or corrupted (its CRC-32 does not "
+            "match); emit it again"
+        )
     return _parse(content, source)
 
 
 def _parse(content: bytes, source: str) -> Program:
     _, length = _PREFIX.unpack_from(content)
     start = _PREFIX.size + length
-    written = json_of(content[_PREFIX.size : start], f"{source}: the program's header", "one", _REMEDY)
-    header = _checked(_FileHeader, written, source)
+    written = json_of(
+        content[_PREFIX.size : start], f"{source}: the program's header", "one", _REMEDY
+    )
+    header = _check_header(_FileHeader, written, source)
     words_end = start + 8 * header.words
     end = words_end + sum(size for _, size in header.segments)
     if end != len(content) - 4:
         raise InputError(f"{source}: the program's sizes do not add up; {_REMEDY}")
     words = np.frombuffer(content[start:words_end], dtype="<u8").astype(np.uint64)
-    segments, position = [], words_end
+    segments = []
+    position = words_end
     for address, size in header.segments:
         data = np.frombuffer(content[position : position + size], dtype=np.uint8)
         segments.append(Segment(address, data))
         position += size
     if header.arch.digest() != header.arch_hash:
-        raise InputError(f"{source}: the program's Arch does not match its hash {header.arch_hash}; {_REMEDY}")
+        raise InputError(
+            f"{source}: the program's Arch does not match its hash {header.arch_hash}; {_REMEDY}"
+        )
     return _program(header, words, tuple(segments), source)
 
 
-def program_from_header(values: dict[str, Any], words: Any, segments: tuple[Segment, ...], source: str) -> Program:
-    """Return a program from the values of :func:`header_of`, its words and images, checked for consistency.
+def program_from_header(
+    values: dict[str, Any], words: Any, segments: tuple[Segment, ...], source: str
+) -> Program:
+    """Return a program from the values of :func:`header_of`, its words and images, checked for
+    consistency.
 
     Raises InputError whose message starts with ``source``.
     """
-    return _program(_checked(ProgramHeader, values, source), words, segments, source)
+    return _program(_check_header(ProgramHeader, values, source), words, segments, source)
 
 
-def _checked(kind: type[_Header], values: Any, source: str) -> _Header:
+def _check_header(kind: type[_Header], values: Any, source: str) -> _Header:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "all of it"
-        raise InputError(f"{source}: the program's header is malformed ({place}: {first['msg']}); {_REMEDY}") from error
+        raise InputError(
+            f"{source}: the program's header is malformed ({place}: {first['msg']}); {_REMEDY}"
+        ) from error
 
 
-def _program(header: ProgramHeader, words: Any, segments: tuple[Segment, ...], source: str) -> Program:
+def _program(
+    header: ProgramHeader, words: Any, segments: tuple[Segment, ...], source: str
+) -> Program:
     program = Program(
         name=header.name,
         arch=header.arch,
         words=words,
-        tensors=tuple(Tensor(name, role, dtype, tuple(dims), at) for name, role, dtype, dims, at in header.tensors),
+        tensors=tuple(
+            Tensor(name, role, dtype, tuple(dims), at)
+            for name, role, dtype, dims, at in header.tensors
+        ),
         segments=segments,
         provenance=tuple(Provenance(*entry[:-1], tuple(entry[-1])) for entry in header.provenance),
         dram_bytes=header.dram_bytes,
@@ -152,7 +178,9 @@ def _program(header: ProgramHeader, words: Any, segments: tuple[Segment, ...], s
         check_memory(program)
         _check_provenance(program)
         if program.dataflow is not None:
-            check_dataflow(program.dataflow, [tensor.nbytes for tensor in program.tensors], program.dram_bytes)
+            check_dataflow(
+                program.dataflow, [tensor.nbytes for tensor in program.tensors], program.dram_bytes
+            )
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
     return program
@@ -163,19 +191,25 @@ def _check_provenance(program: Program) -> None:
     last = 0
     for entry in program.provenance:
         if not last <= entry.first <= entry.last <= len(program.words):
-            raise InputError(f"words {entry.first} to {entry.last} of {entry.layer} are no part of the command stream")
+            raise InputError(
+                f"words {entry.first} to {entry.last} of {entry.layer} are no part of "
+                "the command stream"
+            )
         last = entry.last
 
 
 def check_memory(program: Program) -> None:
-    """Raise InputError if a tensor, an image or the command stream exceeds the program's system memory."""
+    """Raise InputError if a tensor, an image or the command stream exceeds the program's system
+    memory.
+    """
     places = [(f"tensor '{t.name}'", t.address, t.nbytes) for t in program.tensors]
     places += [("a memory image", s.address, int(s.data.size)) for s in program.segments]
     places.append(("the command stream", program.command_address, 8 * len(program.words)))
     for what, address, size in places:
         if address < 0 or size < 0 or address + size > program.dram_bytes:
             raise InputError(
-                f"{what} at {address:#x} with {size} bytes lies outside the {program.dram_bytes} bytes of memory"
+                f"{what} at {address:#x} with {size} bytes lies outside the {program.dram_bytes} "
+                "bytes of memory"
             )
 
 
@@ -186,4 +220,6 @@ def save(program: Program, path: Path) -> None:
 
 def load(path: Path) -> Program:
     """Read a program; raise InputError if the file is missing, too large or incomplete."""
-    return from_bytes(read_bytes(path, MAXIMUM_BYTES, "a program", "'dla emit' makes one"), str(path))
+    return from_bytes(
+        read_bytes(path, MAXIMUM_BYTES, "a program", "'dla emit' makes one"), str(path)
+    )

@@ -11,7 +11,9 @@ PARTS = 100
 
 
 class Progress(Protocol):
-    """Callback with a description of the current work, and the steps done and in total (0: unknown)."""
+    """Callback with a description of the current work, and the steps done and in total (0:
+    unknown).
+    """
 
     def __call__(self, said: str, done: int = 0, total: int = 0) -> None: ...
 
@@ -20,7 +22,7 @@ def silent(said: object, done: int = 0, total: int = 0) -> None:
     """Ignore progress."""
 
 
-def followed(items: Sequence[Item], said: str, progress: Progress) -> Iterator[Item]:
+def report_each(items: Sequence[Item], said: str, progress: Progress) -> Iterator[Item]:
     """Yield ``items`` and report to ``progress`` how many are done."""
     total = len(items)
     every = max(total // PARTS, 1)

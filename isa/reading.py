@@ -36,14 +36,20 @@ def toml_text(values: Mapping[str, Any], source: str) -> str:
     ``source``, for values that TOML cannot represent.
     """
     try:
-        return "".join(f"{json.dumps(key)} = {_value(key, value, source)}\n" for key, value in values.items())
+        return "".join(
+            f"{json.dumps(key)} = {_value(key, value, source)}\n" for key, value in values.items()
+        )
     except RecursionError as error:
-        raise InputError(f"{source}: lists or tables are nested too deep, or in themselves") from error
+        raise InputError(
+            f"{source}: lists or tables are nested too deep, or in themselves"
+        ) from error
 
 
 def _value(key: str, value: Any, source: str) -> str:
     if isinstance(value, Mapping):
-        inside = (f"{json.dumps(name)} = {_value(name, inner, source)}" for name, inner in value.items())
+        inside = (
+            f"{json.dumps(name)} = {_value(name, inner, source)}" for name, inner in value.items()
+        )
         return f"{{ {', '.join(inside)} }}"
     if isinstance(value, str | bool | float):
         return json.dumps(value, ensure_ascii=False)
@@ -51,7 +57,10 @@ def _value(key: str, value: Any, source: str) -> str:
         return str(int(value))
     if isinstance(value, list | tuple | range):
         return f"[{', '.join(_value(key, inner, source) for inner in value)}]"
-    raise InputError(f"{source}: {key} is a {type(value).__name__}; give a text, a number, a list or a table of them")
+    raise InputError(
+        f"{source}: {key} is a {type(value).__name__}; give a text, a number, a list "
+        "or a table of them"
+    )
 
 
 MAXIMUM_DEPTH = 64
@@ -62,7 +71,8 @@ MAXIMUM_MEMBERS = 1 << 20
 """Maximum members of an archive."""
 
 DAMAGED = (
-    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError,
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, NotImplementedError,
+    RuntimeError, ValueError,
     OSError,
 )  # fmt: skip
 """Exceptions of zipfile for archives that are damaged, encrypted or compressed in unknown ways."""
@@ -74,21 +84,29 @@ _ENTRIES = {
     "fortran_order": re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)"""),
     "shape": re.compile(r"""['"]shape['"]\s*:\s*\(([\d\s,L]{0,400})\)"""),
 }
-_MAXIMUM_RANK, _MAXIMUM_LENGTH = 32, 1 << 48
+_MAXIMUM_RANK = 32
+_MAXIMUM_LENGTH = 1 << 48
 
 
 _NO_FILES = {
-    stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe, not a file", stat.S_IFSOCK: "a socket, not a file",
+    stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe, not a file",
+    stat.S_IFSOCK: "a socket, not a file",
     stat.S_IFCHR: "a device, not a file", stat.S_IFBLK: "a device, not a file",
 }  # fmt: skip
 
 
 def file_fault(path: Path) -> str:
-    """Return the reason why ``path`` is not readable, such as "no such file" or "a directory", or ""."""
+    """Return the reason why ``path`` is not readable, such as "no such file" or "a directory",
+    or "".
+    """
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
-        return f"a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else "no such file"
+        return (
+            f"a link to {os.readlink(path)}, which does not exist"
+            if path.is_symlink()
+            else "no such file"
+        )
     except OSError as error:
         return f"cannot be read ({error.strerror or error})"
     except ValueError:  # the path contains a null character
@@ -105,11 +123,14 @@ def check_file(path: Path, remedy: str = "", named: object = None) -> None:
     the ``remedy``.
     """
     if fault := file_fault(path):
-        raise _refused(f"{path if named is None else named}: {fault}", remedy)
+        raise _make_refusal(f"{path if named is None else named}: {fault}", remedy)
 
 
 def first_bytes(path: Path, count: int) -> bytes:
-    """Return the first ``count`` bytes of the file at ``path``; nothing if it is not a readable file."""
+    """Return the first ``count`` bytes of the file at ``path``.
+
+    Nothing if it is not a readable file.
+    """
     if file_fault(path):
         return b""
     with path.open("rb") as file:
@@ -117,7 +138,9 @@ def first_bytes(path: Path, count: int) -> bytes:
 
 
 def read_bytes(path: Path, most: int, what: str, remedy: str = "") -> bytes:
-    """Return the content of a file of at most ``most`` bytes; raise InputError if it is not readable.
+    """Return the content of a file of at most ``most`` bytes.
+
+    Raise InputError if it is not readable.
 
     ``what`` is the expected content and ``remedy`` the advice in the message.
     """
@@ -126,7 +149,9 @@ def read_bytes(path: Path, most: int, what: str, remedy: str = "") -> bytes:
         with path.open("rb") as file:
             content = file.read(most + 1)
     except OSError as error:
-        raise _refused(f"{path}: cannot be read ({error.strerror or error})", remedy) from error
+        raise _make_refusal(
+            f"{path}: cannot be read ({error.strerror or error})", remedy
+        ) from error
     if len(content) > most:
         raise InputError(f"{path}: {path.stat().st_size} bytes; {what} has at most {most}")
     return content
@@ -137,7 +162,9 @@ def text_of(content: bytes, source: str, remedy: str = "") -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise _refused(f"{source}: not a text file (byte {error.start} is not UTF-8)", remedy) from error
+        raise _make_refusal(
+            f"{source}: not a text file (byte {error.start} is not UTF-8)", remedy
+        ) from error
 
 
 def json_of(content: bytes | str, source: str, what: str, remedy: str = "") -> Any:
@@ -151,10 +178,10 @@ def json_of(content: bytes | str, source: str, what: str, remedy: str = "") -> A
     except RecursionError as error:
         raise _too_deep(source, remedy) from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise _refused(f"{source}: not {what} (it is not JSON)", remedy) from error
+        raise _make_refusal(f"{source}: not {what} (it is not JSON)", remedy) from error
     except ValueError as error:  # Python's limit on the digits of an integer
         raise _too_long(source, remedy) from error
-    return _bounded(value, source, remedy)
+    return _check_bounds(value, source, remedy)
 
 
 def toml_of(content: bytes | str, source: str, remedy: str = "") -> dict[str, Any]:
@@ -165,14 +192,17 @@ def toml_of(content: bytes | str, source: str, remedy: str = "") -> dict[str, An
     except RecursionError as error:
         raise _too_deep(source, remedy) from error
     except tomllib.TOMLDecodeError as error:
-        raise _refused(f"{source}: not a TOML file ({error})", remedy) from error
-    except ValueError as error:  # Python's limit on the digits of an integer, and dates that do not exist
-        raise _refused(f"{source}: not a TOML file (a number of too many digits, or no date)", remedy) from error
-    found: dict[str, Any] = _bounded(value, source, remedy)
+        raise _make_refusal(f"{source}: not a TOML file ({error})", remedy) from error
+    # Python's limit on the digits of an integer, and dates that do not exist
+    except ValueError as error:
+        raise _make_refusal(
+            f"{source}: not a TOML file (a number of too many digits, or no date)", remedy
+        ) from error
+    found: dict[str, Any] = _check_bounds(value, source, remedy)
     return found
 
 
-def _bounded(value: Any, source: str, remedy: str = "") -> Any:
+def _check_bounds(value: Any, source: str, remedy: str = "") -> Any:
     """Return ``value`` after checking the bounds of all its lists, tables, integers and texts."""
     level = [value]
     for _ in range(MAXIMUM_DEPTH + 1):
@@ -199,32 +229,43 @@ def _check_text(text: str, source: str, remedy: str = "") -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise _refused(f"{source}: a text with half a character ({error.reason})", remedy) from error
+        raise _make_refusal(
+            f"{source}: a text with half a character ({error.reason})", remedy
+        ) from error
 
 
-def _refused(fault: str, remedy: str) -> InputError:
+def _make_refusal(fault: str, remedy: str) -> InputError:
     """Return an InputError with the fault and, if given, the remedy."""
     return InputError(f"{fault}; {remedy}" if remedy else fault)
 
 
 def _too_deep(source: str, remedy: str = "") -> InputError:
-    return _refused(f"{source}: lists or tables are nested more than {MAXIMUM_DEPTH} deep", remedy)
+    return _make_refusal(
+        f"{source}: lists or tables are nested more than {MAXIMUM_DEPTH} deep", remedy
+    )
 
 
 def _too_long(source: str, remedy: str = "") -> InputError:
-    return _refused(f"{source}: an integer has more than {MAXIMUM_BITS} bits", remedy)
+    return _make_refusal(f"{source}: an integer has more than {MAXIMUM_BITS} bits", remedy)
 
 
 def open_zip(content: Path | bytes, source: str, remedy: str = "") -> zipfile.ZipFile:
-    """Open the archive in a file or in memory; its unpacked size must be within the memory limit."""
+    """Open the archive in a file or in memory.
+
+    Its unpacked size must be within the memory limit.
+    """
     try:
         archive = zipfile.ZipFile(content if isinstance(content, Path) else io.BytesIO(content))
     except DAMAGED as error:
-        raise _refused(f"{source}: not a whole zip archive ({first_line(error)})", remedy) from error
+        raise _make_refusal(
+            f"{source}: not a whole zip archive ({first_line(error)})", remedy
+        ) from error
     names = archive.namelist()
     if len(names) > MAXIMUM_MEMBERS or len(set(names)) != len(names):
         archive.close()
-        raise _refused(f"{source}: an archive with too many members, or two of one name", remedy)
+        raise _make_refusal(
+            f"{source}: an archive with too many members, or two of one name", remedy
+        )
     try:
         memory.require(2 * sum(item.file_size for item in archive.infolist()), source)
     except InputError:
@@ -238,14 +279,18 @@ def zip_member(archive: zipfile.ZipFile, name: str, source: str, remedy: str = "
     try:
         return archive.read(name)
     except KeyError as error:
-        raise _refused(f"{source}: it has no member {name}", remedy) from error
+        raise _make_refusal(f"{source}: it has no member {name}", remedy) from error
     except DAMAGED as error:
-        raise _refused(f"{source}: member {name} is damaged ({first_line(error)})", remedy) from error
+        raise _make_refusal(
+            f"{source}: member {name} is damaged ({first_line(error)})", remedy
+        ) from error
 
 
 def first_line(error: Exception) -> str:
     """Return the first line of an exception's message, or its type."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next(
+        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+    )
 
 
 def read_npy(path: Path, source: str) -> NDArray[Any]:
@@ -259,7 +304,9 @@ def read_npz(path: Path, source: str) -> dict[str, NDArray[Any]]:
     remedy = "numpy.savez writes such files"
     with open_zip(path, f"{source}: not a readable .npz file of plain numbers", remedy) as archive:
         return {
-            name.removesuffix(".npy"): array_of(zip_member(archive, name, source, remedy), f"{source}, array {name}")
+            name.removesuffix(".npy"): array_of(
+                zip_member(archive, name, source, remedy), f"{source}, array {name}"
+            )
             for name in archive.namelist()
         }
 
@@ -269,20 +316,32 @@ def array_of(content: bytes, source: str) -> NDArray[Any]:
     header, start = _npy_header(content, source)
     found = {name: pattern.findall(header) for name, pattern in _ENTRIES.items()}
     if any(len(values) != 1 for values in found.values()):
-        raise InputError(f"{source}: not a readable .npy file of plain numbers; numpy.save writes such files")
+        raise InputError(
+            f"{source}: not a readable .npy file of plain numbers; numpy.save writes such files"
+        )
     try:
         dtype = np.dtype(found["descr"][0])
     except TypeError as error:
-        raise InputError(f"{source}: element type {found['descr'][0]} is not known; give plain numbers") from error
+        raise InputError(
+            f"{source}: element type {found['descr'][0]} is not known; give plain numbers"
+        ) from error
     shape = tuple(int(text) for text in re.findall(r"\d+", found["shape"][0]))
     count = 1
     for length in shape:
         count *= length
-    if dtype.kind not in "biufc" or len(shape) > _MAXIMUM_RANK or max(shape, default=0) > _MAXIMUM_LENGTH:
-        raise InputError(f"{source}: not a readable .npy file of plain numbers ({dtype} in {len(shape)} dimensions)")
+    if (
+        dtype.kind not in "biufc"
+        or len(shape) > _MAXIMUM_RANK
+        or max(shape, default=0) > _MAXIMUM_LENGTH
+    ):
+        raise InputError(
+            f"{source}: not a readable .npy file of plain numbers ({dtype} in "
+            f"{len(shape)} dimensions)"
+        )
     if count * dtype.itemsize != len(content) - start:
         raise InputError(
-            f"{source}: {list(shape)} elements of type {dtype} take {count * dtype.itemsize} bytes and "
+            f"{source}: {list(shape)} elements of type {dtype} take {count * dtype.itemsize} bytes "
+            "and "
             f"{len(content) - start} are there; write the file again"
         )
     order: Any = "F" if found["fortran_order"][0] == "True" else "C"
@@ -297,5 +356,7 @@ def _npy_header(content: bytes, source: str) -> tuple[str, int]:
     start = 8 + width + length
     known = content.startswith(_NPY) and content[6:7] in (b"\x01", b"\x02", b"\x03")
     if not known or length > _NPY_HEADER or start > len(content):
-        raise InputError(f"{source}: not a readable .npy file of plain numbers; numpy.save writes such files")
+        raise InputError(
+            f"{source}: not a readable .npy file of plain numbers; numpy.save writes such files"
+        )
     return content[8 + width : start].decode("latin-1"), start

@@ -51,7 +51,10 @@ class Field:
         return (1 << (self.width - int(self.signed))) - 1
 
     def check(self, value: int, owner: str) -> int:
-        """Return ``value``; raise InputError naming field and value if it does not fit or has no meaning."""
+        """Return ``value``.
+
+        Raise InputError naming field and value if it does not fit or has no meaning.
+        """
         if not self.minimum <= value <= self.maximum:
             sign = "signed " if self.signed else ""
             raise InputError(
@@ -59,7 +62,9 @@ class Field:
                 f"({self.minimum} to {self.maximum})"
             )
         if value > self.highest:
-            raise InputError(f"{owner}: field {self.name} is {value}, which is undefined; {self.description}")
+            raise InputError(
+                f"{owner}: field {self.name} is {value}, which is undefined; {self.description}"
+            )
         return value
 
     def place(self, value: int, owner: str) -> int:
@@ -73,7 +78,8 @@ class Field:
 
 
 def prove_layout(owner: str, fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Return ``fields`` from the top bit down after proving that each of the 64 bits belongs to one.
+    """Return ``fields`` from the top bit down after proving that each of the 64 bits belongs to
+    one.
 
     Raises ValueError naming the first bit in no field or in two.
     """
@@ -81,7 +87,9 @@ def prove_layout(owner: str, fields: Sequence[Field]) -> tuple[Field, ...]:
     for field in fields:
         for bit in range(field.low, field.low + field.width):
             if bit in owners:
-                raise ValueError(f"{owner}: bit {bit} belongs to both {owners[bit]} and {field.name}")
+                raise ValueError(
+                    f"{owner}: bit {bit} belongs to both {owners[bit]} and {field.name}"
+                )
             owners[bit] = field.name
     missing = [bit for bit in range(WORD_BITS) if bit not in owners]
     if missing or len(owners) != WORD_BITS:
@@ -105,14 +113,19 @@ def encode_fields(owner: str, fields: Sequence[Field], values: dict[str, int]) -
 
 
 def decode_fields(owner: str, fields: Sequence[Field], word: int) -> dict[str, int]:
-    """Return the field values of a word; raise InputError for a wrong constant or an undefined value."""
+    """Return the field values of a word.
+
+    Raise InputError for a wrong constant or an undefined value.
+    """
     values: dict[str, int] = {}
     for field in fields:
         value = field.extract(word)
         if field.constant is None:
             values[field.name] = field.check(value, owner)
         elif value != field.constant:
-            raise InputError(f"{owner}: field {field.name} is {value:#x}, it must be {field.constant:#x}")
+            raise InputError(
+                f"{owner}: field {field.name} is {value:#x}, it must be {field.constant:#x}"
+            )
     return values
 
 
@@ -137,14 +150,24 @@ class Register:
     def __post_init__(self) -> None:
         """Check that the declaration can be encoded; raise ValueError naming the register."""
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"register name '{self.name}' must be LD_, EX_ or ST_ and capitals, digits or underscores")
+            raise ValueError(
+                f"register name '{self.name}' must be LD_, EX_ or ST_ and capitals, "
+                "digits or underscores"
+            )
         if self.form not in get_args(Form):
             forms = ", ".join(get_args(Form))
-            raise ValueError(f"{self.name}: form '{self.form}' does not exist; choose one of {forms}")
+            raise ValueError(
+                f"{self.name}: form '{self.form}' does not exist; choose one of {forms}"
+            )
         if not 0 <= self.index <= 0xFF or not 1 <= self.width <= 32:
-            raise ValueError(f"{self.name}: index {self.index} must fit 8 bits, width {self.width} must be 1 to 32")
+            raise ValueError(
+                f"{self.name}: index {self.index} must fit 8 bits, width {self.width} "
+                "must be 1 to 32"
+            )
         if not self.minimum <= self.reset <= self.maximum:
-            raise ValueError(f"{self.name}: the reset value {self.reset} does not fit its {self.width} bits")
+            raise ValueError(
+                f"{self.name}: the reset value {self.reset} does not fit its {self.width} bits"
+            )
 
     @property
     def minimum(self) -> int:
@@ -157,22 +180,31 @@ class Register:
         return (1 << (self.width - int(self.form == "signed"))) - 1
 
     def to_raw(self, value: int) -> int:
-        """Return the 32 value bits of a SET word; raise InputError naming register, width and value."""
+        """Return the 32 value bits of a SET word.
+
+        Raise InputError naming register, width and value.
+        """
         if not self.minimum <= value <= self.maximum:
             raise InputError(
-                f"SET: {self.name} = {value} does not fit its {self.form} register of {self.width} bits "
+                f"SET: {self.name} = {value} does not fit its {self.form} register of {self.width} "
+                "bits "
                 f"({self.minimum} to {self.maximum})"
             )
         return value & 0xFFFF_FFFF
 
     def from_raw(self, raw: int) -> int:
-        """Return the register's value from the 32 value bits of a SET word; raise InputError if it does not fit."""
+        """Return the register's value from the 32 value bits of a SET word.
+
+        Raise InputError if it does not fit.
+        """
         value = raw - (1 << 32) if self.form == "signed" and raw >> 31 else raw
         self.to_raw(value)
         return value
 
     def format(self, value: int) -> str:
-        """Return the assembly text of a value: hexadecimal for float32 bits and addresses, otherwise decimal."""
+        """Return the assembly text of a value: hexadecimal for float32 bits and addresses,
+        otherwise decimal.
+        """
         if self.form == "float32" or self.name.endswith("ADDRESS"):
             return f"{value:#010x}"
         return str(value)
@@ -193,7 +225,10 @@ class RegisterFile:
                 raise ValueError(f"register {register.name} is declared twice, differently")
             other = indices.setdefault(register.index, register)
             if other != register:
-                raise ValueError(f"register index {register.index:#04x} of {register.name} is taken by {other.name}")
+                raise ValueError(
+                    f"register index {register.index:#04x} of {register.name} is "
+                    f"taken by {other.name}"
+                )
 
     @cached_property
     def by_name(self) -> Mapping[str, Register]:
@@ -222,7 +257,7 @@ def widest(registers: Iterable[Register]) -> tuple[Register, ...]:
     return (*found.values(), *others)
 
 
-def signed_value(value: int) -> int:
+def to_signed(value: int) -> int:
     """Return the two's complement number in the 32 bits of a register."""
     return value - (1 << 32) if value >= 1 << 31 else value
 
@@ -248,7 +283,13 @@ def _dma(unit: str, base: int) -> list[Register]:
                 "unsigned",
                 f"bytes between rows of dimension {dimension}, system memory",
             ),
-            (f"SRAM_STRIDE_{dimension}", 32, 0, "unsigned", f"bytes between rows of dimension {dimension}, scratchpad"),
+            (
+                f"SRAM_STRIDE_{dimension}",
+                32,
+                0,
+                "unsigned",
+                f"bytes between rows of dimension {dimension}, scratchpad",
+            ),
         ]
     return [
         Register(f"{unit}_{name}", base + offset, width, reset, form, text)
@@ -260,16 +301,34 @@ def _compute(base: int) -> list[Register]:
     names: list[tuple[str, int, int, Form, str]] = [
         ("INPUT_ADDRESS", 32, 0, "unsigned", "first operand"),
         ("OPERAND_ADDRESS", 32, 0, "unsigned", "weights, or second operand"),
-        ("CHANNEL_ADDRESS", 32, 0, "unsigned", "channel records (bias and scale), one an output channel"),
+        (
+            "CHANNEL_ADDRESS",
+            32,
+            0,
+            "unsigned",
+            "channel records (bias and scale), one an output channel",
+        ),
         ("OUTPUT_ADDRESS", 32, 0, "unsigned", "result"),
         ("INPUT_CHANNELS", 20, 1, "unsigned", "IC; K of a matrix product"),
         ("INPUT_HEIGHT", 16, 1, "unsigned", "IH, rows present in the scratchpad"),
         ("INPUT_WIDTH", 16, 1, "unsigned", "IW"),
-        ("INPUT_PLANE", 32, 0, "unsigned", "bytes from one input channel to the next; 0 means dense"),
+        (
+            "INPUT_PLANE",
+            32,
+            0,
+            "unsigned",
+            "bytes from one input channel to the next; 0 means dense",
+        ),
         ("OUTPUT_CHANNELS", 20, 1, "unsigned", "OC; columns of a matrix product"),
         ("OUTPUT_HEIGHT", 16, 1, "unsigned", "OH"),
         ("OUTPUT_WIDTH", 16, 1, "unsigned", "OW"),
-        ("OUTPUT_PLANE", 32, 0, "unsigned", "bytes from one output channel to the next; 0 means dense"),
+        (
+            "OUTPUT_PLANE",
+            32,
+            0,
+            "unsigned",
+            "bytes from one output channel to the next; 0 means dense",
+        ),
         ("KERNEL_HEIGHT", 8, 1, "unsigned", "KH"),
         ("KERNEL_WIDTH", 8, 1, "unsigned", "KW"),
         ("STRIDE_HEIGHT", 8, 1, "unsigned", "rows between windows"),
@@ -279,8 +338,20 @@ def _compute(base: int) -> list[Register]:
         ("PAD_TOP", 8, 0, "unsigned", "padding rows above the first input row"),
         ("PAD_LEFT", 8, 0, "unsigned", "padding columns left of the first input column"),
         ("ROWS", 20, 1, "unsigned", "M of a matrix product; outer count of a requantisation"),
-        ("LENGTH", 32, 0, "unsigned", "elements of an element-wise operation; elements a channel of a requantisation"),
-        ("INPUT_ZERO_POINT", 16, 0, "signed", "what convolution padding reads; zero point of operand A elsewhere"),
+        (
+            "LENGTH",
+            32,
+            0,
+            "unsigned",
+            "elements of an element-wise operation; elements a channel of a requantisation",
+        ),
+        (
+            "INPUT_ZERO_POINT",
+            16,
+            0,
+            "signed",
+            "what convolution padding reads; zero point of operand A elsewhere",
+        ),
         ("OPERAND_ZERO_POINT", 16, 0, "signed", "zero point of operand B"),
         ("OUTPUT_ZERO_POINT", 16, 0, "signed", "added after scaling"),
         ("CLAMP_LOW", 8, -128, "signed", "smallest result"),
@@ -290,12 +361,25 @@ def _compute(base: int) -> list[Register]:
             8,
             0,
             "unsigned",
-            "0, or 128 for tensors that are uint8 in the model: added to operands, taken off the result",
+            "0, or 128 for tensors that are uint8 in the model: added to operands, taken off the "
+            "result",
         ),
-        ("SCALE_A", 32, 0, "float32", "scale or ratio of operand A; a multiplier under numerics = fixed"),
+        (
+            "SCALE_A",
+            32,
+            0,
+            "float32",
+            "scale or ratio of operand A; a multiplier under numerics = fixed",
+        ),
         ("SCALE_B", 32, 0, "float32", "scale or ratio of operand B, or the slope of LeakyRelu"),
         ("SCALE_Y", 32, 0, "float32", "scale of the result, or the constant term of an addition"),
-        ("SHIFT_A", 8, 0, "signed", "shift of operand A (numerics = fixed), or the amount of OP_E32_SHIFT"),
+        (
+            "SHIFT_A",
+            8,
+            0,
+            "signed",
+            "shift of operand A (numerics = fixed), or the amount of OP_E32_SHIFT",
+        ),
         ("SHIFT_B", 8, 0, "signed", "shift of operand B (numerics = fixed)"),
         ("SHIFT_Y", 8, 0, "signed", "shift of the result (numerics = fixed)"),
     ]
@@ -308,4 +392,5 @@ def _compute(base: int) -> list[Register]:
 REGISTERS: tuple[Register, ...] = (*_dma("LD", 0x00), *_dma("ST", 0x10), *_compute(0x20))
 COMMON = RegisterFile(REGISTERS)
 """Registers of every variant; instructions add others (``Instruction.adds_registers``)."""
-BY_NAME, RESET = COMMON.by_name, COMMON.reset
+BY_NAME = COMMON.by_name
+RESET = COMMON.reset

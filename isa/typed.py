@@ -1,4 +1,6 @@
-"""Run-time checks that values fit their type annotations, applied to arguments of the Python API."""
+"""Run-time checks that values fit their type annotations, applied to arguments of the Python
+API.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ from isa.errors import InputError
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
 _WORDS = {
-    int: "an integer", float: "a number", bool: "True or False", str: "a text", Path: "a path", types.NoneType: "None",
-    Mapping: "a table by name", dict: "a table by name", Sequence: "a list", Iterable: "a list", tuple: "a list",
+    int: "an integer", float: "a number", bool: "True or False", str: "a text", Path: "a path",
+    types.NoneType: "None",
+    Mapping: "a table by name", dict: "a table by name", Sequence: "a list", Iterable: "a list",
+    tuple: "a list",
     list: "a list", Callable: "a function",
 }  # fmt: skip
 _ARRAYS = ("Buffer", "_Buffer", "_SupportsArray", "_NestedSequence")
@@ -35,60 +39,72 @@ _NAMES = {
 
 
 def check_types(hints: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Raise InputError naming the first of ``values`` that does not fit its hint; values without hint fit."""
+    """Raise InputError naming the first of ``values`` that does not fit its hint.
+
+    Values without hint fit.
+    """
     for name, value in values.items():
-        if name in hints and not _fits(value, hints[name]):
+        if name in hints and not _is_instance_of(value, hints[name]):
             kind = type(value).__name__
             shown = "None" if value is None else f"{reprlib.repr(value)} ({kind})"
             raise InputError(f"{name} is {shown}; give {_words(hints[name])}")
 
 
-def typed(function: Callable[Given, Found]) -> Callable[Given, Found]:
-    """Return ``function`` with a check that raises InputError for arguments that do not fit its annotations."""
+def check_arguments(function: Callable[Given, Found]) -> Callable[Given, Found]:
+    """Return ``function`` with a check that raises InputError for arguments that do not fit its
+    annotations.
+    """
     takes = inspect.signature(function)
     hints: dict[str, Any] | None = None
 
     @wraps(function)
-    def checking(*positional: Given.args, **named: Given.kwargs) -> Found:
+    def call_checked(*positional: Given.args, **named: Given.kwargs) -> Found:
         nonlocal hints
         hints = _hints(function) if hints is None else hints
         bound = takes.bind(*positional, **named)
-        various = [name for name, part in takes.parameters.items() if part.kind is inspect.Parameter.VAR_KEYWORD]
-        check_types(hints, {name: value for name, value in bound.arguments.items() if name not in various})
+        various = [
+            name
+            for name, part in takes.parameters.items()
+            if part.kind is inspect.Parameter.VAR_KEYWORD
+        ]
+        check_types(
+            hints, {name: value for name, value in bound.arguments.items() if name not in various}
+        )
         return function(*positional, **named)
 
-    return checking
+    return call_checked
 
 
-def typed_function(found: Any) -> Any:
-    """Return :func:`typed` of a plain function, and other objects unchanged.
+def check_if_function(found: Any) -> Any:
+    """Return :func:`check_arguments` of a plain function, and other objects unchanged.
 
-    Functions with a ``__signature__`` of their own are unchanged too, because they check themselves."""
+    Functions with a ``__signature__`` of their own are unchanged too, because they check
+    themselves."""
     own = isinstance(found, types.FunctionType) and "__signature__" not in vars(found)
-    return typed(found) if own else found
+    return check_arguments(found) if own else found
 
 
 def _hints(function: Any) -> dict[str, Any]:
     """Return hints by parameter, without the return type, whose package may be imported later."""
     given = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
-    return _resolved(given, function.__module__)
+    return _resolve_annotations(given, function.__module__)
 
 
 def field_types(record: Any) -> Mapping[str, Any]:
     """Return the types of a dataclass's fields by name, including inherited fields."""
     found: dict[str, Any] = {}
     for base in reversed(record.__mro__):
-        found |= _resolved(inspect.get_annotations(base), base.__module__)
+        found |= _resolve_annotations(inspect.get_annotations(base), base.__module__)
     return found
 
 
-def _resolved(annotations: Mapping[str, Any], module: str) -> dict[str, Any]:
-    names = vars(sys.modules[module]) | _for_checkers(module)
+def _resolve_annotations(annotations: Mapping[str, Any], module: str) -> dict[str, Any]:
+    names = vars(sys.modules[module]) | _import_for_checkers(module)
     return get_type_hints(types.SimpleNamespace(__annotations__=dict(annotations)), names)
 
 
 @cache
-def _for_checkers(module: str) -> dict[str, Any]:
+def _import_for_checkers(module: str) -> dict[str, Any]:
     """Return the names that a module imports under TYPE_CHECKING, because their import is slow."""
     found: dict[str, Any] = {}
     with suppress(OSError, TypeError):  # a module without source has no such imports
@@ -100,13 +116,19 @@ def _for_checkers(module: str) -> dict[str, Any]:
                         # types
                         with suppress(ImportError):
                             home = import_module(line.module)
-                            found |= {one.asname or one.name: getattr(home, one.name) for one in line.names}
+                            found |= {
+                                one.asname or one.name: getattr(home, one.name)
+                                for one in line.names
+                            }
     return found
 
 
 def _kinds(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union, including nested unions and NumPy's named aliases (Python 3.12)."""
-    origin, inside = get_origin(kind), get_args(kind)
+    """Return the members of a union, including nested unions and NumPy's named aliases (Python
+    3.12).
+    """
+    origin = get_origin(kind)
+    inside = get_args(kind)
     alias = getattr(origin or kind, "__value__", None)
     if alias is not None:
         return _kinds(alias[inside] if inside else alias)
@@ -115,18 +137,21 @@ def _kinds(kind: Any) -> tuple[Any, ...]:
     return (kind,)
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _is_instance_of(value: Any, kind: Any) -> bool:
     kinds = _kinds(kind)
     if len(kinds) > 1:
-        return any(_fits(value, one) for one in kinds)
+        return any(_is_instance_of(value, one) for one in kinds)
     kind = kinds[0]
-    origin, inside = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    inside = get_args(kind)
     if origin is Literal:
         return any(value is one or (type(value) is type(one) and value == one) for one in inside)
     if isinstance(value, bool | np.bool_) and kind in (int, float):
         return False
     if kind in (int, float):
-        return isinstance(value, int | np.integer) or (kind is float and isinstance(value, float | np.floating))
+        return isinstance(value, int | np.integer) or (
+            kind is float and isinstance(value, float | np.floating)
+        )
     if kind is bool:
         return isinstance(value, bool | np.bool_)
     if kind is Path:
@@ -135,27 +160,33 @@ def _fits(value: Any, kind: Any) -> bool:
         return value is None
     plain = origin or kind
     if plain is Callable or plain is Callable.__class__:
-        return callable(value) and _takes(value, inside)
-    if _called(plain):
-        return callable(value) and _takes(value, ([*inspect.signature(plain.__call__).parameters][1:],))
+        return callable(value) and _has_parameters_for(value, inside)
+    if _is_callable_protocol(plain):
+        return callable(value) and _has_parameters_for(
+            value, ([*inspect.signature(plain.__call__).parameters][1:],)
+        )
     asked = isinstance(plain, type) and getattr(plain, "_is_runtime_protocol", True)
     if not asked or plain in (object, type, Any):
         return True  # the called function checks these types itself
     if issubclass(plain, Mapping):
         return isinstance(value, Mapping) and (
-            not inside or all(_fits(key, inside[0]) and _fits(one, inside[1]) for key, one in value.items())
+            not inside
+            or all(
+                _is_instance_of(key, inside[0]) and _is_instance_of(one, inside[1])
+                for key, one in value.items()
+            )
         )
     if plain in (tuple, list, Sequence, Iterable):
-        return _fits_list(value, inside)
+        return _is_list_of(value, inside)
     return isinstance(value, plain)
 
 
-def _called(kind: Any) -> bool:
+def _is_callable_protocol(kind: Any) -> bool:
     """Return True if ``kind`` is a Protocol of callables."""
     return bool(getattr(kind, "_is_protocol", False)) and "__call__" in vars(kind)
 
 
-def _takes(function: Any, inside: tuple[Any, ...]) -> bool:
+def _has_parameters_for(function: Any, inside: tuple[Any, ...]) -> bool:
     """Return True if ``function`` accepts as many arguments as its type declares.
 
     Built-in functions without a signature are accepted; such classes are not.
@@ -171,7 +202,7 @@ def _takes(function: Any, inside: tuple[Any, ...]) -> bool:
     return True
 
 
-def _fits_list(value: Any, inside: tuple[Any, ...]) -> bool:
+def _is_list_of(value: Any, inside: tuple[Any, ...]) -> bool:
     """Return True for a list whose elements fit; a text, a table or bytes is not a list.
 
     Iterators are accepted unread.
@@ -180,7 +211,7 @@ def _fits_list(value: Any, inside: tuple[Any, ...]) -> bool:
         return False
     if not isinstance(value, list | tuple | range) or not inside:
         return True
-    return all(_fits(one, inside[0]) for one in value)
+    return all(_is_instance_of(one, inside[0]) for one in value)
 
 
 def _words(kind: Any) -> str:
@@ -191,11 +222,16 @@ def _words(kind: Any) -> str:
             inside = tuple(one for one in inside if one not in (bool, int, float, complex, bytes))
         return " or ".join(dict.fromkeys(map(_words, inside)))
     kind = inside[0]
-    origin, inside = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    inside = get_args(kind)
     if origin is Literal:
         return " or ".join(repr(one) for one in inside)
     plain = origin or kind
-    said = "a function" if _called(plain) else _WORDS.get(plain) or _NAMES.get(_name(kind)) or _name(kind).lstrip("_")
+    said = (
+        "a function"
+        if _is_callable_protocol(plain)
+        else _WORDS.get(plain) or _NAMES.get(_name(kind)) or _name(kind).lstrip("_")
+    )
     if plain in (Sequence, Iterable, list, tuple) and inside:
         return f"{said} of {_plural(inside[0])}"
     return said

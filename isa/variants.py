@@ -23,7 +23,10 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(\+OP_[A-Z0-9_]+)*")
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A named instruction set; raises ValueError if two instructions share an opcode, mnemonic or register."""
+    """A named instruction set.
+
+    Raises ValueError if two instructions share an opcode, mnemonic or register.
+    """
 
     name: str
     description: str
@@ -32,17 +35,23 @@ class Variant:
     def __post_init__(self) -> None:
         """Check that opcodes, mnemonics and registers are unique and that programs can end."""
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"ISA variant name '{self.name}' must be small letters, digits, points or hyphens")
+            raise ValueError(
+                f"ISA variant name '{self.name}' must be small letters, digits, points or hyphens"
+            )
         opcodes: dict[int, Instruction] = {}
         names: dict[str, Instruction] = {}
         for item in self.instructions:
             other = opcodes.setdefault(item.opcode, item)
             if other is not item:
                 what = f"opcode {item.opcode:#04x} of {item.mnemonic}"
-                raise ValueError(f"ISA {self.name}: {what} is taken by {other.mnemonic}; choose another")
+                raise ValueError(
+                    f"ISA {self.name}: {what} is taken by {other.mnemonic}; choose another"
+                )
             for name in (item.mnemonic, *item.aliases):
                 if names.setdefault(name, item) is not item:
-                    raise ValueError(f"ISA {self.name}: two instructions are called {name}; rename one")
+                    raise ValueError(
+                        f"ISA {self.name}: two instructions are called {name}; rename one"
+                    )
         if "OP_END" not in self.mnemonics:
             raise ValueError(f"ISA {self.name} has no OP_END; no program could end")
         self.register_file  # noqa: B018 - computing it checks it
@@ -54,13 +63,13 @@ class Variant:
 
     @cached_property
     def by_opcode(self) -> Mapping[int, Instruction]:
-        return {item.opcode: item for item in self._sorted()}
+        return {item.opcode: item for item in self._sort_instructions()}
 
     @cached_property
     def by_mnemonic(self) -> Mapping[str, tuple[Instruction, Mapping[str, int]]]:
         """Instruction and implied field settings by mnemonic, including aliases."""
         table: dict[str, tuple[Instruction, Mapping[str, int]]] = {}
-        for item in self._sorted():
+        for item in self._sort_instructions():
             table[item.mnemonic] = (item, {})
             for alias, settings in item.aliases.items():
                 table[alias] = (item, settings)
@@ -70,16 +79,19 @@ class Variant:
     def register_file(self) -> RegisterFile:
         """Registers of every variant and those that the instructions add."""
         added: dict[Register, None] = {}
-        for item in self._sorted():
+        for item in self._sort_instructions():
             added |= dict.fromkeys(item.adds_registers)
         return RegisterFile(widest((*COMMON.registers, *added))) if added else COMMON
 
-    def _sorted(self) -> list[Instruction]:
+    def _sort_instructions(self) -> list[Instruction]:
         return sorted(self.instructions, key=lambda item: item.mnemonic)
 
 
 def extend(base: Variant, name: str, description: str, *instructions: Instruction) -> Variant:
-    """Return a variant with the instructions of ``base`` and further ones; raise as :class:`Variant`."""
+    """Return a variant with the instructions of ``base`` and further ones.
+
+    Raise as :class:`Variant`.
+    """
     return Variant(name, description, (*base.instructions, *instructions))
 
 
@@ -106,7 +118,9 @@ _V1 = Variant(
 )
 _V2 = extend(_V1, "v2", "v1 and OP_DEPTH_CONV", _FIRST["OP_DEPTH_CONV"])
 _V3 = extend(_V2, "v3", "v2 and OP_GROUP_CONV", _FIRST["OP_GROUP_CONV"])
-_V4 = Variant("v4", f"v3, {', '.join(_FOURTH)}, and tables as a last step of others", tuple(ALL.values()))
+_V4 = Variant(
+    "v4", f"v3, {', '.join(_FOURTH)}, and tables as a last step of others", tuple(ALL.values())
+)
 _V5 = Variant(
     PACKED,
     "a scratchpad of words and packed tensors: the instructions of v4 that are worked out on them",

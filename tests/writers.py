@@ -22,11 +22,14 @@ Contents = Mapping[str, bytes | str]
 
 @dataclass(frozen=True)
 class Writer:
-    """A command under attack. ``prepare`` makes what is there before in a folder, ``run`` is the command.
+    """A command under attack.
 
-    ``corpus`` says that the folder ``corpus`` is one of golden outputs, whose index has steps in between. ``grows``:
-    the file that has a line or a row for each part of the work that is done; the next run goes on from there.
-    ``whole``: the folder whose files are those of before or those that were wanted, never some of each.
+    ``prepare`` makes what is there before in a folder, ``run`` is the command.
+
+    ``corpus`` says that the folder ``corpus`` is one of golden outputs, whose index has steps in
+    between. ``grows``: the file that has a line or a row for each part of the work that is done;
+    the next run goes on from there. ``whole``: the folder whose files are those of before or those
+    that were wanted, never some of each.
     """
 
     name: str
@@ -38,7 +41,9 @@ class Writer:
 
 
 def _dla(*words: str) -> Callable[[Path], object]:
-    """``dla`` with these words, as a process of its own: an interrupt ends it as the signal does."""
+    """``dla`` with these words, as a process of its own: an interrupt ends it as the signal
+    does.
+    """
     return lambda folder: dla.__main__.main([
         word.replace("DIR", str(folder)).replace("CLUSTER", os.environ.get(CLUSTER, "")) for word in words
     ])  # fmt: skip
@@ -55,20 +60,28 @@ def _no_progress(stage: str) -> None:
 
 
 def _model(folder: Path) -> None:
-    """A network, its package and a report; and older results of everything, which are to be replaced."""
+    """A network, its package and a report.
+
+    And older results of everything, which are to be replaced.
+    """
     save_tiny(folder)
     _dla("compile", "DIR/tiny.onnx", "-o", "DIR/given.dla")(folder)
     _dla("run", "DIR/tiny.onnx", "--json", "DIR/given.json")(folder)
     package = (folder / "given.dla").read_bytes()
     _dla("emit", "DIR/given.dla", "-o", "DIR/given.prog")(folder)
-    (folder / "spec.toml").write_text('networks = "given.dla"\ntiming.dram_latency = [10, 20, 30]\n')
+    (folder / "spec.toml").write_text(
+        'networks = "given.dla"\ntiming.dram_latency = [10, 20, 30]\n'
+    )
     (folder / "system.toml").write_text(
-        '[[accelerator]]\nname = "npu"\n[run]\nuntil = "40us"\n[[task]]\nname = "a"\nmodel = "given.dla"\n'
+        '[[accelerator]]\nname = "npu"\n[run]\nuntil = "40us"\n[[task]]\nname = "a"\nmodel = '
+        '"given.dla"\n'
         'period = "20us"\n'
     )
     older = {
-        "tiny.dla": package, "kept.dla": package, "page.html": b"<html>", "pages/given.html": b"<html>",
-        "pages/roofline.png": b"\x89PNG", "tiny.prog": b"DLAPROG", "run.json": b"{}", "trace.json": b"{}",
+        "tiny.dla": package, "kept.dla": package, "page.html": b"<html>",
+        "pages/given.html": b"<html>",
+        "pages/roofline.png": b"\x89PNG", "tiny.prog": b"DLAPROG", "run.json": b"{}",
+        "trace.json": b"{}",
     }  # fmt: skip
     for name, content in older.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -99,7 +112,12 @@ def _corpus(folder: Path, *, changed: bool = False) -> None:
     if changed:
         rewritten(folder / "corpus", "L1/conv", "dram_read_bytes = ", "dram_read_bytes = 1")
     (folder / "outside").write_text(FOREIGN)
-    for place in ("notes.txt", "cases/notes.txt", "cases/L1/conv-12345678.toml", "objects/L1-12345678.zip"):
+    for place in (
+        "notes.txt",
+        "cases/notes.txt",
+        "cases/L1/conv-12345678.toml",
+        "objects/L1-12345678.zip",
+    ):
         (folder / "corpus" / place).write_text(FOREIGN)
     for place in ("corpus.json.part", "cases/link", "objects/link"):
         (folder / "corpus" / place).symlink_to(folder / "outside")
@@ -108,7 +126,8 @@ def _corpus(folder: Path, *, changed: bool = False) -> None:
 WRITERS = (
     Writer("record", _corpus, lambda folder: record_corpus(folder / "corpus", small_cases(), _no_progress), True),
     Writer(
-        "first record", _model, lambda folder: record_corpus(folder / "corpus", small_cases()[:2], _no_progress), True
+        "first record", _model,
+        lambda folder: record_corpus(folder / "corpus", small_cases()[:2], _no_progress), True
     ),
     Writer("add", _corpus, lambda folder: add_case(folder / "corpus", small_cases()[3]), True),
     Writer(
@@ -123,13 +142,16 @@ WRITERS = (
     Writer("page", _model, _dla("report", "DIR/given.json", "-o", "DIR/page.html")),
     Writer("emit", _model, _dla("emit", "DIR/given.dla", "-o", "DIR/tiny.prog")),
     Writer("run", _model, _dla("run", "DIR/given.dla", "--json", "DIR/run.json", "--trace", "DIR/trace.json")),
-    Writer("run and table", _model, _dla("run", "DIR/given.dla", "--csv", "DIR/table.csv", "--json", "DIR/run.json")),
+    Writer("run and "
+           "table", _model,
+           _dla("run", "DIR/given.dla", "--csv", "DIR/table.csv", "--json", "DIR/run.json")),
     Writer("snapshot", _model, _dla("golden", "snapshot", "DIR/given.dla", "-o", "DIR/new.snapshot")),
     Writer("disassembly", _model, _dla("disasm", "DIR/given.prog", "-o", "DIR/tiny.s")),
     Writer("outputs", _model, _dla("simulate", "DIR/given.dla", "-o", "DIR/out.npz", "--log", "DIR/tiny.log")),
     Writer("documents", _model, _dla("isa", "--format", "c", "-o", "DIR/isa.h")),
     Writer(
-        "system", _model, _dla("system", "DIR/system.toml", "--json", "DIR/run.json", "--trace", "DIR/trace.json"),
+        "system", _model,
+        _dla("system", "DIR/system.toml", "--json", "DIR/run.json", "--trace", "DIR/trace.json"),
     ),
     Writer(
         "sweep of a system", _model,
@@ -149,11 +171,14 @@ WRITERS = (
            _dla("golden", "diff", "DIR/given.json", "DIR/given.json", "--html", "DIR/page.html")),
     Writer("assembly", _model, _dla("asm", "DIR/given.s", "-o", "DIR/tiny.prog")),
     Writer("export", _exported, _dla("golden", "export", "L1/add", "-o", "DIR/exported"), whole="exported"),
-    Writer("first export", _model, _dla("golden", "export", "L1/relu", "-o", "DIR/exported"), whole="exported"),
+    Writer("first "
+           "export", _model, _dla("golden", "export", "L1/relu", "-o", "DIR/exported"),
+           whole="exported"),
     Writer("case for hardware", _model, _dla("rtl", "case", "L1/add", "-o", "DIR/tiny.case")),
     Writer("pictures", _model, _dla("report", "DIR/given.json", "--png", "DIR/pages")),
     Writer(
-        "sweep", _model, _dla("sweep", "DIR/spec.toml", "--workers", "1", "-o", "DIR/results.sqlite"),
+        "sweep", _model,
+        _dla("sweep", "DIR/spec.toml", "--workers", "1", "-o", "DIR/results.sqlite"),
         grows="results.sqlite",
     ),
     Writer(
@@ -169,12 +194,14 @@ WRITERS = (
     ),
     Writer(
         "tune", _model,
-        _dla("tune", "DIR/given.dla", "--measurements", "4", "--no-model", "--log", "DIR/log.jsonl"), grows="log.jsonl",
+        _dla("tune", "DIR/given.dla", "--measurements", "4", "--no-model", "--log", "DIR/log.jsonl"),
+        grows="log.jsonl",
     ),
 )  # fmt: skip
 ON_DASK = Writer(
     "sweep on Dask", _model,
-    _dla("sweep", "DIR/spec.toml", "--scheduler", "CLUSTER", "-o", "DIR/results.sqlite"), grows="results.sqlite",
+    _dla("sweep", "DIR/spec.toml", "--scheduler", "CLUSTER", "-o", "DIR/results.sqlite"),
+    grows="results.sqlite",
 )  # fmt: skip
 BUSY = frozenset(("sweep", "exported sweep", "explore"))
 """Those that make processes, which takes seconds: every fifth time."""

@@ -25,7 +25,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from byoc.checking.stretches import stretches
 from byoc.checking.ties import only_ties
-from byoc.frontend.onnx.rewriting.law import Pass, applied
+from byoc.frontend.onnx.rewriting.law import Pass, count_applied
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply
 from byoc.package.package import Fidelity
 from byoc.quantisation.calibrate import default_feeds
@@ -94,7 +94,9 @@ class Difference(NamedTuple):
         """Return True if the difference is too large for a tensor with sensitivity ``moves``."""
         own = SAME if moves is None else moves
         channels = np.maximum(TOLERANCE, CHANNEL_MOVES * own.channels)
-        too_far = self.tensor > max(TOLERANCE, OWN_MOVES * own.tensor) or bool((self.channels > channels).any())
+        too_far = self.tensor > max(TOLERANCE, OWN_MOVES * own.tensor) or bool(
+            (self.channels > channels).any()
+        )
         return too_far or self.share >= AT_MOST
 
 
@@ -108,7 +110,7 @@ class PassError(RuntimeError):
     """A pass changed what the model computes, which is a bug of the importer."""
 
 
-def prepared_faithfully(
+def compare_prepared(
     given: ModelProto,
     prepared: ModelProto,
     steps: Sequence[Pass],
@@ -130,20 +132,23 @@ def prepared_faithfully(
     left_out: tuple[str, ...] = ()
     kept = list(steps)
     while True:
-        numbers, names = feed(prepared), _survivors(given, prepared)
-        found, elements = _compared(given, prepared, names, numbers)
-        suspects = list(_beyond(found))
+        numbers = feed(prepared)
+        names = _survivors(given, prepared)
+        found, elements = _compare_tensors(given, prepared, names, numbers)
+        suspects = list(_find_excessive(found))
         if integers and suspects and not integer_difference(given, prepared, numbers):
             suspects = []
-        if integers and suspects and _are_ties(given, prepared, suspects, numbers):
+        if integers and suspects and _is_explained_by_ties(given, prepared, suspects, numbers):
             suspects = []
         before = values_of(given, suspects, numbers) if suspects else {}
         moves = _own_moves(given, kept, before, found, numbers) if suspects else {}
         worst = _worst(found, moves) if suspects else None
         if worst is None:
             largest = max((each.share for each in found.values()), default=0.0)
-            laws = applied(given, prepared)
-            return prepared, Fidelity(len(found), elements, rounded(largest), left_out=left_out, laws=laws)
+            laws = count_applied(given, prepared)
+            return prepared, Fidelity(
+                len(found), elements, round_share(largest), left_out=left_out, laws=laws
+            )
         guilty = _guilty(given, kept, before, suspects, numbers, moves)
         name, tensor, difference = guilty or (kept[-1].__name__, *worst)
         if name not in ROUNDING:
@@ -161,26 +166,33 @@ def differ_by_ties(given: ModelProto, prepared: ModelProto, feed: Tensors) -> bo
 
     They run on one inference without fusion.
     """
-    found, _ = _compared(given, prepared, _survivors(given, prepared), feed)
-    return _are_ties(given, prepared, list(_beyond(found)), feed)
+    found, _ = _compare_tensors(given, prepared, _survivors(given, prepared), feed)
+    return _is_explained_by_ties(given, prepared, list(_find_excessive(found)), feed)
 
 
-def _are_ties(given: ModelProto, prepared: ModelProto, names: Sequence[str], feed: Tensors) -> bool:
+def _is_explained_by_ties(
+    given: ModelProto, prepared: ModelProto, names: Sequence[str], feed: Tensors
+) -> bool:
     """Return True if ties explain every difference of the tensors ``names`` on one inference."""
     try:
         made = values_of(prepared, names, feed)
     except InputError:
         return False
-    ends = {old.name: new.name for old, new in zip(given.graph.output, prepared.graph.output, strict=True)}
+    ends = {
+        old.name: new.name
+        for old, new in zip(given.graph.output, prepared.graph.output, strict=True)
+    }
     after = {name: made[ends.get(name, name)] for name in names}
 
-    def differing(before: Tensors) -> set[str]:
-        return set(_beyond({name: compare(array, after[name]) for name, array in before.items()}))
+    def find_differing(before: Tensors) -> set[str]:
+        return set(
+            _find_excessive({name: compare(array, after[name]) for name, array in before.items()})
+        )
 
-    return only_ties(given, after, feed, differing, values_of, TOLERANCE)
+    return only_ties(given, after, feed, find_differing, values_of, TOLERANCE)
 
 
-def _compared(
+def _compare_tensors(
     given: ModelProto, prepared: ModelProto, names: Sequence[str], feed: Tensors
 ) -> tuple[dict[str, Difference], int]:
     """Return the difference of each of ``names`` and each output, and how many elements they have.
@@ -210,27 +222,40 @@ def _compared(
     return found, elements
 
 
-def rounded(share: float) -> float:
+def round_share(share: float) -> float:
     """Round a share to two digits."""
     return float(f"{share:.2g}")
 
 
-def _worst(found: Differences, moves: Differences = MappingProxyType({})) -> tuple[str, float] | None:
+def _worst(
+    found: Differences, moves: Differences = MappingProxyType({})
+) -> tuple[str, float] | None:
     """Return the tensor with the largest unacceptable difference and its share.
 
     Returns None if there is none.
     """
-    beyond = _beyond(found, moves)
-    return max(((name, each.share) for name, each in beyond.items()), key=lambda item: item[1], default=None)
+    beyond = _find_excessive(found, moves)
+    return max(
+        ((name, each.share) for name, each in beyond.items()),
+        key=lambda item: item[1],
+        default=None,
+    )
 
 
-def _beyond(found: Differences, moves: Differences = MappingProxyType({})) -> dict[str, Difference]:
+def _find_excessive(
+    found: Differences, moves: Differences = MappingProxyType({})
+) -> dict[str, Difference]:
     """Return the differences that exceed the limits, given the own sensitivity of some tensors."""
     return {name: each for name, each in found.items() if each.is_beyond(moves.get(name))}
 
 
 def _guilty(
-    given: ModelProto, steps: Sequence[Pass], before: Tensors, names: Sequence[str], feed: Tensors, moves: Differences
+    given: ModelProto,
+    steps: Sequence[Pass],
+    before: Tensors,
+    names: Sequence[str],
+    feed: Tensors,
+    moves: Differences,
 ) -> tuple[str, str, float] | None:
     """Return the first of ``steps`` that changes a tensor of ``before``.
 
@@ -262,17 +287,19 @@ def _own_moves(
     integers = all(array.dtype != np.float32 for array in feed.values())
     generator = np.random.default_rng(0)
     for signs in (None, *repeat(generator, DRAWS - 1)):
-        model = _with_moved_constants(given, signs) if integers else given
-        moved = {name: _moved(array, signs) for name, array in feed.items()}
+        model = _change_constants(given, signs) if integers else given
+        moved = {name: _change_last_bits(array, signs) for name, array in feed.items()}
         for name, each in _compare(before, values_of(model, names, moved), given, given).items():
             last = moves.get(name, SAME)
-            moves[name] = Difference(max(last.tensor, each.tensor), np.maximum(last.channels, each.channels))
-        if not _beyond(found, moves):
+            moves[name] = Difference(
+                max(last.tensor, each.tensor), np.maximum(last.channels, each.channels)
+            )
+        if not _find_excessive(found, moves):
             break
     return moves
 
 
-def _moved(array: NDArray[Any], generator: np.random.Generator | None) -> NDArray[Any]:
+def _change_last_bits(array: NDArray[Any], generator: np.random.Generator | None) -> NDArray[Any]:
     """Change the last bits of float32 numbers, all away from zero or at random."""
     if array.dtype != np.float32:
         return array
@@ -280,12 +307,14 @@ def _moved(array: NDArray[Any], generator: np.random.Generator | None) -> NDArra
     return np.asarray(array * (1 + LAST_BITS * signs), np.float32)
 
 
-def _with_moved_constants(model: ModelProto, generator: np.random.Generator | None) -> ModelProto:
-    """Return a copy in which every float32 constant is changed by :func:`_moved`."""
+def _change_constants(model: ModelProto, generator: np.random.Generator | None) -> ModelProto:
+    """Return a copy in which every float32 constant is changed by :func:`_change_last_bits`."""
     result = copy_model(model)
     for tensor in result.graph.initializer:
         if is_float32(tensor):
-            tensor.CopyFrom(numpy_helper.from_array(_moved(array_of(tensor), generator), tensor.name))
+            tensor.CopyFrom(
+                numpy_helper.from_array(_change_last_bits(array_of(tensor), generator), tensor.name)
+            )
     return result
 
 
@@ -298,7 +327,7 @@ def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -
     """
     before = values_of(given, [], feed, optimised=True)
     found = _differences(given, prepared, before, [], feed, optimised=True)
-    return rounded(max((each.share for each in found.values()), default=0.0))
+    return round_share(max((each.share for each in found.values()), default=0.0))
 
 
 def trial_feed(model: ModelProto, seed: int) -> Tensors:
@@ -326,9 +355,11 @@ def resemblance(
     output over all feeds, in decibels. The second is for outputs with class scores, one row per
     sample: the share of rows in which both have their first maximum at the same position.
     """
-    names, given = list(outputs[0]), _inputs_only(integer_model, feeds)
+    names = list(outputs[0])
+    given = _inputs_only(integer_model, feeds)
     integer = OnnxRuntimeSession(integer_model, quick=True)
-    signals, errors = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    signals = dict.fromkeys(names, 0.0)
+    errors = dict.fromkeys(names, 0.0)
     equal: dict[str, list[NDArray[np.bool_]]] = {}
     levels: dict[str, float] = {}
     for wanted, feed in zip(outputs, given, strict=True):
@@ -337,18 +368,23 @@ def resemblance(
             signals[name] += float(np.square(wanted[name], dtype=np.float64).sum())
             errors[name] += _error(wanted[name], found[name])
             levels[name] = _decibels(signals[name], errors[name])
-            if _tells_classes(wanted[name]):
-                rows = (array.reshape(array.shape[:2]).argmax(1) for array in (wanted[name], found[name]))
+            if _has_class_scores(wanted[name]):
+                rows = (
+                    array.reshape(array.shape[:2]).argmax(1)
+                    for array in (wanted[name], found[name])
+                )
                 equal.setdefault(name, []).append(np.equal(*rows))
     return levels, {name: float(np.concatenate(rows).mean()) for name, rows in equal.items()}
 
 
-def _tells_classes(array: NDArray[Any]) -> bool:
+def _has_class_scores(array: NDArray[Any]) -> bool:
     """Return True if an output has one row of scores per sample.
 
     Further dimensions of size 1 are ignored.
     """
-    return array.ndim >= 2 and array.shape[1] > 1 and 0 < array.size == array.shape[0] * array.shape[1]
+    return (
+        array.ndim >= 2 and array.shape[1] > 1 and 0 < array.size == array.shape[0] * array.shape[1]
+    )
 
 
 def _error(signal: NDArray[Any], found: NDArray[Any]) -> float:
@@ -356,7 +392,11 @@ def _error(signal: NDArray[Any], found: NDArray[Any]) -> float:
 
     If a data-dependent output has another shape, it is the signal's full power.
     """
-    differs = signal.astype(np.float64) - found if signal.shape == found.shape else signal.astype(np.float64)
+    differs = (
+        signal.astype(np.float64) - found
+        if signal.shape == found.shape
+        else signal.astype(np.float64)
+    )
     return float(np.square(differs).sum())
 
 
@@ -376,7 +416,12 @@ def _survivors(given: ModelProto, prepared: ModelProto) -> list[str]:
     """
     known = {value.name: value for value in prepared.graph.value_info}
     made = {name for node in given.graph.node for name in node.output}
-    results = (name for node in prepared.graph.node for name in node.output if name in made and name in known)
+    results = (
+        name
+        for node in prepared.graph.node
+        for name in node.output
+        if name in made and name in known
+    )
     return [name for name in results if known[name].type.tensor_type.elem_type == TensorProto.FLOAT]
 
 
@@ -389,7 +434,9 @@ def values_of(
     further = [name for name in names if name in made and name not in outputs]
     inputs = {value.name for value in model.graph.input}
     session = OnnxRuntimeSession(model, optimised=optimised, further=further)
-    return session.run([*outputs, *further], {name: array for name, array in feed.items() if name in inputs})
+    return session.run(
+        [*outputs, *further], {name: array for name, array in feed.items() if name in inputs}
+    )
 
 
 def _differences(
@@ -412,13 +459,17 @@ def _differences(
     return _compare(before, after, given, made)
 
 
-def _compare(before: Tensors, after: Tensors, given: ModelProto, made: ModelProto) -> dict[str, Difference]:
+def _compare(
+    before: Tensors, after: Tensors, given: ModelProto, made: ModelProto
+) -> dict[str, Difference]:
     """Compare tensors of two models: outputs by position, others by name.
 
     Results have the first model's names.
     """
     pairs = {
-        old.name: new.name for old, new in zip(given.graph.output, made.graph.output, strict=True) if old.name in before
+        old.name: new.name
+        for old, new in zip(given.graph.output, made.graph.output, strict=True)
+        if old.name in before
     }
     pairs |= {name: name for name in before if name in after and name not in pairs}
     return {name: compare(before[name], after[other]) for name, other in pairs.items()}
@@ -444,23 +495,29 @@ def compare(before: NDArray[Any], after: NDArray[Any]) -> Difference:
         return OTHER
     channels = before.shape[1] if before.ndim > 1 else 1
     one, other = (array.swapaxes(0, 1) if array.ndim > 1 else array for array in (before, after))
-    one, other = one.reshape(channels, -1), other.reshape(channels, -1)
-    least, most, largest = np.full(channels, np.inf), np.full(channels, -np.inf), np.zeros(channels)
+    one = one.reshape(channels, -1)
+    other = other.reshape(channels, -1)
+    least = np.full(channels, np.inf)
+    most = np.full(channels, -np.inf)
+    largest = np.zeros(channels)
     width = min(one.shape[1], _BLOCK)
     for rows in _blocks(channels, _BLOCK // width):
         for columns in _blocks(one.shape[1], width):
-            first, second = one[rows, columns], other[rows, columns]
+            first = one[rows, columns]
+            second = other[rows, columns]
             with np.errstate(invalid="ignore"):
                 gaps = np.abs(np.subtract(first, second, dtype=np.float64))
             if not np.isfinite(gaps).all():
                 finite = np.isfinite(first) & np.isfinite(second)
                 if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
                     return OTHER
-                first, gaps = np.where(finite, first, np.nan), np.where(finite, gaps, np.nan)
+                first = np.where(finite, first, np.nan)
+                gaps = np.where(finite, gaps, np.nan)
             least[rows] = np.fmin(least[rows], np.fmin.reduce(first, 1))
             most[rows] = np.fmax(most[rows], np.fmax.reduce(first, 1))
             largest[rows] = np.fmax(largest[rows], np.fmax.reduce(gaps, 1))
-    spread, size = float(most.max() - least.min()), float(max(abs(most.max()), abs(least.min())))
+    spread = float(most.max() - least.min())
+    size = float(max(abs(most.max()), abs(least.min())))
     own = np.where(most > least, most - least, np.abs(most))
     floor = size * LAST_BITS / TOLERANCE  # range of a tensor whose last bits are TOLERANCE of it
     ranges = np.maximum(own / CHANNEL, floor)

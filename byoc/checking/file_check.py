@@ -36,7 +36,12 @@ STEPS = 255
 """Number of steps in the value range of an output without a scale."""
 SLACK = 1.001
 """Largest difference, in steps, that counts as one step in float32."""
-OPTIMISERS = ("WeightBiasQuantization", "QDQSelectorActionTransformer", "QDQPropagationTransformer", "ConstantFolding")
+OPTIMISERS = (
+    "WeightBiasQuantization",
+    "QDQSelectorActionTransformer",
+    "QDQPropagationTransformer",
+    "ConstantFolding",
+)
 """Optimisers of ONNX Runtime that change what quantised models compute, most specific first."""
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -54,10 +59,10 @@ def check_operators(model: ModelProto) -> None:
         OnnxRuntimeSession(model, optimised=False)
     except NotRunError as error:
         if error.inconsistent:
-            raise _refused(error, model) from error
+            raise _make_refusal(error, model) from error
 
 
-def _refused(error: NotRunError, model: ModelProto) -> InputError:
+def _make_refusal(error: NotRunError, model: ModelProto) -> InputError:
     """Return the error for a user's file that does not run.
 
     Integers drawn for an input may be values that the model rejects; the message then suggests
@@ -65,11 +70,15 @@ def _refused(error: NotRunError, model: ModelProto) -> InputError:
     """
     drawn = any(value.type.tensor_type.elem_type not in REAL for value in model.graph.input)
     remedy = ", or give inputs that it takes with --calibration" if drawn else ""
-    return InputError(f"ONNX Runtime cannot run the model ({error.detail}); correct or export it again{remedy}")
+    return InputError(
+        f"ONNX Runtime cannot run the model ({error.detail}); correct or export it again{remedy}"
+    )
 
 
 @contextmanager
-def blamed(model: ModelProto, shapes: Mapping[str, Sequence[int]], seed: int) -> Iterator[None]:
+def assign_blame(
+    model: ModelProto, shapes: Mapping[str, Sequence[int]], seed: int
+) -> Iterator[None]:
     """Decide whose fault an error in the block is.
 
     If ONNX Runtime does not run the file ``model`` either, InputError rejects the file; otherwise
@@ -85,22 +94,24 @@ def blamed(model: ModelProto, shapes: Mapping[str, Sequence[int]], seed: int) ->
             outputs = [value.name for value in static.graph.output]
             OnnxRuntimeSession(static).run(outputs, next(default_feeds(static, seed)))
         except NotRunError as refused:
-            raise _refused(refused, static) from error
+            raise _make_refusal(refused, static) from error
         if isinstance(error, NotRunError):
             raise PassError(
-                f"ONNX Runtime does not run what passes make of the model ({error.detail}); please report it with the "
+                f"ONNX Runtime does not run what passes make of the model ({error.detail}); please "
+                "report it with the "
                 "model"
             ) from error
         raise
 
 
-def drawn_feeds(model: ModelProto, seed: int, count: int = SAMPLES) -> list[Tensors]:
+def draw_feeds(model: ModelProto, seed: int, count: int = SAMPLES) -> list[Tensors]:
     """Return random inputs of a model with static shapes, the first as drawn for calibration.
 
     Further float inputs are uniform over the range to which the input is quantised. Integers that
     select nothing, and flags, are drawn as 0 or 1: small integers are accepted by most consumers.
     """
-    generator, ranges = np.random.default_rng([seed, 1]), _ranges(model)
+    generator = np.random.default_rng([seed, 1])
+    ranges = _ranges(model)
     found: list[Tensors] = []
     for number, feed in enumerate(default_feeds(model, seed, count)):
         drawn = dict(feed)
@@ -116,7 +127,9 @@ def drawn_feeds(model: ModelProto, seed: int, count: int = SAMPLES) -> list[Tens
 def _ranges(model: ModelProto) -> dict[str, tuple[float, float]]:
     """Return the quantisation range of each input with one constant scale per tensor."""
     inputs = {value.name for value in model.graph.input}
-    numbers = {tensor.name: tensor for tensor in model.graph.initializer if math.prod(tensor.dims) == 1}
+    numbers = {
+        tensor.name: tensor for tensor in model.graph.initializer if math.prod(tensor.dims) == 1
+    }
     found = {}
     for node in model.graph.node:
         parameters = [numbers[name] for name in node.input[1:] if name in numbers]
@@ -124,7 +137,9 @@ def _ranges(model: ModelProto) -> dict[str, tuple[float, float]]:
             scale, zero = (array_of(tensor).reshape(()) for tensor in parameters)
             if zero.dtype.kind in "iu":
                 limits = np.iinfo(zero.dtype)
-                low, high = ((limit - int(zero)) * float(scale) for limit in (limits.min, limits.max))
+                low, high = (
+                    (limit - int(zero)) * float(scale) for limit in (limits.min, limits.max)
+                )
                 found[node.input[0]] = low, high
     return found
 
@@ -139,28 +154,35 @@ def outputs_of(
     """
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
     names = [value.name for value in model.graph.output]
-    given = [{name: _as(array, kinds[name]) for name, array in feed.items() if name in kinds} for feed in feeds]
+    given = [
+        {name: _to_kind(array, kinds[name]) for name, array in feed.items() if name in kinds}
+        for feed in feeds
+    ]
     for way in dict.fromkeys((optimised, True)):
         try:
             session = OnnxRuntimeSession(model, optimised=way, without=without)
-            return [[found[name] for name in names] for found in (session.run(names, feed) for feed in given)]
+            return [
+                [found[name] for name in names]
+                for found in (session.run(names, feed) for feed in given)
+            ]
         except InputError:
             continue
     return None
 
 
-def _as(array: NDArray[Any], kind: int) -> NDArray[Any]:
+def _to_kind(array: NDArray[Any], kind: int) -> NDArray[Any]:
     return array.astype(tensor_dtype_to_np_dtype(kind)) if array.dtype == np.float32 else array
 
 
-def compared(wanted: Outputs, found: Outputs, model: ModelProto) -> FileCheck:
+def compare_outputs(wanted: Outputs, found: Outputs, model: ModelProto) -> FileCheck:
     """Compare outputs ``found`` of ``model`` with those ``wanted``, sample by sample.
 
     The result contains the worst element.
     """
     steps = _steps(model)
     elements = beyond = 0
-    most, worst = 0.0, FileCheck(len(wanted), 0, 0)
+    most = 0.0
+    worst = FileCheck(len(wanted), 0, 0)
     for place, value in enumerate(model.graph.output):
         pairs = [(one[place], other[place]) for one, other in zip(wanted, found, strict=True)]
         step = steps.get(value.name) or _share([one for one, _ in pairs])
@@ -170,7 +192,8 @@ def compared(wanted: Outputs, found: Outputs, model: ModelProto) -> FileCheck:
             count = int(np.count_nonzero(gaps > SLACK))
             beyond += count
             if count and gaps.max() > most:
-                most, at = float(gaps.max()), tuple(int(n) for n in np.unravel_index(int(gaps.argmax()), gaps.shape))
+                most = float(gaps.max())
+                at = tuple(int(n) for n in np.unravel_index(int(gaps.argmax()), gaps.shape))
                 same = one.shape == other.shape
                 texts = _text(one[at]), _text(other[at]) if same else f"shape {list(other.shape)}"
                 worst = FileCheck(len(wanted), 0, 0, value.name, at, *texts, min(most, 1e30))
@@ -186,7 +209,8 @@ def _gaps(wanted: NDArray[Any], found: NDArray[Any], step: float) -> NDArray[np.
     if wanted.shape != found.shape or wanted.dtype.kind not in "biuf":
         same = wanted.shape == found.shape and np.array_equal(wanted, found)
         return np.full(wanted.shape, 0.0 if same else np.inf)
-    one, other = wanted.astype(np.float64), found.astype(np.float64)
+    one = wanted.astype(np.float64)
+    other = found.astype(np.float64)
     with np.errstate(all="ignore"):
         gaps = np.asarray(np.abs(one - other) / step)
     gaps = np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, gaps)
@@ -208,47 +232,68 @@ def _share(arrays: Sequence[NDArray[Any]]) -> float:
 
 def _steps(model: ModelProto) -> dict[str, float]:
     """Return the scale of every dequantised output."""
-    outputs, scales = {value.name for value in model.graph.output}, ConstantArrays(model.graph, is_float32)
-    ends = [node for node in model.graph.node if node.op_type == DEQUANTIZE and outputs.intersection(node.output)]
-    return {node.output[0]: float(scales[node.input[1]].max()) for node in ends if node.input[1] in scales}
+    outputs = {value.name for value in model.graph.output}
+    scales = ConstantArrays(model.graph, is_float32)
+    ends = [
+        node
+        for node in model.graph.node
+        if node.op_type == DEQUANTIZE and outputs.intersection(node.output)
+    ]
+    return {
+        node.output[0]: float(scales[node.input[1]].max())
+        for node in ends
+        if node.input[1] in scales
+    }
 
 
-def are_ties(file: ModelProto, model: ModelProto, feeds: Sequence[Tensors]) -> bool:
+def is_explained_by_ties(file: ModelProto, model: ModelProto, feeds: Sequence[Tensors]) -> bool:
     """Return True if ties explain all differences between an integer model and its file.
 
     The ``model`` is optimised, the ``file`` is not.
     """
-    steps, outputs = _steps(file), [value.name for value in file.graph.output]
+    steps = _steps(file)
+    outputs = [value.name for value in file.graph.output]
     ends = dict(zip(outputs, (value.name for value in model.graph.output), strict=True))
     shared = {name for node in model.graph.node if node.op_type == QUANTIZE for name in node.output}
-    quantised = [name for node in file.graph.node if node.op_type == QUANTIZE for name in node.output if name in shared]
+    quantised = [
+        name
+        for node in file.graph.node
+        if node.op_type == QUANTIZE
+        for name in node.output
+        if name in shared
+    ]
 
-    def explained(feed: Tensors) -> bool:
+    def is_explained(feed: Tensors) -> bool:
         made = values_of(model, quantised, feed, optimised=True)
         after = {name: made[ends.get(name, name)] for name in (*quantised, *outputs)}
 
-        def differing(before: Tensors) -> set[str]:
+        def find_differing(before: Tensors) -> set[str]:
             gaps = {
-                name: _gaps(array, after[name], steps.get(name) or _share([array])) for name, array in before.items()
+                name: _gaps(array, after[name], steps.get(name) or _share([array]))
+                for name, array in before.items()
             }
-            limits = {name: SLACK if array.dtype.kind == "f" else 0 for name, array in before.items()}
+            limits = {
+                name: SLACK if array.dtype.kind == "f" else 0 for name, array in before.items()
+            }
             return {name for name, gap in gaps.items() if (gap > limits[name]).any()}
 
-        return only_ties(file, after, feed, differing, values_of, TOLERANCE)
+        return only_ties(file, after, feed, find_differing, values_of, TOLERANCE)
 
     try:
-        return all(explained(feed) for feed in feeds)
+        return all(is_explained(feed) for feed in feeds)
     except InputError:
         return False
 
 
-def own_optimiser(model: ModelProto, feeds: Sequence[Tensors], wanted: Outputs, final: ModelProto) -> str:
+def own_optimiser(
+    model: ModelProto, feeds: Sequence[Tensors], wanted: Outputs, final: ModelProto
+) -> str:
     """Return the optimiser of ONNX Runtime that causes the deviation from the file.
 
     The name is "optimisers" if several together cause it.
     """
     for name in OPTIMISERS:
         outputs = outputs_of(model, feeds, optimised=True, without=name)
-        if outputs is not None and not compared(wanted, outputs, final).beyond:
+        if outputs is not None and not compare_outputs(wanted, outputs, final).beyond:
             return name
     return "optimisers"

@@ -20,7 +20,9 @@ from byoc.runtimes.session import OnnxRuntimeSession
 Tensors = Mapping[str, NDArray[Any]]
 
 
-def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) -> Iterator[dict[str, NDArray[Any]]]:
+def stretches(
+    model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors
+) -> Iterator[dict[str, NDArray[Any]]]:
     """Yield the tensors of each of ``parts`` that nodes of ``model`` compute.
 
     The last also has the outputs. Nothing is optimised. Raises InputError if ONNX Runtime cannot
@@ -37,7 +39,7 @@ def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) 
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
         wanted = [name for name in part if name in makers] + (outputs if last else [])
-        now = _before(wanted, makers, reads, done)
+        now = _list_dependencies(wanted, makers, reads, done)
         read_now = Counter(name for index in now for name in reads[index])
         made_now = {name for index in now for name in nodes[index].output}
         left = {name for name in made_now - {*wanted} if waiting[name] > read_now[name]}
@@ -51,10 +53,13 @@ def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) 
             done |= now
             waiting.subtract(read_now)
             known = {name: array for name, array in (known | made).items() if waiting[name]}
-        yield {name: made.pop(name) for name in wanted}  # drops the last reference to tensors that no later piece reads
+        # drops the last reference to tensors that no later piece reads
+        yield {name: made.pop(name) for name in wanted}
 
 
-def _before(wanted: Sequence[str], makers: Mapping[str, int], reads: Sequence[set[str]], done: set[int]) -> set[int]:
+def _list_dependencies(
+    wanted: Sequence[str], makers: Mapping[str, int], reads: Sequence[set[str]], done: set[int]
+) -> set[int]:
     """Return the nodes that ``wanted`` depend on, without those already ``done``."""
     found: set[int] = set()
     waiting = [makers[name] for name in wanted if name in makers]
@@ -80,7 +85,9 @@ def _piece(model: ModelProto, taken: Sequence[int], used: set[str], known: Tenso
         if kind and name in made
     )
     result.input.extend(
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+        )
         for name, array in known.items()
         if name in used - made
     )

@@ -47,7 +47,7 @@ def only_ties(
     """
     replaced: dict[str, NDArray[Any]] = {}
     for _ in range(MOST_REPLACED):
-        model = _with_inputs(given, replaced)
+        model = _expose_inputs(given, replaced)
         sources = {node.output[0]: node for node in model.graph.node}
         names = [name for name in after if name in sources]
         if not names:
@@ -60,14 +60,14 @@ def only_ties(
         first = next((node for node in model.graph.node if node.output[0] in suspects), None)
         if first is None:
             return True
-        found = _explained(first, sources, model, before, after[first.output[0]], tolerance)
+        found = _explain_tensor(first, sources, model, before, after[first.output[0]], tolerance)
         if found is None:
             return False
         replaced |= found
     return False
 
 
-def _explained(
+def _explain_tensor(
     node: NodeProto,
     sources: Mapping[str, NodeProto],
     model: ModelProto,
@@ -85,7 +85,9 @@ def _explained(
     quantize = sources.get(node.input[0]) if node.op_type == DEQUANTIZE else node
     if quantize is None or quantize.op_type != QUANTIZE or quantize.input[0] not in before:
         return None
-    scales = [array_of(constants[end.input[1]]) for end in (quantize, node) if end.input[1] in constants]
+    scales = [
+        array_of(constants[end.input[1]]) for end in (quantize, node) if end.input[1] in constants
+    ]
     if len(scales) < 2 or any(scale.size != 1 or scale != scales[0] for scale in scales):
         return None
     step = float(scales[0].reshape(()))
@@ -102,7 +104,7 @@ def _explained(
     return {quantize.output[0]: (integers + steps).astype(integers.dtype)}
 
 
-def _with_inputs(model: ModelProto, replaced: Tensors) -> ModelProto:
+def _expose_inputs(model: ModelProto, replaced: Tensors) -> ModelProto:
     """Return a copy in which the ``replaced`` tensors are inputs."""
     if not replaced:
         return model
@@ -114,7 +116,9 @@ def _with_inputs(model: ModelProto, replaced: Tensors) -> ModelProto:
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         result.graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
     left = {name for node in kept for name in node.output} | set(replaced)
-    outputs = [value for value in result.graph.output if value.name in left and value.name not in replaced]
+    outputs = [
+        value for value in result.graph.output if value.name in left and value.name not in replaced
+    ]
     del result.graph.output[:]
     result.graph.output.extend(outputs)
     return result

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from byoc.operators.gather import moved_pieces
-from byoc.operators.nest import Tile, Transfer
+from byoc.operators.gather import list_moved_pieces
+from byoc.operators.nest import RowTransfer, Tile
 from byoc.operators.operator import Geometry
 from byoc.operators.records import Operand
-from byoc.scheduling.stream import ComputedTile, Memory, Step
-from isa.dataflow import CONSTANT, FILL, Computation, Dataflow, Extent, Movement
+from byoc.scheduling.stream import CommandStep, ComputedTile, Memory
+from isa.dataflow import CONSTANT, FILL, ByteMovement, Computation, Dataflow, Extent
 from isa.ops.windows import EX_PARTIAL_ADDRESS
 from isa.program import Tensor
 
 _READS = "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"
 
 
-def dataflow_of(steps: Sequence[tuple[int, Step]], memory: Memory, tensors: Sequence[Tensor]) -> Dataflow:
+def dataflow_of(
+    steps: Sequence[tuple[int, CommandStep]], memory: Memory, tensors: Sequence[Tensor]
+) -> Dataflow:
     """Return the data flow of a region; ``steps`` pairs command numbers with steps."""
-    return _Dataflow(memory).of(steps, tensors)
+    return _Dataflow(memory).make_dataflow(steps, tensors)
 
 
 class _Dataflow:
@@ -33,7 +35,9 @@ class _Dataflow:
         self._sizes = [buffer.nbytes for buffer in memory.lowered.buffers]
         self._sums: dict[tuple[int, int, int], int] = {}
 
-    def of(self, steps: Sequence[tuple[int, Step]], tensors: Sequence[Tensor]) -> Dataflow:
+    def make_dataflow(
+        self, steps: Sequence[tuple[int, CommandStep]], tensors: Sequence[Tensor]
+    ) -> Dataflow:
         computations = tuple(
             self._computation(number, step.computed, step)
             for number, step in steps
@@ -54,15 +58,17 @@ class _Dataflow:
             return CONSTANT, self._memory.address(place)
         return self._values[place.buffer], place.offset
 
-    def _movements(self) -> Iterator[Movement]:
+    def _movements(self) -> Iterator[ByteMovement]:
         for operation in self._memory.lowered.operations:
             if not operation.traits.moves and operation.mnemonic is not None:
                 continue
             target, begin = self._place(operation.output)
-            for number, byte, piece in moved_pieces(operation):
-                source, first = (FILL, byte) if number is None else self._place(operation.inputs[number])
+            for number, byte, piece in list_moved_pieces(operation):
+                source, first = (
+                    (FILL, byte) if number is None else self._place(operation.inputs[number])
+                )
                 moved = 0 if number is None else piece.source
-                yield Movement(
+                yield ByteMovement(
                     target,
                     begin + piece.target,
                     source,
@@ -70,12 +76,16 @@ class _Dataflow:
                     tuple((dim.size, dim.source, dim.target) for dim in piece.dims),
                 )
 
-    def _computation(self, number: int, computed: ComputedTile, step: Step) -> Computation:
+    def _computation(self, number: int, computed: ComputedTile, step: CommandStep) -> Computation:
         layer, tile, given = computed
-        geometry, operation = layer.geometry, layer.operation
+        geometry = layer.geometry
+        operation = layer.operation
         parts = given or (
             *(geometry.input_transfer(tile, index) for index in range(geometry.inputs)),
-            *(geometry.weight_transfer(tile.output.channels) for _ in operation.inputs[geometry.inputs :]),
+            *(
+                geometry.weight_transfer(tile.output.channels)
+                for _ in operation.inputs[geometry.inputs :]
+            ),
             geometry.output_transfer(tile),
         )
         reads = [
@@ -87,13 +97,20 @@ class _Dataflow:
             reads.append((EX_PARTIAL_ADDRESS.name, self._partial(computed)))
         if not tile.last:
             result = self._partial(computed)
-        return Computation(number, _channels(geometry, tile), geometry.channels.mapping, tuple(reads), result)
+        return Computation(
+            number, _channels(geometry, tile), geometry.channels.mapping, tuple(reads), result
+        )
 
-    def _extent(self, operand: Operand, part: Transfer) -> Extent:
-        """Return the bytes of part of an operand, in the order in which a command reads or writes them."""
+    def _extent(self, operand: Operand, part: RowTransfer) -> Extent:
+        """Return the bytes of part of an operand, in the order in which a command reads or
+        writes them.
+        """
         value, begin = self._place(operand)
         return Extent(
-            value, begin + part.offset, part.nbytes, tuple((axis.size, axis.tensor) for axis in reversed(part.dims))
+            value,
+            begin + part.offset,
+            part.nbytes,
+            tuple((axis.size, axis.tensor) for axis in reversed(part.dims)),
         )
 
     def _partial(self, computed: ComputedTile) -> Extent:
@@ -109,8 +126,11 @@ class _Dataflow:
 
 def _channels(geometry: Geometry, tile: Tile) -> tuple[int, int]:
     """Return the channels of a tile's first operand and result; 0 for elements without channels."""
-    counted, plain = geometry.channels, geometry.channels.plain
+    counted = geometry.channels
+    plain = geometry.channels.plain
     if plain.flat:
         return 0, 0
     source = counted.channels(tile.input.channels, plain.nest.input_channels).size
-    return 0 if geometry.repeats else source, counted.channels(tile.output.channels, plain.nest.channels).size
+    return 0 if geometry.repeats else source, counted.channels(
+        tile.output.channels, plain.nest.channels
+    ).size

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.scheduling.stream import Source, Step
+from byoc.scheduling.stream import CommandStep, StepSource
 from isa.access import Access, touch
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
@@ -29,7 +29,9 @@ from isa.plugins import variant
 from isa.program import Provenance
 from isa.registers import RESET, RegisterFile
 
-LD, EX, ST = Unit.LD.value, Unit.EX.value, Unit.ST.value
+LD = Unit.LD.value
+EX = Unit.EX.value
+ST = Unit.ST.value
 
 
 @dataclass(eq=False, slots=True)
@@ -50,7 +52,9 @@ class Ordered:
     clock: list[int] = field(default_factory=list)
 
 
-def derive_tokens(units: Sequence[Unit], operands: Sequence[Operands], strict: bool = False) -> tuple[Ordered, ...]:
+def derive_tokens(
+    units: Sequence[Unit], operands: Sequence[Operands], strict: bool = False
+) -> tuple[Ordered, ...]:
     """Return the commands with token flags and inserted OP_SYNCs.
 
     With ``strict`` every command also waits for the previous one.
@@ -58,13 +62,14 @@ def derive_tokens(units: Sequence[Unit], operands: Sequence[Operands], strict: b
     state = _State()
     previous: Ordered | None = None
     for index, (unit, accesses) in enumerate(zip(units, operands, strict=True)):
-        item, touched = Ordered(index, unit.value, index), _touched(accesses)
+        item = Ordered(index, unit.value, index)
+        touched = _find_touched(accesses)
         if strict:
             needs = [0, 0, 0]
             if previous is not None:
                 needs[previous.unit] = previous.clock[previous.unit]
         else:
-            needs = state.needs(unit.value, touched)
+            needs = state.count_needed(unit.value, touched)
         state.issue(item, needs)
         state.remember(unit.value, touched)
         previous = item
@@ -80,7 +85,7 @@ class _State:
         self._issued: tuple[list[Ordered], ...] = ([], [], [])
         self._touched: tuple[dict[int, list[tuple[int, _Touched]]], ...] = ({}, {}, {})
 
-    def needs(self, unit: int, touched: _Touched) -> list[int]:
+    def count_needed(self, unit: int, touched: _Touched) -> list[int]:
         """Return how many commands of each unit must complete before these accesses."""
         needs = [0, 0, 0]
         for other in (LD, EX, ST):
@@ -113,7 +118,9 @@ class _State:
                 self._wait(item, other, needs[other])
         else:
             far = ST if unit == LD else LD
-            self._wait(item, EX, max(needs[EX], self._through_ex(item, needs[EX], far, needs[far])))
+            self._wait(
+                item, EX, max(needs[EX], self._count_through_ex(item, needs[EX], far, needs[far]))
+            )
         issued = self._issued[unit]
         clock = self.known[unit]
         clock[unit] = len(issued) + 1
@@ -121,7 +128,7 @@ class _State:
         issued.append(item)
         self.stream.append(item)
 
-    def _through_ex(self, item: Ordered, near: int, far: int, needed: int) -> int:
+    def _count_through_ex(self, item: Ordered, near: int, far: int, needed: int) -> int:
         """Return the number of EX commands that imply ``needed`` complete commands of ``far``."""
         if needed <= self.known[item.unit][far]:
             return 0
@@ -155,7 +162,8 @@ The range is offset by its memory's base, so that memories never overlap. Compar
 first rules out most pairs of accesses.
 """
 _BASES = {"sram": 0, "dram": 1 << 60}
-_SRAM_PAGE, _DRAM_PAGE = 1 << 12, 1 << 16
+_SRAM_PAGE = 1 << 12
+_DRAM_PAGE = 1 << 16
 
 
 class _Touched(NamedTuple):
@@ -163,7 +171,7 @@ class _Touched(NamedTuple):
     writes: list[_Hull]
 
 
-def _touched(operands: Operands) -> _Touched:
+def _find_touched(operands: Operands) -> _Touched:
     return _Touched(_hulls(operands.reads), _hulls(operands.writes))
 
 
@@ -174,7 +182,8 @@ def _hulls(accesses: Sequence[Access]) -> list[_Hull]:
 def _pages(touched: _Touched) -> set[int]:
     """Return the pages that a command reads or writes; commands that share no page share no byte.
 
-    The search for a conflict visits only commands of the same pages, instead of every earlier command of a unit.
+    The search for a conflict visits only commands of the same pages, instead of every earlier
+    command of a unit.
     """
     pages: set[int] = set()
     for start, end, _ in (*touched.reads, *touched.writes):
@@ -213,17 +222,22 @@ class Emission:
     words: NDArray[np.uint64]
     provenance: tuple[Provenance, ...]
     words_before_elision: int
-    steps: tuple[tuple[int, Step], ...]
+    steps: tuple[tuple[int, CommandStep], ...]
 
 
-def emit(steps: Sequence[Step], addresses: Sequence[int], arch: Arch, strict: bool) -> Emission:
+def emit(
+    steps: Sequence[CommandStep], addresses: Sequence[int], arch: Arch, strict: bool
+) -> Emission:
     """Emit the words of ``steps`` with scratchpad buffers at ``addresses``.
 
     ``strict`` is as in :func:`derive_tokens`.
     """
-    registers = [_placed(step, addresses) for step in steps]
+    registers = [_place_pointers(step, addresses) for step in steps]
     file = variant(arch.isa).register_file
-    operands = [_operands(step, values, file.reset, arch) for step, values in zip(steps, registers, strict=True)]
+    operands = [
+        _operands(step, values, file.reset, arch)
+        for step, values in zip(steps, registers, strict=True)
+    ]
     stream = derive_tokens([step.unit for step in steps], operands, strict)
     issues = [_issue(item, steps, registers) for item in stream]
     issues.append(Issue((), encode_operation(OP_END, {})))
@@ -234,7 +248,7 @@ def emit(steps: Sequence[Step], addresses: Sequence[int], arch: Arch, strict: bo
     return Emission(_words(kept, file), provenance, count_words(issues), by_number)
 
 
-def _placed(step: Step, addresses: Sequence[int]) -> dict[str, int]:
+def _place_pointers(step: CommandStep, addresses: Sequence[int]) -> dict[str, int]:
     """Return the registers of a step with its pointers resolved to addresses."""
     values = dict(step.registers)
     for name, pointer in step.pointers.items():
@@ -242,26 +256,37 @@ def _placed(step: Step, addresses: Sequence[int]) -> dict[str, int]:
     return values
 
 
-def _operands(step: Step, registers: Mapping[str, int], reset: Mapping[str, int], arch: Arch) -> Operands:
+def _operands(
+    step: CommandStep, registers: Mapping[str, int], reset: Mapping[str, int], arch: Arch
+) -> Operands:
     """Return the byte ranges that a step accesses.
 
     Registers it does not set have their reset values.
     """
     snapshot = {name: registers.get(name, reset[name]) for name in step.instruction.registers}
-    command = Command(0, step.instruction, step.unit, False, False, False, False, step.fields, snapshot)
+    command = Command(
+        0, step.instruction, step.unit, False, False, False, False, step.fields, snapshot
+    )
     return step.instruction.operands(command, arch)
 
 
-def _issue(item: Ordered, steps: Sequence[Step], registers: Sequence[dict[str, int]]) -> Issue:
+def _issue(
+    item: Ordered, steps: Sequence[CommandStep], registers: Sequence[dict[str, int]]
+) -> Issue:
     flags = item.pop_previous, item.pop_next, item.push_previous, item.push_next
     if item.index is None:
         return Issue((), _word(OP_SYNC, flags, (("unit", item.unit),)))
     step = steps[item.index]
-    return Issue(tuple(registers[item.index].items()), _word(step.instruction, flags, tuple(step.fields.items())))
+    return Issue(
+        tuple(registers[item.index].items()),
+        _word(step.instruction, flags, tuple(step.fields.items())),
+    )
 
 
 @lru_cache(maxsize=1024)
-def _word(instruction: Instruction, flags: tuple[int, ...], fields: tuple[tuple[str, int], ...]) -> int:
+def _word(
+    instruction: Instruction, flags: tuple[int, ...], fields: tuple[tuple[str, int], ...]
+) -> int:
     """Encode an operation word; cached, since programs contain few distinct words."""
     return encode_operation(instruction, {**dict(zip(_FLAGS, flags, strict=True)), **dict(fields)})
 
@@ -274,7 +299,7 @@ def _words(issues: Iterable[Issue], file: RegisterFile) -> NDArray[np.uint64]:
     return np.array(words, dtype=np.uint64)
 
 
-def _provenance(issues: Sequence[Issue], sources: Sequence[Source]) -> tuple[Provenance, ...]:
+def _provenance(issues: Sequence[Issue], sources: Sequence[StepSource]) -> tuple[Provenance, ...]:
     """Return word ranges, merging neighbours of one source.
 
     The last issue, OP_END, belongs to no layer.

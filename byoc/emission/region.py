@@ -14,23 +14,31 @@ import numpy as np
 
 from byoc.emission.dataflow import dataflow_of
 from byoc.emission.emit import emit
-from byoc.estimate.account import priced
-from byoc.estimate.bus import Bus
+from byoc.estimate.account import price_cycles
+from byoc.estimate.bus import MemoryBus
 from byoc.estimate.commands import Compute
 from byoc.graph import Node, Value
-from byoc.layout.region import finer_parts, states_layouts, stored_shape
-from byoc.operators.layer import Layer, Resident, Shortage, find_shortage, make_layer, streamed, working_set
+from byoc.layout.region import compute_stored_shape, finer_parts, has_stated_layouts
+from byoc.operators.layer import (
+    OperatorLayer,
+    Resident,
+    Shortage,
+    compute_working_set,
+    find_shortage,
+    make_layer,
+    make_streamed,
+)
 from byoc.operators.operator import Geometry, Operator
-from byoc.operators.products import apart
+from byoc.operators.products import separate_requantisation
 from byoc.operators.window import column
 from byoc.options import NOTHING, Choices, Schedule
 from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
-from byoc.scheduling.fusing import by_image, fuse
+from byoc.scheduling.fusing import fuse, order_by_image
 from byoc.scheduling.lowering import Buffer, Lowered, lower, split, value_bytes
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.residency import NoTilingError
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
-from byoc.scheduling.stream import ConstantPool, Memory, Scheduled, Step
+from byoc.scheduling.stream import CommandStep, ConstantPool, Memory, Scheduled
 from byoc.scheduling.tiling import Budget, TileSearch, smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError
@@ -75,7 +83,7 @@ class CompileReport:
     estimates: Mapping[str, int]
 
 
-def tiles_by_layer(steps: tuple[Step, ...]) -> dict[str, int]:
+def tiles_by_layer(steps: tuple[CommandStep, ...]) -> dict[str, int]:
     """Return the number of tiles of each layer of a schedule."""
     found: dict[str, int] = {}
     for step in steps:
@@ -118,7 +126,9 @@ def compile_region(
         scheduled = schedule_seed(layers, empty_memory(lowered, arch, shared.bus, data=data)())
     else:
         contexts = [
-            shared.context((region, data, number), arch, partial(_layers_within, order, values, arch))
+            shared.context(
+                (region, data, number), arch, partial(_layers_within, order, values, arch)
+            )
             for number, order in enumerate(_orders(region, values))
         ]
         found: list[Scheduled] = []
@@ -131,30 +141,44 @@ def compile_region(
             except NoTilingError as error:
                 refused = error  # another order of the layers may fit
         if not found:
-            raise refused or InputError(f"{choices.source}: made for other layers; tune this network again")
+            raise refused or InputError(
+                f"{choices.source}: made for other layers; tune this network again"
+            )
         scheduled = min(found, key=_price) if len(found) > 1 else found[0]
-    known = shared.compiled(scheduled)
+    known = shared.get_compiled(scheduled)
     if known is not None:
         return replace(known[0], arch=arch), known[1]
     lowered, sized = scheduled.memory.lowered, arch.model_copy(update=ONE_SIZE)
-    asked = shared.once((region, lowered, sized), lambda: _demanded(region, values, lowered, sized))
-    compiled = _emitted(region, values, scheduled, arch, asked, strict=schedule == "seed")
+    asked = shared.get_or_make(
+        (region, lowered, sized), lambda: _compute_demand(region, values, lowered, sized)
+    )
+    compiled = _emit_region(region, values, scheduled, arch, asked, strict=schedule == "seed")
     shared.add_compiled(scheduled, compiled)
     return compiled
 
 
 def values_of(region: Region, values: Mapping[str, Value]) -> dict[str, Value]:
     """Return the tensors of the model that a region reads, computes or stores."""
-    operands = (one.value for operation in region.operations for one in (*operation.inputs, operation.output))
+    operands = (
+        one.value
+        for operation in region.operations
+        for one in (*operation.inputs, operation.output)
+    )
     return {
-        name: values[name] for name in dict.fromkeys((*region.inputs, *operands, *region.outputs)) if name in values
+        name: values[name]
+        for name in dict.fromkeys((*region.inputs, *operands, *region.outputs))
+        if name in values
     }
 
 
 def _orders(region: Region, values: Mapping[str, Value]) -> tuple[Region, ...]:
     """Return the region, preceded for a batch by a version that is computed image by image."""
-    operations = by_image(region.operations, values, (*region.inputs, *region.outputs))
-    return (region,) if operations == region.operations else (replace(region, operations=operations), region)
+    operations = order_by_image(region.operations, values, (*region.inputs, *region.outputs))
+    return (
+        (region,)
+        if operations == region.operations
+        else (replace(region, operations=operations), region)
+    )
 
 
 def _price(scheduled: Scheduled) -> float:
@@ -162,19 +186,23 @@ def _price(scheduled: Scheduled) -> float:
 
     Slots cost something even if no unit waits.
     """
-    return priced(scheduled.cycles, sum([step.slots for step in scheduled.steps]))
+    return price_cycles(scheduled.cycles, sum([step.slots for step in scheduled.steps]))
 
 
-def empty_memory(lowered: Lowered, arch: Arch, bus: Bus, *, data: bool) -> Callable[[], Memory]:
+def empty_memory(
+    lowered: Lowered, arch: Arch, bus: MemoryBus, *, data: bool
+) -> Callable[[], Memory]:
     """Return a function that makes an empty memory; without ``data`` constants have no contents."""
     dram, end = _layout(lowered.buffers)
     stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
-    return lambda: Memory(arch, bus, lowered, dram, ConstantPool(end, arch, data=data), stored=stored)
+    return lambda: Memory(
+        arch, bus, lowered, dram, ConstantPool(end, arch, data=data), stored=stored
+    )
 
 
-def layers_chosen(
+def order_layers(
     region: Region, values: Mapping[str, Value], arch: Arch, choices: Choices
-) -> tuple[Lowered, tuple[Layer, ...]]:
+) -> tuple[Lowered, tuple[OperatorLayer, ...]]:
     """Return :func:`layers_of` a region in the order that complete ``choices`` apply to."""
     orders = [layers_of(order, values, arch) for order in _orders(region, values)]
     return orders[choices.orders_of([[layer.name for layer in layers] for _, layers in orders])[0]]
@@ -182,7 +210,7 @@ def layers_chosen(
 
 def layers_of(
     region: Region, values: Mapping[str, Value], arch: Arch, schedule: Schedule = "default"
-) -> tuple[Lowered, tuple[Layer, ...]]:
+) -> tuple[Lowered, tuple[OperatorLayer, ...]]:
     """Return a region's operations with their buffers, and their layers on a machine, in order.
 
     Element-wise consumers are fused into their producers; the published schedule fuses nothing.
@@ -190,41 +218,50 @@ def layers_of(
     if schedule == "default":
         return _layers_within(region, values, arch, Budget(arch.sram_bytes))
 
-    def fits(operation: Operator) -> bool:
+    def has_tiling(operation: Operator) -> bool:
         return shortage(operation, arch, "default") is None
 
-    lowered = split(lower(region.operations, values, region.inputs, region.outputs, arch.memory, fits), arch)
+    lowered = split(
+        lower(region.operations, values, region.inputs, region.outputs, arch.memory, has_tiling),
+        arch,
+    )
     return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
 
 
 def _layers_within(
     region: Region, values: Mapping[str, Value], arch: Arch, budget: Budget
-) -> tuple[Lowered, tuple[Layer, ...]]:
+) -> tuple[Lowered, tuple[OperatorLayer, ...]]:
     """Return :func:`layers_of` a region for a scratchpad of ``budget`` bytes.
 
     The result depends on the scratchpad size only through ``budget``.
     """
 
-    def fits(operation: Operator) -> bool:
-        return bool(operation.slices) or budget.holds(_least_bytes(make_layer(operation, arch).geometry, arch))
+    def has_tiling(operation: Operator) -> bool:
+        return bool(operation.slices) or budget.has_room_for(
+            _least_bytes(make_layer(operation, arch).geometry, arch)
+        )
 
-    fused = fuse(region.operations, region.outputs, arch, fits)
-    lowered = lower(fused, values, region.inputs, region.outputs, arch.memory, fits)
+    fused = fuse(region.operations, region.outputs, arch, has_tiling)
+    lowered = lower(fused, values, region.inputs, region.outputs, arch.memory, has_tiling)
     return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
 
 
 def _least_bytes(geometry: Geometry, arch: Arch) -> int:
     """Return the bytes that the smallest tiles of a layer take if every operand is streamed."""
-    return working_set(geometry, smallest_tiling(geometry, arch), streamed(geometry), arch.granule)
+    return compute_working_set(
+        geometry, smallest_tiling(geometry, arch), make_streamed(geometry), arch.granule
+    )
 
 
-def _demanded(region: Region, values: Mapping[str, Value], lowered: Lowered, arch: Arch) -> tuple[int, Demand]:
+def _compute_demand(
+    region: Region, values: Mapping[str, Value], lowered: Lowered, arch: Arch
+) -> tuple[int, Demand]:
     """Return the bytes of inputs and outputs moved, and the demand of any program."""
-    moved = moved_bytes(lowered, [values[name] for name in region.outputs])
+    moved = count_moved_bytes(lowered, [values[name] for name in region.outputs])
     return moved, demand(region.operations, region.outputs, moved, arch)
 
 
-def _emitted(
+def _emit_region(
     region: Region,
     values: Mapping[str, Value],
     scheduled: Scheduled,
@@ -235,14 +272,15 @@ def _emitted(
 ) -> Compiled:
     """Emit the program of a scheduled region and its report.
 
-    ``asked`` is the result of :func:`_demanded`.
+    ``asked`` is the result of :func:`_compute_demand`.
     """
     memory = scheduled.memory
     emission = emit(scheduled.steps, scheduled.addresses, arch, strict=strict)
-    image, start = memory.constants.image(), memory.constants.address
-    command_address = _up(start + image.size)
+    image = memory.constants.image()
+    start = memory.constants.address
+    command_address = _align_up(start + image.size)
     tensors = _tensors(region, memory.lowered, values, memory)
-    stated = states_layouts(arch.memory) and memory.constants.has_data
+    stated = has_stated_layouts(arch.memory) and memory.constants.has_data
     program = Program(
         name=region.name,
         arch=arch,
@@ -273,7 +311,7 @@ def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | 
     if operation.slices:
         return None
     seed = schedule == "seed"
-    for part in apart(operation, arch) if seed else (operation,):
+    for part in separate_requantisation(operation, arch) if seed else (operation,):
         geometry = make_layer(part, arch).geometry
         smallest = smallest_seed_tiling(geometry) if seed else smallest_tiling(geometry, arch)
         found = find_shortage(geometry, smallest, arch)
@@ -286,7 +324,7 @@ Search = Callable[[Geometry, Arch], TileSearch]
 """Function that makes, or looks up, the tile search of a layer."""
 
 
-def fitted(
+def fit_operations(
     operations: tuple[Operator, ...], arch: Arch, schedule: Schedule, search: Search = TileSearch
 ) -> tuple[Operator, ...] | Shortage:
     """Return ``operations`` in a form that fits, or the buffers of one that does not.
@@ -303,7 +341,7 @@ def fitted(
             found.append(operation)
             continue
         others = () if schedule == "seed" else finer_parts(operation, arch)
-        finer = fitted(others, arch, schedule, search)
+        finer = fit_operations(others, arch, schedule, search)
         if not finer or isinstance(finer, Shortage):
             return missing
         found += finer
@@ -326,31 +364,35 @@ def _upright(operation: Operator, arch: Arch, search: Search) -> Operator:
     return operation if whole is not None and whole.cycles < computed else turned
 
 
-def _up(address: int) -> int:
+def _align_up(address: int) -> int:
     return -(-address // _ALIGNMENT) * _ALIGNMENT
 
 
 def _layout(buffers: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
     """Return the address of every buffer and the first free address after them."""
-    addresses, end = {}, 0
+    addresses = {}
+    end = 0
     for role in ("input", "output", "intermediate"):
         for buffer in buffers:
             if buffer.role == role:
                 addresses[buffer.name] = end
-                end = _up(end + buffer.nbytes)
+                end = _align_up(end + buffer.nbytes)
     return addresses, end
 
 
-def _tensors(region: Region, lowered: Lowered, values: Mapping[str, Value], memory: Memory) -> tuple[Tensor, ...]:
+def _tensors(
+    region: Region, lowered: Lowered, values: Mapping[str, Value], memory: Memory
+) -> tuple[Tensor, ...]:
     """Return the region's input and output tensors.
 
     On banked memory their shape is (surfaces, positions, channels of an atom).
     """
 
     def tensor(name: str, role: Literal["input", "output"]) -> Tensor:
-        value, place = values[name], lowered.places[name]
+        value = values[name]
+        place = lowered.places[name]
         dtype: TensorType = "int32" if value.dtype == "int32" else "int8"
-        shape = stored_shape(value.shape, lowered.layouts[name], memory.arch.memory)
+        shape = compute_stored_shape(value.shape, lowered.layouts[name], memory.arch.memory)
         return Tensor(name, role, dtype, shape, memory.dram[place.buffer] + place.offset)
 
     return (
@@ -388,7 +430,9 @@ def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, ar
     # Fuse all that can be fused, ignoring scratchpad size: a schedule that fuses less computes
     # more.
     fused = fuse(original, tuple(stored), arch, lambda one: True)
-    work = [Compute(make_layer(one, arch).geometry, arch).least() for one in fused if not one.slices]
+    work = [
+        Compute(make_layer(one, arch).geometry, arch).least() for one in fused if not one.slices
+    ]
     constants = _constants(original, fused, arch)
     return Demand(
         compute_cycles=sum(item.cycles for item in work),
@@ -410,7 +454,9 @@ def _constants(original: Iterable[Operator], fused: Iterable[Operator], arch: Ar
             continue
         constants = operation.constants()
         if constants is not None:
-            records = 0 if constants.bias is None else constants.bias.size * arch.channel_record_bytes
+            records = (
+                0 if constants.bias is None else constants.bias.size * arch.channel_record_bytes
+            )
             weights = 0 if constants.weights is None else constants.weights.size
             found[number if constants.shared is None else (constants.shared,)] = records + weights
         for operand in operation.inputs:
@@ -419,15 +465,19 @@ def _constants(original: Iterable[Operator], fused: Iterable[Operator], arch: Ar
     return sum(found.values())
 
 
-def moved_bytes(lowered: Lowered, outputs: Iterable[Value]) -> int:
+def count_moved_bytes(lowered: Lowered, outputs: Iterable[Value]) -> int:
     """Return the bytes of ``outputs`` and of inputs that operations read, each byte once."""
     # An output may be a slice of a buffer that it shares with other values.
     moved = {
-        buffer.name: np.zeros(buffer.nbytes, np.bool_) for buffer in lowered.buffers if buffer.role != "intermediate"
+        buffer.name: np.zeros(buffer.nbytes, np.bool_)
+        for buffer in lowered.buffers
+        if buffer.role != "intermediate"
     }
     for value in outputs:
         place = lowered.places[value.name]
-        moved[place.buffer][place.offset : place.offset + value_bytes(value, lowered.layouts[value.name])] = True
+        moved[place.buffer][
+            place.offset : place.offset + value_bytes(value, lowered.layouts[value.name])
+        ] = True
     read = {buffer.name: moved[buffer.name] for buffer in lowered.buffers if buffer.role == "input"}
     for operation in lowered.operations:
         rows = operation.rows_read()

@@ -1,8 +1,8 @@
 """Estimated cycles of one layer under a tiling, and of a group of layers computed in bands.
 
-The estimates compare compute cycles with bus slots. They rank tilings and groups and are not bounds. Each layer is
-estimated alone: fixed prices represent its effect on the layers before and after it. The command clock
-(:mod:`byoc.estimate.commands`) estimates whole regions.
+The estimates compare compute cycles with bus slots. They rank tilings and groups and are not
+bounds. Each layer is estimated alone: fixed prices represent its effect on the layers before and
+after it. The command clock (:mod:`byoc.estimate.commands`) estimates whole regions.
 """
 
 from __future__ import annotations
@@ -11,22 +11,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from byoc.estimate.bus import DEFAULT_BUS, Bus, transfer_cycles
+from byoc.estimate.bus import DEFAULT_BUS, MemoryBus, transfer_cycles
 from byoc.estimate.commands import Compute, constant_slots, input_slots, output_slots
-from byoc.estimate.constants import EXPOSED, FIRST_OVERHEAD, HIDDEN, TILE_OVERHEAD, TILE_SHARE, TRAFFIC
-from byoc.operators.layer import Buffers, Resident, Tiling, buffers_of, loads_constants, streams
+from byoc.estimate.constants import (
+    EXPOSED,
+    FIRST_OVERHEAD,
+    HIDDEN,
+    TILE_OVERHEAD,
+    TILE_SHARE,
+    TRAFFIC,
+)
+from byoc.operators.layer import (
+    Buffers,
+    Resident,
+    Tiling,
+    buffers_of,
+    has_loaded_constants,
+    streams,
+)
 from byoc.operators.operator import Geometry
 from isa.arch import Arch
 from isa.instruction import ceil_div
 
 
-class Shape(NamedTuple):
+class TileCost(NamedTuple):
     """Costs of a tile shape that depend neither on loop order nor on buffer counts.
 
-    ``depth`` is the number of input channels per tile, 0 for all of them; the sums of ``chunks`` tiles form one
-    result. ``input_slots``, ``constant_slots`` and ``table_slots`` are the bus slots of the first tile, and fields
-    that end in ``_all`` those of all different tiles together. ``last_slots`` are the slots of the last store.
-    ``input_slots`` and ``input_all`` have one entry per streamed operand. ``compute`` is the cycles of all tiles.
+    ``depth`` is the number of input channels per tile, 0 for all of them; the sums of ``chunks``
+    tiles form one result. ``input_slots``, ``constant_slots`` and ``table_slots`` are the bus slots
+    of the first tile, and fields that end in ``_all`` those of all different tiles together.
+    ``last_slots`` are the slots of the last store. ``input_slots`` and ``input_all`` have one entry
+    per streamed operand. ``compute`` is the cycles of all tiles.
     """
 
     channels: int
@@ -52,7 +67,9 @@ class Shape(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """Sizes of the pieces into which a tile shape cuts channels, rows and input channels, each as (size, count)."""
+    """Sizes of the pieces into which a tile shape cuts channels, rows and input channels, each
+    as (size, count).
+    """
 
     channels: tuple[tuple[int, int], ...]
     rows: tuple[tuple[int, int], ...]
@@ -62,8 +79,9 @@ class _Cut(NamedTuple):
 class _Moved(NamedTuple):
     """Cycles of the transfers of LD and of ST, each one after another, and bus slots of both.
 
-    ``first`` is the cycles of the loads that the first tile waits for, ``last`` of the last store. ``apart`` is the
-    cycles of transfers that cannot overlap with computation because an operand or a result has too few buffers.
+    ``first`` is the cycles of the loads that the first tile waits for, ``last`` of the last store.
+    ``apart`` is the cycles of transfers that cannot overlap with computation because an operand or
+    a result has too few buffers.
     """
 
     loading: int
@@ -75,17 +93,21 @@ class _Moved(NamedTuple):
 
 
 class LayerCost:
-    """Estimates for one layer, cached by tile shape; ``compute`` gives the compute cycles of its tiles."""
+    """Estimates for one layer, cached by tile shape; ``compute`` gives the compute cycles of its
+    tiles.
+    """
 
-    def __init__(self, geometry: Geometry, arch: Arch, bus: Bus = DEFAULT_BUS) -> None:
-        self.bus, self.geometry, self.compute = bus, geometry, Compute(geometry, arch)
+    def __init__(self, geometry: Geometry, arch: Arch, bus: MemoryBus = DEFAULT_BUS) -> None:
+        self.bus = bus
+        self.geometry = geometry
+        self.compute = Compute(geometry, arch)
         self._arch = arch
-        self._shapes: dict[tuple[int, int, int], Shape] = {}
+        self._shapes: dict[tuple[int, int, int], TileCost] = {}
         self._buffers: dict[tuple[int, int, int], Buffers] = {}
         self._moves: dict[Resident, tuple[tuple[int, ...], bool]] = {}
         self._share = 0.0
 
-    def shape(self, channels: int, rows: int, depth: int = 0) -> Shape:
+    def shape(self, channels: int, rows: int, depth: int = 0) -> TileCost:
         """Return the costs of a tile shape."""
         key = channels, rows, depth
         found = self._shapes.get(key)
@@ -93,21 +115,31 @@ class LayerCost:
             found = self._shapes[key] = self._make_shape(channels, rows, depth)
         return found
 
-    def shape_of(self, tiling: Tiling) -> Shape:
+    def shape_of(self, tiling: Tiling) -> TileCost:
         """Return the costs of a tiling's tile shape."""
         return self.shape(tiling.channels, tiling.rows, tiling.depth)
 
-    def working_set(self, tiling: Tiling, resident: Resident) -> int:
-        """Return :func:`byoc.operators.layer.working_set` of a tiling."""
-        return self._buffers_of(tiling).taken(tiling.slots, resident, constants=self._moved_by(resident)[1])
+    def compute_working_set(self, tiling: Tiling, resident: Resident) -> int:
+        """Return :func:`byoc.operators.layer.compute_working_set` of a tiling."""
+        return self._buffers_of(tiling).count_taken(
+            tiling.slots, resident, constants=self._find_moved_by(resident)[1]
+        )
 
-    def used(self, tiling: Tiling, resident: Resident) -> Tiling:
-        """Return the tiling without surplus buffers; tilings with equal results stream the same commands."""
-        buffers, constants = self._buffers_of(tiling), self._moved_by(resident)[1]
-        return tiling._replace(slots=buffers.used(tiling.slots, resident, constants=constants))
+    def drop_surplus_buffers(self, tiling: Tiling, resident: Resident) -> Tiling:
+        """Return the tiling without surplus buffers.
+
+        Tilings with equal results stream the same commands.
+        """
+        buffers = self._buffers_of(tiling)
+        constants = self._find_moved_by(resident)[1]
+        return tiling._replace(
+            slots=buffers.limit_slots(tiling.slots, resident, constants=constants)
+        )
 
     def _buffers_of(self, tiling: Tiling) -> Buffers:
-        """Return the tile buffers of a tiling, cached apart from shapes: most tilings do not fit and need no shape."""
+        """Return the tile buffers of a tiling, cached apart from shapes: most tilings do not fit
+        and need no shape.
+        """
         key = tiling.channels, tiling.rows, tiling.depth
         found = self._buffers.get(key)
         if found is None:
@@ -117,9 +149,11 @@ class LayerCost:
     def estimate(self, tiling: Tiling, resident: Resident) -> float:
         """Return the estimated cycles of a tiling, with the overhead of its tiles."""
         shape = self.shape_of(tiling)
-        moved = self._moved(shape, tiling, resident)
-        edge, slots = moved.first + moved.last, moved.slots
-        # A tile is computed after the last load and before the first store; work of earlier layers can overlap with it.
+        moved = self._compute_moved(shape, tiling, resident)
+        edge = moved.first + moved.last
+        slots = moved.slots
+        # A tile is computed after the last load and before the first store; work of earlier layers
+        # can overlap with it.
         one = 0 if resident.follows else shape.compute // shape.tiles
         busy = max(
             shape.compute + moved.apart,
@@ -127,23 +161,24 @@ class LayerCost:
             moved.storing - moved.last + one,
             slots - edge + one,
         )
-        cycles = busy + edge - self._hidden(shape, resident)
-        return priced(cycles, slots) + self.overhead(shape.tiles, resident.follows)
+        cycles = busy + edge - self._compute_hidden(shape, resident)
+        return price_cycles(cycles, slots) + self.overhead(shape.tiles, resident.follows)
 
-    def least(self, shape: Shape, resident: Resident) -> float:
-        """Return a lower bound for all tilings with this shape or with the same channels and fewer rows.
+    def least(self, shape: TileCost, resident: Resident) -> float:
+        """Return a lower bound for all tilings with this shape or with the same channels and fewer
+        rows.
 
         The bound assumes that every byte is loaded once.
         """
-        operands, constants = self._moved_by(resident)
+        operands, constants = self._find_moved_by(resident)
         slots = shape.constant_all if constants else 0
         for index in operands:
             slots += shape.input_all[index]
         if not resident.output:
             slots += shape.output_all * (1 + resident.beside)
         edge = transfer_cycles(0, len(operands) + (not resident.output) + resident.beside)
-        busy = max(shape.compute + edge, slots - self._hidden(shape, resident))
-        return priced(busy, slots) + self.overhead(shape.tiles, resident.follows)
+        busy = max(shape.compute + edge, slots - self._compute_hidden(shape, resident))
+        return price_cycles(busy, slots) + self.overhead(shape.tiles, resident.follows)
 
     def floor(self, resident: Resident) -> float:
         """Return a lower bound of the layer's cycles: the bound for a single tile."""
@@ -155,9 +190,9 @@ class LayerCost:
         nest = self.geometry.nest
         return self.compute.tile(nest.channels, nest.rows) + 2 * TILE_OVERHEAD
 
-    def _hidden(self, shape: Shape, resident: Resident) -> float:
+    def _compute_hidden(self, shape: TileCost, resident: Resident) -> float:
         """Return the cycles of the first load of constants that earlier layers hide."""
-        if not (resident.follows and self._moved_by(resident)[1]):
+        if not (resident.follows and self._find_moved_by(resident)[1]):
             return 0.0
         return HIDDEN * min(transfer_cycles(shape.constant_slots), shape.compute)
 
@@ -170,12 +205,16 @@ class LayerCost:
             self._share = max(whole.compute, moved) / TILE_SHARE
         return ((TILE_OVERHEAD if follows else FIRST_OVERHEAD) + self._share) * tiles
 
-    def _moved(self, shape: Shape, tiling: Tiling, resident: Resident) -> _Moved:
-        parts, bands, chunks, slots = shape.parts, shape.bands, shape.chunks, tiling.slots
-        operands, constants = self._moved_by(resident)
+    def _compute_moved(self, shape: TileCost, tiling: Tiling, resident: Resident) -> _Moved:
+        parts = shape.parts
+        bands = shape.bands
+        chunks = shape.chunks
+        slots = tiling.slots
+        operands, constants = self._find_moved_by(resident)
         kept = slots.constants >= (chunks if tiling.channels_outer else parts * chunks)
         again = 1 if kept else bands
-        loaded: list[tuple[int, int, int, int]] = []  # slots of the first load and of all, number of loads, buffers
+        # slots of the first load and of all, number of loads, buffers
+        loaded: list[tuple[int, int, int, int]] = []
         for index in operands:
             often = self._input_loads(shape, tiling, index)
             total = shape.input_all[index] * often // shape.buffers.input_tiles[index]
@@ -187,7 +226,9 @@ class LayerCost:
             often = parts * again if self.geometry.tables == "each" else 1
             loaded.append((shape.table_slots, shape.table_slots * often, often, slots.constants))
         results = parts * bands
-        loaded += [(shape.output_all // results, shape.output_all, results, slots.output)] * resident.beside
+        loaded += [
+            (shape.output_all // results, shape.output_all, results, slots.output)
+        ] * resident.beside
         moved = loading = first = alone = 0
         for one, total, often, buffers in loaded:
             moved += total
@@ -197,7 +238,8 @@ class LayerCost:
                 alone += transfer_cycles(total - one, often - 1)
         if resident.output:
             return _Moved(loading, 0, moved, first, 0, alone)
-        storing, last = transfer_cycles(shape.output_all, results), transfer_cycles(shape.last_slots)
+        storing = transfer_cycles(shape.output_all, results)
+        last = transfer_cycles(shape.last_slots)
         apart = 0
         if self.geometry.in_place:
             alone += storing - last if slots.input == 1 else 0
@@ -206,38 +248,62 @@ class LayerCost:
             apart = max(storing - last - shape.compute * (chunks - 1) // chunks, 0)
         return _Moved(loading, storing, moved + shape.output_all, first, last, max(alone, apart))
 
-    def _moved_by(self, resident: Resident) -> tuple[tuple[int, ...], bool]:
-        """Return the indices of streamed operands and whether constants are loaded; cached for speed."""
+    def _find_moved_by(self, resident: Resident) -> tuple[tuple[int, ...], bool]:
+        """Return the indices of streamed operands and whether constants are loaded.
+
+        Cached for speed.
+        """
         found = self._moves.get(resident)
         if found is None:
-            found = self._moves[resident] = streams(self.geometry, resident), loads_constants(self.geometry, resident)
+            found = self._moves[resident] = (
+                streams(self.geometry, resident),
+                has_loaded_constants(self.geometry, resident),
+            )
         return found
 
-    def _input_loads(self, shape: Shape, tiling: Tiling, index: int) -> int:
+    def _input_loads(self, shape: TileCost, tiling: Tiling, index: int) -> int:
         """Return the number of tile loads of an operand, repeated loads included."""
-        parts, bands, chunks, different = shape.parts, shape.bands, shape.chunks, shape.buffers.input_tiles[index]
+        parts = shape.parts
+        bands = shape.bands
+        chunks = shape.chunks
+        different = shape.buffers.input_tiles[index]
         if self.geometry.nest.grouped or self.geometry.repeats:
             outer = parts if tiling.channels_outer else bands
-            return different if different in (1, outer) or different <= tiling.slots.input else parts * bands
+            return (
+                different
+                if different in (1, outer) or different <= tiling.slots.input
+                else parts * bands
+            )
         kept = tiling.slots.input >= (bands * chunks if tiling.channels_outer else chunks)
         return bands * chunks * (1 if kept else parts)
 
     def traffic(self, tiling: Tiling, resident: Resident) -> int:
         """Return the bus slots of all loads and stores."""
-        return self._moved(self.shape_of(tiling), tiling, resident).slots
+        return self._compute_moved(self.shape_of(tiling), tiling, resident).slots
 
-    def waits(self, tiling: Tiling, resident: Resident) -> int:
-        """Return by how many cycles the transfers exceed the computation; negative if the bus idles."""
+    def compute_waits(self, tiling: Tiling, resident: Resident) -> int:
+        """Return by how many cycles the transfers exceed the computation.
+
+        Negative if the bus idles.
+        """
         shape = self.shape_of(tiling)
-        moved = self._moved(shape, tiling, resident)
+        moved = self._compute_moved(shape, tiling, resident)
         return max(moved.slots, moved.loading) - shape.compute
 
-    def _make_shape(self, channels: int, rows: int, depth: int) -> Shape:
-        geometry, nest = self.geometry, self.geometry.nest
-        parts, bands, inputs = ceil_div(nest.channels, channels), ceil_div(nest.rows, rows), range(geometry.inputs)
-        whole, loaded = channels == nest.channels, geometry.has_constants
-        cut = _Cut(pieces(nest.channels, channels), pieces(nest.rows, rows), _chunks(nest.input_channels, depth))
-        return Shape(
+    def _make_shape(self, channels: int, rows: int, depth: int) -> TileCost:
+        geometry = self.geometry
+        nest = self.geometry.nest
+        parts = ceil_div(nest.channels, channels)
+        bands = ceil_div(nest.rows, rows)
+        inputs = range(geometry.inputs)
+        whole = channels == nest.channels
+        loaded = geometry.has_constants
+        cut = _Cut(
+            pieces(nest.channels, channels),
+            pieces(nest.rows, rows),
+            _chunks(nest.input_channels, depth),
+        )
+        return TileCost(
             channels=channels,
             rows=rows,
             depth=depth,
@@ -245,14 +311,20 @@ class LayerCost:
             bands=bands,
             chunks=ceil_div(nest.input_channels, depth) if depth else 1,
             buffers=self._buffers_of(Tiling(channels, rows, depth=depth)),
-            input_slots=tuple([input_slots(self.bus, geometry, channels, rows, index, depth) for index in inputs]),
+            input_slots=tuple(
+                [input_slots(self.bus, geometry, channels, rows, index, depth) for index in inputs]
+            ),
             input_all=tuple([self._input_all(cut, index) for index in inputs]),
-            constant_slots=constant_slots(self.bus, geometry, channels, depth, whole) if loaded else 0,
+            constant_slots=constant_slots(self.bus, geometry, channels, depth, whole)
+            if loaded
+            else 0,
             constant_all=self._constants_all(cut, whole) if loaded else 0,
             table_slots=self.bus.dense_slots(geometry.table_bytes(channels)),
             output_all=self._output_all(cut),
-            last_slots=output_slots(self.bus, geometry, (nest.channels - 1) % channels + 1, (nest.rows - 1) % rows + 1),
-            compute=self._computed(cut),
+            last_slots=output_slots(
+                self.bus, geometry, (nest.channels - 1) % channels + 1, (nest.rows - 1) % rows + 1
+            ),
+            compute=self._compute_cut(cut),
         )
 
     def _constants_all(self, cut: _Cut, whole: bool) -> int:
@@ -273,7 +345,8 @@ class LayerCost:
 
     def _input_all(self, cut: _Cut, index: int) -> int:
         """Return the bus slots of all different tiles of an operand."""
-        geometry, repeat = self.geometry, self.geometry.repeat(index)
+        geometry = self.geometry
+        repeat = self.geometry.repeat(index)
         parted = geometry.nest.grouped and not repeat.channels
         found = [
             many * often * frequent * input_slots(self.bus, geometry, size, height, index, deep)
@@ -283,7 +356,7 @@ class LayerCost:
         ]
         return sum(found)
 
-    def _computed(self, cut: _Cut) -> int:
+    def _compute_cut(self, cut: _Cut) -> int:
         found = [
             many * often * frequent * self.compute.tile(size, height, deep)
             for size, many in cut.channels
@@ -294,7 +367,9 @@ class LayerCost:
 
 
 def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
-    """Return the sizes of the pieces of ``size`` cut in steps of ``step``, each as (size, count)."""
+    """Return the sizes of the pieces of ``size`` cut in steps of ``step``, each as (size,
+    count).
+    """
     whole, rest = divmod(size, step)
     return ((step, whole), (rest, 1)) if rest else ((step, whole),)
 
@@ -304,7 +379,7 @@ def _chunks(inputs: int, depth: int) -> tuple[tuple[int, int], ...]:
     return pieces(inputs, depth) if depth else ((0, 1),)
 
 
-def priced(cycles: float, slots: int) -> float:
+def price_cycles(cycles: float, slots: int) -> float:
     """Return ``cycles`` plus a price for each bus slot, also if the transfers are hidden."""
     return cycles + TRAFFIC * slots
 
@@ -312,30 +387,36 @@ def priced(cycles: float, slots: int) -> float:
 def least_cycles(costs: Sequence[LayerCost], compute: int, nbytes: int) -> int:
     """Return a lower bound of the cycles of layers that compute ``compute`` cycles together.
 
-    Before each layer, the scratchpad of ``nbytes`` bytes holds the constants of all remaining layers, or the bus
-    still has to load those that do not fit.
+    Before each layer, the scratchpad of ``nbytes`` bytes holds the constants of all remaining
+    layers, or the bus still has to load those that do not fit.
     """
-    least, done, needed = compute, compute, 0
+    least = compute
+    done = compute
+    needed = 0
     for cost in reversed(costs):
-        geometry, nest = cost.geometry, cost.geometry.nest
+        geometry = cost.geometry
+        nest = cost.geometry.nest
         done -= cost.shape(nest.channels, nest.rows).compute
         needed += geometry.constant_bytes(nest.channels) if geometry.has_constants else 0
         least = max(least, done + cost.bus.cycles_of(needed - nbytes))
     return least
 
 
-# Groups. -------------------------------------------------------------------------------------------------------------
+# Groups.
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
 class GroupFloor:
-    """Lower bound of the cycles of a group in ``bands`` bands, for any scratchpad size and any layers added in front.
+    """Lower bound of the cycles of a group in ``bands`` bands, for any scratchpad size and any
+    layers added in front.
 
-    ``least`` is the bound so far, without the group's input loads. ``computed`` is the compute cycles of all
-    layers, ``stored`` the bus slots of results, ``constants`` the bus cycles of constants.
+    ``least`` is the bound so far, without the group's input loads. ``computed`` is the compute
+    cycles of all layers, ``stored`` the bus slots of results, ``constants`` the bus cycles of
+    constants.
     """
 
-    bus: Bus
+    bus: MemoryBus
     bands: int
     least: float = 0.0
     computed: int = 0
@@ -345,31 +426,34 @@ class GroupFloor:
     def store(self, slots: int) -> None:
         """Add a store of ``slots`` bus slots in every band."""
         self.stored += self.bands * slots
-        self.least = priced(self.least, self.bands * slots)
+        self.least = price_cycles(self.least, self.bands * slots)
 
     def compute(self, cycles: int, overhead: float, nbytes: int) -> None:
         """Add a layer with ``nbytes`` bytes of constants.
 
-        The constants are loaded once, and the first layer waits for all of them, or they are loaded again in every
-        band; the bound assumes the cheaper way.
+        The constants are loaded once, and the first layer waits for all of them, or they are loaded
+        again in every band; the bound assumes the cheaper way.
         """
-        constants, price = self.bus.cycles_of(nbytes), TRAFFIC + min(EXPOSED, TRAFFIC * (self.bands - 1))
+        constants = self.bus.cycles_of(nbytes)
+        price = TRAFFIC + min(EXPOSED, TRAFFIC * (self.bands - 1))
         self.computed += cycles
         self.constants += constants
         self.least += cycles + overhead + price * constants
 
-    def reading(self, slots: int) -> float:
-        """Return the bound of a group that moves ``slots`` further bus slots for its inputs and kept results."""
+    def add_slots(self, slots: int) -> float:
+        """Return the bound of a group that moves ``slots`` further bus slots for its inputs and
+        kept results.
+        """
         waits = slots + self.stored + self.constants - self.computed
-        return priced(self.least, slots) + max(0, waits)
+        return price_cycles(self.least, slots) + max(0, waits)
 
 
 class Carried(NamedTuple):
     """Scratchpad bytes and transfers of one buffer that layers of a group read.
 
-    ``fixed`` bytes are live all the time. ``near`` is (first layer, last layer, bytes live at those layers).
-    ``apart`` are the element-wise layers for which the buffer's bands are not dense. The other fields are those of
-    :class:`GroupAccount`.
+    ``fixed`` bytes are live all the time. ``near`` is (first layer, last layer, bytes live at those
+    layers). ``apart`` are the element-wise layers for which the buffer's bands are not dense. The
+    other fields are those of :class:`GroupAccount`.
     """
 
     kept: bool
@@ -387,10 +471,11 @@ class Carried(NamedTuple):
 class GroupAccount:
     """Scratchpad bytes and transfers of a group.
 
-    ``fixed`` bytes are live all the time, ``near`` at each layer. ``traffic`` is bus slots; ``loads`` and
-    ``stores`` are cycles including latency; ``edge`` is the cycles of transfers that nothing hides; ``constants``
-    is the cycles of the first constants. ``apart`` counts, by element-wise layer, operands and results whose bands
-    are not dense. ``alone`` has (first layer, last layer, cycles) of loads that those layers cannot hide.
+    ``fixed`` bytes are live all the time, ``near`` at each layer. ``traffic`` is bus slots;
+    ``loads`` and ``stores`` are cycles including latency; ``edge`` is the cycles of transfers that
+    nothing hides; ``constants`` is the cycles of the first constants. ``apart`` counts, by
+    element-wise layer, operands and results whose bands are not dense. ``alone`` has (first layer,
+    last layer, cycles) of loads that those layers cannot hide.
     """
 
     near: list[int]
@@ -438,4 +523,4 @@ class GroupAccount:
         """Return the estimated cycles of the group, given the compute cycles of every layer."""
         alone = [cycles + sum(compute[reader : last + 1]) for reader, last, cycles in self.alone]
         busy = max(sum(compute), self.loads, self.stores, self.traffic, *alone)
-        return priced(busy + self.edge + EXPOSED * self.constants, self.traffic) + overhead
+        return price_cycles(busy + self.edge + EXPOSED * self.constants, self.traffic) + overhead

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-from byoc.estimate.bus import Bus
+from byoc.estimate.bus import MemoryBus
 from byoc.estimate.constants import BANK_PORTS, FETCH_BYTES, WORD_BYTES
 from isa.access import MAXIMUM_TRANSFER, row_starts, strided
 from isa.arch import Arch
@@ -21,7 +21,10 @@ from isa.plugins import variant
 _SIDES = {unit: side_registers(unit, "sram") for unit in (Unit.LD, Unit.ST)}
 """Registers that address the scratchpad in a transfer."""
 _OWN_PORTS = 2
-"""Number of input operands that have their own port; all other inputs share one port (section 12)."""
+"""Number of input operands that have their own port.
+
+All other inputs share one port (section 12).
+"""
 
 
 class EngineStep(Protocol):
@@ -49,7 +52,10 @@ class EngineStep(Protocol):
 
 
 class OperandLoad(NamedTuple):
-    """Bytes ``first`` to ``end`` from pointer number ``pointer`` of a command, and their ``words``; ideal memory: 1."""
+    """Bytes ``first`` to ``end`` from pointer number ``pointer`` of a command, and their ``words``.
+
+    Ideal memory: 1.
+    """
 
     pointer: int
     first: int
@@ -60,8 +66,8 @@ class OperandLoad(NamedTuple):
 class BankUse(NamedTuple):
     """Words that a command accesses in each of the banks ``first`` to ``last``.
 
-    For a transfer, ``words`` is the number of words moved. For an EX command, it is the number of transferred words
-    that do not delay the command.
+    For a transfer, ``words`` is the number of words moved. For an EX command, it is the number of
+    transferred words that do not delay the command.
     """
 
     first: int
@@ -76,13 +82,17 @@ class ComputeLoad(NamedTuple):
     port_words: int
     operands: tuple[OperandLoad, ...]
 
-    def served(self, addresses: Sequence[int], arch: Arch, word_slots: int) -> tuple[int, tuple[BankUse, ...]]:
-        """Return the cycles including waits for banks, and the banks whose transfers may add to them.
+    def compute_served(
+        self, addresses: Sequence[int], arch: Arch, word_slots: int
+    ) -> tuple[int, tuple[BankUse, ...]]:
+        """Return the cycles including waits for banks, and the banks whose transfers may add to
+        them.
 
-        ``addresses`` are the values of the command's pointers. A bank of ideal memory (``word_slots`` 0) serves
-        ``BANK_PORTS`` operands at a time; a command with more operands takes several turns (section 5). In banked
-        memory, a bank serves one word per cycle, and so does the port that operands share (section 12). LD and ST
-        take at most one word of a bank in ``word_slots`` cycles.
+        ``addresses`` are the values of the command's pointers. A bank of ideal memory
+        (``word_slots`` 0) serves ``BANK_PORTS`` operands at a time; a command with more operands
+        takes several turns (section 5). In banked memory, a bank serves one word per cycle, and so
+        does the port that operands share (section 12). LD and ST take at most one word of a bank in
+        ``word_slots`` cycles.
         """
         if not word_slots and len(self.operands) <= BANK_PORTS:
             return self.cycles, ()
@@ -92,7 +102,8 @@ class ComputeLoad(NamedTuple):
             for pointer, first, end, words in self.operands
         ]
         most = 0
-        for one, _, _ in spans:  # a bank with the largest sum is always the first bank of an operand
+        # a bank with the largest sum is always the first bank of an operand
+        for one, _, _ in spans:
             most = max(most, sum([words for low, high, words in spans if low <= one <= high]))
         if not word_slots:
             return self.cycles * ceil_div(most, BANK_PORTS), ()
@@ -104,30 +115,47 @@ class ComputeLoad(NamedTuple):
         for low, high, words in spans:
             for one in range(low, high + 1):
                 loads[one] = loads.get(one, 0) + words
-        return cycles, tuple([BankUse(one, one, cycles - load) for one, load in sorted(loads.items()) if load > enough])
+        return cycles, tuple(
+            [
+                BankUse(one, one, cycles - load)
+                for one, load in sorted(loads.items())
+                if load > enough
+            ]
+        )
 
 
 class CommandLoads:
-    """Loads of one machine's commands, each computed once; they do not depend on the scratchpad size.
+    """Loads of one machine's commands, each computed once.
 
-    ``word_slots`` is the number of bus slots in which LD or ST moves at most one word; 0 in ideal memory.
+    They do not depend on the scratchpad size.
+
+    ``word_slots`` is the number of bus slots in which LD or ST moves at most one word; 0 in ideal
+    memory.
     """
 
-    def __init__(self, arch: Arch, bus: Bus) -> None:
-        self._bus, self._arch, self._reset = bus, arch, variant(arch.isa).register_file.reset
+    def __init__(self, arch: Arch, bus: MemoryBus) -> None:
+        self._bus = bus
+        self._arch = arch
+        self._reset = variant(arch.isa).register_file.reset
         self._word = max(arch.memory.word, 1)
         self.word_slots = arch.memory.word // bus.bus_bytes
         self._known: dict[tuple[object, ...], ComputeLoad] = {}
         self._moved: dict[tuple[int, ...], tuple[int, int]] = {}
 
     def first_issue(self, steps: Iterable[EngineStep], addresses: Sequence[int]) -> int:
-        """Return the cycle in which the first command is issued: a cycle a word after the first chunk is fetched.
+        """Return the cycle in which the first command is issued: a cycle a word after the first
+        chunk is fetched.
 
-        ``addresses`` are those of the buffers. A command takes a word, and one for each register that changes.
+        ``addresses`` are those of the buffers. A command takes a word, and one for each register
+        that changes.
         """
-        known, words, first = dict(self._reset), 0, 0
+        known = dict(self._reset)
+        words = 0
+        first = 0
         for step in steps:
-            values = {name: addresses[buffer] + offset for name, (buffer, offset) in step.pointers.items()}
+            values = {
+                name: addresses[buffer] + offset for name, (buffer, offset) in step.pointers.items()
+            }
             values |= step.registers
             words += 1 + sum(known[name] != value for name, value in values.items())
             known |= values
@@ -137,14 +165,18 @@ class CommandLoads:
         return self._bus.first_chunk(words + 1) + first  # OP_END is a word, too
 
     def transfer(self, step: EngineStep, unit: Unit) -> tuple[int, int]:
-        """Return the scratchpad range in bytes that LD or ST spans, and the number of words it accesses.
+        """Return the scratchpad range in bytes that LD or ST spans, and the number of words it
+        accesses.
 
-        A row accesses each word that it touches, also in part (section 12). Words of ideal memory are bytes and
-        cause no waits.
+        A row accesses each word that it touches, also in part (section 12). Words of ideal memory
+        are bytes and cause no waits.
         """
         start, nbytes, loops = _SIDES[unit]
-        registers, offset = step.registers, step.pointers[start][1] % self._word
-        dims = [(registers[count], registers[stride]) for count, stride in loops if registers[count] > 1]
+        registers = step.registers
+        offset = step.pointers[start][1] % self._word
+        dims = [
+            (registers[count], registers[stride]) for count, stride in loops if registers[count] > 1
+        ]
         key = offset, registers[nbytes], *chain.from_iterable(dims)
         found = self._moved.get(key)
         if found is None:
@@ -158,7 +190,9 @@ class CommandLoads:
         """Return the load of a command of EX."""
         # The words of some operands depend on the byte of a word at which they begin.
         offsets = [offset % self._word for _, offset in step.pointers.values()]
-        registers, fields, opcode = step.registers, step.fields, step.instruction.opcode
+        registers = step.registers
+        fields = step.fields
+        opcode = step.instruction.opcode
         values = *registers.values(), *fields.values(), *offsets
         key = opcode, len(fields), *registers, *fields, *step.pointers, *values
         found = self._known.get(key)
@@ -171,13 +205,20 @@ class CommandLoads:
         bases = [number * MAXIMUM_TRANSFER + offset for number, offset in enumerate(offsets)]
         given = {**step.registers, **dict(zip(step.pointers, bases, strict=True))}
         known = {name: given.get(name, self._reset[name]) for name in step.instruction.registers}
-        command = Command(0, step.instruction, Unit.EX, False, False, False, False, step.fields, known)
+        command = Command(
+            0, step.instruction, Unit.EX, False, False, False, False, step.fields, known
+        )
         operands = step.instruction.operands(command, self._arch)
         words = operand_loads(command, operands, self._arch)
         accesses = zip((*operands.reads, *operands.writes), words, strict=True)
-        loads = [(access.address // MAXIMUM_TRANSFER, access, load) for access, load in accesses if access.total]
+        loads = [
+            (access.address // MAXIMUM_TRANSFER, access, load)
+            for access, load in accesses
+            if access.total
+        ]
         own = [
-            OperandLoad(one, access.address - bases[one], access.end - bases[one], load) for one, access, load in loads
+            OperandLoad(one, access.address - bases[one], access.end - bases[one], load)
+            for one, access, load in loads
         ]
         shared = sum(words[_OWN_PORTS : len(operands.reads)])
         return ComputeLoad(step.instruction.cycles(command, self._arch), shared, tuple(own))
@@ -192,13 +233,20 @@ class Passing(NamedTuple):
 
 
 def delay(uses: Sequence[BankUse], begin: int, end: int, passing: Sequence[Passing]) -> int:
-    """Return the cycles by which LD and ST, which have priority at banks, delay EX from ``begin`` to ``end``."""
+    """Return the cycles by which LD and ST, which have priority at banks, delay EX from
+    ``begin`` to ``end``.
+    """
     late = -1
     longer = 0
     while longer > late:
         late = longer
         shares = [
-            (one.use, one.use.words * max(min(end + late, one.end) - max(begin, one.begin), 0) / (one.end - one.begin))
+            (
+                one.use,
+                one.use.words
+                * max(min(end + late, one.end) - max(begin, one.begin), 0)
+                / (one.end - one.begin),
+            )
             for one in passing
             if one.end > one.begin
         ]

@@ -1,4 +1,5 @@
-"""Estimated costs of the system memory bus: slots of rows and cycles of transfers (docs/machine.md, section 6).
+"""Estimated costs of the system memory bus: slots of rows and cycles of transfers (docs/machine.md,
+section 6).
 
 The compiler takes these constants from a machine's Timing and uses nothing else of it.
 """
@@ -43,7 +44,9 @@ class BusTiming(Protocol):
 
     @property
     def dram_latency(self) -> int:
-        """Cycles from a request to its first data, and from the last data to its acknowledgement."""
+        """Cycles from a request to its first data, and from the last data to its
+        acknowledgement.
+        """
         ...
 
     @property
@@ -53,17 +56,20 @@ class BusTiming(Protocol):
 
 
 @dataclass(frozen=True)
-class Bus:
+class MemoryBus:
     """System memory bus: width, burst size, and slots of a whole burst.
 
-    Machines with equal buses get equal programs. Shorter bursts and transfers use the gap and the latency of the
-    default machine, so that most machines that differ in latency alone share one bus.
+    Machines with equal buses get equal programs. Shorter bursts and transfers use the gap and the
+    latency of the default machine, so that most machines that differ in latency alone share one
+    bus.
     """
 
     bus_bytes: int = BUS_BYTES
     burst_bytes: int = BURST_BYTES
     burst_slots: int = BURST_SLOTS
-    _rows: dict[tuple[int, int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _rows: dict[tuple[int, int, int], int] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def burst_beats(self) -> int:
@@ -73,10 +79,16 @@ class Bus:
     @cached_property
     def burst_gap(self) -> int:
         """Minimum number of slots of a burst (section 2)."""
-        return self.burst_slots if self.burst_slots > self.burst_beats else min(BURST_GAP, self.burst_beats)
+        return (
+            self.burst_slots
+            if self.burst_slots > self.burst_beats
+            else min(BURST_GAP, self.burst_beats)
+        )
 
     def first_chunk(self, words: int) -> int:
-        """Return the cycles until the first chunk of a program of ``words`` command words is fetched (section 4)."""
+        """Return the cycles until the first chunk of a program of ``words`` command words is
+        fetched (section 4).
+        """
         return DRAM_LATENCY + self.dense_slots(min(words * WORD_BYTES, FETCH_BYTES))
 
     def rows_slots(self, count: int, nbytes: int, pitch: int) -> int:
@@ -95,14 +107,18 @@ class Bus:
         return found
 
     def _row_slots(self, start: int, nbytes: int) -> int:
-        """Return the slots of a row that begins at byte ``start`` of a burst: its beats, at least the gap per burst."""
+        """Return the slots of a row that begins at byte ``start`` of a burst: its beats, at
+        least the gap per burst.
+        """
         if not nbytes:
             return 0
         bursts, rest = divmod(start + nbytes, self.burst_bytes)
-        skipped, last = start // self.bus_bytes, ceil_div(rest, self.bus_bytes)
+        skipped = start // self.bus_bytes
+        last = ceil_div(rest, self.bus_bytes)
         if not bursts:
             return max(last - skipped, self.burst_gap)
-        first, between = max(self.burst_beats - skipped, self.burst_gap), (bursts - 1) * self.burst_slots
+        first = max(self.burst_beats - skipped, self.burst_gap)
+        between = (bursts - 1) * self.burst_slots
         return first + between + (max(last, self.burst_gap) if rest else 0)
 
     def dense_slots(self, nbytes: int) -> int:
@@ -110,13 +126,16 @@ class Bus:
         return self.rows_slots(1, nbytes, self.burst_bytes)
 
     def run_slots(self, nbytes: int) -> int:
-        """Return the slots of one long row at any address: its beats, and one more for partly used bursts."""
+        """Return the slots of one long row at any address: its beats, and one more for partly
+        used bursts.
+        """
         return self.cycles_of(nbytes) + 1
 
     def transfer_slots(self, registers: Mapping[str, int], unit: Unit) -> int:
         """Return the slots of a transfer by ``unit``, LD or ST."""
         address, nbytes, loops = registers_of(unit)
-        rows, pitch = 1, registers[address]
+        rows = 1
+        pitch = registers[address]
         for count, stride in loops:
             if registers[count] > 1:
                 rows *= registers[count]
@@ -126,7 +145,9 @@ class Bus:
         return self.run_slots(registers[nbytes])
 
     def cycles_of(self, nbytes: int) -> int:
-        """Return the minimum number of cycles to move ``nbytes`` bytes in whole bursts, rounded down."""
+        """Return the minimum number of cycles to move ``nbytes`` bytes in whole bursts, rounded
+        down.
+        """
         return nbytes * self.burst_slots // self.burst_bytes
 
     def bytes_in(self, cycles: int) -> int:
@@ -134,15 +155,15 @@ class Bus:
         return cycles * self.burst_bytes // self.burst_slots
 
 
-DEFAULT_BUS = Bus()
+DEFAULT_BUS = MemoryBus()
 """The bus of the default machine."""
 
 
-def bus_of(timing: BusTiming) -> Bus:
+def bus_of(timing: BusTiming) -> MemoryBus:
     """Return the bus that a machine's timing describes."""
     beats = timing.burst_bytes // timing.bus_bytes
     gap = ceil_div(timing.dram_latency + beats, timing.outstanding_bursts)
-    return Bus(timing.bus_bytes, timing.burst_bytes, max(beats, gap))
+    return MemoryBus(timing.bus_bytes, timing.burst_bytes, max(beats, gap))
 
 
 def registers_of(unit: Unit) -> Side:
@@ -151,5 +172,7 @@ def registers_of(unit: Unit) -> Side:
 
 
 def transfer_cycles(slots: int, transfers: int = 1) -> int:
-    """Return the cycles of ``transfers`` transfers of one unit, in sequence, that use ``slots`` slots together."""
+    """Return the cycles of ``transfers`` transfers of one unit, in sequence, that use ``slots``
+    slots together.
+    """
     return slots + TRANSFER_OVERHEAD * transfers

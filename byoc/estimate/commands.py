@@ -1,8 +1,9 @@
 """Cost of one command, and estimated completion times of the commands of LD, EX and ST.
 
-Bus slots of a tile are estimated from its shape before commands exist; row addresses are then known only up to a
-common pitch. Compute cycles come from the instructions' own formulas (:mod:`isa.ops`). While a schedule is made,
-:class:`TileClock` estimates tile by tile whether the bus idles. :func:`run` estimates a complete command stream.
+Bus slots of a tile are estimated from its shape before commands exist; row addresses are then known
+only up to a common pitch. Compute cycles come from the instructions' own formulas (:mod:`isa.ops`).
+While a schedule is made, :class:`TileClock` estimates tile by tile whether the bus idles.
+:func:`run` estimates a complete command stream.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from math import gcd
 from typing import NamedTuple
 
 from byoc.estimate.banks import BankUse, Passing, delay
-from byoc.estimate.bus import Bus, transfer_cycles
+from byoc.estimate.bus import MemoryBus, transfer_cycles
 from byoc.estimate.constants import (
     COMMAND_OVERHEAD,
     DMA_SETUP,
@@ -25,73 +26,112 @@ from byoc.estimate.constants import (
     TRANSFER_LEAD,
     TRANSFER_OVERHEAD,
 )
-from byoc.operators.nest import NO_PADDING, Runs, Span, band_rows, make_tile, padded_runs, spread_of
+from byoc.operators.nest import (
+    NO_PADDING,
+    Runs,
+    Span,
+    band_rows,
+    find_padded_runs,
+    make_tile,
+    spread_of,
+)
 from byoc.operators.operator import Geometry
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Instruction, Unit, ceil_div
-from isa.packing import serving_cycles
+from isa.packing import compute_serving_cycles
 from isa.registers import RESET
 
-# Bus slots of tiles. -------------------------------------------------------------------------------------------------
+# Bus slots of tiles.
+# -------------------------------------------------------------------------------------------------
 
 
-def constant_slots(bus: Bus, geometry: Geometry, channels: int, depth: int, whole: bool) -> int:
-    """Return the bus slots of a tile's constants; ``whole``: it has all columns of a second operand."""
-    nbytes, nest = geometry.constant_bytes(channels, depth), geometry.nest
+def constant_slots(
+    bus: MemoryBus, geometry: Geometry, channels: int, depth: int, whole: bool
+) -> int:
+    """Return the bus slots of a tile's constants; ``whole``: it has all columns of a second
+    operand.
+    """
+    nbytes = geometry.constant_bytes(channels, depth)
+    nest = geometry.nest
     if geometry.second == "columns" and not whole:
-        return _parted_slots(bus, nbytes, nest.input_channels, gcd(nest.channels, channels) * geometry.input_bytes)
+        return _count_parted_slots(
+            bus, nbytes, nest.input_channels, gcd(nest.channels, channels) * geometry.input_bytes
+        )
     return bus.dense_slots(nbytes)
 
 
-def input_slots(bus: Bus, geometry: Geometry, channels: int, rows: int, index: int, depth: int) -> int:
+def input_slots(
+    bus: MemoryBus, geometry: Geometry, channels: int, rows: int, index: int, depth: int
+) -> int:
     """Return the bus slots of input ``index`` of one tile."""
     nest = geometry.nest
     if geometry.dims:
         dims = [(dim.size, abs(dim.source)) for dim in geometry.tile_dims(channels, rows)]
-        return _strided_slots(bus, dims, spread_of(geometry.dims), padded_runs(geometry.dims))
+        return _count_strided_slots(
+            bus, dims, spread_of(geometry.dims), find_padded_runs(geometry.dims)
+        )
     nbytes = geometry.input_tile_bytes(channels, rows, index, depth)
     if any(geometry.repeat(index)):
         return bus.dense_slots(nbytes)
     if nest.matrix:
         parted = nest.grouped and channels < nest.channels
-        return _parted_slots(bus, nbytes, nest.rows if parted else rows if depth else 1, nest.input_channels)
+        return _count_parted_slots(
+            bus, nbytes, nest.rows if parted else rows if depth else 1, nest.input_channels
+        )
     column = nest.input_columns * geometry.input_bytes
     if rows == nest.rows:
         return bus.dense_slots(nbytes)
     step = gcd(rows * nest.stride * column, nest.pad_top * column)
-    return _parted_slots(bus, nbytes, nbytes // (band_rows(nest, rows) * column), gcd(nest.input_rows * column, step))
+    return _count_parted_slots(
+        bus, nbytes, nbytes // (band_rows(nest, rows) * column), gcd(nest.input_rows * column, step)
+    )
 
 
-def output_slots(bus: Bus, geometry: Geometry, channels: int, rows: int) -> int:
+def output_slots(bus: MemoryBus, geometry: Geometry, channels: int, rows: int) -> int:
     """Return the bus slots of the output of one tile."""
     nest = geometry.nest
     if geometry.dims:
-        return _strided_slots(bus, [(dim.size, dim.target) for dim in geometry.tile_dims(channels, rows)], 1)
-    nbytes, row = geometry.output_tile_bytes(channels, rows), nest.columns * geometry.output_bytes
+        return _count_strided_slots(
+            bus, [(dim.size, dim.target) for dim in geometry.tile_dims(channels, rows)], 1
+        )
+    nbytes = geometry.output_tile_bytes(channels, rows)
+    row = nest.columns * geometry.output_bytes
     if nest.matrix:
-        return _parted_slots(bus, nbytes, rows if channels < nest.channels else 1, nest.channels * row)
+        return _count_parted_slots(
+            bus, nbytes, rows if channels < nest.channels else 1, nest.channels * row
+        )
     if rows == nest.rows:
-        return _parted_slots(bus, nbytes, 1, nbytes)
-    return _parted_slots(bus, nbytes, channels, gcd(nest.rows, rows) * row)
+        return _count_parted_slots(bus, nbytes, 1, nbytes)
+    return _count_parted_slots(bus, nbytes, channels, gcd(nest.rows, rows) * row)
 
 
-def _strided_slots(bus: Bus, dims: Sequence[tuple[int, int]], spread: int, runs: Runs = NO_PADDING) -> int:
-    """Return the bus slots of one side of a strided copy with dimensions ``dims``, each (count, byte stride).
+def _count_strided_slots(
+    bus: MemoryBus, dims: Sequence[tuple[int, int]], spread: int, runs: Runs = NO_PADDING
+) -> int:
+    """Return the bus slots of one side of a strided copy with dimensions ``dims``, each (count,
+    byte stride).
 
-    The bytes between elements ``spread`` bytes apart are transferred too, and the padding of ``runs``. Dimensions that
-    form contiguous runs are merged.
+    The bytes between elements ``spread`` bytes apart are transferred too, and the padding of
+    ``runs``. Dimensions that form contiguous runs are merged.
     """
-    run, nbytes, rows, pitch = spread, 1, 1, 0
-    for size, stride in sorted((dim for dim in dims if dim[0] > 1 and dim[1]), key=lambda dim: dim[1]):
+    run = spread
+    nbytes = 1
+    rows = 1
+    pitch = 0
+    for size, stride in sorted(
+        (dim for dim in dims if dim[0] > 1 and dim[1]), key=lambda dim: dim[1]
+    ):
         if rows == 1 and (stride == run or (run, stride) == runs):
-            run, nbytes = size * stride, nbytes + (size - 1) * stride
+            run = size * stride
+            nbytes = nbytes + (size - 1) * stride
         else:
-            rows, pitch = rows * size, gcd(pitch, stride)
+            rows = rows * size
+            pitch = gcd(pitch, stride)
     return bus.rows_slots(rows, nbytes, pitch)
 
 
-def _parted_slots(bus: Bus, nbytes: int, count: int, pitch: int) -> int:
+def _count_parted_slots(bus: MemoryBus, nbytes: int, count: int, pitch: int) -> int:
     """Return the bus slots of ``nbytes`` bytes in ``count`` rows."""
     return bus.rows_slots(count, nbytes // count, pitch)
 
@@ -108,7 +148,9 @@ class _UnknownNumberError(LookupError):
 
 
 class _Known(dict[str, int]):
-    """Registers or fields of a command that raise an error if one of the operator's ``numbers`` is read."""
+    """Registers or fields of a command that raise an error if one of the operator's ``numbers``
+    is read.
+    """
 
     def __missing__(self, name: str) -> int:
         raise _UnknownNumberError(name)
@@ -118,29 +160,39 @@ class Compute:
     """Compute cycles of the tiles of one layer, cached."""
 
     def __init__(self, geometry: Geometry, arch: Arch) -> None:
-        self._geometry, self._arch = geometry, arch
+        self._geometry = geometry
+        self._arch = arch
         self._fields = _Known(geometry.fields)
         self._known: dict[tuple[int, int, int], int] = {}
         read = () if geometry.instruction is None else geometry.instruction.registers
-        plain = {name: RESET[name] for name in read if name in RESET and name not in geometry.operator.numbers}
+        plain = {
+            name: RESET[name]
+            for name in read
+            if name in RESET and name not in geometry.operator.numbers
+        }
         added = () if geometry.instruction is None else geometry.instruction.adds_registers
         self._base = {**{one.name: one.reset for one in added}, **plain, **dict(geometry.registers)}
 
     def tile(self, channels: int, rows: int, depth: int = 0) -> int:
-        """Return the cycles of all commands of a tile with ``depth`` input channels, 0 for all of them."""
+        """Return the cycles of all commands of a tile with ``depth`` input channels, 0 for all
+        of them.
+        """
         if self._geometry.single:
             return channels * (COMMAND_OVERHEAD + self._command_cycles(1, rows))
         return COMMAND_OVERHEAD + self._command_cycles(channels, rows, depth)
 
     def least(self) -> Demanded:
-        """Return lower bounds of the layer's cycles and commands for any tiling, from its instruction."""
-        geometry, nest = self._geometry, self._geometry.nest
+        """Return lower bounds of the layer's cycles and commands for any tiling, from its
+        instruction.
+        """
+        geometry = self._geometry
+        nest = self._geometry.nest
         instruction = geometry.instruction
         if instruction is None:
             return Demanded(0, 0)
         many, channels = (nest.channels, 1) if geometry.single else (1, nest.channels)
         command = self._command(instruction, channels, nest.rows)
-        return Demanded(many * self._asked(instruction.least_cycles, command), many)
+        return Demanded(many * self._evaluate_formula(instruction.least_cycles, command), many)
 
     def _command_cycles(self, channels: int, rows: int, depth: int = 0) -> int:
         """Return the cycles of one compute command, by the instruction's formula."""
@@ -149,23 +201,35 @@ class Compute:
             return 0
         key = channels, rows, depth
         if key not in self._known:
-            self._known[key] = self._asked(serving_cycles, self._command(instruction, channels, rows, depth))
+            self._known[key] = self._evaluate_formula(
+                compute_serving_cycles, self._command(instruction, channels, rows, depth)
+            )
         return self._known[key]
 
-    def _command(self, instruction: Instruction, channels: int, rows: int, depth: int = 0) -> Command:
-        """Return the command that computes a tile, with only the values that cycle formulas may read."""
+    def _command(
+        self, instruction: Instruction, channels: int, rows: int, depth: int = 0
+    ) -> Command:
+        """Return the command that computes a tile, with only the values that cycle formulas may
+        read.
+        """
         geometry = self._geometry
-        tile = make_tile(geometry.nest, Span(0, channels), Span(0, rows), Span(0, depth) if depth else None)
+        tile = make_tile(
+            geometry.nest, Span(0, channels), Span(0, rows), Span(0, depth) if depth else None
+        )
         registers = _Known({**self._base, **geometry.tile_registers(tile)})
         return Command(0, instruction, Unit.EX, False, False, False, False, self._fields, registers)
 
-    def _asked(self, formula: Callable[[Command, Arch], int], command: Command) -> int:
-        """Return the result of a cycle formula; raises InputError if it reads one of the operator's ``numbers``."""
+    def _evaluate_formula(self, formula: Callable[[Command, Arch], int], command: Command) -> int:
+        """Return the result of a cycle formula.
+
+        Raises InputError if it reads one of the operator's ``numbers``.
+        """
         try:
             return formula(command, self._arch)
         except _UnknownNumberError as error:
             raise InputError(
-                f"the cycle formula of {command.instruction.mnemonic} reads {error.args[0]}, which is among the "
+                f"the cycle formula of {command.instruction.mnemonic} reads {error.args[0]}, which "
+                "is among the "
                 f"numbers of operator {self._geometry.operator.__name__}; take it off there"
             ) from error
 
@@ -178,7 +242,7 @@ def copy_cycles(planes: int, nbytes: int, arch: Arch) -> int:
     return COMMAND_OVERHEAD + planes * ceil_div(nbytes, arch.lanes)
 
 
-def again_cycles(commands: int) -> int:
+def compute_repeat_cycles(commands: int) -> int:
     """Return the overhead cycles of ``commands`` additional commands of a tile."""
     return commands * COMMAND_OVERHEAD
 
@@ -215,7 +279,8 @@ class TileClock:
         return max(self._ex, self._ld)
 
     def load(self, cycles: int, release: int, *, late: bool = False) -> int:
-        """Add a load during the computation of the current tile, or before it (``late``); return its arrival cycle.
+        """Add a load during the computation of the current tile, or before it (``late``); return
+        its arrival cycle.
 
         ``release`` is the first tile during which the loaded data is available in system memory.
         """
@@ -228,7 +293,9 @@ class TileClock:
         self._ex = max(self._ex, arrival)
 
     def compute(self, cycles: int, stores: Iterable[Stored]) -> None:
-        """Add a computation into buffers of ``stores``; EX waits until earlier stores have emptied these buffers."""
+        """Add a computation into buffers of ``stores``; EX waits until earlier stores have
+        emptied these buffers.
+        """
         busy = (self._stored.get(buffer, 0) for store in stores for buffer in store.buffers)
         self._start = max(self._ex, *busy, 0)
         self._ex = self._start + cycles
@@ -241,8 +308,9 @@ class TileClock:
         self._readable.append(transfer_cycles(self.end))
 
 
-class Task(NamedTuple):
-    """Command with its unit, bus slots or EX cycles (``work``), and the commands that must end before it begins.
+class CommandTask(NamedTuple):
+    """Command with its unit, bus slots or EX cycles (``work``), and the commands that must end
+    before it begins.
 
     ``banks`` lists the bank accesses if transferred words may delay EX.
     """
@@ -253,19 +321,21 @@ class Task(NamedTuple):
     banks: tuple[BankUse, ...] = ()
 
 
-class Times(NamedTuple):
+class CommandClockTimes(NamedTuple):
     """EX cycles or bus slots of each command, and the cycle at which each ends."""
 
     work: Sequence[int]
     ends: Sequence[int]
 
 
-def run(tasks: Sequence[Task], begin: int) -> Times:
-    """Return the estimated end cycle of each command in stream order; the first one is issued in cycle ``begin``.
+def run(tasks: Sequence[CommandTask], begin: int) -> CommandClockTimes:
+    """Return the estimated end cycle of each command in stream order.
 
-    A command waits for room in its unit's queue and for the commands in ``needs``; later commands are not issued
-    before it. Loads and stores share the bus. If transferred words delay EX, the estimate is repeated with these
-    delays.
+    The first one is issued in cycle ``begin``.
+
+    A command waits for room in its unit's queue and for the commands in ``needs``; later commands
+    are not issued before it. Loads and stores share the bus. If transferred words delay EX, the
+    estimate is repeated with these delays.
     """
     work = [task.work for task in tasks]
     clock = _CommandClock(tasks, work, begin)
@@ -275,25 +345,32 @@ def run(tasks: Sequence[Task], begin: int) -> Times:
         work = [cycles + late for cycles, late in zip(work, delays, strict=True)]
         clock = _CommandClock(tasks, work, begin)
         clock.run()
-    return Times(work, clock.ends[:-1])
+    return CommandClockTimes(work, clock.ends[:-1])
 
 
 class _CommandClock:
-    """End cycles of commands, as far as known; the others wait for a transfer that is still in progress."""
+    """End cycles of commands, as far as known.
 
-    def __init__(self, tasks: Sequence[Task], work: Sequence[int], begin: int) -> None:
-        self._tasks, self._work = tasks, work
+    The others wait for a transfer that is still in progress.
+    """
+
+    def __init__(self, tasks: Sequence[CommandTask], work: Sequence[int], begin: int) -> None:
+        self._tasks = tasks
+        self._work = work
         self._moved: dict[int, list[Passing]] = {_LD: [], _ST: []}  # finished transfers
         self._moved_by: dict[int, list[int]] = {_LD: [], _ST: []}  # their end cycles
         self._units = [task.unit for task in tasks]
         self._needs = [task.needs for task in tasks]
         self.ends = [_UNKNOWN] * len(tasks) + [0]  # the last entry stands for an empty queue place
-        self._waiting: tuple[list[tuple[int, int]], ...] = ([], [], [])  # (command, arrival cycle) by unit
+        # (command, arrival cycle) by unit
+        self._waiting: tuple[list[tuple[int, int]], ...] = ([], [], [])
         self._queues = [[-1] * QUEUE_DEPTH for _ in _UNITS]
-        self._issued, self._time = 0, begin - ISSUE_CYCLES
+        self._issued = 0
+        self._time = begin - ISSUE_CYCLES
         self.free = [0, 0, 0]
         self._began = [0, 0, 0]  # when the bytes of the last transfer of each unit began to move
-        self._moving: dict[int, tuple[int, int, int]] = {}  # by unit: first cycle of its bytes, slots left, command
+        # by unit: first cycle of its bytes, slots left, command
+        self._moving: dict[int, tuple[int, int, int]] = {}
 
     def run(self) -> None:
         """Run all commands."""
@@ -303,13 +380,16 @@ class _CommandClock:
     def delays(self) -> list[int]:
         """Return the cycles by which transferred words would delay each EX command."""
         return [
-            self._delay(number) if task.unit == _EX and task.banks else 0 for number, task in enumerate(self._tasks)
+            self._delay(number) if task.unit == _EX and task.banks else 0
+            for number, task in enumerate(self._tasks)
         ]
 
     def _delay(self, number: int) -> int:
         """Return the cycles by which transferred words delay an EX command."""
-        task, end = self._tasks[number], self.ends[number] - EX_DRAIN
-        begin, passing = self.ends[number] - self._work[number] + EX_FILL, list[Passing]()
+        task = self._tasks[number]
+        end = self.ends[number] - EX_DRAIN
+        begin = self.ends[number] - self._work[number] + EX_FILL
+        passing = list[Passing]()
         for unit, moved in self._moved.items():
             for index in range(bisect_right(self._moved_by[unit], begin), len(moved)):
                 if moved[index].begin >= end:
@@ -324,15 +404,18 @@ class _CommandClock:
             moving = self._issue()
             for unit in _UNITS:
                 waiting = self._waiting[unit]
-                while waiting and unit not in self._moving and self._begins(unit, *waiting[0]):
+                while waiting and unit not in self._moving and self._try_begin(unit, *waiting[0]):
                     del waiting[0]
                     moving = True
         return self._grant()
 
     def _issue(self) -> bool:
         """Issue commands until a queue is full; return whether any was issued."""
-        ends, number, time = self.ends, self._issued, self._time
-        first, count = number, len(self._units)
+        ends = self.ends
+        number = self._issued
+        time = self._time
+        first = number
+        count = len(self._units)
         while number < count:
             unit = self._units[number]
             queue = self._queues[unit]
@@ -343,12 +426,14 @@ class _CommandClock:
             self._waiting[unit].append((number, time))
             queue.append(number)
             number += 1
-        self._issued, self._time = number, time
+        self._issued = number
+        self._time = time
         return number > first
 
-    def _begins(self, unit: int, number: int, begin: int) -> bool:
+    def _try_begin(self, unit: int, number: int, begin: int) -> bool:
         """Start a unit's next command if its start cycle is known; return whether it is."""
-        ends, free = self.ends, self.free
+        ends = self.ends
+        free = self.free
         if free[unit] > begin:
             begin = free[unit]
         for other in self._needs[number]:
@@ -370,24 +455,25 @@ class _CommandClock:
             return False
         if len(self._moving) == 1:
             ((unit, (start, slots, _)),) = self._moving.items()
-            self._over(unit, start + slots)
+            self._handle_end(unit, start + slots)
             return True
         one, two = sorted(self._moving, key=lambda unit: self._moving[unit])
-        (start, slots, first), (later, more, second) = self._moving[one], self._moving[two]
+        (start, slots, first) = self._moving[one]
+        (later, more, second) = self._moving[two]
         if start + slots <= later:
-            self._over(one, start + slots)
+            self._handle_end(one, start + slots)
             return True
         slots -= later - start
         end = later + 2 * min(slots, more)
         if slots <= more:
             self._moving[two] = end, more - slots, second
-            self._over(one, end)
+            self._handle_end(one, end)
         else:
             self._moving[one] = end, slots - more, first
-            self._over(two, end)
+            self._handle_end(two, end)
         return True
 
-    def _over(self, unit: int, end: int) -> None:
+    def _handle_end(self, unit: int, end: int) -> None:
         number = self._moving.pop(unit)[2]
         for use in self._tasks[number].banks:
             self._moved[unit].append(Passing(self._began[unit], end, use))

@@ -1,20 +1,21 @@
 """All constants of estimates and of choices by estimates: machine constants, and fitted ones.
 
-Constants of a Timing have the same names here; a test keeps them equal to the default Timing. The others are
-derived from them by a formula or were fitted. Estimates use the width and rate of a machine's own bus
-(:mod:`byoc.estimate.bus`).
+Constants of a Timing have the same names here; a test keeps them equal to the default Timing. The
+others are derived from them by a formula or were fitted. Estimates use the width and rate of a
+machine's own bus (:mod:`byoc.estimate.bus`).
 
-``Measured`` gives the change of cycles with another value, against the value used: the mean (and the worst case)
-over resnet-8, keyword-spotting, visual-wake-words, resnext-11, light-shufflenet and mobilenet-v1, each on 4 x 16
-and 16 x 16 processing elements with 64 KiB and on 32 x 32 with 512 KiB (ISA v4). A constant without effect on these
-networks may matter on others.
+``Measured`` gives the change of cycles with another value, against the value used: the mean (and
+the worst case) over resnet-8, keyword-spotting, visual-wake-words, resnext-11, light-shufflenet and
+mobilenet-v1, each on 4 x 16 and 16 x 16 processing elements with 64 KiB and on 32 x 32 with 512 KiB
+(ISA v4). A constant without effect on these networks may matter on others.
 """
 
 from __future__ import annotations
 
 from isa.instruction import ceil_div
 
-# The default machine (docs/machine.md, section 2). -------------------------------------------------------------------
+# The default machine (docs/machine.md, section 2).
+# -------------------------------------------------------------------
 
 BUS_BYTES = 8
 BURST_BYTES = 64
@@ -28,7 +29,8 @@ BANK_PORTS = 4
 EX_FILL = 8
 EX_DRAIN = 8
 
-# Derived from it. ----------------------------------------------------------------------------------------------------
+# Derived from it.
+# --------------------------------------------------------------------------------------------------
 
 BURST_BEATS = BURST_BYTES // BUS_BYTES
 """Beats of a whole burst (section 2, ``burst_beats``)."""
@@ -39,21 +41,32 @@ BURST_SLOTS = max(BURST_BEATS, BURST_GAP)
 WORD_BYTES = 8
 """Bytes of a command word (section 4)."""
 TRANSFER_LEAD = DMA_SETUP + DRAM_LATENCY
-"""Cycles of a load before its bytes move, and of a store between its last byte and ``DMA_DRAIN`` (section 5)."""
+"""Cycles of a load before its bytes move, and of a store between its last byte and ``DMA_DRAIN``
+(section 5).
+"""
 TRANSFER_OVERHEAD = TRANSFER_LEAD + DMA_DRAIN
-"""Set-up, latency and drain of a transfer; LD and ST each run one transfer at a time (section 5)."""
+"""Set-up, latency and drain of a transfer; LD and ST each run one transfer at a time (section
+5).
+"""
 COMMAND_OVERHEAD = EX_FILL + EX_DRAIN
 """Fill and drain of one compute command (section 5)."""
 FLAT_BAND = BURST_BYTES
-"""Bands of layers without channels and columns are multiples of this many elements: whole bursts."""
+"""Bands of layers without channels and columns are multiples of this many elements: whole
+bursts.
+"""
 PIECE_ALIGNMENT = BURST_BYTES
-"""Packed tiles of constants begin at multiples of this many bytes, so that their bursts are whole."""
+"""Packed tiles of constants begin at multiples of this many bytes, so that their bursts are
+whole.
+"""
 FULL_CHOICE = 4
 """Buffer counts up to this number are all in the space of tilings."""
 MOST_OUTPUTS = 3
-"""Maximum number of result buffers of a tiling: one fills, one is stored, one waits for its acknowledgement."""
+"""Maximum number of result buffers of a tiling: one fills, one is stored, one waits for its
+acknowledgement.
+"""
 
-# Delays before commands begin. ---------------------------------------------------------------------------------------
+# Delays before commands begin.
+# ---------------------------------------------------------------------------------------
 
 ISSUE_CYCLES = 6
 """Approximate cycles to issue a command and the words that set its registers.
@@ -61,10 +74,13 @@ ISSUE_CYCLES = 6
 Measured: 0: the same; 12: the same.
 """
 
-# Overhead of a layer. -----------------------------------------------------------------------------------------------
+# Overhead of a layer.
+# -----------------------------------------------------------------------------------------------
 
 TILE_OVERHEAD = 110
-"""Overhead of a tile in cycles, in which units wait for one another; an additional tile must save more.
+"""Overhead of a tile in cycles, in which units wait for one another.
+
+An additional tile must save more.
 
 Measured: 0: +2.55 % (+15.17 %); 220: +0.74 % (+4.45 %).
 """
@@ -74,12 +90,14 @@ FIRST_OVERHEAD = 30
 Measured: 0: +0.09 % (+0.70 %); 110: +0.01 % (+0.76 %).
 """
 TILE_SHARE = 4000
-"""An additional tile must also save 1/4000 of the layer's cycles, for the time to compile and simulate it.
+"""An additional tile must also save 1/4000 of the layer's cycles, for the time to compile and
+simulate it.
 
 Measured: 1000: +0.40 % (+3.22 %); none: +0.03 % (+1.00 %).
 """
 HIDDEN = 0.8
-"""Share of the first load of constants that earlier layers hide, if they compute as long as this layer.
+"""Share of the first load of constants that earlier layers hide, if they compute as long as this
+layer.
 
 Measured: 0.4: +0.24 % (+2.49 %); 1.0: +0.12 % (+4.62 %).
 """
@@ -94,7 +112,8 @@ TRAFFIC = 0.2
 Measured: 0: +0.61 % (+5.59 %); 0.4: +0.18 % (+2.44 %).
 """
 
-# The search for a tiling. --------------------------------------------------------------------------------------------
+# The search for a tiling.
+# --------------------------------------------------------------------------------------------
 
 CUTS = tuple(1 << power for power in range(13))
 """Numbers of tiles into which channels, rows and input channels are cut.
@@ -121,7 +140,8 @@ Measured: 1.0: the same; 1.1: +0.00 % (+0.07 %).
 FULL = 0.97
 """Share of the lanes that the taps of a tile's input channels must fill for the tile to be tried.
 
-Measured: 0.9: the same; 1.0: the same. Without, 70 drawn convolutions on three machines: +3.57 % (+87.04 %).
+Measured: 0.9: the same; 1.0: the same. Without, 70 drawn convolutions on three machines: +3.57 %
+(+87.04 %).
 """
 FEWER = 0.9
 """Each next tile of this search has at most this share of the input channels of the previous one.
@@ -139,7 +159,8 @@ BESIDE = (0.75, 0.875, 1.125, 1.25)
 Measured: none: -0.01 % (+0.00 %); six: the same.
 """
 
-# The search for groups. ----------------------------------------------------------------------------------------------
+# The search for groups.
+# ----------------------------------------------------------------------------------------------
 
 LONGEST = 16
 """Maximum number of layers in a group.
@@ -157,12 +178,14 @@ BAND_CUTS = (2, 4, 7, 10, 14, 19, 28, 56, 112)
 Measured: powers of two: -0.00 % (+0.27 %); four of them: +0.18 % (+3.25 %).
 """
 AGAIN_SHARES = (12, 6)
-"""Constants reloaded in every band use tiles of at most 1/12 or 1/6 of the scratchpad: the largest that fits.
+"""Constants reloaded in every band use tiles of at most 1/12 or 1/6 of the scratchpad: the largest
+that fits.
 
 Measured: 12 alone: +0.32 % (+6.54 %); 6 alone: +0.16 % (+2.16 %).
 """
 
-# Loads ahead. --------------------------------------------------------------------------------------------------------
+# Loads ahead.
+# --------------------------------------------------------------------------------------------------
 
 MARGIN = 400
 """Cycles that a load should be complete before it is needed.
@@ -170,7 +193,9 @@ MARGIN = 400
 Measured: 0: -0.06 % (+0.04 %); 1600: -0.02 % (+0.56 %).
 """
 DISTANCE = 48
-"""Maximum prefetch distance, in tiles, of tensors that the program computed; older stores are not checked.
+"""Maximum prefetch distance, in tiles, of tensors that the program computed.
+
+Older stores are not checked.
 
 Measured: 12: +0.03 % (+0.46 %); 96: the same.
 """
@@ -190,12 +215,15 @@ FORGOTTEN = 8
 Measured: 1: the same; 64: the same.
 """
 AHEAD_SHARES = (100, 90, 75, 0)
-"""Per cent of the scratchpad that prefetched first loads may fill in the first plan; fragments may waste some.
+"""Per cent of the scratchpad that prefetched first loads may fill in the first plan.
+
+Fragments may waste some.
 
 Measured: 100, 0: +0.44 % (+5.65 %); 90, 75, 0: -0.01 % (+0.00 %).
 """
 
-# Places in the scratchpad. -------------------------------------------------------------------------------------------
+# Places in the scratchpad.
+# -------------------------------------------------------------------------------------------
 
 ATTEMPTS = 12
 """Minimum number of placement orders that are tried before a plan fails.
@@ -210,25 +238,30 @@ Measured: 4: the same; 16: +0.31 % (+5.65 %).
 NEIGHBOURS = (1, 2)
 """Numbers of buffers that may share a bank with a buffer marked ``apart``, in order of preference.
 
-Sums are read and written, and weights with records are two more operands; next to a table, these and one more operand
-are three. The first number is used if all buffers fit.
+Sums are read and written, and weights with records are two more operands; next to a table, these
+and one more operand are three. The first number is used if all buffers fit.
 
 Measured: 2 alone: the same; none, too: -0.00 % (+0.00 %).
 """
 
 BANKS_APART = (4, 2)
-"""Numbers of equal parts of a bank that count as banks when the buffers of the best plan are placed again.
+"""Numbers of equal parts of a bank that count as banks when the buffers of the best plan are placed
+again.
 
-Whole banks, two, four and more neighbours count as one bank, too. Only for banked memory and plans of few tiles.
+Whole banks, two, four and more neighbours count as one bank, too. Only for banked memory and plans
+of few tiles.
 
-Measured on networks 33 and 217 of tests.e2e.random_networks: with four times the banks, placed with two to 16
-neighbours as one: +4.8 %; with four times the memory, without parts: +5.6 %.
+Measured on networks 33 and 217 of tests.e2e.random_networks: with four times the banks, placed with
+two to 16 neighbours as one: +4.8 %; with four times the memory, without parts: +5.6 %.
 """
 
-# Other plans of a region. --------------------------------------------------------------------------------------------
+# Other plans of a region.
+# --------------------------------------------------------------------------------------------
 
 RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
-"""Per cent of the scratchpad for residents; if memory planning fails, the next lower share is tried.
+"""Per cent of the scratchpad for residents.
+
+If memory planning fails, the next lower share is tried.
 
 Measured: 100, 50, 0: the same; 100, 0: the same.
 """
@@ -243,7 +276,9 @@ SIZES = tuple(1 << power for power in range(40, 12, -1))
 Measured: none: +0.11 % (+1.91 %).
 """
 FEW_LAYERS = 4
-"""Regions of at most this many layers also try the plans of all smaller scratchpads and tilings near each."""
+"""Regions of at most this many layers also try the plans of all smaller scratchpads and tilings
+near each.
+"""
 CLOSE = 1.003
 """``ENOUGH`` for such a region; it is smaller so that more memory does not cost cycles."""
 LARGEST_FREE = 1 << 16
@@ -277,7 +312,8 @@ FEW_TILES = 64
 Measured: 0: +0.12 % (+2.09 %); 128: the same.
 """
 NEAR = 1.15
-"""Tilings near a plan's own, and plans of smaller scratchpads, are tried up to this times the best estimate.
+"""Tilings near a plan's own, and plans of smaller scratchpads, are tried up to this times the best
+estimate.
 
 Measured on pointwise-stride-2, {16, 16}, 512 KiB: 1.05: +3.65 %; 1.3: the same.
 """
@@ -287,7 +323,8 @@ MOST_NEAR = 400
 Measured: 100: +0.12 % (+2.09 %); 1600: -0.02 % (+0.00 %).
 """
 
-# Sizes of caches. ----------------------------------------------------------------------------------------------------
+# Sizes of caches.
+# --------------------------------------------------------------------------------------------------
 
 REMEMBERED_ROWS = 1 << 14
 """Maximum number of row shapes whose slots are cached."""
@@ -298,9 +335,12 @@ REMEMBERED_PLANS = 16
 SPAN = 64
 """Number of steps per index entry for places in the scratchpad."""
 
-# Limits of compile time: above them the compiler would take minutes. -------------------------------------------------
+# Limits of compile time: above them the compiler would take minutes.
+# -------------------------------------------------
 
 MAX_OPERATIONS = 10_000
 """Maximum number of operations of a region."""
 MAX_INTERLEAVED = 500
-"""Maximum number of operations in an order by image that divides no tensor, e.g. one over rows of a product."""
+"""Maximum number of operations in an order by image that divides no tensor, e.g. one over rows
+of a product.
+"""

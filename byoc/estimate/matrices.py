@@ -1,8 +1,10 @@
-"""Cost of a convolution on banked memory: direct on packed tensors, or as a matrix product (im2col).
+"""Cost of a convolution on banked memory: direct on packed tensors, or as a matrix product
+(im2col).
 
-For the matrix product, ``OP_PERMUTE`` first copies the inputs of each output position into one matrix row: kernel
-row by kernel row, column by column, channel by channel. This is P. Gibson's (2023) comparison, with the conversion
-cost added. Cycles are those of EX alone; each operand has its own bank, which LD and ST do not use.
+For the matrix product, ``OP_PERMUTE`` first copies the inputs of each output position into one
+matrix row: kernel row by kernel row, column by column, channel by channel. This is P. Gibson's
+(2023) comparison, with the conversion cost added. Cycles are those of EX alone; each operand has
+its own bank, which LD and ST do not use.
 """
 
 from __future__ import annotations
@@ -14,22 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.operators.convolution import Convolution
-from byoc.operators.movement import asked_words
+from byoc.operators.movement import count_asked_words
 from byoc.operators.nest import NOTHING, find_pieces
 from isa.arch import Arch, words_of
 from isa.instruction import ceil_div
-from isa.ops.products import Product, gapless, mapped, product_bound
-from isa.packing import Shape
+from isa.ops.products import ArrayProduct, gapless, product_bound, use_mapping
+from isa.packing import WeightShape
 
 CONVOLUTIONS = ("OP_CONV", "OP_GROUP_CONV")
 """Instructions that have both layouts."""
 
 
 class Layouts(NamedTuple):
-    """Cycles of a convolution computed directly with ``mapping``, and as a matrix product after a conversion.
+    """Cycles of a convolution computed directly with ``mapping``, and as a matrix product after a
+    conversion.
 
-    ``conversion`` is at least the words of the matrix. If that is too little to decide, it is the words that the
-    copies read or write.
+    ``conversion`` is at least the words of the matrix. If that is too little to decide, it is the
+    words that the copies read or write.
     """
 
     direct: int
@@ -43,7 +46,9 @@ class Layouts(NamedTuple):
         return self.product + self.conversion
 
 
-def layouts_of(operation: Convolution, mapping: int, arch: Arch, overhead: int = 0) -> Layouts | None:
+def layouts_of(
+    operation: Convolution, mapping: int, arch: Arch, overhead: int = 0
+) -> Layouts | None:
     """Return the cycles of a convolution on packed operands, direct and as a matrix product.
 
     Args:
@@ -58,28 +63,31 @@ def layouts_of(operation: Convolution, mapping: int, arch: Arch, overhead: int =
     Raises:
         ValueError: if the machine has no banked memory.
     """
-    nest, kernel, words = operation.loops.nest, operation.window, words_of(arch)
+    nest = operation.loops.nest
+    kernel = operation.window
+    words = words_of(arch)
     depthwise = nest.groups > 1 and nest.groups == nest.input_channels
     if depthwise or (prod(kernel) == 1 and operation.strides == (1, 1)):
         return None
     follow = gapless(nest.columns, nest.input_columns, *operation.strides)
-    shape = Shape(nest.groups, nest.group_outputs, nest.group_inputs, *kernel)
-    plain = Product(shape, nest.rows, nest.columns, operation.strides[1], gapless=follow)
-    direct = product_bound(mapped(plain, mapping), arch)
-    depth, positions = nest.group_inputs * prod(kernel), nest.rows * nest.columns
-    matrix = Product(Shape(1, nest.group_outputs, depth), 1, positions)
+    shape = WeightShape(nest.groups, nest.group_outputs, nest.group_inputs, *kernel)
+    plain = ArrayProduct(shape, nest.rows, nest.columns, operation.strides[1], gapless=follow)
+    direct = product_bound(use_mapping(plain, mapping), arch)
+    depth = nest.group_inputs * prod(kernel)
+    positions = nest.rows * nest.columns
+    matrix = ArrayProduct(WeightShape(1, nest.group_outputs, depth), 1, positions)
     product = nest.groups * product_bound(matrix, arch)
     conversion = nest.groups * words.surfaces(depth) * words.count(positions * words.atom)
     if product + conversion < direct and nest.groups == 1:
-        asked, commands = _copied(operation, words.atom, words.word)
+        asked, commands = _count_copied(operation, words.atom, words.word)
         conversion = asked + commands * overhead
     return Layouts(direct, mapping, product, conversion)
 
 
-def _copied(operation: Convolution, atom: int, word: int) -> tuple[int, int]:
+def _count_copied(operation: Convolution, atom: int, word: int) -> tuple[int, int]:
     """Return (words accessed by the copies into the matrix, number of copies), without padding."""
     index = _matrix(operation, atom)
-    found = [asked_words(piece.dims, word) for piece in find_pieces(index)]
+    found = [count_asked_words(piece.dims, word) for piece in find_pieces(index)]
     return sum(words for words, _ in found), sum(commands for _, commands in found)
 
 
@@ -90,17 +98,21 @@ def _matrix(operation: Convolution, atom: int) -> NDArray[np.int64]:
     steps = (
         (np.arange(count) * stride - before)[:, np.newaxis] + np.arange(taps) * dilation
         for count, stride, before, taps, dilation in zip(
-            (nest.rows, nest.columns), operation.strides, operation.pads[:2], operation.window, operation.dilations,
+            (nest.rows, nest.columns), operation.strides, operation.pads[:2], operation.window,
+            operation.dilations,
             strict=True,
         )
     )  # fmt: skip
     rows, columns = steps
     channels = np.arange(nest.group_inputs)
     places = channels // own * (nest.input_rows * nest.input_columns * own) + channels % own
-    row, column = rows[:, np.newaxis, :, np.newaxis], columns[np.newaxis, :, np.newaxis, :]
+    row = rows[:, np.newaxis, :, np.newaxis]
+    column = columns[np.newaxis, :, np.newaxis, :]
     inside = (row >= 0) & (row < nest.input_rows) & (column >= 0) & (column < nest.input_columns)
     pixels = np.where(inside, (row * nest.input_columns + column) * own, NOTHING)[..., np.newaxis]
-    taken = np.where(pixels == NOTHING, NOTHING, pixels + places).reshape(nest.rows * nest.columns, -1)
+    taken = np.where(pixels == NOTHING, NOTHING, pixels + places).reshape(
+        nest.rows * nest.columns, -1
+    )
     surfaces = ceil_div(taken.shape[1], atom)
     found = np.full((len(taken), surfaces * atom), NOTHING, np.int64)
     found[:, : taken.shape[1]] = taken

@@ -28,8 +28,9 @@ Tensors = Mapping[str, NDArray[Any]]
 class NetworkRun(Generic[TraceT]):
     """Results of one inference: outputs by port, tensors by name, traces by region.
 
-    The tensors are those at part boundaries. Integer ports (:class:`byoc.package.interface.NetworkPort`)
-    return integers. ``values`` have the layout of the graph.
+    The tensors are those at part boundaries. Integer ports
+    (:class:`byoc.package.interface.NetworkPort`) return integers. ``values`` have the layout of the
+    graph.
     """
 
     outputs: Tensors
@@ -43,40 +44,54 @@ class Runtime(Generic[TraceT]):
     Host sessions are created once and serve every inference.
     """
 
-    def __init__(self, network: CompiledNetwork, executor: Executor[TraceT], host: Engine = "onnxruntime") -> None:
+    def __init__(
+        self, network: CompiledNetwork, executor: Executor[TraceT], host: Engine = "onnxruntime"
+    ) -> None:
         self._network = network
         self._executor = executor
-        parts = {n: part for n, part in enumerate(network.partition.parts) if isinstance(part, HostPart)}
+        parts = {
+            n: part for n, part in enumerate(network.partition.parts) if isinstance(part, HostPart)
+        }
         # a network without host parts never parses the embedded model
-        opened = opener(network.package.model, network.graph, host, network.arch.numerics) if parts else None
-        self._host = {n: opened(part.inputs, part.outputs) for n, part in parts.items()} if opened else {}
+        opened = (
+            opener(network.package.model, network.graph, host, network.arch.numerics)
+            if parts
+            else None
+        )
+        self._host = (
+            {n: opened(part.inputs, part.outputs) for n, part in parts.items()} if opened else {}
+        )
 
     def run(self, inputs: Tensors) -> NetworkRun[TraceT]:
         """Run one inference.
 
-        Raises InputError for inputs that :meth:`byoc.package.interface.Interface.taken` rejects.
+        Raises InputError for inputs that :meth:`byoc.package.interface.Interface.take_arrays`
+        rejects.
         """
-        graph, interface = self._network.graph, self._network.interface
-        values = interface.arranged(interface.taken(inputs))
+        graph = self._network.graph
+        interface = self._network.interface
+        values = interface.arrange_arrays(interface.take_arrays(inputs))
         traces: dict[int, TraceT] = {}
         for index, part in enumerate(self._network.partition.parts):
             if isinstance(part, Region):
                 traces[part.index] = self._run_region(part, values)
             else:
-                values |= _as_declared(graph, self._host[index].run(values))
+                values |= _check_declared(graph, self._host[index].run(values))
         for name in graph.outputs:
             if name not in values:
                 constant = graph.values[name].constant
                 if constant is not None:
                     values[name] = constant
-        return NetworkRun(interface.handed_over(values), values, traces)
+        return NetworkRun(interface.restore_arrays(values), values, traces)
 
     def _run_region(self, region: Region, values: dict[str, NDArray[Any]]) -> TraceT:
         program = self._network.programs[region.index]
         execution = self._executor.run(program, region_inputs(program, values))
         graph = self._network.graph
         for tensor in program.outputs:
-            values[tensor.name] = from_device(execution.outputs[tensor.name], graph.values[tensor.name], program.arch)
+            values[tensor.name] = from_device(
+                execution.outputs[tensor.name], graph.values[tensor.name], program.arch
+            )
         return execution.trace
 
 
@@ -85,20 +100,29 @@ def region_inputs(program: Program, values: Tensors) -> dict[str, NDArray[Any]]:
 
     They get the accelerator's element types and the program's layouts.
     """
-    return {tensor.name: to_device(values[tensor.name], tensor, program.arch) for tensor in program.inputs}
+    return {
+        tensor.name: to_device(values[tensor.name], tensor, program.arch)
+        for tensor in program.inputs
+    }
 
 
-def _as_declared(graph: Graph, found: Tensors) -> Tensors:
+def _check_declared(graph: Graph, found: Tensors) -> Tensors:
     """Check the shapes and types of ``found`` against the graph and return it.
 
     Raises InputError if the embedded model computed another shape or type than declared.
     """
     for name, array in found.items():
         value = graph.values.get(name)
-        if value is not None and not value.open and (array.shape != value.shape or array.dtype.name != value.dtype):
+        if (
+            value is not None
+            and not value.open
+            and (array.shape != value.shape or array.dtype.name != value.dtype)
+        ):
             raise InputError(
-                f"the model makes '{name}' of shape {list(array.shape)} and type {array.dtype.name}, and declares "
-                f"shape {list(value.shape)} and type {value.dtype}; correct its shapes, or report it where they are "
+                f"the model makes '{name}' of shape {list(array.shape)} and type "
+                f"{array.dtype.name}, and declares "
+                f"shape {list(value.shape)} and type {value.dtype}; correct its shapes, or report "
+                "it where they are "
                 "right"
             )
     return found

@@ -24,7 +24,7 @@ from byoc.graph import Graph
 from byoc.package.package import KNOWN, Count, Model, Package
 from byoc.partitioning.partition import HostPart
 from byoc.runtimes.litert import Resolver
-from byoc.runtimes.protobuf import defined
+from byoc.runtimes.protobuf import read_defined_results
 from byoc.runtimes.session import OnnxRuntimeSession
 from isa.errors import InputError
 from isa.reading import first_line
@@ -71,8 +71,11 @@ def _resolver(numerics: Numerics) -> Resolver:
 class _OnnxPart:
     """Part on ONNX Runtime."""
 
-    def __init__(self, cut: onnx.ModelProto, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+    def __init__(
+        self, cut: onnx.ModelProto, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None:
+        self._inputs = tuple(inputs)
+        self._outputs = tuple(outputs)
         self._session = OnnxRuntimeSession(cut)
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
@@ -83,35 +86,47 @@ class _OnnxPart:
 class _ReferencePart:
     """Part on onnx's reference evaluator."""
 
-    def __init__(self, cut: onnx.ModelProto, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def __init__(
+        self, cut: onnx.ModelProto, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None:
         from onnx.reference import ReferenceEvaluator
 
-        foreign = sorted({node.domain for node in cut.graph.node if node.domain not in ("", "ai.onnx")})
+        foreign = sorted(
+            {node.domain for node in cut.graph.node if node.domain not in ("", "ai.onnx")}
+        )
         if foreign:
-            raise InputError(f"--host reference does not know the operators of {foreign[0]}; use --host onnxruntime")
-        self._inputs, self._values = tuple(inputs), {name: graph.values[name] for name in outputs}
+            raise InputError(
+                f"--host reference does not know the operators of {foreign[0]}; use "
+                "--host onnxruntime"
+            )
+        self._inputs = tuple(inputs)
+        self._values = {name: graph.values[name] for name in outputs}
         self._evaluator = ReferenceEvaluator(cut)
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
         """See :meth:`PartSession.run`."""
         try:
-            results = self._evaluator.run(list(self._values), {name: tensors[name] for name in self._inputs})
+            results = self._evaluator.run(
+                list(self._values), {name: tensors[name] for name in self._inputs}
+            )
         except Exception as error:  # its operators raise exceptions of any type
             raise InputError(
-                f"onnx's reference evaluator cannot run a part of it ({first_line(error)}); use --host onnxruntime"
+                f"onnx's reference evaluator cannot run a part of it ({first_line(error)}); use "
+                "--host onnxruntime"
             ) from error
         found = {}
         for (name, value), result in zip(self._values.items(), results, strict=True):
             found[name] = np.asarray(result, dtype=value.dtype)
             if not value.open and found[name].shape != value.shape:
                 raise InputError(
-                    f"onnx's reference evaluator makes '{name}' of shape {list(found[name].shape)} and not "
+                    f"onnx's reference evaluator makes '{name}' of shape {list(found[name].shape)} "
+                    "and not "
                     f"{list(value.shape)}; use --host onnxruntime"
                 )
         return found
 
 
-def vouches(model: Model, numerics: Numerics) -> bool:
+def is_verified_by(model: Model, numerics: Numerics) -> bool:
     """Return True if the runtime of a model's format rounds as ``numerics`` do."""
     return numerics == "onnxruntime" or isinstance(model, TfliteModel)
 
@@ -119,7 +134,10 @@ def vouches(model: Model, numerics: Numerics) -> bool:
 def runtime_name(model: Model, numerics: Numerics) -> str:
     if not isinstance(model, TfliteModel):
         return f"ONNX Runtime {version('onnxruntime')}, integer operators"
-    kernels = {"reference": "reference kernels (BUILTIN_REF)", "default": "default resolver (XNNPACK)"}
+    kernels = {
+        "reference": "reference kernels (BUILTIN_REF)",
+        "default": "default resolver (XNNPACK)",
+    }
     return f"LiteRT {version('ai-edge-litert')}, {kernels[_resolver(numerics)]}"
 
 
@@ -128,7 +146,7 @@ def definitions(model: Model) -> Mapping[str, str]:
 
     They are mapped to the runtime's own float version of each.
     """
-    return {} if isinstance(model, TfliteModel) else defined(model)
+    return {} if isinstance(model, TfliteModel) else read_defined_results(model)
 
 
 @dataclass(frozen=True)
@@ -154,7 +172,9 @@ def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST)
     total = 0
     for node in part.nodes:
         moved = sum(_nbytes(graph, name) for name in (*node.inputs, *node.outputs))
-        total += math.ceil(cost.cycles_per_node + node.macs / cost.macs_per_cycle + moved / cost.bytes_per_cycle)
+        total += math.ceil(
+            cost.cycles_per_node + node.macs / cost.macs_per_cycle + moved / cost.bytes_per_cycle
+        )
     return total
 
 
@@ -194,7 +214,9 @@ class Oracle:
         """
         self.inputs = tuple(inputs or graph.inputs)
         self.names = tuple(dict.fromkeys(names))
-        self._session = opener(model, graph, numerics=numerics)(self.inputs, self.names) if self.names else None
+        self._session = (
+            opener(model, graph, numerics=numerics)(self.inputs, self.names) if self.names else None
+        )
 
     def values(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
         """Return the named tensors, in the model's element types.
@@ -222,7 +244,9 @@ class DefinedUnits:
     max_abs_diff: Count
 
     @classmethod
-    def counted(cls, op_type: str, pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> DefinedUnits:
+    def count_pairs(
+        cls, op_type: str, pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]
+    ) -> DefinedUnits:
         """Summarise pairs of results of each unit: by its definition, and by ONNX Runtime."""
         gaps = [np.abs(ours.astype(np.int64) - own) for ours, own in pairs]
         return cls(
@@ -234,7 +258,7 @@ class DefinedUnits:
         )
 
 
-def defined_values(package: Package, tensors: Tensors) -> Tensors:
+def compute_defined_values(package: Package, tensors: Tensors) -> Tensors:
     """Return the results of units that definitions compute, and ONNX Runtime's own.
 
     ``tensors`` are the inputs of the network.
@@ -243,32 +267,47 @@ def defined_values(package: Package, tensors: Tensors) -> Tensors:
     return Oracle(package.model, package.graph, (*names, *names.values())).values(tensors)
 
 
-def defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...]:
+def compare_defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...]:
     """Compare units that definitions compute with ONNX Runtime, by operator.
 
     ``tensors`` are network inputs.
     """
-    values = defined_values(package, tensors)
+    values = compute_defined_values(package, tensors)
     kinds = {name: node.op_type for node in package.graph.nodes for name in node.outputs}
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
     for name, own in definitions(package.model).items():
         pairs.setdefault(kinds[name], []).append((values[name], values[own]))
-    return tuple(DefinedUnits.counted(op_type, found) for op_type, found in pairs.items())
+    return tuple(DefinedUnits.count_pairs(op_type, found) for op_type, found in pairs.items())
 
 
-def oracle_text(package: Package, units: Sequence[DefinedUnits] = (), numerics: Numerics = "onnxruntime") -> str:
+def oracle_text(
+    package: Package, units: Sequence[DefinedUnits] = (), numerics: Numerics = "onnxruntime"
+) -> str:
     """Return the text ``check.oracle`` of the run report.
 
-    ``units`` are the result of :func:`defined_units`.
+    ``units`` are the result of :func:`compare_defined_units`.
     """
     text = runtime_name(package.model, numerics)
     count = package.rewritten_activations
     if count:
-        text += f"; {count} fused activation{'s' * (count > 1)} rewritten as integer operator and clamp"
+        text += (
+            f"; {count} fused activation{'s' * (count > 1)} rewritten as integer operator and clamp"
+        )
     if units:
-        total, differ = (sum(getattr(unit, name) for unit in units) for name in ("units", "differences"))
-        elements, many = sum(unit.elements for unit in units), "s" * (total > 1)
-        text += f"; {total} unit{many} held to the definition of the instruction, from which ONNX Runtime's float "
-        text += f"operator{many} of the same operands {'differ' if many else 'differs'} in {differ:,} of {elements:,} "
-        text += "elements" + (f" by at most {max(unit.max_abs_diff for unit in units)}" if differ else "")
+        total, differ = (
+            sum(getattr(unit, name) for unit in units) for name in ("units", "differences")
+        )
+        elements = sum(unit.elements for unit in units)
+        many = "s" * (total > 1)
+        text += (
+            f"; {total} unit{many} held to the definition of the instruction, from which ONNX "
+            "Runtime's float "
+        )
+        text += (
+            f"operator{many} of the same operands {'differ' if many else 'differs'} in {differ:,} "
+            f"of {elements:,} "
+        )
+        text += "elements" + (
+            f" by at most {max(unit.max_abs_diff for unit in units)}" if differ else ""
+        )
     return text

@@ -1,8 +1,10 @@
-"""Layout assignment in banked memory: chooses the layout of every tensor of a region and inserts copies.
+"""Layout assignment in banked memory: chooses the layout of every tensor of a region and inserts
+copies.
 
-A convolution needs channels of positions, a matrix product needs positions of channels, and a product per head
-needs images of them (:class:`isa.layout.Layout`). A tensor keeps its producer's layout. Movements and element-wise
-operations write the layout that the next consumer needs. A consumer that needs another layout reads a copy.
+A convolution needs channels of positions, a matrix product needs positions of channels, and a
+product per head needs images of them (:class:`isa.layout.Layout`). A tensor keeps its producer's
+layout. Movements and element-wise operations write the layout that the next consumer needs. A
+consumer that needs another layout reads a copy.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from dataclasses import replace
 from itertools import groupby
 
 from byoc.layout.copying import Assignment, read_operand, write_result
-from byoc.layout.movements import add_movements, cheapest_layout, storing_cost
+from byoc.layout.movements import add_movements, cheapest_layout, compute_storing_cost
 from byoc.layout.preferences import RegionTensors, describe_tensors
-from byoc.operators.matmul import on_plane
+from byoc.operators.matmul import to_plane
 from byoc.operators.operator import Operator
 from byoc.operators.packing import boundary_layouts
 from byoc.operators.records import Operand
@@ -33,12 +35,14 @@ def assign_layouts(
     atom: int,
     fits: Callable[[Operator], bool] = lambda _: True,
 ) -> tuple[tuple[Operator, ...], dict[str, Layout]]:
-    """Choose a memory layout for every tensor of a region and insert the copies that consumers need.
+    """Choose a memory layout for every tensor of a region and insert the copies that consumers
+    need.
 
-    A tensor keeps its producer's layout. A consumer that needs another layout reads a copy; the copy is made once
-    and shared. Region inputs and outputs get one of :func:`byoc.operators.packing.boundary_layouts`: inputs the
-    layout that their consumers need, which may have narrow atoms; outputs their producer's layout or one of few
-    bytes. Movements become copies of bytes.
+    A tensor keeps its producer's layout. A consumer that needs another layout reads a copy; the
+    copy is made once and shared. Region inputs and outputs get one of
+    :func:`byoc.operators.packing.boundary_layouts`: inputs the layout that their consumers need,
+    which may have narrow atoms; outputs their producer's layout or one of few bytes. Movements
+    become copies of bytes.
 
     Args:
         operations: the region's operations in execution order.
@@ -50,12 +54,15 @@ def assign_layouts(
     Returns:
         The operations including inserted copies, and the layout of each tensor.
     """
-    listed, names = tuple(operations), tuple(boundary)
+    listed = tuple(operations)
+    names = tuple(boundary)
     state = Assignment(describe_tensors(listed, shapes, names, atom, fits))
     results = {operation.output.value for operation in listed}
     for name in names:
         if name not in results:
-            consumers = [one for one in listed if any(operand.value == name for operand in one.inputs)]
+            consumers = [
+                one for one in listed if any(operand.value == name for operand in one.inputs)
+            ]
             state.layouts[name] = _input_layout(state.region, name, consumers)
     for group in _group_movements(listed):
         name = group[0].output.value
@@ -80,10 +87,13 @@ def _input_layout(region: RegionTensors, name: str, consumers: Sequence[Operator
 
     It is dense if all ``consumers`` are movements and padding costs more than contiguous runs save.
     """
-    default, preferred = region.default(name), region.preferred.get(name)
+    default = region.default(name)
+    preferred = region.preferred.get(name)
     if all(one.traits.moves for one in consumers):
         dense = region.dense(default.elements)
-        if storing_cost(region, name, dense, consumers) < storing_cost(region, name, default, consumers):
+        if compute_storing_cost(region, name, dense, consumers) < compute_storing_cost(
+            region, name, default, consumers
+        ):
             return dense
     if preferred is None or preferred in boundary_layouts(region.shapes[name], region.atom):
         return preferred or default
@@ -91,15 +101,23 @@ def _input_layout(region: RegionTensors, name: str, consumers: Sequence[Operator
 
 
 def _output_layout(state: Assignment, group: tuple[Operator, ...]) -> Layout:
-    """Return the layout of a region output: its producer's layout, or the cheapest for movements."""
-    operation, result, region = group[0], group[0].output, state.region
+    """Return the layout of a region output: its producer's layout, or the cheapest for
+    movements.
+    """
+    operation = group[0]
+    result = group[0].output
+    region = state.region
     shape = region.shapes[result.value]
     options = boundary_layouts(shape, region.atom)
     if operation.traits.moves:
         return cheapest_layout(state, group, options)
     required = result.assigned
     if required is None:  # element-wise: the layout of an operand
-        wholes = (one.value for one in operation.inputs if one.value in state.layouts and region.is_whole(one))
+        wholes = (
+            one.value
+            for one in operation.inputs
+            if one.value in state.layouts and region.is_whole(one)
+        )
         required = next((state.layouts[value]._replace(atom=region.atom) for value in wholes), None)
     whole = None if required is None else region.extend(result, required)
     layout = whole if whole in options else options[0]
@@ -109,7 +127,10 @@ def _output_layout(state: Assignment, group: tuple[Operator, ...]) -> Layout:
 
 
 def _narrow(layout: Layout) -> Layout:
-    """Return the layout of one large plane of few channels in atoms of at most half the size; others unchanged."""
+    """Return the layout of one large plane of few channels in atoms of at most half the size.
+
+    Others unchanged.
+    """
     atom = max(NARROW, 1 << (layout.channels - 1).bit_length())
     large = layout.images == 1 and layout.positions * (layout.atom - atom) >= MIN_PADDING
     return layout._replace(atom=atom) if atom < layout.atom and large else layout
@@ -132,11 +153,14 @@ def _add_elementwise(state: Assignment, operation: Operator) -> None:
 
     It is the layout that the result must have, or that of most operands.
     """
-    region, result = state.region, operation.output
+    region = state.region
+    result = operation.output
     operands = [one for one in operation.inputs if one.value not in operation.constant_operands]
     chosen = region.dense(result.elements)
     if all(map(region.is_whole, operands)):
-        found = Counter(state.layouts[one.value]._replace(begin=0, atom=region.atom) for one in operands)
+        found = Counter(
+            state.layouts[one.value]._replace(begin=0, atom=region.atom) for one in operands
+        )
         preferred = region.preferred.get(result.value) or region.default(result.value)
         if found:
             chosen = found.most_common(1)[0][0]
@@ -148,42 +172,65 @@ def _add_elementwise(state: Assignment, operation: Operator) -> None:
 
 
 def _split_images(state: Assignment, operation: Operator) -> tuple[Operator, ...]:
-    """Split an operation on all positions of a tensor of several images into one operation per image."""
-    source, result = operation.inputs[0], operation.output
-    layout, required = state.layouts.get(source.value), source.assigned
+    """Split an operation on all positions of a tensor of several images into one operation per
+    image.
+    """
+    source = operation.inputs[0]
+    result = operation.output
+    layout = state.layouts.get(source.value)
+    required = source.assigned
     if not operation.traits.by_position or layout is None or required is None or layout.images == 1:
         return (operation,)
-    if not layout.by_row or layout.channels != required.channels or source.elements != layout.elements:
+    if (
+        not layout.by_row
+        or layout.channels != required.channels
+        or source.elements != layout.elements
+    ):
         return (operation,)
     parts = []
     for number in range(layout.images):
-        read, written = (_rows_of(operand, number, layout.positions, layout.images) for operand in (source, result))
+        read, written = (
+            _rows_of(operand, number, layout.positions, layout.images)
+            for operand in (source, result)
+        )
         parts.append(replace(operation, inputs=(read,), output=written))
     return tuple(parts)
 
 
 def _rows_of(operand: Operand, number: int, rows: int, images: int) -> Operand:
-    """Return the rows of one image of an operand of shape (elements, rows), or of a result with one element per row."""
+    """Return the rows of one image of an operand of shape (elements, rows), or of a result with
+    one element per row.
+    """
     assert operand.assigned is not None
-    width, part = operand.shape[0], operand.assigned
-    layout = part._replace(positions=rows) if part.positions > 1 else part._replace(channels=part.channels // images)
+    width = operand.shape[0]
+    part = operand.assigned
+    layout = (
+        part._replace(positions=rows)
+        if part.positions > 1
+        else part._replace(channels=part.channels // images)
+    )
     offset = operand.offset + number * width * rows
     return Operand(operand.value, (width, rows), offset, operand.dtype, layout.canonical)
 
 
 def _add_in_required_layouts(state: Assignment, operation: Operator) -> None:
     """Add an operation whose operands and result have the layouts that it needs."""
-    inputs = tuple(read_operand(state, operation, operand, operand.layout) for operand in operation.inputs)
+    inputs = tuple(
+        read_operand(state, operation, operand, operand.layout) for operand in operation.inputs
+    )
     write_result(state, replace(operation, inputs=inputs), operation.output.layout)
 
 
 def _read_unflattened(state: Assignment, operation: Operator) -> Operator:
-    """Return an operation that reads a flattened plane as one on the plane itself, if that has a tiling."""
-    source, region = operation.inputs[0], state.region
+    """Return an operation that reads a flattened plane as one on the plane itself, if that has a
+    tiling.
+    """
+    source = operation.inputs[0]
+    region = state.region
     layout = state.layouts.get(source.value)
     if layout is None or layout.by_row or layout.images > 1 or layout.positions <= 1:
         return operation
     if layout.atom != region.atom or not region.is_whole(source):
         return operation
-    window = on_plane(operation, layout)
+    window = to_plane(operation, layout)
     return window if window is operation or region.fits(window) else operation

@@ -1,7 +1,8 @@
 """The record of assigned layouts, and the copies between layouts that operations need.
 
-An operation reads an operand in place if its bytes have the required layout there, and otherwise a copy. Results
-are written in place under the same condition, and otherwise to a tensor of their own that is then copied.
+An operation reads an operand in place if its bytes have the required layout there, and otherwise a
+copy. Results are written in place under the same condition, and otherwise to a tensor of their own
+that is then copied.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from byoc.layout.preferences import RegionTensors
 from byoc.operators.gather import Int64
 from byoc.operators.movement import copies, fills
-from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
+from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merge_dims
 from byoc.operators.operator import Operator
 from byoc.operators.packing import map_shape
 from byoc.operators.records import Operand
@@ -76,18 +77,27 @@ def slice_layout(layout: Layout, offset: int, required: Layout) -> Layout | None
         return required._replace(begin=layout.begin)
     same = required._replace(images=0, begin=0) == layout._replace(images=0, begin=0)
     if same and not rest and image + required.images <= layout.images:
-        return required._replace(begin=layout.before(offset))
-    if layout.by_row or required.by_row or layout.positions != required.positions or rest % layout.positions:
+        return required._replace(begin=layout.count_bytes_before(offset))
+    if (
+        layout.by_row
+        or required.by_row
+        or layout.positions != required.positions
+        or rest % layout.positions
+    ):
         return None
     first = rest // layout.positions
     ends = required.channels % required.atom == 0 or first + required.channels == layout.channels
     inside = required.images == 1 and first + required.channels <= layout.channels
     fits = inside and ends and first % required.atom == 0
-    return required._replace(begin=layout.before(offset)) if fits else None
+    return required._replace(begin=layout.count_bytes_before(offset)) if fits else None
 
 
-def read_operand(state: Assignment, consumer: Operator, operand: Operand, required: Layout) -> Operand:
-    """Return an operand in the layout that its consumer needs: in place if it has this layout, otherwise copied."""
+def read_operand(
+    state: Assignment, consumer: Operator, operand: Operand, required: Layout
+) -> Operand:
+    """Return an operand in the layout that its consumer needs: in place if it has this layout,
+    otherwise copied.
+    """
     if operand.value in consumer.constant_operands:
         return replace(operand, assigned=required)
     found = slice_layout(state.layouts[operand.value], operand.offset, required)
@@ -96,36 +106,55 @@ def read_operand(state: Assignment, consumer: Operator, operand: Operand, requir
     key = CopyKey(operand.value, operand.offset, required)
     if key not in state.copies:
         steps = np.arange(operand.elements)
-        copy_elements(state, consumer, state.add_tensor(key), {operand.value: (operand.offset + steps, steps)})
+        copy_elements(
+            state, consumer, state.add_tensor(key), {operand.value: (operand.offset + steps, steps)}
+        )
     return replace(operand, value=state.copies[key], offset=0, assigned=required._replace(begin=0))
 
 
 def write_result(state: Assignment, operation: Operator, required: Layout) -> None:
-    """Add an operation whose result has layout ``required``; copy the result if its tensor has another layout."""
-    result, region = operation.output, state.region
+    """Add an operation whose result has layout ``required``.
+
+    Copy the result if its tensor has another layout.
+    """
+    result = operation.output
+    region = state.region
     name = result.value
     if name not in state.layouts:
-        preferred = None if required.by_row or region.is_whole(result) else region.preferred.get(name)
+        preferred = (
+            None if required.by_row or region.is_whole(result) else region.preferred.get(name)
+        )
         state.layouts[name] = preferred or region.extend(result, required) or region.default(name)
     found = slice_layout(state.layouts[name], result.offset, required)
     if found is not None and not operation.omits_padding:
         state.operations.append(replace(operation, output=replace(result, assigned=found)))
         return
-    own = state.add_tensor(CopyKey(name, result.offset, required, padded=not operation.omits_padding))
+    own = state.add_tensor(
+        CopyKey(name, result.offset, required, padded=not operation.omits_padding)
+    )
     written = replace(result, value=own, offset=0, assigned=required._replace(begin=0))
     state.operations.append(replace(operation, output=written))
     steps = np.arange(result.elements)
     copy_elements(state, operation, name, {own: (steps, result.offset + steps)})
 
 
-def copy_elements(state: Assignment, operation: Operator, target: str, moved: Mapping[str, Moved]) -> None:
-    """Copy elements of tensors, by name of the source, to places in ``target``, on behalf of ``operation``."""
+def copy_elements(
+    state: Assignment, operation: Operator, target: str, moved: Mapping[str, Moved]
+) -> None:
+    """Copy elements of tensors, by name of the source, to places in ``target``, on behalf of
+    ``operation``.
+    """
     add_copies(state, operation, target, find_copies(state, target, moved))
 
 
-def find_copies(state: Assignment, target: str, moved: Mapping[str, Moved]) -> dict[str, tuple[Piece, ...]]:
-    """Return the pieces of bytes that move elements of each source to ``target``, in the layouts of both."""
-    layout, found = state.layouts[target], dict[str, tuple[Piece, ...]]()
+def find_copies(
+    state: Assignment, target: str, moved: Mapping[str, Moved]
+) -> dict[str, tuple[Piece, ...]]:
+    """Return the pieces of bytes that move elements of each source to ``target``, in the layouts
+    of both.
+    """
+    layout = state.layouts[target]
+    found = dict[str, tuple[Piece, ...]]()
     shape = map_shape(layout, state.region.shapes.get(target, ()))
     for source, (sources, targets) in moved.items():
         index = np.full(prod(shape), NOTHING, np.int64)
@@ -145,14 +174,17 @@ def add_copies(
     for source, found in pieces.items():
         own = {source: constants[source]} if source in constants else {}
         made = copies(operation.name, operation.onnx_nodes, source, target, found)
-        state.operations.extend([replace(one, constant_operands=own) for one in made] if own else made)
+        state.operations.extend(
+            [replace(one, constant_operands=own) for one in made] if own else made
+        )
     if pieces:
         _add_padding(state, operation, target)
 
 
 def add_fill(state: Assignment, operation: Operator, byte: int) -> None:
     """Add the operations that fill the elements of a result with ``byte`` in its layout."""
-    name, layout = operation.output.value, state.layouts[operation.output.value]
+    name = operation.output.value
+    layout = state.layouts[operation.output.value]
     index = np.full(prod(layout.stored), NOTHING, np.int64)
     targets = Piece(0, operation.output.offset, operation.loops.dims).positions()[1]
     index[layout.places(targets)] = 0
@@ -173,4 +205,6 @@ def _add_padding(state: Assignment, operation: Operator, name: str) -> None:
         Dim(layout.positions, 0, layout.atom),
         Dim(layout.atom - rest, 0, 1),
     )
-    state.operations.extend(fills(operation.name, operation.onnx_nodes, name, (Piece(0, first, merged(dims)),), 0))
+    state.operations.extend(
+        fills(operation.name, operation.onnx_nodes, name, (Piece(0, first, merge_dims(dims)),), 0)
+    )

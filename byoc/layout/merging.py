@@ -1,8 +1,9 @@
-"""Merge the movements of a region in banked memory: chains of copies become one copy, by composing byte maps.
+"""Merge the movements of a region in banked memory: chains of copies become one copy, by composing
+byte maps.
 
-A movement is a map of bytes. Consecutive maps are composed to one. An intermediate tensor is not stored if every
-consumer reads its sources instead. Takes operations with layouts (:mod:`byoc.layout.assign`) and returns
-fewer.
+A movement is a map of bytes. Consecutive maps are composed to one. An intermediate tensor is not
+stored if every consumer reads its sources instead. Takes operations with layouts
+(:mod:`byoc.layout.assign`) and returns fewer.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from byoc.operators.gather import CONSTANT, MAX_PIECES_PER_MOVE, ByteMap, moved_bytes, to_gather
-from byoc.operators.movement import copies, fills, in_words
+from byoc.operators.gather import (
+    CONSTANT,
+    MAX_PIECES_PER_MOVE,
+    ByteMap,
+    find_moved_bytes,
+    to_gather,
+)
+from byoc.operators.movement import copies, fills, order_for_words
 from byoc.operators.nest import NOTHING, find_pieces
 from byoc.operators.operator import Operator
 from byoc.operators.packing import map_shape
@@ -33,8 +40,9 @@ _NOT_COPIED = CONSTANT - 2
 class MoveContext:
     """Constraints on merged movements.
 
-    ``layouts`` by tensor, without tensors that omit padding, because their atoms are incomplete; ``word``, bytes of
-    a memory word; ``fits``, true if an operation has a tiling; ``shapes`` of the model's tensors.
+    ``layouts`` by tensor, without tensors that omit padding, because their atoms are incomplete;
+    ``word``, bytes of a memory word; ``fits``, true if an operation has a tiling; ``shapes`` of the
+    model's tensors.
     """
 
     layouts: Mapping[str, Layout]
@@ -59,7 +67,9 @@ class Merge:
 
 @dataclass
 class _Tensor:
-    """A tensor of the region with the operations that write and read it, in execution order, and its size in bytes."""
+    """A tensor of the region with the operations that write and read it, in execution order, and
+    its size in bytes.
+    """
 
     producers: list[Operator] = field(default_factory=list)
     consumers: list[Operator] = field(default_factory=list)
@@ -86,7 +96,10 @@ def merge_moves(
     """
     unpadded = {operation.output.value for operation in operations if operation.omits_padding}
     context = MoveContext(
-        {name: layout for name, layout in layouts.items() if name not in unpadded}, word, fits, shapes
+        {name: layout for name, layout in layouts.items() if name not in unpadded},
+        word,
+        fits,
+        shapes,
     )
     tensors = _tensors(operations)
     merges: dict[str, Merge] = {}
@@ -94,7 +107,9 @@ def merge_moves(
         merge = _choose_merge(name, tensor, merges, context)
         if merge is not None:
             merges[name] = merge
-    skipped = {name for name in merges if name not in boundary and _is_skipped(name, tensors[name], merges)}
+    skipped = {
+        name for name in merges if name not in boundary and _is_skipped(name, tensors[name], merges)
+    }
     result = list[Operator]()
     for operation in operations:
         name = operation.output.value
@@ -104,7 +119,7 @@ def merge_moves(
             result.append(operation)
         if name in merges and operation is tensors[name].producers[-1]:
             result += merges[name].operations
-    return tuple(in_words(one, word) for one in _after_their_operands(result, merges.keys()))
+    return tuple(order_for_words(one, word) for one in _order_after_operands(result, merges.keys()))
 
 
 def _tensors(operations: Sequence[Operator]) -> dict[str, _Tensor]:
@@ -120,14 +135,19 @@ def _tensors(operations: Sequence[Operator]) -> dict[str, _Tensor]:
     return found
 
 
-def _choose_merge(name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: MoveContext) -> Merge | None:
+def _choose_merge(
+    name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: MoveContext
+) -> Merge | None:
     """Return the merge that writes a tensor, or None if its producers are kept.
 
-    The map reads the sources of earlier merges, unless only the producers' own operands allow a gather.
+    The map reads the sources of earlier merges, unless only the producers' own operands allow a
+    gather.
     """
     producers = tensor.producers
     reads_merged = any(operand.value in merges for one in producers for operand in one.inputs)
-    only_aliases = all(one.slices for one in producers) and not (len(producers) == 1 and reads_merged)
+    only_aliases = all(one.slices for one in producers) and not (
+        len(producers) == 1 and reads_merged
+    )
     if only_aliases or not all(map(_is_move, producers)) or tensor.size > MAX_BYTES:
         return None
     past = _merge(name, tensor, merges, context)
@@ -141,45 +161,63 @@ def _is_move(operation: Operator) -> bool:
     return operation.traits.moves and not operation.constant_operands
 
 
-def _merge(name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: MoveContext) -> Merge | None:
+def _merge(
+    name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: MoveContext
+) -> Merge | None:
     """Return the merge of a tensor that reads the sources of ``merges``, or None if impossible."""
     bytes_moved = _compose(tensor, merges)
     if bytes_moved is None:
         return None
-    aliases = tuple(one for one in tensor.producers if one.slices and one.inputs[0].value not in merges)
+    aliases = tuple(
+        one for one in tensor.producers if one.slices and one.inputs[0].value not in merges
+    )
     operations = _operations(tensor.producers[0], name, bytes_moved, aliases, context)
     return None if operations is None else Merge(bytes_moved, operations, aliases)
 
 
 def _is_skipped(name: str, tensor: _Tensor, merges: Mapping[str, Merge]) -> bool:
-    """Return whether all consumers of a merged tensor read its sources instead, so that it is not stored."""
+    """Return whether all consumers of a merged tensor read its sources instead, so that it is
+    not stored.
+    """
     readers = [merges.get(one.output.value) for one in tensor.consumers]
-    return bool(readers) and all(reader is not None and name not in reader.bytes.sources for reader in readers)
+    return bool(readers) and all(
+        reader is not None and name not in reader.bytes.sources for reader in readers
+    )
 
 
 def _compose(tensor: _Tensor, merges: Mapping[str, Merge]) -> ByteMap | None:
-    """Return the byte map of a tensor from unmerged tensors, or None if some byte is never written."""
+    """Return the byte map of a tensor from unmerged tensors, or None if some byte is never
+    written.
+    """
     numbers: dict[str, int] = {}
-    source, byte = np.full(tensor.size, _UNKNOWN, np.int64), np.zeros(tensor.size, np.int64)
+    source = np.full(tensor.size, _UNKNOWN, np.int64)
+    byte = np.zeros(tensor.size, np.int64)
     for operation in tensor.producers:
-        for name, begins, targets in moved_bytes(operation):
+        for name, begins, targets in find_moved_bytes(operation):
             if name is None:
-                source[targets], byte[targets] = CONSTANT, begins
+                source[targets] = CONSTANT
+                byte[targets] = begins
             elif name not in merges:
-                source[targets], byte[targets] = numbers.setdefault(name, len(numbers)), begins
+                source[targets] = numbers.setdefault(name, len(numbers))
+                byte[targets] = begins
             else:
                 past = merges[name].bytes
-                renumbered = np.array([numbers.setdefault(one, len(numbers)) for one in past.sources] + [CONSTANT])
-                source[targets], byte[targets] = renumbered[past.source[begins]], past.byte[begins]
+                renumbered = np.array(
+                    [numbers.setdefault(one, len(numbers)) for one in past.sources] + [CONSTANT]
+                )
+                source[targets] = renumbered[past.source[begins]]
+                byte[targets] = past.byte[begins]
     return None if (source == _UNKNOWN).any() else ByteMap(tuple(numbers), source, byte)
 
 
 def _operations(
     node: Operator, name: str, found: ByteMap, aliases: Sequence[Operator], context: MoveContext
 ) -> tuple[Operator, ...] | None:
-    """Return the operations that write ``name`` by its map, except the bytes that ``aliases`` share.
+    """Return the operations that write ``name`` by its map, except the bytes that ``aliases``
+    share.
 
-    Return None if there are more than :data:`MAX_PIECES_PER_MOVE`, one has no tiling, or the layout is unknown.
+    Return None if there are more than :data:`MAX_PIECES_PER_MOVE`, one has no tiling, or the layout
+    is unknown.
     """
     layout = context.layouts.get(name)
     if layout is None or layout.surfaces * layout.positions * layout.atom != found.source.size:
@@ -190,7 +228,7 @@ def _operations(
             return (gather,)
     source = found.source.copy()
     for operation in aliases:
-        for _, _, targets in moved_bytes(operation):
+        for _, _, targets in find_moved_bytes(operation):
             source[targets] = _NOT_COPIED
     shape = map_shape(layout, context.shapes.get(name, ()))
     result = list[Operator]()
@@ -200,15 +238,22 @@ def _operations(
     for value in np.unique(found.byte[source == CONSTANT]).tolist():
         index = np.where((source == CONSTANT) & (found.byte == value), 0, NOTHING)
         result += fills(node.name, node.onnx_nodes, name, find_pieces(index.reshape(shape)), value)
-    return tuple(result) if len(result) <= MAX_PIECES_PER_MOVE and all(map(context.fits, result)) else None
+    return (
+        tuple(result)
+        if len(result) <= MAX_PIECES_PER_MOVE and all(map(context.fits, result))
+        else None
+    )
 
 
-def _after_their_operands(operations: Sequence[Operator], merged: Collection[str]) -> Iterator[Operator]:
-    """Yield ``operations`` in order, but move consumers of a ``merged`` tensor after the write of all its bytes.
+def _order_after_operands(
+    operations: Sequence[Operator], merged: Collection[str]
+) -> Iterator[Operator]:
+    """Yield ``operations`` in order, but move consumers of a ``merged`` tensor after the write of
+    all its bytes.
 
-    Before merging, such a tensor was written image by image, with consumers between the images. Now it is written
-    at once after the last image. A delayed operation also delays the other producers of its result and their
-    consumers.
+    Before merging, such a tensor was written image by image, with consumers between the images. Now
+    it is written at once after the last image. A delayed operation also delays the other producers
+    of its result and their consumers.
     """
     left = Counter(one.output.value for one in operations if one.output.value in merged)
     waiting: list[Operator] = []
@@ -216,10 +261,14 @@ def _after_their_operands(operations: Sequence[Operator], merged: Collection[str
         waiting.append(operation)
         again = True
         while again:
-            again, later, delayed = False, list[Operator](), set[str]()
+            again = False
+            later = list[Operator]()
+            delayed = set[str]()
             for one in waiting:
                 name = one.output.value
-                if name in delayed or any(left[read.value] or read.value in delayed for read in one.inputs):
+                if name in delayed or any(
+                    left[read.value] or read.value in delayed for read in one.inputs
+                ):
                     later.append(one)
                     delayed.add(name)
                     continue

@@ -1,4 +1,6 @@
-"""Layouts of tensors that movements write, and the copies of the bytes that source and result do not share."""
+"""Layouts of tensors that movements write, and the copies of the bytes that source and result do
+not share.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ from byoc.layout.copying import (
     slice_layout,
 )
 from byoc.layout.preferences import RegionTensors
-from byoc.operators.gather import MAX_PIECES_PER_MOVE, moved_bytes
-from byoc.operators.movement import Alias, copies, filled_byte
+from byoc.operators.gather import MAX_PIECES_PER_MOVE, find_moved_bytes
+from byoc.operators.movement import Alias, copies, get_filled_byte
 from byoc.operators.nest import NOTHING, find_pieces
 from byoc.operators.operator import Operator
 from byoc.operators.packing import boundary_layouts
@@ -35,15 +37,20 @@ BYTES_OF_A_RUN = 4
 
 def add_movements(state: Assignment, group: tuple[Operator, ...]) -> None:
     """Add the movements that write one tensor; choose its layout if it has none."""
-    first, name = group[0], group[0].output.value
+    first = group[0]
+    name = group[0].output.value
     if _keep_layout(state, first):
         return
     if name not in state.layouts:
         layout = state.region.preferred.get(name) or _choose_layout(state, group)
-        state.layouts[name] = layout if layout.atom == state.region.atom else state.region.default(name)
+        state.layouts[name] = (
+            layout if layout.atom == state.region.atom else state.region.default(name)
+        )
     moved = _share_or_fill(state, group)
     constants = {value: data for one in group for value, data in one.constant_operands.items()}
-    state.layouts.update({value: state.region.dense(data.size) for value, data in constants.items()})
+    state.layouts.update(
+        {value: state.region.dense(data.size) for value, data in constants.items()}
+    )
     pieces = find_copies(state, name, moved)
     if max(map(len, pieces.values()), default=0) > MAX_PIECES_PER_MOVE:
         _move_densely(state, first, moved)
@@ -52,59 +59,91 @@ def add_movements(state: Assignment, group: tuple[Operator, ...]) -> None:
 
 
 def _keep_layout(state: Assignment, operation: Operator) -> bool:
-    """Add an operation that keeps the order of elements with the layout of its source; return False if impossible."""
-    if not state.region.keeps_order(operation) or operation.inputs[0].value in operation.constant_operands:
+    """Add an operation that keeps the order of elements with the layout of its source.
+
+    Return False if impossible.
+    """
+    if (
+        not state.region.is_order_kept(operation)
+        or operation.inputs[0].value in operation.constant_operands
+    ):
         return False
-    layout, result = state.layouts[operation.inputs[0].value], operation.output
+    layout = state.layouts[operation.inputs[0].value]
+    result = operation.output
     if layout.atom != state.region.atom or state.layouts.setdefault(result.value, layout) != layout:
         return False
     operand = replace(operation.inputs[0], assigned=layout)
-    state.operations.append(replace(operation, inputs=(operand,), output=replace(result, assigned=layout)))
+    state.operations.append(
+        replace(operation, inputs=(operand,), output=replace(result, assigned=layout))
+    )
     return True
 
 
 def _choose_layout(state: Assignment, group: tuple[Operator, ...]) -> Layout:
-    """Return the layout of a moved tensor whose consumers need none: by row if its source is by row."""
-    name, region = group[0].output.value, state.region
+    """Return the layout of a moved tensor whose consumers need none: by row if its source is by
+    row.
+    """
+    name = group[0].output.value
+    region = state.region
     shape = region.shapes.get(name, ())
     if shape and name in region.results:
         return cheapest_layout(state, group, boundary_layouts(shape, region.atom))
-    sources = (state.layouts[one.value] for item in group for one in item.inputs if one.value in state.layouts)
+    sources = (
+        state.layouts[one.value]
+        for item in group
+        for one in item.inputs
+        if one.value in state.layouts
+    )
     first = next(sources, None)
     if first is not None and first.by_row and len(shape) > 1:
         return Layout(shape[-1], prod(shape[:-1]), region.atom, by_row=True).canonical
     return region.default(name)
 
 
-def cheapest_layout(state: Assignment, group: tuple[Operator, ...], options: Iterable[Layout]) -> Layout:
-    """Return the layout with the fewest bytes and contiguous runs for the movements into a tensor."""
+def cheapest_layout(
+    state: Assignment, group: tuple[Operator, ...], options: Iterable[Layout]
+) -> Layout:
+    """Return the layout with the fewest bytes and contiguous runs for the movements into a
+    tensor.
+    """
     moved = []
     for operation in group:
-        for value, sources, targets in moved_bytes(operation):
+        for value, sources, targets in find_moved_bytes(operation):
             if value is None:
                 continue
             constant = value in operation.constant_operands
-            layout = state.region.dense(state.region.elements[value]) if constant else state.layouts[value]
+            layout = (
+                state.region.dense(state.region.elements[value])
+                if constant
+                else state.layouts[value]
+            )
             moved.append((layout.places(sources), targets))
     return min(options, key=lambda layout: _layout_cost(layout, moved))
 
 
-def storing_cost(region: RegionTensors, name: str, layout: Layout, consumers: Iterable[Operator]) -> float:
-    """Return the cost of storing a region input with ``layout`` and moving it to the results of ``consumers``."""
+def compute_storing_cost(
+    region: RegionTensors, name: str, layout: Layout, consumers: Iterable[Operator]
+) -> float:
+    """Return the cost of storing a region input with ``layout`` and moving it to the results of
+    ``consumers``.
+    """
     cost = prod(layout.stored) / BYTES_OF_A_RUN
     for operation in consumers:
         result = operation.output.value
         options: tuple[Layout, ...] = (region.preferred.get(result) or region.default(result),)
         if result in region.results:
             options = boundary_layouts(region.shapes.get(result, ()), region.atom)
-        moved = moved_bytes(operation)
-        placed = [(layout.places(sources), targets) for value, sources, targets in moved if value == name]
+        moved = find_moved_bytes(operation)
+        placed = [
+            (layout.places(sources), targets) for value, sources, targets in moved if value == name
+        ]
         cost += min(_layout_cost(option, placed) for option in options)
     return cost
 
 
 def _layout_cost(layout: Layout, moved: Iterable[Moved]) -> float:
-    """Return the cost of a tensor with ``layout``: its bytes, and the contiguous runs of ``moved`` elements.
+    """Return the cost of a tensor with ``layout``: its bytes, and the contiguous runs of ``moved``
+    elements.
 
     ``moved`` has the places of elements in their tensors, and their numbers in this one.
     """
@@ -119,26 +158,34 @@ def _layout_cost(layout: Layout, moved: Iterable[Moved]) -> float:
 
 
 def _share_or_fill(state: Assignment, group: tuple[Operator, ...]) -> dict[str, Moved]:
-    """Add the fills of a group, and aliases for the slices that need no copy; return the elements left to copy."""
+    """Add the fills of a group, and aliases for the slices that need no copy.
+
+    Return the elements left to copy.
+    """
     index: dict[str, list[Moved]] = {}
     for operation in group:
-        filled = filled_byte(operation)
+        filled = get_filled_byte(operation)
         if filled is not None:
             add_fill(state, operation, filled)
             continue
         apart = [not _share_bytes(state, operation, *both) for both in operation.slices] or [True]
-        for value, sources, targets in compress(moved_bytes(operation), apart):
+        for value, sources, targets in compress(find_moved_bytes(operation), apart):
             assert value is not None
             index.setdefault(value, []).append((sources, targets))
     return {
-        value: (np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts]))
+        value: (
+            np.concatenate([one for one, _ in parts]),
+            np.concatenate([one for _, one in parts]),
+        )
         for value, parts in index.items()
     }
 
 
 def _share_bytes(state: Assignment, operation: Operator, source: Operand, target: Operand) -> bool:
     """Return whether both tensors have the same bytes in a slice; add an alias if they have."""
-    region, layout, origin = state.region, state.layouts[target.value], state.layouts.get(source.value)
+    region = state.region
+    layout = state.layouts[target.value]
+    origin = state.layouts.get(source.value)
     if origin is None or source.value in operation.constant_operands:
         return False
     options = [layout] if target.elements == region.elements[target.value] else []
@@ -162,7 +209,8 @@ def _share_bytes(state: Assignment, operation: Operator, source: Operand, target
 
 def _move_densely(state: Assignment, first: Operator, moved: Mapping[str, Moved]) -> None:
     """Unpack the sources of a movement, move densely, and pack the result."""
-    name, region = first.output.value, state.region
+    name = first.output.value
+    region = state.region
     elements = region.elements[name]
     plain = state.add_tensor(CopyKey(name, 0, region.dense(elements)))
     for value, (sources, targets) in moved.items():

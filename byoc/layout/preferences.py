@@ -1,4 +1,6 @@
-"""Facts about a region's tensors before layouts are assigned: shapes, sizes, and the layouts that consumers need."""
+"""Facts about a region's tensors before layouts are assigned: shapes, sizes, and the layouts
+that consumers need.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,11 @@ from isa.layout import Layout
 class RegionTensors:
     """Facts about the tensors of a region.
 
-    Attributes:
-        atom: channels stored together, one byte each.
-        fits: whether an operation has a tiling in the scratchpad.
-        shapes: shapes of the model's tensors by name.
-        elements: number of elements of every tensor.
-        preferred: the layout that the first consumer needs, directly or after element-wise operations.
-        results: region outputs, and tensors used only to compute region outputs element by element.
-        read: tensors with consumers in the region.
+    Attributes: atom: channels stored together, one byte each. fits: whether an operation has a
+        tiling in the scratchpad. shapes: shapes of the model's tensors by name. elements: number of
+        elements of every tensor. preferred: the layout that the first consumer needs, directly or
+        after element-wise operations. results: region outputs, and tensors used only to compute
+        region outputs element by element. read: tensors with consumers in the region.
     """
 
     atom: int
@@ -46,8 +45,10 @@ class RegionTensors:
         """Return whether an operand is a whole tensor."""
         return not operand.offset and operand.elements == self.elements[operand.value]
 
-    def keeps_order(self, operation: Operator) -> bool:
-        """Return whether an operation turns a whole tensor into another with its elements in the same order."""
+    def is_order_kept(self, operation: Operator) -> bool:
+        """Return whether an operation turns a whole tensor into another with its elements in the
+        same order.
+        """
         operands = *operation.inputs, operation.output
         return bool(operation.slices) and len(operands) == 2 and all(map(self.is_whole, operands))
 
@@ -69,20 +70,28 @@ def describe_tensors(
     atom: int,
     fits: Callable[[Operator], bool],
 ) -> RegionTensors:
-    """Return the facts about a region's tensors; arguments as for :func:`byoc.layout.assign.assign_layouts`."""
+    """Return the facts about a region's tensors.
+
+    Arguments as for :func:`byoc.layout.assign.assign_layouts`.
+    """
     elements: dict[str, int] = {}
     for operation in operations:
         for operand in (*operation.inputs, operation.output):
             most = max(elements.get(operand.value, 0), operand.offset + operand.elements)
-            elements[operand.value] = prod(shapes[operand.value]) if operand.value in shapes else most
+            elements[operand.value] = (
+                prod(shapes[operand.value]) if operand.value in shapes else most
+            )
     results, read = _find_results(operations, boundary)
     region = RegionTensors(atom, fits, shapes, elements, {}, results, read)
     return replace(region, preferred=_find_preferences(operations, region))
 
 
-def _find_results(operations: Sequence[Operator], boundary: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+def _find_results(
+    operations: Sequence[Operator], boundary: Iterable[str]
+) -> tuple[frozenset[str], frozenset[str]]:
     """Return the fields ``results`` and ``read`` of :class:`RegionTensors`."""
-    results, read = {*boundary}, set[str]()
+    results = {*boundary}
+    read = set[str]()
     for operation in reversed(operations):
         names = {operand.value for operand in operation.inputs}
         if operation.elementwise and operation.output.value in results and not names & read:
@@ -98,8 +107,12 @@ def _find_preferences(operations: Sequence[Operator], region: RegionTensors) -> 
     preferred: dict[str, Layout] = {}
     for operation in reversed(operations):
         passed = preferred.get(operation.output.value)
-        if passed is not None and (operation.elementwise or region.keeps_order(operation)):
-            alike = (one.value for one in operation.inputs if region.elements[one.value] == passed.elements)
+        if passed is not None and (operation.elementwise or region.is_order_kept(operation)):
+            alike = (
+                one.value
+                for one in operation.inputs
+                if region.elements[one.value] == passed.elements
+            )
             preferred.update(dict.fromkeys(alike, passed))
         for operand in operation.inputs:
             if operand.assigned is not None and operand.value not in operation.constant_operands:

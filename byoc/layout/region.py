@@ -1,4 +1,6 @@
-"""Layouts of a region's tensors: inside the region, and at its boundary, where the host packs and unpacks."""
+"""Layouts of a region's tensors: inside the region, and at its boundary, where the host packs
+and unpacks.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Value
 from byoc.operators.operator import Operator
-from byoc.operators.packing import boundary_layout, from_atoms, in_atoms, packed_operation
+from byoc.operators.packing import boundary_layout, from_atoms, pack_operation, to_atoms
 from byoc.operators.records import Operand
 from byoc.operators.rules import Finding
 from byoc.options import target_of
@@ -26,9 +28,11 @@ def lay_out(
     memory: Memory,
     fits: Callable[[Operator], bool],
 ) -> tuple[tuple[Operator, ...], Mapping[str, Layout]]:
-    """Return the operations with layouts, consecutive movements merged, and the layout of each tensor.
+    """Return the operations with layouts, consecutive movements merged, and the layout of each
+    tensor.
 
-    In ideal memory every tensor is dense. ``fits``: whether an operation can be tiled into the scratchpad.
+    In ideal memory every tensor is dense. ``fits``: whether an operation can be tiled into the
+    scratchpad.
     """
     if memory == IDEAL:
         return operations, {name: dense(values[name].shape) for name in edges}
@@ -38,34 +42,46 @@ def lay_out(
     shapes = {name: value.shape for name, value in values.items()}
     listed, layouts = assign_layouts(operations, shapes, edges, memory.atom, fits)
     moved = merge_moves(listed, edges, layouts, memory.word, fits, shapes)
-    return tuple(part for operation in moved for part in _fitting_parts(operation, fits)), layouts
+    return tuple(part for operation in moved for part in _split_to_fit(operation, fits)), layouts
 
 
-def _fitting_parts(operation: Operator, fits: Callable[[Operator], bool]) -> tuple[Operator, ...]:
+def _split_to_fit(operation: Operator, fits: Callable[[Operator], bool]) -> tuple[Operator, ...]:
     """Return a movement in parts that each have a tiling; other operations stay whole."""
     if not operation.traits.moves or fits(operation):
         return (operation,)
-    return tuple(part for half in operation.finer() for part in _fitting_parts(half, fits)) or (operation,)
+    return tuple(part for half in operation.finer() for part in _split_to_fit(half, fits)) or (
+        operation,
+    )
 
 
 def finer_parts(operation: Operator, arch: Arch) -> tuple[Operator, ...]:
-    """Return the parts of an operation that does not fit; none if the machine cannot run one of them."""
+    """Return the parts of an operation that does not fit.
+
+    None if the machine cannot run one of them.
+    """
     parts = operation.finer()
     if arch.memory == IDEAL:
         return parts
-    packed = [part if _keeps_layouts(part) else packed_operation(part, target_of(arch)) for part in parts]
+    packed = [
+        part if _has_part_layouts(part) else pack_operation(part, target_of(arch)) for part in parts
+    ]
     found = tuple(part for part in packed if not isinstance(part, Finding))
     return found if len(found) == len(parts) else ()
 
 
-def _keeps_layouts(part: Operator) -> bool:
+def _has_part_layouts(part: Operator) -> bool:
     """Return whether the layouts of the whole operation are also those of its part."""
     operands = (*part.inputs, part.output)
-    return all(operand.assigned is not None and operand.assigned.elements == operand.elements for operand in operands)
+    return all(
+        operand.assigned is not None and operand.assigned.elements == operand.elements
+        for operand in operands
+    )
 
 
-def states_layouts(memory: Memory) -> bool:
-    """Return whether programs state which tensor bytes commands read and write, as in banked memory."""
+def has_stated_layouts(memory: Memory) -> bool:
+    """Return whether programs state which tensor bytes commands read and write, as in banked
+    memory.
+    """
     return memory != IDEAL
 
 
@@ -84,25 +100,29 @@ def layout_text(layout: Layout) -> str:
     return f"{images}{channels} of {positions} in atoms of {layout.atom} bytes{rows}"
 
 
-def stored_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
+def pack_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
     """Return the constant operands of an operation in their memory layouts."""
     found = dict(operation.constant_operands)
     for operand in operation.inputs:
         if operand.value in found and operand.assigned is not None:
-            found[operand.value] = in_atoms(found[operand.value], operand.assigned).astype(np.int8, copy=False)
+            found[operand.value] = to_atoms(found[operand.value], operand.assigned).astype(
+                np.int8, copy=False
+            )
     return found
 
 
-def stored_shape(shape: tuple[int, ...], layout: Layout, memory: Memory) -> tuple[int, ...]:
+def compute_stored_shape(shape: tuple[int, ...], layout: Layout, memory: Memory) -> tuple[int, ...]:
     """Return the shape of a tensor in memory: the model's shape in ideal memory."""
     return shape if memory == IDEAL else layout.stored
 
 
 def to_stored(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
-    """Return a tensor of the model as a program reads it: dense in ideal memory, in atoms in banked memory."""
+    """Return a tensor of the model as a program reads it: dense in ideal memory, in atoms in
+    banked memory.
+    """
     if arch.memory == IDEAL:
         return np.ascontiguousarray(array).reshape(tensor.shape)
-    return in_atoms(array, boundary_layout(array.shape, tensor.shape))
+    return to_atoms(array, boundary_layout(array.shape, tensor.shape))
 
 
 def from_stored(array: NDArray[Any], shape: tuple[int, ...], arch: Arch) -> NDArray[Any]:
@@ -110,7 +130,7 @@ def from_stored(array: NDArray[Any], shape: tuple[int, ...], arch: Arch) -> NDAr
     return array if arch.memory == IDEAL else from_atoms(array, boundary_layout(shape, array.shape))
 
 
-def packed_bytes(programs: Mapping[int, Program]) -> Mapping[tuple[int, str], int]:
+def count_packed_bytes(programs: Mapping[int, Program]) -> Mapping[tuple[int, str], int]:
     """Return the bytes of every tensor that the host packs or unpacks, by region and name."""
     return {
         (index, tensor.name): tensor.nbytes

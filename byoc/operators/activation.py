@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
-from byoc.operators.elementwise import Elementwise, layer_of
+from byoc.operators.elementwise import ElementwiseOperator, layer_of
 from byoc.operators.forms import Form, Kinds, QLinear, Written, numeric, several
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.records import Operand, Settings
@@ -24,11 +24,17 @@ from isa.numerics import float32_bits
 Function = Literal["relu", "leaky_relu", "abs"]
 REQUANTISE = "Requantize"
 """Canonical type of a DequantizeLinear that feeds a QuantizeLinear with other parameters."""
-_MNEMONICS: dict[Function, str] = {"relu": "OP_ACT_RELU", "leaky_relu": "OP_ACT_LRELU", "abs": "OP_E_ABS"}
+_MNEMONICS: dict[Function, str] = {
+    "relu": "OP_ACT_RELU",
+    "leaky_relu": "OP_ACT_LRELU",
+    "abs": "OP_E_ABS",
+}
 
 
 def clip_bounds(view: OnnxView, node: OnnxNode) -> tuple[float, float] | None:
-    """Return the real lower and upper bound of a Relu or Clip; None if they are not constant numbers."""
+    """Return the real lower and upper bound of a Relu or Clip; None if they are not constant
+    numbers.
+    """
     if node.op_type == "Relu":
         return 0.0, float("inf")
     bounds = []
@@ -58,13 +64,14 @@ def finite_slope(graph: Graph, node: Node) -> Finding | None:
 @rule(domain.FIXED)
 def scales_in_int32(record: Activation, target: Target) -> Finding | None:
     """Reject slopes that overflow int32 when they scale 255 steps."""
-    above, below = record.fixed_slopes()
-    return domain.leaves_int32(255, above, target) or domain.leaves_int32(255, abs(below), target)
+    above, below = record.compute_fixed_slopes()
+    return domain.check_int32(255, above, target) or domain.check_int32(255, abs(below), target)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Activation(Elementwise):
-    """Relu, LeakyRelu, Abs or Clip: ``rint(g((x - zx) * sx) / sy) + zy`` in float32; ``alpha`` is LeakyRelu's slope.
+class Activation(ElementwiseOperator):
+    """Relu, LeakyRelu, Abs or Clip: ``rint(g((x - zx) * sx) / sy) + zy`` in float32; ``alpha`` is
+    LeakyRelu's slope.
 
     ``bare`` marks a change of quantisation without a function.
     """
@@ -72,7 +79,11 @@ class Activation(Elementwise):
     family: ClassVar[str] = "activation"
     forms: ClassVar[tuple[Form, ...]] = (
         Form("Relu", plain=True, clamps=("low",)),
-        Form("LeakyRelu", attributes=("alpha",), integer=(QLinear("QLinearLeakyRelu", ((0, 1, 2),), (3, 4)),)),
+        Form(
+            "LeakyRelu",
+            attributes=("alpha",),
+            integer=(QLinear("QLinearLeakyRelu", ((0, 1, 2),), (3, 4)),),
+        ),
         Form("Abs"),
         Form("Clip", plain=True, clamps=("low", "high")),
     )
@@ -116,7 +127,7 @@ class Activation(Elementwise):
         return {} if bounds is None else {"bounds": bounds}
 
     @classmethod
-    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+    def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Return True for a Clip with computed limits, or with limits that exclude zero.
 
         A quantised range always contains zero.
@@ -131,8 +142,10 @@ class Activation(Elementwise):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Self:
-        before, after = (domain.numbers(node, graph.values[name]) for name in (*node.inputs, *node.outputs))
-        low, high = domain.quantised_bounds(node.attributes.get("bounds", (-np.inf, np.inf)), after)
+        before, after = (
+            domain.numbers(node, graph.values[name]) for name in (*node.inputs, *node.outputs)
+        )
+        low, high = domain.quantise_bounds(node.attributes.get("bounds", (-np.inf, np.inf)), after)
         function = cls.functions[node.op_type]
         return cls(
             **layer_of(graph, node, "ELTWISE" if function == "abs" else "ACT"),
@@ -152,7 +165,9 @@ class Activation(Elementwise):
         return _MNEMONICS[self.function]
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and scales: float32 bits, or multipliers and shifts with numerics ``fixed``."""
+        """Return clamp, zero points and scales: float32 bits, or multipliers and shifts with
+        numerics ``fixed``.
+        """
         registers = {
             "EX_CLAMP_LOW": self.low,
             "EX_CLAMP_HIGH": self.high,
@@ -164,36 +179,42 @@ class Activation(Elementwise):
             registers["EX_SCALE_B"] = float32_bits(self.alpha)
             registers["EX_SCALE_Y"] = float32_bits(self.output_scale)
             return Settings(registers, {})
-        above, below = map(numerics.quantise_multiplier, self.fixed_slopes())
+        above, below = map(numerics.quantise_multiplier, self.compute_fixed_slopes())
         registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = above
-        registers["EX_SCALE_B"], registers["EX_SHIFT_B"] = below[0] & 0xFFFFFFFF, below[1]
+        registers["EX_SCALE_B"] = below[0] & 0xFFFFFFFF
+        registers["EX_SHIFT_B"] = below[1]
         return Settings(registers, {})
 
-    def fixed_slopes(self) -> tuple[float, float]:
+    def compute_fixed_slopes(self) -> tuple[float, float]:
         """Return the factors of steps above and below zero with numerics ``fixed``.
 
-        Factors of a change of quantisation are exact; those of functions are rounded to float32, as in LiteRT.
+        Factors of a change of quantisation are exact; those of functions are rounded to float32, as
+        in LiteRT.
         """
         if self.bare:
             ratio = float(numerics.real_multiplier(self.input_scale, 1.0, self.output_scale))
             return ratio, ratio
         slope = self.alpha if self.function == "leaky_relu" else 0.0
         factors = ((self.input_scale,), (self.input_scale, slope))
-        above, below = (float(numerics.rounded_multiplier(*one, output_scale=self.output_scale)) for one in factors)
+        above, below = (
+            float(numerics.compute_rounded_multiplier(*one, output_scale=self.output_scale))
+            for one in factors
+        )
         return above, below
 
 
-def rescaled(node: Node, source: Value, result: Value, output: Operand, first: int = 0) -> Activation:
-    """Return an operation that converts ``source`` to the quantisation of ``result``, as a leaky Relu of slope 1.
+def rescale(
+    node: Node, source: Value, result: Value, output: Operand, first: int = 0
+) -> Activation:
+    """Return an operation that converts ``source`` to the quantisation of ``result``, as a leaky
+    Relu of slope 1.
 
-    Args:
-        node: the node that needs it.
-        source: the tensor to convert.
-        result: the tensor with the new quantisation.
-        output: destination, which gives the number of elements; it may be another tensor than ``result``.
-        first: first element of ``source``.
+    Args: node: the node that needs it. source: the tensor to convert. result: the tensor with the
+        new quantisation. output: destination, which gives the number of elements; it may be another
+        tensor than ``result``. first: first element of ``source``.
     """
-    before, after = domain.affine(source), domain.affine(result)
+    before = domain.affine(source)
+    after = domain.affine(result)
     return Activation(
         name=node.name,
         kind="ACT",
@@ -211,15 +232,26 @@ def rescaled(node: Node, source: Value, result: Value, output: Operand, first: i
 
 
 def unscalable(source: Value, result: Value, target: Target) -> Finding | None:
-    """Reject a change of scale that overflows int32 for 255 steps with numerics ``fixed``; None if it is possible."""
+    """Reject a change of scale that overflows int32 for 255 steps with numerics ``fixed``; None
+    if it is possible.
+    """
     ratio = float(domain.affine(source).scale) / float(domain.affine(result).scale)
-    return domain.leaves_int32(255, ratio, target)
+    return domain.check_int32(255, ratio, target)
 
 
-def rescaled_constant(value: Value, result: Value) -> Value:
+def rescale_constant(value: Value, result: Value) -> Value:
     assert value.constant is not None
-    before, after = domain.affine(value), domain.affine(result)
-    scales, zeros = (float(before.scale), float(after.scale)), (before.stored_zero_point, after.stored_zero_point)
-    stored = numerics.unary(domain.stored(value.constant), "leaky_relu", scales, zeros, 1.0)
+    before = domain.affine(value)
+    after = domain.affine(result)
+    scales = (float(before.scale), float(after.scale))
+    zeros = (before.stored_zero_point, after.stored_zero_point)
+    stored = numerics.unary(
+        domain.to_stored_integers(value.constant), "leaky_relu", scales, zeros, 1.0
+    )
     moved = (stored.astype(np.int64) + after.offset).astype(result.dtype)
-    return replace(value, name=f"{result.name}:of:{value.name}", quantization=result.quantization, constant=moved)
+    return replace(
+        value,
+        name=f"{result.name}:of:{value.name}",
+        quantization=result.quantization,
+        constant=moved,
+    )

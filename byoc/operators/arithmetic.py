@@ -13,13 +13,13 @@ import numpy as np
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain, elementwise
-from byoc.operators.elementwise import Pair, axes_of, pair_of, turned
+from byoc.operators.elementwise import Pair, axes_of, is_turned, pair_of
 from byoc.operators.forms import Form, Limits, QLinear, Written
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Operator
 from byoc.operators.records import Operand, Settings
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
-from byoc.operators.table import Table
+from byoc.operators.table import TableOperator
 from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
@@ -30,14 +30,18 @@ from isa.ops.lookup import TABLE_BYTES
 
 @rule("the product of the operands' scales is 2^-100 to 2^15 times the scale of the result")
 def near_product(graph: Graph, node: Node) -> Finding | None:
-    """Reject ratios that are subnormal or for which 255 · 255 steps overflow int32, to which ONNX Runtime rounds."""
-    ratio = float(_ratio(*(domain.affine(graph.values[name]).scale for name in (*node.inputs, *node.outputs))))
+    """Reject ratios that are subnormal or for which 255 · 255 steps overflow int32, to which
+    ONNX Runtime rounds.
+    """
+    ratio = float(
+        _ratio(*(domain.affine(graph.values[name]).scale for name in (*node.inputs, *node.outputs)))
+    )
     if 2.0**-100 <= ratio <= 2.0**15:
         return None
     return finding("it is {ratio:g} times that of '{result}'", ratio=ratio, result=node.outputs[0])
 
 
-def _with_margin(least: float, most: float, result: Limits) -> Limits:
+def _add_margin(least: float, most: float, result: Limits) -> Limits:
     """Widen limits by a sixteenth of the result's range, so that rounding does not reach them."""
     margin = (result[1] - result[0]) / 16
     return least - margin, most + margin
@@ -53,25 +57,26 @@ def _ratio(a: np.float32, b: np.float32, y: np.float32) -> np.float32:
 def scales_in_int32(record: Arithmetic, target: Target) -> Finding | None:
     """Reject scales for which the sum of two operands overflows int32.
 
-    TensorFlow Lite shifts operands left by 20 bits and at least halves them; it shifts by 7 bits to square a
-    difference.
+    TensorFlow Lite shifts operands left by 20 bits and at least halves them; it shifts by 7 bits to
+    square a difference.
     """
-    unit, scale_y = 2 * max(record.scales[:2]), record.scales[2]
-    if isinstance(record, Subtraction) and record.squared:
+    unit = 2 * max(record.scales[:2])
+    scale_y = record.scales[2]
+    if isinstance(record, SubtractionOperator) and record.squared:
         ratio = unit * unit / (scale_y * (1 << 2 * SQUARED_SHIFT))
-        return domain.leaves_int32((255 << SQUARED_SHIFT) ** 2, ratio, target)
-    return domain.leaves_int32(255 << LEFT_SHIFT, unit / (scale_y * (1 << LEFT_SHIFT)), target)
+        return domain.check_int32((255 << SQUARED_SHIFT) ** 2, ratio, target)
+    return domain.check_int32(255 << LEFT_SHIFT, unit / (scale_y * (1 << LEFT_SHIFT)), target)
 
 
 @rule(domain.FIXED)
 def product_in_int32(record: Arithmetic, target: Target) -> Finding | None:
     """Reject scales for which a product of up to 255 · 255 overflows int32."""
-    return domain.leaves_int32(255 * 255, _fixed_ratio(*record.scales), target)
+    return domain.check_int32(255 * 255, _compute_fixed_ratio(*record.scales), target)
 
 
-def _fixed_ratio(scale_a: float, scale_b: float, scale_y: float) -> float:
+def _compute_fixed_ratio(scale_a: float, scale_b: float, scale_y: float) -> float:
     """Return the factor of an integer product with numerics ``fixed``."""
-    return float(numerics.rounded_multiplier(scale_a, scale_b, output_scale=scale_y))
+    return float(numerics.compute_rounded_multiplier(scale_a, scale_b, output_scale=scale_y))
 
 
 SQUARED_DIFFERENCE = "SquaredDifference"
@@ -82,8 +87,9 @@ SQUARED_DIFFERENCE = "SquaredDifference"
 class Arithmetic(Pair):
     """Operation on two rescaled operands.
 
-    Scales are float32; zero points are those of the ONNX element type. ``offset`` (0 or 128) is the difference
-    between ONNX values and stored int8 values. ``low`` and ``high`` clamp the stored int8 result.
+    Scales are float32; zero points are those of the ONNX element type. ``offset`` (0 or 128) is the
+    difference between ONNX values and stored int8 values. ``low`` and ``high`` clamp the stored
+    int8 result.
     """
 
     requirements: ClassVar[tuple[Requirement, ...]] = (
@@ -123,14 +129,19 @@ class Arithmetic(Pair):
     def clamps(self) -> dict[str, int]:
         return {"EX_CLAMP_LOW": self.low, "EX_CLAMP_HIGH": self.high}
 
-    def stored_zero_points(self) -> dict[str, int]:
+    def get_stored_zero_points(self) -> dict[str, int]:
         """Return the registers of the zero points, in the accelerator's int8 domain."""
         names = ("EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT")
-        return {name: zero - self.offset for name, zero in zip(names, self.zero_points, strict=True)}
+        return {
+            name: zero - self.offset for name, zero in zip(names, self.zero_points, strict=True)
+        }
 
-    def fixed_sum(self) -> dict[str, int]:
+    def get_fixed_registers(self) -> dict[str, int]:
         """Return the registers of TensorFlow Lite's addition or subtraction."""
-        return {**_registers(numerics.add_fixed_constants(*self.scales)), **self.stored_zero_points()}
+        return {
+            **_registers(numerics.add_fixed_constants(*self.scales)),
+            **self.get_stored_zero_points(),
+        }
 
 
 def _registers(constants: numerics.AddFixedConstants) -> dict[str, int]:
@@ -150,7 +161,12 @@ class Add(Arithmetic):
 
     family: ClassVar[str] = "add"
     forms: ClassVar[tuple[Form, ...]] = (
-        Form("Add", operands=2, activation=True, integer=(QLinear("QLinearAdd", ((0, 1, 2), (3, 4, 5)), (6, 7)),)),
+        Form(
+            "Add",
+            operands=2,
+            activation=True,
+            integer=(QLinear("QLinearAdd", ((0, 1, 2), (3, 4, 5)), (6, 7)),),
+        ),
     )
     dense: ClassVar[str] = "OP_E_ADD"
     repeating: ClassVar[str] = "OP_B_ADD"
@@ -159,32 +175,45 @@ class Add(Arithmetic):
     def parse(cls, graph: Graph, node: Node) -> Self:
         """Return the addition, with its operands in the order in which ONNX Runtime adds them."""
         shapes = [graph.values[name].shape for name in (*node.inputs, *node.outputs)]
-        if turned(axes_of(shapes[0], shapes[1], shapes[2])):
+        if is_turned(axes_of(shapes[0], shapes[1], shapes[2])):
             node = replace(node, inputs=node.inputs[::-1])
         return super().parse(graph, node)
 
     @classmethod
-    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
+    def useful(
+        cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
+    ) -> Limits | None:
         """Return the limits beyond which an operand saturates the result: a = y - b."""
         other = ranges[1 - position]
-        return None if other is None else _with_margin(result[0] - other[1], result[1] - other[0], result)
+        return (
+            None
+            if other is None
+            else _add_margin(result[0] - other[1], result[1] - other[0], result)
+        )
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp and constants: float32 bits, or multipliers and shifts with numerics ``fixed``."""
+        """Return clamp and constants: float32 bits, or multipliers and shifts with numerics
+        ``fixed``.
+        """
         registers = self.clamps()
-        (scale_a, scale_b, scale_y), (zero_a, zero_b, zero_y) = self.scales, self.zero_points
+        (scale_a, scale_b, scale_y) = self.scales
+        (zero_a, zero_b, zero_y) = self.zero_points
         if arch.numerics == "fixed":
-            return Settings(registers | self.fixed_sum(), self.fields())
+            return Settings(registers | self.get_fixed_registers(), self.fields())
         constants = numerics.add_constants(scale_a, zero_a, scale_b, zero_b, scale_y, zero_y)
         registers["EX_OFFSET"] = self.offset
-        for name, constant in zip(("EX_SCALE_A", "EX_SCALE_B", "EX_SCALE_Y"), constants, strict=True):
+        for name, constant in zip(
+            ("EX_SCALE_A", "EX_SCALE_B", "EX_SCALE_Y"), constants, strict=True
+        ):
             registers[name] = float32_bits(constant)
         return Settings(registers, self.fields())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Subtraction(Arithmetic):
-    """Subtraction of two rescaled operands, which ONNX Runtime computes in float; ``squared`` squares the result."""
+class SubtractionOperator(Arithmetic):
+    """Subtraction of two rescaled operands, which ONNX Runtime computes in float; ``squared``
+    squares the result.
+    """
 
     family: ClassVar[str] = "difference"
     forms: ClassVar[tuple[Form, ...]] = (Form("Sub", operands=2, activation=True, passive=True),)
@@ -201,53 +230,68 @@ class Subtraction(Arithmetic):
         return replace(super().parse(graph, node), squared=node.op_type == SQUARED_DIFFERENCE)
 
     @classmethod
-    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
+    def useful(
+        cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
+    ) -> Limits | None:
         """Return the limits beyond which an operand saturates the result: a = y + b, b = a - y."""
         other = ranges[1 - position]
         if other is None:
             return None
         if position:
-            return _with_margin(other[0] - result[1], other[1] - result[0], result)
-        return _with_margin(result[0] + other[0], result[1] + other[1], result)
+            return _add_margin(other[0] - result[1], other[1] - result[0], result)
+        return _add_margin(result[0] + other[0], result[1] + other[1], result)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and scales: float32 bits, or multipliers and shifts with numerics ``fixed``."""
-        registers, fields = self.clamps(), self.fields() | ({"squared": 1} if self.squared else {})
+        """Return clamp, zero points and scales: float32 bits, or multipliers and shifts with
+        numerics ``fixed``.
+        """
+        registers = self.clamps()
+        fields = self.fields() | ({"squared": 1} if self.squared else {})
         if arch.numerics == "fixed":
-            return Settings(registers | self.fixed_sum(), fields)
+            return Settings(registers | self.get_fixed_registers(), fields)
         for name, scale in zip("ABY", self.scales, strict=True):
             registers[f"EX_SCALE_{name}"] = float32_bits(scale)
-        return Settings(registers | self.stored_zero_points(), fields)
+        return Settings(registers | self.get_stored_zero_points(), fields)
 
-    def fixed_sum(self) -> dict[str, int]:
+    def get_fixed_registers(self) -> dict[str, int]:
         """Return the registers of TensorFlow Lite's subtraction or squared difference."""
         if not self.squared:
-            return super().fixed_sum()
-        return {**_registers(numerics.squared_difference_constants(*self.scales)), **self.stored_zero_points()}
+            return super().get_fixed_registers()
+        return {
+            **_registers(numerics.compute_squared_difference_constants(*self.scales)),
+            **self.get_stored_zero_points(),
+        }
 
 
 @rule(domain.FIXED)
 def quotient_in_int32(record: Arithmetic, target: Target) -> Finding | None:
     """Reject scales for which quotients of up to 255, shifted left by 20 bits, overflow int32."""
     scale_a, scale_b, scale_y = record.scales
-    return domain.leaves_int32(255 << LEFT_SHIFT, scale_a / scale_b / scale_y / (1 << LEFT_SHIFT), target)
+    return domain.check_int32(
+        255 << LEFT_SHIFT, scale_a / scale_b / scale_y / (1 << LEFT_SHIFT), target
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Division(Arithmetic):
+class DivisionOperator(Arithmetic):
     """Division of two rescaled operands, which ONNX Runtime computes in float."""
 
     family: ClassVar[str] = "quotient"
     forms: ClassVar[tuple[Form, ...]] = (Form("Div", operands=2, passive=True),)
     instructions: ClassVar[tuple[str, ...]] = ("OP_E_DIV",)
     requirements: ClassVar[tuple[Requirement, ...]] = Arithmetic.requirements[:-1]
-    constraints: ClassVar[tuple[Constraint, ...]] = (*elementwise.PAIR_CONSTRAINTS, quotient_in_int32)
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        *elementwise.PAIR_CONSTRAINTS,
+        quotient_in_int32,
+    )
     dense: ClassVar[str] = "OP_E_DIV"
     repeating: ClassVar[str] = "OP_E_DIV"
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and scales: float32 bits, or multiplier and shift with numerics ``fixed``."""
-        registers = self.clamps() | self.stored_zero_points()
+        """Return clamp, zero points and scales: float32 bits, or multiplier and shift with
+        numerics ``fixed``.
+        """
+        registers = self.clamps() | self.get_stored_zero_points()
         scale_a, scale_b, scale_y = self.scales
         if arch.numerics == "fixed":
             ratio = scale_a / scale_b / scale_y / (1 << LEFT_SHIFT)
@@ -259,7 +303,7 @@ class Division(Arithmetic):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Multiplication(Arithmetic):
+class MultiplicationOperator(Arithmetic):
     """Multiplication of two rescaled operands (ONNX Runtime's QLinearMul)."""
 
     family: ClassVar[str] = "multiplication"
@@ -274,23 +318,31 @@ class Multiplication(Arithmetic):
     )
     instructions: ClassVar[tuple[str, ...]] = ("OP_E_MUL",)
     requirements: ClassVar[tuple[Requirement, ...]] = (*Arithmetic.requirements[:-1], near_product)
-    constraints: ClassVar[tuple[Constraint, ...]] = (*elementwise.PAIR_CONSTRAINTS, product_in_int32)
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        *elementwise.PAIR_CONSTRAINTS,
+        product_in_int32,
+    )
     dense: ClassVar[str] = "OP_E_MUL"
     repeating: ClassVar[str] = "OP_E_MUL"
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and ratio: float32 bits, or multiplier and shift with numerics ``fixed``."""
-        registers: dict[str, Any] = self.clamps() | self.stored_zero_points()
+        """Return clamp, zero points and ratio: float32 bits, or multiplier and shift with
+        numerics ``fixed``.
+        """
+        registers: dict[str, Any] = self.clamps() | self.get_stored_zero_points()
         scale_a, scale_b, scale_y = self.scales
         if arch.numerics == "fixed":
-            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(_fixed_ratio(*self.scales))
+            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(
+                _compute_fixed_ratio(*self.scales)
+            )
             return Settings(registers, self.fields())
         registers |= {"EX_OUTPUT_ZERO_POINT": self.zero_points[2], "EX_OFFSET": self.offset}
         ratio = _ratio(np.float32(scale_a), np.float32(scale_b), np.float32(scale_y))
         return Settings(registers | {"EX_SCALE_A": float32_bits(ratio)}, self.fields())
 
 
-# Comparison ----------------------------------------------------------------------------------------------------------
+# Comparison
+# --------------------------------------------------------------------------------------------------
 
 FURTHEST = 2.0**40
 RELATIONS: Mapping[str, np.ufunc] = {
@@ -308,12 +360,18 @@ RELATIONS: Mapping[str, np.ufunc] = {
 def one_type(graph: Graph, node: Node) -> Finding | None:
     """Reject operands of different element types: both are int8, both uint8, or both flags."""
     types = tuple(graph.values[name].dtype for name in node.inputs)
-    return None if len(set(types)) == 1 else finding("element types are {types[0]}, {types[1]}", types=types)
+    return (
+        None
+        if len(set(types)) == 1
+        else finding("element types are {types[0]}, {types[1]}", types=types)
+    )
 
 
 @rule("the scales of what is compared are between 2^-40 and 2^40")
 def moderate_scales(graph: Graph, node: Node) -> Finding | None:
-    """Reject scales for which values, or the largest value in steps of the smallest difference, exceed float32."""
+    """Reject scales for which values, or the largest value in steps of the smallest difference,
+    exceed float32.
+    """
     for name in node.inputs:
         scale = float(domain.numbers(node, graph.values[name]).scale)
         if not 1 / FURTHEST <= scale <= FURTHEST:
@@ -323,19 +381,22 @@ def moderate_scales(graph: Graph, node: Node) -> Finding | None:
 
 @rule("with numerics fixed, operands of one scale are compared: choose numerics onnxruntime")
 def one_scale(record: Comparison, target: Target) -> Finding | None:
-    """Reject different scales with numerics ``fixed``: their comparison depends on float32 rounding."""
+    """Reject different scales with numerics ``fixed``: their comparison depends on float32
+    rounding.
+    """
     if target.numerics != "fixed" or record.scales[0] == record.scales[1]:
         return None
     return finding("the scales are {scales[0]:.9g} and {scales[1]:.9g}", scales=record.scales)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Comparison(Subtraction):
+class Comparison(SubtractionOperator):
     """Comparison of two tensors: the difference is looked up as negative, zero or positive.
 
-    The scale of the difference is the smallest non-zero difference of the operands. ONNX Runtime compares dequantised
-    values in float32, and the difference has the correct sign: 0 of 19,660,800 results differ, with any scales and
-    zero points. ``flags`` is the result, looked up by the ``relation`` of the difference to 0.
+    The scale of the difference is the smallest non-zero difference of the operands. ONNX Runtime
+    compares dequantised values in float32, and the difference has the correct sign: 0 of 19,660,800
+    results differ, with any scales and zero points. ``flags`` is the result, looked up by the
+    ``relation`` of the difference to 0.
     """
 
     family: ClassVar[str] = "comparison"
@@ -377,7 +438,7 @@ class Comparison(Subtraction):
     def operations(cls, record: Self, target: Target) -> tuple[Operator, ...]:
         """Return the differences, one operation per slice, and one look-up of all of them."""
         signs = np.arange(TABLE_BYTES, dtype=np.uint8).view(np.int8)
-        look_up = Table(
+        look_up = TableOperator(
             name=record.name,
             kind=record.kind,
             inputs=(replace(record.flags, value=record.output.value),),
@@ -389,8 +450,12 @@ class Comparison(Subtraction):
 
 
 def _finest(a: domain.Affine, b: domain.Affine) -> float:
-    """Return the smallest non-zero difference of two values with these quantisations, in float32."""
+    """Return the smallest non-zero difference of two values with these quantisations, in
+    float32.
+    """
     steps = np.arange(-128, 128)
-    first, second = ((steps - one.stored_zero_point).astype(np.float32) * one.scale for one in (a, b))
+    first, second = (
+        (steps - one.stored_zero_point).astype(np.float32) * one.scale for one in (a, b)
+    )
     differences = np.abs(first[:, np.newaxis] - second)
     return float(differences[differences > 0].min())

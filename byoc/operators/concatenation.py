@@ -1,4 +1,6 @@
-"""Concatenation: free for dense slices of equal quantisation, otherwise rescaled, or copied with strides."""
+"""Concatenation: free for dense slices of equal quantisation, otherwise rescaled, or copied with
+strides.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ import numpy as np
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
-from byoc.operators.activation import rescaled, rescaled_constant, unscalable
+from byoc.operators.activation import rescale, rescale_constant, unscalable
 from byoc.operators.forms import Form, Kinds, QLinear, Written, integer
-from byoc.operators.movement import Alias, needs_permutation, placed
-from byoc.operators.nest import Dim, Piece, merged
+from byoc.operators.movement import Alias, check_permutation, make_copies
+from byoc.operators.nest import Dim, Piece, merge_dims
 from byoc.operators.operator import Operator
 from byoc.operators.records import Operand
 from byoc.operators.rules import Constraint, Finding, Requirement, rule
@@ -23,10 +25,11 @@ from byoc.options import Target
 
 @dataclass(frozen=True, eq=False)
 class ConcatRecord:
-    """Operands of a Concat and their first elements in the result; ``free`` if no operand changes its quantisation.
+    """Operands of a Concat and their first elements in the result; ``free`` if no operand changes
+    its quantisation.
 
-    ``slices`` is the number of times that the sequence of all operands repeats in the result. ``starts`` are element
-    counts over complete operands.
+    ``slices`` is the number of times that the sequence of all operands repeats in the result.
+    ``starts`` are element counts over complete operands.
     """
 
     node: Node
@@ -37,10 +40,13 @@ class ConcatRecord:
     slices: int
 
 
-@rule("operands of which the result has several slices each are copied there by OP_PERMUTE: use --isa v4")
+@rule(
+    "operands of which the result has several slices each are copied there by OP_PERMUTE: use "
+    "--isa v4"
+)
 def permutation_available(record: ConcatRecord, target: Target) -> Finding | None:
     """Reject a result with several slices per operand, on a machine without strided copies."""
-    return needs_permutation(0 if record.slices == 1 else len(record.sources), target)
+    return check_permutation(0 if record.slices == 1 else len(record.sources), target)
 
 
 @rule(domain.FIXED)
@@ -85,13 +91,19 @@ class Concatenation(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if the operands do not add up to the result along the axis or differ elsewhere."""
+        """Return a message if the operands do not add up to the result along the axis or differ
+        elsewhere.
+        """
         *shapes, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
         axis = node.attributes["axis"]
         fits = axis < len(result) and all(len(shape) == len(result) for shape in shapes)
         fits = fits and sum(shape[axis] for shape in shapes) == result[axis]
         others = {(*shape[:axis], *shape[axis + 1 :]) for shape in (*shapes, result)}
-        return None if fits and len(others) == 1 else f"'{node.name}' joins {shapes} to {result} along axis {axis}"
+        return (
+            None
+            if fits and len(others) == 1
+            else f"'{node.name}' joins {shapes} to {result} along axis {axis}"
+        )
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> ConcatRecord:
@@ -100,17 +112,25 @@ class Concatenation(Operator):
         starts = np.cumsum([0, *(source.elements for source in sources)])[:-1]
         slices = math.prod(result.shape[: node.attributes["axis"]])
         free = _free(node, sources, result)
-        return ConcatRecord(node, sources, result, tuple(int(start) for start in starts), free, slices)
+        return ConcatRecord(
+            node, sources, result, tuple(int(start) for start in starts), free, slices
+        )
 
     @classmethod
     def operations(cls, record: ConcatRecord, target: Target) -> tuple[Operator, ...]:
         """Return one alias, or per operand a change of scale or a strided copy into the result."""
-        node, result = record.node, record.result
+        node = record.node
+        result = record.result
         if record.slices > 1:
-            return tuple(_interleaved(record))
+            return tuple(_interleave_operands(record))
         if not record.free:
             return tuple(
-                rescaled(node, source, result, Operand(result.name, domain.elementwise_shape(source.shape), start))
+                rescale(
+                    node,
+                    source,
+                    result,
+                    Operand(result.name, domain.elementwise_shape(source.shape), start),
+                )
                 if source.constant is None
                 else _alias(record, (source,), (start,))
                 for source, start in zip(record.sources, record.starts, strict=True)
@@ -122,7 +142,9 @@ def _alias(record: ConcatRecord, sources: tuple[Value, ...], starts: tuple[int, 
     return Alias(
         name=record.node.name,
         kind="DMA",
-        inputs=tuple(domain.whole(value, domain.elementwise_shape(value.shape)) for value in sources),
+        inputs=tuple(
+            domain.whole(value, domain.elementwise_shape(value.shape)) for value in sources
+        ),
         output=domain.whole(record.result, domain.elementwise_shape(record.result.shape)),
         onnx_nodes=record.node.onnx_nodes,
         offsets=starts,
@@ -130,17 +152,21 @@ def _alias(record: ConcatRecord, sources: tuple[Value, ...], starts: tuple[int, 
     )
 
 
-def _interleaved(record: ConcatRecord) -> Iterator[Operator]:
+def _interleave_operands(record: ConcatRecord) -> Iterator[Operator]:
     """Yield one copy per operand, preceded by a change of scale if its quantisation differs."""
-    node, result = record.node, record.result
+    node = record.node
+    result = record.result
     whole = result.elements // record.slices
     for number, (source, start) in enumerate(zip(record.sources, record.starts, strict=True)):
-        name, size = source.name, source.elements // record.slices
+        name = source.name
+        size = source.elements // record.slices
         if not record.free and source.constant is None:
             name = f"{result.name}:{number}"
-            yield rescaled(node, source, result, Operand(name, domain.elementwise_shape(source.shape)))
-        dims = merged((Dim(record.slices, size, whole), Dim(size, 1, 1)))
-        for copy in placed(node, name, result.name, (Piece(0, start // record.slices, dims),)):
+            yield rescale(
+                node, source, result, Operand(name, domain.elementwise_shape(source.shape))
+            )
+        dims = merge_dims((Dim(record.slices, size, whole), Dim(size, 1, 1)))
+        for copy in make_copies(node, name, result.name, (Piece(0, start // record.slices, dims),)):
             yield replace(copy, constant_operands=domain.constants_of((source,)))
 
 
@@ -148,7 +174,11 @@ def _constant_as(value: Value, result: Value) -> Value:
     """Return ``value``; a constant is converted to the quantisation of the result."""
     if value.constant is None or value.quantization is None or result.quantization is None:
         return value
-    return value if value.quantization.same_as(result.quantization) else rescaled_constant(value, result)
+    return (
+        value
+        if value.quantization.same_as(result.quantization)
+        else rescale_constant(value, result)
+    )
 
 
 def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:
@@ -156,10 +186,13 @@ def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:
     if node.attributes.get("plain"):
         return True
     assert result.quantization is not None
-    return all(value.quantization is not None and value.quantization.same_as(result.quantization) for value in sources)
+    return all(
+        value.quantization is not None and value.quantization.same_as(result.quantization)
+        for value in sources
+    )
 
 
-def joined(first: Value, parts: tuple[str, ...], result: str, axis: int) -> Node:
+def make_concatenation(first: Value, parts: tuple[str, ...], result: str, axis: int) -> Node:
     """Return a node that concatenates tensors along ``axis``; ``first`` is one of the parts."""
     attributes = {**domain.plain_attribute(first), "axis": axis}
     return Node(f"{result} joined", "Concat", parts, (result,), attributes, integer=True)

@@ -15,25 +15,33 @@ from byoc.operators import domain, products
 from byoc.operators.forms import Form, IntegerProduct, Kinds, QLinear, Written, integer
 from byoc.operators.nest import Tile
 from byoc.operators.operator import Geometry, Operator
-from byoc.operators.products import Product, Requantise, requantisation
-from byoc.operators.records import ChannelConstants, Loops, Operand, Part, Registers, Settings, Whole
+from byoc.operators.products import ProductOperator, RequantiseConstants, requantisation
+from byoc.operators.records import (
+    ChannelConstants,
+    CommandPart,
+    Loops,
+    Operand,
+    Registers,
+    Settings,
+    Whole,
+)
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.operators.sharding import AXES, Along, Sharding, is_image
 from byoc.operators.window import (
     ATTRIBUTES,
-    Window,
-    beyond_fields,
+    WindowOperator,
+    check_window_fields,
     one_or_two_dimensional,
+    read_window,
     two_dimensional,
-    written_window,
 )
 from byoc.options import Target
 from isa.arch import Arch, words_of
-from isa.ops.convolution import MAPPING, Work, best_mapping
+from isa.ops.convolution import MAPPING, ConvolutionWork, best_mapping
 from isa.ops.products import COLUMNS, NARROW, WHOLE_KERNEL, gapless, pixel_bytes
-from isa.ops.products import Product as PackedProduct
+from isa.ops.products import ArrayProduct as PackedProduct
 from isa.ops.products import best_mapping as best_packed_mapping
-from isa.packing import Shape
+from isa.packing import WeightShape
 from isa.plugins import variant
 
 
@@ -41,8 +49,8 @@ from isa.plugins import variant
 class ConvRecord:
     """One convolution node in the int8 domain.
 
-    ``weights`` are int16 (OC, IC/group, KH, KW) minus their zero point. ``bias`` is int64 (OC,) and includes the
-    correction for the input's zero point.
+    ``weights`` are int16 (OC, IC/group, KH, KW) minus their zero point. ``bias`` is int64 (OC,) and
+    includes the correction for the input's zero point.
     """
 
     node: Node
@@ -54,7 +62,7 @@ class ConvRecord:
     weights: NDArray[np.int8] | NDArray[np.int16]
     bias: NDArray[np.int64]
     input_zero_point: int
-    requantise: Requantise | None
+    requantise: RequantiseConstants | None
     group: int
     strides: tuple[int, int]
     dilations: tuple[int, int]
@@ -71,7 +79,8 @@ class ConvRecord:
         return self.group > 1 and not self.depthwise
 
 
-# Constraints ---------------------------------------------------------------------------------------------------------
+# Constraints
+# --------------------------------------------------------------------------------------------------
 
 
 @rule("a depthwise convolution runs on it or is emulated: use --isa v2 or --emulate-depthwise")
@@ -94,40 +103,47 @@ def grouped_wanted(record: ConvRecord, target: Target) -> Finding | None:
 
 @rule("with --grouped native, grouped convolutions run on it: use --isa v3")
 def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
-    """Reject a grouped convolution if the user requires the native instruction and the ISA lacks it."""
+    """Reject a grouped convolution if the user requires the native instruction and the ISA lacks
+    it.
+    """
     if not record.grouped or target.grouped != "native" or "OP_GROUP_CONV" in target.instructions:
         return None
     return finding("OP_GROUP_CONV is not in ISA {isa}", isa=target.isa)
 
 
-@rule("accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most 2147483647")
+@rule(
+    "accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most "
+    "2147483647"
+)
 def accumulators_fit(record: ConvRecord, target: Target) -> Finding | None:
     """Reject weights and biases for which an accumulator can overflow."""
-    return products.too_wide(products.largest(record.weights.reshape(len(record.weights), -1), record.bias))
+    return products.too_wide(
+        products.largest(record.weights.reshape(len(record.weights), -1), record.bias)
+    )
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: ConvRecord, target: Target) -> Finding | None:
     """Reject scales for which an accumulator overflows int32 during requantisation."""
     weights = record.weights.reshape(len(record.weights), -1)
-    return products.leaves_int32(weights, record.bias, record.requantise, target)
+    return products.check_accumulator(weights, record.bias, record.requantise, target)
 
 
 @rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
 def fits_fields(record: ConvRecord, target: Target) -> Finding | None:
     """Reject sizes that exceed their registers."""
     window = (*record.weights.shape[2:], *record.strides, *record.dilations, *record.pads)
-    found = beyond_fields((record.source_plane, record.result_plane), window, target)
-    if found is None and _on_groups(record, target):
-        return domain.oversized("groups", record.group, target.group_limit)
+    found = check_window_fields((record.source_plane, record.result_plane), window, target)
+    if found is None and _is_grouped_on(record, target):
+        return domain.check_size("groups", record.group, target.group_limit)
     return found
 
 
-def _on_groups(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP_CONV") -> bool:
+def _is_grouped_on(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP_CONV") -> bool:
     """Return True if the instruction ``mnemonic`` for several groups computes the convolution.
 
-    A depthwise convolution is emulated or has its own instruction, which allows a limited number of filters per
-    channel.
+    A depthwise convolution is emulated or has its own instruction, which allows a limited number of
+    filters per channel.
     """
     if record.depthwise:
         few = len(record.weights) < target.multiplier_limit * record.group
@@ -136,20 +152,19 @@ def _on_groups(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP_CON
     return record.grouped and target.grouped != "per-group" and mnemonic in target.instructions
 
 
-# Operator ------------------------------------------------------------------------------------------------------------
+# Operator
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Convolution(Product, Window):
+class Convolution(ProductOperator, WindowOperator):
     """2-D convolution of one input (C, H, W) to one output (OC, OH, OW).
 
-    Attributes:
-        weights: int8 (OC, C / groups, KH, KW); output channel o reads the input channels of group ``o // (OC //
-            groups)``.
-        input_zero_point: value of the padding.
-        emulated: a depthwise convolution on OP_CONV, one filter at a time.
-        on_groups: computed by ``group_instruction``, which takes the number of groups from its register.
-        shared: identity of the constants, if other operations have the same; None: identity of the arrays.
+    Attributes: weights: int8 (OC, C / groups, KH, KW); output channel o reads the input channels of
+        group ``o // (OC // groups)``. input_zero_point: value of the padding. emulated: a depthwise
+        convolution on OP_CONV, one filter at a time. on_groups: computed by ``group_instruction``,
+        which takes the number of groups from its register. shared: identity of the constants, if
+        other operations have the same; None: identity of the arrays.
     """
 
     group_instruction: ClassVar[tuple[str, str]] = ("OP_GROUP_CONV", "EX_GROUPS")
@@ -188,7 +203,7 @@ class Convolution(Product, Window):
         fits_fields,
     )
 
-    kinds: ClassVar[Kinds] = {**Window.kinds, "group": integer(1)}
+    kinds: ClassVar[Kinds] = {**WindowOperator.kinds, "group": integer(1)}
 
     input_zero_point: int
     groups: int = 1
@@ -199,16 +214,25 @@ class Convolution(Product, Window):
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
         """Return the window and the number of groups."""
-        window = written_window(written)
-        return window if isinstance(window, str) else {**window, "group": int(written.node.attributes.get("group", 1))}
+        window = read_window(written)
+        return (
+            window
+            if isinstance(window, str)
+            else {**window, "group": int(written.node.attributes.get("group", 1))}
+        )
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Divide by output channels with their constants; a depthwise convolution also by input channels."""
+        """Divide by output channels with their constants.
+
+        A depthwise convolution also by input channels.
+        """
         if along == "rows":
             return super().divide(graph, node, along)
         source, *constants = (graph.values[name] for name in node.inputs)
-        result, groups, axis = graph.values[node.outputs[0]], node.attributes.get("group", 1), AXES[along]
+        result = graph.values[node.outputs[0]]
+        groups = node.attributes.get("group", 1)
+        axis = AXES[along]
         if not is_image(result) or any(value.constant is None for value in constants):
             return "it is no convolution of one image by constant weights"
         channels = result.shape[axis]
@@ -227,7 +251,8 @@ class Convolution(Product, Window):
         other = super().misfit(graph, node)
         if other is not None:
             return other
-        source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
+        source = graph.values[node.inputs[0]].shape
+        result = graph.values[node.outputs[0]].shape
         filters = graph.values[node.inputs[1]].shape
         fits = len(filters) == len(source) and filters[2:] == node.attributes["kernel"]
         groups = node.attributes["group"]
@@ -235,13 +260,20 @@ class Convolution(Product, Window):
         fits = fits and groups > 0 and filters[0] % groups == 0
         if fits:
             return None
-        return f"the weights of '{node.name}' have shape {filters} for input {source} and output {result}"
+        return (
+            f"the weights of '{node.name}' have shape {filters} for input {source} and output "
+            f"{result}"
+        )
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> ConvRecord:
-        source, kernel, result = (graph.values[name] for name in (*node.inputs[:2], node.outputs[0]))
+        source, kernel, result = (
+            graph.values[name] for name in (*node.inputs[:2], node.outputs[0])
+        )
         assert kernel.constant is not None
-        data = products.centred(domain.stored(kernel.constant), products.zero_points(graph, node, 1))
+        data = products.subtract_zeros(
+            domain.to_stored_integers(kernel.constant), products.zero_points(graph, node, 1)
+        )
         filters = data.reshape(*data.shape[:2], *(1,) * (4 - data.ndim), *data.shape[2:])
         zero_point = int(products.zero_points(graph, node, 0)[0])
         bias = graph.values[node.inputs[2]].constant if len(node.inputs) > 2 else None
@@ -268,8 +300,10 @@ class Convolution(Product, Window):
 
     @classmethod
     def operations(cls, record: ConvRecord, target: Target) -> tuple[Operator, ...]:
-        """Return one operation per image, or per image and group if no instruction computes several groups."""
-        on_groups = _on_groups(record, target, cls.group_instruction[0])
+        """Return one operation per image, or per image and group if no instruction computes
+        several groups.
+        """
+        on_groups = _is_grouped_on(record, target, cls.group_instruction[0])
         parts = record.group if record.grouped and not on_groups else 1
         emulated = record.depthwise and target.emulate_depthwise
         choices = {"emulated": emulated, "on_groups": on_groups}
@@ -278,11 +312,19 @@ class Convolution(Product, Window):
             images = (cls._image(record, image, parts, choices) for image in range(1, record.batch))
             return (*first, *(operation for image in images for operation in image))
         sizes = int(np.prod(record.source_plane)), int(np.prod(record.result_plane))
-        return tuple(_moved(one, image * sizes[0], image * sizes[1]) for image in range(record.batch) for one in first)
+        return tuple(
+            _shift_operation(one, image * sizes[0], image * sizes[1])
+            for image in range(record.batch)
+            for one in first
+        )
 
     @classmethod
-    def _image(cls, record: ConvRecord, image: int, parts: int, choices: dict[str, Any]) -> Iterator[Operator]:
-        """Yield the operations of one image, divided into ``parts``: each part has one group, or all groups."""
+    def _image(
+        cls, record: ConvRecord, image: int, parts: int, choices: dict[str, Any]
+    ) -> Iterator[Operator]:
+        """Yield the operations of one image, divided into ``parts``: each part has one group, or
+        all groups.
+        """
         channels, *spatial = record.source_plane
         outputs, *result_spatial = record.result_plane
         source_shape = (channels // parts, *spatial)
@@ -292,7 +334,13 @@ class Convolution(Product, Window):
             whole = cls(
                 name=record.node.name,
                 kind="DEPTH" if record.depthwise else "CONV",
-                inputs=(Operand(record.source, source_shape, (image * parts + part) * int(np.prod(source_shape))),),
+                inputs=(
+                    Operand(
+                        record.source,
+                        source_shape,
+                        (image * parts + part) * int(np.prod(source_shape)),
+                    ),
+                ),
                 output=Operand(
                     record.result,
                     result_shape,
@@ -302,7 +350,9 @@ class Convolution(Product, Window):
                 onnx_nodes=record.node.onnx_nodes,
                 weights=record.weights[chosen].astype(np.int8, copy=False),
                 bias=record.bias[chosen].astype(np.int32),
-                requantise=None if record.requantise is None else record.requantise.channels(chosen),
+                requantise=None
+                if record.requantise is None
+                else record.requantise.channels(chosen),
                 input_zero_point=record.input_zero_point,
                 strides=record.strides,
                 dilations=record.dilations,
@@ -310,7 +360,7 @@ class Convolution(Product, Window):
                 groups=record.group // parts,
                 **choices,
             )
-            yield from products.in_parts(whole, products.int8_parts(record.weights[chosen]))
+            yield from products.split_weights(whole, products.int8_parts(record.weights[chosen]))
 
     @property
     def depthwise(self) -> bool:
@@ -329,18 +379,26 @@ class Convolution(Product, Window):
         return self.weights.shape[2], self.weights.shape[3]
 
     def finer(self) -> tuple[Operator, ...]:
-        """Split like any window; else split one group into a sum over the two halves of its input channels."""
-        (source,), upright = self.inputs, super().finer()
+        """Split like any window.
+
+        Else split one group into a sum over the two halves of its input channels.
+        """
+        (source,) = self.inputs
+        upright = super().finer()
         channels, *plane = source.shape
         if upright or self.groups > 1 or channels == 1:
             return upright
         lower = replace(source, shape=(channels // 2, *plane))
-        upper = replace(source, shape=(channels - channels // 2, *plane), offset=source.offset + lower.elements)
+        upper = replace(
+            source, shape=(channels - channels // 2, *plane), offset=source.offset + lower.elements
+        )
         weights = np.split(self.weights, [channels // 2], axis=1)
         terms = zip((lower, upper), map(np.ascontiguousarray, weights), strict=True)
-        return products.summed(self, [replace(self, inputs=(half,), weights=part) for half, part in terms])
+        return products.add_terms(
+            self, [replace(self, inputs=(half,), weights=part) for half, part in terms]
+        )
 
-    def turned(self) -> dict[str, Any]:
+    def transpose_fields(self) -> dict[str, Any]:
         return {"weights": np.ascontiguousarray(self.weights.swapaxes(2, 3))}
 
     @property
@@ -353,7 +411,9 @@ class Convolution(Product, Window):
         return super().loops._replace(single=self.emulated)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return requantisation, window, padding value, and the mapping of idle lanes if the instruction has one."""
+        """Return requantisation, window, padding value, and the mapping of idle lanes if the
+        instruction has one.
+        """
         registers, fields = super().settings(arch)
         own = {"EX_INPUT_ZERO_POINT": self.input_zero_point}
         instruction, _ = variant(arch.isa).by_mnemonic[self.mnemonic]
@@ -362,7 +422,10 @@ class Convolution(Product, Window):
         return Settings({**registers, **self.window_registers(), **own}, fields)
 
     def _mapping(self, arch: Arch) -> int:
-        """Return the mapping with the fewest cycles; operands are in atoms if they have a layout."""
+        """Return the mapping with the fewest cycles.
+
+        Operands are in atoms if they have a layout.
+        """
         if self.output.assigned is None:
             return best_mapping(self._work(), arch)
         image = self.inputs[0].layout
@@ -370,23 +433,27 @@ class Convolution(Product, Window):
             return WHOLE_KERNEL
         if self.mnemonic == "OP_DEPTH_CONV":
             return 0
-        nest, atom = self.loops.nest, words_of(arch).atom
-        shape = Shape(nest.groups, nest.group_outputs, nest.group_inputs, *self.window)
+        nest = self.loops.nest
+        atom = words_of(arch).atom
+        shape = WeightShape(nest.groups, nest.group_outputs, nest.group_inputs, *self.window)
         last = nest.input_channels % atom if nest.groups == 1 else 0
         pictures = atom <= NARROW or 0 < last <= NARROW  # such tiles would be read as narrow input
         follow = gapless(nest.columns, nest.input_columns, *self.strides)
         product = PackedProduct(shape, nest.rows, nest.columns, self.strides[1], gapless=follow)
         return best_packed_mapping(product, COLUMNS if pictures else WHOLE_KERNEL, arch)
 
-    def _work(self) -> Work:
+    def _work(self) -> ConvolutionWork:
         """Return the loop sizes of the whole layer."""
         outputs, rows, columns = self.output.shape
         groups = outputs if self.mnemonic == "OP_DEPTH_CONV" else self.groups
-        return Work(groups, self.weights.shape[1], outputs // groups, rows, columns, math.prod(self.window))
+        return ConvolutionWork(
+            groups, self.weights.shape[1], outputs // groups, rows, columns, math.prod(self.window)
+        )
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Return the registers of a window, and the groups per command if the instruction has a register for them.
+        """Return the registers of a window, and the groups per command if the instruction has a
+        register for them.
 
         Within a group the number of groups is 1.
         """
@@ -394,23 +461,32 @@ class Convolution(Product, Window):
         mnemonic, register = cls.group_instruction
         if geometry.instruction is None or geometry.instruction.mnemonic != mnemonic:
             return registers
-        return {**registers, register: max(tile.output.channels.size // geometry.nest.group_outputs, 1)}
+        return {
+            **registers,
+            register: max(tile.output.channels.size // geometry.nest.group_outputs, 1),
+        }
 
-    def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
+    def commands(
+        self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole
+    ) -> tuple[CommandPart, ...]:
         """Return one command, or one per output channel of an emulated depthwise convolution.
 
         Each command of the emulation reads one input channel.
         """
         if not self.emulated:
-            return (Part(registers, {}),)
-        output, source = tile.output, tile.input
+            return (CommandPart(registers, {}),)
+        output = tile.output
+        source = tile.input
         input_plane = registers["EX_INPUT_PLANE"] or source.rows.size * source.columns.size
-        output_plane = registers["EX_OUTPUT_PLANE"] or output.rows.size * output.columns.size * geometry.output_bytes
+        output_plane = (
+            registers["EX_OUTPUT_PLANE"]
+            or output.rows.size * output.columns.size * geometry.output_bytes
+        )
         ones = ("EX_INPUT_CHANNELS", "EX_OUTPUT_CHANNELS")
         single = {**registers, **dict.fromkeys(ones, 1), "EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
         group = output.channels.size // source.channels.size
         return tuple(
-            Part(
+            CommandPart(
                 single,
                 {
                     "EX_INPUT_ADDRESS": channel // group * input_plane,
@@ -424,11 +500,16 @@ class Convolution(Product, Window):
 
     def constants(self) -> ChannelConstants:
         scale = None if self.requantise is None else self.requantise.scales
-        same = self.shared or (id(self.bias), id(scale), id(self.weights))  # images of a batch share them
+        # images of a batch share them
+        same = self.shared or (id(self.bias), id(scale), id(self.weights))
         return ChannelConstants(self.bias, self.channel_scales, self.weights, shared=same)
 
 
-def _moved(operation: Operator, source: int, result: int) -> Operator:
+def _shift_operation(operation: Operator, source: int, result: int) -> Operator:
     """Shift an operation by ``source`` and ``result`` elements; the constants stay the same."""
     inputs = tuple(replace(operand, offset=operand.offset + source) for operand in operation.inputs)
-    return replace(operation, inputs=inputs, output=replace(operation.output, offset=operation.output.offset + result))
+    return replace(
+        operation,
+        inputs=inputs,
+        output=replace(operation.output, offset=operation.output.offset + result),
+    )

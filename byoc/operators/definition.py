@@ -1,7 +1,8 @@
-"""Definitions of instructions as ONNX nodes on integers, for operators that ONNX Runtime computes in float.
+"""Definitions of instructions as ONNX nodes on integers, for operators that ONNX Runtime computes
+in float.
 
-ONNX Runtime executes them one elementary operator after the other, so they are an oracle that shares no code with the
-simulator.
+ONNX Runtime executes them one elementary operator after the other, so they are an oracle that
+shares no code with the simulator.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from byoc.graph import Value
 
 
 @dataclass(frozen=True)
-class Step:
-    """One ONNX node; ``inputs`` name tensors of the model, results of earlier steps, or constants."""
+class DefinitionStep:
+    """One ONNX node; ``inputs`` name tensors of the model, results of earlier steps, or
+    constants.
+    """
 
     op_type: str
     inputs: tuple[str, ...]
@@ -30,13 +33,15 @@ class Definition:
     """Steps that compute one result, in execution order; :meth:`finish` adds the last ones."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[DefinitionStep] = []
         self.constants: dict[str, NDArray[Any]] = {}
 
-    def add(self, op_type: str, *operands: str | NDArray[Any] | np.generic, **attributes: Any) -> str:
+    def add(
+        self, op_type: str, *operands: str | NDArray[Any] | np.generic, **attributes: Any
+    ) -> str:
         """Add a step on tensors (by name) and constants; return the name of its result."""
         names = tuple(name if isinstance(name, str) else self._constant(name) for name in operands)
-        self.steps.append(Step(op_type, names, f"step{len(self.steps)}", attributes))
+        self.steps.append(DefinitionStep(op_type, names, f"step{len(self.steps)}", attributes))
         return self.steps[-1].output
 
     def cast(self, operand: str, dtype: str) -> str:
@@ -44,7 +49,9 @@ class Definition:
         return self.add("Cast", operand, to=dtype)
 
     def finish(self, scaled: str, result: Value) -> Definition:
-        """Add steps for ``clip(rint(scaled) + zero point)`` as 8-bit ``result`` in its shape; return the definition."""
+        """Add steps for ``clip(rint(scaled) + zero point)`` as 8-bit ``result`` in its shape;
+        return the definition.
+        """
         assert result.quantization is not None
         zero_point = np.float32(result.quantization.zero_point.reshape(()))
         rounded = self.add("Add", self.add("Round", scaled), zero_point)

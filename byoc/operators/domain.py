@@ -1,4 +1,6 @@
-"""Common parts of the families: the accelerator's int8 domain, output clamps, operand shapes, common requirements."""
+"""Common parts of the families: the accelerator's int8 domain, output clamps, operand shapes,
+common requirements.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ STORED = (*INT8, FLAGS)
 
 @dataclass(frozen=True)
 class Affine:
-    """Per-tensor quantisation: ``zero_point`` of the ONNX type, ``offset`` (0, or 128 for uint8) to the int8 domain."""
+    """Per-tensor quantisation: ``zero_point`` of the ONNX type, ``offset`` (0, or 128 for uint8)
+    to the int8 domain.
+    """
 
     scale: np.float32
     zero_point: int
@@ -47,24 +51,34 @@ def affine(value: Value) -> Affine:
     assert value.quantization is not None
     quantization = value.quantization
     offset = 128 if value.dtype == "uint8" else 0
-    return Affine(np.float32(quantization.scale.reshape(())), int(quantization.zero_point.reshape(())), offset)
+    return Affine(
+        np.float32(quantization.scale.reshape(())), int(quantization.zero_point.reshape(())), offset
+    )
 
 
 def same_steps(one: Value, other: Value) -> bool:
-    """Return True if equal stored integers of two tensors are equal numbers, also between int8 and uint8."""
-    first, second = affine(one), affine(other)
+    """Return True if equal stored integers of two tensors are equal numbers, also between int8
+    and uint8.
+    """
+    first = affine(one)
+    second = affine(other)
     return (first.scale, first.stored_zero_point) == (second.scale, second.stored_zero_point)
 
 
 def numbers(node: Node, value: Value) -> Affine:
-    """Return :func:`affine` of an operand or result; scale 1 and zero point 0 for an operator on bare integers."""
+    """Return :func:`affine` of an operand or result.
+
+    Scale 1 and zero point 0 for an operator on bare integers.
+    """
     if node.attributes.get("plain"):
         return Affine(np.float32(1), 0, 128 if value.dtype == "uint8" else 0)
     return affine(value)
 
 
-def stored(data: NDArray[Any]) -> NDArray[np.int8]:
-    """Convert integers to the accelerator's int8 domain: int8 unchanged, uint8 shifted by 128, flags as 0 and 1."""
+def to_stored_integers(data: NDArray[Any]) -> NDArray[np.int8]:
+    """Convert integers to the accelerator's int8 domain: int8 unchanged, uint8 shifted by 128,
+    flags as 0 and 1.
+    """
     if data.dtype == np.uint8:
         return (data ^ np.uint8(128)).view(np.int8)
     return data.astype(np.int8, copy=False)
@@ -72,13 +86,17 @@ def stored(data: NDArray[Any]) -> NDArray[np.int8]:
 
 def constants_of(values: Iterable[Value]) -> dict[str, NDArray[np.int8]]:
     """Return the constants among ``values``, by name."""
-    return {value.name: stored(value.constant) for value in values if value.constant is not None}
+    return {
+        value.name: to_stored_integers(value.constant)
+        for value in values
+        if value.constant is not None
+    }
 
 
 def clamp(node: Node, output: Affine) -> tuple[int, int]:
     """Return the limits of the stored int8 result after a fused Relu or Clip."""
     bounds = activation_bounds(node)
-    return (-128, 127) if bounds is None else quantised_bounds(bounds, output)
+    return (-128, 127) if bounds is None else quantise_bounds(bounds, output)
 
 
 def activation_bounds(node: Node) -> tuple[float, float] | None:
@@ -89,13 +107,16 @@ def activation_bounds(node: Node) -> tuple[float, float] | None:
     return (0.0, float("inf")) if activation == "Relu" else (activation[1], activation[2])
 
 
-def quantised_bounds(bounds: tuple[float, float], output: Affine) -> tuple[int, int]:
+def quantise_bounds(bounds: tuple[float, float], output: Affine) -> tuple[int, int]:
     """Convert real bounds to stored int8 limits: ``rint(bound / scale) + zero point``, saturated.
 
     If the lower limit exceeds the upper one, the upper one is used for both.
     """
     low, high = (
-        int(each) for each in steps(np.asarray(bounds, np.float32), output.scale, output.stored_zero_point, np.int8)
+        int(each)
+        for each in steps(
+            np.asarray(bounds, np.float32), output.scale, output.stored_zero_point, np.int8
+        )
     )
     return min(low, high), high
 
@@ -122,7 +143,8 @@ def whole(value: Value, shape: tuple[int, ...]) -> Operand:
     return Operand(value.name, shape, dtype="int32" if value.dtype == "int32" else "int8")
 
 
-# Requirements that several families use ------------------------------------------------------------------------------
+# Requirements that several families use
+# ------------------------------------------------------------------------------
 
 
 def other_than_eight_bit(graph: Graph, names: Iterable[str]) -> Finding | None:
@@ -131,17 +153,21 @@ def other_than_eight_bit(graph: Graph, names: Iterable[str]) -> Finding | None:
         if graph.values[name].dtype not in STORED:
             kind = graph.values[name].dtype
             remedy = ": quantise it to 8 bits" if kind in ("int16", "uint16") else ""
-            return finding(f"input '{{name}}' has element type {{type}}{remedy}", name=name, type=kind)
+            return finding(
+                f"input '{{name}}' has element type {{type}}{remedy}", name=name, type=kind
+            )
     return None
 
 
-def per_channel(graph: Graph, names: Iterable[str]) -> Finding | None:
+def find_per_channel(graph: Graph, names: Iterable[str]) -> Finding | None:
     """Return a finding for the first tensor with several scales."""
     for name in names:
         quantization = graph.values[name].quantization
         if quantization is not None and not quantization.per_tensor:
             axis = quantization.axis
-            return finding("tensor '{name}' is quantised per channel along axis {axis}", name=name, axis=axis)
+            return finding(
+                "tensor '{name}' is quantised per channel along axis {axis}", name=name, axis=axis
+            )
     return None
 
 
@@ -153,7 +179,9 @@ def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
 
 @rule("results are int8, uint8 or bool, or int32 of an integer product")
 def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
-    """Reject results without 8 bits; 32 bits are allowed if the operator has an integer form without scales."""
+    """Reject results without 8 bits; 32 bits are allowed if the operator has an integer form
+    without scales.
+    """
     value = graph.values[node.outputs[0]]
     if value.dtype in ((*STORED, "int32") if "zero_points" in node.attributes else STORED):
         return None
@@ -163,7 +191,7 @@ def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
 @rule("activations have one scale and one zero point a tensor")
 def per_tensor(graph: Graph, node: Node) -> Finding | None:
     """Reject operands and results that are quantised per channel."""
-    return per_channel(graph, (*node.inputs, *node.outputs))
+    return find_per_channel(graph, (*node.inputs, *node.outputs))
 
 
 def usable(scale: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -187,7 +215,9 @@ def usable_scales(graph: Graph, node: Node) -> Finding | None:
 
 @rule("an operand's scale is at most 2^22 times that of the result")
 def near_scales(graph: Graph, node: Node) -> Finding | None:
-    """Reject scales for which 255 steps of two operands overflow int32, the type of ONNX Runtime's sums."""
+    """Reject scales for which 255 steps of two operands overflow int32, the type of ONNX
+    Runtime's sums.
+    """
     result = affine(graph.values[node.outputs[0]])
     for name in node.inputs:
         ratio = float(affine(graph.values[name]).scale) / float(result.scale)
@@ -211,12 +241,18 @@ def not_empty(graph: Graph, node: Node) -> Finding | None:
 def variable_input(graph: Graph, node: Node) -> Finding | None:
     """Reject constant data."""
     name = node.inputs[0]
-    return finding("input '{name}' is constant", name=name) if graph.values[name].constant is not None else None
+    return (
+        finding("input '{name}' is constant", name=name)
+        if graph.values[name].constant is not None
+        else None
+    )
 
 
 @rule("inputs and output must have the same quantisation")
 def moves_integers(graph: Graph, node: Node) -> Finding | None:
-    """Reject different quantisations of operands and result: the operator copies integers unchanged."""
+    """Reject different quantisations of operands and result: the operator copies integers
+    unchanged.
+    """
     if node.attributes.get("plain"):
         return None
     result = graph.values[node.outputs[0]]
@@ -225,7 +261,8 @@ def moves_integers(graph: Graph, node: Node) -> Finding | None:
         source = graph.values[name]
         assert source.quantization is not None
         if not source.quantization.same_as(result.quantization):
-            first, second = affine(source), affine(result)
+            first = affine(source)
+            second = affine(result)
             return finding(
                 "'{name}' has scale {scale:.9g} and zero point {zero_point}, "
                 "'{result}' has scale {result_scale:.9g} and zero point {result_zero_point}",
@@ -242,33 +279,45 @@ def moves_integers(graph: Graph, node: Node) -> Finding | None:
 FIXED = "with numerics fixed, no value leaves int32 while it is scaled: choose numerics onnxruntime"
 
 
-def leaves_int32(magnitude: int, ratio: float, target: Target, *, once: bool = False) -> Finding | None:
-    """Reject a value of ``magnitude`` that overflows int32 when it is multiplied by ``ratio`` with numerics ``fixed``.
+def check_int32(
+    magnitude: int, ratio: float, target: Target, *, once: bool = False
+) -> Finding | None:
+    """Reject a value of ``magnitude`` that overflows int32 when it is multiplied by ``ratio`` with
+    numerics ``fixed``.
 
-    Integer scaling shifts the value left before the multiplication. With ``once`` (rounded only once) the product
-    itself must fit. Outside int32 the behaviour of LiteRT's C++ arithmetic is undefined.
+    Integer scaling shifts the value left before the multiplication. With ``once`` (rounded only
+    once) the product itself must fit. Outside int32 the behaviour of LiteRT's C++ arithmetic is
+    undefined.
     """
     shift = math.frexp(ratio * (1 + 2.0**-31))[1]
     fits = magnitude * ratio < 2.0**31 - 1 if once else magnitude << max(shift, 0) < 1 << 31
     if target.numerics != "fixed" or fits:
         return None
-    return finding("a value of {magnitude} is to be multiplied by {ratio:g}", magnitude=magnitude, ratio=ratio)
+    return finding(
+        "a value of {magnitude} is to be multiplied by {ratio:g}", magnitude=magnitude, ratio=ratio
+    )
 
 
-def oversized(label: str, size: int, limit: int) -> Finding | None:
+def check_size(label: str, size: int, limit: int) -> Finding | None:
     """Reject a size that does not fit its register; None if it fits."""
     if size < limit:
         return None
-    return finding("{label} {size} does not fit a field below {limit}", label=label, size=size, limit=limit)
+    return finding(
+        "{label} {size} does not fit a field below {limit}", label=label, size=size, limit=limit
+    )
 
 
 def too_large(record_shapes: tuple[tuple[int, ...], ...], target: Target) -> Finding | None:
-    """Reject the first (C, H, W) or (rows, columns) shape with a dimension beyond the target's fields."""
+    """Reject the first (C, H, W) or (rows, columns) shape with a dimension beyond the target's
+    fields.
+    """
     for shape in record_shapes:
         for position, size in enumerate(shape):
-            limit = target.spatial_limit if len(shape) == 3 and position > 0 else target.channel_limit
+            limit = (
+                target.spatial_limit if len(shape) == 3 and position > 0 else target.channel_limit
+            )
             label = ("channels", "height", "width")[position] if len(shape) == 3 else "dimension"
-            found = oversized(label, size, limit)
+            found = check_size(label, size, limit)
             if found is not None:
                 return found
     return None

@@ -1,4 +1,6 @@
-"""Common parts of element-wise operators, which compute one int8 tensor from one or two, element by element."""
+"""Common parts of element-wise operators, which compute one int8 tensor from one or two, element
+by element.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,22 @@ import numpy as np
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
-from byoc.operators.nest import Nest, Tile
+from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.operator import Geometry, Layouts, Operator
 from byoc.operators.records import Loops, Operand, Registers, Repeat, Traits
 from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.options import Target
+from isa.exports import make_getattr
 from isa.layout import Layout
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Elementwise(Operator):
+class ElementwiseOperator(Operator):
     """Operator whose tiles are lengths.
 
-    The instruction reads EX_LENGTH elements at EX_INPUT_ADDRESS and EX_OPERAND_ADDRESS, and writes them at
-    EX_OUTPUT_ADDRESS.
+    The instruction reads EX_LENGTH elements at EX_INPUT_ADDRESS and EX_OPERAND_ADDRESS, and writes
+    them at EX_OUTPUT_ADDRESS.
     """
 
     traits: ClassVar[Traits] = Traits(flat=True, mapping="one-to-one")
@@ -49,7 +52,9 @@ class Elementwise(Operator):
 
 
 def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:
-    """Return the fields that every operator has, for whole tensors: name, account, operands, result."""
+    """Return the fields that every operator has, for whole tensors: name, account, operands,
+    result.
+    """
     *sources, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
     shape = domain.elementwise_shape(result.shape)
     inputs: tuple[Operand, ...] = tuple(domain.whole(source, shape) for source in sources)
@@ -101,13 +106,16 @@ SINGLE = (
 """Requirements of operators with one operand, of any shape, whose result has its element type."""
 
 
-# Two operands with broadcasting --------------------------------------------------------------------------------------
+# Two operands with broadcasting
+# --------------------------------------------------------------------------------------
 
 MOST_SLICES = 1024
-"""Maximum commands per operation if its operands alternate between broadcast and full dimensions."""
+"""Maximum commands per operation if its operands alternate between broadcast and full
+dimensions.
+"""
 
 
-class Axis(NamedTuple):
+class BroadcastAxis(NamedTuple):
     """Merged dimension of a result: ``size``, and whether a or b is broadcast along it."""
 
     size: int
@@ -115,17 +123,28 @@ class Axis(NamedTuple):
     b: bool
 
 
-def axes_of(a: tuple[int, ...], b: tuple[int, ...], result: tuple[int, ...]) -> tuple[Axis, ...]:
+def axes_of(
+    a: tuple[int, ...], b: tuple[int, ...], result: tuple[int, ...]
+) -> tuple[BroadcastAxis, ...]:
     """Return the dimensions of a result except 1s, merged where the same operands are broadcast."""
     first, second = ((1,) * (len(result) - len(shape)) + shape for shape in (a, b))
-    every = [Axis(n, x != n, y != n) for n, x, y in zip(result, first, second, strict=True) if n != 1]
-    return tuple(Axis(prod(axis.size for axis in group), *key) for key, group in groupby(every, lambda axis: axis[1:]))
+    every = [
+        BroadcastAxis(n, x != n, y != n)
+        for n, x, y in zip(result, first, second, strict=True)
+        if n != 1
+    ]
+    return tuple(
+        BroadcastAxis(prod(axis.size for axis in group), *key)
+        for key, group in groupby(every, lambda axis: axis[1:])
+    )
 
 
-def turned(axes: Sequence[Axis]) -> bool:
-    """Return True if ONNX Runtime swaps the operands of an addition: its inner loop sees the first as a single value.
+def is_turned(axes: Sequence[BroadcastAxis]) -> bool:
+    """Return True if ONNX Runtime swaps the operands of an addition: its inner loop sees the first
+    as a single value.
 
-    Measured on QLinearAdd: 0 of 60 M results differ, including ties, which depend on the order of operands.
+    Measured on QLinearAdd: 0 of 60 M results differ, including ties, which depend on the order of
+    operands.
     """
     return not axes or (axes[-1].a and not axes[-1].b)
 
@@ -145,7 +164,10 @@ def any_computed(graph: Graph, node: Node) -> Finding | None:
     return finding("all operands are constant") if constant else None
 
 
-@rule(f"operands repeat in turns along so few dimensions that at most {MOST_SLICES} commands compute it")
+@rule(
+    f"operands repeat in turns along so few dimensions that at most {MOST_SLICES} commands "
+    "compute it"
+)
 def few_slices(record: Pair | Pairs, target: Target) -> Finding | None:
     """Reject an operation with too many slices; each slice is a separate operation."""
     count = sum(pair.cuts for pair in _pairs(record))
@@ -154,7 +176,10 @@ def few_slices(record: Pair | Pairs, target: Target) -> Finding | None:
 
 @rule("operands that are broadcast run on instructions of their own: use --isa v4")
 def instruction_there(record: Pair | Pairs, target: Target) -> Finding | None:
-    """Reject broadcast operands if the ISA lacks their instruction; dense operands have one in every variant."""
+    """Reject broadcast operands if the ISA lacks their instruction.
+
+    Dense operands have one in every variant.
+    """
     for pair in _pairs(record):
         if pair.repeats and pair.mnemonic not in target.instructions:
             return finding("{mnemonic} is not in ISA {isa}", mnemonic=pair.mnemonic, isa=target.isa)
@@ -165,7 +190,7 @@ def instruction_there(record: Pair | Pairs, target: Target) -> Finding | None:
 def channels_fit(record: Pair | Pairs, target: Target) -> Finding | None:
     """Reject broadcast operands whose outer dimension exceeds the register for channels."""
     most = max((pair.output.shape[0] for pair in _pairs(record) if pair.repeats), default=0)
-    return domain.oversized("channels", most, target.channel_limit)
+    return domain.check_size("channels", most, target.channel_limit)
 
 
 def _pairs(record: Pair | Pairs) -> Sequence[Pair]:
@@ -173,19 +198,22 @@ def _pairs(record: Pair | Pairs) -> Sequence[Pair]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Pair(Elementwise):
+class Pair(ElementwiseOperator):
     """Operation on two tensors; either may be constant, and either may be broadcast.
 
-    Dense operands are lengths. With a broadcast operand the result is (channels, elements), and ``repeats`` says how
-    each operand is broadcast. The result has ``cuts`` slices, each a separate operation; ``starts`` are the first
-    elements of both operands and of the result in each slice, for at most :data:`MOST_SLICES` slices. A family names
-    its instructions: ``dense`` for dense operands and ``repeating`` for broadcast operands; both may be the same.
+    Dense operands are lengths. With a broadcast operand the result is (channels, elements), and
+    ``repeats`` says how each operand is broadcast. The result has ``cuts`` slices, each a separate
+    operation; ``starts`` are the first elements of both operands and of the result in each slice,
+    for at most :data:`MOST_SLICES` slices. A family names its instructions: ``dense`` for dense
+    operands and ``repeating`` for broadcast operands; both may be the same.
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
     dense: ClassVar[str] = ""
     repeating: ClassVar[str] = ""
-    traits: ClassVar[Traits] = Elementwise.traits._replace(whole_planes=True, along_elements=True)
+    traits: ClassVar[Traits] = ElementwiseOperator.traits._replace(
+        whole_planes=True, along_elements=True
+    )
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -206,7 +234,9 @@ class Pair(Elementwise):
         return tuple(
             replace(
                 record,
-                inputs=tuple(replace(item, offset=at) for item, at in zip(record.inputs, (a, b), strict=True)),
+                inputs=tuple(
+                    replace(item, offset=at) for item, at in zip(record.inputs, (a, b), strict=True)
+                ),
                 output=replace(record.output, offset=y),
             )
             for a, b, y in record.starts
@@ -220,21 +250,32 @@ class Pair(Elementwise):
         """Return the fields of the instruction that describe the broadcast of each operand."""
         if self.dense != self.repeating and not self.repeats:
             return {}
-        bits = [repeat.rows + 2 * repeat.channels for repeat in self.repeats or (Repeat(), Repeat())]
+        bits = [
+            repeat.rows + 2 * repeat.channels for repeat in self.repeats or (Repeat(), Repeat())
+        ]
         return {"repeat_a": bits[0], "repeat_b": bits[1]}
 
     @property
     def loops(self) -> Loops:
-        """Loops over channels and elements, each channel independent; for dense operands over elements."""
+        """Loops over channels and elements, each channel independent.
+
+        For dense operands over elements.
+        """
         if not self.repeats:
             return super().loops
         channels, length = self.output.shape
-        return Loops(Nest(channels, length, 1, channels, length, 1, groups=channels), repeats=self.repeats)
+        return Loops(
+            LoopNest(channels, length, 1, channels, length, 1, groups=channels),
+            repeats=self.repeats,
+        )
 
     def layouts(self, atom: int) -> Layouts | Finding:
         """Return layouts of channels by positions; an operand has size 1 where it is broadcast."""
         nest = self.loops.nest
-        each = [(1 if item.channels else nest.channels, 1 if item.rows else nest.rows) for item in self.repeats]
+        each = [
+            (1 if item.channels else nest.channels, 1 if item.rows else nest.rows)
+            for item in self.repeats
+        ]
         return tuple(Layout(*shape, atom) for shape in (*each, (nest.channels, nest.rows)))
 
     @classmethod
@@ -243,11 +284,16 @@ class Pair(Elementwise):
         if not geometry.repeats and cls.dense != cls.repeating:
             return super().tile_registers(geometry, tile)
         output = tile.output
-        return {"EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": output.rows.size * output.columns.size}
+        return {
+            "EX_OUTPUT_CHANNELS": output.channels.size,
+            "EX_LENGTH": output.rows.size * output.columns.size,
+        }
 
 
 def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
-    """Return the fields of a :class:`Pair` that computes ``result`` from ``a`` and ``b`` for ``node``."""
+    """Return the fields of a :class:`Pair` that computes ``result`` from ``a`` and ``b`` for
+    ``node``.
+    """
     shape = domain.elementwise_shape(result.shape)
     found: dict[str, Any] = {
         "name": node.name,
@@ -265,11 +311,15 @@ def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
         axes = (axes[0]._replace(size=axes[0].size // inner), axes[0]._replace(size=inner))
     *outer, channels, length = axes
     repeats = Repeat(channels.a, length.a), Repeat(channels.b, length.b)
-    shapes = [(1 if one.channels else channels.size, 1 if one.rows else length.size) for one in repeats]
+    shapes = [
+        (1 if one.channels else channels.size, 1 if one.rows else length.size) for one in repeats
+    ]
     starts = _starts(outer, tuple(prod(shape) for shape in shapes), channels.size * length.size)
     return {
         **found,
-        "inputs": tuple(domain.whole(value, shape) for value, shape in zip((a, b), shapes, strict=True)),
+        "inputs": tuple(
+            domain.whole(value, shape) for value, shape in zip((a, b), shapes, strict=True)
+        ),
         "output": domain.whole(result, (channels.size, length.size)),
         "repeats": repeats,
         "starts": tuple(islice(starts, MOST_SLICES)),
@@ -277,20 +327,43 @@ def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
     }
 
 
-def _starts(outer: Sequence[Axis], blocks: tuple[int, ...], block: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the first elements of a, b and result of each slice; ``blocks`` and ``block`` are their sizes per slice."""
-    steps, sizes = [], [*blocks, block]
+def _starts(
+    outer: Sequence[BroadcastAxis], blocks: tuple[int, ...], block: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the first elements of a, b and result of each slice; ``blocks`` and ``block`` are
+    their sizes per slice.
+    """
+    steps = []
+    sizes = [*blocks, block]
     for axis in reversed(outer):
-        steps.append([0 if still else size for size, still in zip(sizes, (axis.a, axis.b, False), strict=True)])
+        steps.append(
+            [
+                0 if still else size
+                for size, still in zip(sizes, (axis.a, axis.b, False), strict=True)
+            ]
+        )
         sizes = [
-            size if still else size * axis.size for size, still in zip(sizes, (axis.a, axis.b, False), strict=True)
+            size if still else size * axis.size
+            for size, still in zip(sizes, (axis.a, axis.b, False), strict=True)
         ]
     for place in np.ndindex(*(axis.size for axis in outer)):
-        a, b, y = (sum(at * step[n] for at, step in zip(reversed(place), steps, strict=True)) for n in range(3))
+        a, b, y = (
+            sum(at * step[n] for at, step in zip(reversed(place), steps, strict=True))
+            for n in range(3)
+        )
         yield a, b, y
 
 
-PAIR = (any_computed, domain.eight_bit_input, domain.eight_bit_output, domain.not_empty, equal_types)
+PAIR = (
+    any_computed,
+    domain.eight_bit_input,
+    domain.eight_bit_output,
+    domain.not_empty,
+    equal_types,
+)
 """Requirements of every :class:`Pair`."""
 PAIR_CONSTRAINTS = (few_slices, channels_fit, instruction_there)
 """Constraints of every :class:`Pair`."""
+
+
+__getattr__ = make_getattr(__name__, {"Elementwise": ElementwiseOperator})

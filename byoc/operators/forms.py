@@ -37,15 +37,18 @@ def integer(least: int) -> Kind:
 
 def several(kind: Kind, count: int | None = None) -> Kind:
     """Return a check for a tuple of ``count`` elements of one kind; any number by default."""
-    return lambda found: isinstance(found, tuple) and count in (None, len(found)) and all(map(kind, found))
+    return lambda found: (
+        isinstance(found, tuple) and count in (None, len(found)) and all(map(kind, found))
+    )
 
 
 @dataclass(frozen=True)
 class QLinear:
     """Operator on integers that has its quantisations as inputs.
 
-    ``operands`` are input positions (tensor, scale, zero point), ``result`` the positions (scale, zero point) of the
-    result, ``bias`` the position of an int32 bias. With ``repeats`` the last triple repeats until the inputs end.
+    ``operands`` are input positions (tensor, scale, zero point), ``result`` the positions (scale,
+    zero point) of the result, ``bias`` the position of an int32 bias. With ``repeats`` the last
+    triple repeats until the inputs end.
     """
 
     onnx: str
@@ -55,16 +58,23 @@ class QLinear:
     repeats: bool = False
 
     def triples(self, inputs: int) -> tuple[tuple[int, int, int], ...]:
-        """Return the input positions (tensor, scale, zero point) of every operand of a node with ``inputs`` inputs."""
+        """Return the input positions (tensor, scale, zero point) of every operand of a node with
+        ``inputs`` inputs.
+        """
         if not self.repeats:
             return self.operands
         *first, last = self.operands
-        return (*first, *((last[0] + s, last[1] + s, last[2] + s) for s in range(0, inputs - last[0], 3)))
+        return (
+            *first,
+            *((last[0] + s, last[1] + s, last[2] + s) for s in range(0, inputs - last[0], 3)),
+        )
 
 
 @dataclass(frozen=True)
 class IntegerProduct:
-    """Product of bare integers with an int32 result; ``zero_points`` are the optional inputs of both operands."""
+    """Product of bare integers with an int32 result; ``zero_points`` are the optional inputs of
+    both operands.
+    """
 
     onnx: str
     zero_points: tuple[int, int] = (2, 3)
@@ -72,15 +82,14 @@ class IntegerProduct:
 
 @dataclass(frozen=True)
 class Closes:
-    """ONNX operators that can be merged into one node if a subgraph depends on one tensor and constants only.
+    """ONNX operators that can be merged into one node if a subgraph depends on one tensor and
+    constants only.
 
-    Attributes:
-        operators: all mergeable operators.
-        channel_seconds: operators whose second operand may have one number per channel.
-        channel_floats: operators with an operand of one unquantised float number per channel.
-        vectors: operators whose operands, except the first, are vectors with one number per channel.
-        functions: functions of the real numbers of their first operand, with parameters.
-        arithmetic: operators of real operands that broadcast.
+    Attributes: operators: all mergeable operators. channel_seconds: operators whose second operand
+        may have one number per channel. channel_floats: operators with an operand of one
+        unquantised float number per channel. vectors: operators whose operands, except the first,
+        are vectors with one number per channel. functions: functions of the real numbers of their
+        first operand, with parameters. arithmetic: operators of real operands that broadcast.
     """
 
     operators: frozenset[str] = frozenset()
@@ -96,7 +105,9 @@ class Closes:
         return self.functions | self.arithmetic
 
     def __or__(self, other: Closes) -> Closes:
-        return Closes(*(getattr(self, each.name) | getattr(other, each.name) for each in fields(Closes)))
+        return Closes(
+            *(getattr(self, each.name) | getattr(other, each.name) for each in fields(Closes))
+        )
 
 
 Carried = Literal["", "integers", "reals"]
@@ -106,31 +117,25 @@ Carried = Literal["", "integers", "reals"]
 class Form:
     """A float ONNX operator that the family computes between DequantizeLinear and QuantizeLinear.
 
-    Attributes:
-        onnx: type of the ONNX operator.
-        operands: number of leading inputs that are data (None: all); the others are parameters.
-        canonical: type of the node in the graph; by default that of the ONNX operator.
-        parameters: positions of inputs that are constant real numbers; they are operands that the quantiser does not
-            change.
-        attributes: attributes that a canonical node must have.
-        flags: number of leading operands that are flags, without quantisation.
-        bare: the result has no quantisation.
-        alone: canonical type if there is only one operand.
-        activation: a Relu or Clip between the operator and its QuantizeLinear is fused.
-        plain: the operator also works on bare integers.
-        integer: integer operators with the same meaning.
-        quantise: the quantiser quantises the operator.
-        passive: the operator alone does not justify quantisation; among float operators it stays float.
-        ranges: the result has its own range, that of the first operand, or one common range with all operands.
-        clamps: ends at which the operator itself limits the result's range.
-        range_ratio: maximum ratio of the operand's range to the result's (0: any).
-        limits: fixed range of the result, regardless of calibration.
-        traced: the operator copies elements; running it shows which ones.
-        weights: the operator multiplies. A constant second operand has one scale for each of its ``filters`` (first
-            axis) or ``columns``; a constant third operand is a bias in the scale of the products.
-        transposed: attribute that says that the second operand is transposed relative to the canonical node.
-        carried: elements that ONNX Runtime moves between DequantizeLinear and QuantizeLinear; ``reals`` give the same
-            numbers as integers.
+    Attributes: onnx: type of the ONNX operator. operands: number of leading inputs that are data
+        (None: all); the others are parameters. canonical: type of the node in the graph; by default
+        that of the ONNX operator. parameters: positions of inputs that are constant real numbers;
+        they are operands that the quantiser does not change. attributes: attributes that a
+        canonical node must have. flags: number of leading operands that are flags, without
+        quantisation. bare: the result has no quantisation. alone: canonical type if there is only
+        one operand. activation: a Relu or Clip between the operator and its QuantizeLinear is
+        fused. plain: the operator also works on bare integers. integer: integer operators with the
+        same meaning. quantise: the quantiser quantises the operator. passive: the operator alone
+        does not justify quantisation; among float operators it stays float. ranges: the result has
+        its own range, that of the first operand, or one common range with all operands. clamps:
+        ends at which the operator itself limits the result's range. range_ratio: maximum ratio of
+        the operand's range to the result's (0: any). limits: fixed range of the result, regardless
+        of calibration. traced: the operator copies elements; running it shows which ones. weights:
+        the operator multiplies. A constant second operand has one scale for each of its ``filters``
+        (first axis) or ``columns``; a constant third operand is a bias in the scale of the
+        products. transposed: attribute that says that the second operand is transposed relative to
+        the canonical node. carried: elements that ONNX Runtime moves between DequantizeLinear and
+        QuantizeLinear; ``reals`` give the same numbers as integers.
     """
 
     onnx: str
@@ -160,7 +165,8 @@ class Form:
         return self.canonical or self.onnx
 
     def channel_axis(self, node: OnnxNode, rank: int) -> int | None:
-        """Return the axis of the scales of a second operand of this rank; None if it has only one scale.
+        """Return the axis of the scales of a second operand of this rank; None if it has only one
+        scale.
 
         Columns of transposed weights are rows; stacks of matrices have one scale.
         """
@@ -175,7 +181,8 @@ class Form:
 class Positions:
     """Source of each element of a result: its position in the flat operand, or -1 for ``fill``.
 
-    ``index`` is int64 and has the result's shape; ``fill`` is a real number, or an integer for bare integers.
+    ``index`` is int64 and has the result's shape; ``fill`` is a real number, or an integer for bare
+    integers.
     """
 
     index: NDArray[np.int64]
@@ -184,9 +191,11 @@ class Positions:
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """Operator as written in a model: its ``form``, and the names of its data tensors, without parameters.
+    """Operator as written in a model: its ``form``, and the names of its data tensors, without
+    parameters.
 
-    ``positions``, for a traced form, are the copied elements, or a text that says why they are unknown.
+    ``positions``, for a traced form, are the copied elements, or a text that says why they are
+    unknown.
     """
 
     view: OnnxView
@@ -201,7 +210,10 @@ class Written:
 
     @property
     def op_type(self) -> str:
-        """Type of the canonical node; a node that copies elements is a movement even if its form has another type."""
+        """Type of the canonical node.
+
+        A node that copies elements is a movement even if its form has another type.
+        """
         if isinstance(self.positions, Positions):
             return self.form.onnx
         return self.form.alone if self.form.alone and len(self.operands) == 1 else self.form.op_type
@@ -214,7 +226,9 @@ class Written:
         if self.form.weights == "filters":
             return prod(self.result_shape) * prod(self.operand_shape(1)[1:])
         left = self.operand_shape()
-        return prod(self.result_shape) * (left[0] if self.node.attributes.get("transA") else left[-1])
+        return prod(self.result_shape) * (
+            left[0] if self.node.attributes.get("transA") else left[-1]
+        )
 
     @property
     def result_shape(self) -> tuple[int, ...]:
@@ -227,7 +241,8 @@ Limits = tuple[float, float]
 
 
 class Reading:
-    """Rules for reading a family from models: its ``forms``, and how a node in one of them is interpreted.
+    """Rules for reading a family from models: its ``forms``, and how a node in one of them is
+    interpreted.
 
     ``closes`` lists ONNX operators whose subgraphs can be merged into one node of the family.
     """
@@ -237,23 +252,32 @@ class Reading:
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the attributes of the canonical node: Python numbers, text and tuples, independent of the opset.
+        """Return the attributes of the canonical node: Python numbers, text and tuples, independent
+        of the opset.
 
-        By default these are the attributes in the model. A text is the reason why they cannot be read, for example a
-        shape of unexpected rank.
+        By default these are the attributes in the model. A text is the reason why they cannot be
+        read, for example a shape of unexpected rank.
         """
-        return {key: found for key, found in written.node.attributes.items() if isinstance(found, _PLAIN)}
+        return {
+            key: found
+            for key, found in written.node.attributes.items()
+            if isinstance(found, _PLAIN)
+        }
 
     @classmethod
-    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+    def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Return True if the quantiser must leave a float ``node`` unchanged."""
         return False
 
     @classmethod
-    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
-        """Return the limits beyond which an operand no longer changes a result clamped to ``result``; None: no limits.
+    def useful(
+        cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
+    ) -> Limits | None:
+        """Return the limits beyond which an operand no longer changes a result clamped to
+        ``result``; None: no limits.
 
-        The limits keep infinity, and large numbers that represent it, from consuming the operand's range, so the
-        operand has a usable scale. ``ranges`` are those of all operands; None if unknown.
+        The limits keep infinity, and large numbers that represent it, from consuming the operand's
+        range, so the operand has a usable scale. ``ranges`` are those of all operands; None if
+        unknown.
         """
         return None

@@ -1,7 +1,7 @@
 """Gather: one operation that moves bytes of the atoms of several tensors, position by position.
 
-:func:`to_gather` turns a byte map that keeps every byte at its position into such an operation. It is tiled in
-bands of rows and has one command for each piece of the map.
+:func:`to_gather` turns a byte map that keeps every byte at its position into such an operation. It
+is tiled in bands of rows and has one command for each piece of the map.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.operators.movement import StridedCopy, fewest_words, filled_byte
-from byoc.operators.nest import NOTHING, Dim, Nest, Piece, Tile, find_pieces
+from byoc.operators.movement import StridedCopy, fewest_words, get_filled_byte
+from byoc.operators.nest import NOTHING, Dim, LoopNest, Piece, Tile, find_pieces
 from byoc.operators.operator import Geometry, Operator
-from byoc.operators.records import Loops, Operand, Part, Registers, Settings, Traits, Whole
+from byoc.operators.records import CommandPart, Loops, Operand, Registers, Settings, Traits, Whole
 from isa.arch import Arch
 from isa.instruction import ceil_div
 from isa.layout import Layout
@@ -38,8 +38,8 @@ _SURFACE_STRIDE = 1 << 20
 class ByteMap:
     """Source of each byte of a tensor.
 
-    ``sources`` are names of tensors. For each byte, ``source`` is the index of one, or :data:`CONSTANT`; ``byte``
-    is the byte's offset in that tensor, or the constant value.
+    ``sources`` are names of tensors. For each byte, ``source`` is the index of one, or
+    :data:`CONSTANT`; ``byte`` is the byte's offset in that tensor, or the constant value.
     """
 
     sources: tuple[str, ...]
@@ -56,7 +56,9 @@ class _Step(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """Bytes at every position that come from operand number ``operand``, or have ``value`` if it is None."""
+    """Bytes at every position that come from operand number ``operand``, or have ``value`` if it
+    is None.
+    """
 
     operand: int | None
     source: tuple[int, int]
@@ -73,18 +75,25 @@ def to_gather(
     shapes: Mapping[str, tuple[int, ...]],
     word: int,
 ) -> Gather | None:
-    """Return a byte map as one operation, or None if bytes change position or pieces are too many."""
+    """Return a byte map as one operation, or None if bytes change position or pieces are too
+    many.
+    """
     layout = layouts[name]
     shape = layout.surfaces, layout.positions, layout.atom
-    which, place = found.source.reshape(shape), found.byte.reshape(shape)
+    which = found.source.reshape(shape)
+    place = found.byte.reshape(shape)
     if not found.sources or (which != which[:, :1]).any():
         return None
-    depths, taken = list[int](), list[_Taken]()
+    depths = list[int]()
+    taken = list[_Taken]()
     atoms = {layouts[source].atom for source in found.sources if source in layouts}
     steps = np.arange(layout.positions)[:, np.newaxis] * max(atoms, default=layout.atom)
     for number, source in enumerate(found.sources):
-        other, mine = layouts.get(source), which[:, 0] == number
-        if other is None or other._replace(channels=0, atom=0) != layout._replace(channels=0, atom=0):
+        other = layouts.get(source)
+        mine = which[:, 0] == number
+        if other is None or other._replace(channels=0, atom=0) != layout._replace(
+            channels=0, atom=0
+        ):
             return None
         if len(atoms) > 1 or (np.where(mine[:, np.newaxis], place - steps - place[:, :1], 0)).any():
             return None
@@ -95,7 +104,9 @@ def to_gather(
         pieces = _pieces(np.where(mine, surface * _SURFACE_STRIDE + byte, NOTHING), layout.atom)
         taken += [_Taken(number, *piece) for piece in pieces]
     for value in np.unique(place[which == CONSTANT]).tolist():
-        pieces = _pieces(np.where((which[:, 0] == CONSTANT) & (place[:, 0] == value), 0, NOTHING), layout.atom)
+        pieces = _pieces(
+            np.where((which[:, 0] == CONSTANT) & (place[:, 0] == value), 0, NOTHING), layout.atom
+        )
         taken += [_Taken(None, *piece, value) for piece in pieces]
     if len(taken) > MAX_PIECES_PER_MOVE:
         return None
@@ -106,48 +117,67 @@ def to_gather(
     )
     return Gather(
         name=node.name, kind="ELTWISE", onnx_nodes=node.onnx_nodes, inputs=operands,
-        output=Operand(name, (found.source.size,)), depths=tuple(depths), rows=rows, row_bytes=columns * layout.atom,
+        output=Operand(name, (found.source.size,)), depths=tuple(depths), rows=rows,
+        row_bytes=columns * layout.atom,
         taken=tuple(taken), atom=layout.atom, source_atom=max(atoms), word=word,
     )  # fmt: skip
 
 
 def _rows(layout: Layout, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:
-    """Return the rows and columns for bands, from a tensor's image or by factoring the number of positions."""
+    """Return the rows and columns for bands, from a tensor's image or by factoring the number of
+    positions.
+    """
     for shape in shapes:
         if len(shape) == 4 and prod(shape[2:]) == layout.positions:
             return shape[2], shape[3]
-    columns = next((size for size in (28, 14, 56, 16, 8, 4, 7, 2) if layout.positions % size == 0), 1)
+    columns = next(
+        (size for size in (28, 14, 56, 16, 8, 4, 7, 2) if layout.positions % size == 0), 1
+    )
     return layout.positions // columns, columns
 
 
-def _pieces(index: Int64, atom: int) -> list[tuple[tuple[int, int], tuple[int, int], tuple[_Step, ...]]]:
-    """Return the pieces of a map of shape (surfaces, atom); surfaces are :data:`_SURFACE_STRIDE` bytes apart."""
-    width, found = 4 * atom, []  # gaps keep runs from continuing in the next surface
+def _pieces(
+    index: Int64, atom: int
+) -> list[tuple[tuple[int, int], tuple[int, int], tuple[_Step, ...]]]:
+    """Return the pieces of a map of shape (surfaces, atom); surfaces are :data:`_SURFACE_STRIDE`
+    bytes apart.
+    """
+    width = 4 * atom  # gaps keep runs from continuing in the next surface
+    found = []
     apart = np.full((len(index), width), NOTHING, np.int64)
     apart[:, :atom] = index
     for piece in find_pieces(apart):
-        steps = [_Step(dim.size, _apart(dim.source, _SURFACE_STRIDE), _apart(dim.target, width)) for dim in piece.dims]
+        steps = [
+            _Step(
+                dim.size, _split_place(dim.source, _SURFACE_STRIDE), _split_place(dim.target, width)
+            )
+            for dim in piece.dims
+        ]
         able = [min(step.source, step.target) >= (0, 0) for step in steps]
         upwards = tuple(step for step, ok in zip(steps, able, strict=True) if ok)
-        others = tuple(dim for dim, ok in zip(piece.dims, able, strict=True) if not ok)  # one copy per step
+        # one copy per step
+        others = tuple(dim for dim, ok in zip(piece.dims, able, strict=True) if not ok)
         starts = Piece(piece.source, piece.target, others).positions()
         for source, target in zip(*(places.tolist() for places in starts), strict=True):
-            found.append((_apart(source, _SURFACE_STRIDE), _apart(target, width), upwards))
+            found.append(
+                (_split_place(source, _SURFACE_STRIDE), _split_place(target, width), upwards)
+            )
     return found
 
 
-def _apart(place: int, surface: int) -> tuple[int, int]:
+def _split_place(place: int, surface: int) -> tuple[int, int]:
     surfaces = (place + surface // 2) // surface
     return surfaces, place - surfaces * surface
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gather(Operator):
-    """Operation that gathers bytes of the atoms of several tensors into the atoms of one, position by position.
+    """Operation that gathers bytes of the atoms of several tensors into the atoms of one, position
+    by position.
 
-    A channel of its nest is a surface of ``rows`` rows of ``row_bytes`` bytes. ``depths`` has the surfaces of each
-    operand, ``taken`` the pieces of the map. A position has ``atom`` bytes in the result and ``source_atom`` bytes
-    in operands. ``word``: bytes of a memory word.
+    A channel of its nest is a surface of ``rows`` rows of ``row_bytes`` bytes. ``depths`` has the
+    surfaces of each operand, ``taken`` the pieces of the map. A position has ``atom`` bytes in the
+    result and ``source_atom`` bytes in operands. ``word``: bytes of a memory word.
     """
 
     instructions: ClassVar[tuple[str, ...]] = StridedCopy.instructions
@@ -166,7 +196,7 @@ class Gather(Operator):
         """Surfaces, rows and the bytes of a row."""
         surfaces = self.output.nbytes // (self.rows * self.row_bytes)
         sizes = surfaces, self.rows, self.row_bytes, self.depths[0], self.rows, self._source_row
-        return Loops(Nest(*sizes, channel_step=surfaces), depths=self.depths)
+        return Loops(LoopNest(*sizes, channel_step=surfaces), depths=self.depths)
 
     @property
     def _source_row(self) -> int:
@@ -174,7 +204,8 @@ class Gather(Operator):
         return self.row_bytes // self.atom * self.source_atom
 
     def settings(self, arch: Arch) -> Settings:
-        """Return registers for estimates: average words per row, with strides that put each byte in its own word.
+        """Return registers for estimates: average words per row, with strides that put each byte in
+        its own word.
 
         The words are those of all commands on the whole tensor.
         """
@@ -188,31 +219,44 @@ class Gather(Operator):
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
         return {"EX_COUNT_1": tile.output.rows.size, "EX_COUNT_2": 1, "EX_COUNT_4": 1}
 
-    def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
-        """Return one copy of all positions per piece, or several for a piece with too many dimensions."""
+    def commands(
+        self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole
+    ) -> tuple[CommandPart, ...]:
+        """Return one copy of all positions per piece, or several for a piece with too many
+        dimensions.
+        """
         return tuple(
-            Part(
+            CommandPart(
                 {**registers, **copied.registers},
                 {"EX_OUTPUT_ADDRESS": copied.target}
                 | ({} if copied.operand is None else {"EX_INPUT_ADDRESS": copied.source}),
                 copied.operand or 0,
                 {"fill": int(copied.operand is None)},
             )
-            for copied in self._copies(tile.output.rows.size, self._planes(tile.output.rows.size, whole))
+            for copied in self._copies(
+                tile.output.rows.size, self._planes(tile.output.rows.size, whole)
+            )
         )
 
     def _planes(self, rows: int, whole: Whole) -> tuple[int, ...]:
-        """Return the bytes from surface to surface of each operand, then of the result, for a band of ``rows``."""
+        """Return the bytes from surface to surface of each operand, then of the result, for a
+        band of ``rows``.
+        """
         inputs = tuple((self.rows if near else rows) * self._source_row for near in whole.operands)
         return whole.planes or (*inputs, (self.rows if whole.result else rows) * self.row_bytes)
 
     @cached_property
     def _known(self) -> dict[tuple[int, tuple[int, ...]], tuple[_Copied, ...]]:
-        """Commands by rows and planes of a band, as far as computed; most bands of a tiling have equal ones."""
+        """Commands by rows and planes of a band, as far as computed.
+
+        Most bands of a tiling have equal ones.
+        """
         return {}
 
     def _copies(self, rows: int, planes: tuple[int, ...]) -> tuple[_Copied, ...]:
-        """Return the commands on a band of ``rows``; ``planes`` has the surface strides of operands and result."""
+        """Return the commands on a band of ``rows``; ``planes`` has the surface strides of
+        operands and result.
+        """
         key = rows, planes
         if key not in self._known:
             self._known[key] = tuple(self._make_copies(rows, planes))
@@ -223,21 +267,36 @@ class Gather(Operator):
         for one in self.taken:
             plane = 0 if one.operand is None else planes[one.operand]
             dims = [(rows * self.row_bytes // self.atom, self.source_atom, self.atom)]
-            dims += [(step.size, _bytes(step.source, plane), _bytes(step.target, result)) for step in one.steps]
+            dims += [
+                (step.size, _bytes(step.source, plane), _bytes(step.target, result))
+                for step in one.steps
+            ]
             if one.operand is None:
                 dims = [(count, 0, stride) for count, _, stride in dims]
             dims = [dim for dim in dims if dim[0] > 1]
             fewest = sorted(dims[1:])[: max(0, len(dims) - len(DIMENSIONS))]
             inner = [dim for dim in dims if dim not in fewest]
             order, words = fewest_words(tuple(inner), self.word)
-            source, target = _bytes(one.source, plane), _bytes(one.target, result)
+            source = _bytes(one.source, plane)
+            target = _bytes(one.target, result)
             for steps in product(*(range(count) for count, _, _ in fewest)):
-                moved = [sum(n * dim[side] for n, dim in zip(steps, fewest, strict=True)) for side in (1, 2)]
-                yield _Copied(one.operand, source + moved[0], target + moved[1], _registers(order, one.value), words)
+                moved = [
+                    sum(n * dim[side] for n, dim in zip(steps, fewest, strict=True))
+                    for side in (1, 2)
+                ]
+                yield _Copied(
+                    one.operand,
+                    source + moved[0],
+                    target + moved[1],
+                    _registers(order, one.value),
+                    words,
+                )
 
 
 class _Copied(NamedTuple):
-    """One command: its operand, start offsets in source and result, registers, and at most how many words it needs."""
+    """One command: its operand, start offsets in source and result, registers, and at most how
+    many words it needs.
+    """
 
     operand: int | None
     source: int
@@ -261,17 +320,27 @@ def _registers(dims: _Dims, value: int) -> dict[str, int]:
     return registers
 
 
-def moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Piece]]:
-    """Yield (operand number, 0, piece) of the bytes that a movement copies; a fill yields None and the byte."""
+def list_moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Piece]]:
+    """Yield (operand number, 0, piece) of the bytes that a movement copies; a fill yields None
+    and the byte.
+    """
     if isinstance(operation, Gather):
         plane = operation.rows * operation.row_bytes
         read = plane // operation.atom * operation.source_atom
         for one in operation.taken:
-            steps = [Dim(step.size, _bytes(step.source, read), _bytes(step.target, plane)) for step in one.steps]
+            steps = [
+                Dim(step.size, _bytes(step.source, read), _bytes(step.target, plane))
+                for step in one.steps
+            ]
             dims = (*steps, Dim(plane // operation.atom, operation.source_atom, operation.atom))
-            yield one.operand, one.value, Piece(_bytes(one.source, read), _bytes(one.target, plane), dims)
+            yield (
+                one.operand,
+                one.value,
+                Piece(_bytes(one.source, read), _bytes(one.target, plane), dims),
+            )
         return
-    dims, filled = operation.loops.dims, filled_byte(operation)
+    dims = operation.loops.dims
+    filled = get_filled_byte(operation)
     if filled is not None:
         yield None, filled, Piece(0, 0, dims)
     elif dims:
@@ -280,8 +349,9 @@ def moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Piece]]
         yield 0, 0, Piece(0, 0, (Dim(operation.output.nbytes, 1, 1),))
 
 
-def moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]:
-    """Yield (source, bytes of the source, bytes of the result); a fill yields None and the value as source.
+def find_moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]:
+    """Yield (source, bytes of the source, bytes of the result); a fill yields None and the value as
+    source.
 
     Bytes of dense operands are elements.
     """
@@ -294,7 +364,7 @@ def moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]
     lowest = Piece(0, 0, dims).lowest
     begin = operation.inputs[0].start - lowest if operation.inputs else 0
     sources, targets = Piece(begin, operation.output.start, dims).positions()
-    filled = filled_byte(operation)
+    filled = get_filled_byte(operation)
     if filled is not None:
         yield None, np.full_like(targets, filled), targets
     else:

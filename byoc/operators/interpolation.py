@@ -1,7 +1,7 @@
 """Linear interpolation of planes: Resize that computes values between elements.
 
-Resize that only copies elements, such as nearest-neighbour, is data movement. This family reads both from models and
-leaves copies to :class:`byoc.operators.movement.Movement`.
+Resize that only copies elements, such as nearest-neighbour, is data movement. This family reads
+both from models and leaves copies to :class:`byoc.operators.movement.Movement`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from byoc.operators import domain
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, Positions, Written, numeric, several
 from byoc.operators.movement import Movement
-from byoc.operators.nest import Nest, Tile
+from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Geometry, Operator
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
-from byoc.operators.rows import shared_constants
+from byoc.operators.rows import divide_constants
 from byoc.operators.rules import Constraint, Finding, Requirement, rule
 from byoc.options import Target
 from isa import numerics
@@ -30,28 +30,50 @@ from isa.arch import Arch
 from isa.numerics import float32_bits
 
 INTERPOLATION = "Interpolation"
-"""Canonical type; ``rows`` and ``columns`` are coordinates of the result's rows and columns in the operand."""
+"""Canonical type; ``rows`` and ``columns`` are coordinates of the result's rows and columns in
+the operand.
+"""
 Coordinates = NDArray[np.float32]
 _ROW_BYTES = 2048
-"""Maximum bytes of a row of the result and of the operand rows that it needs, over all channels of an operation."""
+"""Maximum bytes of a row of the result and of the operand rows that it needs, over all channels
+of an operation.
+"""
 _CROPPED = "tf_crop_and_resize"
-_MODES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners", _CROPPED)
+_MODES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "asymmetric",
+    "align_corners",
+    _CROPPED,
+)
 _PLAIN: Mapping[str, Any] = {"antialias": 0, "keep_aspect_ratio_policy": "stretch"}
 """Attributes that must have their default value."""
 
 
 def coordinates(written: Written) -> tuple[Coordinates, Coordinates] | str:
-    """Return the row and column coordinates of a linear Resize of (N, C, H, W); a text says why they are unknown.
+    """Return the row and column coordinates of a linear Resize of (N, C, H, W); a text says why
+    they are unknown.
 
-    Formulas of ONNX Runtime 1.31 (onnxruntime/core/providers/cpu/tensor/upsamplebase.h). Each step is float32, except
-    the last ones of half_pixel_symmetric.
+    Formulas of ONNX Runtime 1.31 (onnxruntime/core/providers/cpu/tensor/upsamplebase.h). Each step
+    is float32, except the last ones of half_pixel_symmetric.
     """
-    node, view, shape, result = written.node, written.view, written.operand_shape(), written.result_shape
+    node = written.node
+    view = written.view
+    shape = written.operand_shape()
+    result = written.result_shape
     odd = [name for name, usual in _PLAIN.items() if node.attributes.get(name, usual) != usual]
-    if node.attributes.get("mode") != "linear" or odd or view.element_type(node.inputs[0]) != "float32":
+    if (
+        node.attributes.get("mode") != "linear"
+        or odd
+        or view.element_type(node.inputs[0]) != "float32"
+    ):
         return "it computes what is between elements, other than linearly in float"
     if len(shape) != 4 or shape[:2] != result[:2]:
-        return f"it interpolates {shape} to {result}; only rows and columns of (N, C, H, W) run on the accelerator"
+        return (
+            f"it interpolates {shape} to {result}; only rows and columns of (N, C, H, W) run on "
+            "the accelerator"
+        )
     region, *given = (view.constants.get(name) for name in (*node.inputs[1:], ""))
     sizes = [number for number in given if number is not None]
     axes = [int(axis) % 4 for axis in node.attributes.get("axes", range(4))]
@@ -68,18 +90,29 @@ def coordinates(written: Written) -> tuple[Coordinates, Coordinates] | str:
         if region is None or len(region) != 2 * len(axes):
             return "its region of interest is computed at run time"
         ends[[*axes, *(axis + 4 for axis in axes)]] = region
-    found = [_along(mode, shape[axis], result[axis], scales[axis], ends[[axis, axis + 4]]) for axis in (2, 3)]
+    found = [
+        _compute_coordinates(mode, shape[axis], result[axis], scales[axis], ends[[axis, axis + 4]])
+        for axis in (2, 3)
+    ]
     highest = np.array(shape[2:], np.float32) - 1
-    if mode == _CROPPED and any(line.min() < 0 or line.max() > end for line, end in zip(found, highest, strict=True)):
+    if mode == _CROPPED and any(
+        line.min() < 0 or line.max() > end for line, end in zip(found, highest, strict=True)
+    ):
         return "its region of interest reaches beyond the operand"
     rows, columns = (np.clip(line, 0, end) for line, end in zip(found, highest, strict=True))
     return rows, columns
 
 
-def _along(mode: str, size: int, count: int, scale: np.float32, region: Coordinates) -> Coordinates:
-    """Return the coordinates of ``count`` elements among ``size``; ``region`` is (start, end) of a crop."""
-    place, half = np.arange(count, dtype=np.float32), np.float32(0.5)
-    last, end = np.float32(size - 1), np.float32(count - 1)
+def _compute_coordinates(
+    mode: str, size: int, count: int, scale: np.float32, region: Coordinates
+) -> Coordinates:
+    """Return the coordinates of ``count`` elements among ``size``; ``region`` is (start, end) of
+    a crop.
+    """
+    place = np.arange(count, dtype=np.float32)
+    half = np.float32(0.5)
+    last = np.float32(size - 1)
+    end = np.float32(count - 1)
     found: Coordinates = (place + half) / scale - half
     if scale == 1 or (mode in ("align_corners", "pytorch_half_pixel") and count == 1):
         found = place
@@ -94,7 +127,9 @@ def _along(mode: str, size: int, count: int, scale: np.float32, region: Coordina
     elif mode == "half_pixel_symmetric":
         left_over = np.float32(1) - np.float32(count) / (scale * np.float32(size))
         offset = np.float64(np.float32(size) * half * left_over)
-        found = (offset + (place.astype(np.float64) + 0.5) / np.float64(scale) - 0.5).astype(np.float32)
+        found = (offset + (place.astype(np.float64) + 0.5) / np.float64(scale) - 0.5).astype(
+            np.float32
+        )
     return found
 
 
@@ -109,16 +144,16 @@ def fits_fields(record: tuple[Interpolation, ...], target: Target) -> Finding | 
 def scales_in_int32(record: tuple[Interpolation, ...], target: Target) -> Finding | None:
     """Reject scales for which 255 steps with all fraction bits of the weights overflow int32."""
     first = record[0]
-    return domain.leaves_int32(255 << 20, first.scales[0] / first.scales[1] / (1 << 20), target)
+    return domain.check_int32(255 << 20, first.scales[0] / first.scales[1] / (1 << 20), target)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Interpolation(Operator):
     """Interpolation of channels (C, H, W) of an image at the coordinates ``rows`` and ``columns``.
 
-    Zero points are those of the int8 domain. The result equals ONNX Runtime's Resize between DequantizeLinear and
-    QuantizeLinear: 0 of 2,069,472 elements of 2,300 random cases differ, in every mode, by sizes and by scales,
-    enlarging and reducing, including ties.
+    Zero points are those of the int8 domain. The result equals ONNX Runtime's Resize between
+    DequantizeLinear and QuantizeLinear: 0 of 2,069,472 elements of 2,300 random cases differ, in
+    every mode, by sizes and by scales, enlarging and reducing, including ties.
     """
 
     family: ClassVar[str] = "interpolation"
@@ -153,42 +188,61 @@ class Interpolation(Operator):
         found = coordinates(written)
         if isinstance(found, str):
             return found
-        return {name: tuple(line.tolist()) for name, line in zip(("rows", "columns"), found, strict=True)}
+        return {
+            name: tuple(line.tolist())
+            for name, line in zip(("rows", "columns"), found, strict=True)
+        }
 
     @classmethod
-    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+    def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Return True if the operator stays float, as linear interpolation does.
 
         Float models express linear interpolation as matrix products, which run on any machine.
         """
-        return Movement.stays_float(node, constants)
+        return Movement.must_stay_float(node, constants)
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if a row or column of the result has no coordinate within the operand."""
+        """Return a message if a row or column of the result has no coordinate within the
+        operand.
+        """
         source, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
         lines = node.attributes["rows"], node.attributes["columns"]
         if len(source) != 4 or source[:2] != result[:2] or tuple(map(len, lines)) != result[2:]:
-            return f"'{node.name}' interpolates {source} to {result} at {len(lines[0])} by {len(lines[1])} places"
-        within = all(0 <= number <= size - 1 for line, size in zip(lines, source[2:], strict=True) for number in line)
+            return (
+                f"'{node.name}' interpolates {source} to {result} at {len(lines[0])} by "
+                f"{len(lines[1])} places"
+            )
+        within = all(
+            0 <= number <= size - 1
+            for line, size in zip(lines, source[2:], strict=True)
+            for number in line
+        )
         return None if within else f"'{node.name}' reads beyond '{node.inputs[0]}'"
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Interpolation, ...]:
-        """Return operations of a few channels of an image each, so that one row of them fits a small scratchpad."""
+        """Return operations of a few channels of an image each, so that one row of them fits a
+        small scratchpad.
+        """
         source, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
-        before, after = domain.affine(source), domain.affine(result)
-        (images, channels, *plane), (_, _, *made) = source.shape, result.shape
+        before = domain.affine(source)
+        after = domain.affine(result)
+        (images, channels, *plane) = source.shape
+        (_, _, *made) = result.shape
         block = min(max(_ROW_BYTES // (2 * plane[1] + made[1]), 1), channels)
         found = []
         for first in range(0, images * channels, channels):
             for channel in range(0, channels, block):
-                count, start = min(block, channels - channel), first + channel
+                count = min(block, channels - channel)
+                start = first + channel
                 found.append(
                     cls(
                         name=node.name,
                         kind="POOL",
-                        inputs=(Operand(source.name, (count, *plane), start * plane[0] * plane[1]),),
+                        inputs=(
+                            Operand(source.name, (count, *plane), start * plane[0] * plane[1]),
+                        ),
                         output=Operand(result.name, (count, *made), start * made[0] * made[1]),
                         onnx_nodes=node.onnx_nodes,
                         rows=np.array(node.attributes["rows"], np.float32),
@@ -201,18 +255,34 @@ class Interpolation(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Loops over independent channels, all in one tile; a row reads the operand rows around its coordinate."""
-        (channels, rows, columns), (_, height, width) = self.output.shape, self.inputs[0].shape
+        """Loops over independent channels, all in one tile.
+
+        A row reads the operand rows around its coordinate.
+        """
+        (channels, rows, columns) = self.output.shape
+        (_, height, width) = self.inputs[0].shape
         below = self.rows.astype(np.int64)
         reads = tuple(zip(below.tolist(), np.minimum(below + 2, height).tolist(), strict=True))
-        nest = Nest(
-            channels, rows, columns, channels, height, width, groups=channels, channel_step=channels, reads=reads
+        nest = LoopNest(
+            channels,
+            rows,
+            columns,
+            channels,
+            height,
+            width,
+            groups=channels,
+            channel_step=channels,
+            reads=reads,
         )
         return Loops(nest, planes=True)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return zero points and scales: float32 bits, or multiplier and shift with numerics ``fixed``."""
-        registers = dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True))
+        """Return zero points and scales: float32 bits, or multiplier and shift with numerics
+        ``fixed``.
+        """
+        registers = dict(
+            zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True)
+        )
         if arch.numerics == "fixed":
             ratio = self.scales[0] / self.scales[1]
             registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(ratio)
@@ -228,10 +298,16 @@ class Interpolation(Operator):
             for side, box in (("INPUT", tile.input), ("OUTPUT", tile.output))
             for name, span in zip(("CHANNELS", "HEIGHT", "WIDTH"), box, strict=True)
         }
-        return {**sizes, "EX_FIRST_ROW": tile.output.rows.start, "EX_FIRST_INPUT_ROW": tile.input.rows.start}
+        return {
+            **sizes,
+            "EX_FIRST_ROW": tile.output.rows.start,
+            "EX_FIRST_INPUT_ROW": tile.input.rows.start,
+        }
 
     def constants(self) -> ChannelConstants:
         """Return the column coordinates, then the row coordinates: one set for all channels."""
         return ChannelConstants(
-            weights=shared_constants(np.concatenate([self.columns, self.rows]).astype("<f4"), self.output.shape[0])
+            weights=divide_constants(
+                np.concatenate([self.columns, self.rows]).astype("<f4"), self.output.shape[0]
+            )
         )

@@ -1,7 +1,8 @@
-"""Layers: an operation on one machine, with the properties that scheduling and emission need, and its tilings.
+"""Layers: an operation on one machine, with the properties that scheduling and emission need, and
+its tilings.
 
-A tiling says how an operation is divided into tiles and in which order they run. It determines the scratchpad bytes
-that the layer needs, which may exceed the scratchpad.
+A tiling says how an operation is divided into tiles and in which order they run. It determines the
+scratchpad bytes that the layer needs, which may exceed the scratchpad.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from byoc.operators.nest import Nest, Span, Tile, make_tile, split
+from byoc.operators.nest import LoopNest, Span, Tile, make_tile, split
 from byoc.operators.operator import Geometry, Operator
-from byoc.operators.packing import packed_geometry
+from byoc.operators.packing import make_packed_geometry
 from byoc.operators.records import ChannelConstants
 from byoc.options import Order
 from isa.arch import Arch
@@ -24,8 +25,10 @@ from isa.plugins import variant
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
-    """One operation on one machine: its geometry, and the registers and fields common to all tiles."""
+class OperatorLayer:
+    """One operation on one machine: its geometry, and the registers and fields common to all
+    tiles.
+    """
 
     operation: Operator
     geometry: Geometry
@@ -38,11 +41,13 @@ class Layer:
 
     @cached_property
     def constants(self) -> ChannelConstants | None:
-        """Channel records and weights of the operation, cached because every candidate tiling needs them."""
+        """Channel records and weights of the operation, cached because every candidate tiling
+        needs them.
+        """
         return self.operation.constants()
 
     @property
-    def nest(self) -> Nest:
+    def nest(self) -> LoopNest:
         return self.geometry.nest
 
     @property
@@ -52,17 +57,19 @@ class Layer:
         return "COPY" if instruction is None else instruction.mnemonic
 
 
-def make_layer(operation: Operator, arch: Arch) -> Layer:
+def make_layer(operation: Operator, arch: Arch) -> OperatorLayer:
     """Return the layer of an operation.
 
-    Raises InputError for an instruction that the machine's ISA lacks, and for a register or field that the operator
-    sets and the instruction lacks.
+    Raises InputError for an instruction that the machine's ISA lacks, and for a register or field
+    that the operator sets and the instruction lacks.
     """
-    mnemonic, loops = operation.mnemonic, operation.loops
+    mnemonic = operation.mnemonic
+    loops = operation.loops
     isa = variant(arch.isa)
     if mnemonic is not None and mnemonic not in isa.mnemonics:
         raise InputError(
-            f"layer '{operation.name}' needs {mnemonic}, which ISA {arch.isa} does not have; choose another ISA"
+            f"layer '{operation.name}' needs {mnemonic}, which ISA {arch.isa} does not have; "
+            "choose another ISA"
         )
     registers, fields = operation.settings(arch)
     if operation.tables is not None:
@@ -70,7 +77,8 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
     constants = operation.constants()
     weights = constants.weights if constants is not None else None
     records = constants is not None and constants.bias is not None
-    weight_bytes, apart = 0 if weights is None else weights[0].size, loops.second != "alike"
+    weight_bytes = 0 if weights is None else weights[0].size
+    apart = loops.second != "alike"
     if apart:
         weight_bytes = operation.inputs[1].nbytes // loops.nest.channels
     plain = Geometry(
@@ -83,25 +91,34 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         input_bytes=operation.inputs[0].element_bytes if operation.inputs else 1,
         output_bytes=operation.output.element_bytes,
         single=loops.single,
-        registers=tuple((name, value) for name, value in registers.items() if name not in operation.numbers),
-        fields=tuple((name, value) for name, value in fields.items() if name not in operation.numbers),
+        registers=tuple(
+            (name, value) for name, value in registers.items() if name not in operation.numbers
+        ),
+        fields=tuple(
+            (name, value) for name, value in fields.items() if name not in operation.numbers
+        ),
         second=loops.second,
-        tables="none" if operation.tables is None else "one" if len(operation.tables) == 1 else "each",
+        tables="none"
+        if operation.tables is None
+        else "one"
+        if len(operation.tables) == 1
+        else "each",
         repeats=loops.repeats,
         dims=loops.dims,
         depths=loops.depths,
         planes=loops.planes,
     )
-    geometry = packed_geometry(plain, operation, arch)
-    layer = Layer(operation, geometry, registers, fields)
+    geometry = make_packed_geometry(plain, operation, arch)
+    layer = OperatorLayer(operation, geometry, registers, fields)
     if geometry.instruction is not None:
         _prove_settings(layer, geometry.instruction)
     return layer
 
 
-def _prove_settings(layer: Layer, instruction: Instruction) -> None:
+def _prove_settings(layer: OperatorLayer, instruction: Instruction) -> None:
     """Raise InputError if ``instruction`` lacks a register or field that the operator sets."""
-    geometry, nest = layer.geometry, layer.nest
+    geometry = layer.geometry
+    nest = layer.nest
     whole = make_tile(nest, Span(0, nest.channels), Span(0, nest.rows))
     shaped = geometry.tile_registers(whole)
     wanted = (*address_registers(geometry), *layer.registers, *shaped)
@@ -116,7 +133,10 @@ def _prove_settings(layer: Layer, instruction: Instruction) -> None:
 
 
 def address_registers(geometry: Geometry) -> tuple[str, ...]:
-    """Return the registers that locate a tile's operands; an instruction without them cannot compute the tile."""
+    """Return the registers that locate a tile's operands.
+
+    An instruction without them cannot compute the tile.
+    """
     names = ["EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS"]
     several = geometry.inputs > 1 and not geometry.operator.traits.gathers
     names += ["EX_OPERAND_ADDRESS"] if geometry.weight_bytes or several else []
@@ -125,7 +145,7 @@ def address_registers(geometry: Geometry) -> tuple[str, ...]:
     return (*names, *(("EX_INPUT_PLANE", "EX_OUTPUT_PLANE") if geometry.planes else ()))
 
 
-class Slots(NamedTuple):
+class BufferSlots(NamedTuple):
     """Copies of each tile buffer: 1 single, 2 double-buffered, more if every tile has its own."""
 
     input: int = 1
@@ -136,8 +156,9 @@ class Slots(NamedTuple):
 class Resident(NamedTuple):
     """Operands that stay in the scratchpad as whole tensors and need no tile buffers.
 
-    ``follows``: the layer runs after others, whose work can hide the first load of its constants. ``beside``:
-    operands as large as the result that are loaded tile by tile for the element-wise layer fused into this one.
+    ``follows``: the layer runs after others, whose work can hide the first load of its constants.
+    ``beside``: operands as large as the result that are loaded tile by tile for the element-wise
+    layer fused into this one.
     """
 
     inputs: tuple[bool, ...]
@@ -147,16 +168,17 @@ class Resident(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Tile size, ``channels`` by ``rows`` of the output, and loop order: the outer loop runs over channels or rows.
+    """Tile size, ``channels`` by ``rows`` of the output, and loop order: the outer loop runs over
+    channels or rows.
 
-    ``depth`` is the number of input channels per tile; the next tiles add to its sums, in the innermost loop. 0: all
-    input channels in one tile.
+    ``depth`` is the number of input channels per tile; the next tiles add to its sums, in the
+    innermost loop. 0: all input channels in one tile.
     """
 
     channels: int
     rows: int
     channels_outer: bool = False
-    slots: Slots = Slots()
+    slots: BufferSlots = BufferSlots()
     depth: int = 0
 
 
@@ -165,7 +187,7 @@ def order_of(tiling: Tiling) -> Order:
     return "channels" if tiling.channels_outer else "rows"
 
 
-def streamed(geometry: Geometry) -> Resident:
+def make_streamed(geometry: Geometry) -> Resident:
     """Return the placement in which all operands are transferred through system memory."""
     return Resident((False,) * geometry.inputs)
 
@@ -175,28 +197,40 @@ def streams(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
     return tuple(index for index in range(geometry.inputs) if not resident.inputs[index])
 
 
-def loads_constants(geometry: Geometry, resident: Resident) -> bool:
+def has_loaded_constants(geometry: Geometry, resident: Resident) -> bool:
     """Return True if weights and records, or a second operand in their place, need tile buffers."""
     return geometry.has_constants and not any(resident.inputs[geometry.inputs :])
 
 
 def tiles(geometry: Geometry, tiling: Tiling) -> tuple[Tile, ...]:
     nest = geometry.nest
-    channels, rows = split(nest.channels, tiling.channels), split(nest.rows, tiling.rows)
+    channels = split(nest.channels, tiling.channels)
+    rows = split(nest.rows, tiling.rows)
     chunks = split(nest.input_channels, tiling.depth) if tiling.depth else (None,)
     if tiling.channels_outer:
-        return tuple(make_tile(nest, part, band, depth) for part in channels for band in rows for depth in chunks)
-    return tuple(make_tile(nest, part, band, depth) for band in rows for part in channels for depth in chunks)
+        return tuple(
+            make_tile(nest, part, band, depth)
+            for part in channels
+            for band in rows
+            for depth in chunks
+        )
+    return tuple(
+        make_tile(nest, part, band, depth) for band in rows for part in channels for depth in chunks
+    )
 
 
 def sizes(tile: Tile) -> tuple[int, int, int]:
-    """Return output channels, rows, and input channels of a tile; 0 if the tile has all input channels."""
+    """Return output channels, rows, and input channels of a tile; 0 if the tile has all input
+    channels.
+    """
     return tile.output.channels.size, tile.output.rows.size, tile.depth.size if tile.depth else 0
 
 
 def counts(geometry: Geometry, tiling: Tiling) -> tuple[int, int]:
     """Return the number of channel tiles and of row bands."""
-    return ceil_div(geometry.nest.channels, tiling.channels), ceil_div(geometry.nest.rows, tiling.rows)
+    return ceil_div(geometry.nest.channels, tiling.channels), ceil_div(
+        geometry.nest.rows, tiling.rows
+    )
 
 
 def chunk_count(geometry: Geometry, tiling: Tiling) -> int:
@@ -209,16 +243,17 @@ def tile_count(geometry: Geometry, tiling: Tiling) -> int:
     return parts * bands * chunk_count(geometry, tiling)
 
 
-def aligned(nbytes: int, alignment: int) -> int:
+def align(nbytes: int, alignment: int) -> int:
     """Round ``nbytes`` up to a multiple of ``alignment``."""
     return -(-nbytes // alignment) * alignment
 
 
 class Buffers(NamedTuple):
-    """Tile buffers of a tile shape: aligned bytes per buffer of each kind, and the number of different tiles.
+    """Tile buffers of a tile shape: aligned bytes per buffer of each kind, and the number of
+    different tiles.
 
-    ``inputs`` has one entry per operand that tiles divide, resident or not. ``sums`` has a single buffer. 0 bytes: no
-    such buffer.
+    ``inputs`` has one entry per operand that tiles divide, resident or not. ``sums`` has a single
+    buffer. 0 bytes: no such buffer.
     """
 
     inputs: tuple[int, ...]
@@ -231,13 +266,15 @@ class Buffers(NamedTuple):
     table_tiles: int
     output_tiles: int
 
-    def taken(self, slots: Slots, resident: Resident, *, constants: bool) -> int:
+    def count_taken(self, slots: BufferSlots, resident: Resident, *, constants: bool) -> int:
         """Return the total bytes of all buffers with ``slots`` copies, at most one per tile.
 
         With ``constants`` the buffers of loaded constants are included.
         """
         total = self.sums + min(slots.constants, self.table_tiles) * self.tables
-        for nbytes, count, near in zip(self.inputs, self.input_tiles, resident.inputs, strict=False):
+        for nbytes, count, near in zip(
+            self.inputs, self.input_tiles, resident.inputs, strict=False
+        ):
             if not near:
                 total += min(slots.input, count) * nbytes
         if constants:
@@ -246,24 +283,52 @@ class Buffers(NamedTuple):
             total += (1 + resident.beside) * min(slots.output, self.output_tiles) * self.output
         return total
 
-    def used(self, slots: Slots, resident: Resident, *, constants: bool) -> Slots:
-        """Return the slots, limited to the number of tiles; tilings with equal results need equal buffers."""
-        inputs = [count for count, near in zip(self.input_tiles, resident.inputs, strict=False) if not near]
+    def limit_slots(
+        self, slots: BufferSlots, resident: Resident, *, constants: bool
+    ) -> BufferSlots:
+        """Return the slots, limited to the number of tiles.
+
+        Tilings with equal results need equal buffers.
+        """
+        inputs = [
+            count
+            for count, near in zip(self.input_tiles, resident.inputs, strict=False)
+            if not near
+        ]
         kept = max(self.table_tiles if self.tables else 1, self.constant_tiles if constants else 1)
         outputs = 1 if resident.output or not self.output else self.output_tiles
-        return Slots(min(slots.input, max(inputs, default=1)), min(slots.constants, kept), min(slots.output, outputs))
+        return BufferSlots(
+            min(slots.input, max(inputs, default=1)),
+            min(slots.constants, kept),
+            min(slots.output, outputs),
+        )
 
 
 def buffers_of(geometry: Geometry, tiling: Tiling, alignment: int) -> Buffers:
-    """Return the tile buffers of a tiling regardless of its slots, each rounded up to ``alignment``."""
-    channels, rows, depth = tiling.channels, tiling.rows, tiling.depth
-    (parts, bands), chunks, inputs = counts(geometry, tiling), chunk_count(geometry, tiling), range(geometry.inputs)
+    """Return the tile buffers of a tiling regardless of its slots, each rounded up to
+    ``alignment``.
+    """
+    channels = tiling.channels
+    rows = tiling.rows
+    depth = tiling.depth
+    (parts, bands) = counts(geometry, tiling)
+    chunks = chunk_count(geometry, tiling)
+    inputs = range(geometry.inputs)
     return Buffers(
-        inputs=tuple([aligned(geometry.input_tile_bytes(channels, rows, index, depth), alignment) for index in inputs]),
-        constants=aligned(geometry.constant_bytes(channels, depth), alignment) if geometry.has_constants else 0,
-        tables=aligned(geometry.table_bytes(channels), alignment),
-        output=0 if geometry.in_place else aligned(geometry.output_tile_bytes(channels, rows), alignment),
-        sums=aligned(geometry.sums_bytes(channels, rows), alignment) if depth else 0,
+        inputs=tuple(
+            [
+                align(geometry.input_tile_bytes(channels, rows, index, depth), alignment)
+                for index in inputs
+            ]
+        ),
+        constants=align(geometry.constant_bytes(channels, depth), alignment)
+        if geometry.has_constants
+        else 0,
+        tables=align(geometry.table_bytes(channels), alignment),
+        output=0
+        if geometry.in_place
+        else align(geometry.output_tile_bytes(channels, rows), alignment),
+        sums=align(geometry.sums_bytes(channels, rows), alignment) if depth else 0,
         input_tiles=tuple([geometry.input_tiles(index, parts, bands) * chunks for index in inputs]),
         constant_tiles=parts * chunks,
         table_tiles=parts if geometry.tables == "each" else 1,
@@ -271,10 +336,17 @@ def buffers_of(geometry: Geometry, tiling: Tiling, alignment: int) -> Buffers:
     )
 
 
-def working_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignment: int) -> int:
-    """Return the bytes of all tile buffers, each rounded up to ``alignment``; resident tensors are not counted."""
+def compute_working_set(
+    geometry: Geometry, tiling: Tiling, resident: Resident, alignment: int
+) -> int:
+    """Return the bytes of all tile buffers, each rounded up to ``alignment``.
+
+    Resident tensors are not counted.
+    """
     found = buffers_of(geometry, tiling, alignment)
-    return found.taken(tiling.slots, resident, constants=loads_constants(geometry, resident))
+    return found.count_taken(
+        tiling.slots, resident, constants=has_loaded_constants(geometry, resident)
+    )
 
 
 @dataclass(frozen=True)
@@ -297,12 +369,15 @@ class Shortage:
     def __str__(self) -> str:
         """List every buffer, their sum and the missing bytes."""
         listed = " + ".join(f"{name} {nbytes}" for name, nbytes in self.buffers)
-        return f"does not fit in {self.capacity} bytes of SRAM: {listed} = {self.needed} bytes, {self.missing} missing"
+        return (
+            f"does not fit in {self.capacity} bytes of SRAM: {listed} = {self.needed} bytes, "
+            f"{self.missing} missing"
+        )
 
 
 def find_shortage(geometry: Geometry, tiling: Tiling, arch: Arch) -> Shortage | None:
     """Return the shortage of ``tiling`` with all operands streamed; None if it fits."""
-    needed = working_set(geometry, tiling, streamed(geometry), arch.granule)
+    needed = compute_working_set(geometry, tiling, make_streamed(geometry), arch.granule)
     if needed <= arch.sram_bytes:
         return None
     buffers = list(buffer_sizes(geometry, tiling).items())
@@ -314,7 +389,8 @@ def find_shortage(geometry: Geometry, tiling: Tiling, arch: Arch) -> Shortage | 
 
 def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
     """Return the bytes of each tile buffer by a descriptive name."""
-    nest, channels = geometry.nest, tiling.channels
+    nest = geometry.nest
+    channels = tiling.channels
     unit = "column" if nest.matrix else "channel"
     many = "s" if channels > 1 else ""
     band = "" if tiling.rows == nest.rows else " rows"
@@ -329,9 +405,11 @@ def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
         name = f"output {unit}{many}{kind}" if not band else f"output row{kind}"
         sizes[name] = geometry.output_tile_bytes(channels, tiling.rows)
     if geometry.weight_bytes:
-        sizes[geometry.operator.traits.constants_name if geometry.second == "alike" else "second input"] = (
-            geometry.constant_bytes(channels, tiling.depth) - geometry.weights_offset(channels)
-        )
+        sizes[
+            geometry.operator.traits.constants_name
+            if geometry.second == "alike"
+            else "second input"
+        ] = geometry.constant_bytes(channels, tiling.depth) - geometry.weights_offset(channels)
     if geometry.record_bytes:
         sizes["channel record" + many] = channels * geometry.record_bytes
     if geometry.tables != "none":

@@ -1,4 +1,6 @@
-"""Matrix products: Gemm and MatMul, with constant weights or with two operands computed at run time."""
+"""Matrix products: Gemm and MatMul, with constant weights or with two operands computed at run
+time.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, products
 from byoc.operators.convolution import Convolution
 from byoc.operators.forms import Form, IntegerProduct, Kinds, QLinear, Written, flag, numeric
-from byoc.operators.nest import Nest, Tile
+from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Geometry, Layouts, Operator
-from byoc.operators.products import Product, Requantise, requantisation
+from byoc.operators.products import ProductOperator, RequantiseConstants, requantisation
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.operators.sharding import Along, Sharding
@@ -38,7 +40,9 @@ MOST_ROWS = 256
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """Constant operand: int16 ``stack`` of matrices minus zero points, and int8 ``parts`` whose sum is each matrix."""
+    """Constant operand: int16 ``stack`` of matrices minus zero points, and int8 ``parts`` whose
+    sum is each matrix.
+    """
 
     stack: NDArray[np.int16]
     parts: tuple[tuple[NDArray[np.int8], ...], ...]
@@ -46,11 +50,13 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class MatMulRecord:
-    """Products (M, K) × (K, N) in the int8 domain, one for each pair of operand matrices in ``matrices``.
+    """Products (M, K) × (K, N) in the int8 domain, one for each pair of operand matrices in
+    ``matrices``.
 
-    ``sizes`` is (M, K, N). ``left`` and ``right`` are constant operands, else None. ``bias`` is int64 (1, N) or (M,
-    N), before zero-point correction. ``zero_points`` are those of both operands, 0 for a constant one. ``requantise``
-    has one scale per column, or per row if ``left`` is constant; None gives int32 results.
+    ``sizes`` is (M, K, N). ``left`` and ``right`` are constant operands, else None. ``bias`` is
+    int64 (1, N) or (M, N), before zero-point correction. ``zero_points`` are those of both
+    operands, 0 for a constant one. ``requantise`` has one scale per column, or per row if ``left``
+    is constant; None gives int32 results.
     """
 
     node: Node
@@ -62,13 +68,16 @@ class MatMulRecord:
     right: Factor | None
     bias: NDArray[np.int64]
     zero_points: tuple[int, int]
-    requantise: Requantise | None
+    requantise: RequantiseConstants | None
 
     def output(self, number: int, rows: int = 0, first: int = 0) -> Operand:
         """Return ``rows`` rows (0: all) from row ``first`` of the result of product ``number``."""
         m, _, n = self.sizes
         return Operand(
-            self.result, (rows or m, n), (number * m + first) * n, "int32" if self.requantise is None else "int8"
+            self.result,
+            (rows or m, n),
+            (number * m + first) * n,
+            "int32" if self.requantise is None else "int8",
         )
 
 
@@ -105,8 +114,15 @@ def scales_of_columns(graph: Graph, node: Node) -> Finding | None:
         if found is None or found.per_tensor:
             continue
         last = len(value.shape) - 1
-        if number == 0 or value.constant is None or found.axis != last or value.elements != math.prod(value.shape[-2:]):
-            return finding("'{name}' has several scales along axis {axis}", name=name, axis=found.axis)
+        if (
+            number == 0
+            or value.constant is None
+            or found.axis != last
+            or value.elements != math.prod(value.shape[-2:])
+        ):
+            return finding(
+                "'{name}' has several scales along axis {axis}", name=name, axis=found.axis
+            )
     return None
 
 
@@ -115,7 +131,8 @@ def bias_of_columns(graph: Graph, node: Node) -> Finding | None:
     """Reject a bias that channel records cannot express."""
     if len(node.inputs) < 3:
         return None
-    bias, result = graph.values[node.inputs[2]], graph.values[node.outputs[0]].shape
+    bias = graph.values[node.inputs[2]]
+    result = graph.values[node.outputs[0]].shape
     if bias.constant is None:
         return finding("bias '{name}' is computed at run time", name=bias.name)
     if bias.dtype != "int32":
@@ -126,18 +143,23 @@ def bias_of_columns(graph: Graph, node: Node) -> Finding | None:
     several = len(bias.shape) == 2 and bias.shape[0] > 1
     if not fits or (several and (len(result) != 2 or bias.shape[0] > MOST_ROWS)):
         return finding(
-            "bias '{name}' has shape {shape} for a result {result}", name=bias.name, shape=bias.shape, result=result
+            "bias '{name}' has shape {shape} for a result {result}",
+            name=bias.name,
+            shape=bias.shape,
+            result=result,
         )
     return None
 
 
 def _broadcast_to(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
     """Return the two-dimensional shapes that broadcast to a matrix of this shape."""
-    rows, columns = math.prod(shape[:-1]), shape[-1] if shape else 1
+    rows = math.prod(shape[:-1])
+    columns = shape[-1] if shape else 1
     return {(first, last) for first in (1, rows) for last in (1, columns)}
 
 
-# Constraints ---------------------------------------------------------------------------------------------------------
+# Constraints
+# --------------------------------------------------------------------------------------------------
 
 
 @rule(f"products of two computed operands run on {DYNAMIC}: use --isa v4")
@@ -149,7 +171,8 @@ def dynamic_available(record: MatMulRecord, target: Target) -> Finding | None:
 
 
 @rule(
-    "accumulators are int32: of two operands less their zero points, or |bias| + 128 · Σ|weights|, at most 2147483647"
+    "accumulators are int32: of two operands less their zero points, or |bias| + 128 · Σ|weights|, "
+    "at most 2147483647"
 )
 def accumulators_fit(record: MatMulRecord, target: Target) -> Finding | None:
     """Reject operands for which an accumulator can overflow."""
@@ -162,8 +185,13 @@ def scales_in_int32(record: MatMulRecord, target: Target) -> Finding | None:
     if record.requantise is None:
         return None
     if record.left is None and record.right is None:
-        return domain.leaves_int32(_largest(record), float(record.requantise.scales.exact[0]), target)
-    found = (products.leaves_int32(*channels, record.requantise, target) for channels in _channels(record))
+        return domain.check_int32(
+            _largest(record), float(record.requantise.scales.exact[0]), target
+        )
+    found = (
+        products.check_accumulator(*channels, record.requantise, target)
+        for channels in _channels(record)
+    )
     return next((one for one in found if one is not None), None)
 
 
@@ -175,7 +203,9 @@ def _largest(record: MatMulRecord) -> int:
 
 
 def _channels(record: MatMulRecord) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int64]]]:
-    """Yield constant matrices as weights (channels, K) with the corrected biases of the channels."""
+    """Yield constant matrices as weights (channels, K) with the corrected biases of the
+    channels.
+    """
     factor = record.right or record.left
     assert factor is not None
     stack = factor.stack if record.right is None else np.moveaxis(factor.stack, 1, 2)
@@ -194,7 +224,8 @@ def fits_fields(record: MatMulRecord, target: Target) -> Finding | None:
     return domain.too_large(((m, k), (k, n), *plane), target)
 
 
-# Operator ------------------------------------------------------------------------------------------------------------
+# Operator
+# --------------------------------------------------------------------------------------------------
 
 
 TRANSPOSED = "transB"
@@ -202,7 +233,7 @@ TRANSPOSED = "transB"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MatMul(Product):
+class MatMul(ProductOperator):
     """Matrix product (M, K) × (K, N) with constant int8 ``weights`` (K, N) and int32 ``bias`` (N,).
 
     ``shared`` identifies constants that several products may have in common.
@@ -244,7 +275,12 @@ class MatMul(Product):
         bias_of_columns,
         products.bias_in_accumulator_scale,
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = (dynamic_available, accumulators_fit, scales_in_int32, fits_fields)
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        dynamic_available,
+        accumulators_fit,
+        scales_in_int32,
+        fits_fields,
+    )
 
     kinds: ClassVar[Kinds] = {
         **dict.fromkeys(("alpha", "beta"), numeric),
@@ -260,7 +296,9 @@ class MatMul(Product):
             return super().divide(graph, node, along)
         _, *constants = (graph.values[name] for name in node.inputs)
         shape = graph.values[node.outputs[0]].shape
-        constant = 1 <= len(constants) <= 2 and all(value.constant is not None for value in constants)
+        constant = 1 <= len(constants) <= 2 and all(
+            value.constant is not None for value in constants
+        )
         if not constant or len(constants[0].shape) != 2 or math.prod(shape[:-1]) != 1:
             return "it is no product of one row by a constant matrix"
         if any(value.shape[-1] != shape[-1] for value in constants):
@@ -270,7 +308,9 @@ class MatMul(Product):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """Return the factors of a Gemm, and whether its data or a computed second operand is transposed."""
+        """Return the factors of a Gemm, and whether its data or a computed second operand is
+        transposed.
+        """
         node = written.node
         if written.form.onnx != "Gemm":
             return {}
@@ -286,12 +326,18 @@ class MatMul(Product):
         return found
 
     @classmethod
-    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Return True for Gemms whose bias is computed, has several rows, or belongs to computed weights."""
+    def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+        """Return True for Gemms whose bias is computed, has several rows, or belongs to computed
+        weights.
+        """
         weights, bias = (node.input(number) for number in (1, 2))
         if not bias:
             return False
-        return bias not in constants or weights not in constants or constants[bias].shape[:-1] not in ((), (1,))
+        return (
+            bias not in constants
+            or weights not in constants
+            or constants[bias].shape[:-1] not in ((), (1,))
+        )
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -299,8 +345,13 @@ class MatMul(Product):
         other = super().misfit(graph, node)
         if other is not None:
             return other
-        left, right, result = (graph.values[name].shape for name in (*node.inputs[:2], node.outputs[0]))
-        if node.attributes.get("transA") or _result_shape(left, right, bool(node.attributes.get("transB"))) == result:
+        left, right, result = (
+            graph.values[name].shape for name in (*node.inputs[:2], node.outputs[0])
+        )
+        if (
+            node.attributes.get("transA")
+            or _result_shape(left, right, bool(node.attributes.get("transB"))) == result
+        ):
             return None
         return f"'{node.name}' makes {result} of operands {left} and {right}"
 
@@ -311,18 +362,25 @@ class MatMul(Product):
         Leading dimensions are folded into M if the second operand is one matrix.
         """
         left, right, result = (graph.values[name] for name in (*node.inputs[:2], node.outputs[0]))
-        first, second = left.shape if len(left.shape) > 1 else (1, *left.shape), right.shape
+        first = left.shape if len(left.shape) > 1 else (1, *left.shape)
+        second = right.shape
         second = second if len(second) > 1 else (*second, 1)
         if node.attributes.get("transB"):
-            second = _turned(second)
-        m, k, n = first[-2], first[-1], second[-1]
+            second = _transpose_shape(second)
+        m = first[-2]
+        k = first[-1]
+        n = second[-1]
         matrices = _matrices(first[:-2], second[:-2])
         if math.prod(second[:-2]) == 1:
-            m, matrices = math.prod(first[:-1]), ((0, 0),)
+            m = math.prod(first[:-1])
+            matrices = ((0, 0),)
         zero_points = [products.zero_points(graph, node, number) for number in (0, 1)]
         data = [
-            None if value.constant is None else _known_factor(value, tuple(zeros.tolist()), shape)
-            for value, zeros, shape in ((left, zero_points[0], (m, k)), (right, zero_points[1], (k, n)))
+            None if value.constant is None else _cache_factor(value, tuple(zeros.tolist()), shape)
+            for value, zeros, shape in (
+                (left, zero_points[0], (m, k)),
+                (right, zero_points[1], (k, n)),
+            )
         ]
         bias = graph.values[node.inputs[2]].constant if len(node.inputs) > 2 else None
         return MatMulRecord(
@@ -352,11 +410,22 @@ class MatMul(Product):
 
     @classmethod
     def operations(cls, record: MatMulRecord, target: Target) -> tuple[Operator, ...]:
-        """Return one operation per product; more if weights need several int8 parts or rows have different biases."""
+        """Return one operation per product.
+
+        More if weights need several int8 parts or rows have different biases.
+        """
         if record.right is not None:
-            return tuple(part for whole, parts in cls._constant(record) for part in products.in_parts(whole, parts))
+            return tuple(
+                part
+                for whole, parts in cls._constant(record)
+                for part in products.split_weights(whole, parts)
+            )
         if record.left is not None:
-            return tuple(part for whole, parts in _filters(record) for part in products.in_parts(whole, parts))
+            return tuple(
+                part
+                for whole, parts in _filters(record)
+                for part in products.split_weights(whole, parts)
+            )
         m, k, n = record.sizes
         transposed = bool(record.node.attributes.get("transB"))
         return tuple(
@@ -377,15 +446,24 @@ class MatMul(Product):
         )
 
     @classmethod
-    def _constant(cls, record: MatMulRecord) -> Iterator[tuple[MatMul, tuple[NDArray[np.int8], ...]]]:
-        """Yield the products with constant weights, each with the first part of its weights, and all parts."""
+    def _constant(
+        cls, record: MatMulRecord
+    ) -> Iterator[tuple[MatMul, tuple[NDArray[np.int8], ...]]]:
+        """Yield the products with constant weights, each with the first part of its weights, and
+        all parts.
+        """
         assert record.right is not None
         m, k, _ = record.sizes
-        each, how = 1 if len(record.bias) > 1 else m, record.requantise
+        each = 1 if len(record.bias) > 1 else m
+        how = record.requantise
         for number, (first, second) in enumerate(record.matrices):
             parts = record.right.parts[second]
-            correction = record.zero_points[0] * record.right.stack[second].sum(axis=0, dtype=np.int64)
-            scales = None if how is None else (how.scales.rounded.tobytes(), how.scales.exact.tobytes())
+            correction = record.zero_points[0] * record.right.stack[second].sum(
+                axis=0, dtype=np.int64
+            )
+            scales = (
+                None if how is None else (how.scales.rounded.tobytes(), how.scales.exact.tobytes())
+            )
             same = record.zero_points[0], scales
             plain = len(parts) == len(record.bias) == 1
             for row in range(0, m, each):
@@ -397,7 +475,9 @@ class MatMul(Product):
                         output=record.output(number, each, row),
                         onnx_nodes=record.node.onnx_nodes,
                         weights=parts[0],
-                        bias=(record.bias[row if len(record.bias) > 1 else 0] - correction).astype(np.int32),
+                        bias=(record.bias[row if len(record.bias) > 1 else 0] - correction).astype(
+                            np.int32
+                        ),
                         requantise=how,
                         shared=(*record.node.inputs[1:], second, same) if plain else None,
                     ),
@@ -408,7 +488,7 @@ class MatMul(Product):
     def loops(self) -> Loops:
         """Loops over the rows of a matrix; channels are its columns."""
         rows, depth = self.inputs[0].shape
-        return Loops(Nest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True))
+        return Loops(LoopNest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
@@ -425,7 +505,8 @@ class MatMul(Product):
         """
         if self.mnemonic != MatMul.traits.mnemonic:
             return self
-        (source,), result = self.inputs, self.output
+        (source,) = self.inputs
+        result = self.output
         return _MatrixConvolution(
             name=self.name,
             kind=self.kind,
@@ -443,7 +524,9 @@ class MatMul(Product):
 
     def constants(self) -> ChannelConstants:
         """Return weights by column; memory contains them row by row (K, columns of the tile)."""
-        return ChannelConstants(self.bias, self.channel_scales, self.weights.T, by_row=True, shared=self.shared)
+        return ChannelConstants(
+            self.bias, self.channel_scales, self.weights.T, by_row=True, shared=self.shared
+        )
 
 
 _MAX_TAPS = VARIANTS[PACKED].register_file.by_name["EX_KERNEL_WIDTH"].maximum
@@ -451,7 +534,9 @@ _MAX_TAPS = VARIANTS[PACKED].register_file.by_name["EX_KERNEL_WIDTH"].maximum
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _MatrixConvolution(Convolution):
-    """Matrix product in banked memory, computed as a convolution; ``product`` defines its requantisation."""
+    """Matrix product in banked memory, computed as a convolution; ``product`` defines its
+    requantisation.
+    """
 
     product: MatMul
 
@@ -462,9 +547,13 @@ class _MatrixConvolution(Convolution):
         return Settings({**registers, **own.registers}, {**fields, **own.fields})
 
 
-def on_plane(operation: Operator, layout: Layout) -> Operator:
-    """Turn a product of one row of flattened channels into a window over all positions; return others unchanged."""
-    (source, *_), shape = operation.inputs, (layout.channels, 1, layout.positions)
+def to_plane(operation: Operator, layout: Layout) -> Operator:
+    """Turn a product of one row of flattened channels into a window over all positions.
+
+    Return others unchanged.
+    """
+    (source, *_) = operation.inputs
+    shape = (layout.channels, 1, layout.positions)
     if not isinstance(operation, _MatrixConvolution) or layout.positions > _MAX_TAPS:
         return operation
     if source.shape[1:] != (1, 1) or source.elements != layout.elements:
@@ -477,9 +566,11 @@ def on_plane(operation: Operator, layout: Layout) -> Operator:
     )
 
 
-def _result_shape(left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> tuple[int, ...] | None:
+def _result_shape(
+    left: tuple[int, ...], right: tuple[int, ...], transposed: bool
+) -> tuple[int, ...] | None:
     """Return the shape of a product by NumPy's rules; None if the operands do not match."""
-    right = _turned(right) if transposed else right
+    right = _transpose_shape(right) if transposed else right
     if not left or not right or left[-1] != (right[-2] if len(right) > 1 else right[0]):
         return None
     try:
@@ -489,13 +580,16 @@ def _result_shape(left: tuple[int, ...], right: tuple[int, ...], transposed: boo
     return (*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))
 
 
-def _turned(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _transpose_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of matrices with their last two dimensions, or their only one, exchanged."""
     return (*shape[:-2], *shape[-2:][::-1])
 
 
 def _matrices(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Return, for every matrix of the result, the numbers of its two operand matrices; leading dimensions broadcast."""
+    """Return, for every matrix of the result, the numbers of its two operand matrices.
+
+    Leading dimensions broadcast.
+    """
     numbers = (np.arange(math.prod(shape)).reshape(shape) for shape in (left, right))
     first, second = np.broadcast_arrays(*numbers)
     return tuple(zip(first.reshape(-1).tolist(), second.reshape(-1).tolist(), strict=True))
@@ -503,19 +597,27 @@ def _matrices(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int,
 
 def _matrix(bias: NDArray[Any] | None, columns: int) -> NDArray[np.int64]:
     """Return a bias as (1, columns), or (rows, columns) if rows differ."""
-    wide = np.zeros((1, columns), np.int64) if bias is None else bias.astype(np.int64).reshape(-1, (1, *bias.shape)[-1])
+    wide = (
+        np.zeros((1, columns), np.int64)
+        if bias is None
+        else bias.astype(np.int64).reshape(-1, (1, *bias.shape)[-1])
+    )
     return np.broadcast_to(wide, (len(wide), columns))
 
 
-def _known_factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
-    """Return :func:`_factor`, cached unless very large: the steps of recurrent layers have the same operand."""
+def _cache_factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
+    """Return :func:`_factor`, cached unless very large: the steps of recurrent layers have the
+    same operand.
+    """
     return (_remembered if value.elements <= MOST_REMEMBERED else _factor)(value, zeros, shape)
 
 
 def _factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
     """Return a constant operand of matrices of ``shape``."""
     assert value.constant is not None
-    stack = (domain.stored(value.constant).astype(np.int16) - np.array(zeros, np.int16)).reshape(-1, *shape)
+    stack = (
+        domain.to_stored_integers(value.constant).astype(np.int16) - np.array(zeros, np.int16)
+    ).reshape(-1, *shape)
     return Factor(stack, tuple(products.int8_parts(matrix) for matrix in stack))
 
 
@@ -523,12 +625,15 @@ _remembered = lru_cache(maxsize=2)(_factor)
 
 
 def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, tuple[NDArray[np.int8], ...]]]:
-    """Yield constant (M, K) × computed (K, N) as convolutions of K planes of N pixels by M filters with one tap."""
+    """Yield constant (M, K) × computed (K, N) as convolutions of K planes of N pixels by M
+    filters with one tap.
+    """
     assert record.left is not None
     m, k, n = record.sizes
     for number, (first, second) in enumerate(record.matrices):
         parts = tuple(part.reshape(m, k, 1, 1) for part in record.left.parts[first])
-        sums, output = record.left.stack[first].sum(axis=1, dtype=np.int64), record.output(number)
+        sums = record.left.stack[first].sum(axis=1, dtype=np.int64)
+        output = record.output(number)
         yield (
             Convolution(
                 name=record.node.name,
@@ -550,7 +655,8 @@ def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, tuple[NDArray[
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DynamicMatMul(products.Requantised):
-    """Matrix product (M, K) × (K, N), or (N, K) if ``transposed``, of two activations with their ``zero_points``.
+    """Matrix product (M, K) × (K, N), or (N, K) if ``transposed``, of two activations with their
+    ``zero_points``.
 
     All scales of ``requantise`` are equal; None gives an int32 result.
     """
@@ -563,19 +669,30 @@ class DynamicMatMul(products.Requantised):
     def layouts(self, atom: int) -> Layouts | Finding:
         """Return layouts of matrices whose rows are positions of channels."""
         shapes = (*(operand.shape for operand in self.inputs), self.output.shape)
-        return tuple(Layout(channels, positions, atom, by_row=True) for positions, channels in shapes)
+        return tuple(
+            Layout(channels, positions, atom, by_row=True) for positions, channels in shapes
+        )
 
     @property
     def loops(self) -> Loops:
-        """Loops of a product; channels are the columns of the second operand (its rows if transposed)."""
+        """Loops of a product.
+
+        Channels are the columns of the second operand (its rows if transposed).
+        """
         rows, depth = self.inputs[0].shape
-        nest = Nest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True)
+        nest = LoopNest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True)
         return Loops(nest, "rows" if self.transposed else "columns")
 
     def settings(self, arch: Arch) -> Settings:
         """Return zero points and requantisation."""
-        registers = {"EX_INPUT_ZERO_POINT": self.zero_points[0], "EX_OPERAND_ZERO_POINT": self.zero_points[1]}
-        fields = {"transposed": int(self.transposed), "requantise": int(self.requantise is not None)}
+        registers = {
+            "EX_INPUT_ZERO_POINT": self.zero_points[0],
+            "EX_OPERAND_ZERO_POINT": self.zero_points[1],
+        }
+        fields = {
+            "transposed": int(self.transposed),
+            "requantise": int(self.requantise is not None),
+        }
         if self.requantise is None:
             return Settings(registers, fields)
         how = self.requantise
@@ -585,7 +702,9 @@ class DynamicMatMul(products.Requantised):
             "EX_CLAMP_HIGH": how.high,
         }
         if arch.numerics == "fixed":
-            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(float(how.scales.exact[0]))
+            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(
+                float(how.scales.exact[0])
+            )
         else:
             registers["EX_SCALE_A"] = float32_bits(how.scales.rounded[0])
         return Settings(registers, fields)

@@ -1,4 +1,6 @@
-"""Element-wise minimum and maximum of any number of tensors with any scales or of flags, and Where built from them."""
+"""Element-wise minimum and maximum of any number of tensors with any scales or of flags, and
+Where built from them.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ import numpy as np
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
-from byoc.operators.activation import rescaled, rescaled_constant, unscalable
+from byoc.operators.activation import rescale, rescale_constant, unscalable
 from byoc.operators.elementwise import Pair, pair_of
 from byoc.operators.forms import Form, Limits, QLinear, Written
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Operator
 from byoc.operators.records import MANY, Operand, Settings
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
-from byoc.operators.table import looked_up
+from byoc.operators.table import make_look_up
 from byoc.options import Target
 from isa.arch import Arch
 from isa.ops.lookup import TABLE_BYTES
@@ -28,11 +30,12 @@ FUNCTIONS: Mapping[str, Function] = {"Min": "min", "And": "min", "Max": "max", "
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
-    """Operations that compute ``result``: functions of one tensor (``before``), then of two tensors at a time.
+class SelectionSteps:
+    """Operations that compute ``result``: functions of one tensor (``before``), then of two tensors
+    at a time.
 
-    ``others`` are operands with other scales than the result; they are rescaled first. Rounding is monotonic: the
-    smaller of two numbers also becomes the smaller integer.
+    ``others`` are operands with other scales than the result; they are rescaled first. Rounding is
+    monotonic: the smaller of two numbers also becomes the smaller integer.
     """
 
     result: Value
@@ -45,31 +48,41 @@ class _Maker:
     """Collector of the operations that compute ``result`` of ``node``."""
 
     def __init__(self, node: Node, result: Value) -> None:
-        self.node, self.result = node, result
+        self.node = node
+        self.result = result
         self.before: list[Operator] = []
         self._others: list[Value] = []
         self._pairs: list[MinMax] = []
 
-    def steps(self) -> Steps:
-        return Steps(self.result, tuple(self.before), tuple(self._others), tuple(self._pairs))
+    def steps(self) -> SelectionSteps:
+        return SelectionSteps(
+            self.result, tuple(self.before), tuple(self._others), tuple(self._pairs)
+        )
 
-    def scaled(self, value: Value) -> Value:
+    def scale_operand(self, value: Value) -> Value:
         result = self.result
         if _alike(value, result):
             return value
         if value.constant is not None:
-            return rescaled_constant(value, result)
+            return rescale_constant(value, result)
         made = replace(result, name=f"{result.name}:of:{value.name}", shape=value.shape)
         if value not in self._others:
             self._others.append(value)
             output = Operand(made.name, domain.elementwise_shape(value.shape))
-            self.before.append(rescaled(self.node, value, result, output))
+            self.before.append(rescale(self.node, value, result, output))
         return made
 
-    def compared(self, a: Value, b: Value, function: Function, name: str) -> Value:
-        """Add the minimum or maximum of two operands as ``name`` and return it; constants are compared at once."""
+    def add_comparison(self, a: Value, b: Value, function: Function, name: str) -> Value:
+        """Add the minimum or maximum of two operands as ``name`` and return it.
+
+        Constants are compared at once.
+        """
         if a.constant is not None and b.constant is not None:
-            made = np.minimum(a.constant, b.constant) if function == "min" else np.maximum(a.constant, b.constant)
+            made = (
+                np.minimum(a.constant, b.constant)
+                if function == "min"
+                else np.maximum(a.constant, b.constant)
+            )
             return replace(a, name=name, shape=made.shape, constant=made)
         target = replace(self.result, name=name, shape=np.broadcast_shapes(a.shape, b.shape))
         self._pairs.append(MinMax(**pair_of(self.node, a, b, target), function=function))
@@ -77,14 +90,19 @@ class _Maker:
 
 
 @rule(domain.FIXED)
-def scales_in_int32(record: Steps, target: Target) -> Finding | None:
+def scales_in_int32(record: SelectionSteps, target: Target) -> Finding | None:
     """Reject changes of scale that overflow int32 for 255 steps."""
-    return next(filter(None, (unscalable(value, record.result, target) for value in record.others)), None)
+    return next(
+        filter(None, (unscalable(value, record.result, target) for value in record.others)), None
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MinMax(Pair):
-    """Minimum or maximum of two int8 tensors of equal quantisation; for flags logical and, or logical or."""
+    """Minimum or maximum of two int8 tensors of equal quantisation.
+
+    For flags logical and, or logical or.
+    """
 
     family: ClassVar[str] = "minmax"
     forms: ClassVar[tuple[Form, ...]] = (
@@ -94,7 +112,11 @@ class MinMax(Pair):
         Form("Or", operands=2, bare=True, plain=True, passive=True),
     )
     arity: ClassVar[tuple[int, int]] = (2, MANY)
-    requirements: ClassVar[tuple[Requirement, ...]] = (*elementwise.PAIR, domain.per_tensor, domain.usable_scales)
+    requirements: ClassVar[tuple[Requirement, ...]] = (
+        *elementwise.PAIR,
+        domain.per_tensor,
+        domain.usable_scales,
+    )
     constraints: ClassVar[tuple[Constraint, ...]] = (*elementwise.PAIR_CONSTRAINTS, scales_in_int32)
     repeating: ClassVar[str] = "OP_B_MIN"
 
@@ -106,25 +128,38 @@ class MinMax(Pair):
         return {}
 
     @classmethod
-    def parse(cls, graph: Graph, node: Node) -> Steps:
-        """Return the operations of a node: computed operands first, then all constants merged into one."""
+    def parse(cls, graph: Graph, node: Node) -> SelectionSteps:
+        """Return the operations of a node: computed operands first, then all constants merged
+        into one.
+        """
         maker = _Maker(node, graph.values[node.outputs[0]])
         name = maker.result.name
         function = FUNCTIONS[node.op_type]
-        every = [maker.scaled(graph.values[operand]) for operand in node.inputs]
+        every = [maker.scale_operand(graph.values[operand]) for operand in node.inputs]
         constants = [value for value in every if value.constant is not None]
         operands = [value for value in every if value.constant is None]
         if constants:
-            operands.append(reduce(lambda a, b: maker.compared(a, b, function, f"{a.name},{b.name}"), constants))
+            operands.append(
+                reduce(
+                    lambda a, b: maker.add_comparison(a, b, function, f"{a.name},{b.name}"),
+                    constants,
+                )
+            )
         first = operands[0]
         for number, value in enumerate(operands[1:], start=2):
-            first = maker.compared(first, value, function, f"{name}:{number}" if number < len(operands) else name)
+            first = maker.add_comparison(
+                first, value, function, f"{name}:{number}" if number < len(operands) else name
+            )
         return maker.steps()
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
         """Return the functions of one tensor, then the comparisons, one per slice."""
-        pairs = (operation for pair in record.pairs for operation in super(MinMax, cls).operations(pair, target))
+        pairs = (
+            operation
+            for pair in record.pairs
+            for operation in super(MinMax, cls).operations(pair, target)
+        )
         return (*record.before, *pairs)
 
     @property
@@ -136,7 +171,9 @@ class MinMax(Pair):
 
     def settings(self, arch: Arch) -> Settings:
         """Return the function, and the broadcast of the operands."""
-        return Settings({}, {**self.fields(), "maximum": int(self.function == "max")} if self.repeats else {})
+        return Settings(
+            {}, {**self.fields(), "maximum": int(self.function == "max")} if self.repeats else {}
+        )
 
 
 def _alike(value: Value, result: Value) -> bool:
@@ -146,12 +183,15 @@ def _alike(value: Value, result: Value) -> bool:
     return value.quantization.same_as(result.quantization)
 
 
-# Selection ----------------------------------------------------------------------------------------------------------
+# Selection
+# --------------------------------------------------------------------------------------------------
 
 
 @rule("what chooses are flags, and what is chosen has the element type of the result")
 def chosen_by_flags(graph: Graph, node: Node) -> Finding | None:
-    """Reject conditions that are not flags, and element types that differ: stored values are selected unchanged."""
+    """Reject conditions that are not flags, and element types that differ: stored values are
+    selected unchanged.
+    """
     types = tuple(graph.values[name].dtype for name in (*node.inputs, *node.outputs))
     if types[0] == domain.FLAGS and len(set(types[1:])) == 1:
         return None
@@ -159,11 +199,12 @@ def chosen_by_flags(graph: Graph, node: Node) -> Finding | None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Choice(Pair):
-    """Element-wise selection from two tensors: max(min(a, +), min(b, -)), with limits + and - derived from the flags.
+class Selection(Pair):
+    """Element-wise selection from two tensors: max(min(a, +), min(b, -)), with limits + and -
+    derived from the flags.
 
-    The limit is the largest stored value where the tensor is selected, and the smallest elsewhere. Compared with ONNX
-    Runtime's QLinearWhere, 0 of 3,932,160 results differ.
+    The limit is the largest stored value where the tensor is selected, and the smallest elsewhere.
+    Compared with ONNX Runtime's QLinearWhere, 0 of 3,932,160 results differ.
     """
 
     family: ClassVar[str] = "choice"
@@ -191,20 +232,29 @@ class Choice(Pair):
     constraints: ClassVar[tuple[Constraint, ...]] = MinMax.constraints
 
     @classmethod
-    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
-        """Return the result's range for both data operands, because a selected value is the result."""
+    def useful(
+        cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
+    ) -> Limits | None:
+        """Return the result's range for both data operands, because a selected value is the
+        result.
+        """
         return result if position else None
 
     @classmethod
-    def parse(cls, graph: Graph, node: Node) -> Steps:
+    def parse(cls, graph: Graph, node: Node) -> SelectionSteps:
         condition, first, second = (graph.values[name] for name in node.inputs)
         maker = _Maker(node, graph.values[node.outputs[0]])
         result = maker.result.name
         first, second = (
-            maker.compared(_stored(maker.scaled(value)), _limits(maker, condition, flag), "min", f"{result}:if:{flag}")
+            maker.add_comparison(
+                _to_stored_value(maker.scale_operand(value)),
+                _limits(maker, condition, flag),
+                "min",
+                f"{result}:if:{flag}",
+            )
             for value, flag in ((first, 1), (second, 0))
         )
-        maker.compared(first, second, "max", result)
+        maker.add_comparison(first, second, "max", result)
         return maker.steps()
 
     @classmethod
@@ -213,11 +263,11 @@ class Choice(Pair):
         return MinMax.operations(record, target)
 
 
-def _stored(value: Value) -> Value:
+def _to_stored_value(value: Value) -> Value:
     """Return a constant in the accelerator's int8 domain; other values unchanged."""
     if value.constant is None:
         return value
-    return replace(value, dtype="int8", constant=domain.stored(value.constant))
+    return replace(value, dtype="int8", constant=domain.to_stored_integers(value.constant))
 
 
 def _limits(maker: _Maker, condition: Value, flag: int) -> Value:
@@ -227,5 +277,5 @@ def _limits(maker: _Maker, condition: Value, flag: int) -> Value:
     limits = replace(condition, name=name, dtype="int8")
     if condition.constant is not None:
         return replace(limits, constant=table[condition.constant.astype(np.int64)])
-    maker.before.append(looked_up(maker.node, condition, limits, table))
+    maker.before.append(make_look_up(maker.node, condition, limits, table))
     return limits

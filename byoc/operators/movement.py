@@ -1,8 +1,8 @@
 """Data movement: free if elements keep their order, otherwise copied with strides.
 
-A map of positions says where each element comes from, independent of the values. The importer obtains it by running
-the host's own operator, so it is exact by construction. The canonical node contains it as strided pieces
-(:mod:`byoc.operators.nest`).
+A map of positions says where each element comes from, independent of the values. The importer
+obtains it by running the host's own operator, so it is exact by construction. The canonical node
+contains it as strided pieces (:mod:`byoc.operators.nest`).
 """
 
 from __future__ import annotations
@@ -19,25 +19,35 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
-from byoc.operators.activation import rescaled, unscalable
-from byoc.operators.forms import Carried, Form, Kinds, Limits, Positions, Written, integer, numeric, several
+from byoc.operators.activation import rescale, unscalable
+from byoc.operators.forms import (
+    Carried,
+    Form,
+    Kinds,
+    Limits,
+    Positions,
+    Written,
+    integer,
+    numeric,
+    several,
+)
 from byoc.operators.nest import (
     NO_PADDING,
     NOTHING,
     Dim,
-    Nest,
+    LoopNest,
     Piece,
     Runs,
     Tile,
+    find_padded_runs,
     find_pieces,
     layout,
-    merged,
-    padded_runs,
+    merge_dims,
     spread_of,
 )
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Geometry, Operator
-from byoc.operators.records import Loops, Operand, Part, Registers, Settings, Traits, Whole
+from byoc.operators.records import CommandPart, Loops, Operand, Registers, Settings, Traits, Whole
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.options import Target
 from isa.arch import Arch
@@ -50,44 +60,65 @@ _FAR = 1 << 48
 """Number of elements that every tensor stays below."""
 
 
-# Canonical nodes -----------------------------------------------------------------------------------------------------
+# Canonical nodes
+# --------------------------------------------------------------------------------------------------
 
 _KEEPERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _MOVERS: Mapping[str, Carried] = {
     **dict.fromkeys(("Slice", "DepthToSpace"), "integers"),
     **dict.fromkeys(("Pad", "SpaceToDepth", "Tile", "Expand"), "reals"),
-    **dict.fromkeys(("CenterCropPad", "ReverseSequence", "Trilu", "Gather", "GatherElements", "GatherND"), ""),
+    **dict.fromkeys(
+        ("CenterCropPad", "ReverseSequence", "Trilu", "Gather", "GatherElements", "GatherND"), ""
+    ),
 }
 _TAKER = "Slice"
 RESIZE = "Resize"
 """Operator that another family reads from models; it is a movement if it only copies elements."""
 FORMS = (
-    *(Form(name, plain=True, passive=True, ranges="first", carried="integers") for name in _KEEPERS),
+    *(
+        Form(name, plain=True, passive=True, ranges="first", carried="integers")
+        for name in _KEEPERS
+    ),
     Form("Identity", plain=True, quantise=False, carried="integers"),
     Form("Dropout", plain=True, quantise=False),
-    Form("Transpose", plain=True, passive=True, ranges="first", attributes=("perm",), carried="integers"),
-    *(Form(name, plain=True, passive=True, ranges="first", traced=True, carried=how) for name, how in _MOVERS.items()),
+    Form(
+        "Transpose",
+        plain=True,
+        passive=True,
+        ranges="first",
+        attributes=("perm",),
+        carried="integers",
+    ),
+    *(
+        Form(name, plain=True, passive=True, ranges="first", traced=True, carried=how)
+        for name, how in _MOVERS.items()
+    ),
 )
 
 
 def node_pieces(graph: Graph, node: Node) -> tuple[Piece, ...]:
-    """Return the pieces of a canonical node, from its ``pieces`` or ``perm``; by default all elements in order."""
+    """Return the pieces of a canonical node, from its ``pieces`` or ``perm``.
+
+    By default all elements in order.
+    """
     if "pieces" in node.attributes:
-        return tuple(_decoded(numbers) for numbers in node.attributes["pieces"])
+        return tuple(_decode_piece(numbers) for numbers in node.attributes["pieces"])
     shape = graph.values[node.inputs[0]].shape
     order = node.attributes.get("perm", range(len(shape)))
     dims: list[Dim] = []
     for axis in reversed(order):
-        dims.append(Dim(shape[axis], math.prod(shape[axis + 1 :]), math.prod(dim.size for dim in dims)))
-    return (Piece(0, 0, merged(reversed(dims))),)
+        dims.append(
+            Dim(shape[axis], math.prod(shape[axis + 1 :]), math.prod(dim.size for dim in dims))
+        )
+    return (Piece(0, 0, merge_dims(reversed(dims))),)
 
 
-def _decoded(numbers: Sequence[int]) -> Piece:
+def _decode_piece(numbers: Sequence[int]) -> Piece:
     source, target, *rest = numbers
     return Piece(source, target, tuple(Dim(*rest[at : at + 3]) for at in range(0, len(rest), 3)))
 
 
-def _encoded(piece: Piece) -> tuple[int, ...]:
+def _encode_piece(piece: Piece) -> tuple[int, ...]:
     return (piece.source, piece.target, *(number for dim in piece.dims for number in dim))
 
 
@@ -98,8 +129,14 @@ def movement_attributes(positions: Positions, count: int) -> dict[str, Any]:
     """
     pieces = find_pieces(positions.index)
     attributes: dict[str, Any] = {} if positions.fill is None else {"fill": positions.fill}
-    whole = len(pieces) == 1 and pieces[0].dense and pieces[0].elements == count == positions.index.size
-    return attributes if whole else {**attributes, "pieces": tuple(_encoded(piece) for piece in pieces)}
+    whole = (
+        len(pieces) == 1 and pieces[0].dense and pieces[0].elements == count == positions.index.size
+    )
+    return (
+        attributes
+        if whole
+        else {**attributes, "pieces": tuple(_encode_piece(piece) for piece in pieces)}
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,24 +160,28 @@ class MovementRecord:
         return not self.filled and len(self.pieces) == 1 and self.pieces[0].dense
 
 
-def needs_permutation(copies: int, target: Target) -> Finding | None:
+def check_permutation(copies: int, target: Target) -> Finding | None:
     """Reject strided copies on a machine without OP_PERMUTE."""
     if not copies or "OP_PERMUTE" in target.instructions:
         return None
-    return finding("{copies} strided copies need OP_PERMUTE, which is not in ISA {isa}", isa=target.isa, copies=copies)
+    return finding(
+        "{copies} strided copies need OP_PERMUTE, which is not in ISA {isa}",
+        isa=target.isa,
+        copies=copies,
+    )
 
 
 @rule("what does not keep the elements in one dense slice is copied by OP_PERMUTE: use --isa v4")
 def permutation_available(record: MovementRecord, target: Target) -> Finding | None:
     """Reject a movement that needs copies if the ISA lacks the instruction."""
-    return needs_permutation(0 if record.dense else len(record.pieces) + len(record.filled), target)
+    return check_permutation(0 if record.dense else len(record.pieces) + len(record.filled), target)
 
 
 @rule(f"a movement takes at most {MOST_COMMANDS} copies")
 def few_copies(record: MovementRecord, target: Target) -> Finding | None:
     """Reject a map of positions that needs too many copies."""
     pieces = (*record.pieces, *record.filled)
-    copies = sum(math.prod(dim.size for dim in _unrolled(piece.dims)[1]) for piece in pieces)
+    copies = sum(math.prod(dim.size for dim in _unroll_dims(piece.dims)[1]) for piece in pieces)
     return finding("it takes {copies} copies", copies=copies) if copies > MOST_COMMANDS else None
 
 
@@ -151,7 +192,8 @@ def scales_in_int32(record: MovementRecord, target: Target) -> Finding | None:
 
 
 class Movement(Operator):
-    """Data movement, compiled to an alias for a dense slice, otherwise to one copy or fill per piece.
+    """Data movement, compiled to an alias for a dense slice, otherwise to one copy or fill per
+    piece.
 
     Fills write elements of the result that come from no element of the operand.
     """
@@ -173,43 +215,69 @@ class Movement(Operator):
         domain.not_empty,
         domain.usable_scales,
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = (few_copies, permutation_available, scales_in_int32)
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        few_copies,
+        permutation_available,
+        scales_in_int32,
+    )
 
     @classmethod
-    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
+    def useful(
+        cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
+    ) -> Limits | None:
         """Return the result's range for the data, because a moved value is the result."""
         return result if position == 0 else None
 
     @classmethod
-    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Return True for interpolation, for positions computed at run time, and for selection from constants."""
+    def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+        """Return True for interpolation, for positions computed at run time, and for selection
+        from constants.
+        """
         if node.op_type not in (*_MOVERS, RESIZE):
             return False
         chosen = all(name in constants for name in node.inputs[1:] if name)
-        return node.attributes.get("mode") in ("linear", "cubic") or node.inputs[0] in constants or not chosen
+        return (
+            node.attributes.get("mode") in ("linear", "cubic")
+            or node.inputs[0] in constants
+            or not chosen
+        )
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the permutation of a Transpose; for others the pieces, unless all elements are moved in order.
+        """Return the permutation of a Transpose.
 
-        ``fill`` is the real number of elements without a source, or the integer itself for bare integers.
+        For others the pieces, unless all elements are moved in order.
+
+        ``fill`` is the real number of elements without a source, or the integer itself for bare
+        integers.
         """
         found = written.positions
         if isinstance(found, str):
             return found
         if "perm" in written.form.attributes:
             rank = len(written.operand_shape())
-            return {"perm": tuple(written.node.attributes.get("perm", tuple(reversed(range(rank)))))}
-        return {} if found is None else movement_attributes(found, math.prod(written.operand_shape()))
+            return {
+                "perm": tuple(written.node.attributes.get("perm", tuple(reversed(range(rank)))))
+            }
+        return (
+            {} if found is None else movement_attributes(found, math.prod(written.operand_shape()))
+        )
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if pieces exceed a tensor, or an element of the result is missing or written twice."""
+        """Return a message if pieces exceed a tensor, or an element of the result is missing or
+        written twice.
+        """
         source, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
-        if "perm" in node.attributes and sorted(node.attributes["perm"]) != list(range(len(source.shape))):
+        if "perm" in node.attributes and sorted(node.attributes["perm"]) != list(
+            range(len(source.shape))
+        ):
             return f"'{node.name}' permutes {source.shape} by {node.attributes['perm']}"
         written = node.attributes.get("pieces", ())
-        if any(len(numbers) % 3 != 2 or min((*numbers[2::3], *numbers[4::3]), default=1) < 1 for numbers in written):
+        if any(
+            len(numbers) % 3 != 2 or min((*numbers[2::3], *numbers[4::3]), default=1) < 1
+            for numbers in written
+        ):
             return f"'{node.name}' has pieces of a wrong form"
         pieces = node_pieces(graph, node)
         total = sum(piece.elements for piece in pieces)
@@ -217,13 +285,14 @@ class Movement(Operator):
         if not inside or total > result.elements:
             return f"'{node.name}' moves what '{source.name}' of shape {source.shape} does not have"
         filled = total == result.elements or "fill" in node.attributes
-        if not filled or not _once(pieces if written else (), result.elements):
+        if not filled or not _is_written_once(pieces if written else (), result.elements):
             return f"'{node.name}' does not make every element of '{result.name}' once"
         return None
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> MovementRecord:
-        source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        source = graph.values[node.inputs[0]]
+        result = graph.values[node.outputs[0]]
         pieces = node_pieces(graph, node)
         filled: tuple[Piece, ...] = ()
         fill = 0
@@ -232,28 +301,36 @@ class Movement(Operator):
             for piece in pieces:
                 index[piece.positions()[1]] = NOTHING
             filled = find_pieces(index.reshape(result.shape))
-            fill = _stored_fill(node, result)
+            fill = _compute_stored_fill(node, result)
         rescaled = not node.attributes.get("plain") and not domain.same_steps(source, result)
         return MovementRecord(node, source, result, pieces, filled, fill, rescaled)
 
     @classmethod
     def operations(cls, record: MovementRecord, target: Target) -> tuple[Operator, ...]:
-        """Return an alias, or copies and fills per piece, preceded by a change of scale if needed."""
-        node, source, result = record.node, record.source, record.result
+        """Return an alias, or copies and fills per piece, preceded by a change of scale if
+        needed.
+        """
+        node = record.node
+        source = record.source
+        result = record.result
         if record.dense and record.rescaled:
             output = domain.whole(result, domain.elementwise_shape(result.shape))
-            return (rescaled(node, source, result, output, record.pieces[0].source),)
+            return (rescale(node, source, result, output, record.pieces[0].source),)
         if record.dense:
             return (_alias(record),)
-        scaled = Operand(f"{result.name}:scaled" if record.rescaled else source.name, (source.elements,))
-        changes = (rescaled(node, source, result, scaled),) if record.rescaled else ()
-        copies = placed(node, scaled.value, result.name, record.pieces)
+        scaled = Operand(
+            f"{result.name}:scaled" if record.rescaled else source.name, (source.elements,)
+        )
+        changes = (rescale(node, source, result, scaled),) if record.rescaled else ()
+        copies = make_copies(node, scaled.value, result.name, record.pieces)
         filled = fills(node.name, node.onnx_nodes, result.name, record.filled, record.fill)
         return (*changes, *copies, *filled)
 
 
-def _once(pieces: Iterable[Piece], elements: int) -> bool:
-    """Return True if the pieces stay within a tensor of ``elements`` elements and write none of them twice."""
+def _is_written_once(pieces: Iterable[Piece], elements: int) -> bool:
+    """Return True if the pieces stay within a tensor of ``elements`` elements and write none of
+    them twice.
+    """
     written = np.zeros(elements, np.bool_)
     count = 0
     for piece in pieces:
@@ -265,24 +342,29 @@ def _once(pieces: Iterable[Piece], elements: int) -> bool:
     return bool(np.count_nonzero(written) == count)
 
 
-def _stored_fill(node: Node, result: Value) -> int:
-    """Return the byte for ``fill`` in the accelerator's int8 domain, as QuantizeLinear computes it."""
+def _compute_stored_fill(node: Node, result: Value) -> int:
+    """Return the byte for ``fill`` in the accelerator's int8 domain, as QuantizeLinear computes
+    it.
+    """
     real = node.attributes["fill"]
     if node.attributes.get("plain"):
-        return int(np.clip(np.float32(real) - np.float32(128 if result.dtype == "uint8" else 0), -128, 127))
+        return int(
+            np.clip(np.float32(real) - np.float32(128 if result.dtype == "uint8" else 0), -128, 127)
+        )
     affine = domain.affine(result)
     return int(steps(np.float32(real), affine.scale, affine.stored_zero_point, np.int8))
 
 
-# Aliases -------------------------------------------------------------------------------------------------------------
+# Aliases
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Alias(Operator):
     """Alias: the unchanged elements of each input are a dense slice of the output.
 
-    ``offsets`` gives the first output element of each input. It costs nothing if both tensors can share a buffer;
-    otherwise lowering inserts a :class:`Copy`.
+    ``offsets`` gives the first output element of each input. It costs nothing if both tensors can
+    share a buffer; otherwise lowering inserts a :class:`Copy`.
     """
 
     traits: ClassVar[Traits] = Traits(moves=True)
@@ -306,24 +388,31 @@ def _alias(record: MovementRecord) -> Alias:
     )
 
 
-def taken(value: Value, result: str, positions: Positions) -> Node:
+def make_gather(value: Value, result: str, positions: Positions) -> Node:
     """Return a node that gathers the elements of ``value`` at ``positions`` into ``result``."""
     attributes = {**domain.plain_attribute(value), **movement_attributes(positions, value.elements)}
     return Node(f"{result} taken", _TAKER, (value.name,), (result,), attributes, integer=True)
 
 
-# Copies --------------------------------------------------------------------------------------------------------------
+# Copies
+# --------------------------------------------------------------------------------------------------
 
 
-def placed(node: Node, source: str, result: str, pieces: Iterable[Piece]) -> tuple[Operator, ...]:
-    """Return the copies that move ``pieces`` of the value ``source`` into ``result`` for ``node``."""
+def make_copies(
+    node: Node, source: str, result: str, pieces: Iterable[Piece]
+) -> tuple[Operator, ...]:
+    """Return the copies that move ``pieces`` of the value ``source`` into ``result`` for
+    ``node``.
+    """
     return copies(node.name, node.onnx_nodes, source, result, pieces)
 
 
 def copies(
     name: str, onnx_nodes: tuple[str, ...], source: str, result: str, pieces: Iterable[Piece]
 ) -> tuple[Operator, ...]:
-    """Return the copies that move ``pieces`` of ``source`` into ``result``, for the layer ``name``."""
+    """Return the copies that move ``pieces`` of ``source`` into ``result``, for the layer
+    ``name``.
+    """
     found = []
     for piece in pieces:
         hull = piece.highest - piece.lowest + 1
@@ -336,11 +425,15 @@ def fills(
     name: str, onnx_nodes: tuple[str, ...], result: str, pieces: Iterable[Piece], value: int
 ) -> tuple[Operator, ...]:
     """Return operations that write the byte ``value`` into the pieces of ``result``."""
-    return tuple(Fill(**_fields(name, onnx_nodes, piece, result), inputs=(), value=value) for piece in pieces)
+    return tuple(
+        Fill(**_fields(name, onnx_nodes, piece, result), inputs=(), value=value) for piece in pieces
+    )
 
 
 def _fields(name: str, onnx_nodes: tuple[str, ...], piece: Piece, result: str) -> dict[str, Any]:
-    """Return the common fields of copies and fills: name, and position of the piece in the result."""
+    """Return the common fields of copies and fills: name, and position of the piece in the
+    result.
+    """
     hull = 1 + sum((dim.size - 1) * dim.target for dim in piece.dims)
     output = Operand(result, (hull,), piece.target)
     parts = _cut(piece.dims)
@@ -348,26 +441,32 @@ def _fields(name: str, onnx_nodes: tuple[str, ...], piece: Piece, result: str) -
 
 
 def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:
-    """Select the two dimensions that tiles divide: the outermost one on both sides, then one with many steps.
+    """Select the two dimensions that tiles divide: the outermost one on both sides, then one with
+    many steps.
 
     Dividing between contiguous elements would make transfers of few bytes.
     """
 
-    def apart(dim: Dim) -> int:
+    def is_apart(dim: Dim) -> int:
         return min(dim.source or dim.target, dim.target)
 
     able = [dim for dim in dims if dim.source > 0 or all(other.source == 0 for other in dims)]
-    chosen = [max(able, key=lambda dim: (apart(dim), dim.size))] if able else []
+    chosen = [max(able, key=lambda dim: (is_apart(dim), dim.size))] if able else []
     others = [dim for dim in able if dim not in chosen]
     if others:
-        chosen.append(max(others, key=lambda dim: (min(apart(dim), 16), dim.size)))
+        chosen.append(max(others, key=lambda dim: (min(is_apart(dim), 16), dim.size)))
     channels, rows = (*chosen, Dim(1, 0, 0), Dim(1, 0, 0))[:2]
-    return {"channels": channels, "rows": rows, "inner": tuple(dim for dim in dims if dim not in chosen)}
+    return {
+        "channels": channels,
+        "rows": rows,
+        "inner": tuple(dim for dim in dims if dim not in chosen),
+    }
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StridedCopy(Operator):
-    """One piece as three groups of dimensions: ``channels`` and ``rows``, which tiles divide, and ``inner`` ones.
+    """One piece as three groups of dimensions: ``channels`` and ``rows``, which tiles divide, and
+    ``inner`` ones.
 
     Tile buffers contain elements densely, in the order of the tensor.
     """
@@ -383,13 +482,19 @@ class StridedCopy(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Loops: elements of ``channels`` and ``rows`` are channels and rows, all other elements are columns."""
-        channels, rows = self.channels.size, self.rows.size
+        """Loops: elements of ``channels`` and ``rows`` are channels and rows, all other elements
+        are columns.
+        """
+        channels = self.channels.size
+        rows = self.rows.size
         columns = math.prod(dim.size for dim in self.inner)
-        runs = padded_runs(self.dims)
+        runs = find_padded_runs(self.dims)
         width = math.prod(dim.size for dim in self.inner if dim.source) * spread_of(self.dims)
         width = width // runs.nbytes * runs.stride
-        return Loops(Nest(channels, rows, columns, channels, rows, width, groups=channels), dims=self.dims)
+        return Loops(
+            LoopNest(channels, rows, columns, channels, rows, width, groups=channels),
+            dims=self.dims,
+        )
 
     @property
     def dims(self) -> tuple[Dim, ...]:
@@ -400,21 +505,32 @@ class StridedCopy(Operator):
         return Settings({}, {"fill": int(not self.inputs)})
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return two copies, each with half of the steps of the longest inner dimension, which no tile divides."""
+        """Return two copies, each with half of the steps of the longest inner dimension, which
+        no tile divides.
+        """
         longest = max(self.inner, key=lambda dim: dim.size, default=None)
         if longest is None or longest.size < 2:
             return ()
-        place, count = self.dims.index(longest), longest.size // 2
-        return tuple(self._part(place, first, size) for first, size in ((0, count), (count, longest.size - count)))
+        place = self.dims.index(longest)
+        count = longest.size // 2
+        return tuple(
+            self._part(place, first, size)
+            for first, size in ((0, count), (count, longest.size - count))
+        )
 
     def _part(self, place: int, first: int, size: int) -> Operator:
         """Return the copy of ``size`` steps from step ``first`` of dimension number ``place``."""
         dims = list(self.dims)
         dim = dims[place]
         dims[place] = dim._replace(size=size)
-        piece, whole = Piece(first * dim.source, first * dim.target, tuple(dims)), Piece(0, 0, self.dims)
+        piece = Piece(first * dim.source, first * dim.target, tuple(dims))
+        whole = Piece(0, 0, self.dims)
         inputs = tuple(
-            replace(one, shape=(1, piece.highest - piece.lowest + 1), offset=one.offset + piece.lowest - whole.lowest)
+            replace(
+                one,
+                shape=(1, piece.highest - piece.lowest + 1),
+                offset=one.offset + piece.lowest - whole.lowest,
+            )
             for one in self.inputs
         )
         hull = 1 + sum((one.size - 1) * one.target for one in dims)
@@ -423,14 +539,21 @@ class StridedCopy(Operator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Return the registers that determine the duration: the fastest dimension, and all others merged into one."""
+        """Return the registers that determine the duration: the fastest dimension, and all
+        others merged into one.
+        """
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         counts = [dim.size for dim in loops]
-        sources, targets = (
-            _packed(counts, [dim.source for dim in loops], spread_of(geometry.dims), padded_runs(geometry.dims)),
-            _packed(counts, [dim.target for dim in loops], 1),
+        sources = _pack_strides(
+            counts,
+            [dim.source for dim in loops],
+            spread_of(geometry.dims),
+            find_padded_runs(geometry.dims),
         )
-        inside, outside = _unrolled(Dim(*loop) for loop in zip(counts, sources, targets, strict=True))
+        targets = _pack_strides(counts, [dim.target for dim in loops], 1)
+        inside, outside = _unroll_dims(
+            Dim(*loop) for loop in zip(counts, sources, targets, strict=True)
+        )
         *others, fastest = inside or (Dim(1, 0, 0),)
         return {
             "EX_COUNT_1": fastest.size,
@@ -441,30 +564,46 @@ class StridedCopy(Operator):
             "EX_COUNT_4": 1,
         }
 
-    def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
-        """Return commands that copy at most four dimensions each, with non-negative source strides."""
+    def commands(
+        self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole
+    ) -> tuple[CommandPart, ...]:
+        """Return commands that copy at most four dimensions each, with non-negative source
+        strides.
+        """
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         counts = [dim.size for dim in loops]
-        sources, targets = [dim.source for dim in loops], [dim.target for dim in loops]
-        runs = padded_runs(self.dims)
-        sources = sources if whole.operand else _packed(counts, sources, spread_of(self.dims), runs)
-        targets = targets if whole.result else _packed(counts, targets, 1)
-        inside, outside = _unrolled(Dim(*loop) for loop in zip(counts, sources, targets, strict=True))
+        sources = [dim.source for dim in loops]
+        targets = [dim.target for dim in loops]
+        runs = find_padded_runs(self.dims)
+        sources = (
+            sources if whole.operand else _pack_strides(counts, sources, spread_of(self.dims), runs)
+        )
+        targets = targets if whole.result else _pack_strides(counts, targets, 1)
+        inside, outside = _unroll_dims(
+            Dim(*loop) for loop in zip(counts, sources, targets, strict=True)
+        )
         if self.word:
-            order, _ = fewest_words(tuple((dim.size, dim.source, dim.target) for dim in inside), self.word)
+            order, _ = fewest_words(
+                tuple((dim.size, dim.source, dim.target) for dim in inside), self.word
+            )
             inside = tuple(Dim(*dim) for dim in reversed(order))
         # Sources with a negative stride begin after the lowest one.
-        steps = Piece(sum(-(dim.size - 1) * dim.source for dim in outside if dim.source < 0), 0, outside)
+        steps = Piece(
+            sum(-(dim.size - 1) * dim.source for dim in outside if dim.source < 0), 0, outside
+        )
         values = dict(registers)
-        for number, loop in zip(DIMENSIONS, (*reversed(inside), *[Dim(1, 0, 0)] * len(DIMENSIONS)), strict=False):
+        for number, loop in zip(
+            DIMENSIONS, (*reversed(inside), *[Dim(1, 0, 0)] * len(DIMENSIONS)), strict=False
+        ):
             values[f"EX_COUNT_{number}"] = loop.size
             values[f"EX_INPUT_STRIDE_{number}"] = loop.source
             values[f"EX_OUTPUT_STRIDE_{number}"] = loop.target
         places = zip(*(positions.tolist() for positions in steps.positions()), strict=True)
         if not self.inputs:
-            return tuple(Part(values, {"EX_OUTPUT_ADDRESS": target}) for _, target in places)
+            return tuple(CommandPart(values, {"EX_OUTPUT_ADDRESS": target}) for _, target in places)
         return tuple(
-            Part(values, {"EX_INPUT_ADDRESS": source, "EX_OUTPUT_ADDRESS": target}) for source, target in places
+            CommandPart(values, {"EX_INPUT_ADDRESS": source, "EX_OUTPUT_ADDRESS": target})
+            for source, target in places
         )
 
 
@@ -479,31 +618,42 @@ class Fill(StridedCopy):
         return Settings({**registers, "EX_INPUT_ZERO_POINT": self.value}, fields)
 
 
-def filled_byte(operation: Operator) -> int | None:
+def get_filled_byte(operation: Operator) -> int | None:
     """Return the byte that a fill writes; None for other operations."""
     return operation.value if isinstance(operation, Fill) else None
 
 
-def in_words(operation: Operator, word: int) -> Operator:
-    """Return a strided copy with its dimensions ordered for words of ``word`` bytes; other operations unchanged."""
+def order_for_words(operation: Operator, word: int) -> Operator:
+    """Return a strided copy with its dimensions ordered for words of ``word`` bytes.
+
+    Other operations unchanged.
+    """
     return replace(operation, word=word) if isinstance(operation, StridedCopy) else operation
 
 
-_LANES, _BANKS = 64, 16
-"""Lanes and banks of the machine for which dimensions are ordered; the order may be a little slower on others."""
+_LANES = 64
+_BANKS = 16
+"""Lanes and banks of the machine for which dimensions are ordered.
+
+The order may be a little slower on others.
+"""
 
 
-def _unrolled(dims: Iterable[Dim]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+def _unroll_dims(dims: Iterable[Dim]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
     """Split dimensions into the dimensions of one command, fastest last, and the rest.
 
     The rest needs one command per step.
 
     A command has at most four dimensions and only non-negative source strides.
     """
-    copies = merged(dims)
+    copies = merge_dims(dims)
     upwards = sorted((dim for dim in copies if dim.source >= 0), key=lambda dim: -dim.size)
-    inside, outside = upwards[: len(DIMENSIONS)], upwards[len(DIMENSIONS) :]
-    return tuple(sorted(inside, key=_steps, reverse=True)), (*outside, *(dim for dim in copies if dim.source < 0))
+    inside = upwards[: len(DIMENSIONS)]
+    outside = upwards[len(DIMENSIONS) :]
+    return tuple(sorted(inside, key=_steps, reverse=True)), (
+        *outside,
+        *(dim for dim in copies if dim.source < 0),
+    )
 
 
 def _steps(dim: Dim) -> float:
@@ -513,7 +663,9 @@ def _steps(dim: Dim) -> float:
 
 
 @lru_cache(maxsize=4096)
-def fewest_words(dims: tuple[tuple[int, int, int], ...], word: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
+def fewest_words(
+    dims: tuple[tuple[int, int, int], ...], word: int
+) -> tuple[tuple[tuple[int, int, int], ...], int]:
     """Return the order of dimensions that needs the fewest words, and these words.
 
     Dimensions are (steps, source, target), fastest first.
@@ -523,16 +675,25 @@ def fewest_words(dims: tuple[tuple[int, int, int], ...], word: int) -> tuple[tup
     return order, max(read, written)
 
 
-def asked_words(dims: Iterable[Dim], word: int) -> tuple[int, int]:
-    """Return the maximum words that a copy of these dimensions requests, and its number of commands."""
-    inside, outside = _unrolled(dims)
+def count_asked_words(dims: Iterable[Dim], word: int) -> tuple[int, int]:
+    """Return the maximum words that a copy of these dimensions requests, and its number of
+    commands.
+    """
+    inside, outside = _unroll_dims(dims)
     commands = math.prod(dim.size for dim in outside)
-    return commands * fewest_words(tuple((dim.size, dim.source, dim.target) for dim in inside), word)[1], commands
+    return commands * fewest_words(
+        tuple((dim.size, dim.source, dim.target) for dim in inside), word
+    )[1], commands
 
 
-def _packed(counts: Sequence[int], strides: Sequence[int], spread: int, runs: Runs = NO_PADDING) -> list[int]:
+def _pack_strides(
+    counts: Sequence[int], strides: Sequence[int], spread: int, runs: Runs = NO_PADDING
+) -> list[int]:
     """Return the bytes from element to element along each dimension in a tile buffer."""
-    moving = sorted((n for n, stride in enumerate(strides) if stride and counts[n] > 1), key=lambda n: abs(strides[n]))
+    moving = sorted(
+        (n for n, stride in enumerate(strides) if stride and counts[n] > 1),
+        key=lambda n: abs(strides[n]),
+    )
     axes = layout([(counts[number], abs(strides[number])) for number in moving], spread, runs)
     found = [0] * len(strides)
     for number, axis in zip(moving, axes, strict=True):
@@ -542,6 +703,9 @@ def _packed(counts: Sequence[int], strides: Sequence[int], spread: int, runs: Ru
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Copy(Operator):
-    """Copy of bytes through the scratchpad by the two DMA units; it has no ONNX operator and no instruction."""
+    """Copy of bytes through the scratchpad by the two DMA units.
+
+    It has no ONNX operator and no instruction.
+    """
 
     traits: ClassVar[Traits] = Traits(flat=True, in_place=True)

@@ -1,7 +1,7 @@
 """Loop nests, tiles and strided pieces as data.
 
-Defines spans and boxes of tensors, halo rows and padding, and the transfers of a box. Operations that only move
-elements are index maps: a few boxes, each with its own strides.
+Defines spans and boxes of tensors, halo rows and padding, and the transfers of a box. Operations
+that only move elements are index maps: a few boxes, each with its own strides.
 """
 
 from __future__ import annotations
@@ -44,9 +44,11 @@ class Box(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Work of one command: an output box, the input box it reads, and the padding rows above the input box.
+    """Work of one command: an output box, the input box it reads, and the padding rows above the
+    input box.
 
-    A tile of some input channels computes partial sums: ``first`` starts them, ``last`` converts them to results.
+    A tile of some input channels computes partial sums: ``first`` starts them, ``last`` converts
+    them to results.
     """
 
     output: Box
@@ -62,15 +64,15 @@ class Tile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Nest:
+class LoopNest:
     """Loop nest of an operation over (channels, rows, columns) of its output.
 
-    Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by row.
-    Element-wise operations are one channel with one row per element. Channels form ``groups`` groups of equal size:
-    output channel o reads only the ``group_inputs`` input channels of group ``o // group_outputs``.
-    ``channel_step``: a tile has a multiple of so many channels; with 0 it has any number of channels, and of groups
-    whole ones or an even part of one. ``reads``: for each row, the first input row that it reads and the row after the
-    last, if no window defines them.
+    Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by
+    row. Element-wise operations are one channel with one row per element. Channels form ``groups``
+    groups of equal size: output channel o reads only the ``group_inputs`` input channels of group
+    ``o // group_outputs``. ``channel_step``: a tile has a multiple of so many channels; with 0 it
+    has any number of channels, and of groups whole ones or an even part of one. ``reads``: for each
+    row, the first input row that it reads and the row after the last, if no window defines them.
     """
 
     channels: int
@@ -117,7 +119,12 @@ class Nest:
 
         Strides longer than the window skip rows, and the last window may end before the last row.
         """
-        if not self.reads and self.kernel == self.stride == 1 and self.rows == self.input_rows and not self.pad_top:
+        if (
+            not self.reads
+            and self.kernel == self.stride == 1
+            and self.rows == self.input_rows
+            and not self.pad_top
+        ):
             return None
         read = np.zeros(self.input_rows, np.bool_)
         for first, behind in self.reads:
@@ -134,26 +141,32 @@ class Nest:
         return Span(min(first), max(behind))
 
 
-def make_tile(nest: Nest, channels: Span, rows: Span, depth: Span | None = None) -> Tile:
-    """Return the tile of these output channels and rows, all columns, and input channels ``depth``; None: all."""
+def make_tile(nest: LoopNest, channels: Span, rows: Span, depth: Span | None = None) -> Tile:
+    """Return the tile of these output channels and rows, all columns, and input channels
+    ``depth``; None: all.
+    """
     first = rows.start * nest.stride - nest.pad_top
     last = (rows.stop - 1) * nest.stride - nest.pad_top + nest.extent
     start = max(first, 0)
     # A window entirely in the padding still gets one row, because the machine has no empty tensors.
     stop = max(min(last, nest.input_rows), start + 1)
     if rows.size == nest.rows:
-        start, stop = 0, nest.input_rows
+        start = 0
+        stop = nest.input_rows
     elif nest.reads:
         start, stop = nest.read_by(rows)
-    source = Box(depth or _input_channels(nest, channels), Span(start, stop), Span(0, nest.input_columns))
+    source = Box(
+        depth or _input_channels(nest, channels), Span(start, stop), Span(0, nest.input_columns)
+    )
     ends = (True, True) if depth is None else (depth.start == 0, depth.stop == nest.input_channels)
     return Tile(Box(channels, rows, Span(0, nest.columns)), source, start - first, *ends)
 
 
-def _input_channels(nest: Nest, channels: Span) -> Span:
+def _input_channels(nest: LoopNest, channels: Span) -> Span:
     if not nest.grouped:
         return Span(0, nest.input_channels)
-    first, last = channels.start // nest.group_outputs, (channels.stop - 1) // nest.group_outputs
+    first = channels.start // nest.group_outputs
+    last = (channels.stop - 1) // nest.group_outputs
     return Span(first * nest.group_inputs, (last + 1) * nest.group_inputs)
 
 
@@ -162,8 +175,9 @@ def split(size: int, step: int) -> tuple[Span, ...]:
     return tuple(Span(start, min(start + step, size)) for start in range(0, size, step))
 
 
-def allowed_channels(nest: Nest, wanted: int) -> int:
-    """Return the largest legal channel tile up to ``wanted``: whole groups, or an even part of one group.
+def find_allowed_channels(nest: LoopNest, wanted: int) -> int:
+    """Return the largest legal channel tile up to ``wanted``: whole groups, or an even part of one
+    group.
 
     With a ``channel_step`` return at least one step.
     """
@@ -174,7 +188,7 @@ def allowed_channels(nest: Nest, wanted: int) -> int:
     return max(size for size in range(1, wanted + 1) if group % size == 0)
 
 
-def band_rows(nest: Nest, rows: int) -> int:
+def band_rows(nest: LoopNest, rows: int) -> int:
     """Return the maximum number of input rows that a band of ``rows`` output rows reads."""
     if rows >= nest.rows:
         return nest.input_rows
@@ -183,7 +197,7 @@ def band_rows(nest: Nest, rows: int) -> int:
     return min(nest.input_rows, (rows - 1) * nest.stride + nest.extent)
 
 
-class Axis(NamedTuple):
+class TransferAxis(NamedTuple):
     """Dimension of a transfer: count, byte stride in the tensor, byte stride in the scratchpad."""
 
     size: int
@@ -191,15 +205,16 @@ class Axis(NamedTuple):
     buffer: int
 
 
-class Transfer(NamedTuple):
-    """Rows of ``nbytes`` bytes from byte ``offset`` of the tensor, along at most three ``dims``, innermost first.
+class RowTransfer(NamedTuple):
+    """Rows of ``nbytes`` bytes from byte ``offset`` of the tensor, along at most three ``dims``,
+    innermost first.
 
     In the scratchpad they begin ``sram_offset`` bytes after the tile's address.
     """
 
     offset: int
     nbytes: int
-    dims: tuple[Axis, ...] = ()
+    dims: tuple[TransferAxis, ...] = ()
     sram_offset: int = 0
 
     @property
@@ -207,34 +222,44 @@ class Transfer(NamedTuple):
         return self.nbytes * prod(axis.size for axis in self.dims)
 
 
-def plane_transfer(box: Box, rows: int, columns: int, element: int, plane: int = 0) -> Transfer:
-    """Return the transfer of a box of a tensor (C, rows, columns) with ``element`` bytes per element; all columns.
+def plane_transfer(box: Box, rows: int, columns: int, element: int, plane: int = 0) -> RowTransfer:
+    """Return the transfer of a box of a tensor (C, rows, columns) with ``element`` bytes per
+    element; all columns.
 
     In the scratchpad the channels are ``plane`` bytes apart, or dense if ``plane`` is 0.
     """
     row = columns * element
-    nbytes, stride = box.rows.size * row, rows * row
+    nbytes = box.rows.size * row
+    stride = rows * row
     offset = (box.channels.start * rows + box.rows.start) * row
-    return _strided(offset, nbytes, box.channels.size, stride, plane or nbytes)
+    return _make_strided(offset, nbytes, box.channels.size, stride, plane or nbytes)
 
 
-def matrix_transfer(box: Box, channels: int, element: int) -> Transfer:
-    """Return the transfer of a box of a row-major matrix (rows, channels); dense in the scratchpad."""
+def matrix_transfer(box: Box, channels: int, element: int) -> RowTransfer:
+    """Return the transfer of a box of a row-major matrix (rows, channels); dense in the
+    scratchpad.
+    """
     nbytes = box.channels.size * element
     offset = (box.rows.start * channels + box.channels.start) * element
-    return _strided(offset, nbytes, box.rows.size, channels * element, nbytes)
+    return _make_strided(offset, nbytes, box.rows.size, channels * element, nbytes)
 
 
-def _strided(offset: int, nbytes: int, repeats: int, dram_stride: int, sram_stride: int) -> Transfer:
+def _make_strided(
+    offset: int, nbytes: int, repeats: int, dram_stride: int, sram_stride: int
+) -> RowTransfer:
     if repeats == 1 or dram_stride == sram_stride == nbytes:
-        return Transfer(offset, nbytes * repeats)
-    return Transfer(offset, nbytes, (Axis(repeats, dram_stride, sram_stride),))
+        return RowTransfer(offset, nbytes * repeats)
+    return RowTransfer(offset, nbytes, (TransferAxis(repeats, dram_stride, sram_stride),))
 
 
 GAP = 8
-"""Maximum stride in bytes at which a transfer includes the gaps between elements: one beat of the bus."""
+"""Maximum stride in bytes at which a transfer includes the gaps between elements: one beat of
+the bus.
+"""
 LONGEST_PADDED = 32
-"""Maximum stride in bytes of runs whose padding is transferred too: four beats, fewer than a burst of its own takes."""
+"""Maximum stride in bytes of runs whose padding is transferred too: four beats, fewer than a
+burst of its own takes.
+"""
 NOTHING = -1
 """Index map entry of an element that is not a copy."""
 REMEMBERED_MAPS = 256
@@ -275,7 +300,8 @@ class Piece(NamedTuple):
         return self.source + sum(max(0, (dim.size - 1) * dim.source) for dim in self.dims)
 
     def positions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        sources, targets = np.array([self.source]), np.array([self.target])
+        sources = np.array([self.source])
+        targets = np.array([self.target])
         for dim in self.dims:
             steps = np.arange(dim.size)
             sources = (sources[:, np.newaxis] + steps * dim.source).reshape(-1)
@@ -286,7 +312,8 @@ class Piece(NamedTuple):
 def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
     """Return few strided pieces that together are exactly an index map.
 
-    ``index`` has the position in the flat source of every element, or NOTHING. Its shape guides the search.
+    ``index`` has the position in the flat source of every element, or NOTHING. Its shape guides the
+    search.
     """
     if index.size == 0:
         return ()
@@ -298,12 +325,16 @@ def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
     if found is None:
         if len(_FOUND) == REMEMBERED_MAPS:
             _FOUND.clear()
-        found = _FOUND[key] = tuple(Piece(piece.source, piece.target, merged(piece.dims)) for piece in _pieces(whole))
+        found = _FOUND[key] = tuple(
+            Piece(piece.source, piece.target, merge_dims(piece.dims)) for piece in _pieces(whole)
+        )
     return found
 
 
 def _pieces(index: NDArray[np.int64]) -> list[Piece]:
-    """Return pieces axis by axis from the last: rows with equal steps share a pattern at different start positions."""
+    """Return pieces axis by axis from the last: rows with equal steps share a pattern at
+    different start positions.
+    """
     if index.ndim == 0:
         return [] if index == NOTHING else [Piece(int(index), 0)]
     length = index.shape[-1]
@@ -326,7 +357,10 @@ def _pieces(index: NDArray[np.int64]) -> list[Piece]:
 
 
 def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct ``rows``, sorted, and the number of each row's; most rows equal the previous one."""
+    """Return the distinct ``rows``, sorted, and the number of each row's.
+
+    Most rows equal the previous one.
+    """
     heads = np.flatnonzero(np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)]))
     seen: dict[bytes, int] = {}
     which = np.array([seen.setdefault(rows[head].tobytes(), len(seen)) for head in heads.tolist()])
@@ -336,9 +370,13 @@ def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def _row(pattern: NDArray[np.int64]) -> list[Piece]:
-    """Return the pieces of one row: runs of equal steps, then runs of equal runs, until no runs are left."""
+    """Return the pieces of one row: runs of equal steps, then runs of equal runs, until no runs
+    are left.
+    """
     targets = np.flatnonzero(pattern != np.iinfo(np.int64).min)
-    alike: dict[tuple[Dim, ...], NDArray[np.int64]] = {(): np.stack([pattern[targets], targets], axis=1)}
+    alike: dict[tuple[Dim, ...], NDArray[np.int64]] = {
+        (): np.stack([pattern[targets], targets], axis=1)
+    }
     found: list[Piece] = []
     while alike:
         longer: dict[tuple[Dim, ...], NDArray[np.int64]] = {}
@@ -353,16 +391,19 @@ def _row(pattern: NDArray[np.int64]) -> list[Piece]:
 
 
 def _runs(starts: NDArray[np.int64]) -> Iterable[tuple[Dim, NDArray[np.int64]]]:
-    """Yield the longest runs of equal steps between consecutive rows (source, target), with the starts of each kind.
+    """Yield the longest runs of equal steps between consecutive rows (source, target), with the
+    starts of each kind.
 
     Kinds of runs are yielded in the order of their first occurrence.
     """
     steps = np.diff(starts, axis=0)
-    first = np.concatenate([[0], np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1])  # of equal steps
+    # of equal steps
+    first = np.concatenate([[0], np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1])
     ends = np.append(first[1:], len(steps))
-    taken = _taken(ends - first)
+    taken = _select_runs(ends - first)
     begins = first + np.concatenate([[0], taken[:-1]])  # the end of the previous run is not a start
-    begins, ends = begins[taken], ends[taken]
+    begins = begins[taken]
+    ends = ends[taken]
     last = int(ends[-1]) + 1 if len(ends) else 0
     kinds = np.column_stack([ends - begins + 1, steps[begins]])
     for kind, members in _alike(kinds):
@@ -371,24 +412,34 @@ def _runs(starts: NDArray[np.int64]) -> Iterable[tuple[Dim, NDArray[np.int64]]]:
         yield Dim(1, 0, 0), starts[last:]
 
 
-def _taken(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which stretches of equal steps become runs: not single steps that begin at the end of a run."""
+def _select_runs(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which stretches of equal steps become runs: not single steps that begin at the end
+    of a run.
+    """
     if not lengths.any():
         return np.zeros(len(lengths), np.bool_)
     single = lengths == 1
     heads = np.flatnonzero(np.concatenate([[True], single[1:] != single[:-1]]))
     place = np.arange(len(lengths)) - np.repeat(heads, np.diff(heads, append=len(lengths)))
-    behind = np.repeat(heads > 0, np.diff(heads, append=len(lengths)))  # a longer stretch precedes them
+    # a longer stretch precedes them
+    behind = np.repeat(heads > 0, np.diff(heads, append=len(lengths)))
     taken: NDArray[np.bool_] = ~single | ((place + behind) % 2 == 0)
     return taken
 
 
 def _alike(kinds: NDArray[np.int64]) -> Iterable[tuple[list[int], NDArray[np.int64]]]:
-    """Yield the distinct rows of ``kinds`` in the order of their first occurrence, with the positions of each."""
+    """Yield the distinct rows of ``kinds`` in the order of their first occurrence, with the
+    positions of each.
+    """
     if not len(kinds):
         return
-    # Rows are compared as bytes: np.unique with an axis makes a field per column, which dominates the run time.
-    rows = np.ascontiguousarray(kinds).view(np.dtype((np.void, kinds.shape[1] * kinds.itemsize))).reshape(-1)
+    # Rows are compared as bytes: np.unique with an axis makes a field per column, which dominates
+    # the run time.
+    rows = (
+        np.ascontiguousarray(kinds)
+        .view(np.dtype((np.void, kinds.shape[1] * kinds.itemsize)))
+        .reshape(-1)
+    )
     _, seen, which = np.unique(rows, return_index=True, return_inverse=True)
     members = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
     for number in np.argsort(seen).tolist():
@@ -396,13 +447,18 @@ def _alike(kinds: NDArray[np.int64]) -> Iterable[tuple[list[int], NDArray[np.int
 
 
 def spread_of(dims: Iterable[Dim]) -> int:
-    """Return the tile buffer bytes per source byte; small gaps between elements are transferred too."""
+    """Return the tile buffer bytes per source byte.
+
+    Small gaps between elements are transferred too.
+    """
     smallest = min((abs(dim.source) for dim in dims if dim.source), default=1)
     return smallest if smallest <= GAP else 1
 
 
 class Runs(NamedTuple):
-    """Runs of ``nbytes`` bytes whose transfers include the padding after each: the next one begins ``stride`` later."""
+    """Runs of ``nbytes`` bytes whose transfers include the padding after each: the next one
+    begins ``stride`` later.
+    """
 
     nbytes: int
     stride: int
@@ -411,13 +467,18 @@ class Runs(NamedTuple):
 NO_PADDING = Runs(1, 1)
 
 
-def padded_runs(dims: Sequence[Dim]) -> Runs:
-    """Return the runs of a copy whose padding is transferred too; by default single bytes without padding.
+def find_padded_runs(dims: Sequence[Dim]) -> Runs:
+    """Return the runs of a copy whose padding is transferred too.
 
-    Tiles divide the first two dimensions, which cannot be part of a run. A run is at least as long as its padding.
+    By default single bytes without padding.
+
+    Tiles divide the first two dimensions, which cannot be part of a run. A run is at least as long
+    as its padding.
     """
     extent = spread_of(dims)
-    for dim in sorted((dim for dim in dims if dim.size > 1 and dim.source), key=lambda dim: abs(dim.source)):
+    for dim in sorted(
+        (dim for dim in dims if dim.size > 1 and dim.source), key=lambda dim: abs(dim.source)
+    ):
         stride = abs(dim.source)
         if extent < stride <= min(2 * extent, LONGEST_PADDED):
             return Runs(extent, stride)
@@ -432,62 +493,87 @@ def plane_dims(dims: Iterable[Dim], nbytes: int, elements: int) -> tuple[Dim, ..
 
     Return None if it does not copy every plane once, or needs more than one command.
     """
-    copied = merged(dims)
+    copied = merge_dims(dims)
     dense = copied[-1] if copied and copied[-1][1:] == (1, 1) else None
-    if dense is None or any(number % nbytes or number < 0 for dim in copied[:-1] for number in dim[1:]):
+    if dense is None or any(
+        number % nbytes or number < 0 for dim in copied[:-1] for number in dim[1:]
+    ):
         return None
     found = [Dim(size, source // nbytes, target // nbytes) for size, source, target in copied[:-1]]
     if dense.size > nbytes:
         found.append(Dim(dense.size // nbytes, 1, 1))
     once = math.prod(dim.size for dim in found) * nbytes == elements
-    return tuple(found) if once and dense.size % nbytes == 0 and len(found) < len(DIMENSIONS) else None
+    return (
+        tuple(found) if once and dense.size % nbytes == 0 and len(found) < len(DIMENSIONS) else None
+    )
 
 
-def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:
+def merge_dims(dims: Iterable[Dim]) -> tuple[Dim, ...]:
     """Return the dimensions without single steps, with contiguous dimensions merged."""
     kept: list[Dim] = []
     for dim in reversed(tuple(dims)):
         if dim.size == 1:
             continue
         inner = kept[-1] if kept else None
-        if inner and (dim.source, dim.target) == (inner.size * inner.source, inner.size * inner.target):
+        if inner and (dim.source, dim.target) == (
+            inner.size * inner.source,
+            inner.size * inner.target,
+        ):
             kept[-1] = Dim(dim.size * inner.size, inner.source, inner.target)
         else:
             kept.append(dim)
     return tuple(reversed(kept))
 
 
-def layout(dims: Sequence[tuple[int, int]], spread: int, runs: Runs = NO_PADDING) -> tuple[Axis, ...]:
-    """Return dimensions (count, stride in the tensor) as stored in a tile buffer, innermost first: by stride.
+def layout(
+    dims: Sequence[tuple[int, int]], spread: int, runs: Runs = NO_PADDING
+) -> tuple[TransferAxis, ...]:
+    """Return dimensions (count, stride in the tensor) as stored in a tile buffer, innermost first:
+    by stride.
 
     Dimensions of one step or of stride 0 are omitted. ``runs`` are stored with their padding.
     """
     found = []
     extent = spread
-    for count, stride in sorted((dim for dim in dims if dim[0] > 1 and dim[1]), key=lambda dim: dim[1]):
+    for count, stride in sorted(
+        (dim for dim in dims if dim[0] > 1 and dim[1]), key=lambda dim: dim[1]
+    ):
         if (extent, stride) == runs:
             extent = stride
-        found.append(Axis(count, stride, extent))
+        found.append(TransferAxis(count, stride, extent))
         extent *= count
     return tuple(found)
 
 
-def strided_transfers(
-    offset: int, axes: tuple[Axis, ...], spread: int, runs: Runs = NO_PADDING, *, whole: bool = False
-) -> tuple[Transfer, ...]:
+def make_strided_transfers(
+    offset: int,
+    axes: tuple[TransferAxis, ...],
+    spread: int,
+    runs: Runs = NO_PADDING,
+    *,
+    whole: bool = False,
+) -> tuple[RowTransfer, ...]:
     """Return transfers of at most three dimensions, with the padding of ``runs``.
 
     ``whole``: the scratchpad has the tensor's strides too.
     """
-    extent, row, rest = spread, 1, list(axes)
-    while rest and rest[0].tensor == rest[0].buffer and (extent == rest[0].tensor or (extent, rest[0].tensor) == runs):
+    extent = spread
+    row = 1
+    rest = list(axes)
+    while (
+        rest
+        and rest[0].tensor == rest[0].buffer
+        and (extent == rest[0].tensor or (extent, rest[0].tensor) == runs)
+    ):
         axis = rest.pop(0)
-        extent, row = axis.size * axis.tensor, row + (axis.size - 1) * axis.tensor
+        extent = axis.size * axis.tensor
+        row = row + (axis.size - 1) * axis.tensor
     rest = [axis._replace(buffer=axis.tensor) if whole else axis for axis in rest]
-    dims, outer = tuple(rest[:3]), rest[3:]
+    dims = tuple(rest[:3])
+    outer = rest[3:]
     found = []
     for place in np.ndindex(*(axis.size for axis in outer)):
         tensor = sum(step * axis.tensor for step, axis in zip(place, outer, strict=True))
         buffer = sum(step * axis.buffer for step, axis in zip(place, outer, strict=True))
-        found.append(Transfer(offset + tensor, row, dims=dims, sram_offset=buffer))
+        found.append(RowTransfer(offset + tensor, row, dims=dims, sram_offset=buffer))
     return tuple(found)

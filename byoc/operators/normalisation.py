@@ -1,4 +1,6 @@
-"""Normalisation of rows with constant gains and biases: layer, root mean square, instance and group normalisation."""
+"""Normalisation of rows with constant gains and biases: layer, root mean square, instance and
+group normalisation.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from byoc.graph import Graph, Node
 from byoc.operators import domain, products
 from byoc.operators.definition import Definition
 from byoc.operators.forms import Form, Kinds, Written, integer, numeric
-from byoc.operators.nest import Nest, Tile
+from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Geometry, Layouts, Operator
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
-from byoc.operators.rows import Rows, fits_fields, shared_constants
+from byoc.operators.rows import RowsOperator, divide_constants, fits_fields
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.options import Target
 from isa import numerics
@@ -29,7 +31,9 @@ _ROOT_MEAN_SQUARE = "RMSNormalization"
 
 
 def layout(graph: Graph, node: Node) -> tuple[int, int, int]:
-    """Return (rows, channels, elements per channel): each row is normalised, each channel has one gain and one bias."""
+    """Return (rows, channels, elements per channel): each row is normalised, each channel has
+    one gain and one bias.
+    """
     shape = graph.values[node.inputs[0]].shape
     groups = node.attributes.get("groups")
     if groups is None:
@@ -38,7 +42,7 @@ def layout(graph: Graph, node: Node) -> tuple[int, int, int]:
     return shape[0] * groups, shape[1] // groups, int(np.prod(shape[2:]))
 
 
-def gains(graph: Graph, node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def compute_gains(graph: Graph, node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return gains and biases: (1, channels) if all rows share them, else (rows, channels)."""
     channels = layout(graph, node)[1]
     data = graph.values[node.inputs[0]].shape
@@ -47,7 +51,8 @@ def gains(graph: Graph, node: Node) -> tuple[NDArray[np.float64], NDArray[np.flo
     if "groups" not in node.attributes:
         shape = data[node.attributes["axis"] :]
         return _pair(np.broadcast_to(part, shape).reshape(1, channels) for part in numbers)
-    images, groups = data[0], node.attributes["groups"]
+    images = data[0]
+    groups = node.attributes["groups"]
     spread = [part.reshape(groups, -1) for part in numbers]
     return _pair(np.tile(np.broadcast_to(part, (groups, channels)), (images, 1)) for part in spread)
 
@@ -57,11 +62,14 @@ def _pair(parts: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return gain, bias
 
 
-@rule("gains and biases have an element of their own for each element, or channel, or group, or one for all")
+@rule(
+    "gains and biases have an element of their own for each element, or channel, or group, or "
+    "one for all"
+)
 def fitting_parameters(graph: Graph, node: Node) -> Finding | None:
     """Reject gains and biases that do not broadcast to a row."""
     try:
-        gains(graph, node)
+        compute_gains(graph, node)
     except ValueError:
         shapes = [graph.values[name].shape for name in node.inputs[1:]]
         axis = node.attributes.get("axis")
@@ -69,7 +77,10 @@ def fitting_parameters(graph: Graph, node: Node) -> Finding | None:
             return finding("they have the shapes {shapes}", shapes=shapes)
         rows = graph.values[node.inputs[0]].shape[axis:]
         return finding(
-            "they have the shapes {shapes}, rows from axis {axis} on {rows}", shapes=shapes, axis=axis, rows=rows
+            "they have the shapes {shapes}, rows from axis {axis} on {rows}",
+            shapes=shapes,
+            axis=axis,
+            rows=rows,
         )
     return None
 
@@ -77,19 +88,30 @@ def fitting_parameters(graph: Graph, node: Node) -> Finding | None:
 @rule("on integers, gains, biases and epsilon are finite, and epsilon is positive")
 def finite_numbers(record: Normalisation, target: Target) -> Finding | None:
     """Reject an epsilon that allows a division by zero, and numbers that exceed their register."""
-    fixed, largest = target.numerics == "fixed", float(np.abs([record.gain, record.bias]).max())
+    fixed = target.numerics == "fixed"
+    largest = float(np.abs([record.gain, record.bias]).max())
     with np.errstate(over="ignore"):
         epsilon = record.epsilon if fixed else float(np.float32(record.epsilon))
-    fits = epsilon < 1 << 32 and largest < 1 << 15 if fixed else 0 < epsilon < np.inf and largest < 1e30
-    return None if fits else finding("epsilon is {epsilon:g}, a gain {largest:g}", epsilon=epsilon, largest=largest)
+    fits = (
+        epsilon < 1 << 32 and largest < 1 << 15
+        if fixed
+        else 0 < epsilon < np.inf and largest < 1e30
+    )
+    return (
+        None
+        if fits
+        else finding("epsilon is {epsilon:g}, a gain {largest:g}", epsilon=epsilon, largest=largest)
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Normalisation(Rows):
-    """Layer or root-mean-square normalisation of dense rows that share their gains and biases (1, elements).
+class Normalisation(RowsOperator):
+    """Layer or root-mean-square normalisation of dense rows that share their gains and biases (1,
+    elements).
 
-    ``gain``, ``bias`` and ``epsilon`` apply to integers (:func:`isa.numerics.normalisation_scales`). The oracle is
-    :meth:`definition`, because ONNX Runtime sums in float32 in an order that depends on the processor.
+    ``gain``, ``bias`` and ``epsilon`` apply to integers
+    (:func:`isa.numerics.normalisation_scales`). The oracle is :meth:`definition`, because ONNX
+    Runtime sums in float32 in an order that depends on the processor.
     """
 
     family: ClassVar[str] = "normalisation"
@@ -112,7 +134,7 @@ class Normalisation(Rows):
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numbers)
     kinds: ClassVar[Kinds] = {"axis": integer(0), "groups": integer(1), "epsilon": numeric}
-    traits: ClassVar[Traits] = Rows.traits._replace(constants_name="gains and biases")
+    traits: ClassVar[Traits] = RowsOperator.traits._replace(constants_name="gains and biases")
 
     centred: bool
     gain: NDArray[np.float64]
@@ -125,8 +147,11 @@ class Normalisation(Rows):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the first axis of a row, or the number of channel groups, and epsilon as float32."""
-        source, shape = written.node.attributes, written.operand_shape()
+        """Return the first axis of a row, or the number of channel groups, and epsilon as
+        float32.
+        """
+        source = written.node.attributes
+        shape = written.operand_shape()
         if "groups" in written.form.attributes and len(shape) < 3:
             return f"its input has shape {shape}, without channels and positions"
         epsilon = float(np.float32(source.get("epsilon", 1e-5)))
@@ -137,7 +162,7 @@ class Normalisation(Rows):
         return {"axis": int(source.get("axis", -1)) % max(len(shape), 1), "epsilon": epsilon}
 
     @classmethod
-    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+    def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Return True for computed gains, and if the mean or deviation has a consumer."""
         computed = any(name and name not in constants for name in node.inputs[1:])
         return computed or any(node.outputs[1:])
@@ -145,25 +170,34 @@ class Normalisation(Rows):
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
         """Return a message if the shapes differ, or if the axis or the groups do not exist."""
-        source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
+        source = graph.values[node.inputs[0]].shape
+        result = graph.values[node.outputs[0]].shape
         if source != result:
             return f"'{node.name}' makes {result} of {source}"
-        groups, axis = node.attributes.get("groups"), node.attributes.get("axis")
+        groups = node.attributes.get("groups")
+        axis = node.attributes.get("axis")
         if (groups is None) == (axis is None):
             return f"'{node.name}' has axis {axis} and {groups} groups"
         if axis is not None and axis < len(source):
             return None
         right = groups is not None and len(source) > 2 and source[1] % groups == 0
-        return None if right else f"'{node.name}' has axis {axis} and {groups} groups for shape {source}"
+        return (
+            None
+            if right
+            else f"'{node.name}' has axis {axis} and {groups} groups for shape {source}"
+        )
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Normalisation:
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
-        before, after = domain.affine(source), domain.affine(result)
+        before = domain.affine(source)
+        after = domain.affine(result)
         rows, channels, length = layout(graph, node)
         centred = node.op_type != _ROOT_MEAN_SQUARE
         scales = float(before.scale), float(after.scale)
-        gain, bias, factor = numerics.normalisation_scales(*gains(graph, node), scales, channels * length, centred)
+        gain, bias, factor = numerics.normalisation_scales(
+            *compute_gains(graph, node), scales, channels * length, centred
+        )
         kind = GroupNormalisation if "groups" in node.attributes else cls
         return kind(
             name=node.name,
@@ -192,7 +226,9 @@ class Normalisation(Rows):
 
     def settings(self, arch: Arch) -> Settings:
         """Return the shape of a row, zero points and epsilon."""
-        registers = dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True))
+        registers = dict(
+            zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True)
+        )
         registers |= {"EX_INPUT_CHANNELS": self.channels, "EX_LENGTH": self.length}
         registers["EX_SCALE_A"] = round(self.epsilon) if self.fixed else float32_bits(self.epsilon)
         return Settings(registers, {"centred": int(self.centred), "by_row": int(self.by_row)})
@@ -215,16 +251,20 @@ class Normalisation(Rows):
 
     def constants(self) -> ChannelConstants:
         """Return the gains and biases, one set for all rows."""
-        return ChannelConstants(weights=shared_constants(self.pairs, self.loops.nest.channels))
+        return ChannelConstants(weights=divide_constants(self.pairs, self.loops.nest.channels))
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition:
         """Return the definition: sums of integers, then elementary float32 steps."""
-        record, made = cls.parse(graph, node), Definition()
+        record = cls.parse(graph, node)
+        made = Definition()
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
         rows, channels, length = layout(graph, node)
-        axes, count = np.array([1, 2], np.int64), np.int64(channels * length)
-        data = made.add("Reshape", made.cast(source.name, "int64"), np.array([rows, channels, length], np.int64))
+        axes = np.array([1, 2], np.int64)
+        count = np.int64(channels * length)
+        data = made.add(
+            "Reshape", made.cast(source.name, "int64"), np.array([rows, channels, length], np.int64)
+        )
         if record.centred:
             total = made.add("ReduceSum", data, axes, keepdims=1)
             squares = made.add("ReduceSum", made.add("Mul", data, data), axes, keepdims=1)
@@ -233,7 +273,9 @@ class Normalisation(Rows):
         else:
             deviation = made.add("Sub", data, np.int64(domain.affine(source).zero_point))
             spread = made.add("ReduceSum", made.add("Mul", deviation, deviation), axes, keepdims=1)
-        root = made.add("Sqrt", made.add("Add", made.cast(spread, "float32"), np.float32(record.epsilon)))
+        root = made.add(
+            "Sqrt", made.add("Add", made.cast(spread, "float32"), np.float32(record.epsilon))
+        )
         ratio = made.add("Div", made.cast(deviation, "float32"), root)
         pairs = record.pairs
         scaled = made.add("Mul", ratio, pairs[..., :1])
@@ -242,7 +284,9 @@ class Normalisation(Rows):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GroupNormalisation(Normalisation):
-    """Instance or group normalisation: every row has its own gains and biases, so rows are channels of the nest."""
+    """Instance or group normalisation: every row has its own gains and biases, so rows are
+    channels of the nest.
+    """
 
     traits: ClassVar[Traits] = Normalisation.traits._replace(banded=False)
 
@@ -250,7 +294,7 @@ class GroupNormalisation(Normalisation):
     def loops(self) -> Loops:
         """Loops over rows as planes."""
         rows, elements = self.inputs[0].shape
-        return Loops(Nest(rows, 1, elements, rows, 1, elements, groups=rows))
+        return Loops(LoopNest(rows, 1, elements, rows, 1, elements, groups=rows))
 
     @property
     def by_row(self) -> bool:
@@ -268,4 +312,6 @@ class GroupNormalisation(Normalisation):
     def constants(self) -> ChannelConstants:
         """Return the gains and biases, one set per row."""
         pairs = self.pairs
-        return ChannelConstants(weights=np.ascontiguousarray(pairs).view(np.int8).reshape(len(pairs), -1))
+        return ChannelConstants(
+            weights=np.ascontiguousarray(pairs).view(np.int8).reshape(len(pairs), -1)
+        )

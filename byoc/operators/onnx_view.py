@@ -1,4 +1,6 @@
-"""View of an ONNX model for operators and importer: nodes with unique names, constants, shapes, quantisations."""
+"""View of an ONNX model for operators and importer: nodes with unique names, constants, shapes,
+quantisations.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,25 @@ from numpy.typing import NDArray
 from byoc.graph import Quantization
 from isa.errors import InputError
 
-QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+QUANTIZE = "QuantizeLinear"
+DEQUANTIZE = "DequantizeLinear"
 BOUNDARIES = frozenset({QUANTIZE, DEQUANTIZE})
-"""Operators between integers and real numbers; one without its counterpart ends the integer part of the network."""
-CARRIERS = frozenset({"Gather", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Identity"})
+"""Operators between integers and real numbers.
+
+One without its counterpart ends the integer part of the network.
+"""
+CARRIERS = frozenset(
+    {"Gather", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Identity"}
+)
 """Operators that move elements of their first operand, which all have one scale."""
 
 
 @dataclass(frozen=True, eq=False)
 class OnnxNode:
-    """One ONNX node. ``name`` is unique and never empty; ``captured`` are outer tensors that its subgraphs read."""
+    """One ONNX node.
+
+    ``name`` is unique and never empty; ``captured`` are outer tensors that its subgraphs read.
+    """
 
     name: str
     op_type: str
@@ -50,10 +61,12 @@ class OnnxNode:
 
 @dataclass(frozen=True, eq=False)
 class OnnxView:
-    """Live part of a model. ``tensors`` maps every known tensor to its static shape and NumPy element type.
+    """Live part of a model.
 
-    ``open`` names tensors whose shape depends on the data; their recorded shape is that of one run. ``opsets`` are
-    the model's operator sets.
+    ``tensors`` maps every known tensor to its static shape and NumPy element type.
+
+    ``open`` names tensors whose shape depends on the data; their recorded shape is that of one run.
+    ``opsets`` are the model's operator sets.
     """
 
     name: str
@@ -84,14 +97,19 @@ class OnnxView:
             return tuple(self.constants[name].shape)
         if name not in self.tensors:
             raise InputError(
-                f"the shape of tensor '{name}' is not known: ONNX cannot infer it, and ONNX Runtime does not run the "
+                f"the shape of tensor '{name}' is not known: ONNX cannot infer it, and ONNX "
+                "Runtime does not run the "
                 "model on zeros; export it with static shapes"
             )
         return self.tensors[name][0]
 
     def element_type(self, name: str) -> str:
         """Return the NumPy element type of a tensor; empty if it is unknown."""
-        return self.constants[name].dtype.name if name in self.constants else self.tensors.get(name, ((), ""))[1]
+        return (
+            self.constants[name].dtype.name
+            if name in self.constants
+            else self.tensors.get(name, ((), ""))[1]
+        )
 
     def is_constant(self, name: str) -> bool:
         """Return True if a tensor is constant, directly or after one DequantizeLinear."""
@@ -101,31 +119,46 @@ class OnnxView:
         return name in self.constants
 
     def constant(self, name: str) -> NDArray[Any] | None:
-        """Return the constant value of ``name``, dequantised by one DequantizeLinear; None if it is computed."""
+        """Return the constant value of ``name``, dequantised by one DequantizeLinear; None if it
+        is computed.
+        """
         source = self.producer.get(name)
         if source is None or source.op_type != DEQUANTIZE:
             return self.constants.get(name)
-        steps, quantization = self.constants.get(source.inputs[0]), self.quantization_of(source)
+        steps = self.constants.get(source.inputs[0])
+        quantization = self.quantization_of(source)
         if steps is None or quantization is None:
             return None
         shape = [1] * steps.ndim
         if quantization.axis is not None and not quantization.per_tensor:
             shape[quantization.axis] = -1
-        scale, zero_point = (part.reshape(shape) for part in (quantization.scale, quantization.zero_point))
+        scale, zero_point = (
+            part.reshape(shape) for part in (quantization.scale, quantization.zero_point)
+        )
         return ((steps.astype(np.int64) - zero_point).astype(np.float32) * scale).astype(np.float32)
 
     def scalar(self, name: str) -> float | None:
-        """Return the single constant number of ``name``; None if computed or several (see :meth:`constant`)."""
+        """Return the single constant number of ``name``; None if computed or several (see
+        :meth:`constant`).
+        """
         found = self.constant(name)
         return float(found.reshape(())) if found is not None and found.size == 1 else None
 
     def real(self, name: str) -> NDArray[np.float32] | None:
-        """Return the constant real numbers of ``name`` (see :meth:`constant`); None if computed or integers."""
+        """Return the constant real numbers of ``name`` (see :meth:`constant`); None if computed
+        or integers.
+        """
         found = self.constant(name)
-        return None if found is None or found.dtype.kind != "f" else found.astype(np.float32, copy=False)
+        return (
+            None
+            if found is None or found.dtype.kind != "f"
+            else found.astype(np.float32, copy=False)
+        )
 
     def quantization(self, scale: str, zero_point: str, axis: int | None) -> Quantization | None:
-        """Return the quantisation with the named parameters; None if not constant or of unknown form."""
+        """Return the quantisation with the named parameters; None if not constant or of unknown
+        form.
+        """
         scales = self.constants.get(scale)
         if (
             scales is None
@@ -142,7 +175,9 @@ class OnnxView:
         return Quantization(scales, zeros.astype(np.int32), axis)
 
     def quantization_of(self, node: OnnxNode) -> Quantization | None:
-        """Return the quantisation of a QuantizeLinear or DequantizeLinear; None if it is not constant or is blocked."""
+        """Return the quantisation of a QuantizeLinear or DequantizeLinear; None if it is not
+        constant or is blocked.
+        """
         if node.attributes.get("block_size"):
             return None
         integer = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
@@ -150,6 +185,10 @@ class OnnxView:
         shape = self.shape(integer)
         axis = axis + len(shape) if axis < 0 else axis
         found = self.quantization(node.input(1), node.input(2), axis)
-        if found is None or found.per_tensor or (0 <= axis < len(shape) and found.scale.shape == (shape[axis],)):
+        if (
+            found is None
+            or found.per_tensor
+            or (0 <= axis < len(shape) and found.scale.shape == (shape[axis],))
+        ):
             return found
         return None

@@ -1,7 +1,9 @@
-"""Operations in banked memory: layouts of operands, as declared by operator families, and the geometry.
+"""Operations in banked memory: layouts of operands, as declared by operator families, and the
+geometry.
 
-In banked memory (docs/machine.md, section 12) a channel of a loop nest is an atom: tilings, transfers and planners
-count atoms of A bytes instead of channels of one. Only registers of instructions count channels.
+In banked memory (docs/machine.md, section 12) a channel of a loop nest is an atom: tilings,
+transfers and planners count atoms of A bytes instead of channels of one. Only registers of
+instructions count channels.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph
-from byoc.operators.nest import Nest
+from byoc.operators.nest import LoopNest
 from byoc.operators.operator import Geometry, Operator, Packing
-from byoc.operators.rules import Finding, finding, missing_instruction
+from byoc.operators.rules import Finding, finding, make_missing_instruction
 from byoc.options import Target
 from isa.arch import IDEAL, WORD_KEYS, Arch
 from isa.layout import Layout
@@ -23,11 +25,16 @@ from isa.ops.convolution import MAPPING
 from isa.ops.products import NARROW, pixel_bytes
 from isa.packing import atoms_of
 
-RULE = "with banked memory operands are tensors of channels, matrices, or slices of whole images of them"
+RULE = (
+    "with banked memory operands are tensors of channels, matrices, or slices of whole images of "
+    "them"
+)
 
 
 def default_layout(shape: tuple[int, ...], atom: int) -> Layout:
-    """Return the default layout of a tensor: (N, C, …) as N images of C channels, a matrix (M, K) as K channels."""
+    """Return the default layout of a tensor: (N, C, …) as N images of C channels, a matrix (M,
+    K) as K channels.
+    """
     if len(shape) <= 1:
         return Layout(prod(shape), 1, atom)
     if len(shape) == 2:
@@ -38,8 +45,8 @@ def default_layout(shape: tuple[int, ...], atom: int) -> Layout:
 def boundary_layouts(shape: tuple[int, ...], atom: int) -> tuple[Layout, ...]:
     """Return the layouts that a region input or output may have: the default, by row, and dense.
 
-    The stored shape (surfaces, positions, atom) identifies the layout; of layouts with equal stored shape only the
-    first is allowed.
+    The stored shape (surfaces, positions, atom) identifies the layout; of layouts with equal stored
+    shape only the first is allowed.
     """
     found: dict[tuple[int, ...], Layout] = {}
     rows = Layout(shape[-1] if shape else 1, prod(shape[:-1]), atom, by_row=True)
@@ -49,21 +56,31 @@ def boundary_layouts(shape: tuple[int, ...], atom: int) -> tuple[Layout, ...]:
 
 
 def boundary_layout(shape: tuple[int, ...], stored: tuple[int, ...]) -> Layout:
-    """Return the layout of a region input or output of shape ``shape`` that is stored with shape ``stored``."""
+    """Return the layout of a region input or output of shape ``shape`` that is stored with shape
+    ``stored``.
+    """
     return next(layout for layout in boundary_layouts(shape, stored[-1]) if layout.stored == stored)
 
 
 def map_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape in which to search a byte map for pieces: the tensor's own if it is dense."""
-    dense = layout.positions == 1 and layout.images == 1 and prod(shape) == layout.surfaces * layout.atom
+    """Return the shape in which to search a byte map for pieces: the tensor's own if it is
+    dense.
+    """
+    dense = (
+        layout.positions == 1
+        and layout.images == 1
+        and prod(shape) == layout.surfaces * layout.atom
+    )
     return shape if dense else layout.stored
 
 
 def narrow(graph: Graph, name: str) -> bool:
-    """Return whether a tensor has narrow atoms: an image of few channels from the host, read only by convolutions.
+    """Return whether a tensor has narrow atoms: an image of few channels from the host, read only
+    by convolutions.
 
-    These convolutions have one group and put several taps of the kernel on the lanes (mapping 3). A rescaling
-    between the host and the convolutions keeps the narrow atoms, so that the bus moves fewer bytes.
+    These convolutions have one group and put several taps of the kernel on the lanes (mapping 3). A
+    rescaling between the host and the convolutions keeps the narrow atoms, so that the bus moves
+    fewer bytes.
     """
     producers = {output: node for node in graph.nodes if node.integer for output in node.outputs}
     origin = name
@@ -76,7 +93,9 @@ _REQUANTIZE = "Requantize"
 
 
 def _is_convolved_image(graph: Graph, name: str) -> bool:
-    """Return whether a tensor is one image of few channels read only by convolutions, or after rescaling."""
+    """Return whether a tensor is one image of few channels read only by convolutions, or after
+    rescaling.
+    """
     shape = graph.values[name].shape
     if len(shape) < 3 or shape[0] != 1 or shape[1] > NARROW:
         return False
@@ -85,17 +104,23 @@ def _is_convolved_image(graph: Graph, name: str) -> bool:
             continue
         rescaled = node.outputs[0] if node.op_type == _REQUANTIZE else ""
         convolution = node.op_type == "Conv" and node.attributes.get("group") == 1
-        if not convolution and not (rescaled and _is_inner(graph, rescaled) and _is_convolved_image(graph, rescaled)):
+        if not convolution and not (
+            rescaled and _is_inner(graph, rescaled) and _is_convolved_image(graph, rescaled)
+        ):
             return False
     return True
 
 
 def _is_inner(graph: Graph, name: str) -> bool:
     """Return whether only integer operators read a tensor."""
-    return name not in graph.outputs and all(node.integer for node in graph.nodes if name in node.inputs)
+    return name not in graph.outputs and all(
+        node.integer for node in graph.nodes if name in node.inputs
+    )
 
 
-def packed_operations(operations: tuple[Operator, ...], graph: Graph, target: Target) -> tuple[Operator, ...] | Finding:
+def pack_operations(
+    operations: tuple[Operator, ...], graph: Graph, target: Target
+) -> tuple[Operator, ...] | Finding:
     """Return the operations of a node with the layouts they need in banked memory, or a finding.
 
     Operations that take any layout get theirs later (:func:`byoc.layout.assign.assign_layouts`).
@@ -104,20 +129,23 @@ def packed_operations(operations: tuple[Operator, ...], graph: Graph, target: Ta
         return operations
     found = []
     for operation in operations:
-        packed = packed_operation(operation, target)
+        packed = pack_operation(operation, target)
         if isinstance(packed, Finding):
             return packed
-        found.append(_in_narrow_atoms(packed, graph))
+        found.append(_use_narrow_atoms(packed, graph))
     return tuple(found)
 
 
-def packed_operation(written: Operator, target: Target) -> Operator | Finding:
+def pack_operation(written: Operator, target: Target) -> Operator | Finding:
     """Return an operation with the layouts it needs in banked memory, or a finding."""
     operation = written.on_channels()
     if operation.mnemonic is not None and operation.mnemonic not in target.instructions:
-        return missing_instruction(operation.mnemonic, target.isa)
+        return make_missing_instruction(operation.mnemonic, target.isa)
     for name, constant in operation.constant_operands.items():
-        if any(operand.value == name and operand.elements != constant.size for operand in operation.inputs):
+        if any(
+            operand.value == name and operand.elements != constant.size
+            for operand in operation.inputs
+        ):
             return finding("'{name}' is a part of a constant", name=name)
     if operation.traits.moves:
         return operation
@@ -131,17 +159,22 @@ def packed_operation(written: Operator, target: Target) -> Operator | Finding:
     for operand, layout in zip(operands, layouts, strict=True):
         if operand.elements != layout.elements:
             return finding(
-                "'{name}' is wanted as {channels} channels of {positions} positions, and is not that",
+                "'{name}' is wanted as {channels} channels of {positions} positions, and is not "
+                "that",
                 name=operand.value, channels=layout.channels, positions=layout.positions,
             )  # fmt: skip
     *inputs, output = (
-        replace(operand, assigned=layout.canonical) for operand, layout in zip(operands, layouts, strict=True)
+        replace(operand, assigned=layout.canonical)
+        for operand, layout in zip(operands, layouts, strict=True)
     )
     return replace(operation, inputs=tuple(inputs), output=output)
 
 
-def _in_narrow_atoms(operation: Operator, graph: Graph) -> Operator:
-    """Return an operation that reads an image of few channels in narrow atoms; other operations unchanged."""
+def _use_narrow_atoms(operation: Operator, graph: Graph) -> Operator:
+    """Return an operation that reads an image of few channels in narrow atoms.
+
+    Other operations unchanged.
+    """
     inputs = list(operation.inputs)
     for number, operand in enumerate(inputs):
         value = graph.values.get(operand.value)
@@ -151,11 +184,14 @@ def _in_narrow_atoms(operation: Operator, graph: Graph) -> Operator:
     return replace(operation, inputs=tuple(inputs))
 
 
-# Geometry. -----------------------------------------------------------------------------------------------------------
+# Geometry.
+# --------------------------------------------------------------------------------------------------
 
 
-def packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometry:
-    """Return the geometry of an operation on operands in atoms, or ``plain`` if operands are dense."""
+def make_packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometry:
+    """Return the geometry of an operation on operands in atoms, or ``plain`` if operands are
+    dense.
+    """
     if operation.output.assigned is None:
         return plain
     layout = operation.output.assigned
@@ -163,17 +199,20 @@ def packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometr
     machine = Arch(isa=arch.isa, pe=arch.pe, **keys)
     mapping = dict(plain.fields).get(MAPPING.name, 0)
     packing = Packing(
-        plain=plain, atom=arch.memory.atom, piece=arch.memory.word, machine=machine, kernel=operation.loops.kernel,
+        plain=plain, atom=arch.memory.atom, piece=arch.memory.word, machine=machine,
+        kernel=operation.loops.kernel,
         mapping=mapping,
     )  # fmt: skip
-    atom, nest = layout.atom, plain.nest
+    atom = layout.atom
+    nest = plain.nest
     if plain.flat:
         rows = layout.images * layout.surfaces * layout.positions
         flat = replace(nest, rows=rows, columns=atom, input_rows=rows, input_columns=atom)
         return replace(plain, nest=flat, packing=packing)
     first = operation.inputs[0].assigned
     found = replace(
-        plain, nest=_in_atoms(nest, atom), input_bytes=(first.atom if first else atom) * plain.input_bytes,
+        plain, nest=_split_into_atoms(nest, atom),
+        input_bytes=(first.atom if first else atom) * plain.input_bytes,
         output_bytes=atom * plain.output_bytes, packing=packing,
     )  # fmt: skip
     if operation.traits.dense_result:
@@ -181,11 +220,14 @@ def packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometr
     if plain.second == "alike":
         return found
     each = nest.input_channels * atom  # bytes per output atom, over all summed inputs
-    return replace(found, second="rows", weight_bytes=each, packing=replace(packing, second_bytes=each))
+    return replace(
+        found, second="rows", weight_bytes=each, packing=replace(packing, second_bytes=each)
+    )
 
 
-def _in_atoms(nest: Nest, atom: int) -> Nest:
-    channels, inputs = -(-nest.channels // atom), -(-nest.input_channels // atom)
+def _split_into_atoms(nest: LoopNest, atom: int) -> LoopNest:
+    channels = -(-nest.channels // atom)
+    inputs = -(-nest.input_channels // atom)
     step = -(-nest.channel_step // atom)
     sizes = replace(nest, channels=channels, input_channels=inputs, channel_step=step, matrix=False)
     if nest.groups == 1:
@@ -193,12 +235,13 @@ def _in_atoms(nest: Nest, atom: int) -> Nest:
     if nest.groups == nest.channels == nest.input_channels:
         return replace(sizes, groups=channels)
     shared = lcm(*(atom // gcd(count, atom) for count in (nest.group_inputs, nest.group_outputs)))
-    groups, rest = divmod(nest.groups, shared)  # the smallest number of groups that fills whole atoms
+    # the smallest number of groups that fills whole atoms
+    groups, rest = divmod(nest.groups, shared)
     groups = 1 if rest else groups
     return replace(sizes, groups=groups, channel_step=channels // groups if shared > 1 else 0)
 
 
-def in_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
+def to_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
     """Return a tensor of the model in its memory layout: (images · surfaces, positions, atom)."""
     if layout.by_row:
         images = array.reshape(layout.images, layout.positions, layout.channels).swapaxes(1, 2)
@@ -208,7 +251,9 @@ def in_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
 
 
 def from_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
-    """Return the elements of a stored tensor in their order; inverse of :func:`in_atoms`."""
-    images = array.reshape(layout.images, layout.surfaces, layout.positions, layout.atom).swapaxes(2, 3)
+    """Return the elements of a stored tensor in their order; inverse of :func:`to_atoms`."""
+    images = array.reshape(layout.images, layout.surfaces, layout.positions, layout.atom).swapaxes(
+        2, 3
+    )
     channels = images.reshape(layout.images, -1, layout.positions)[:, : layout.channels]
     return np.ascontiguousarray(channels.swapaxes(1, 2) if layout.by_row else channels).reshape(-1)

@@ -20,12 +20,12 @@ from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.operators.window import (
     ATTRIBUTES,
-    Window,
-    beyond_fields,
+    WindowOperator,
+    check_window_fields,
     one_or_two_dimensional,
+    read_window,
     two_dimensional,
     uncut_input,
-    written_window,
 )
 from byoc.options import Target
 from isa import numerics
@@ -37,10 +37,10 @@ _MODES: dict[Mode, int] = {"max": 0, "average": 1, "global_average": 2}
 
 
 @rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
-def fits_fields(record: Pool, target: Target) -> Finding | None:
+def fits_fields(record: PoolOperator, target: Target) -> Finding | None:
     """Reject sizes that exceed their registers."""
     window = (*record.kernel, *record.strides, *record.dilations, *record.pads)
-    return beyond_fields((record.inputs[0].shape, record.output.shape), window, target)
+    return check_window_fields((record.inputs[0].shape, record.output.shape), window, target)
 
 
 @rule("every window covers at least one element of the input")
@@ -53,10 +53,14 @@ def windows_meet_input(graph: Graph, node: Node) -> Finding | None:
     attributes = node.attributes
     for axis, (size, count) in enumerate(zip(spatial, results, strict=True)):
         reach = (attributes["kernel"][axis] - 1) * attributes["dilations"][axis]
-        first, last = -attributes["pads"][axis], (count - 1) * attributes["strides"][axis] - attributes["pads"][axis]
+        first = -attributes["pads"][axis]
+        last = (count - 1) * attributes["strides"][axis] - attributes["pads"][axis]
         if first + reach < 0 or last >= size:
             values = {"axis": axis, "pads": attributes["pads"]}
-            return finding("a window along spatial axis {axis} lies in the padding alone (pads {pads})", **values)
+            return finding(
+                "a window along spatial axis {axis} lies in the padding alone (pads {pads})",
+                **values,
+            )
     return None
 
 
@@ -69,7 +73,9 @@ def undilated_average(graph: Graph, node: Node) -> Finding | None:
 
 @rule("average pooling that counts padding has no window that ends behind it")
 def counted_without_rounding_up(graph: Graph, node: Node) -> Finding | None:
-    """Reject padding counts with ``ceil_mode``: ONNX Runtime counts padding differently in windows that it adds."""
+    """Reject padding counts with ``ceil_mode``: ONNX Runtime counts padding differently in
+    windows that it adds.
+    """
     attributes = node.attributes
     rounded = attributes.get("ceil_mode") and attributes.get("count_include_pad")
     return finding("ceil_mode is {ceil_mode}", ceil_mode=1) if rounded else None
@@ -79,30 +85,35 @@ _COMMON: tuple[Requirement, ...] = (one_or_two_dimensional, uncut_input, *SINGLE
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Pool(Window):
+class PoolOperator(WindowOperator):
     """Pooling (C, H, W) → (C, OH, OW); the batch is folded into the channels."""
 
     arity: ClassVar[tuple[int, int]] = (1, 1)
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields,)
-    traits: ClassVar[Traits] = Window.traits._replace(mnemonic="OP_POOL")
+    traits: ClassVar[Traits] = WindowOperator.traits._replace(mnemonic="OP_POOL")
 
     mode: Mode
     kernel: tuple[int, int]
 
     @classmethod
-    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+    def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Return True for pools of volumes that no pass has converted to pools of planes."""
         return len(node.attributes.get("kernel_shape", ())) > 2
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
         """Return the window; empty for a pool of the whole plane."""
-        return written_window(written, cuts=True)
+        return read_window(written, cuts=True)
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
-        planes = None if source[:2] == result[:2] else f"'{node.name}' pools shape {source} to shape {result}"
+        source = graph.values[node.inputs[0]].shape
+        result = graph.values[node.outputs[0]].shape
+        planes = (
+            None
+            if source[:2] == result[:2]
+            else f"'{node.name}' pools shape {source} to shape {result}"
+        )
         return super().misfit(graph, node) or planes
 
     @classmethod
@@ -113,11 +124,14 @@ class Pool(Window):
         return element_by_element(graph, node, along, planes=True)
 
     @classmethod
-    def of(cls, graph: Graph, node: Node, mode: Mode, **numbers: Any) -> Self:
+    def make_pool(cls, graph: Graph, node: Node, mode: Mode, **numbers: Any) -> Self:
         """Return the operation of a pooling node; ``numbers`` are the fields of its mode."""
-        source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        source = graph.values[node.inputs[0]]
+        result = graph.values[node.outputs[0]]
         plane = domain.plane(source.shape)
-        strides, dilations, pads = (1, 1), (1, 1), (0, 0, 0, 0)
+        strides = (1, 1)
+        dilations = (1, 1)
+        pads = (0, 0, 0, 0)
         if "kernel" in node.attributes:
             strides, dilations, pads = two_dimensional(node)
         return cls(
@@ -145,7 +159,7 @@ class Pool(Window):
         height, width = self.inputs[0].shape[1:]
         return (height, width) if self.mode == "global_average" else self.kernel
 
-    def turned(self) -> dict[str, Any]:
+    def transpose_fields(self) -> dict[str, Any]:
         return {"kernel": self.kernel[::-1]}
 
     @property
@@ -155,7 +169,10 @@ class Pool(Window):
     def settings(self, arch: Arch) -> Settings:
         """Return the registers of the window and of the mode, and the mode."""
         registers = {**self.window_registers(), **self.number_registers(arch)}
-        return Settings(registers, {"mode": _MODES[self.mode_of(arch)], "count_include_pad": int(self.counts_padding)})
+        return Settings(
+            registers,
+            {"mode": _MODES[self.mode_of(arch)], "count_include_pad": int(self.counts_padding)},
+        )
 
     def mode_of(self, arch: Arch) -> Mode:
         return self.mode
@@ -178,7 +195,7 @@ def kernel_of(graph: Graph, node: Node) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MaxPool(Pool):
+class MaxPool(PoolOperator):
     """Maximum pooling; padding never becomes the maximum."""
 
     family: ClassVar[str] = "max_pooling"
@@ -186,22 +203,34 @@ class MaxPool(Pool):
         Form("MaxPool", attributes=ATTRIBUTES, plain=True, ranges="first"),
         Form("GlobalMaxPool", plain=True, ranges="first"),
     )
-    requirements: ClassVar[tuple[Requirement, ...]] = (*_COMMON, domain.moves_integers, windows_meet_input)
+    requirements: ClassVar[tuple[Requirement, ...]] = (
+        *_COMMON,
+        domain.moves_integers,
+        windows_meet_input,
+    )
 
     mode: Mode = "max"
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> MaxPool:
-        return cls.of(graph, node, "max")
+        return cls.make_pool(graph, node, "max")
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return the operation upright, or else the maxima of rows of windows and then of their columns."""
+        """Return the operation upright, or else the maxima of rows of windows and then of their
+        columns.
+        """
         upright, (source,), result = super().finer(), self.inputs, self.output
         if upright or 1 in self.window:
             return upright
-        maxima = Operand(f"{result.value}@{result.offset}:rows", (*source.shape[:2], result.shape[2]))
+        maxima = Operand(
+            f"{result.value}@{result.offset}:rows", (*source.shape[:2], result.shape[2])
+        )
         top, left, bottom, right = self.pads
-        (down, across), (far_down, far_across), (high, wide) = self.strides, self.dilations, self.kernel
+        (down, across), (far_down, far_across), (high, wide) = (
+            self.strides,
+            self.dilations,
+            self.kernel,
+        )
         rows = replace(
             self, output=maxima, kernel=(1, wide), strides=(1, across), dilations=(1, far_across),
             pads=(0, left, 0, right),
@@ -218,13 +247,14 @@ class MaxPool(Pool):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AveragePool(Pool):
+class AveragePool(PoolOperator):
     """Average pooling; ``global_average`` reduces each plane to one element.
 
     ``named``: the model specifies a window, rather than the whole plane.
 
-    It follows ONNX Runtime's rules on original values: ``x + offset``, with zero points ``input_zero_point`` and
-    ``output_zero_point`` of the ONNX element type; ``offset`` is 128 for tensors that are uint8 in the model, else 0.
+    It follows ONNX Runtime's rules on original values: ``x + offset``, with zero points
+    ``input_zero_point`` and ``output_zero_point`` of the ONNX element type; ``offset`` is 128 for
+    tensors that are uint8 in the model, else 0.
     """
 
     family: ClassVar[str] = "average_pooling"
@@ -239,8 +269,9 @@ class AveragePool(Pool):
         Form(
             "GlobalAveragePool",
             activation=True,
-            # Steps finer than 1/255 of the operand's range carry no information, and ONNX Runtime refuses scales that
-            # differ by 256 or more (onnxruntime/contrib_ops/cpu/quantization/qlinear_global_average_pool.cc).
+            # Steps finer than 1/255 of the operand's range carry no information, and ONNX Runtime
+            # refuses scales that differ by 256 or more
+            # (onnxruntime/contrib_ops/cpu/quantization/qlinear_global_average_pool.cc).
             range_ratio=255,
             integer=(QLinear("QLinearGlobalAveragePool", ((0, 1, 2),), (3, 4)),),
         ),
@@ -252,7 +283,7 @@ class AveragePool(Pool):
         undilated_average,
         counted_without_rounding_up,
     )
-    kinds: ClassVar[Kinds] = {**Window.kinds, "count_include_pad": flag, "ceil_mode": flag}
+    kinds: ClassVar[Kinds] = {**WindowOperator.kinds, "count_include_pad": flag, "ceil_mode": flag}
 
     named: bool = True
     count_include_pad: bool = False
@@ -266,8 +297,11 @@ class AveragePool(Pool):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the window, how padding counts, and whether ``ceil_mode`` added windows beyond the padding."""
-        source, window = written.node.attributes, written_window(written, cuts=True)
+        """Return the window, how padding counts, and whether ``ceil_mode`` added windows beyond
+        the padding.
+        """
+        source = written.node.attributes
+        window = read_window(written, cuts=True)
         if not window or isinstance(window, str):
             return window
         beyond = sum(window["pads"]) > sum(source.get("pads", ()))
@@ -278,20 +312,26 @@ class AveragePool(Pool):
         }
 
     @classmethod
-    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Return True also for dilated average pools, for which ONNX Runtime has no integer operator."""
+    def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+        """Return True also for dilated average pools, for which ONNX Runtime has no integer
+        operator.
+        """
         dilated = any(step != 1 for step in node.attributes.get("dilations", ()))
-        return dilated or super().stays_float(node, constants)
+        return dilated or super().must_stay_float(node, constants)
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> AveragePool:
-        source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        before, after = domain.affine(source), domain.affine(result)
+        source = graph.values[node.inputs[0]]
+        result = graph.values[node.outputs[0]]
+        before = domain.affine(source)
+        after = domain.affine(result)
         low, high = domain.clamp(node, after)
-        # ONNX Runtime averages a window of the whole plane by its GlobalAveragePool rule, which breaks ties
-        # differently.
-        whole = kernel_of(graph, node) == domain.plane(source.shape)[1:] and not any(node.attributes.get("pads", ()))
-        return cls.of(
+        # ONNX Runtime averages a window of the whole plane by its GlobalAveragePool rule, which
+        # breaks ties differently.
+        whole = kernel_of(graph, node) == domain.plane(source.shape)[1:] and not any(
+            node.attributes.get("pads", ())
+        )
+        return cls.make_pool(
             graph,
             node,
             "global_average" if whole else "average",
@@ -307,7 +347,9 @@ class AveragePool(Pool):
         )
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return the operation upright, or else the reduction of planes, which a tile reads one by one."""
+        """Return the operation upright, or else the reduction of planes, which a tile reads one
+        by one.
+        """
         upright, (source,), result = super().finer(), self.inputs, self.output
         if upright or self.named or self.mode != "global_average":
             return upright
@@ -328,7 +370,10 @@ class AveragePool(Pool):
         return (rows,)
 
     def mode_of(self, arch: Arch) -> Mode:
-        """Return the mode; with numerics ``fixed`` a window named by the model is TensorFlow Lite's average pool."""
+        """Return the mode.
+
+        With numerics ``fixed`` a window named by the model is TensorFlow Lite's average pool.
+        """
         return "average" if self.named and arch.numerics == "fixed" else self.mode
 
     @property
@@ -336,8 +381,11 @@ class AveragePool(Pool):
         return self.count_include_pad
 
     def number_registers(self, arch: Arch) -> Registers:
-        """Return clamp, zero points and scales: float32 bits, or multiplier and shift with numerics ``fixed``."""
-        # Only ONNX Runtime's window average uses the model's zero points; the others use the stored ones.
+        """Return clamp, zero points and scales: float32 bits, or multiplier and shift with
+        numerics ``fixed``.
+        """
+        # Only ONNX Runtime's window average uses the model's zero points; the others use the stored
+        # ones.
         original = self.mode == "average" and arch.numerics == "onnxruntime"
         moved = 0 if original else self.offset
         registers = {
@@ -355,6 +403,8 @@ class AveragePool(Pool):
             registers["EX_SCALE_Y"] = float32_bits(self.output_scale)
         else:
             height, width = self.window
-            scale = numerics.global_average_scale(self.input_scale, self.output_scale, height * width)
+            scale = numerics.global_average_scale(
+                self.input_scale, self.output_scale, height * width
+            )
             registers["EX_SCALE_A"] = float32_bits(scale)
         return registers

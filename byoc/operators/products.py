@@ -1,6 +1,8 @@
-"""Common parts of convolutions and matrix products: int8 weights, int32 biases, accumulators, requantisation.
+"""Common parts of convolutions and matrix products: int8 weights, int32 biases, accumulators,
+requantisation.
 
-Requantisation converts int32 accumulators to int8, fused into their product or as a separate operation.
+Requantisation converts int32 accumulators to int8, fused into their product or as a separate
+operation.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.domain import affine, clamp
 from byoc.operators.forms import Form, Written
-from byoc.operators.nest import Nest, Tile
+from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.operator import Geometry, Operator
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
@@ -31,14 +33,15 @@ from isa.plugins import variant
 FixedRule = Literal["filters", "dense", "activations"]
 """LiteRT reference kernel that numerics ``fixed`` follow.
 
-"filters": convolutions. "dense": FullyConnected, whose scaled products are rounded once. "activations": BatchMatMul,
-whose scales are multiplied in float32.
+"filters": convolutions. "dense": FullyConnected, whose scaled products are rounded once.
+"activations": BatchMatMul, whose scales are multiplied in float32.
 """
 
 
 @dataclass(frozen=True, eq=False)
-class Requantise:
-    """int32 accumulator to int8: ``clip(rint(float32(acc) * scale) + zero_point, low, high)``, scale per channel.
+class RequantiseConstants:
+    """int32 accumulator to int8: ``clip(rint(float32(acc) * scale) + zero_point, low, high)``,
+    scale per channel.
 
     Numerics ``fixed`` use the exact scales.
     """
@@ -48,48 +51,66 @@ class Requantise:
     low: int = -128
     high: int = 127
 
-    def channels(self, chosen: slice) -> Requantise:
-        return replace(self, scales=self.scales.chosen(chosen))
+    def channels(self, chosen: slice) -> RequantiseConstants:
+        return replace(self, scales=self.scales.select_channels(chosen))
 
 
 def requantisation(
-    node: Node, data: Value, weights: Value, result: Value, channels: int, rule: FixedRule = "filters"
-) -> Requantise:
-    """Return the requantisation of the products of ``data`` and ``weights`` to ``result``, with its fused activation.
+    node: Node,
+    data: Value,
+    weights: Value,
+    result: Value,
+    channels: int,
+    rule: FixedRule = "filters",
+) -> RequantiseConstants:
+    """Return the requantisation of the products of ``data`` and ``weights`` to ``result``, with its
+    fused activation.
 
-    The scale has one element for each of the ``channels`` output channels, even if the weights have only one scale.
+    The scale has one element for each of the ``channels`` output channels, even if the weights have
+    only one scale.
     """
     assert weights.quantization is not None
     output = affine(result)
     low, high = clamp(node, output)
-    factor = np.float32(node.attributes.get("alpha", 1.0))  # multiplied first, as in ONNX Runtime's QGemm
-    before, filters = affine(data).scale, weights.quantization.scale
+    # multiplied first, as in ONNX Runtime's QGemm
+    factor = np.float32(node.attributes.get("alpha", 1.0))
+    before = affine(data).scale
+    filters = weights.quantization.scale
     rounded = requantise_scale(factor * before, filters, output.scale)
     scale = product_multiplier if rule == "activations" else real_multiplier
     exact = float(factor) * np.asarray(scale(before, filters, output.scale))
-    spread, wide = (np.broadcast_to(np.atleast_1d(scale), (channels,)).copy() for scale in (rounded, exact))
-    return Requantise(ChannelScales(spread, wide, rule == "dense"), output.stored_zero_point, low, high)
+    spread, wide = (
+        np.broadcast_to(np.atleast_1d(scale), (channels,)).copy() for scale in (rounded, exact)
+    )
+    return RequantiseConstants(
+        ChannelScales(spread, wide, rule == "dense"), output.stored_zero_point, low, high
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Requantisation(Operator):
-    """int32 planes (C, H, W) or matrix (M, N) to int8 of the same shape, with one scale per channel or column.
+    """int32 planes (C, H, W) or matrix (M, N) to int8 of the same shape, with one scale per channel
+    or column.
 
-    It has no ONNX operator: :func:`apart` separates it from a product.
+    It has no ONNX operator: :func:`separate_requantisation` separates it from a product.
     """
 
-    traits: ClassVar[Traits] = Traits(in_place=True, whole_planes=True, along_elements=True, mnemonic="OP_REQUANT")
+    traits: ClassVar[Traits] = Traits(
+        in_place=True, whole_planes=True, along_elements=True, mnemonic="OP_REQUANT"
+    )
 
-    requantise: Requantise
+    requantise: RequantiseConstants
 
     @property
     def loops(self) -> Loops:
         """Loops over independent channels, or columns of a matrix."""
         shape = self.output.shape
         if len(shape) == 2:
-            return Loops(Nest(shape[1], shape[0], 1, shape[1], shape[0], 1, groups=shape[1], matrix=True))
+            return Loops(
+                LoopNest(shape[1], shape[0], 1, shape[1], shape[0], 1, groups=shape[1], matrix=True)
+            )
         channels, rows, columns = shape
-        return Loops(Nest(channels, rows, columns, channels, rows, columns, groups=channels))
+        return Loops(LoopNest(channels, rows, columns, channels, rows, columns, groups=channels))
 
     def settings(self, arch: Arch) -> Settings:
         """Return zero point and clamp."""
@@ -105,13 +126,17 @@ class Requantisation(Operator):
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
         """Return the shape registers: a matrix has rows of single elements, planes are one row."""
         output = tile.output
-        rows, length = output.rows.size, 1
+        rows = output.rows.size
+        length = 1
         if not geometry.nest.matrix:
-            rows, length = 1, output.rows.size * output.columns.size
+            rows = 1
+            length = output.rows.size * output.columns.size
         return {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": length}
 
     def constants(self) -> ChannelConstants:
-        """Return the scales with zero biases, because the accumulators already include the biases."""
+        """Return the scales with zero biases, because the accumulators already include the
+        biases.
+        """
         channels = self.output.shape[1 if len(self.output.shape) == 2 else 0]
         return ChannelConstants(np.zeros(channels, np.int32), self.requantise.scales)
 
@@ -119,11 +144,12 @@ class Requantisation(Operator):
 ACCUMULATOR_LIMIT = 2**31
 
 
-def unfused(view: OnnxView, form: Form, integers: Sequence[str]) -> str:
-    """Return the reason why ONNX Runtime computes a product in float although its tensors are quantised, or "".
+def explain_unfused(view: OnnxView, form: Form, integers: Sequence[str]) -> str:
+    """Return the reason why ONNX Runtime computes a product in float although its tensors are
+    quantised, or "".
 
-    ``integers`` names the quantised tensors. The result is empty if ONNX Runtime has an integer operator for their
-    element types, and for operators without weights.
+    ``integers`` names the quantised tensors. The result is empty if ONNX Runtime has an integer
+    operator for their element types, and for operators without weights.
     """
     if not form.weights:
         return ""
@@ -138,29 +164,38 @@ def unfused(view: OnnxView, form: Form, integers: Sequence[str]) -> str:
 def float_reason(view: OnnxView, form: Form, node: OnnxNode) -> str:
     """Return the reason that keeps a product in float and that no quantiser can remove, or "".
 
-    Reasons are a computed bias, computed filters, or a bias of filters without one number per channel.
+    Reasons are a computed bias, computed filters, or a bias of filters without one number per
+    channel.
     """
-    filters, weights, bias = form.weights == "filters", node.input(1), node.input(2)
+    filters = form.weights == "filters"
+    weights = node.input(1)
+    bias = node.input(2)
     if filters and not view.is_constant(weights):
         return f"its operand '{weights}' is computed; only constant weights run on the accelerator"
     if form.weights and bias and not view.is_constant(bias):
         return f"its bias '{bias}' is computed; only a constant bias runs on the accelerator"
     shape = view.shape(bias) if bias and filters else ()
     if len(shape) > 1 and shape[0] > 1:
-        return f"its bias '{bias}' has shape {shape}; only one number a channel runs on the accelerator"
+        return (
+            f"its bias '{bias}' has shape {shape}; only one number a channel runs on the "
+            "accelerator"
+        )
     return ""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Requantised(Operator):
-    """Operation with int32 accumulators that are converted by ``requantise``; None: the result is int32."""
+    """Operation with int32 accumulators that are converted by ``requantise``; None: the result
+    is int32.
+    """
 
-    requantise: Requantise | None
+    requantise: RequantiseConstants | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Product(Requantised):
-    """Product of one input with constant int8 ``weights`` and int32 ``bias`` (channels,), requantised or int32.
+class ProductOperator(Requantised):
+    """Product of one input with constant int8 ``weights`` and int32 ``bias`` (channels,),
+    requantised or int32.
 
     The bias includes the input's zero point: ``bias - zx * sum(weights)``.
     """
@@ -171,7 +206,7 @@ class Product(Requantised):
     bias: NDArray[np.int32]
 
     @classmethod
-    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+    def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         return any(name not in constants for name in node.inputs[1:] if name)
 
     @classmethod
@@ -187,7 +222,10 @@ class Product(Requantised):
         return super().misfit(graph, node)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp and fields of fused requantisation; a lower limit at the zero point sets the ``relu`` field."""
+        """Return clamp and fields of fused requantisation.
+
+        A lower limit at the zero point sets the ``relu`` field.
+        """
         requantise = self.requantise
         if requantise is None:
             unclamped = {"EX_OUTPUT_ZERO_POINT": 0, "EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
@@ -203,7 +241,11 @@ class Product(Requantised):
     @property
     def channel_scales(self) -> ChannelScales:
         """Scales of the channel records; 1 for an int32 result, which does not use them."""
-        return ChannelScales.of(np.ones(1, np.float32)) if self.requantise is None else self.requantise.scales
+        return (
+            ChannelScales.make_exact(np.ones(1, np.float32))
+            if self.requantise is None
+            else self.requantise.scales
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -213,7 +255,7 @@ class WideAdd(Operator):
     traits: ClassVar[Traits] = Traits(flat=True, mnemonic="OP_E32_ADD")
 
 
-def apart(operation: Operator, arch: Arch) -> tuple[Operator, ...]:
+def separate_requantisation(operation: Operator, arch: Arch) -> tuple[Operator, ...]:
     """Return a product with int32 result and a separate requantisation, as in the published system.
 
     Other operations, and all products of an ISA without OP_REQUANT, are returned unchanged.
@@ -222,15 +264,21 @@ def apart(operation: Operator, arch: Arch) -> tuple[Operator, ...]:
     if not able or not isinstance(operation, Requantised) or operation.requantise is None:
         return (operation,)
     middle = accumulator(operation.output, "accumulator")
-    return replace(operation, output=middle, requantise=None), _requantisation(operation, middle, operation.requantise)
+    return replace(operation, output=middle, requantise=None), _requantisation(
+        operation, middle, operation.requantise
+    )
 
 
 def accumulator(output: Operand, label: str) -> Operand:
-    """Return an int32 value for a result, named by the slice that a product writes, which is unique."""
+    """Return an int32 value for a result, named by the slice that a product writes, which is
+    unique.
+    """
     return Operand(f"{output.value}@{output.offset}:{label}", output.shape, 0, "int32")
 
 
-def _requantisation(product: Operator, source: Operand, requantise: Requantise) -> Requantisation:
+def _requantisation(
+    product: Operator, source: Operand, requantise: RequantiseConstants
+) -> Requantisation:
     return Requantisation(
         name=f"{product.name}:requantise",
         kind="REQUANT",
@@ -242,7 +290,8 @@ def _requantisation(product: Operator, source: Operand, requantise: Requantise) 
 
 
 def int8_parts(weights: NDArray[np.int8] | NDArray[np.int16]) -> tuple[NDArray[np.int8], ...]:
-    """Return int8 arrays whose sum is ``weights``: one, two or three, with no elements of opposite sign.
+    """Return int8 arrays whose sum is ``weights``: one, two or three, with no elements of opposite
+    sign.
 
     Weights minus a zero point need nine bits; those of most models need eight.
     """
@@ -256,16 +305,19 @@ def int8_parts(weights: NDArray[np.int8] | NDArray[np.int16]) -> tuple[NDArray[n
     return tuple(parts)
 
 
-def in_parts(whole: Product, parts: Sequence[NDArray[np.int8]]) -> tuple[Operator, ...]:
-    """Return ``whole`` for weights that are the sum of ``parts``: int32 products with each part, then their sum.
+def split_weights(
+    whole: ProductOperator, parts: Sequence[NDArray[np.int8]]
+) -> tuple[Operator, ...]:
+    """Return ``whole`` for weights that are the sum of ``parts``: int32 products with each part,
+    then their sum.
 
-    The result is exact and uses instructions that every machine has. Two parts take twice the work. The accumulator
-    bound is valid for each partial sum.
+    The result is exact and uses instructions that every machine has. Two parts take twice the work.
+    The accumulator bound is valid for each partial sum.
     """
-    return summed(whole, [replace(whole, weights=part) for part in parts])
+    return add_terms(whole, [replace(whole, weights=part) for part in parts])
 
 
-def summed(whole: Product, terms: Sequence[Product]) -> tuple[Operator, ...]:
+def add_terms(whole: ProductOperator, terms: Sequence[ProductOperator]) -> tuple[Operator, ...]:
     """Return the operations that compute ``whole`` as the int32 sum of the products ``terms``.
 
     The bias is that of the first term.
@@ -276,13 +328,20 @@ def summed(whole: Product, terms: Sequence[Product]) -> tuple[Operator, ...]:
     total = accumulator(whole.output, "part0")
     found: list[Operator] = [replace(first, output=total, requantise=None)]
     for number, part in enumerate(others, 1):
-        term, last = accumulator(whole.output, f"part{number}"), number == len(others) and whole.requantise is None
+        term = accumulator(whole.output, f"part{number}")
+        last = number == len(others) and whole.requantise is None
         found.append(replace(part, bias=np.zeros_like(whole.bias), output=term, requantise=None))
         result = whole.output if last else accumulator(whole.output, f"sum{number}")
         flat = (replace(item, shape=(item.elements,)) for item in (total, term, result))
         a, b, y = flat
         found.append(
-            WideAdd(name=f"{whole.name}:sum", kind="ELTWISE", inputs=(a, b), output=y, onnx_nodes=whole.onnx_nodes)
+            WideAdd(
+                name=f"{whole.name}:sum",
+                kind="ELTWISE",
+                inputs=(a, b),
+                output=y,
+                onnx_nodes=whole.onnx_nodes,
+            )
         )
         total = result
     if whole.requantise is not None:
@@ -309,8 +368,12 @@ def zero_points(graph: Graph, node: Node, number: int) -> NDArray[np.int64]:
     return found - (128 if value.dtype == "uint8" else 0)
 
 
-def centred(stored: NDArray[np.int8], zeros: NDArray[np.int64]) -> NDArray[np.int8] | NDArray[np.int16]:
-    """Return weights minus their zero points: (1,), or one per index of the first axis; unchanged if all are 0."""
+def subtract_zeros(
+    stored: NDArray[np.int8], zeros: NDArray[np.int64]
+) -> NDArray[np.int8] | NDArray[np.int16]:
+    """Return weights minus their zero points: (1,), or one per index of the first axis;
+    unchanged if all are 0.
+    """
     if not zeros.any():
         return stored
     return stored - zeros.astype(np.int16).reshape(-1, *(1,) * (stored.ndim - 1))
@@ -327,13 +390,22 @@ def largest(weights: NDArray[np.integer], bias: NDArray[np.int64]) -> int:
 
 def too_wide(bound: int) -> Finding | None:
     """Reject accumulators up to ``bound`` that could overflow int32."""
-    return finding("an accumulator could reach {bound}", bound=bound) if bound >= ACCUMULATOR_LIMIT else None
+    return (
+        finding("an accumulator could reach {bound}", bound=bound)
+        if bound >= ACCUMULATOR_LIMIT
+        else None
+    )
 
 
-def leaves_int32(
-    weights: NDArray[np.integer], bias: NDArray[np.int64], requantise: Requantise | None, target: Target
+def check_accumulator(
+    weights: NDArray[np.integer],
+    bias: NDArray[np.int64],
+    requantise: RequantiseConstants | None,
+    target: Target,
 ) -> Finding | None:
-    """Reject a channel (row of ``weights``) whose accumulator overflows int32 during integer requantisation."""
+    """Reject a channel (row of ``weights``) whose accumulator overflows int32 during integer
+    requantisation.
+    """
     if target.numerics != "fixed" or requantise is None:
         return None
     scales = np.broadcast_to(requantise.scales.exact, bias.shape)
@@ -342,13 +414,14 @@ def leaves_int32(
         return None
     bounds = accumulator_bound(weights[growing], bias[growing])
     for bound, scale in zip(bounds, scales[growing], strict=True):
-        found = domain.leaves_int32(int(bound), float(scale), target, once=requantise.scales.once)
+        found = domain.check_int32(int(bound), float(scale), target, once=requantise.scales.once)
         if found is not None:
             return found
     return None
 
 
-# Requirements --------------------------------------------------------------------------------------------------------
+# Requirements
+# --------------------------------------------------------------------------------------------------
 
 
 @rule(domain.eight_bit_input.text)
@@ -365,29 +438,37 @@ def eight_bit_operands(graph: Graph, node: Node) -> Finding | None:
 
 @rule("bare integers have one zero point an operand, weights that or one an output channel")
 def known_zero_points(graph: Graph, node: Node) -> Finding | None:
-    """Reject zero points of bare integers that are neither one per operand nor one per output channel."""
+    """Reject zero points of bare integers that are neither one per operand nor one per output
+    channel.
+    """
     for number, zeros in enumerate(node.attributes.get("zero_points", ())):
         shape = graph.values[node.inputs[number]].shape
         channels = shape[_channel_axis(graph, node)] if number and shape else 1
         if len(zeros) not in (1, channels):
-            return finding("'{name}' has {count} zero points", name=node.inputs[number], count=len(zeros))
+            return finding(
+                "'{name}' has {count} zero points", name=node.inputs[number], count=len(zeros)
+            )
     return None
 
 
 @rule(domain.per_tensor.text)
 def per_tensor(graph: Graph, node: Node) -> Finding | None:
     """Reject data or results that are quantised per channel."""
-    return domain.per_channel(graph, (node.inputs[0], *node.outputs))
+    return domain.find_per_channel(graph, (node.inputs[0], *node.outputs))
 
 
 @rule("only constant weights run on the accelerator")
 def constant_weights(graph: Graph, node: Node) -> Finding | None:
     """Reject computed weights."""
     name = node.inputs[1]
-    return finding("weights '{name}' are computed at run time", name=name) if _computed(graph, name) else None
+    return (
+        finding("weights '{name}' are computed at run time", name=name)
+        if _is_computed(graph, name)
+        else None
+    )
 
 
-def _computed(graph: Graph, name: str) -> bool:
+def _is_computed(graph: Graph, name: str) -> bool:
     return graph.values[name].constant is None
 
 
@@ -410,11 +491,15 @@ def weights_per_output_channel(graph: Graph, node: Node) -> Finding | None:
     if quantization.axis == axis:
         return None
     values = {"axis": quantization.axis, "wanted": axis}
-    return finding("weights are quantised along axis {axis}, output channels are axis {wanted}", **values)
+    return finding(
+        "weights are quantised along axis {axis}, output channels are axis {wanted}", **values
+    )
 
 
 def _channel_axis(graph: Graph, node: Node) -> int:
-    """Return the axis of output channels in canonical weights: first for filters, last for columns."""
+    """Return the axis of output channels in canonical weights: first for filters, last for
+    columns.
+    """
     return 0 if "kernel" in node.attributes else len(graph.values[node.inputs[1]].shape) - 1
 
 
@@ -429,7 +514,9 @@ def integer_bias(graph: Graph, node: Node) -> Finding | None:
     if value.dtype != "int32":
         return finding("bias '{name}' has element type {type}", name=value.name, type=value.dtype)
     channels = graph.values[node.outputs[0]].shape[1 if _channel_axis(graph, node) == 0 else -1]
-    if value.elements not in (1, channels) or value.elements != (value.shape[-1] if value.shape else 1):
+    if value.elements not in (1, channels) or value.elements != (
+        value.shape[-1] if value.shape else 1
+    ):
         values = {"name": value.name, "shape": value.shape, "channels": channels}
         return finding("bias '{name}' has shape {shape} for {channels} output channels", **values)
     return None
@@ -442,7 +529,8 @@ def bias_in_accumulator_scale(graph: Graph, node: Node) -> Finding | None:
         return None
     source, weights, bias = (graph.values[name].quantization for name in node.inputs[:3])
     if source is None or weights is None or bias is None:
-        return None  # the bias of a QLinear operator has the scale of the accumulators by definition
+        # the bias of a QLinear operator has the scale of the accumulators by definition
+        return None
     if bias.zero_point.any():
         zero_point = int(bias.zero_point.flat[np.flatnonzero(bias.zero_point)[0]])
         return finding("the bias has zero point {zero_point}", zero_point=zero_point)

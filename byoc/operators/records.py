@@ -1,4 +1,6 @@
-"""Records of one operation: operands, traits, loops, settings, commands and constants of channels."""
+"""Records of one operation: operands, traits, loops, settings, commands and constants of
+channels.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from byoc.operators.nest import (
     Dim,
-    Nest,
+    LoopNest,
 )
 from isa.layout import Layout, dense
 from isa.ops.requant import ChannelScales
@@ -24,10 +26,20 @@ MANY = 1 << 16
 Tables = Literal["none", "one", "each"]
 """Look-up tables applied to results: none, one for all channels, or one per output channel."""
 Second = Literal["alike", "columns", "rows"]
-"""Tiling of the second operand: like the first, or by output channels like weights, along columns or rows."""
+"""Tiling of the second operand: like the first, or by output channels like weights, along
+columns or rows.
+"""
 MappingType = Literal["one-to-one", "one-to-many", "many-to-many", "reorganise", "shuffle"]
-"""Mapping from operand elements to result elements (Li et al., CoCoPIE XGen, 2022, section 2.2.2)."""
-_TYPES: tuple[MappingType, ...] = ("one-to-one", "one-to-many", "many-to-many", "reorganise", "shuffle")
+"""Mapping from operand elements to result elements (Li et al., CoCoPIE XGen, 2022, section
+2.2.2).
+"""
+_TYPES: tuple[MappingType, ...] = (
+    "one-to-one",
+    "one-to-many",
+    "many-to-many",
+    "reorganise",
+    "shuffle",
+)
 _FUSED: Mapping[MappingType, tuple[MappingType | None, ...]] = {
     "one-to-one": _TYPES,
     "one-to-many": ("one-to-many", "one-to-many", None, "one-to-many", "one-to-many"),
@@ -36,23 +48,31 @@ _FUSED: Mapping[MappingType, tuple[MappingType | None, ...]] = {
     "shuffle": ("shuffle", "one-to-many", "many-to-many", "reorganise", "shuffle"),
 }
 COMBINED: Mapping[tuple[MappingType, MappingType], MappingType | None] = {
-    (first, second): fused for second, row in _FUSED.items() for first, fused in zip(_TYPES, row, strict=True)
+    (first, second): fused
+    for second, row in _FUSED.items()
+    for first, fused in zip(_TYPES, row, strict=True)
 }
-"""Mapping type of two fused operators (first, second), from table 1 of that source; None: fusion is unprofitable."""
+"""Mapping type of two fused operators (first, second), from table 1 of that source; None: fusion
+is unprofitable.
+"""
 NUMBERS = frozenset(
     {"EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_OFFSET"}
     | {"EX_CLAMP_LOW", "EX_CLAMP_HIGH"}
     | {f"EX_{kind}_{operand}" for kind in ("SCALE", "SHIFT") for operand in "ABY"}
     | {"relu"}
 )
-"""Registers and fields that cycle formulas do not read; layers that differ only in them have the same tiling."""
+"""Registers and fields that cycle formulas do not read.
+
+Layers that differ only in them have the same tiling.
+"""
 
 
 @dataclass(frozen=True)
 class Operand:
     """Dense slice of a tensor: ``shape`` elements in row-major order from element ``offset``.
 
-    ``assigned``: its layout in banked memory, which has whole channels of all positions and begins with an atom.
+    ``assigned``: its layout in banked memory, which has whole channels of all positions and begins
+    with an atom.
     """
 
     value: str
@@ -86,7 +106,7 @@ class Operand:
 
     def part(self, source: Operand, offset: int) -> Operand:
         """Return the slice from element ``offset`` on with the shape and layout of ``source``."""
-        layout = source.change_layout(begin=self.layout.before(offset))
+        layout = source.change_layout(begin=self.layout.count_bytes_before(offset))
         return Operand(self.value, source.shape, self.offset + offset, source.dtype, layout)
 
     def change_layout(self, **changes: Any) -> Layout | None:
@@ -107,16 +127,17 @@ NO_REPEAT = Repeat()
 class Traits(NamedTuple):
     """Properties of all operations of a class, for all shapes.
 
-    ``flat``: element-wise without channels, so tiles are lengths. ``banded``: tiles are rows in the published
-    schedule too, which otherwise cuts channels. ``in_place``: a tile's result overwrites its only operand in the
-    scratchpad. ``whole_planes``: the instruction needs contiguous channels, so a tile of several channels has all
-    their rows. ``along_elements``: lanes run along elements across channels, so channel tiles may have any size.
-    ``mapping``: mapping type of operands to results; "shuffle": unknown, and bands cannot cross the operation.
-    ``moves``: the operation only moves elements and alone does not justify a region. ``constants_name``: name of
-    the weights in a message that they do not fit. ``mnemonic``: the instruction, if not the first of
-    ``instructions``. ``gathers``: each command reads one of several operands. ``dense_result``: results in banked
-    memory have no padding. ``by_position``: positions are computed independently in banked memory, each from a row
-    of channels.
+    ``flat``: element-wise without channels, so tiles are lengths. ``banded``: tiles are rows in the
+    published schedule too, which otherwise cuts channels. ``in_place``: a tile's result overwrites
+    its only operand in the scratchpad. ``whole_planes``: the instruction needs contiguous channels,
+    so a tile of several channels has all their rows. ``along_elements``: lanes run along elements
+    across channels, so channel tiles may have any size. ``mapping``: mapping type of operands to
+    results; "shuffle": unknown, and bands cannot cross the operation. ``moves``: the operation only
+    moves elements and alone does not justify a region. ``constants_name``: name of the weights in a
+    message that they do not fit. ``mnemonic``: the instruction, if not the first of
+    ``instructions``. ``gathers``: each command reads one of several operands. ``dense_result``:
+    results in banked memory have no padding. ``by_position``: positions are computed independently
+    in banked memory, each from a row of channels.
     """
 
     flat: bool = False
@@ -136,14 +157,15 @@ class Traits(NamedTuple):
 class Loops(NamedTuple):
     """Loop nest of an operation, and how its operands are tiled.
 
-    ``second``: how the second operand is tiled. ``repeats``: broadcast of each operand; empty: none. ``dims``:
-    dimensions of a strided copy or fill, those of channels and rows first. ``single``: a command computes one
-    output channel of a tile instead of all. ``images``: slices of operands and result along their first dimension
-    are independent. ``depths``: input channels of each operand, if they differ. ``planes``: the instruction takes
-    channels as planes that need not be contiguous. ``kernel``: rows and columns of inputs that an output reads.
+    ``second``: how the second operand is tiled. ``repeats``: broadcast of each operand; empty:
+    none. ``dims``: dimensions of a strided copy or fill, those of channels and rows first.
+    ``single``: a command computes one output channel of a tile instead of all. ``images``: slices
+    of operands and result along their first dimension are independent. ``depths``: input channels
+    of each operand, if they differ. ``planes``: the instruction takes channels as planes that need
+    not be contiguous. ``kernel``: rows and columns of inputs that an output reads.
     """
 
-    nest: Nest
+    nest: LoopNest
     second: Second = "alike"
     repeats: tuple[Repeat, ...] = ()
     dims: tuple[Dim, ...] = ()
@@ -155,10 +177,11 @@ class Loops(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """Flags: the first operand, the result is a whole tensor in the scratchpad instead of a single tile.
+    """Flags: the first operand, the result is a whole tensor in the scratchpad instead of a single
+    tile.
 
-    ``operands``: the same for each operand. ``planes``: bytes from plane to plane of each operand, then of the
-    result, if they are in windows of bands.
+    ``operands``: the same for each operand. ``planes``: bytes from plane to plane of each operand,
+    then of the result, if they are in windows of bands.
     """
 
     operand: bool
@@ -168,16 +191,19 @@ class Whole(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Registers in the order of their writes, and fields, that are the same for all tiles of a layer."""
+    """Registers in the order of their writes, and fields, that are the same for all tiles of a
+    layer.
+    """
 
     registers: Registers
     fields: Mapping[str, int]
 
 
-class Part(NamedTuple):
+class CommandPart(NamedTuple):
     """One command of a tile: its registers, and the byte offsets added to its address registers.
 
-    ``operand``: number of the operand at EX_INPUT_ADDRESS. ``fields``: fields of this command alone.
+    ``operand``: number of the operand at EX_INPUT_ADDRESS. ``fields``: fields of this command
+    alone.
     """
 
     registers: Registers
@@ -188,11 +214,12 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ChannelConstants:
-    """Constants that a layer loads: a record (int32 bias, scale) for every output channel, and weights.
+    """Constants that a layer loads: a record (int32 bias, scale) for every output channel, and
+    weights.
 
-    ``bias`` and ``scale`` None: no records. ``weights``: int8, output channels first, or None. ``by_row``: a tile's
-    weights are stored as (K, channels) instead of channel by channel. ``shared``: equal keys mean equal constants,
-    which a program stores once.
+    ``bias`` and ``scale`` None: no records. ``weights``: int8, output channels first, or None.
+    ``by_row``: a tile's weights are stored as (K, channels) instead of channel by channel.
+    ``shared``: equal keys mean equal constants, which a program stores once.
     """
 
     bias: NDArray[np.int32] | None = None

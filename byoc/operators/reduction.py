@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
-from byoc.operators.arithmetic import Subtraction
+from byoc.operators.arithmetic import SubtractionOperator
 from byoc.operators.definition import Definition
 from byoc.operators.elementwise import Pair, pair_of
 from byoc.operators.forms import Form, Kinds, Written, flag
@@ -19,9 +19,17 @@ from byoc.operators.minmax import Function, MinMax
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Layouts, Operator
 from byoc.operators.records import Settings, Traits
-from byoc.operators.rows import AXES, REQUIREMENTS, Rows, fits_fields, folded, misfit_axes, slices
+from byoc.operators.rows import (
+    AXES,
+    REQUIREMENTS,
+    RowsOperator,
+    fits_fields,
+    fold_axes,
+    misfit_axes,
+    slices,
+)
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
-from byoc.operators.table import Table, looked_up
+from byoc.operators.table import TableOperator, make_look_up
 from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
@@ -34,25 +42,31 @@ Mode = Literal["sum", "mean", "max", "min"]
 _FIELDS: Mapping[Mode, int] = {"sum": SUM, "mean": SUM, "max": MAXIMUM, "min": MINIMUM}
 EXTREMES_AND_SUM = "ReduceMin", "ReduceMax", "ReduceSum"
 """ONNX operators that calibration applies to a tensor; the sum is NaN if an element is."""
-_MODES: Mapping[str, Mode] = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min"}
+_MODES: Mapping[str, Mode] = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+}
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: tuple[Reduction, ...], target: Target) -> Finding | None:
     """Reject scales for which the sum of a row overflows int32."""
     first = record[0]
-    return domain.leaves_int32(first.steps, first.ratio, target)
+    return domain.check_int32(first.steps, first.ratio, target)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Reduction(Rows):
+class Reduction(RowsOperator):
     """Reduction of every dense row of ``count`` elements to one number.
 
-    Scales are float32; zero points are those of the int8 domain. Sums and means are computed on integers, like ONNX
-    Runtime's global averages. ONNX Runtime's own reductions are float32 sums whose order depends on the processor, so
-    the oracle is :meth:`definition`. Compared with ONNX Runtime on rows of 3 to 768 elements, 0 of 761,237 outputs
-    differ for random scales. Where ties are frequent some differ by 1: 2,422 of 807,806 for equal scales of operand
-    and result, and 17,513 of 810,461 for scales that differ by a power of two from 1/8 to 8.
+    Scales are float32; zero points are those of the int8 domain. Sums and means are computed on
+    integers, like ONNX Runtime's global averages. ONNX Runtime's own reductions are float32 sums
+    whose order depends on the processor, so the oracle is :meth:`definition`. Compared with ONNX
+    Runtime on rows of 3 to 768 elements, 0 of 761,237 outputs differ for random scales. Where ties
+    are frequent some differ by 1: 2,422 of 807,806 for equal scales of operand and result, and
+    17,513 of 810,461 for scales that differ by a power of two from 1/8 to 8.
     """
 
     family: ClassVar[str] = "reduction"
@@ -67,7 +81,7 @@ class Reduction(Rows):
     requirements: ClassVar[tuple[Requirement, ...]] = REQUIREMENTS
     kinds: ClassVar[Kinds] = AXES
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, scales_in_int32)
-    traits: ClassVar[Traits] = Rows.traits._replace(dense_result=True)
+    traits: ClassVar[Traits] = RowsOperator.traits._replace(dense_result=True)
 
     mode: Mode
     count: int
@@ -79,7 +93,8 @@ class Reduction(Rows):
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
         """Return the reduced axes; by default all."""
-        node, rank = written.node, len(written.operand_shape())
+        node = written.node
+        rank = len(written.operand_shape())
         axes: Any = node.attributes.get("axes", ())
         if node.input(1):
             if node.input(1) not in written.view.constants:
@@ -89,28 +104,36 @@ class Reduction(Rows):
         return {"axes": tuple(sorted(int(axis) % max(rank, 1) for axis in axes)) or tuple(none)}
 
     @classmethod
-    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+    def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Return True for reductions along computed axes."""
         return bool(node.input(1)) and node.input(1) not in constants
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if an axis does not exist or the result has a wrong number of elements."""
+        """Return a message if an axis does not exist or the result has a wrong number of
+        elements.
+        """
         found = misfit_axes(graph, node)
         if found is not None:
             return found
-        source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        left = [1 if axis in node.attributes["axes"] else size for axis, size in enumerate(source.shape)]
+        source = graph.values[node.inputs[0]]
+        result = graph.values[node.outputs[0]]
+        left = [
+            1 if axis in node.attributes["axes"] else size for axis, size in enumerate(source.shape)
+        ]
         fits = result.elements == int(np.prod(left, dtype=np.int64))
         return None if fits else f"'{node.name}' reduces shape {source.shape} to {result.shape}"
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Reduction, ...]:
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
-        shape = folded(source.shape, node.attributes["axes"])
+        shape = fold_axes(source.shape, node.attributes["axes"])
         assert shape is not None
-        before, after = domain.numbers(node, source), domain.numbers(node, result)
-        return reductions(node, shape, _MODES[node.op_type], (source.name, before), (result.name, after), cls)
+        before = domain.numbers(node, source)
+        after = domain.numbers(node, result)
+        return reductions(
+            node, shape, _MODES[node.op_type], (source.name, before), (result.name, after), cls
+        )
 
     @property
     def divisor(self) -> int:
@@ -131,34 +154,50 @@ class Reduction(Rows):
         return Layout(self.count, rows.channels, atom, by_row=not self.across), rows
 
     def settings(self, arch: Arch) -> Settings:
-        """Return mode, zero points, and scales: float32 bits, or multiplier and shift with numerics ``fixed``."""
+        """Return mode, zero points, and scales: float32 bits, or multiplier and shift with
+        numerics ``fixed``.
+        """
         registers = {**self.spacing, "EX_CLAMP_LOW": self.low, "EX_CLAMP_HIGH": self.high}
-        registers |= dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True))
+        registers |= dict(
+            zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True)
+        )
         mode = _FIELDS[self.mode]
         if arch.numerics == "fixed":
             constants = numerics.quantise_multiplier(
                 float(numerics.real_multiplier(self.scales[0], 1.0, self.scales[1]))
             )
-            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.mean_multiplier(*constants, self.divisor)
+            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.mean_multiplier(
+                *constants, self.divisor
+            )
         elif mode == SUM:
-            registers["EX_SCALE_A"] = float32_bits(numerics.global_average_scale(*self.scales, self.divisor))
+            registers["EX_SCALE_A"] = float32_bits(
+                numerics.global_average_scale(*self.scales, self.divisor)
+            )
         else:
             registers["EX_SCALE_A"], registers["EX_SCALE_Y"] = map(float32_bits, self.scales)
         return Settings(registers, {"mode": mode})
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
-        """Return the definition of sums and means: the sum of integers, scaled once; None for other modes."""
+        """Return the definition of sums and means: the sum of integers, scaled once; None for
+        other modes.
+        """
         mode = _MODES[node.op_type]
         if mode not in ("sum", "mean"):
             return None
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
-        before, after, axes = domain.affine(source), domain.affine(result), node.attributes["axes"]
+        before = domain.affine(source)
+        after = domain.affine(result)
+        axes = node.attributes["axes"]
         count = int(np.prod([source.shape[axis] for axis in axes], dtype=np.int64))
-        scale = numerics.global_average_scale(float(before.scale), float(after.scale), count if mode == "mean" else 1)
+        scale = numerics.global_average_scale(
+            float(before.scale), float(after.scale), count if mode == "mean" else 1
+        )
         made = Definition()
         wide = made.add("Sub", made.cast(source.name, "int64"), np.int64(before.zero_point))
-        total = made.add("ReduceSum", wide, np.array(axes, np.int64), keepdims=1, noop_with_empty_axes=1)
+        total = made.add(
+            "ReduceSum", wide, np.array(axes, np.int64), keepdims=1, noop_with_empty_axes=1
+        )
         scaled = made.add("Mul", made.cast(total, "float32"), np.float32(scale))
         return made.finish(scaled, result)
 
@@ -176,17 +215,21 @@ def reductions(
     family: type[Reduction] = Reduction,
 ) -> tuple[Reduction, ...]:
     """Return the operations of ``family`` that reduce rows of ``shape`` of one value to another."""
-    (before, first), (after, second) = source, result
+    (before, first) = source
+    (after, second) = result
     numbers: dict[str, Any] = {
         "mode": mode,
         "count": shape[1],
         "scales": (float(first.scale), float(second.scale)),
         "zero_points": (first.stored_zero_point, second.stored_zero_point),
     }
-    return tuple(family(**fields, **numbers) for fields in slices(node, before, after, shape, "POOL", 1))
+    return tuple(
+        family(**fields, **numbers) for fields in slices(node, before, after, shape, "POOL", 1)
+    )
 
 
-# Index of the largest or smallest element ----------------------------------------------------------------------------
+# Index of the largest or smallest element
+# ----------------------------------------------------------------------------
 
 MOST_INDICES = 256
 _SEARCHED: Mapping[str, Mode] = {"ArgMax": "max", "ArgMin": "min"}
@@ -213,14 +256,15 @@ def whole_indices(graph: Graph, node: Node) -> Finding | None:
 class SearchRecord:
     """Steps of a search for the largest or smallest element of every row.
 
-    ``extremes`` are the row maxima or minima; ``distance`` is the difference of every element from them. ``look_up``
-    converts a distance of 0 to one end of the int8 range and others to the other end, so that ``choice``, a minimum
-    or maximum with the index, keeps the index only at distance 0. ``indices`` reduces the remaining indices.
+    ``extremes`` are the row maxima or minima; ``distance`` is the difference of every element from
+    them. ``look_up`` converts a distance of 0 to one end of the int8 range and others to the other
+    end, so that ``choice``, a minimum or maximum with the index, keeps the index only at distance
+    0. ``indices`` reduces the remaining indices.
     """
 
     extremes: tuple[Reduction, ...]
-    distance: Subtraction
-    look_up: Table
+    distance: SubtractionOperator
+    look_up: TableOperator
     choice: MinMax
     indices: tuple[Reduction, ...]
 
@@ -237,14 +281,18 @@ def searched_rows_fit(record: SearchRecord, target: Target) -> Finding | None:
 
 
 class Search(Operator):
-    """Index of the first or last largest or smallest element of every row, computed by operations of other families.
+    """Index of the first or last largest or smallest element of every row, computed by operations
+    of other families.
 
-    Stored values have the same order as the numbers that they represent: 0 of 157,414 indices differ from ONNX
-    Runtime's.
+    Stored values have the same order as the numbers that they represent: 0 of 157,414 indices
+    differ from ONNX Runtime's.
     """
 
     family = "search"
-    forms = tuple(Form(name, attributes=("axes", "last"), bare=True, plain=True, passive=True) for name in _SEARCHED)
+    forms = tuple(
+        Form(name, attributes=("axes", "last"), bare=True, plain=True, passive=True)
+        for name in _SEARCHED
+    )
     kinds: ClassVar[Kinds] = {**AXES, "last": flag}
     instructions = ("OP_REDUCE", "OP_E_SUB", "OP_LUT", "OP_B_MIN")
     arity = (1, 1)
@@ -257,35 +305,50 @@ class Search(Operator):
         domain.not_empty,
         short_axis,
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = (searched_rows_fit, *elementwise.PAIR_CONSTRAINTS)
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        searched_rows_fit,
+        *elementwise.PAIR_CONSTRAINTS,
+    )
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """Return the axis, counted from the front, and whether the last of equal elements is searched."""
-        given, rank = written.node.attributes, len(written.operand_shape())
-        return {"axes": (int(given.get("axis", 0)) % max(rank, 1),), "last": int(given.get("select_last_index", 0))}
+        """Return the axis, counted from the front, and whether the last of equal elements is
+        searched.
+        """
+        given = written.node.attributes
+        rank = len(written.operand_shape())
+        return {
+            "axes": (int(given.get("axis", 0)) % max(rank, 1),),
+            "last": int(given.get("select_last_index", 0)),
+        }
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if the axis does not exist or the result has a wrong number of elements."""
+        """Return a message if the axis does not exist or the result has a wrong number of
+        elements.
+        """
         found = misfit_axes(graph, node)
         if found is not None or len(node.attributes["axes"]) != 1:
             return found or f"'{node.name}' has the axes {node.attributes['axes']}"
-        source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        source = graph.values[node.inputs[0]]
+        result = graph.values[node.outputs[0]]
         fits = result.elements * source.shape[node.attributes["axes"][0]] == source.elements
         return None if fits else f"'{node.name}' searches shape {source.shape} for {result.shape}"
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> SearchRecord:
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
-        shape, mode = folded(source.shape, node.attributes["axes"]), _SEARCHED[node.op_type]
+        shape = fold_axes(source.shape, node.attributes["axes"])
+        mode = _SEARCHED[node.op_type]
         assert shape is not None
         outer, count, inner = shape
         rows = replace(source, shape=shape)
         extreme, distance, ends, chosen = (
-            replace(rows, name=f"{result.name}:{part}") for part in ("extreme", "distance", "ends", "chosen")
+            replace(rows, name=f"{result.name}:{part}")
+            for part in ("extreme", "distance", "ends", "chosen")
         )
-        data, bare = domain.numbers(node, source), domain.Affine(np.float32(1), 0, 0)
+        data = domain.numbers(node, source)
+        bare = domain.Affine(np.float32(1), 0, 0)
         index = np.arange(count).reshape(count, 1) - domain.INDEX_OFFSET
         places = Value(f"{result.name}:index", index.shape, "int8", constant=index.astype(np.int8))
         function: Function = "min" if node.attributes["last"] else "max"
@@ -293,13 +356,15 @@ class Search(Operator):
         ends_of = (-128, 127) if function == "min" else (127, -128)
         return SearchRecord(
             extremes=reductions(node, shape, mode, (source.name, data), (extreme.name, data)),
-            distance=Subtraction(
+            distance=SubtractionOperator(
                 **pair_of(node, rows, replace(extreme, shape=(outer, 1, inner)), distance),
                 scales=(float(data.scale),) * 3,
                 zero_points=(data.zero_point, data.zero_point, data.offset),
                 offset=data.offset,
             ),
-            look_up=looked_up(node, distance, ends, np.where(np.arange(TABLE_BYTES), *ends_of).astype(np.int8)),
+            look_up=make_look_up(
+                node, distance, ends, np.where(np.arange(TABLE_BYTES), *ends_of).astype(np.int8)
+            ),
             choice=MinMax(**pair_of(node, ends, places, chosen), function=function),
             indices=reductions(node, shape, left, (chosen.name, bare), (result.name, bare)),
         )

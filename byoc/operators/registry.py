@@ -1,14 +1,16 @@
-"""Registry of all operator families; other packages add families by the entry point group ``dla.operators``.
+"""Registry of all operator families.
 
-It also creates the support table, which lists what runs on the accelerator. An entry point names a subclass of
-:class:`byoc.operators.operator.Operator`::
+Other packages add families by the entry point group ``dla.operators``.
+
+It also creates the support table, which lists what runs on the accelerator. An entry point names a
+subclass of :class:`byoc.operators.operator.Operator`::
 
     [project.entry-points."dla.operators"]
     subtraction = "my_package:Subtraction"
 
-A class in a file of this folder that names its family is registered automatically. Several families can have the same
-operator: they are tried in turn, those of other packages first. A family whose instructions the machine lacks is
-skipped. Packages cannot change the project's own families.
+A class in a file of this folder that names its family is registered automatically. Several families
+can have the same operator: they are tried in turn, those of other packages first. A family whose
+instructions the machine lacks is skipped. Packages cannot change the project's own families.
 """
 
 from __future__ import annotations
@@ -28,11 +30,18 @@ from byoc.graph import Graph, Node
 from byoc.operators.forms import Closes, Form, IntegerProduct, QLinear
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import Operator
-from byoc.operators.packing import RULE, packed_operations
-from byoc.operators.rules import Finding, Refusal, finding, missing_instruction, open_shape, unknown_operator
+from byoc.operators.packing import RULE, pack_operations
+from byoc.operators.rules import (
+    Finding,
+    Refusal,
+    finding,
+    make_missing_instruction,
+    make_unknown_operator,
+    open_shape,
+)
 from byoc.options import Target
 from isa.errors import InputError
-from isa.plugins import OPERATORS, loaded
+from isa.plugins import OPERATORS, load_entry_points
 
 PROJECT = "the project"
 
@@ -55,7 +64,10 @@ class Registry:
 
     @cached_property
     def forms(self) -> Mapping[str, tuple[type[Operator], Form]]:
-        """Family and form of every float ONNX operator; the project's own families have precedence."""
+        """Family and form of every float ONNX operator.
+
+        The project's own families have precedence.
+        """
         found: dict[str, tuple[type[Operator], Form]] = {}
         for family in self._project_first():
             for form in family.forms:
@@ -80,18 +92,26 @@ class Registry:
     def _project_first(self) -> Iterator[type[Operator]]:
         yield from sorted(self.families, key=lambda family: self.owners[family.family] != PROJECT)
 
-    def extended(self, owner: str, family: type[Operator]) -> Registry:
-        """Return a registry with ``family`` tried first; raise InputError naming the owner of a name already in use."""
+    def extend(self, owner: str, family: type[Operator]) -> Registry:
+        """Return a registry with ``family`` tried first.
+
+        Raise InputError naming the owner of a name already in use.
+        """
         if family.family in self.owners:
             raise InputError(
-                f"{owner}: operator family {family.family} is taken by {self.owners[family.family]}; "
+                f"{owner}: operator family {family.family} is taken by "
+                f"{self.owners[family.family]}; "
                 "choose another name or uninstall one of the two"
             )
         for op_type in op_types(family):
-            other = next((item for item in self.by_operator.get(op_type, ()) if not family.instructions), None)
+            other = next(
+                (item for item in self.by_operator.get(op_type, ()) if not family.instructions),
+                None,
+            )
             if other is not None:
                 raise InputError(
-                    f"{owner}: operator family {family.family} takes operator {op_type} from {other.family} "
+                    f"{owner}: operator family {family.family} takes operator {op_type} from "
+                    f"{other.family} "
                     f"of {self.owners[other.family]}; name the instructions that it needs"
                 )
         return Registry((family, *self.families), {**self.owners, family.family: owner})
@@ -104,7 +124,10 @@ def op_types(family: type[Operator]) -> tuple[str, ...]:
 
 def rules(family: type[Operator]) -> tuple[str, ...]:
     """Return the texts of all rules that a family's nodes must meet."""
-    return (*(item.text for item in family.requirements), *(item.text for item in family.constraints))
+    return (
+        *(item.text for item in family.requirements),
+        *(item.text for item in family.constraints),
+    )
 
 
 def check(family: type[Operator], graph: Graph, node: Node) -> Refusal | None:
@@ -116,48 +139,62 @@ def check(family: type[Operator], graph: Graph, node: Node) -> Refusal | None:
     return None
 
 
-def lower(family: type[Operator], graph: Graph, node: Node, target: Target) -> tuple[Operator, ...] | Refusal:
-    """Return the operations of a node that passed :func:`check`, or the first constraint violated on ``target``."""
+def lower(
+    family: type[Operator], graph: Graph, node: Node, target: Target
+) -> tuple[Operator, ...] | Refusal:
+    """Return the operations of a node that passed :func:`check`, or the first constraint
+    violated on ``target``.
+    """
     for mnemonic in family.instructions:
         if mnemonic not in target.instructions:
-            return Refusal(node.name, "instruction_available", missing_instruction(mnemonic, target.isa))
+            return Refusal(
+                node.name, "instruction_available", make_missing_instruction(mnemonic, target.isa)
+            )
     record = family.parse(graph, node)
     for constraint in family.constraints:
         found = constraint(record, target)
         if found is not None:
             return Refusal(node.name, constraint.name, found, constraint.text)
-    packed = packed_operations(family.operations(record, target), graph, target)
+    packed = pack_operations(family.operations(record, target), graph, target)
     return Refusal(node.name, "packed", packed, RULE) if isinstance(packed, Finding) else packed
 
 
 @cache
-def built_in() -> Registry:
+def get_built_in_families() -> Registry:
     """Return the families of this repository, ordered by file and by position in the file."""
     found: list[type[Operator]] = []
     for module in sorted(info.name for info in pkgutil.iter_modules(operators.__path__)):
         for item in vars(importlib.import_module(f"{operators.__name__}.{module}")).values():
-            own = isinstance(item, type) and issubclass(item, Operator) and item.__module__.endswith(f".{module}")
+            own = (
+                isinstance(item, type)
+                and issubclass(item, Operator)
+                and item.__module__.endswith(f".{module}")
+            )
             if own and vars(item).get("family"):
                 found.append(item)
     return Registry(tuple(found), {family.family: PROJECT for family in found})
 
 
 @cache
-def installed() -> Registry:
+def load_installed_families() -> Registry:
     """Return the families of this repository and of all installed packages.
 
-    The result is cached per process; ``installed.cache_clear()`` resets it. Raises InputError, naming the entry point
-    and its package, if a family cannot be loaded or uses a name already in use.
+    The result is cached per process; ``installed.cache_clear()`` resets it. Raises InputError,
+    naming the entry point and its package, if a family cannot be loaded or uses a name already in
+    use.
     """
-    registry = built_in()
-    for owner, family in loaded(OPERATORS, type, "a subclass of byoc.operators.operator.Operator"):
+    registry = get_built_in_families()
+    for owner, family in load_entry_points(
+        OPERATORS, type, "a subclass of byoc.operators.operator.Operator"
+    ):
         if not issubclass(family, Operator) or not family.family:
             raise InputError(
-                f"{owner} gives the class {family.__name__}; it must be a subclass of byoc.operators.operator.Operator "
+                f"{owner} gives the class {family.__name__}; it must be a subclass of "
+                "byoc.operators.operator.Operator "
                 "that names its family"
             )
         _check_spelling(owner, family)
-        registry = registry.extended(owner, family)
+        registry = registry.extend(owner, family)
     return registry
 
 
@@ -168,11 +205,16 @@ _LIKENESS = 0.85
 def _check_spelling(owner: str, family: type[Operator]) -> None:
     """Raise InputError for a misspelled hook or ONNX operator in a package's family."""
     ours = [kind for kind in family.__mro__ if kind.__module__.startswith(f"{operators.__name__}.")]
-    hooks = {name for kind in ours for name in (*vars(kind), *vars(kind).get("__annotations__", ()))}
+    hooks = {
+        name for kind in ours for name in (*vars(kind), *vars(kind).get("__annotations__", ()))
+    }
     for kind in set(family.__mro__[:-1]) - set(ours):
         for name in (name for name in vars(kind) if not name.startswith("_") and name not in hooks):
             if close := get_close_matches(name, hooks, n=1, cutoff=_LIKENESS):
-                raise InputError(f"{owner}: {kind.__name__}.{name} is never called; name it {close[0]}, or otherwise")
+                raise InputError(
+                    f"{owner}: {kind.__name__}.{name} is never called; name it "
+                    f"{close[0]}, or otherwise"
+                )
     names = {schema.name.casefold(): schema.name for schema in onnx.defs.get_all_schemas()}
     for form in family.forms:
         known = names.get(form.onnx.casefold(), form.onnx)
@@ -192,25 +234,35 @@ class Annotation:
 def annotate(graph: Graph) -> tuple[Annotation, ...]:
     """Return one annotation per node, in node order; depends on the model alone."""
     found = (find_family(graph, node) for node in graph.nodes)
-    return tuple(Annotation(None, str(f), f.rule) if isinstance(f, Refusal) else Annotation(f.family) for f in found)
+    return tuple(
+        Annotation(None, str(f), f.rule) if isinstance(f, Refusal) else Annotation(f.family)
+        for f in found
+    )
 
 
 def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:
-    """Return the first family that can run ``node``, or the reason why none can; independent of the target."""
+    """Return the first family that can run ``node``, or the reason why none can.
+
+    Independent of the target.
+    """
     kind = node.op_type
     if node.remark:
         floats = any(graph.values[name].dtype.startswith("float") for name in node.outputs)
         where = "in float" if floats else "on the CPU"
-        found = finding("{operator} stays {where}: {remark}", operator=kind, where=where, remark=node.remark)
+        found = finding(
+            "{operator} stays {where}: {remark}", operator=kind, where=where, remark=node.remark
+        )
         return Refusal(node.name, "integer", found)
     if kind in BOUNDARIES:
-        found = finding("{operator} is at the border between float and integer tensors", operator=kind)
+        found = finding(
+            "{operator} is at the border between float and integer tensors", operator=kind
+        )
         return Refusal(node.name, "boundary", found)
     open_tensor = open_shape(graph, node)
     if open_tensor is not None:
         return open_tensor
-    outcome: type[Operator] | Refusal = unknown_operator(node)
-    for family in installed().by_operator.get(kind, ()) if node.integer else ():
+    outcome: type[Operator] | Refusal = make_unknown_operator(node)
+    for family in load_installed_families().by_operator.get(kind, ()) if node.integer else ():
         outcome = check(family, graph, node) or family
         if not isinstance(outcome, Refusal):
             break
@@ -221,9 +273,10 @@ def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:
 class SupportRow:
     """Row of the support table: a family, its ONNX operators, and the rules that a node must meet.
 
-    Operators without ``QLinear`` or ``Integer`` in their names run quantised, between DequantizeLinear and
-    QuantizeLinear; those in ``plain`` also run on bare integers. The family is only used with all ``instructions``.
-    ``owner`` is the package that declares it. Subgraphs of the operators in ``closes`` run as one node.
+    Operators without ``QLinear`` or ``Integer`` in their names run quantised, between
+    DequantizeLinear and QuantizeLinear; those in ``plain`` also run on bare integers. The family is
+    only used with all ``instructions``. ``owner`` is the package that declares it. Subgraphs of the
+    operators in ``closes`` run as one node.
     """
 
     family: str
@@ -236,8 +289,11 @@ class SupportRow:
 
 
 def support_table(registry: Registry | None = None) -> tuple[SupportRow, ...]:
-    """Return the rows of the support table, one per family; by default for the project's own families."""
-    registry = registry or built_in()
+    """Return the rows of the support table, one per family.
+
+    By default for the project's own families.
+    """
+    registry = registry or get_built_in_families()
     rows = []
     for family in registry.families:
         floats = tuple(form.onnx for form in family.forms)
@@ -247,7 +303,9 @@ def support_table(registry: Registry | None = None) -> tuple[SupportRow, ...]:
         known = (*floats, *integers)
         instructions = family.instructions
         closed = tuple(sorted(family.closes.operators))
-        rows.append(SupportRow(family.family, known, plain, rules(family), instructions, owner, closed))
+        rows.append(
+            SupportRow(family.family, known, plain, rules(family), instructions, owner, closed)
+        )
     return tuple(rows)
 
 
@@ -256,10 +314,14 @@ def markdown(rows: Sequence[SupportRow]) -> str:
     lines = [
         "# What runs on the accelerator",
         "",
-        "Generated by `dla support --format markdown`; do not edit. A node runs on the accelerator when it meets every",
-        "rule of its operator's family; otherwise on the CPU, and `dla partition MODEL` gives the reason with the",
-        "actual values. Operators with `QLinear` or `Integer` in their names are read as they are; the others run",
-        "quantised, between DequantizeLinear and QuantizeLinear. What quantisation cannot reach stays in float on the",
+        "Generated by `dla support --format markdown`; do not edit. A node runs on the accelerator "
+        "when it meets every",
+        "rule of its operator's family; otherwise on the CPU, and `dla partition MODEL` gives the "
+        "reason with the",
+        "actual values. Operators with `QLinear` or `Integer` in their names are read as they are; "
+        "the others run",
+        "quantised, between DequantizeLinear and QuantizeLinear. What quantisation cannot reach "
+        "stays in float on the",
         "CPU. Further families come from installed packages (docs/adding-an-instruction.md).",
     ]
     for row in rows:

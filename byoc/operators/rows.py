@@ -18,7 +18,7 @@ from byoc.operators import domain
 from byoc.operators.definition import Definition
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, QLinear, Written, integer, numeric, several
-from byoc.operators.nest import Nest, Tile
+from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.operator import Geometry, Layouts, Operator
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
@@ -29,7 +29,7 @@ from isa.layout import Layout
 from isa.numerics import float32_bits
 
 
-def folded(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | None:
+def fold_axes(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | None:
     """Return (outer, elements per row, inner) of rows along ``axes``.
 
     Returns None if other axes longer than 1 are between them.
@@ -37,33 +37,46 @@ def folded(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | 
     rows = [axis for axis in axes if shape[axis] > 1] or list(axes[:1])
     if not rows:
         return math.prod(shape), 1, 1
-    first, last = min(rows), max(rows)
+    first = min(rows)
+    last = max(rows)
     if any(shape[axis] > 1 and axis not in axes for axis in range(first, last + 1)):
         return None
-    return math.prod(shape[:first]), math.prod(shape[first : last + 1]), math.prod(shape[last + 1 :])
+    return (
+        math.prod(shape[:first]),
+        math.prod(shape[first : last + 1]),
+        math.prod(shape[last + 1 :]),
+    )
 
 
 @rule("the axes of a row lie side by side")
 def adjacent_axes(graph: Graph, node: Node) -> Finding | None:
     """Reject axes that are not adjacent: elements of a row must be evenly spaced."""
-    shape, axes = graph.values[node.inputs[0]].shape, node.attributes["axes"]
-    return None if folded(shape, axes) else finding("axes {axes} of shape {shape}", axes=axes, shape=shape)
+    shape = graph.values[node.inputs[0]].shape
+    axes = node.attributes["axes"]
+    return (
+        None
+        if fold_axes(shape, axes)
+        else finding("axes {axes} of shape {shape}", axes=axes, shape=shape)
+    )
 
 
 @rule("rows and their elements fit the instruction's fields")
-def fits_fields(record: Rows | tuple[Rows, ...], target: Target) -> Finding | None:
+def fits_fields(record: RowsOperator | tuple[RowsOperator, ...], target: Target) -> Finding | None:
     """Reject counts that exceed their registers."""
     first = record[0] if isinstance(record, tuple) else record
     nest = first.loops.nest
     sizes = {"rows": nest.rows, "elements": nest.input_columns, "channels": nest.channels}
     sizes["elements"] = max(sizes["elements"], nest.input_channels)
-    found = (domain.oversized(label, size, target.channel_limit) for label, size in sizes.items())
+    found = (domain.check_size(label, size, target.channel_limit) for label, size in sizes.items())
     return next((one for one in found if one is not None), None)
 
 
 def misfit_axes(graph: Graph, node: Node) -> str | None:
-    """Return a message if a node's axes are invalid, as they may be in a package from any source."""
-    shape, axes = graph.values[node.inputs[0]].shape, node.attributes["axes"]
+    """Return a message if a node's axes are invalid, as they may be in a package from any
+    source.
+    """
+    shape = graph.values[node.inputs[0]].shape
+    axes = node.attributes["axes"]
     right = len(set(axes)) == len(axes) and all(axis < len(shape) for axis in axes)
     return None if right else f"'{node.name}' has the axes {axes} for shape {shape}"
 
@@ -75,8 +88,9 @@ REQUIREMENTS = (*SINGLE, adjacent_axes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Rows(Operator):
-    """Rows as a matrix (rows, elements), or with ``across`` as (elements, rows): a row has one element per plane.
+class RowsOperator(Operator):
+    """Rows as a matrix (rows, elements), or with ``across`` as (elements, rows): a row has one
+    element per plane.
 
     Tiles are rows. In banked memory elements are channels, so all rows are ``across``.
     """
@@ -87,16 +101,22 @@ class Rows(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Loops over the rows of one channel; with ``across`` over planes of one column, all in one tile."""
+        """Loops over the rows of one channel.
+
+        With ``across`` over planes of one column, all in one tile.
+        """
         elements, rows = self.inputs[0].shape if self.across else self.inputs[0].shape[::-1]
         if self.across:
             channels = self.output.shape[0]
-            return Loops(Nest(channels, rows, 1, elements, rows, 1, channel_step=channels), planes=True)
-        return Loops(Nest(1, rows, self.output.shape[1], 1, rows, elements))
+            return Loops(
+                LoopNest(channels, rows, 1, elements, rows, 1, channel_step=channels), planes=True
+            )
+        return Loops(LoopNest(1, rows, self.output.shape[1], 1, rows, elements))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        nest, rows = geometry.nest, tile.output.rows.size
+        nest = geometry.nest
+        rows = tile.output.rows.size
         if nest.channel_step:
             return {"EX_ROWS": 1, "EX_INPUT_CHANNELS": nest.input_channels, "EX_LENGTH": rows}
         return {"EX_ROWS": rows, "EX_INPUT_CHANNELS": nest.input_columns, "EX_LENGTH": 1}
@@ -108,14 +128,19 @@ class Rows(Operator):
 
     def layouts(self, atom: int) -> Layouts | Finding:
         """Return layouts in which elements of a row are channels and rows are positions."""
-        shapes = [one.shape if self.across else one.shape[::-1] for one in (self.inputs[0], self.output)]
-        return tuple(Layout(elements, rows, atom, by_row=not self.across) for elements, rows in shapes)
+        shapes = [
+            one.shape if self.across else one.shape[::-1] for one in (self.inputs[0], self.output)
+        ]
+        return tuple(
+            Layout(elements, rows, atom, by_row=not self.across) for elements, rows in shapes
+        )
 
     def on_channels(self) -> Operator:
         """Return the operation with ``across`` rows."""
         if self.across:
             return self
-        (source,), result = self.inputs, self.output
+        (source,) = self.inputs
+        result = self.output
         turned, made = (replace(operand, shape=operand.shape[::-1]) for operand in (source, result))
         return replace(self, inputs=(turned,), output=made, across=True)
 
@@ -123,15 +148,22 @@ class Rows(Operator):
 def slices(
     node: Node, source: str, target: str, shape: tuple[int, int, int], kind: str, results: int
 ) -> tuple[dict[str, Any], ...]:
-    """Return the fields of each operation that computes ``results`` elements of ``target`` per row of ``source``.
+    """Return the fields of each operation that computes ``results`` elements of ``target`` per row
+    of ``source``.
 
-    ``shape`` is (outer, elements per row, inner). Dense rows are one operation; ``across`` rows are one per outer
-    index.
+    ``shape`` is (outer, elements per row, inner). Dense rows are one operation; ``across`` rows are
+    one per outer index.
     """
     outer, count, inner = shape
     common = {"name": node.name, "kind": kind, "onnx_nodes": node.onnx_nodes}
     if inner == 1:
-        return ({**common, "inputs": (Operand(source, (outer, count)),), "output": Operand(target, (outer, results))},)
+        return (
+            {
+                **common,
+                "inputs": (Operand(source, (outer, count)),),
+                "output": Operand(target, (outer, results)),
+            },
+        )
     found = []
     for index in range(outer):
         operand = Operand(source, (count, inner), index * count * inner)
@@ -140,8 +172,11 @@ def slices(
     return tuple(found)
 
 
-def shared_constants(data: NDArray[Any], channels: int) -> NDArray[np.int8]:
-    """Return bytes that every tile needs, divided over ``channels`` channels; every tile has all channels."""
+def divide_constants(data: NDArray[Any], channels: int) -> NDArray[np.int8]:
+    """Return bytes that every tile needs, divided over ``channels`` channels.
+
+    Every tile has all channels.
+    """
     raw = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
     padded = np.zeros((channels, -(-raw.size // channels)), np.uint8)
     padded.reshape(-1)[: raw.size] = raw
@@ -154,7 +189,8 @@ _LEGACY = 13
 
 @rule("exponentials times 1 / scale of the result stay within float32")
 def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | None:
-    """Reject numerators that may be infinite, for which ONNX Runtime's result depends on the processor.
+    """Reject numerators that may be infinite, for which ONNX Runtime's result depends on the
+    processor.
 
     This is possible only for rows of one element.
     """
@@ -165,18 +201,27 @@ def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | 
     return finding(found, count=first.count, scale=first.output_scale)
 
 
-@rule("with numerics fixed, the scale of the result is above 2^-16, and rows have 4,095 elements at most")
+@rule(
+    "with numerics fixed, the scale of the result is above 2^-16, and rows have 4,095 elements "
+    "at most"
+)
 def small_sums(record: tuple[Softmax, ...], target: Target) -> Finding | None:
     """Reject factors of 2^24 or more, and rows whose sum overflows int32."""
     first = record[0]
     if target.numerics != "fixed" or (first.output_scale > 2.0**-16 and first.count < 4096):
         return None
-    return finding("the scale is {scale:g}, the elements are {count}", scale=first.output_scale, count=first.count)
+    return finding(
+        "the scale is {scale:g}, the elements are {count}",
+        scale=first.output_scale,
+        count=first.count,
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Softmax(Rows):
-    """Softmax of dense rows of ``count`` elements; scales are float32, the zero point is in the int8 domain.
+class Softmax(RowsOperator):
+    """Softmax of dense rows of ``count`` elements.
+
+    Scales are float32, the zero point is in the int8 domain.
 
     ``beta`` multiplies the exponents with numerics ``fixed``; only TensorFlow Lite has it.
     """
@@ -195,7 +240,7 @@ class Softmax(Rows):
     requirements: ClassVar[tuple[Requirement, ...]] = REQUIREMENTS
     kinds: ClassVar[Kinds] = {**AXES, "beta": numeric}
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numerators, small_sums)
-    traits: ClassVar[Traits] = Rows.traits._replace(constants_name="exponentials")
+    traits: ClassVar[Traits] = RowsOperator.traits._replace(constants_name="exponentials")
 
     count: int
     input_scale: float
@@ -207,21 +252,23 @@ class Softmax(Rows):
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
         """Return the axes of a row."""
-        source, rank = written.node.attributes, len(written.operand_shape())
+        source = written.node.attributes
+        rank = len(written.operand_shape())
         legacy = int(source.get("opset", _LEGACY)) < _LEGACY
         axis = int(source.get("axis", 1 if legacy else -1)) % max(rank, 1)
         return {"axes": tuple(range(axis, rank)) if legacy else (axis,)}
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
+        source = graph.values[node.inputs[0]].shape
+        result = graph.values[node.outputs[0]].shape
         shapes = None if source == result else f"'{node.name}' makes {result} of {source}"
         return shapes or misfit_axes(graph, node)
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Softmax, ...]:
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
-        shape = folded(source.shape, node.attributes["axes"])
+        shape = fold_axes(source.shape, node.attributes["axes"])
         assert shape is not None
         after = domain.affine(result)
         numbers: dict[str, Any] = {
@@ -232,7 +279,8 @@ class Softmax(Rows):
             "beta": float(node.attributes.get("beta", 1.0)),
         }
         return tuple(
-            cls(**fields, **numbers) for fields in slices(node, node.inputs[0], node.outputs[0], shape, "ACT", shape[1])
+            cls(**fields, **numbers)
+            for fields in slices(node, node.inputs[0], node.outputs[0], shape, "ACT", shape[1])
         )
 
     @property
@@ -246,20 +294,24 @@ class Softmax(Rows):
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
         """Return `isa.numerics.softmax` as ONNX nodes; None if a numerator may be infinite.
 
-        ONNX Runtime's own rounding changed between 1.31 and 1.32 in some rows with several equal maxima.
+        ONNX Runtime's own rounding changed between 1.31 and 1.32 in some rows with several equal
+        maxima.
         """
-        record, made = cls.parse(graph, node)[0], Definition()
+        record = cls.parse(graph, node)[0]
+        made = Definition()
         if not record.finite:
             return None
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
-        shape = folded(source.shape, node.attributes["axes"])
+        shape = fold_axes(source.shape, node.attributes["axes"])
         assert shape is not None
         folds = made.add("Reshape", made.cast(source.name, "float32"), np.array(shape, np.int64))
         rows = made.add("Transpose", folds, perm=(0, 2, 1))
-        distance = made.add("Sub", rows, made.add("GlobalMaxPool", rows))  # equal in every opset, unlike ReduceMax
+        # equal in every opset, unlike ReduceMax
+        distance = made.add("Sub", rows, made.add("GlobalMaxPool", rows))
         index = made.add("Add", made.cast(distance, "int64"), np.int64(255))
         value = made.add("Gather", numerics.softmax_table(record.input_scale, record.count), index)
-        sums = made.add("CumSum", value, np.int64(2))  # summed in order, which ReduceSum does not guarantee
+        # summed in order, which ReduceSum does not guarantee
+        sums = made.add("CumSum", value, np.int64(2))
         total = made.add("Gather", sums, np.array([shape[1] - 1], np.int64), axis=2)
         numerator = made.add("Mul", value, numerics.softmax_factor(record.output_scale))
         quotient = made.add("Transpose", made.add("Div", numerator, total), perm=(0, 2, 1))
@@ -274,13 +326,22 @@ class Softmax(Rows):
         """Return zero point and factor of the result."""
         fixed = arch.numerics == "fixed"
         scale = self.output_scale
-        factor = numerics.softmax_factor_fixed(scale) if fixed else float32_bits(numerics.softmax_factor(scale))
-        return Settings({**self.spacing, "EX_OUTPUT_ZERO_POINT": self.output_zero_point, "EX_SCALE_Y": factor}, {})
+        factor = (
+            numerics.softmax_factor_fixed(scale)
+            if fixed
+            else float32_bits(numerics.softmax_factor(scale))
+        )
+        return Settings(
+            {**self.spacing, "EX_OUTPUT_ZERO_POINT": self.output_zero_point, "EX_SCALE_Y": factor},
+            {},
+        )
 
     def constants(self) -> ChannelConstants:
         """Return the exponentials, one set for all rows."""
         scale = self.input_scale
         table = (
-            numerics.softmax_table_fixed(scale, self.beta) if self.fixed else numerics.softmax_table(scale, self.count)
+            numerics.softmax_table_fixed(scale, self.beta)
+            if self.fixed
+            else numerics.softmax_table(scale, self.count)
         )
-        return ChannelConstants(weights=shared_constants(table, self.loops.nest.channels))
+        return ChannelConstants(weights=divide_constants(table, self.loops.nest.channels))

@@ -32,7 +32,8 @@ def finding(text: str, **values: Any) -> Finding:
 class Rule(Generic[Asked]):
     """A rule: ``check`` returns None if it holds, otherwise a finding.
 
-    ``text`` states the rule once: it ends the message to the user and is the row of the support table.
+    ``text`` states the rule once: it ends the message to the user and is the row of the support
+    table.
     """
 
     name: str
@@ -45,16 +46,19 @@ class Rule(Generic[Asked]):
 
 
 def rule(text: str) -> Callable[[Callable[Asked, Finding | None]], Rule[Asked]]:
-    """Return a decorator that turns a check into the rule stated by ``text``, named like the function."""
+    """Return a decorator that turns a check into the rule stated by ``text``, named like the
+    function.
+    """
     return lambda check: Rule(check.__name__, text, check)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Reason why ``node`` does not run on the accelerator: the name of the broken rule, and a finding.
+    """Reason why ``node`` does not run on the accelerator: the name of the broken rule, and a
+    finding.
 
-    ``finding`` has the actual values. ``rule_text`` states the rule if the finding does not. ``str`` gives the line
-    shown to the user.
+    ``finding`` has the actual values. ``rule_text`` states the rule if the finding does not.
+    ``str`` gives the line shown to the user.
     """
 
     node: str
@@ -74,19 +78,31 @@ Requirement = Rule[[Graph, Node]]
 Constraint = Rule[[Any, Target]]
 
 
-def missing_instruction(mnemonic: str, isa: str) -> Finding:
+def make_missing_instruction(mnemonic: str, isa: str) -> Finding:
     """Return the finding that the machine's ISA lacks an instruction."""
-    return finding("{mnemonic} is not in ISA {isa}; choose an ISA that has it (dla isa)", mnemonic=mnemonic, isa=isa)
+    return finding(
+        "{mnemonic} is not in ISA {isa}; choose an ISA that has it (dla isa)",
+        mnemonic=mnemonic,
+        isa=isa,
+    )
 
 
 def open_shape(graph: Graph, node: Node) -> Refusal | None:
     """Return a refusal if a tensor of an integer node has a data-dependent shape, else None."""
     for name in (*node.inputs, *node.outputs) if node.integer else ():
         if graph.values[name].open:
-            return Refusal(node.name, "static_shape", finding("the shape of '{name}' depends on the data", name=name))
+            return Refusal(
+                node.name,
+                "static_shape",
+                finding("the shape of '{name}' depends on the data", name=name),
+            )
     return None
 
 
-def unknown_operator(node: Node) -> Refusal:
+def make_unknown_operator(node: Node) -> Refusal:
     """Return the refusal of a node whose operator no family knows."""
-    return Refusal(node.name, "known", finding("{operator} is not supported on the accelerator", operator=node.op_type))
+    return Refusal(
+        node.name,
+        "known",
+        finding("{operator} is not supported on the accelerator", operator=node.op_type),
+    )

@@ -1,7 +1,7 @@
 """Look-up tables: any element-wise function of one int8 tensor is one table of 256 results.
 
-The importer finds such subgraphs and runs their own nodes on every value (:mod:`byoc.frontend.onnx.closures`), so a
-table is exact by construction.
+The importer finds such subgraphs and runs their own nodes on every value
+(:mod:`byoc.frontend.onnx.closures`), so a table is exact by construction.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
-from byoc.operators.elementwise import Elementwise
+from byoc.operators.elementwise import ElementwiseOperator
 from byoc.operators.forms import Closes
-from byoc.operators.nest import Nest, Tile
+from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.operator import Geometry, Operator
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
 from byoc.operators.rules import Finding, Requirement, finding, rule
@@ -24,14 +24,19 @@ from isa.arch import Arch
 from isa.ops.lookup import TABLE_BYTES
 
 TABLE = "Table"
-"""Canonical type; operands are the data, and a constant of 256 results, or 256 per channel, in byte order."""
+"""Canonical type.
+
+Operands are the data, and a constant of 256 results, or 256 per channel, in byte order.
+"""
 
 
 LOOKING_UP = ("OP_LUT",)
 """Instructions that only look up tables."""
 FUNCTIONS = frozenset({
-    "Abs", "Ceil", "Celu", "Clip", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu",
-    "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
+    "Abs", "Ceil", "Celu", "Clip", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
+    "HardSwish", "LeakyRelu",
+    "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin",
+    "Softplus", "Softsign",
     "Sqrt", "Swish", "Tanh", "ThresholdedRelu",
 })  # fmt: skip
 POLYNOMIAL = frozenset({"Add", "Mul", "Sub"})
@@ -40,7 +45,8 @@ AFFINE = POLYNOMIAL | {"BatchNormalization", "Div"}
 """Operators that scale and shift one operand if the others are constant."""
 ARITHMETIC = POLYNOMIAL | {"Div", "Max", "Min", "Mod", "Pow"}
 CLOSED = FUNCTIONS | ARITHMETIC | {
-    "And", "BatchNormalization", "Cast", "Equal", "FastGelu", "Greater", "GreaterOrEqual", "Identity", "Less",
+    "And", "BatchNormalization", "Cast", "Equal", "FastGelu", "Greater", "GreaterOrEqual",
+    "Identity", "Less",
     "LessOrEqual", "Not", "Or", "PRelu", "QuickGelu", "Where", "Xor",
 }  # fmt: skip
 """Element-wise operators that can be part of a function of one tensor's 256 values."""
@@ -57,12 +63,16 @@ def constant_table(graph: Graph, node: Node) -> Finding | None:
     data, table = (graph.values[name] for name in node.inputs)
     if data.constant is not None:
         return finding("input '{name}' is constant", name=data.name)
-    return finding("table '{name}' is computed", name=table.name) if table.constant is None else None
+    return (
+        finding("table '{name}' is computed", name=table.name) if table.constant is None else None
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Table(Elementwise):
-    """Look-up of every element; ``table`` is int8 (256,), the stored result of every stored value in byte order."""
+class TableOperator(ElementwiseOperator):
+    """Look-up of every element; ``table`` is int8 (256,), the stored result of every stored
+    value in byte order.
+    """
 
     family: ClassVar[str] = "table"
     inner_types: ClassVar[tuple[str, ...]] = (TABLE,)
@@ -83,29 +93,39 @@ class Table(Elementwise):
         domain.not_empty,
         domain.per_tensor,
     )
-    traits: ClassVar[Traits] = Elementwise.traits._replace(constants_name="table")
+    traits: ClassVar[Traits] = ElementwiseOperator.traits._replace(constants_name="table")
 
     table: NDArray[np.int8]
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if the table's size or type is wrong, or the result does not have the shape of the data."""
+        """Return a message if the table's size or type is wrong, or the result does not have the
+        shape of the data.
+        """
         data, table, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
-        if table.shape not in ((TABLE_BYTES,), (channels_of(data.shape), TABLE_BYTES)) or table.dtype != result.dtype:
-            return f"'{node.name}' has a table of {table.dtype} {table.shape} for results of {result.dtype}"
+        if (
+            table.shape not in ((TABLE_BYTES,), (channels_of(data.shape), TABLE_BYTES))
+            or table.dtype != result.dtype
+        ):
+            return (
+                f"'{node.name}' has a table of {table.dtype} {table.shape} for results of "
+                f"{result.dtype}"
+            )
         if data.shape != result.shape:
             return f"'{node.name}' makes {result.shape} of {data.shape}"
         return None
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Operator, ...]:
-        """Return the look-ups in the int8 domain: one, or one per image if channels have their own tables."""
+        """Return the look-ups in the int8 domain: one, or one per image if channels have their
+        own tables.
+        """
         data, table, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         assert table.constant is not None
         shape = domain.elementwise_shape(result.shape)
         # uint8 values are stored minus 128, which flips the highest bit of their bytes.
         order = np.arange(TABLE_BYTES) ^ (128 if data.dtype == "uint8" else 0)
-        stored = domain.stored(table.constant[..., order])
+        stored = domain.to_stored_integers(table.constant[..., order])
         if stored.ndim == 1:
             inputs = (domain.whole(data, shape),)
             output = domain.whole(result, shape)
@@ -143,10 +163,12 @@ class Table(Elementwise):
         return ChannelConstants(weights=self.table[np.newaxis])
 
 
-def looked_up(node: Node, source: Value, result: Value, table: NDArray[np.int8]) -> Table:
+def make_look_up(
+    node: Node, source: Value, result: Value, table: NDArray[np.int8]
+) -> TableOperator:
     """Return the look-up of all of ``source`` in one table, as ``result``, for ``node``."""
     shape = domain.elementwise_shape(source.shape)
-    return Table(
+    return TableOperator(
         name=node.name,
         kind="ACT",
         inputs=(domain.whole(source, shape),),
@@ -160,7 +182,8 @@ def looked_up(node: Node, source: Value, result: Value, table: NDArray[np.int8])
 class ChannelTable(Operator):
     """Look-up of (channels, elements) in one table per channel; ``table`` is int8 (channels, 256).
 
-    Tiles do not divide planes. If a plane does not fit, every channel becomes a separate :class:`Table`.
+    Tiles do not divide planes. If a plane does not fit, every channel becomes a separate
+    :class:`TableOperator`.
     """
 
     instructions: ClassVar[tuple[str, ...]] = LOOKING_UP
@@ -170,15 +193,18 @@ class ChannelTable(Operator):
 
     def finer(self) -> tuple[Operator, ...]:
         """Return one look-up per channel; tiles can then have any number of elements."""
-        (source,), (_, elements) = self.inputs, self.output.shape
+        (source,) = self.inputs
+        (_, elements) = self.output.shape
         shape = domain.elementwise_shape((elements,))
         return tuple(
-            Table(
+            TableOperator(
                 name=self.name,
                 kind=self.kind,
                 onnx_nodes=self.onnx_nodes,
                 inputs=(replace(source, shape=shape, offset=source.offset + channel * elements),),
-                output=replace(self.output, shape=shape, offset=self.output.offset + channel * elements),
+                output=replace(
+                    self.output, shape=shape, offset=self.output.offset + channel * elements
+                ),
                 table=table,
             )
             for channel, table in enumerate(self.table)
@@ -188,14 +214,17 @@ class ChannelTable(Operator):
     def loops(self) -> Loops:
         """Loops over independent channels, with all elements of a channel in one row."""
         channels, elements = self.output.shape
-        return Loops(Nest(channels, 1, elements, channels, 1, elements, groups=channels))
+        return Loops(LoopNest(channels, 1, elements, channels, 1, elements, groups=channels))
 
     def settings(self, arch: Arch) -> Settings:
         return Settings({"EX_ROWS": 1}, {})
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        return {"EX_OUTPUT_CHANNELS": tile.output.channels.size, "EX_LENGTH": tile.output.columns.size}
+        return {
+            "EX_OUTPUT_CHANNELS": tile.output.channels.size,
+            "EX_LENGTH": tile.output.columns.size,
+        }
 
     def constants(self) -> ChannelConstants:
         """Return the tables as the weights of the channels."""
@@ -203,5 +232,7 @@ class ChannelTable(Operator):
 
 
 def channel_tables(operation: Operator) -> NDArray[np.int8] | None:
-    """Return the int8 tables (channels, 256) of a look-up with one table per channel; None for other operations."""
+    """Return the int8 tables (channels, 256) of a look-up with one table per channel; None for
+    other operations.
+    """
     return operation.table if isinstance(operation, ChannelTable) else None

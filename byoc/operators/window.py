@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from byoc.graph import Graph, Node
-from byoc.operators.domain import oversized, too_large
+from byoc.operators.domain import check_size, too_large
 from byoc.operators.forms import Kinds, Written, integer, several
-from byoc.operators.nest import Nest, Tile
+from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.operator import Geometry, Operator
 from byoc.operators.records import MANY, Loops, Operand, Registers, Traits
 from byoc.operators.rules import Finding, finding, rule
@@ -26,27 +26,34 @@ class _Rows(NamedTuple):
     node: Node
     height: int
 
-    def _reached(self, span: Span) -> Span:
+    def _reach_span(self, span: Span) -> Span:
         """Return the span of rows including padding."""
-        attributes, (start, stop) = self.node.attributes, span
-        stride, kernel = attributes["strides"][0], attributes["kernel"][0]
-        dilation, top = attributes["dilations"][0], attributes["pads"][0]
+        attributes = self.node.attributes
+        (start, stop) = span
+        stride = attributes["strides"][0]
+        kernel = attributes["kernel"][0]
+        dilation = attributes["dilations"][0]
+        top = attributes["pads"][0]
         return start * stride - top, (stop - 1) * stride - top + (kernel - 1) * dilation + 1
 
     def read(self, span: Span) -> Span:
         """Return the span of rows without padding."""
-        first, last = self._reached(span)
+        first, last = self._reach_span(span)
         return max(0, first), min(self.height, last)
 
     def attributes(self, span: Span) -> Mapping[str, Any]:
         """Return the padding that remains for a span."""
-        (first, last), (_, left, _, right) = self._reached(span), self.node.attributes["pads"]
+        (first, last) = self._reach_span(span)
+        (_, left, _, right) = self.node.attributes["pads"]
         return {"pads": (max(0, -first), left, max(0, last - self.height), right)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Window(Operator):
-    """Window over the planes of one input (C, H, W) to one output (OC, OH, OW). ``pads``: top, left, bottom, right."""
+class WindowOperator(Operator):
+    """Window over the planes of one input (C, H, W) to one output (OC, OH, OW).
+
+    ``pads``: top, left, bottom, right.
+    """
 
     traits: ClassVar[Traits] = Traits(mapping="many-to-many")
     kinds: ClassVar[Kinds] = {
@@ -69,10 +76,12 @@ class Window(Operator):
     @property
     def loops(self) -> Loops:
         """Loops over output channels, rows and columns, with the halo of the window."""
-        (oc, oh, ow), (ic, ih, iw) = self.output.shape, self.inputs[0].shape
-        stride, dilation = self.strides[0], self.dilations[0]
+        (oc, oh, ow) = self.output.shape
+        (ic, ih, iw) = self.inputs[0].shape
+        stride = self.strides[0]
+        dilation = self.dilations[0]
         window = self.window[0], stride, dilation, self.pads[0]
-        nest = Nest(oc, oh, ow, ic, ih, iw, *window, self.channel_groups)
+        nest = LoopNest(oc, oh, ow, ic, ih, iw, *window, self.channel_groups)
         return Loops(nest, planes=True, kernel=self.window)
 
     def window_registers(self) -> Registers:
@@ -90,7 +99,8 @@ class Window(Operator):
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
         """Return the sizes of the input and output box, and the padding above the input box."""
-        output, source = tile.output, tile.input
+        output = tile.output
+        source = tile.input
         return {
             "EX_INPUT_CHANNELS": source.channels.size,
             "EX_INPUT_HEIGHT": source.rows.size,
@@ -102,11 +112,13 @@ class Window(Operator):
         }
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return the operation on planes reshaped to one column, so that tiles can divide them; () if impossible.
+        """Return the operation on planes reshaped to one column, so that tiles can divide them; ()
+        if impossible.
 
         It is possible for planes of one row, and for windows of one element.
         """
-        (source,), result = self.inputs, self.output
+        (source,) = self.inputs
+        result = self.output
         alone = self.window == self.strides == (1, 1) and not any(self.pads)
         if source.shape[2] == 1 or not (alone or _is_line(self)):
             return ()
@@ -117,11 +129,11 @@ class Window(Operator):
             strides=(self.strides[1], self.strides[0]),
             dilations=(self.dilations[1], self.dilations[0]),
             pads=(self.pads[1], self.pads[0], self.pads[3], self.pads[2]),
-            **self.turned(),
+            **self.transpose_fields(),
         )
         return (turned,)
 
-    def turned(self) -> dict[str, Any]:
+    def transpose_fields(self) -> dict[str, Any]:
         """Return the other fields that change when rows and columns are exchanged."""
         return {}
 
@@ -133,35 +145,41 @@ class Window(Operator):
         source, *others = (graph.values[name] for name in node.inputs)
         if source.constant is not None or any(value.constant is None for value in others):
             return "its weights are computed"
-        axis, rows = AXES[along], _Rows(node, source.shape[AXES[along]])
+        axis = AXES[along]
+        rows = _Rows(node, source.shape[AXES[along]])
         size = graph.values[node.outputs[0]].shape[axis]
         return Sharding(axis, size, (axis, *[None] * len(others)), rows.read, rows.attributes)
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if a size is missing or the last window ends outside the padded input."""
-        source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
+        """Return a message if a size is missing or the last window ends outside the padded
+        input.
+        """
+        source = graph.values[node.inputs[0]].shape
+        result = graph.values[node.outputs[0]].shape
         if "kernel" not in node.attributes:
             fits = len(source) >= 2 and len(result) == len(source)
             return None if fits else f"'{node.name}' pools shape {source}"
         spatial = len(source) - 2
         lengths = [len(node.attributes[key]) for key in ATTRIBUTES]
         fits = lengths == [spatial, spatial, spatial, 2 * spatial] and len(result) == len(source)
-        if fits and source[0] == result[0] and _windows_fit(node.attributes, source[2:], result[2:]):
+        if fits and source[0] == result[0] and _is_inside(node.attributes, source[2:], result[2:]):
             return None
         return f"the window of '{node.name}' does not fit input {source} and output {result}"
 
 
-def _is_line(window: Window) -> bool:
+def _is_line(window: WindowOperator) -> bool:
     rows = window.inputs[0].shape[1], window.output.shape[1], window.window[0]
     return rows == (1, 1, 1) and not any(window.pads[::2])
 
 
 def column(operation: Operator) -> Operator | None:
-    """Return a window over planes of one row as one over planes of one column; None for other operations."""
-    if not isinstance(operation, Window) or not _is_line(operation):
+    """Return a window over planes of one row as one over planes of one column; None for other
+    operations.
+    """
+    if not isinstance(operation, WindowOperator) or not _is_line(operation):
         return None
-    return next(iter(Window.finer(operation)), None)
+    return next(iter(WindowOperator.finer(operation)), None)
 
 
 def upright(operand: Operand) -> Operand:
@@ -170,7 +188,9 @@ def upright(operand: Operand) -> Operand:
     return replace(operand, shape=(channels, rows * columns, 1))
 
 
-def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result: tuple[int, ...]) -> bool:
+def _is_inside(
+    attributes: Mapping[str, Any], source: tuple[int, ...], result: tuple[int, ...]
+) -> bool:
     """Return True if the last window along every dimension ends inside the padded input."""
     rank = len(source)
     for axis, (size, count) in enumerate(zip(source, result, strict=True)):
@@ -181,26 +201,43 @@ def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result:
     return True
 
 
-def written_window(written: Written, *, cuts: bool = False) -> dict[str, tuple[int, ...]] | str:
-    """Return the window of an ONNX operator; without ``kernel_shape`` its weights define the kernel.
+def read_window(written: Written, *, cuts: bool = False) -> dict[str, tuple[int, ...]] | str:
+    """Return the window of an ONNX operator.
 
-    The result is empty for a form without a window. A text says why it cannot be read: window, input and result have
-    different ranks, or a stride is below 1. ``cuts`` is explained in :func:`window_attributes`.
+    Without ``kernel_shape`` its weights define the kernel.
+
+    The result is empty for a form without a window. A text says why it cannot be read: window,
+    input and result have different ranks, or a stride is below 1. ``cuts`` is explained in
+    :func:`window_attributes`.
     """
-    attributes, source, result = written.node.attributes, written.operand_shape(), written.result_shape
+    attributes = written.node.attributes
+    source = written.operand_shape()
+    result = written.result_shape
     names = ("kernel_shape", "strides", "dilations", "pads")
     named = {name: attributes[name] for name in names if name in attributes}
-    kernel = named.get("kernel_shape") or (written.operand_shape(1)[2:] if len(written.operands) > 1 else ())
+    kernel = named.get("kernel_shape") or (
+        written.operand_shape(1)[2:] if len(written.operands) > 1 else ()
+    )
     rank = len(source) - 2
     lengths = {len(values) // (2 if name == "pads" else 1) for name, values in named.items()}
-    positive = all(value > 0 for name, values in named.items() if name != "pads" for value in values)
-    if rank < 1 or len(result) != len(source) or len(kernel) not in (0, rank) or lengths - {rank} or not positive:
+    positive = all(
+        value > 0 for name, values in named.items() if name != "pads" for value in values
+    )
+    if (
+        rank < 1
+        or len(result) != len(source)
+        or len(kernel) not in (0, rank)
+        or lengths - {rank}
+        or not positive
+    ):
         return f"its window {named} does not fit input {source} and output {result}"
     if not written.form.attributes:
         return {}
     declared = attributes.get("kernel_shape")
     kernel = tuple(declared) if declared else written.operand_shape(1)[2:]
-    return window_attributes(attributes, kernel, written.operand_shape()[2:], written.result_shape[2:], cuts=cuts)
+    return window_attributes(
+        attributes, kernel, written.operand_shape()[2:], written.result_shape[2:], cuts=cuts
+    )
 
 
 def window_attributes(
@@ -211,19 +248,22 @@ def window_attributes(
     *,
     cuts: bool = False,
 ) -> dict[str, tuple[int, ...]]:
-    """Return ``kernel``, ``strides``, ``dilations`` and ``pads`` (all begins, then all ends) of a window operator.
+    """Return ``kernel``, ``strides``, ``dilations`` and ``pads`` (all begins, then all ends) of a
+    window operator.
 
-    ``source`` and ``result`` are the spatial shapes. Pads are chosen so that the floor formula gives ``result``:
-    ``auto_pad`` is resolved, and the last window of ``ceil_mode`` becomes padding at the end. If strides exceed the
-    kernel, equal padding on both sides can be negative. With ``cuts`` it stays negative, as in ONNX Runtime's pools;
-    without, it becomes 0, as in its convolutions (onnxruntime/core/providers/common.h, ComputePad).
+    ``source`` and ``result`` are the spatial shapes. Pads are chosen so that the floor formula
+    gives ``result``: ``auto_pad`` is resolved, and the last window of ``ceil_mode`` becomes padding
+    at the end. If strides exceed the kernel, equal padding on both sides can be negative. With
+    ``cuts`` it stays negative, as in ONNX Runtime's pools; without, it becomes 0, as in its
+    convolutions (onnxruntime/core/providers/common.h, ComputePad).
     """
     rank = len(kernel)
     strides = tuple(attributes.get("strides", (1,) * rank))
     dilations = tuple(attributes.get("dilations", (1,) * rank))
     explicit = tuple(attributes.get("pads", (0,) * (2 * rank)))
     auto_pad = attributes.get("auto_pad", "NOTSET")
-    begins, ends = [], []
+    begins = []
+    ends = []
     for axis in range(rank):
         reach = (kernel[axis] - 1) * dilations[axis] + 1
         needed = (result[axis] - 1) * strides[axis] + reach - source[axis]
@@ -239,12 +279,20 @@ def window_attributes(
     return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": (*begins, *ends)}
 
 
-def two_dimensional(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int, int, int]]:
-    """Return strides, dilations and pads (top, left, bottom, right) of a one- or two-dimensional window."""
+def two_dimensional(
+    node: Node,
+) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int, int, int]]:
+    """Return strides, dilations and pads (top, left, bottom, right) of a one- or two-dimensional
+    window.
+    """
     strides, dilations, pads = (node.attributes[key] for key in ("strides", "dilations", "pads"))
     if len(strides) == 1:
         return (1, strides[0]), (1, dilations[0]), (0, pads[0], 0, pads[1])
-    return (strides[0], strides[1]), (dilations[0], dilations[1]), (pads[0], pads[1], pads[2], pads[3])
+    return (
+        (strides[0], strides[1]),
+        (dilations[0], dilations[1]),
+        (pads[0], pads[1], pads[2], pads[3]),
+    )
 
 
 @rule("only 1-D and 2-D windows run on the accelerator")
@@ -262,12 +310,19 @@ def uncut_input(graph: Graph, node: Node) -> Finding | None:
     return finding("pads are {pads}", pads=pads) if min(begins, default=0) < 0 else None
 
 
-def beyond_fields(shapes: tuple[tuple[int, ...], ...], window: tuple[int, ...], target: Target) -> Finding | None:
-    """Return a finding for the first size, or the largest window attribute, that exceeds its register.
+def check_window_fields(
+    shapes: tuple[tuple[int, ...], ...], window: tuple[int, ...], target: Target
+) -> Finding | None:
+    """Return a finding for the first size, or the largest window attribute, that exceeds its
+    register.
 
     ``window``: heights and widths of kernel, strides and dilations, then the pads in ONNX order.
     """
-    names = [f"{name} ({side})" for name in ("kernel_shape", "strides", "dilations") for side in ("height", "width")]
+    names = [
+        f"{name} ({side})"
+        for name in ("kernel_shape", "strides", "dilations")
+        for side in ("height", "width")
+    ]
     names += [f"pads ({side})" for side in ("top", "left", "bottom", "right")]
     largest, name = max(zip(window, names, strict=True), key=lambda item: item[0])
-    return too_large(shapes, target) or oversized(name, largest, target.window_limit)
+    return too_large(shapes, target) or check_size(name, largest, target.window_limit)

@@ -73,19 +73,30 @@ def _first_bytes(file: Path | bytes, count: int) -> bytes:
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
     names = sorted(entry.filename for entry in entries)
     if names not in [sorted((MANIFEST, *members(model))) for model in MODELS]:
-        raise InputError(f"its members are {', '.join(names[:8]) or 'none'}; those of a package are expected")
+        raise InputError(
+            f"its members are {', '.join(names[:8]) or 'none'}; those of a package are expected"
+        )
     for entry in entries:
-        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size or entry.flag_bits & 1:
-            raise InputError(f"{entry.filename} is compressed or encrypted; members of a package are stored")
+        if (
+            entry.compress_type != zipfile.ZIP_STORED
+            or entry.file_size != entry.compress_size
+            or entry.flag_bits & 1
+        ):
+            raise InputError(
+                f"{entry.filename} is compressed or encrypted; members of a package are stored"
+            )
         limit = min(size, MAXIMUM_JSON) if entry.filename.endswith(".json") else size
         if entry.file_size > limit:
-            raise InputError(f"{entry.filename} declares {entry.file_size} bytes, {limit} are possible")
+            raise InputError(
+                f"{entry.filename} declares {entry.file_size} bytes, {limit} are possible"
+            )
 
 
 ALIGNMENT = 64
 MAXIMUM_TEXT = 1 << 15
 _ARRAY_TYPES = frozenset(
-    {"bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"} | {"float32", "float64"}
+    {"bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"}
+    | {"float32", "float64"}
 )
 Json = Any
 
@@ -102,7 +113,9 @@ class ArrayWriter:
 
     def add(self, array: NDArray[Any]) -> dict[str, Json]:
         """Append ``array`` and return its start, element type and shape."""
-        data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+        data = (
+            np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+        )
         padding = -self._size % ALIGNMENT
         self._chunks += [bytes(padding), data]
         start = self._size + padding
@@ -116,7 +129,9 @@ class ArrayWriter:
 
 def read_array(entry: Json, block: memoryview) -> NDArray[Any]:
     """Return the array that :meth:`ArrayWriter.add` described, as a read-only view of ``block``."""
-    dtype, shape, start = entry["dtype"], _shape(entry["shape"]), entry["start"]
+    dtype = entry["dtype"]
+    shape = _shape(entry["shape"])
+    start = entry["start"]
     if dtype not in _ARRAY_TYPES:
         raise InputError(f"element type {dtype!r} is not one a package holds")
     element = np.dtype(dtype).newbyteorder("<")
@@ -131,7 +146,11 @@ def read_array(entry: Json, block: memoryview) -> NDArray[Any]:
 
 
 def _shape(entry: Json) -> tuple[int, ...]:
-    if not isinstance(entry, list) or len(entry) > 32 or not all(type(n) is int and 0 <= n < 1 << 48 for n in entry):
+    if (
+        not isinstance(entry, list)
+        or len(entry) > 32
+        or not all(type(n) is int and 0 <= n < 1 << 48 for n in entry)
+    ):
         raise InputError(f"{entry!r} is not a shape")
     return tuple(entry)
 
@@ -143,7 +162,9 @@ def encode_graph(graph: Graph, annotations: tuple[Annotation, ...], arrays: Arra
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
         "values": [_encode_value(value, arrays) for value in graph.values.values()],
-        "nodes": [_encode_node(node, note) for node, note in zip(graph.nodes, annotations, strict=True)],
+        "nodes": [
+            _encode_node(node, note) for node, note in zip(graph.nodes, annotations, strict=True)
+        ],
     }
 
 
@@ -151,10 +172,14 @@ def _encode_value(value: Value, arrays: ArrayWriter) -> Json:
     entry: dict[str, Json] = {"name": value.name, "shape": list(value.shape), "dtype": value.dtype}
     quantization = value.quantization
     if quantization is not None and quantization.per_tensor:
-        entry["scale"], entry["zero_point"] = float(quantization.scale), int(quantization.zero_point)
+        entry["scale"] = float(quantization.scale)
+        entry["zero_point"] = int(quantization.zero_point)
     elif quantization is not None:
-        entry["scales"], entry["axis"] = arrays.add(quantization.scale), quantization.axis
-        entry["zero_points"] = arrays.add(quantization.zero_point) if quantization.zero_point.any() else None
+        entry["scales"] = arrays.add(quantization.scale)
+        entry["axis"] = quantization.axis
+        entry["zero_points"] = (
+            arrays.add(quantization.zero_point) if quantization.zero_point.any() else None
+        )
     if value.constant is not None:
         entry["constant"] = arrays.add(value.constant)
     if value.open:
@@ -191,7 +216,9 @@ def decode_graph(document: Json, block: memoryview) -> tuple[Graph, tuple[Annota
         values = [_decode_value(entry, block) for entry in document["values"]]
         nodes = tuple(_decode_node(entry) for entry in document["nodes"])
         annotations = tuple(
-            Annotation(_text_or_none(e["pattern"]), _text_or_none(e["reason"]), _text(e.get("rule", "")))
+            Annotation(
+                _text_or_none(e["pattern"]), _text_or_none(e["reason"]), _text(e.get("rule", ""))
+            )
             for e in document["nodes"]
         )
         graph = Graph(
@@ -204,7 +231,9 @@ def decode_graph(document: Json, block: memoryview) -> tuple[Graph, tuple[Annota
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise InputError(f"graph.json has an entry of a wrong form ({type(error).__name__}: {error})") from error
+        raise InputError(
+            f"graph.json has an entry of a wrong form ({type(error).__name__}: {error})"
+        ) from error
     return verify_graph(graph), annotations
 
 
@@ -218,10 +247,14 @@ def _decode_value(entry: Json, block: memoryview) -> Value:
         zeros = entry["zero_points"]
         zero_points = np.zeros(scale.shape, np.int32) if zeros is None else read_array(zeros, block)
         if scale.dtype != np.float32 or zero_points.dtype != np.int32:
-            raise InputError(f"the scales of '{entry['name']}' are not float32 with int32 zero points")
+            raise InputError(
+                f"the scales of '{entry['name']}' are not float32 with int32 zero points"
+            )
         quantization = Quantization(scale, zero_points, _integer(entry["axis"]))
     constant = read_array(entry["constant"], block) if "constant" in entry else None
-    name, shape, dtype = _text(entry["name"]), _shape(entry["shape"]), _text(entry["dtype"])
+    name = _text(entry["name"])
+    shape = _shape(entry["shape"])
+    dtype = _text(entry["dtype"])
     layout = _layout(entry["layout"]) if "layout" in entry else None
     return Value(name, shape, dtype, quantization, constant, entry.get("open") is True, layout)
 

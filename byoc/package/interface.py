@@ -59,11 +59,15 @@ class NetworkPort:
         0 of 614,400 drawn numbers, ties included, differ from ONNX Runtime's result.
         """
         how = self.quantization
-        return steps(np.asarray(numbers, np.float32), how.scale, how.zero_point, np.dtype(self.value.dtype))
+        return steps(
+            np.asarray(numbers, np.float32), how.scale, how.zero_point, np.dtype(self.value.dtype)
+        )
 
     def dequantise(self, integers: NDArray[Any]) -> NDArray[np.float32]:
         """Dequantise integers: ``(q - zero point) * scale`` in float32."""
-        numbers: NDArray[np.float32] = (integers.astype(np.int32) - self.quantization.zero_point).astype(np.float32)
+        numbers: NDArray[np.float32] = (
+            integers.astype(np.int32) - self.quantization.zero_point
+        ).astype(np.float32)
         return np.asarray(numbers * self.quantization.scale)
 
 
@@ -85,7 +89,7 @@ class Interface:
         """Inputs, then outputs."""
         return (*self.inputs, *self.outputs)
 
-    def taken(self, given: Tensors) -> dict[str, NDArray[Any]]:
+    def take_arrays(self, given: Tensors) -> dict[str, NDArray[Any]]:
         """Return the application's arrays by port, with floats for integer inputs quantised.
 
         Raises InputError for an input that is missing, unknown, of another shape or type, or not
@@ -94,26 +98,38 @@ class Interface:
         names = [port.name for port in self.inputs]
         for name in given:
             if name not in names:
-                raise InputError(f"the model has no input '{name}'; its inputs are {', '.join(names)}")
-        return {port.name: _taken(port, given) for port in self.inputs}
+                raise InputError(
+                    f"the model has no input '{name}'; its inputs are {', '.join(names)}"
+                )
+        return {port.name: _take_array(port, given) for port in self.inputs}
 
-    def arranged(self, passed: Tensors) -> dict[str, NDArray[Any]]:
+    def arrange_arrays(self, passed: Tensors) -> dict[str, NDArray[Any]]:
         """Convert port arrays of the inputs to tensors of the graph."""
         values = self.graph.values
-        return {name: values[name].arranged(passed[port.name]) for port in self.inputs for name in port.tensors}
+        return {
+            name: values[name].arrange(passed[port.name])
+            for port in self.inputs
+            for name in port.tensors
+        }
 
-    def handed_over(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
+    def restore_arrays(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
         """Return the port arrays of the outputs from tensors of the graph."""
         ends = {port.name: port.tensors[0] for port in self.outputs}
-        return {name: self.graph.values[tensor].restored(tensors[tensor]) for name, tensor in ends.items()}
+        return {
+            name: self.graph.values[tensor].restore(tensors[tensor])
+            for name, tensor in ends.items()
+        }
 
     def real(self, passed: Tensors) -> dict[str, NDArray[Any]]:
         """Convert port arrays to the element types of the model."""
         integer = {port.name: port for port in self.ports if port.integer}
-        return {name: integer[name].dequantise(a) if name in integer else a for name, a in passed.items()}
+        return {
+            name: integer[name].dequantise(a) if name in integer else a
+            for name, a in passed.items()
+        }
 
 
-def _taken(port: NetworkPort, given: Tensors) -> NDArray[Any]:
+def _take_array(port: NetworkPort, given: Tensors) -> NDArray[Any]:
     wanted = f"shape {list(port.value.shape)} and type {port.value.dtype}"
     if port.name not in given:
         raise InputError(f"input '{port.name}' is missing; it has {wanted}")
@@ -124,13 +140,14 @@ def _taken(port: NetworkPort, given: Tensors) -> NDArray[Any]:
     real = port.integer and array.dtype == np.float32
     if array.shape != port.value.shape or not (real or array.dtype.name == port.value.dtype):
         raise InputError(
-            f"input '{port.name}' has shape {list(array.shape)} and type {array.dtype.name}; the model wants {wanted}"
-            + ", or float32 to be quantised" * port.integer
+            f"input '{port.name}' has shape {list(array.shape)} and type {array.dtype.name}; the "
+            f"model wants {wanted}" + ", or float32 to be quantised" * port.integer
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         wrong = np.argwhere(~np.isfinite(array))
         raise InputError(
-            f"input '{port.name}' has {len(wrong)} elements that are infinite or no number, the first at "
+            f"input '{port.name}' has {len(wrong)} elements that are infinite or no number, the "
+            "first at "
             f"{wrong[0].tolist()}; correct the input"
         )
     return port.quantise(array) if real else array
@@ -154,16 +171,26 @@ def connect(package: Package, options: CompileOptions = DEFAULTS) -> Interface:
     outputs = tuple(_output(graph, name, makers.get(name)) for name in graph.outputs)
     gone = {node.name for port in inputs if port.integer for node in readers[port.name]}
     gone |= {makers[port.name].name for port in outputs if port.integer and not readers[port.name]}
-    kept = [pair for pair in zip(graph.nodes, package.annotations, strict=True) if pair[0].name not in gone]
-    between = _between(graph, tuple(node for node, _ in kept), inputs, outputs)
+    kept = [
+        pair
+        for pair in zip(graph.nodes, package.annotations, strict=True)
+        if pair[0].name not in gone
+    ]
+    between = _cut_graph(graph, tuple(node for node, _ in kept), inputs, outputs)
     return Interface(between, tuple(annotation for _, annotation in kept), inputs, outputs)
 
 
-def _between(
-    graph: Graph, nodes: tuple[Node, ...], inputs: Sequence[NetworkPort], outputs: Sequence[NetworkPort]
+def _cut_graph(
+    graph: Graph,
+    nodes: tuple[Node, ...],
+    inputs: Sequence[NetworkPort],
+    outputs: Sequence[NetworkPort],
 ) -> Graph:
     """Return ``graph`` reduced to these ``nodes``, between the tensors of its ports."""
-    ends = [tuple(dict.fromkeys(name for port in ports for name in port.tensors)) for ports in (inputs, outputs)]
+    ends = [
+        tuple(dict.fromkeys(name for port in ports for name in port.tensors))
+        for ports in (inputs, outputs)
+    ]
     used = {*ends[0], *ends[1], *(name for node in nodes for name in (*node.inputs, *node.outputs))}
     values = {name: value for name, value in graph.values.items() if name in used}
     return replace(graph, inputs=ends[0], outputs=ends[1], values=values, nodes=nodes)
@@ -174,13 +201,20 @@ def _input(graph: Graph, name: str, readers: Sequence[Node]) -> NetworkPort:
     value = graph.values[name]
     reason = _not_float(value) if readers else finding("nothing reads it")
     for node in readers:
-        reason = reason or _not_by(node, QUANTIZE, "reads") or _not_bytes(node, graph.values[node.outputs[0]])
+        reason = (
+            reason
+            or _not_by(node, QUANTIZE, "reads")
+            or _not_bytes(node, graph.values[node.outputs[0]])
+        )
     if reason is not None:
-        return _as_it_is(value, reason)
+        return _make_plain_port(value, reason)
     first, *others = integers = [graph.values[node.outputs[0]] for node in readers]
     for node, other in zip(readers[1:], others, strict=True):
         if other.dtype != first.dtype or not _scale(other).same_as(_scale(first)):
-            return _as_it_is(value, finding("'{a}' and '{b}' quantise it differently", a=readers[0].name, b=node.name))
+            return _make_plain_port(
+                value,
+                finding("'{a}' and '{b}' quantise it differently", a=readers[0].name, b=node.name),
+            )
     return NetworkPort(name, first.in_model, tuple(value.name for value in integers), integer=True)
 
 
@@ -189,16 +223,24 @@ def _output(graph: Graph, name: str, maker: Node | None) -> NetworkPort:
     value = graph.values[name]
     reason = _not_float(value)
     if maker is None or not maker.inputs:
-        return _as_it_is(value, reason or finding("it is constant"))
-    reason = reason or _not_by(maker, DEQUANTIZE, "makes") or _not_bytes(maker, graph.values[maker.inputs[0]])
+        return _make_plain_port(value, reason or finding("it is constant"))
+    reason = (
+        reason
+        or _not_by(maker, DEQUANTIZE, "makes")
+        or _not_bytes(maker, graph.values[maker.inputs[0]])
+    )
     if reason is not None:
-        return _as_it_is(value, reason)
-    return NetworkPort(name, graph.values[maker.inputs[0]].in_model, (maker.inputs[0],), integer=True)
+        return _make_plain_port(value, reason)
+    return NetworkPort(
+        name, graph.values[maker.inputs[0]].in_model, (maker.inputs[0],), integer=True
+    )
 
 
-def _as_it_is(value: Value, reason: Finding) -> NetworkPort:
+def _make_plain_port(value: Value, reason: Finding) -> NetworkPort:
     """Return a port with the model's own type; if that is 8-bit integers, ``reason`` is dropped."""
-    return NetworkPort(value.name, value.in_model, (value.name,), reason=None if value.dtype in _BYTES else reason)
+    return NetworkPort(
+        value.name, value.in_model, (value.name,), reason=None if value.dtype in _BYTES else reason
+    )
 
 
 def _not_float(value: Value) -> Finding | None:
@@ -219,12 +261,18 @@ def _not_bytes(node: Node, integers: Value) -> Finding | None:
     Returns None if ``node`` has such integers.
     """
     if node.remark:
-        return finding("{kind} '{node}': {remark}", kind=node.op_type, node=node.name, remark=node.remark)
+        return finding(
+            "{kind} '{node}': {remark}", kind=node.op_type, node=node.name, remark=node.remark
+        )
     known = integers.quantization is not None and integers.quantization.per_tensor
     if known and integers.dtype in _BYTES:
         scale = _scale(integers).scale
         text = "{kind} '{node}' has the scale {scale:g}"
-        return None if domain.usable(scale) else finding(text, kind=node.op_type, node=node.name, scale=float(scale))
+        return (
+            None
+            if domain.usable(scale)
+            else finding(text, kind=node.op_type, node=node.name, scale=float(scale))
+        )
     text = "{kind} '{node}' has {dtype} of scales that are several, or computed"
     text = text if not known else "{kind} '{node}' has {dtype}, which are not 8 bits"
     return finding(text, kind=node.op_type, node=node.name, dtype=integers.dtype)

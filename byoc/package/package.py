@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     import onnx
 
 
-# Origins -------------------------------------------------------------------------------------------------------------
+# Origins
+# --------------------------------------------------------------------------------------------------
 # Records of a package's origin, repeated in every run: calibration and comparison with the file.
 # Both come from untrusted files: pydantic checks them and rejects unknown keys.
 
@@ -96,16 +97,26 @@ class FileCheck:
 
     def message(self) -> str:
         """Return one line on the comparison and on elements that differ by more than a step."""
-        drawn = f"the file without optimiser ({self.elements:,} elements, {self.samples} random inputs)"
+        drawn = (
+            f"the file without optimiser ({self.elements:,} elements, {self.samples} random inputs)"
+        )
         theirs = (
-            f"; ONNX Runtime's optimisers change {self.fused:,} of them" if self.fused and not self.optimiser else ""
+            f"; ONNX Runtime's optimisers change {self.fused:,} of them"
+            if self.fused and not self.optimiser
+            else ""
         )
         if not self.beyond:
             return f"within one step of {drawn}{theirs}"
         cause = f", by ONNX Runtime's {self.optimiser}" if self.optimiser else ""
         cause += ", explained by ties in rounding" if self.ties else ""
-        where = f"largest: '{self.tensor}' at {list(self.coordinates)}: {self.ours}, the file has {self.file}"
-        return f"{self.beyond:,} elements differ by more than one step from {drawn}{cause}; {where}{theirs}"
+        where = (
+            f"largest: '{self.tensor}' at {list(self.coordinates)}: {self.ours}, the file has "
+            f"{self.file}"
+        )
+        return (
+            f"{self.beyond:,} elements differ by more than one step from {drawn}{cause}; "
+            f"{where}{theirs}"
+        )
 
 
 @dataclass(frozen=True)
@@ -177,12 +188,17 @@ class Package:
         return model
 
     def __repr__(self) -> str:
-        return f"<Package {self.source!r}: {len(self.graph.nodes)} nodes, SHA-256 {self.digest[:16]}>"
+        return (
+            f"<Package {self.source!r}: {len(self.graph.nodes)} nodes, SHA-256 {self.digest[:16]}>"
+        )
 
     def _repr_html_(self) -> str:
         kinds = Counter(node.op_type for node in self.graph.nodes).most_common()
         ports = {"inputs": self.graph.inputs, "outputs": self.graph.outputs}
-        values = {role: [self.graph.values[name].in_model for name in names] for role, names in ports.items()}
+        values = {
+            role: [self.graph.values[name].in_model for name in names]
+            for role, names in ports.items()
+        }
         rows = {"nodes": ", ".join(f"{count} {kind}" for kind, count in kinds)}
         rows |= {
             role: ", ".join(f"{value.name} {value.dtype} {list(value.shape)}" for value in found)
@@ -202,7 +218,9 @@ class Package:
 
 def summary_html(said: str, rows: Mapping[str, str]) -> str:
     """Return the HTML that notebooks show of a large object: a line, and facts by name."""
-    facts = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
+    facts = "".join(
+        f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items()
+    )
     return f"<div><p>{escape(said)}</p><table><tbody>{facts}</tbody></table></div>"
 
 
@@ -223,12 +241,16 @@ def build_package(
     document = encode_graph(graph, annotations, arrays)
     graph_text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     if isinstance(model, TfliteModel):
-        name, content = "model.tflite", model.content
+        name = "model.tflite"
+        content = model.content
     else:
-        name, content = "model.onnx", model.SerializeToString(deterministic=True)
+        name = "model.onnx"
+        content = model.SerializeToString(deterministic=True)
     contents = dict(zip(members(name), (graph_text, content, arrays.block()), strict=True))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    return Package(source, graph, annotations, rewritten, _tool(), sums, contents.__getitem__, fidelity)
+    return Package(
+        source, graph, annotations, rewritten, _tool(), sums, contents.__getitem__, fidelity
+    )
 
 
 def _tool() -> str:
@@ -259,7 +281,10 @@ def save_package(package: Package, path: str | Path) -> None:
 
 def package_bytes(package: Package) -> bytes:
     """Return the content of the file of ``package``."""
-    contents = {MANIFEST: _manifest(package), **{name: package.read_member(name) for name in package.sha256}}
+    contents = {
+        MANIFEST: _manifest(package),
+        **{name: package.read_member(name) for name in package.sha256},
+    }
     return archive_bytes(contents, mode=0o644)
 
 
@@ -280,7 +305,7 @@ def load_package(path: str | Path, content: bytes | None = None) -> Package:
         graph, annotations = decode_graph(document, memoryview(needed["weights.bin"]))
         fidelity = _fidelity(manifest)
     except InputError as error:
-        raise _about(file, error) from error
+        raise _make_error(file, error) from error
     sums = {name: manifest["sha256"][name] for name in sorted(manifest["sha256"])}
     rewritten = manifest["rewritten_activations"]
 
@@ -289,13 +314,22 @@ def load_package(path: str | Path, content: bytes | None = None) -> Package:
             data = needed.get(name) or read_archive(archive, (name,))[name]
             _check_sum(name, data, sums)
         except InputError as error:
-            raise _about(file, error) from error
+            raise _make_error(file, error) from error
         return data
 
-    return Package(manifest["source"], graph, annotations, rewritten, manifest["tool"], sums, read_member, fidelity)
+    return Package(
+        manifest["source"],
+        graph,
+        annotations,
+        rewritten,
+        manifest["tool"],
+        sums,
+        read_member,
+        fidelity,
+    )
 
 
-def _about(file: Path, error: InputError) -> InputError:
+def _make_error(file: Path, error: InputError) -> InputError:
     return InputError(f"{file}: {error}; compile the model again")
 
 
@@ -309,7 +343,10 @@ def _read_manifest(data: bytes) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != "dla-package":
         raise InputError("its manifest is not that of a package")
     if manifest.get("version") != FORMAT_VERSION:
-        raise InputError(f"it has format version {manifest.get('version')}, this tool reads version {FORMAT_VERSION}")
+        raise InputError(
+            f"it has format version {manifest.get('version')}, this tool reads "
+            f"version {FORMAT_VERSION}"
+        )
     sums = manifest.get("sha256")
     texts = isinstance(manifest.get("source"), str) and isinstance(manifest.get("tool"), str)
     complete = isinstance(sums, dict) and set(sums) in [set(members(model)) for model in MODELS]
@@ -332,4 +369,6 @@ def _fidelity(manifest: Mapping[str, Any]) -> Fidelity | None:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise InputError(f"its manifest says in a wrong form how the model was compared ({place})") from error
+        raise InputError(
+            f"its manifest says in a wrong form how the model was compared ({place})"
+        ) from error

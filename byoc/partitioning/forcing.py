@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from byoc.graph import Graph, Node
 from byoc.operators.registry import Annotation
 from byoc.package.package import Package, build_package
-from isa.errors import InputError, meant
+from isa.errors import InputError, suggest_name
 
 FORCED = "forced"
 """Name of the rule that refuses such a node."""
@@ -26,25 +26,30 @@ def keep_on_cpu(package: Package, patterns: Sequence[str]) -> Package:
     if not patterns:
         return package
     for pattern in patterns:
-        if not any(_matches(pattern, node) for node in package.graph.nodes):
+        if not any(_is_match(pattern, node) for node in package.graph.nodes):
             raise InputError(f"--cpu {pattern}: no node matches; {_advice(pattern, package.graph)}")
     annotations = tuple(
-        _forced(node, annotation, patterns)
+        _force_node(node, annotation, patterns)
         for node, annotation in zip(package.graph.nodes, package.annotations, strict=True)
     )
     return build_package(
-        package.graph, annotations, package.model, package.rewritten_activations, package.source, package.fidelity
+        package.graph,
+        annotations,
+        package.model,
+        package.rewritten_activations,
+        package.source,
+        package.fidelity,
     )
 
 
-def _forced(node: Node, annotation: Annotation, patterns: Sequence[str]) -> Annotation:
-    found = next((pattern for pattern in patterns if _matches(pattern, node)), None)
+def _force_node(node: Node, annotation: Annotation, patterns: Sequence[str]) -> Annotation:
+    found = next((pattern for pattern in patterns if _is_match(pattern, node)), None)
     if found is None or annotation.family is None:
         return annotation
     return replace(annotation, family=None, reason=f"kept on the CPU by --cpu {found}", rule=FORCED)
 
 
-def _matches(pattern: str, node: Node) -> bool:
+def _is_match(pattern: str, node: Node) -> bool:
     if pattern.startswith(BY_TYPE):
         return fnmatchcase(node.op_type, pattern.removeprefix(BY_TYPE))
     return node.name == pattern or fnmatchcase(node.name, pattern)
@@ -54,5 +59,8 @@ def _advice(pattern: str, graph: Graph) -> str:
     types = sorted({node.op_type for node in graph.nodes})
     if pattern.startswith(BY_TYPE):
         return f"the types are {', '.join(types)}"
-    close = meant(pattern, [node.name for node in graph.nodes])
-    return f"{close}'dla partition MODEL' lists them; a type of operator is written op:{types[0] if types else 'TYPE'}"
+    close = suggest_name(pattern, [node.name for node in graph.nodes])
+    return (
+        f"{close}'dla partition MODEL' lists them; a type of operator is written "
+        f"op:{types[0] if types else 'TYPE'}"
+    )

@@ -13,8 +13,8 @@ from byoc.operators.domain import FLAGS
 from byoc.operators.layer import Shortage
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import Operator
-from byoc.operators.registry import Annotation, annotate, check, installed, lower
-from byoc.operators.rules import Finding, Refusal, finding, open_shape, unknown_operator
+from byoc.operators.registry import Annotation, annotate, check, load_installed_families, lower
+from byoc.operators.rules import Finding, Refusal, finding, make_unknown_operator, open_shape
 from byoc.options import Target
 
 Outcome = tuple[Operator, ...] | Refusal
@@ -106,7 +106,8 @@ class Partitioner:
 
     def partition(self, target: Target, fit: Fit = all_fit) -> Partition:
         """Return the :func:`partition` of the graph."""
-        graph, shortages = self._graph, dict[str, Shortage]()
+        graph = self._graph
+        shortages = dict[str, Shortage]()
         outcomes = {
             node.name: self._outcome(node, annotation, target, fit, shortages)
             for node, annotation in zip(graph.nodes, self._annotations, strict=True)
@@ -116,29 +117,39 @@ class Partitioner:
         return Partition(graph, parts, _placement(graph, parts, outcomes), shortages)
 
     def _outcome(
-        self, node: Node, annotation: Annotation, target: Target, fit: Fit, shortages: dict[str, Shortage]
+        self,
+        node: Node,
+        annotation: Annotation,
+        target: Target,
+        fit: Fit,
+        shortages: dict[str, Shortage],
     ) -> Outcome:
         """Return the operations of the first family that lowers a node, or the last refusal.
 
         Adds a node that no family fits into memory to ``shortages``.
         """
-        outcome: Outcome = unknown_operator(node)
+        outcome: Outcome = make_unknown_operator(node)
         if annotation.reason is not None:
-            outcome = Refusal(node.name, annotation.rule, Finding(_escaped(annotation.reason)))
+            outcome = Refusal(
+                node.name, annotation.rule, Finding(_escape_braces(annotation.reason))
+            )
         if annotation.family is None or not node.integer:
             return outcome
         refused = open_shape(self._graph, node) or _other_rounding(node, target)
         if refused is not None:
             return refused
-        for number in range(len(installed().by_operator.get(node.op_type, ()))):
+        for number in range(len(load_installed_families().by_operator.get(node.op_type, ()))):
             outcome = self._lower(node, number, target)
             if isinstance(outcome, Refusal):
                 continue
             count = len(outcome)
-            fitted = fit(outcome) if count <= MAX_OPERATIONS else outcome  # more are not worth tiling
+            # more are not worth tiling
+            fitted = fit(outcome) if count <= MAX_OPERATIONS else outcome
             if isinstance(fitted, Shortage):
                 shortages[node.name] = fitted
-                outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=fitted))
+                outcome = Refusal(
+                    node.name, "fits_scratchpad", finding("{shortage}", shortage=fitted)
+                )
                 continue
             shortages.pop(node.name, None)
             outcome = _too_many(node, len(fitted)) or fitted
@@ -150,8 +161,9 @@ class Partitioner:
         """Return the operations of a node from the family with index ``number``, or its refusal."""
         key = target, node.name, number
         if key not in self._lowered:
-            family = installed().by_operator[node.op_type][number]
-            refused = check(family, self._graph, node)  # annotations come from the package file and are not trusted
+            family = load_installed_families().by_operator[node.op_type][number]
+            # annotations come from the package file and are not trusted
+            refused = check(family, self._graph, node)
             self._lowered[key] = refused or lower(family, self._graph, node, target)
         return self._lowered[key]
 
@@ -164,7 +176,8 @@ def _too_many(node: Node, count: int) -> Refusal | None:
     if count <= MAX_OPERATIONS:
         return None
     found = finding(
-        "it takes {count:,} operations and a region has at most {most:,}: every image of a batch and every group is "
+        "it takes {count:,} operations and a region has at most {most:,}: every image of a batch "
+        "and every group is "
         "one; give a smaller batch (--shape, or export the model with one)",
         count=count,
         most=MAX_OPERATIONS,
@@ -181,11 +194,13 @@ def _other_rounding(node: Node, target: Target) -> Refusal | None:
     wanted = node.attributes.get("numerics", target.numerics)
     if wanted == target.numerics:
         return None
-    found = finding("the model's runtime rounds as numerics {wanted}: choose numerics {wanted}", wanted=wanted)
+    found = finding(
+        "the model's runtime rounds as numerics {wanted}: choose numerics {wanted}", wanted=wanted
+    )
     return Refusal(node.name, OTHER_ROUNDING, found)
 
 
-def _escaped(text: str) -> str:
+def _escape_braces(text: str) -> str:
     """Escape braces so that ``text`` appears literally in a finding."""
     return text.replace("{", "{{").replace("}", "}}")
 
@@ -200,7 +215,9 @@ def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Node
     while True:
         on = [name for name, outcome in outcomes.items() if not isinstance(outcome, Refusal)]
         groups = merge(graph.nodes, on)
-        computed = [component for group in groups if group.accelerated for component in group.components]
+        computed = [
+            component for group in groups if group.accelerated for component in group.components
+        ]
         idle = [component for component in computed if _only_moves(graph, component, outcomes)]
         if not idle or not _host_computes(graph, outcomes):
             return groups
@@ -210,22 +227,28 @@ def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Node
 
 
 def _only_moves(graph: Graph, component: Sequence[Node], outcomes: dict[str, Outcome]) -> bool:
-    return all(_moves(graph, node, outcomes[node.name]) for node in component)
+    return all(_is_moved(graph, node, outcomes[node.name]) for node in component)
 
 
-def _moves(graph: Graph, node: Node, found: Outcome) -> bool:
+def _is_moved(graph: Graph, node: Node, found: Outcome) -> bool:
     if all(graph.values[name].dtype == FLAGS for name in (*node.inputs, *node.outputs)):
         return True
     return not isinstance(found, Refusal) and all(operation.traits.moves for operation in found)
 
 
 def _host_computes(graph: Graph, outcomes: dict[str, Outcome]) -> bool:
-    return any(isinstance(outcomes[node.name], Refusal) and node.op_type not in BOUNDARIES for node in graph.nodes)
+    return any(
+        isinstance(outcomes[node.name], Refusal) and node.op_type not in BOUNDARIES
+        for node in graph.nodes
+    )
 
 
-def _parts(graph: Graph, groups: Iterable[NodeGroup], outcomes: dict[str, Outcome]) -> tuple[Region | HostPart, ...]:
+def _parts(
+    graph: Graph, groups: Iterable[NodeGroup], outcomes: dict[str, Outcome]
+) -> tuple[Region | HostPart, ...]:
     parts: list[Region | HostPart] = []
-    regions, read_by = 0, readers(graph)
+    regions = 0
+    read_by = readers(graph)
     for group in groups:
         if not group.accelerated:
             parts.append(HostPart(group.nodes, *boundary(graph, group.nodes, read_by)))
@@ -252,7 +275,8 @@ def _runs(nodes: Sequence[Node], outcomes: Mapping[str, Outcome]) -> Iterator[tu
         count = len(_operations(outcomes[node.name]))
         if total + count > MAX_OPERATIONS:
             yield tuple(nodes[first:index])
-            first, total = index, 0
+            first = index
+            total = 0
         total += count
     yield tuple(nodes[first:])
 
@@ -281,19 +305,31 @@ def boundary(
     inside = {node.name for node in nodes}
     made = {name for node in nodes for name in node.outputs}
     read = dict.fromkeys(name for node in nodes for name in node.inputs)
-    inputs = tuple(name for name in read if name not in made and graph.values[name].constant is None)
-    return inputs, tuple(name for node in nodes for name in node.outputs if read_by.get(name, inside) - inside)
+    inputs = tuple(
+        name for name in read if name not in made and graph.values[name].constant is None
+    )
+    return inputs, tuple(
+        name for node in nodes for name in node.outputs if read_by.get(name, inside) - inside
+    )
 
 
-def _placement(graph: Graph, parts: Iterable[Region | HostPart], outcomes: dict[str, Outcome]) -> tuple[Placement, ...]:
-    region_of = {node.name: part.index for part in parts if isinstance(part, Region) for node in part.nodes}
+def _placement(
+    graph: Graph, parts: Iterable[Region | HostPart], outcomes: dict[str, Outcome]
+) -> tuple[Placement, ...]:
+    region_of = {
+        node.name: part.index for part in parts if isinstance(part, Region) for node in part.nodes
+    }
     placements = []
     for node in graph.nodes:
         outcome = outcomes[node.name]
         on: Literal["dla", "cpu"] = "cpu" if isinstance(outcome, Refusal) else "dla"
-        reason, rule = (str(outcome), outcome.rule) if isinstance(outcome, Refusal) else (None, None)
+        reason, rule = (
+            (str(outcome), outcome.rule) if isinstance(outcome, Refusal) else (None, None)
+        )
         region = region_of.get(node.name)
-        placements.append(Placement(node.name, node.op_type, on, region, reason, node.onnx_nodes, rule))
+        placements.append(
+            Placement(node.name, node.op_type, on, region, reason, node.onnx_nodes, rule)
+        )
     return tuple(placements)
 
 
@@ -325,8 +361,12 @@ def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[NodeGroup,
     """
     chosen = frozenset(accelerated)
     producer = {name: node.name for node in nodes for name in node.outputs}
-    needs = {node.name: {producer[name] for name in node.inputs if name in producer} for node in nodes}
-    waiting, done, groups = list(nodes), set[str](), list[NodeGroup]()
+    needs = {
+        node.name: {producer[name] for name in node.inputs if name in producer} for node in nodes
+    }
+    waiting = list(nodes)
+    done = set[str]()
+    groups = list[NodeGroup]()
     side = False
     while waiting:
         wave, waiting = _wave(waiting, side, chosen, needs, done)
@@ -337,13 +377,18 @@ def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[NodeGroup,
 
 
 def _wave(
-    waiting: list[Node], side: bool, chosen: frozenset[str], needs: Mapping[str, set[str]], done: set[str]
+    waiting: list[Node],
+    side: bool,
+    chosen: frozenset[str],
+    needs: Mapping[str, set[str]],
+    done: set[str],
 ) -> tuple[list[Node], list[Node]]:
     """Return the nodes of ``side`` that can run now, in order, and the rest.
 
     Adds the former to ``done``.
     """
-    wave, rest = [], []
+    wave = []
+    rest = []
     for node in waiting:  # in topological order one pass finds every node that becomes ready
         if (node.name in chosen) == side and needs[node.name] <= done:
             wave.append(node)

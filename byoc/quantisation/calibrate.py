@@ -16,9 +16,22 @@ from onnx.helper import make_node, make_tensor_value_info, tensor_dtype_to_np_dt
 from byoc.frontend.onnx.reading import read_node, rows_to_choose, softmax_operands
 from byoc.operators.forms import Form, Limits
 from byoc.operators.reduction import EXTREMES_AND_SUM
-from byoc.operators.registry import installed
-from byoc.runtimes.protobuf import ConstantArrays, is_float32, names_of, step_family, unused, use_counts
-from byoc.runtimes.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, value_bytes
+from byoc.operators.registry import load_installed_families
+from byoc.runtimes.protobuf import (
+    ConstantArrays,
+    is_float32,
+    make_unused_name,
+    names_of,
+    step_family,
+    use_counts,
+)
+from byoc.runtimes.session import (
+    LARGE_BYTES,
+    keep_no_memory,
+    lean_session,
+    readable_errors,
+    value_bytes,
+)
 from isa import memory
 from isa.errors import InputError
 
@@ -40,26 +53,36 @@ of their own.
 """
 
 
-def default_feeds(model: ModelProto, seed: int, count: int = DEFAULT_FEEDS) -> Iterator[dict[str, NDArray[np.generic]]]:
+def default_feeds(
+    model: ModelProto, seed: int, count: int = DEFAULT_FEEDS
+) -> Iterator[dict[str, NDArray[np.generic]]]:
     """Yield ``count`` random feeds: standard-normal floats, booleans, and any 8-bit integers.
 
     Integers that select rows of constant tables are drawn from the valid row numbers; all other
     integers are zeros. Raises InputError before drawing numbers that would exceed the memory limit.
     """
-    generator, rows = np.random.default_rng(seed), rows_to_choose(model)
+    generator = np.random.default_rng(seed)
+    rows = rows_to_choose(model)
     for _ in range(count):
         feeds: dict[str, NDArray[np.generic]] = {}
         for value in model.graph.input:
             shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
             dtype = np.dtype(tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
-            memory.require(prod(shape) * (_DRAWN_BYTES + count * dtype.itemsize), f"numbers for input '{value.name}'")
+            memory.require(
+                prod(shape) * (_DRAWN_BYTES + count * dtype.itemsize),
+                f"numbers for input '{value.name}'",
+            )
             if np.issubdtype(dtype, np.floating):
                 feeds[value.name] = generator.standard_normal(shape).astype(dtype)
             elif value.name not in rows and dtype in (np.int8, np.uint8):
                 feeds[value.name] = generator.integers(0, 256, shape, np.uint8).view(dtype)
             else:
-                drawn = generator.integers(2 if dtype == np.bool_ else rows.get(value.name, 1), size=shape)
-                feeds[value.name] = (drawn.astype(str) if dtype.kind == "O" else drawn).astype(dtype)
+                drawn = generator.integers(
+                    2 if dtype == np.bool_ else rows.get(value.name, 1), size=shape
+                )
+                feeds[value.name] = (drawn.astype(str) if dtype.kind == "O" else drawn).astype(
+                    dtype
+                )
         yield feeds
 
 
@@ -81,11 +104,27 @@ def observe_ranges(
     observed = {value.name: value for value in _float_results(model)}
     outputs = {value.name: value for value in model.graph.output}
     whole = {*softmaxes, *outputs}
-    reduced = [value for name, value in observed.items() if value_bytes(value) >= LARGE_BYTES and name not in whole]
+    reduced = [
+        value
+        for name, value in observed.items()
+        if value_bytes(value) >= LARGE_BYTES and name not in whole
+    ]
     taken = names_of(model.graph)
-    large = {v.name: tuple(unused(f"{v.name}:{kind}", taken) for kind in EXTREMES_AND_SUM) for v in reduced}
-    run = _observer(model, [v for name, v in {**observed, **outputs}.items() if name not in large], reduced, large)
-    inputs = [value.name for value in model.graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT]
+    large = {
+        v.name: tuple(make_unused_name(f"{v.name}:{kind}", taken) for kind in EXTREMES_AND_SUM)
+        for v in reduced
+    }
+    run = _observer(
+        model,
+        [v for name, v in {**observed, **outputs}.items() if name not in large],
+        reduced,
+        large,
+    )
+    inputs = [
+        value.name
+        for value in model.graph.input
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT
+    ]
     ranges: Ranges = {}
     for feed in feeds:
         results = run(feed)
@@ -93,8 +132,14 @@ def observe_ranges(
         for name, reductions in large.items():
             least, most, total = (results.pop(each) for each in reductions)
             results[name] = np.array([least, most, total if np.isnan(total) else least])
-        for name, array in chain(((n, results[n]) for n in observed), ((n, feed[n]) for n in inputs)):
-            low, high = (np.float32(array.min()), np.float32(array.max())) if array.size else (np.float32(0),) * 2
+        for name, array in chain(
+            ((n, results[n]) for n in observed), ((n, feed[n]) for n in inputs)
+        ):
+            low, high = (
+                (np.float32(array.min()), np.float32(array.max()))
+                if array.size
+                else (np.float32(0),) * 2
+            )
             if name in softmaxes and array.size:
                 low = max(low, array.max(axis=softmaxes[name]).min() - NEGLIGIBLE)
             old = ranges.get(name, (low, high))
@@ -110,10 +155,17 @@ def observe_ranges(
 
 def _not_finite(model: ModelProto, name: str, low: np.float32, high: np.float32) -> str:
     """Return the message for a tensor with an infinite range, with its cause and a remedy."""
-    text = f"tensor '{name}' ranges from {low:g} to {high:g} on the calibration data, which int8 cannot hold"
+    text = (
+        f"tensor '{name}' ranges from {low:g} to {high:g} on the calibration data, which int8 "
+        "cannot hold"
+    )
     constants = ConstantArrays(model.graph, is_float32)
     for node in (node for node in model.graph.node if name in node.output):
-        wrong = [each for each in node.input if each in constants and not np.isfinite(constants[each]).all()]
+        wrong = [
+            each
+            for each in node.input
+            if each in constants and not np.isfinite(constants[each]).all()
+        ]
         if wrong:
             return f"{text}: correct the constant '{wrong[0]}'"
         text += f": mask what its {node.op_type} reads rather than what it makes"
@@ -136,7 +188,10 @@ def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None
         limits = found.get(name, [])
         if name in ranges and limits and len(limits) == uses[name]:
             low, high = ranges[name]
-            ranges[name] = max(low, np.float32(min(limits)[0])), min(high, np.float32(max(most for _, most in limits)))
+            ranges[name] = (
+                max(low, np.float32(min(limits)[0])),
+                min(high, np.float32(max(most for _, most in limits))),
+            )
         return name in cut or len(limits) == uses[name]
 
     for node in reversed(model.graph.node):
@@ -151,7 +206,7 @@ def useful_limits(
     node: NodeProto, ranges: Ranges, constants: Mapping[str, NDArray[Any]]
 ) -> Iterator[tuple[int, Limits]]:
     """Yield position and useful range of operands whose full range does not matter."""
-    found = installed().forms.get(node.op_type)
+    found = load_installed_families().forms.get(node.op_type)
     if found is None or node.output[0] not in ranges:
         return
     known: list[Limits | None] = []
@@ -186,15 +241,18 @@ def _observer(
         for value in large
         for kind, made in zip(EXTREMES_AND_SUM, reductions[value.name], strict=True)
     ]
-    outputs = [*shown, *(make_tensor_value_info(node.output[0], TensorProto.FLOAT, []) for node in nodes)]
+    outputs = [
+        *shown,
+        *(make_tensor_value_info(node.output[0], TensorProto.FLOAT, []) for node in nodes),
+    ]
     names = [value.name for value in outputs]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     keep_no_memory(options)
     if sum(map(value_bytes, large)) >= MUCH:
-        # Reduce each tensor right after its computation. The optimiser's own layouts would delay the
-        # conversion back to the end.
+        # Reduce each tensor right after its computation. The optimiser's own layouts would delay
+        # the conversion back to the end.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     with readable_errors():
@@ -210,20 +268,35 @@ def _observer(
 
 def _usable(low: np.float32, high: np.float32) -> tuple[np.float32, np.float32]:
     """Extend a range to include zero and not be empty, as scale and zero point require."""
-    low, high = min(low, np.float32(0)), max(high, np.float32(0))
+    low = min(low, np.float32(0))
+    high = max(high, np.float32(0))
     return (low, high) if high - low > 1e-6 else (low, np.float32(low + 1))
 
 
 def _float_results(model: ModelProto) -> list[ValueInfoProto]:
     """Return all float32 results of the model's nodes."""
-    known: dict[str, ValueInfoProto] = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
-    return [known[name] for node in model.graph.node for name in node.output if _is_float(known.get(name))]
+    known: dict[str, ValueInfoProto] = {
+        value.name: value for value in (*model.graph.value_info, *model.graph.output)
+    }
+    return [
+        known[name]
+        for node in model.graph.node
+        for name in node.output
+        if _is_float(known.get(name))
+    ]
 
 
 def has_floats(model: ModelProto) -> bool:
     """Return True if any node of a model with inferred shapes computes or reads a float32 value."""
-    known = {value.name: value for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)}
-    return any(_is_float(known.get(name)) for node in model.graph.node for name in (*node.input, *node.output))
+    known = {
+        value.name: value
+        for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)
+    }
+    return any(
+        _is_float(known.get(name))
+        for node in model.graph.node
+        for name in (*node.input, *node.output)
+    )
 
 
 def _is_float(value: ValueInfoProto | None) -> bool:
@@ -247,7 +320,8 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
     groups: dict[str, _SharedRange] = {}
     families: dict[str, _SharedRange] = {}
     for name, (low, high) in ranges.items():
-        floor, ceiling = low if name in lower else -_NO_BOUND, high if name in upper else _NO_BOUND
+        floor = low if name in lower else -_NO_BOUND
+        ceiling = high if name in upper else _NO_BOUND
         own = _SharedRange([name], low, high, floor, ceiling)
         groups[name] = families.setdefault(step_family(name) or name, own)
         groups[name].absorb(own)
@@ -255,8 +329,10 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
     shared_by_all = [(node, form) for node, form in forms if form.ranges == "all"]
     for node, form in (*first, *shared_by_all):
         operands = node.input[:1] if form.ranges == "first" else node.input
-        members = list(dict.fromkeys(groups[name] for name in (*operands, *node.output[:1]) if name in groups))
-        if len(members) < 2 or (form.ranges == "all" and _passes_a_clamp(members)):
+        members = list(
+            dict.fromkeys(groups[name] for name in (*operands, *node.output[:1]) if name in groups)
+        )
+        if len(members) < 2 or (form.ranges == "all" and _is_wider_than_clamp(members)):
             continue
         largest = max(members, key=lambda group: len(group.names))
         for group in members:
@@ -294,7 +370,10 @@ class _SharedRange:
         if other is not self:
             self.names += other.names
             self.low, self.high = min(self.low, other.low), max(self.high, other.high)
-            self.floor, self.ceiling = max(self.floor, other.floor), min(self.ceiling, other.ceiling)
+            self.floor, self.ceiling = (
+                max(self.floor, other.floor),
+                min(self.ceiling, other.ceiling),
+            )
 
     def widen(self, required: np.float32) -> None:
         """Move both ends away from zero by one factor if the range is too narrow.
@@ -306,13 +385,14 @@ class _SharedRange:
             self.low, self.high = np.float32(self.low * factor), np.float32(self.high * factor)
 
 
-def _passes_a_clamp(groups: Sequence[_SharedRange]) -> bool:
+def _is_wider_than_clamp(groups: Sequence[_SharedRange]) -> bool:
     """Return True if the range of all groups is wider than a clamp's result in one of them."""
-    low, high = min(group.low for group in groups), max(group.high for group in groups)
+    low = min(group.low for group in groups)
+    high = max(group.high for group in groups)
     return any(group.floor > low or group.ceiling < high for group in groups)
 
 
 def _forms(model: ModelProto) -> list[tuple[NodeProto, Form]]:
     """Return the nodes of the model that operator families know, each with its form."""
-    known = installed().forms
+    known = load_installed_families().forms
     return [(node, known[node.op_type][1]) for node in model.graph.node if node.op_type in known]

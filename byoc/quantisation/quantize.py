@@ -17,12 +17,12 @@ from onnx import ModelProto, NodeProto, TensorProto
 from onnx.helper import make_node
 
 from byoc.frontend.onnx.closures import Closure, float_closures
-from byoc.frontend.onnx.reading import build_view, captured_names, read_node
+from byoc.frontend.onnx.reading import build_view, list_captured_names, read_node
 from byoc.frontend.onnx.rewriting.shapes import tensor_types
 from byoc.operators.forms import Form
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.operator import Operator
-from byoc.operators.registry import installed
+from byoc.operators.registry import load_installed_families
 from byoc.quantisation.calibrate import (
     Feeds,
     Ranges,
@@ -38,12 +38,12 @@ from byoc.runtimes.protobuf import (
     all_nodes,
     copy_model,
     is_float32,
+    make_unused_name,
     names_of,
+    remove_initializers,
     sort_nodes_in_waves,
     types_of,
-    unused,
     use_counts,
-    without_initializers,
 )
 from isa.numerics import steps
 from isa.numerics.requantising import INT8_LOW, INT32_HIGH
@@ -51,7 +51,9 @@ from isa.numerics.requantising import INT8_LOW, INT32_HIGH
 Scale = NDArray[np.float32]
 
 
-def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed: int = 0) -> ModelProto:
+def quantise(
+    model: ModelProto, calibration: Iterable[Feeds] | None = None, seed: int = 0
+) -> ModelProto:
     """Quantise a prepared float model to int8 QDQ form.
 
     ``byoc.frontend.onnx.rewriting.prepare.prepare`` prepares it. Activations are int8, per tensor
@@ -95,11 +97,12 @@ def quantise_within(model: ModelProto, ranges: Ranges) -> ModelProto:
     """
     if not has_floats(model):
         return copy_model(model)
-    model = _with_cut_constants(model, ranges)
-    return _Boundaries(model, _Plan(model, ranges)).written()
+    model = _clip_constants(model, ranges)
+    return _Boundaries(model, _Plan(model, ranges)).write_model()
 
 
-# The plan. ----------------------------------------------------------------------------------------------------------
+# The plan.
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -123,22 +126,28 @@ class _Plan:
         self.scalings: dict[tuple[str, int], Scaling] = {}
         """Quantisation of constant operands, by the node's name and operand position."""
         self.biases: set[str] = set()
-        """Names of nodes whose third operand is a constant bias.
+        """Names of nodes whose third operand is a constant bias, and whose factors are quantised.
 
-        The bias has the scale of the node's products.
+        The bias has the scale of the node's products. A factor of unknown type stays float.
         """
         self.constants = ConstantArrays(graph, is_float32)
         self.inputs = {value.name for value in graph.input}
-        self.shown = {value.name for value in graph.output} | {n for node in graph.node for n in captured_names(node)}
+        self.shown = {value.name for value in graph.output} | {
+            n for node in graph.node for n in list_captured_names(node)
+        }
         self._readers = Counter(name for node in graph.node for name in node.input)
-        closures = _quantised_closures(model)
+        closures = _find_quantised_closures(model)
         inside = {node.outputs[0] for closure in closures for node in closure.nodes}
         stay_float = set(_float_nodes(model, {closure.result for closure in closures}))
         for closure in closures:
             self._mark(closure.result, *([closure.source] if closure.source in self.inputs else []))
         for node in graph.node:
-            found = installed().forms.get(node.op_type)
-            if found is not None and found[1].quantise and not (node.name in stay_float or node.output[0] in inside):
+            found = load_installed_families().forms.get(node.op_type)
+            if (
+                found is not None
+                and found[1].quantise
+                and not (node.name in stay_float or node.output[0] in inside)
+            ):
                 self._visit(node, *found)
 
     def _visit(self, node: NodeProto, family: type[Operator], form: Form) -> None:
@@ -160,7 +169,9 @@ class _Plan:
             self.roots[result] = self.roots[node.input[0]]
 
     def _mark(self, *names: str) -> None:
-        self.roots.update((name, name) for name in names if name in self.ranges and name not in self.roots)
+        self.roots.update(
+            (name, name) for name in names if name in self.ranges and name not in self.roots
+        )
 
     def _product(self, node: NodeProto, form: Form) -> None:
         """Plan a product: symmetric constants, weights with a scale per channel if possible."""
@@ -170,7 +181,8 @@ class _Plan:
                 axis = form.channel_axis(view, self.constants[name].ndim) if position else None
                 self.scalings[node.name, position] = Scaling(axis)
         self._mark(*node.input[:2])
-        if view.input(2) in self.constants:
+        known = all(name in self.roots or name in self.constants for name in node.input[:2])
+        if known and view.input(2) in self.constants:
             self.biases.add(node.name)
 
     def _clamp(self, node: NodeProto) -> None:
@@ -178,7 +190,8 @@ class _Plan:
 
         The operand then gets the result's range.
         """
-        operand, result = node.input[0], node.output[0]
+        operand = node.input[0]
+        result = node.output[0]
         self._mark(operand)
         if operand not in self.ranges or result not in self.ranges:
             return
@@ -189,7 +202,8 @@ class _Plan:
                 del self.roots[operand]
 
 
-# Writing the nodes. --------------------------------------------------------------------------------------------------
+# Writing the nodes.
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -210,23 +224,30 @@ class _Boundaries:
     def __init__(self, model: ModelProto, plan: _Plan) -> None:
         self._plan = plan
         self._given = model
-        self._model = without_initializers(model)
+        self._model = remove_initializers(model)
         self._graph = self._model.graph
         nodes = list(all_nodes(model.graph))
-        self._taken = names_of(model.graph) | {name for node in nodes for name in (*node.input, *node.output)}
+        self._taken = names_of(model.graph) | {
+            name for node in nodes for name in (*node.input, *node.output)
+        }
         self._node_names = {node.name for node in nodes}
         self._nodes: list[NodeProto] = []
-        self._real: dict[str, str] = {}  # dequantised tensor that consumers of a quantised tensor read
+        # dequantised tensor that consumers of a quantised tensor read
+        self._real: dict[str, str] = {}
         self._constants: dict[tuple[str, Scaling], str] = {}
-        self._tensors = {name: _range_parameters(*plan.ranges[name]) for name in {*plan.roots.values()}}
+        self._tensors = {
+            name: _range_parameters(*plan.ranges[name]) for name in {*plan.roots.values()}
+        }
         self._weights = {
-            (node.input[position], scaling): _constant_parameters(plan.constants[node.input[position]], scaling)
+            (node.input[position], scaling): _constant_parameters(
+                plan.constants[node.input[position]], scaling
+            )
             for node in model.graph.node
             for position in range(len(node.input))
             if (scaling := plan.scalings.get((node.name, position))) is not None
         }
 
-    def written(self) -> ModelProto:
+    def write_model(self) -> ModelProto:
         given = list(self._graph.node)
         del self._graph.node[:]
         for node in given:
@@ -263,7 +284,9 @@ class _Boundaries:
                 name = self._plan.absorbed[name]
             source = name
             if name in self._plan.roots:
-                source = self._name(f"{name}_QuantizeLinear_Input") if name in self._plan.shown else name
+                source = (
+                    self._name(f"{name}_QuantizeLinear_Input") if name in self._plan.shown else name
+                )
                 results.append((name, source))
             node.output[position] = source
         self._nodes.append(node)
@@ -273,7 +296,7 @@ class _Boundaries:
     def _pair(self, name: str, source: str) -> None:
         """Quantise ``source`` and dequantise it as ``name``, if that is another tensor."""
         parameters = self._tensors[root := self._plan.roots[name]]
-        scale, zero_point = self._named(parameters, root)
+        scale, zero_point = self._write_parameters(parameters, root)
         steps_name = self._name(f"{name}_QuantizeLinear_Output")
         self._real[name] = name if source != name else self._name(f"{name}_DequantizeLinear_Output")
         self._add(QUANTIZE, name, [source, scale, zero_point], steps_name)
@@ -281,36 +304,50 @@ class _Boundaries:
 
     def _constant(self, name: str, scaling: Scaling) -> str:
         if (name, scaling) not in self._constants:
-            parameters, array = self._weights[name, scaling], self._plan.constants[name]
+            parameters = self._weights[name, scaling]
+            array = self._plan.constants[name]
             scale, zero_point = (
-                _along(part, array, scaling.axis) for part in (parameters.scale, parameters.zero_point)
+                _broadcast_along(part, array, scaling.axis)
+                for part in (parameters.scale, parameters.zero_point)
             )
             integers = steps(array, scale, zero_point, np.int8)
-            inputs = [self._tensor(f"{name}_quantized", integers), *self._named(parameters, name)]
-            self._constants[name, scaling] = self._dequantised(name, inputs, scaling.axis)
+            inputs = [
+                self._tensor(f"{name}_quantized", integers),
+                *self._write_parameters(parameters, name),
+            ]
+            self._constants[name, scaling] = self._add_dequantised(name, inputs, scaling.axis)
         return self._constants[name, scaling]
 
     def _bias(self, name: str, scale: Scale) -> str:
-        bias, scale = self._plan.constants[name], scale.reshape(-1)
+        bias = self._plan.constants[name]
+        scale = scale.reshape(-1)
         integers = steps(bias.astype(np.float64), scale.astype(np.float64), 0, np.int32)
         zeros = np.zeros(scale.shape if scale.size > 1 else (), np.int32)
         labels = f"{name}_quantized", f"{name}_quantized_scale", f"{name}_quantized_zero_point"
-        inputs = [self._tensor(*pair) for pair in zip(labels, (integers, scale, zeros), strict=True)]
-        return self._dequantised(name, inputs, 0 if scale.size > 1 else None)
+        inputs = [
+            self._tensor(*pair) for pair in zip(labels, (integers, scale, zeros), strict=True)
+        ]
+        return self._add_dequantised(name, inputs, 0 if scale.size > 1 else None)
 
-    def _dequantised(self, name: str, inputs: Sequence[str], axis: int | None) -> str:
+    def _add_dequantised(self, name: str, inputs: Sequence[str], axis: int | None) -> str:
         result = self._name(f"{name}_DequantizeLinear_Output")
         self._add(DEQUANTIZE, name, inputs, result, **({} if axis is None else {"axis": axis}))
         return result
 
     def _product_scale(self, node: NodeProto, operands: Sequence[str]) -> Scale:
         """Return the scale of a node's products: the product of its operands' scales."""
-        first, second = (self._parameters(node, position, operands[position]).scale for position in range(2))
+        first, second = (
+            self._parameters(node, position, operands[position]).scale for position in range(2)
+        )
         return np.asarray(first * second)
 
     def _parameters(self, node: NodeProto, position: int, name: str) -> _Parameters:
         scaling = self._plan.scalings.get((node.name, position))
-        return self._tensors[self._plan.roots[name]] if scaling is None else self._weights[name, scaling]
+        return (
+            self._tensors[self._plan.roots[name]]
+            if scaling is None
+            else self._weights[name, scaling]
+        )
 
     def _leave_room(self, node: NodeProto) -> None:
         """Coarsen a weight scale if the bias would take more than half of the accumulator."""
@@ -320,7 +357,7 @@ class _Boundaries:
         first = self._parameters(node, 0, node.input[0]).scale.astype(np.float64)
         weights.scale = _coarser(weights.scale, first, self._plan.constants[node.input[BIAS]])
 
-    def _named(self, parameters: _Parameters, name: str) -> tuple[str, str]:
+    def _write_parameters(self, parameters: _Parameters, name: str) -> tuple[str, str]:
         """Return the names of scale and zero point; write both on the first call."""
         if parameters.names is None:
             zero_point = self._tensor(f"{name}_zero_point", parameters.zero_point)
@@ -331,10 +368,12 @@ class _Boundaries:
         return add_tensor(self._graph, self._name(name), array)
 
     def _name(self, name: str) -> str:
-        return unused(name, self._taken)
+        return make_unused_name(name, self._taken)
 
-    def _add(self, op_type: str, name: str, inputs: Sequence[str], result: str, **options: Any) -> None:
-        label = unused(f"{name}_{op_type}", self._node_names)
+    def _add(
+        self, op_type: str, name: str, inputs: Sequence[str], result: str, **options: Any
+    ) -> None:
+        label = make_unused_name(f"{name}_{op_type}", self._node_names)
         self._nodes.append(make_node(op_type, list(inputs), [result], label, **options))
 
 
@@ -344,36 +383,50 @@ BIAS = 2
 
 def _range_parameters(low: np.float32, high: np.float32) -> _Parameters:
     """Return the parameters of a computed tensor with range ``low`` to ``high``."""
-    return _between(np.asarray(low), np.asarray(high), symmetric=False)
+    return _make_parameters(np.asarray(low), np.asarray(high), symmetric=False)
 
 
 def _constant_parameters(array: NDArray[np.float32], scaling: Scaling) -> _Parameters:
     """Return the parameters of a constant, for all its numbers or for each channel."""
-    others = None if scaling.axis is None else tuple(axis for axis in range(array.ndim) if axis != scaling.axis)
-    low, high = array.min(axis=others, initial=0), array.max(axis=others, initial=0)
+    others = (
+        None
+        if scaling.axis is None
+        else tuple(axis for axis in range(array.ndim) if axis != scaling.axis)
+    )
+    low = array.min(axis=others, initial=0)
+    high = array.max(axis=others, initial=0)
     if scaling.symmetric:
         high = np.maximum(-low, high)
         low = -high
-    return _between(np.asarray(low), np.asarray(high), symmetric=scaling.symmetric)
+    return _make_parameters(np.asarray(low), np.asarray(high), symmetric=scaling.symmetric)
 
 
-def _between(low: NDArray[np.float32], high: NDArray[np.float32], *, symmetric: bool) -> _Parameters:
+def _make_parameters(
+    low: NDArray[np.float32], high: NDArray[np.float32], *, symmetric: bool
+) -> _Parameters:
     """Return parameters with 255 steps from ``low`` to ``high``, or 254 if symmetric.
 
     0 is one of the steps. An empty range gets steps of 1. Computed in float64 and rounded once, as
     by ``compute_scale_zp`` in onnxruntime/python/tools/quantization/quant_utils.py.
     """
-    low, high = np.minimum(low, np.float32(0)), np.maximum(high, np.float32(0))
+    low = np.minimum(low, np.float32(0))
+    high = np.maximum(high, np.float32(0))
     exact = (high.astype(np.float64) - low) / (254 if symmetric else 255)
     empty = exact < np.finfo(np.float32).tiny
     exact = np.where(empty, 1.0, exact)
-    zero_point = np.zeros(exact.shape) if symmetric else np.where(empty, 0, np.rint(INT8_LOW - low / exact))
+    zero_point = (
+        np.zeros(exact.shape) if symmetric else np.where(empty, 0, np.rint(INT8_LOW - low / exact))
+    )
     return _Parameters(exact.astype(np.float32), zero_point.astype(np.int8))
 
 
-def _along(values: NDArray[Any], array: NDArray[Any], axis: int | None) -> NDArray[Any]:
+def _broadcast_along(values: NDArray[Any], array: NDArray[Any], axis: int | None) -> NDArray[Any]:
     """Reshape one value per position of ``axis`` so that it broadcasts against ``array``."""
-    return values if axis is None else values.reshape([-1 if number == axis else 1 for number in range(array.ndim)])
+    return (
+        values
+        if axis is None
+        else values.reshape([-1 if number == axis else 1 for number in range(array.ndim)])
+    )
 
 
 ROOM = 1.0001
@@ -396,10 +449,11 @@ def _coarser(scale: Scale, first: NDArray[np.float64], bias: NDArray[np.float32]
     return np.where(short, wanted, scale).astype(np.float32)
 
 
-# Float nodes. -------------------------------------------------------------------------------------------------------
+# Float nodes.
+# --------------------------------------------------------------------------------------------------
 
 
-def _with_cut_constants(model: ModelProto, ranges: Ranges) -> ModelProto:
+def _clip_constants(model: ModelProto, ranges: Ranges) -> ModelProto:
     """Clip constant operands to the limits beyond which they do not change the result.
 
     Constants of nodes that stay float are not clipped, because results there are not clipped
@@ -409,9 +463,15 @@ def _with_cut_constants(model: ModelProto, ranges: Ranges) -> ModelProto:
     float_nodes = set(_float_nodes(model, ()))
     cut: dict[tuple[int, int], NDArray[np.float32]] = {}
     for index, node in enumerate(model.graph.node):
-        for position, limits in () if node.name in float_nodes else useful_limits(node, ranges, constants):
+        for position, limits in (
+            () if node.name in float_nodes else useful_limits(node, ranges, constants)
+        ):
             array = constants.get(node.input[position])
-            if array is not None and array.size and (array.min() < limits[0] or array.max() > limits[1]):
+            if (
+                array is not None
+                and array.size
+                and (array.min() < limits[0] or array.max() > limits[1])
+            ):
                 cut[index, position] = np.clip(array, np.float32(limits[0]), np.float32(limits[1]))
     if not cut:
         return model
@@ -419,12 +479,12 @@ def _with_cut_constants(model: ModelProto, ranges: Ranges) -> ModelProto:
     taken = names_of(result.graph)
     for (index, position), array in cut.items():
         node = result.graph.node[index]
-        name = unused(f"{node.output[0]}_within{position}", taken)
+        name = make_unused_name(f"{node.output[0]}_within{position}", taken)
         node.input[position] = add_tensor(result.graph, name, array)
     return result
 
 
-def _quantised_closures(model: ModelProto) -> tuple[Closure, ...]:
+def _find_quantised_closures(model: ModelProto) -> tuple[Closure, ...]:
     """Return the closures that start at a quantised tensor, an input, or another closure's end."""
     found = float_closures(build_view(model, *tensor_types(model)))
     results = set(found)
@@ -444,7 +504,11 @@ def is_quantised_whole(model: ModelProto) -> bool:
     """Return whether the quantiser leaves no node of a model in float."""
     kinds = types_of(model.graph)
     quantised = TensorProto.FLOAT, TensorProto.BOOL
-    closures = [closure for closure in _quantised_closures(model) if kinds.get(closure.result) in quantised]
+    closures = [
+        closure
+        for closure in _find_quantised_closures(model)
+        if kinds.get(closure.result) in quantised
+    ]
     inside = {node.outputs[0] for closure in closures for node in closure.nodes}
     stay_float = set(_float_nodes(model, {closure.result for closure in closures}))
     others = (node for node in model.graph.node if node.output[0] not in inside)
@@ -459,27 +523,37 @@ def _float_nodes(model: ModelProto, closed: Collection[str]) -> list[str]:
     closures, which are quantised.
     """
     constants = ConstantArrays(model.graph, lambda tensor: True)
-    producers = {output: node for node in model.graph.node for output in node.output if output not in closed}
+    producers = {
+        output: node for node in model.graph.node for output in node.output if output not in closed
+    }
     empty = {tensor.name for tensor in model.graph.initializer if 0 in tensor.dims} | {
         value.name
         for value in (*model.graph.value_info, *model.graph.output)
-        if any(dim.HasField("dim_value") and not dim.dim_value for dim in value.type.tensor_type.shape.dim)
+        if any(
+            dim.HasField("dim_value") and not dim.dim_value
+            for dim in value.type.tensor_type.shape.dim
+        )
     }
     return [
         node.name
         for node in model.graph.node
-        if _stays_float(node, constants, producers) or not empty.isdisjoint(_data(node))
+        if _must_stay_float(node, constants, producers) or not empty.isdisjoint(_data(node))
     ]
 
 
 def _data(node: NodeProto) -> list[str]:
     """Return a node's results and data operands, without operands that are parameters."""
-    found = installed().forms.get(node.op_type)
-    return [*node.output, *node.input[: None if found is None else 2 if found[1].weights else found[1].operands]]
+    found = load_installed_families().forms.get(node.op_type)
+    return [
+        *node.output,
+        *node.input[: None if found is None else 2 if found[1].weights else found[1].operands],
+    ]
 
 
-def _stays_float(node: NodeProto, constants: ConstantArrays, producers: Mapping[str, NodeProto]) -> bool:
-    forms = installed().forms
+def _must_stay_float(
+    node: NodeProto, constants: ConstantArrays, producers: Mapping[str, NodeProto]
+) -> bool:
+    forms = load_installed_families().forms
     if node.op_type not in forms:
         return False
     if all(name in constants for name in node.input if name):
@@ -487,13 +561,14 @@ def _stays_float(node: NodeProto, constants: ConstantArrays, producers: Mapping[
     family, form = forms[node.op_type]
     if form.passive:
         if form.operands == 1 and node.input[0] in constants:
-            return True  # rows of a constant table by run-time indices: no quantised tensor passes through
+            # rows of a constant table by run-time indices: no quantised tensor passes through
+            return True
         made_by = [producers.get(name) for name in node.input if name not in constants]
         if all(maker is not None and not _is_quantised_operator(maker) for maker in made_by):
             return True
-    return family.stays_float(read_node(node, node.name), constants)
+    return family.must_stay_float(read_node(node, node.name), constants)
 
 
 def _is_quantised_operator(node: NodeProto) -> bool:
-    found = installed().forms.get(node.op_type)
+    found = load_installed_families().forms.get(node.op_type)
     return found is not None and found[1].quantise

@@ -14,7 +14,11 @@ from isa.reading import first_line
 Resolver = Literal["reference", "builtin", "default"]
 """Kernel choice: reference, optimised builtin, or XNNPACK where possible (LiteRT's default)."""
 
-_TYPES = {"reference": "BUILTIN_REF", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "default": "BUILTIN"}
+_TYPES = {
+    "reference": "BUILTIN_REF",
+    "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    "default": "BUILTIN",
+}
 
 
 _OPTIONS = {
@@ -43,8 +47,10 @@ def options_name(kind: str) -> str:
     return _OPTIONS.get(kind, "".join(word.capitalize() for word in kind.split("_"))) + "Options"
 
 
-def _missing(error: Exception) -> InputError:
-    return InputError(f"TensorFlow Lite models need LiteRT ({error}); install it with: {remedy('tflite')}")
+def _make_missing_error(error: Exception) -> InputError:
+    return InputError(
+        f"TensorFlow Lite models need LiteRT ({error}); install it with: {remedy('tflite')}"
+    )
 
 
 def schema() -> Any:
@@ -55,13 +61,14 @@ def schema() -> Any:
     try:
         from ai_edge_litert import schema_py_generated
     except (ImportError, OSError) as error:
-        raise _missing(error) from error
+        raise _make_missing_error(error) from error
     return schema_py_generated
 
 
 _MISSING = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'")
 _REMEDIES: dict[Resolver, str] = {
-    "reference": "LiteRT's reference kernels (numerics fixed) do not have it; use --set numerics=onnxruntime",
+    "reference": "LiteRT's reference kernels (numerics fixed) do not have it; use --set "
+    "numerics=onnxruntime",
     "builtin": "LiteRT does not have it; install a newer one or convert the model for an older one",
 }
 
@@ -81,10 +88,14 @@ def readable_errors(thing: str, resolver: Resolver = "default") -> Iterator[None
         if missing := _MISSING.search(detail):
             remedy = _REMEDIES.get(resolver, _REMEDIES["builtin"])
             raise InputError(f"operator {missing[1]}, version {missing[2]}: {remedy}") from error
-        raise InputError(f"LiteRT cannot run {thing} ({detail}); correct or convert it again") from error
+        raise InputError(
+            f"LiteRT cannot run {thing} ({detail}); correct or convert it again"
+        ) from error
 
 
-def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = False, thing: str = "the model") -> Any:
+def interpreter(
+    model: bytes, resolver: Resolver = "reference", *, keep: bool = False, thing: str = "the model"
+) -> Any:
     """Return an ``Interpreter`` with allocated tensors.
 
     ``keep`` preserves intermediate tensors for reading. ``thing`` is the model's name in messages.
@@ -93,7 +104,7 @@ def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = 
     try:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
     except (ImportError, OSError) as error:
-        raise _missing(error) from error
+        raise _make_missing_error(error) from error
     with readable_errors(thing, resolver):
         made = Interpreter(
             model_content=model,
@@ -105,7 +116,7 @@ def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = 
     return made
 
 
-def delegated(made: Any) -> list[tuple[list[int], list[int]]]:
+def find_delegated(made: Any) -> list[tuple[list[int], list[int]]]:
     """Return the parts of a model that XNNPACK runs, as tensor indices read and written."""
     parts = (one for one in made._get_ops_details() if one["op_name"] == "DELEGATE")
     return [(one["inputs"].tolist(), one["outputs"].tolist()) for one in parts]
@@ -115,7 +126,7 @@ ALIGNMENT = 16
 """Alignment of a constant's data in bytes, as the schema requires."""
 
 
-def packed(model: Any) -> bytes:
+def pack_model(model: Any) -> bytes:
     """Serialise a ``ModelT`` to a flatbuffer with the identifier TFL3 and aligned constants."""
     import flatbuffers
 

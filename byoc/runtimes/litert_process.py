@@ -33,7 +33,8 @@ if sys.platform != "win32":
 
 Arrays = Sequence[NDArray[Any]]
 _SERVE = (
-    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); import byoc, isa; del sys.path[0]; "
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); import byoc, isa; del "
+    "sys.path[0]; "
     "from byoc.runtimes.litert_process import serve; serve()"
 )
 """Program of the child process.
@@ -45,11 +46,13 @@ It imports our packages from this checkout whatever the working folder contains.
 class LiteRTModel:
     """Model on LiteRT, one thread; tensors are identified by their indices.
 
-    ``delegated`` is the result of :func:`byoc.runtimes.litert.delegated`; ``shapes`` are the shapes
-    before the model runs.
+    ``delegated`` is the result of :func:`byoc.runtimes.litert.find_delegated`; ``shapes`` are the
+    shapes before the model runs.
     """
 
-    def __init__(self, model: bytes, resolver: Resolver, *, keep: bool = False, thing: str = "the model") -> None:
+    def __init__(
+        self, model: bytes, resolver: Resolver, *, keep: bool = False, thing: str = "the model"
+    ) -> None:
         """Open the model.
 
         Raises InputError as :func:`byoc.runtimes.litert.interpreter`, or if the process ends.
@@ -63,11 +66,17 @@ class LiteRTModel:
         self._process = _process()
         answer, _ = self._process.ask(self._opening, [self._content], self._thing)
         self._number: int = answer["session"]
-        self.delegated: list[tuple[list[int], list[int]]] = [(part[0], part[1]) for part in answer["delegated"]]
-        self.shapes: dict[int, tuple[int, ...]] = {number: tuple(shape) for number, shape in answer["shapes"]}
+        self.delegated: list[tuple[list[int], list[int]]] = [
+            (part[0], part[1]) for part in answer["delegated"]
+        ]
+        self.shapes: dict[int, tuple[int, ...]] = {
+            number: tuple(shape) for number, shape in answer["shapes"]
+        }
         finalize(self, self._process.forget, self._number)
 
-    def run(self, given: Mapping[int, NDArray[Any]], wanted: Sequence[int]) -> dict[int, NDArray[Any]]:
+    def run(
+        self, given: Mapping[int, NDArray[Any]], wanted: Sequence[int]
+    ) -> dict[int, NDArray[Any]]:
         """Run one inference and return the tensors ``wanted``.
 
         States have the model's initial values. ``given`` has the input arrays by tensor index.
@@ -75,12 +84,19 @@ class LiteRTModel:
         """
         if not self._process.there:  # a crash in another session ended the child
             self._open()
-        request = {"do": "run", "session": self._number, "given": list(given), "wanted": list(wanted)}
-        _, arrays = self._process.ask({**request, "thing": self._thing}, list(given.values()), self._thing)
+        request = {
+            "do": "run",
+            "session": self._number,
+            "given": list(given),
+            "wanted": list(wanted),
+        }
+        _, arrays = self._process.ask(
+            {**request, "thing": self._thing}, list(given.values()), self._thing
+        )
         return dict(zip(wanted, arrays, strict=True))
 
 
-def known_session(model: bytes, thing: str = "the model") -> LiteRTModel:
+def get_session(model: bytes, thing: str = "the model") -> LiteRTModel:
     """Return a session on the reference kernels.
 
     It uses the default kernels if the former lack an operator. Both compute the same shapes and
@@ -95,7 +111,8 @@ def known_session(model: bytes, thing: str = "the model") -> LiteRTModel:
 class _Process:
     def __init__(self) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
-        self._lock, self._owner = Lock(), os.getpid()
+        self._lock = Lock()
+        self._owner = os.getpid()
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-c", _SERVE],
             stdin=subprocess.PIPE,
@@ -113,7 +130,9 @@ class _Process:
         """
         return self._owner == os.getpid() and self._child.poll() is None
 
-    def ask(self, request: Mapping[str, Any], arrays: Arrays, thing: str) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+    def ask(
+        self, request: Mapping[str, Any], arrays: Arrays, thing: str
+    ) -> tuple[dict[str, Any], list[NDArray[Any]]]:
         """Send a request about ``thing`` and return the answer.
 
         Raises InputError if LiteRT rejects it or ends.
@@ -127,7 +146,8 @@ class _Process:
         except (EOFError, OSError) as error:
             code = self._child.wait()
             raise InputError(
-                f"LiteRT ended its process on {thing} (exit status {code}); correct or convert it again"
+                f"LiteRT ended its process on {thing} (exit status {code}); correct or convert it "
+                "again"
             ) from error
         if "error" in answer:
             raise InputError(answer["error"])
@@ -162,7 +182,8 @@ def _process() -> _Process:
     return kept[0]
 
 
-# Messages. ----------------------------------------------------------------------------------------------------------
+# Messages.
+# --------------------------------------------------------------------------------------------------
 
 
 def _write(stream: IO[bytes], message: Mapping[str, Any], arrays: Arrays) -> None:
@@ -190,15 +211,19 @@ def _read(stream: IO[bytes]) -> tuple[dict[str, Any], list[NDArray[Any]]]:
     return message, arrays
 
 
-# The child process. -------------------------------------------------------------------------------------------------
+# The child process.
+# -------------------------------------------------------------------------------------------------
 
 
 def serve() -> None:
     """Answer requests until the input ends; the main function of the child process."""
-    source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    source = os.fdopen(os.dup(0), "rb")
+    target = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output that kernels print must not mix with answers
     if sys.platform != "win32":
-        resource.setrlimit(resource.RLIMIT_DATA, (memory.maximum(), resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        resource.setrlimit(
+            resource.RLIMIT_DATA, (memory.maximum(), resource.getrlimit(resource.RLIMIT_DATA)[1])
+        )
     sessions: dict[int, Any] = {}
     while True:
         try:
@@ -208,7 +233,8 @@ def serve() -> None:
         try:
             answer, made = _answer(request, arrays, sessions)
         except (InputError, MemoryError) as error:
-            answer, made = {"error": str(error) or "LiteRT ran out of memory"}, []
+            answer = {"error": str(error) or "LiteRT ran out of memory"}
+            made = []
         _write(target, answer, made)
 
 
@@ -220,11 +246,12 @@ def _answer(
         return {}, []
     if request["do"] == "open":
         number = max(sessions, default=0) + 1
-        keep, thing = request["keep"], request["thing"]
+        keep = request["keep"]
+        thing = request["thing"]
         made = litert.interpreter(arrays[0].tobytes(), request["resolver"], keep=keep, thing=thing)
         sessions[number] = made
         shapes = [(one["index"], one["shape"].tolist()) for one in made.get_tensor_details()]
-        return {"session": number, "delegated": litert.delegated(made), "shapes": shapes}, []
+        return {"session": number, "delegated": litert.find_delegated(made), "shapes": shapes}, []
     made = sessions[request["session"]]
     with litert.readable_errors(request["thing"]):
         return {}, _run(made, dict(zip(request["given"], arrays, strict=True)), request["wanted"])

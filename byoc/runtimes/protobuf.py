@@ -24,7 +24,10 @@ HUGE_BYTES = 1 << 25
 
 def opset_of(model: ModelProto) -> int:
     """Return the version of the default operator set; 0 if the model imports none."""
-    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    return max(
+        (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
+        default=0,
+    )
 
 
 def copy_fields(source: Any, target: Any, *leave_out: str) -> None:
@@ -65,7 +68,10 @@ def byte_size(tensor: TensorProto) -> int:
 
     Protobuf's ``ByteSize`` would serialise the tensor.
     """
-    return int(np.prod(tensor.dims, dtype=np.int64)) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return (
+        int(np.prod(tensor.dims, dtype=np.int64))
+        * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    )
 
 
 class ConstantArrays(Mapping[str, NDArray[Any]]):
@@ -106,7 +112,9 @@ def is_float32(tensor: TensorProto) -> bool:
 
 def add_tensor(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
     """Add an initialiser under ``name``, which must be unused in the graph, and return the name."""
-    graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)), name))
+    graph.initializer.append(
+        numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)), name)
+    )
     return name
 
 
@@ -120,7 +128,9 @@ def separate_names(graph: GraphProto, *, name_all: bool = False) -> None:
     seen = {""}
     for node in graph.node:
         if node.name in seen and (node.name or name_all):
-            node.name = unused(next((output for output in node.output if output), node.op_type), taken)
+            node.name = make_unused_name(
+                next((output for output in node.output if output), node.op_type), taken
+            )
         seen.add(node.name)
 
 
@@ -135,11 +145,13 @@ def standard(node: NodeProto) -> bool:
     return node.domain in ("", "ai.onnx")
 
 
-def unused(name: str, taken: set[str]) -> str:
+def make_unused_name(name: str, taken: set[str]) -> str:
     """Return ``name``, with a number if it is in ``taken``, and add the result to ``taken``."""
-    unique, count = name, 1
+    unique = name
+    count = 1
     while unique in taken:
-        unique, count = f"{name}_{count}", count + 1
+        unique = f"{name}_{count}"
+        count = count + 1
     taken.add(unique)
     return unique
 
@@ -155,14 +167,16 @@ def step_family(name: str) -> str:
     return _STEP.sub("@", name) if _STEP.search(name) else ""
 
 
-def unused_step(base: str, step: int, taken: set[str]) -> str:
+def make_unused_step_name(base: str, step: int, taken: set[str]) -> str:
     """Return an unused name for one step's tensor.
 
     It has a base that no other tensor uses, and the step number.
     """
-    name, count = f"{base}@{step}", 1
+    name = f"{base}@{step}"
+    count = 1
     while name in taken:
-        name, count = f"{base}_{count}@{step}", count + 1
+        name = f"{base}_{count}@{step}"
+        count = count + 1
     taken.add(name)
     return name
 
@@ -311,7 +325,7 @@ def types_of(graph: GraphProto) -> dict[str, int]:
     return result | {value.name: value.type.tensor_type.elem_type for value in values}
 
 
-def without_initializers(model: ModelProto) -> ModelProto:
+def remove_initializers(model: ModelProto) -> ModelProto:
     """Return a copy without constants, which make up most of a model's size."""
     result = ModelProto()
     copy_fields(model, result, "graph")
@@ -319,13 +333,15 @@ def without_initializers(model: ModelProto) -> ModelProto:
     return result
 
 
-def without_large_constants(model: ModelProto, change: Callable[[ModelProto], ModelProto]) -> ModelProto:
+def change_without_large_constants(
+    model: ModelProto, change: Callable[[ModelProto], ModelProto]
+) -> ModelProto:
     """Return ``change(model)``, computed without initialisers above 64 KiB.
 
     Inputs of the same type replace them meanwhile. onnx's C++ functions take a serialised model;
     this avoids copying weights of hundreds of megabytes there.
     """
-    skeleton = without_initializers(model)
+    skeleton = remove_initializers(model)
     large = []
     inputs = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
@@ -333,7 +349,9 @@ def without_large_constants(model: ModelProto, change: Callable[[ModelProto], Mo
             skeleton.graph.initializer.append(tensor)
         else:
             large.append(tensor)
-            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tuple(tensor.dims))
+            value = onnx.helper.make_tensor_value_info(
+                tensor.name, tensor.data_type, tuple(tensor.dims)
+            )
             skeleton.graph.input.append(value)
     result = change(skeleton)
     names = {tensor.name for tensor in large}
@@ -349,7 +367,7 @@ OWN_KEY = "onnxruntime:"
 """Prefix of metadata keys that name a unit's result; the value names ONNX Runtime's own result."""
 
 
-def defined(model: ModelProto) -> dict[str, str]:
+def read_defined_results(model: ModelProto) -> dict[str, str]:
     """Return results of units that definitions compute.
 
     They are mapped to ONNX Runtime's own results of the same units.

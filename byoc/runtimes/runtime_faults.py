@@ -32,15 +32,16 @@ from byoc.runtimes.protobuf import (
     bodies,
     copy_node,
     keep_nodes,
+    make_unused_name,
     names_of,
     set_nodes,
     shapes_of,
     types_of,
-    unused,
     use_counts,
 )
 
-SIGNED, UNSIGNED = TensorProto.INT8, TensorProto.UINT8
+SIGNED = TensorProto.INT8
+UNSIGNED = TensorProto.UINT8
 OFFSET = 128
 
 
@@ -82,14 +83,37 @@ Measured with onnxruntime 1.32 on a processor with AVX2 and without VNNI.
 """
 
 VIEWS = frozenset(
-    {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "MaxPool", "Expand"}
+    {
+        "Identity",
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "Transpose",
+        "Slice",
+        "Gather",
+        "MaxPool",
+        "Expand",
+    }
 )
 """Operators that only select elements of one operand.
 
 ONNX Runtime moves a DequantizeLinear past some of them.
 """
 TYPE_KEEPING = VIEWS | {
-    *("Concat", "Split", "Pad", "Tile", "Where", "Max", "Min", "Clip", "Resize", "DepthToSpace", "SpaceToDepth"),
+    *(
+        "Concat",
+        "Split",
+        "Pad",
+        "Tile",
+        "Where",
+        "Max",
+        "Min",
+        "Clip",
+        "Resize",
+        "DepthToSpace",
+        "SpaceToDepth",
+    ),
     *("GatherND", "GatherElements", "ScatterND", "ScatterElements", "ReverseSequence"),
     *("NhwcMaxPool", "QGemm", DEQUANTIZE),
 }
@@ -113,22 +137,33 @@ def avoid_saturation(
         The constants that the changed graph reads in addition.
     """
     rewriter = _Rewriter(graph, every)
-    rewriter.rewrite(graph, constants, {name: tensor.data_type for name, tensor in constants.items()}, {})
+    rewriter.rewrite(
+        graph, constants, {name: tensor.data_type for name, tensor in constants.items()}, {}
+    )
     return rewriter.added
 
 
 def consumers_against_fusion(graph: GraphProto) -> Iterator[NodeProto]:
     """Yield nodes whose results must become outputs, to prevent fusion of their operands."""
-    types, taken = {tensor.name: tensor.data_type for tensor in graph.initializer}, names_of(graph)
+    types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    taken = names_of(graph)
     shapes = shapes_of(graph)
     producers: dict[str, NodeProto] = {}
     for node in graph.node:
         producers |= dict.fromkeys(node.output, node)
-        if _counts_padding(node, shapes, producers) or _has_float_weights(node, types, producers):
-            yield helper.make_node("Identity", [node.output[0]], [unused(f"{node.output[0]}_in_float", taken)])
+        if _is_padding_miscounted(node, shapes, producers) or _has_float_weights(
+            node, types, producers
+        ):
+            yield helper.make_node(
+                "Identity",
+                [node.output[0]],
+                [make_unused_name(f"{node.output[0]}_in_float", taken)],
+            )
 
 
-def _counts_padding(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], producers: Mapping[str, NodeProto]) -> bool:
+def _is_padding_miscounted(
+    node: NodeProto, shapes: Mapping[str, tuple[int, ...]], producers: Mapping[str, NodeProto]
+) -> bool:
     """Return True if rounding a pool's size up makes windows end beyond its padding.
 
     The pool counts padding.
@@ -139,7 +174,8 @@ def _counts_padding(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], prod
     name = node.input[0]
     if name in producers and producers[name].op_type == DEQUANTIZE:
         name = producers[name].input[0]
-    sizes, kernel = shapes.get(name, ())[2:], options["kernel_shape"]
+    sizes = shapes.get(name, ())[2:]
+    kernel = options["kernel_shape"]
     if len(sizes) != len(kernel) or options.get("auto_pad", b"NOTSET") != b"NOTSET":
         return True
     ones = [1] * len(kernel)
@@ -151,11 +187,19 @@ def _counts_padding(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], prod
         np.sum(np.reshape(options.get("pads", [0, 0] * len(kernel)), (2, -1)), axis=0),
         strict=True,
     )
-    return any((size + pad - dilation * (taps - 1) - 1) % stride for size, taps, stride, dilation, pad in windows)
+    return any(
+        (size + pad - dilation * (taps - 1) - 1) % stride
+        for size, taps, stride, dilation, pad in windows
+    )
 
 
-def _has_float_weights(node: NodeProto, types: Mapping[str, int], producers: Mapping[str, NodeProto]) -> bool:
-    if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or types.get(node.input[1]) != TensorProto.FLOAT:
+def _has_float_weights(
+    node: NodeProto, types: Mapping[str, int], producers: Mapping[str, NodeProto]
+) -> bool:
+    if (
+        node.op_type not in ("Conv", "ConvTranspose", "Gemm")
+        or types.get(node.input[1]) != TensorProto.FLOAT
+    ):
         return False
     return any(origin.op_type == DEQUANTIZE for origin in _path(node.input[0], producers))
 
@@ -178,7 +222,8 @@ class _Rewriter:
         producers: Mapping[str, NodeProto],
     ) -> None:
         """Rewrite a graph or body, given ``types`` and ``producers`` of the graphs around it."""
-        types, producers = {**types, **types_of(graph)}, dict(producers)
+        types = {**types, **types_of(graph)}
+        producers = dict(producers)
         given = {value.name for value in graph.input}
         local = {**constants, **{tensor.name: tensor for tensor in graph.initializer}}
         self._constants |= {name: tensor for name, tensor in local.items() if name not in given}
@@ -191,24 +236,29 @@ class _Rewriter:
             for product in PRODUCTS.get(node.op_type, ()):
                 if self._is_mixed(node, product, types):
                     nodes += self._replace(node, product, producers)
-            nodes += self._with_channels_first(node)
+            nodes += self._move_channels_first(node)
             producers |= dict.fromkeys(node.output, node)
             self._note_types(node, types)
         if len(nodes) > len(graph.node):
             set_nodes(graph, nodes)
             _remove_unread(graph)
 
-    def _with_channels_first(self, node: NodeProto) -> Sequence[NodeProto]:
+    def _move_channels_first(self, node: NodeProto) -> Sequence[NodeProto]:
         """Convert a QLinearAveragePool with channels last to one between two Transposes."""
         options = attributes(node)
         if node.op_type != "QLinearAveragePool" or not options.get("channels_last"):
             return (node,)
-        pool, rank = copy_node(node), len(options["kernel_shape"]) + 2
-        names = [unused(f"{name}_channels_first", self._names) for name in (node.input[0], node.output[0])]
+        pool = copy_node(node)
+        rank = len(options["kernel_shape"]) + 2
+        names = [
+            make_unused_name(f"{name}_channels_first", self._names)
+            for name in (node.input[0], node.output[0])
+        ]
         pool.input[0], pool.output[0] = names
         del pool.attribute[:]
         pool.attribute.extend(item for item in node.attribute if item.name != "channels_last")
-        first, last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
+        first = [0, rank - 1, *range(1, rank - 1)]
+        last = [0, *range(2, rank), 1]
         return (
             helper.make_node("Transpose", node.input[:1], names[:1], perm=first),
             pool,
@@ -225,12 +275,19 @@ class _Rewriter:
 
     def _add_zero_point(self, node: NodeProto, types: Mapping[str, int]) -> None:
         """Give a DequantizeLinear of 8-bit integers without a zero point the zero point 0."""
-        if node.op_type != DEQUANTIZE or _input(node, 2) or types.get(node.input[0]) not in (SIGNED, UNSIGNED):
+        if (
+            node.op_type != DEQUANTIZE
+            or _input(node, 2)
+            or types.get(node.input[0]) not in (SIGNED, UNSIGNED)
+        ):
             return
         scale = self._constants.get(node.input[1])
         if scale is not None:
             dtype = np.int8 if types[node.input[0]] == SIGNED else np.uint8
-            node.input[:] = [*node.input[:2], self._add("zero_point", np.zeros(tuple(scale.dims), dtype))]
+            node.input[:] = [
+                *node.input[:2],
+                self._add("zero_point", np.zeros(tuple(scale.dims), dtype)),
+            ]
 
     def _note_types(self, node: NodeProto, types: dict[str, int]) -> None:
         """Record the 8-bit types of a node's results, and its result if it is a constant."""
@@ -246,7 +303,8 @@ class _Rewriter:
         elif node.op_type == "Constant":
             tensor = attributes(node).get("value")
             if isinstance(tensor, TensorProto):
-                kind, self._constants[node.output[0]] = tensor.data_type, tensor
+                kind = tensor.data_type
+                self._constants[node.output[0]] = tensor
         elif found and (node.op_type in TYPE_KEEPING or node.op_type.startswith("QLinear")):
             kind = found[0]
         if kind is not None:
@@ -269,12 +327,14 @@ class _Rewriter:
                 copy.input[0] = name
             else:
                 yield from self._move_input(copy, 0, 2, 1)
-            name = copy.output[0] = unused(f"{origin.output[0]}_uint8", self._names)
-            copy.name = unused(f"{origin.name}_uint8", self._names) if origin.name else ""
+            name = copy.output[0] = make_unused_name(f"{origin.output[0]}_uint8", self._names)
+            copy.name = make_unused_name(f"{origin.name}_uint8", self._names) if origin.name else ""
             yield copy
         node.input[product.signed] = name
 
-    def _move_input(self, node: NodeProto, position: int, zero: int, scale: int | None) -> Iterator[NodeProto]:
+    def _move_input(
+        self, node: NodeProto, position: int, zero: int, scale: int | None
+    ) -> Iterator[NodeProto]:
         """Make an int8 input of a node uint8, with its zero point.
 
         Yields the nodes that compute them.
@@ -293,18 +353,23 @@ class _Rewriter:
         name = node.input[position]
         tensor = self._constants.get(name)
         if tensor is None:
-            signed, offset, moved = (unused(f"{name}_{kind}", self._names) for kind in ("int32", "offset", "uint8"))
+            signed, offset, moved = (
+                make_unused_name(f"{name}_{kind}", self._names)
+                for kind in ("int32", "offset", "uint8")
+            )
             yield helper.make_node("Cast", [name], [signed], to=TensorProto.INT32)
             yield helper.make_node("Add", [signed, self._add("offset", np.int32(OFFSET))], [offset])
             yield helper.make_node("Cast", [offset], [moved], to=UNSIGNED)
             node.input[position] = moved
             return
         if name not in self._moved:
-            self._moved[name] = self._add(f"{name}_uint8", array_of(tensor).view(np.uint8) ^ np.uint8(OFFSET))
+            self._moved[name] = self._add(
+                f"{name}_uint8", array_of(tensor).view(np.uint8) ^ np.uint8(OFFSET)
+            )
         node.input[position] = self._moved[name]
 
     def _add(self, name: str, array: NDArray[np.generic] | np.generic) -> str:
-        tensor = numpy_helper.from_array(np.asarray(array), unused(name, self._names))
+        tensor = numpy_helper.from_array(np.asarray(array), make_unused_name(name, self._names))
         self.added.append(tensor)
         return tensor.name
 
@@ -331,4 +396,9 @@ def _remove_unread(graph: GraphProto) -> None:
     for node in reversed(graph.node):
         if node.op_type in VIEWS | {DEQUANTIZE} and not any(uses[name] for name in node.output):
             uses.subtract(node.input)
-    keep_nodes(graph, lambda node: node.op_type not in VIEWS | {DEQUANTIZE} or any(uses[name] for name in node.output))
+    keep_nodes(
+        graph,
+        lambda node: (
+            node.op_type not in VIEWS | {DEQUANTIZE} or any(uses[name] for name in node.output)
+        ),
+    )

@@ -25,16 +25,21 @@ class NotRunError(InputError):
 
     ``inconsistent`` is True if the model violates the declarations of its operators, ``starved`` if
     memory ran out. The code that has the user's file decides whose fault it is
-    (:func:`byoc.checking.file_check.blamed`).
+    (:func:`byoc.checking.file_check.assign_blame`).
     """
 
     def __init__(self, error: Exception) -> None:
         text = first_line(error)
         self.detail = text.rpartition(" : ")[2].strip()
-        self.inconsistent = any(kind in text for kind in ("InferenceError", "This is an invalid model", "Type Error"))
-        self.starved = any(words in text for words in ("std::bad_alloc", "Failed to allocate memory"))
+        self.inconsistent = any(
+            kind in text for kind in ("InferenceError", "This is an invalid model", "Type Error")
+        )
+        self.starved = any(
+            words in text for words in ("std::bad_alloc", "Failed to allocate memory")
+        )
         super().__init__(
-            f"ONNX Runtime cannot run a part of the model ({self.detail}); other inputs may help, or importing it again"
+            f"ONNX Runtime cannot run a part of the model ({self.detail}); other inputs may help, "
+            "or importing it again"
         )
 
 
@@ -52,7 +57,8 @@ def readable_errors() -> Iterator[None]:
         refused = NotRunError(error)
         if refused.starved:
             raise InputError(
-                f"ONNX Runtime has too little memory for the model ({refused.detail}); give a smaller one or smaller "
+                f"ONNX Runtime has too little memory for the model ({refused.detail}); give a "
+                "smaller one or smaller "
                 "inputs (--shape)"
             ) from error
         raise refused from error
@@ -106,13 +112,20 @@ def lean_session(
     shared: dict[str, Any] = {}
     for tensor in (*(tensor for name, tensor in constants.items() if name in read), *added):
         kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        if kind.name not in ("float32", "int8", "uint8") or math.prod(tensor.dims) * kind.itemsize < LARGE_BYTES:
+        if (
+            kind.name not in ("float32", "int8", "uint8")
+            or math.prod(tensor.dims) * kind.itemsize < LARGE_BYTES
+        ):
             lean.graph.initializer.append(tensor)
             continue
-        elsewhere = lean.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        elsewhere = lean.graph.initializer.add(
+            name=tensor.name, data_type=tensor.data_type, dims=tensor.dims
+        )
         elsewhere.data_location = onnx.TensorProto.EXTERNAL
         elsewhere.external_data.add(key="location", value=_EMPTY.name)
-        shared[tensor.name] = onnxruntime.OrtValue.ortvalue_from_numpy(onnx.numpy_helper.to_array(tensor))
+        shared[tensor.name] = onnxruntime.OrtValue.ortvalue_from_numpy(
+            onnx.numpy_helper.to_array(tensor)
+        )
     if shared:
         if options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL:
             # Constants are not read while the graph is parsed: the declared file only has to exist.
@@ -121,7 +134,9 @@ def lean_session(
             options.add_external_initializers(list(shared), list(shared.values()))
         for name, value in shared.items():
             options.add_initializer(name, value)
-    return onnxruntime.InferenceSession(lean.SerializeToString(), options, ["CPUExecutionProvider"], **settings), shared
+    return onnxruntime.InferenceSession(
+        lean.SerializeToString(), options, ["CPUExecutionProvider"], **settings
+    ), shared
 
 
 def _read(graph: onnx.GraphProto) -> set[str]:
@@ -188,8 +203,10 @@ class OnnxRuntimeSession:
             self._session, self._shared = plain()
             return
         try:
-            left_out = [*_disabled(model.graph), without]
-            self._session, self._shared = _session(model, outputs, part, left_out, optimized_path, quick)
+            left_out = [*_list_disabled(model.graph), without]
+            self._session, self._shared = _session(
+                model, outputs, part, left_out, optimized_path, quick
+            )
         except NotRunError as error:
             self._fall_back(error)
 
@@ -203,7 +220,9 @@ class OnnxRuntimeSession:
         self._plain = None
         return found
 
-    def _run(self, outputs: Sequence[str], feeds: Feeds, first: NotRunError | None = None) -> dict[str, NDArray[Any]]:
+    def _run(
+        self, outputs: Sequence[str], feeds: Feeds, first: NotRunError | None = None
+    ) -> dict[str, NDArray[Any]]:
         wanted = list(outputs)
         try:
             with readable_errors():
@@ -236,7 +255,9 @@ def _session(
 
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_DISABLE_ALL if disabled is None else levels.ORT_ENABLE_EXTENDED
+    options.graph_optimization_level = (
+        levels.ORT_DISABLE_ALL if disabled is None else levels.ORT_ENABLE_EXTENDED
+    )
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry("session.qdqisint8allowed", "0" if quick else "1")
@@ -249,19 +270,23 @@ def _session(
     if optimized_path is not None:
         options.optimized_model_filepath = optimized_path
     left_out = (
-        _disabled(model.graph if part is None else part) if disabled is None else [name for name in disabled if name]
+        _list_disabled(model.graph if part is None else part)
+        if disabled is None
+        else [name for name in disabled if name]
     )
     further = [] if disabled is None else list(consumers_against_fusion(model.graph))
     outputs = [*outputs, *(onnx.ValueInfoProto(name=node.output[0]) for node in further)]
     with readable_errors():
-        return lean_session(model, options, outputs, further, part=part, every=quick, disabled_optimizers=left_out)
+        return lean_session(
+            model, options, outputs, further, part=part, every=quick, disabled_optimizers=left_out
+        )
 
 
 _TRANSPOSING = ["TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider"]
 """Optimisers that convert channels first to channels last between two Transposes."""
 
 
-def _disabled(graph: onnx.GraphProto) -> list[str]:
+def _list_disabled(graph: onnx.GraphProto) -> list[str]:
     """Return the optimisers that must not run on ``graph``.
 
     Moving a DequantizeLinear to a tensor that a control-flow body reads from outside ends the
@@ -269,5 +294,11 @@ def _disabled(graph: onnx.GraphProto) -> list[str]:
     for the tensor. Pools with channels first (:mod:`byoc.runtimes.runtime_faults`) must keep that
     layout.
     """
-    has_body = any(item.type == onnx.AttributeProto.GRAPH for node in graph.node for item in node.attribute)
-    return [*DISABLED, *["QDQPropagationTransformer"] * has_body, *_TRANSPOSING * has_ending_pool(graph)]
+    has_body = any(
+        item.type == onnx.AttributeProto.GRAPH for node in graph.node for item in node.attribute
+    )
+    return [
+        *DISABLED,
+        *["QDQPropagationTransformer"] * has_body,
+        *_TRANSPOSING * has_ending_pool(graph),
+    ]

@@ -1,8 +1,8 @@
 """Bands: turns a group's layers into steps, band after band of rows.
 
-Rows are stored in windows. A window of w rows stores row r of plane c at (c * w + r) rows after its start. If at
-most w consecutive rows are live at a time, no two rows share bytes, and no row is ever moved. A window of all rows
-is the whole tensor; a window of one band's rows is dense in every band.
+Rows are stored in windows. A window of w rows stores row r of plane c at (c * w + r) rows after its
+start. If at most w consecutive rows are live at a time, no two rows share bytes, and no row is ever
+moved. A window of all rows is the whole tensor; a window of one band's rows is dense in every band.
 """
 
 from __future__ import annotations
@@ -15,15 +15,22 @@ from typing import NamedTuple
 
 from byoc.estimate.account import LayerCost
 from byoc.estimate.commands import Compute, copy_cycles
-from byoc.operators.layer import Layer
-from byoc.operators.nest import Box, Dim, Span, Transfer, make_tile, plane_transfer, split
-from byoc.scheduling.groups import FusionGraph, Group, Member, members_of, stays, window_bytes
+from byoc.operators.layer import OperatorLayer
+from byoc.operators.nest import Box, Dim, RowTransfer, Span, make_tile, plane_transfer, split
+from byoc.scheduling.groups import (
+    BandedGroup,
+    FusionGraph,
+    Member,
+    is_needed_after,
+    members_of,
+    window_bytes,
+)
 from byoc.scheduling.stream import (
+    CommandStep,
     Memory,
-    Operands,
+    OperandAddresses,
     Pointer,
-    Source,
-    Step,
+    StepSource,
     TileBuffers,
     TileSteps,
     compute_steps,
@@ -48,39 +55,59 @@ class Band:
     wanted: Mapping[str, Span]
 
 
-def bands_of(group: Group, layers: Sequence[Layer], graph: FusionGraph) -> tuple[Band, ...]:
+def bands_of(
+    group: BandedGroup, layers: Sequence[OperatorLayer], graph: FusionGraph
+) -> tuple[Band, ...]:
     """Return all bands of a group.
 
-    Each layer runs ahead of the last layer by the rows that windows overlap, and starts that many bands earlier.
-    All bands are then about equally large, and windows are as small as possible.
+    Each layer runs ahead of the last layer by the rows that windows overlap, and starts that many
+    bands earlier. All bands are then about equally large, and windows are as small as possible.
     """
     walk = _Walk(group, layers, graph)
     last = ceil_div(walk.rows, group.rows) - 1
-    found = [walk.band(number, final=number == last) for number in range(1 - walk.early(), last + 1)]
+    found = [
+        walk.band(number, final=number == last) for number in range(1 - walk.early(), last + 1)
+    ]
     return tuple(band for band in found if any(band.rows))
 
 
 class _Walk:
-    """Bands of a group in order, each computed backwards from the rows that layers must reach at its end."""
+    """Bands of a group in order, each computed backwards from the rows that layers must reach at
+    its end.
+    """
 
-    def __init__(self, group: Group, layers: Sequence[Layer], graph: FusionGraph) -> None:
-        self._group, self._graph = group, graph
-        self._members, self._layers = members_of(graph, group.first, group.last), layers[group.first : group.last + 1]
+    def __init__(
+        self, group: BandedGroup, layers: Sequence[OperatorLayer], graph: FusionGraph
+    ) -> None:
+        self._group = group
+        self._graph = graph
+        self._members = members_of(graph, group.first, group.last)
+        self._layers = layers[group.first : group.last + 1]
         self.rows = graph.planes[self._members[-1].writes.buffer].rows
         self._done = [0] * len(self._members)
 
     def early(self) -> int:
-        """Return the number of bands, up to the one with the last layer's first rows, in which rows are computed."""
-        stops, following = self._stops(0), self._stops(1)
-        return max(ceil_div(stop, max(after - stop, 1)) for stop, after in zip(stops, following, strict=True))
+        """Return the number of bands, up to the one with the last layer's first rows, in which
+        rows are computed.
+        """
+        stops = self._stops(0)
+        following = self._stops(1)
+        return max(
+            ceil_div(stop, max(after - stop, 1))
+            for stop, after in zip(stops, following, strict=True)
+        )
 
     def _stops(self, number: int) -> list[int]:
-        """Return the row that each layer reaches at the end of a band, ignoring the tensors' bounds."""
+        """Return the row that each layer reaches at the end of a band, ignoring the tensors'
+        bounds.
+        """
         wanted: dict[str, int] = {}
         stops = [0] * len(self._members)
         for position in reversed(range(len(self._members))):
             member = self._members[position]
-            step = ceil_div(self._group.rows * self._graph.planes[member.writes.buffer].rows, self.rows)
+            step = ceil_div(
+                self._group.rows * self._graph.planes[member.writes.buffer].rows, self.rows
+            )
             stops[position] = stop = wanted.get(member.writes.buffer, (number + 1) * step)
             reach = (stop - 1) * member.stride - member.pad + member.extent
             for piece in member.reads:
@@ -88,65 +115,93 @@ class _Walk:
         return stops
 
     def band(self, number: int, *, final: bool) -> Band:
-        """Return a band; number 0 has the last layer's first rows. Bands must be requested in order."""
+        """Return a band; number 0 has the last layer's first rows.
+
+        Bands must be requested in order.
+        """
         wanted: dict[str, Span] = {}
         rows: list[Span | None] = [None] * len(self._members)
         stops = self._stops(number)
         for position in reversed(range(len(self._members))):
-            member, done = self._members[position], self._done[position]
-            buffer, own = self._graph.planes[member.writes.buffer], wanted.get(member.writes.buffer)
-            if self._inside(member) and member.writes.buffer not in self._group.kept:
+            member = self._members[position]
+            done = self._done[position]
+            buffer = self._graph.planes[member.writes.buffer]
+            own = wanted.get(member.writes.buffer)
+            if self._is_read_inside(member) and member.writes.buffer not in self._group.kept:
                 span = own or Span(0, 0)
             else:
-                stop = buffer.rows if final and self._leaves(member) else min(stops[position], buffer.rows)
+                stop = (
+                    buffer.rows
+                    if final and self._is_needed_outside(member)
+                    else min(stops[position], buffer.rows)
+                )
                 span = Span(done, max(stop, own.stop if own else 0))
             if span.size <= 0:
                 continue
-            rows[position], self._done[position] = span, max(done, span.stop)
+            rows[position] = span
+            self._done[position] = max(done, span.stop)
             for piece, read in zip(member.reads, self._read(position, span), strict=False):
                 before = wanted.get(piece.buffer, read)
-                wanted[piece.buffer] = Span(min(before.start, read.start), max(before.stop, read.stop))
+                wanted[piece.buffer] = Span(
+                    min(before.start, read.start), max(before.stop, read.stop)
+                )
         return Band(tuple(rows), wanted)
 
     def _read(self, position: int, rows: Span) -> Iterator[Span]:
-        member, nest = self._members[position], self._layers[position].nest
-        read = rows if member.undivided else make_tile(nest, Span(0, nest.channels), rows).input.rows
+        member = self._members[position]
+        nest = self._layers[position].nest
+        read = (
+            rows if member.undivided else make_tile(nest, Span(0, nest.channels), rows).input.rows
+        )
         return repeat(read)
 
-    def _inside(self, member: Member) -> bool:
+    def _is_read_inside(self, member: Member) -> bool:
         """Return True if layers of the group read the layer's result."""
         return member.reader <= self._group.last
 
-    def _leaves(self, member: Member) -> bool:
+    def _is_needed_outside(self, member: Member) -> bool:
         """Return True if all rows of a layer's result are needed outside the group."""
-        return not self._inside(member) or stays(self._graph.planes[member.writes.buffer], self._group.last)
+        return not self._is_read_inside(member) or is_needed_after(
+            self._graph.planes[member.writes.buffer], self._group.last
+        )
 
 
 def window_rows(bands: Sequence[Band], buffer: str, made: Sequence[int]) -> int:
-    """Return the window rows of a buffer kept across bands; ``made``: positions of its producers in the group."""
-    lowest, most = sys.maxsize, 0
+    """Return the window rows of a buffer kept across bands; ``made``: positions of its producers
+    in the group.
+    """
+    lowest = sys.maxsize
+    most = 0
     for band in reversed(bands):
-        spans = [span for span in (band.wanted.get(buffer), *(band.rows[maker] for maker in made)) if span is not None]
+        spans = [
+            span
+            for span in (band.wanted.get(buffer), *(band.rows[maker] for maker in made))
+            if span is not None
+        ]
         if spans:
             lowest = min(lowest, *(span.start for span in spans))
             most = max(most, max(span.stop for span in spans) - lowest)
     return most
 
 
-class Window(NamedTuple):
-    """Rows of a buffer: row 0 of plane ``first`` is at ``pointer``, planes are ``rows`` rows apart."""
+class BufferWindow(NamedTuple):
+    """Rows of a buffer: row 0 of plane ``first`` is at ``pointer``, planes are ``rows`` rows
+    apart.
+    """
 
     pointer: Pointer
     first: int
     rows: int
     row_bytes: int
 
-    def at(self, plane: int, row: int) -> Pointer:
+    def point_to_row(self, plane: int, row: int) -> Pointer:
         """Return the address of a row of a plane."""
-        return self.pointer.moved(((plane - self.first) * self.rows + row) * self.row_bytes)
+        return self.pointer.move_by(((plane - self.first) * self.rows + row) * self.row_bytes)
 
     def plane(self, rows: int) -> int:
-        """Return the bytes from plane to plane for commands on ``rows`` rows; 0 if they are dense."""
+        """Return the bytes from plane to plane for commands on ``rows`` rows; 0 if they are
+        dense.
+        """
         return 0 if self.rows == rows else self.rows * self.row_bytes
 
 
@@ -158,7 +213,11 @@ class Timed(NamedTuple):
 
 
 def stream_group(
-    group: Group, layers: Sequence[Layer], graph: FusionGraph, costs: Sequence[LayerCost], memory: Memory
+    group: BandedGroup,
+    layers: Sequence[OperatorLayer],
+    graph: FusionGraph,
+    costs: Sequence[LayerCost],
+    memory: Memory,
 ) -> list[Timed]:
     """Return the steps of all bands of a group; ``layers`` and ``costs`` cover the whole region."""
     stream = _GroupStream(group, layers, graph, costs, memory)
@@ -169,26 +228,43 @@ class _GroupStream:
     """Windows and layers of one group while its bands are made."""
 
     def __init__(
-        self, group: Group, layers: Sequence[Layer], graph: FusionGraph, costs: Sequence[LayerCost], memory: Memory
+        self,
+        group: BandedGroup,
+        layers: Sequence[OperatorLayer],
+        graph: FusionGraph,
+        costs: Sequence[LayerCost],
+        memory: Memory,
     ) -> None:
-        self._group, self._graph, self._memory = group, graph, memory
+        self._group = group
+        self._graph = graph
+        self._memory = memory
         self._members = members_of(graph, group.first, group.last)
         self.bands = bands_of(group, layers, graph)
         self._layers = [
-            _LayerBands(layers[group.first + position], group, position, costs[group.first + position].compute, memory)
+            _LayerBands(
+                layers[group.first + position],
+                group,
+                position,
+                costs[group.first + position].compute,
+                memory,
+            )
             for position in range(len(self._members))
         ]
         self._made: dict[str, list[int]] = {}
         for position, member in enumerate(self._members):
             self._made.setdefault(member.writes.buffer, []).append(position)
-        self._sources = {name: span for name, span in self._slices().items() if not self._inside(name)}
-        self._kept = {name: self._window(name) for name in self._fixed()}
+        self._sources = {
+            name: span for name, span in self._slices().items() if not self._is_read_inside(name)
+        }
+        self._kept = {name: self._window(name) for name in self._list_fixed()}
         self._rounds: dict[str, TileBuffers] = {}
         self._loaded = dict.fromkeys(self._sources, 0)
 
-    def _inside(self, name: str) -> bool:
+    def _is_read_inside(self, name: str) -> bool:
         """Return True if the group computes a buffer that it reads."""
-        return any(self._members[maker].reader <= self._group.last for maker in self._made.get(name, ()))
+        return any(
+            self._members[maker].reader <= self._group.last for maker in self._made.get(name, ())
+        )
 
     def _slices(self) -> dict[str, Span]:
         """Return the planes of every buffer that layers of the group read."""
@@ -200,50 +276,67 @@ class _GroupStream:
                 found[piece.buffer] = Span(min(before.start, piece.first), stop)
         return found
 
-    def _fixed(self) -> Iterator[str]:
-        """Yield buffers with one window for all bands: residents, and buffers kept from band to band."""
+    def _list_fixed(self) -> Iterator[str]:
+        """Yield buffers with one window for all bands: residents, and buffers kept from band to
+        band.
+        """
         for name in dict.fromkeys((*self._slices(), *self._made)):
             if name in self._memory.residents or name in self._group.kept:
                 yield name
 
-    def _window(self, name: str) -> Window:
+    def _window(self, name: str) -> BufferWindow:
         planes = self._graph.planes[name]
         if name in self._memory.residents:
-            return Window(self._memory.residents[name], 0, planes.rows, planes.row_bytes)
+            return BufferWindow(self._memory.residents[name], 0, planes.rows, planes.row_bytes)
         span = self._sources.get(name, Span(0, planes.count))
         rows = window_rows(self.bands, name, () if name in self._sources else self._made[name])
         nbytes = window_bytes(span.size, rows, planes.rows, planes.row_bytes)
         pointer = self._memory.reserve(f"{name} rows", nbytes)
         self._memory.windows.add(pointer.buffer)
-        return Window(pointer, span.start, rows, planes.row_bytes)
+        return BufferWindow(pointer, span.start, rows, planes.row_bytes)
 
     def band_steps(self, band: Band) -> Iterator[Timed]:
-        """Yield the steps of one band, layer by layer; the first reader of a buffer loads it with its first tile."""
+        """Yield the steps of one band, layer by layer.
+
+        The first reader of a buffer loads it with its first tile.
+        """
         windows = dict(self._kept)
         fresh = set(self._sources)
         for position, rows in enumerate(band.rows):
             if rows is None:
                 continue
-            member, loads = self._members[position], list[Step]()
+            member = self._members[position]
+            loads = list[CommandStep]()
             source = self._layers[position].source
             for name in dict.fromkeys(piece.buffer for piece in member.reads):
                 if name in fresh:
                     fresh.remove(name)
                     loads += self._load(name, band.wanted[name], windows, source)
             target = member.writes.buffer
-            if self._inside(target) and target not in windows:
+            if self._is_read_inside(target) and target not in windows:
                 windows[target] = self._dense(target, band)
-            yield from self._computed(position, rows, windows, tuple(loads))
+            yield from self._list_computed(position, rows, windows, tuple(loads))
 
-    def _dense(self, name: str, band: Band) -> Window:
+    def _dense(self, name: str, band: Band) -> BufferWindow:
         """Return a window for the rows of a buffer that one band computes."""
-        planes, wanted = self._graph.planes[name], band.wanted[name]
-        pointer = self._memory.reserve(f"{name} band", planes.count * wanted.size * planes.row_bytes)
-        return Window(pointer.moved(-wanted.start * planes.row_bytes), 0, wanted.size, planes.row_bytes)
+        planes = self._graph.planes[name]
+        wanted = band.wanted[name]
+        pointer = self._memory.reserve(
+            f"{name} band", planes.count * wanted.size * planes.row_bytes
+        )
+        return BufferWindow(
+            pointer.move_by(-wanted.start * planes.row_bytes), 0, wanted.size, planes.row_bytes
+        )
 
-    def _load(self, name: str, wanted: Span, windows: dict[str, Window], source: Source) -> Iterator[Step]:
-        """Yield the load of the rows of a buffer that a band reads and that are not in the scratchpad."""
-        memory, planes, span = self._memory, self._graph.planes[name], self._sources[name]
+    def _load(
+        self, name: str, wanted: Span, windows: dict[str, BufferWindow], source: StepSource
+    ) -> Iterator[CommandStep]:
+        """Yield the load of the rows of a buffer that a band reads and that are not in the
+        scratchpad.
+        """
+        memory = self._memory
+        planes = self._graph.planes[name]
+        span = self._sources[name]
         if name in memory.residents:
             return
         rows = wanted
@@ -251,14 +344,20 @@ class _GroupStream:
             rows = Span(max(wanted.start, self._loaded[name]), wanted.stop)
             self._loaded[name] = max(self._loaded[name], wanted.stop)
         else:
-            pointer = self._operand(name).moved(-wanted.start * planes.row_bytes)
-            windows[name] = Window(pointer, span.start, wanted.size, planes.row_bytes)
+            pointer = self._operand(name).move_by(-wanted.start * planes.row_bytes)
+            windows[name] = BufferWindow(pointer, span.start, wanted.size, planes.row_bytes)
         if rows.size <= 0:
             return
         window = windows[name]
         box = Box(span, rows, Span(0, planes.row_bytes))
         transfer = plane_transfer(box, planes.rows, planes.row_bytes, 1, window.plane(rows.size))
-        yield load(memory.dram[name], window.at(span.start, rows.start), transfer, source, memory.bus)
+        yield load(
+            memory.dram[name],
+            window.point_to_row(span.start, rows.start),
+            transfer,
+            source,
+            memory.bus,
+        )
 
     def _operand(self, name: str) -> Pointer:
         """Return the buffer for one band's rows of an operand."""
@@ -267,64 +366,98 @@ class _GroupStream:
             planes = self._graph.planes[name]
             most = max(band.wanted[name].size for band in self.bands if name in band.wanted)
             nbytes = self._sources[name].size * most * planes.row_bytes
-            rounds = self._rounds[name] = TileBuffers(self._memory, f"{name} band", self._group.slots, nbytes)
+            rounds = self._rounds[name] = TileBuffers(
+                self._memory, f"{name} band", self._group.slots, nbytes
+            )
         return rounds.take()
 
-    def _computed(
-        self, position: int, rows: Span, windows: Mapping[str, Window], loads: tuple[Step, ...]
+    def _list_computed(
+        self,
+        position: int,
+        rows: Span,
+        windows: Mapping[str, BufferWindow],
+        loads: tuple[CommandStep, ...],
     ) -> Iterator[Timed]:
         """Yield the tiles of a layer in one band, with the stores of rows needed outside."""
-        member, layer = self._members[position], self._layers[position]
-        piece, planes = member.writes, self._graph.planes[member.writes.buffer]
+        member = self._members[position]
+        layer = self._layers[position]
+        piece = member.writes
+        planes = self._graph.planes[member.writes.buffer]
         sources = [windows[read.buffer] for read in member.reads]
-        outside = self._stored(piece.buffer)
+        outside = self._is_stored(piece.buffer)
         layer.begin()
         for channels in layer.parts():
             own = Span(piece.first, piece.first + piece.planes)
             if not member.undivided:
                 own = Span(piece.first + channels.start, piece.first + channels.stop)
-            target = windows.get(piece.buffer) if self._near(piece.buffer) else None
+            target = windows.get(piece.buffer) if self._is_near(piece.buffer) else None
             if target is None:
-                most = max(span.size for band in self.bands if (span := band.rows[position]) is not None)
+                most = max(
+                    span.size for band in self.bands if (span := band.rows[position]) is not None
+                )
                 pointer = layer.result(own.size, most, planes.row_bytes)
-                target = Window(pointer.moved(-rows.start * planes.row_bytes), own.start, rows.size, planes.row_bytes)
+                target = BufferWindow(
+                    pointer.move_by(-rows.start * planes.row_bytes),
+                    own.start,
+                    rows.size,
+                    planes.row_bytes,
+                )
             more, computes, cycles = layer.tile(member, channels, rows, sources, target)
-            stores: tuple[Step, ...] = ()
+            stores: tuple[CommandStep, ...] = ()
             if outside:
                 box = Box(own, rows, Span(0, planes.row_bytes))
-                transfer = plane_transfer(box, planes.rows, planes.row_bytes, 1, target.plane(rows.size))
-                address, pointer = self._memory.dram[piece.buffer], target.at(own.start, rows.start)
+                transfer = plane_transfer(
+                    box, planes.rows, planes.row_bytes, 1, target.plane(rows.size)
+                )
+                address = self._memory.dram[piece.buffer]
+                pointer = target.point_to_row(own.start, rows.start)
                 stores = (store(address, pointer, transfer, layer.source, self._memory.bus),)
             layer.number += 1
             yield Timed(TileSteps((*loads, *more), computes, stores), cycles)
             loads = ()
 
-    def _near(self, name: str) -> bool:
+    def _is_near(self, name: str) -> bool:
         """Return True if the buffer is computed in a window."""
-        return name in self._memory.residents or self._inside(name)
+        return name in self._memory.residents or self._is_read_inside(name)
 
-    def _stored(self, name: str) -> bool:
+    def _is_stored(self, name: str) -> bool:
         """Return True if the group's rows of a buffer are stored to system memory."""
         if name in self._memory.residents:
             return name in self._memory.stored
         planes = self._graph.planes[name]
-        return not self._inside(name) or stays(planes, self._group.last)
+        return not self._is_read_inside(name) or is_needed_after(planes, self._group.last)
 
 
 class _LayerBands:
-    """Tiles, constants and result buffers of one layer of a group; ``number`` counts its tiles so far."""
+    """Tiles, constants and result buffers of one layer of a group; ``number`` counts its tiles
+    so far.
+    """
 
-    def __init__(self, layer: Layer, group: Group, position: int, compute: Compute, memory: Memory) -> None:
-        self._layer, self._compute, self._memory = layer, compute, memory
-        self._channels, self._held, self._slots = group.channels[position], group.held[position], group.slots
-        self._pack, self._pack_tables = memory.constants.packer(layer), memory.constants.table_packer(layer)
+    def __init__(
+        self,
+        layer: OperatorLayer,
+        group: BandedGroup,
+        position: int,
+        compute: Compute,
+        memory: Memory,
+    ) -> None:
+        self._layer = layer
+        self._compute = compute
+        self._memory = memory
+        self._channels = group.channels[position]
+        self._held = group.held[position]
+        self._slots = group.slots
+        self._pack, self._pack_tables = (
+            memory.constants.packer(layer),
+            memory.constants.table_packer(layer),
+        )
         self._constants: TileBuffers | None = None
         self._tables: TileBuffers | None = None
         self._results: TileBuffers | None = None
         self.number = 0
 
     @property
-    def source(self) -> Source:
+    def source(self) -> StepSource:
         """Source of the steps of the next tile."""
         return source_of(self._layer, self.number)
 
@@ -334,18 +467,27 @@ class _LayerBands:
 
     def begin(self) -> None:
         """Prepare for a band: constants that are not kept get new buffers and are loaded again."""
-        geometry, name, count = self._layer.geometry, self._layer.name, len(self.parts())
+        geometry = self._layer.geometry
+        name = self._layer.name
+        count = len(self.parts())
         slots = count if self._held else min(2, count)
         if geometry.has_constants and (self._constants is None or not self._held):
             nbytes = geometry.constant_bytes(self._channels)
             self._constants = TileBuffers(self._memory, f"{name} constants", slots, nbytes)
         if geometry.tables != "none" and (self._tables is None or not self._held):
             slots = slots if geometry.tables == "each" else 1
-            self._tables = TileBuffers(self._memory, f"{name} tables", slots, geometry.table_bytes(self._channels))
-            self._memory.apart.update(range(len(self._memory.scratch) - slots, len(self._memory.scratch)))
+            self._tables = TileBuffers(
+                self._memory, f"{name} tables", slots, geometry.table_bytes(self._channels)
+            )
+            self._memory.apart.update(
+                range(len(self._memory.scratch) - slots, len(self._memory.scratch))
+            )
 
     def result(self, planes: int, rows: int, row_bytes: int) -> Pointer:
-        """Return a buffer for the results of a tile that are stored; the first tile must be the largest."""
+        """Return a buffer for the results of a tile that are stored.
+
+        The first tile must be the largest.
+        """
         if self._results is None:
             self._results = TileBuffers(
                 self._memory, f"{self._layer.name} output", self._slots, planes * rows * row_bytes
@@ -353,59 +495,80 @@ class _LayerBands:
         return self._results.take()
 
     def tile(
-        self, member: Member, channels: Span, rows: Span, sources: Sequence[Window], target: Window
-    ) -> tuple[list[Step], tuple[Step, ...], int]:
-        """Return loads of constants, commands and estimated cycles for some channels of a band of rows."""
-        loads: list[Step] = []
-        constants, tables = self._load_constants(channels, loads), self._load_tables(channels, loads)
-        layer, source = self._layer, self.source
+        self,
+        member: Member,
+        channels: Span,
+        rows: Span,
+        sources: Sequence[BufferWindow],
+        target: BufferWindow,
+    ) -> tuple[list[CommandStep], tuple[CommandStep, ...], int]:
+        """Return loads of constants, commands and estimated cycles for some channels of a band
+        of rows.
+        """
+        loads: list[CommandStep] = []
+        constants = self._load_constants(channels, loads)
+        tables = self._load_tables(channels, loads)
+        layer = self._layer
+        source = self.source
         if member.moves is not None:
-            return loads, *self._moved(member, rows, sources[0], target)
+            return loads, *self._copy_band(member, rows, sources[0], target)
         if member.gathers:
-            return loads, *self._gathered(member, rows, sources, target)
+            return loads, *self._gather_band(member, rows, sources, target)
         if not member.flat:
             tile = make_tile(layer.nest, channels, rows)
-            read, piece = tile.input, member.reads[0]
-            operand = sources[0].at(piece.first + read.channels.start, read.rows.start)
-            result = target.at(member.writes.first + channels.start, rows.start)
+            read = tile.input
+            piece = member.reads[0]
+            operand = sources[0].point_to_row(piece.first + read.channels.start, read.rows.start)
+            result = target.point_to_row(member.writes.first + channels.start, rows.start)
             planes = sources[0].plane(read.rows.size), target.plane(rows.size)
-            operands = Operands((operand,), constants, result, *planes, tables)
+            operands = OperandAddresses((operand,), constants, result, *planes, tables)
             computed = self._compute.tile(channels.size, rows.size)
             return loads, compute_steps(layer, tile, operands, source), computed
-        places = [(window, piece.first) for window, piece in zip(sources, member.reads, strict=True)]
+        places = [
+            (window, piece.first) for window, piece in zip(sources, member.reads, strict=True)
+        ]
         places.append((target, member.writes.first))
         steps, computed = self._element_wise(places, member.writes.planes, rows, constants, tables)
         return loads, tuple(steps), computed
 
     def _element_wise(
         self,
-        places: list[tuple[Window, int]],
+        places: list[tuple[BufferWindow, int]],
         planes: int,
         rows: Span,
         constants: Pointer | None,
         tables: Pointer | None,
-    ) -> tuple[list[Step], int]:
+    ) -> tuple[list[CommandStep], int]:
         """Return the commands on ``planes`` planes of operands and result, and their cycles.
 
-        ``places`` has the window and first plane of each operand and, last, of the result. Bands that are not dense
-        in their windows are copied. On a machine without the copy instruction, each plane has its own command.
+        ``places`` has the window and first plane of each operand and, last, of the result. Bands
+        that are not dense in their windows are copied. On a machine without the copy instruction,
+        each plane has its own command.
         """
         apart = [bool(window.plane(rows.size)) for window, _ in places]
         copying = OP_PERMUTE.mnemonic in variant(self._memory.arch.isa).mnemonics
         if any(apart) and not copying:
-            found: list[Step] = []
+            found: list[CommandStep] = []
             for plane in range(planes):
-                pointers = [window.at(first + plane, rows.start) for window, first in places]
-                steps, cycles = self._flat(pointers, rows.size * places[0][0].row_bytes, constants, tables, ())
+                pointers = [
+                    window.point_to_row(first + plane, rows.start) for window, first in places
+                ]
+                steps, cycles = self._flat(
+                    pointers, rows.size * places[0][0].row_bytes, constants, tables, ()
+                )
                 found += steps
             return found, planes * cycles
         row_bytes = places[0][0].row_bytes
         run = rows.size * row_bytes
         length = planes * run
-        pointers, before, after = [], list[Step](), list[Step]()
+        pointers = []
+        before = list[CommandStep]()
+        after = list[CommandStep]()
         for number, (window, first) in enumerate(places):
-            there = window.at(first, rows.start)
-            pointers.append(self._memory.reserve(f"{self._layer.name} rows", length) if apart[number] else there)
+            there = window.point_to_row(first, rows.start)
+            pointers.append(
+                self._memory.reserve(f"{self._layer.name} rows", length) if apart[number] else there
+            )
             if apart[number] and number < len(places) - 1:
                 dims = (Dim(planes, window.plane(rows.size), run),)
                 before.append(copy_planes(there, pointers[-1], run, dims, self.source))
@@ -419,27 +582,33 @@ class _LayerBands:
         copied = sum(apart) * copy_cycles(planes, run, self._memory.arch)
         return [*before, *steps, *after], cycles + copied
 
-    def _moved(self, member: Member, rows: Span, operand: Window, target: Window) -> tuple[tuple[Step, ...], int]:
+    def _copy_band(
+        self, member: Member, rows: Span, operand: BufferWindow, target: BufferWindow
+    ) -> tuple[tuple[CommandStep, ...], int]:
         """Return the copy of a band of planes, and its cycles."""
-        run, here, there = (
-            rows.size * target.row_bytes,
-            operand.rows * operand.row_bytes,
-            target.rows * target.row_bytes,
-        )
+        run = rows.size * target.row_bytes
+        here = operand.rows * operand.row_bytes
+        there = target.rows * target.row_bytes
         dims = [Dim(dim.size, dim.source * here, dim.target * there) for dim in member.moves or ()]
-        pointers = operand.at(member.reads[0].first, rows.start), target.at(member.writes.first, rows.start)
+        pointers = (
+            operand.point_to_row(member.reads[0].first, rows.start),
+            target.point_to_row(member.writes.first, rows.start),
+        )
         cycles = copy_cycles(member.writes.planes, run, self._memory.arch)
         return (copy_planes(*pointers, run, dims, self.source),), cycles
 
-    def _gathered(
-        self, member: Member, rows: Span, sources: Sequence[Window], target: Window
-    ) -> tuple[tuple[Step, ...], int]:
+    def _gather_band(
+        self, member: Member, rows: Span, sources: Sequence[BufferWindow], target: BufferWindow
+    ) -> tuple[tuple[CommandStep, ...], int]:
         """Return the commands that gather the bytes of a band, and their cycles."""
-        inputs = (window.at(piece.first, rows.start) for window, piece in zip(sources, member.reads, strict=True))
+        inputs = (
+            window.point_to_row(piece.first, rows.start)
+            for window, piece in zip(sources, member.reads, strict=True)
+        )
         planes = tuple(window.rows * window.row_bytes for window in (*sources, target))
-        result = target.at(member.writes.first, rows.start)
+        result = target.point_to_row(member.writes.first, rows.start)
         tile = make_tile(self._layer.nest, Span(0, self._layer.nest.channels), rows)
-        operands = Operands(tuple(inputs), None, result, planes=planes)
+        operands = OperandAddresses(tuple(inputs), None, result, planes=planes)
         return compute_steps(self._layer, tile, operands, self.source), self._compute.tile(
             self._layer.nest.channels, rows.size
         )
@@ -450,30 +619,38 @@ class _LayerBands:
         length: int,
         constants: Pointer | None,
         tables: Pointer | None,
-        transfers: tuple[Transfer, ...],
-    ) -> tuple[tuple[Step, ...], int]:
-        """Return the command on ``length`` bytes of operands and result, with their ``transfers``, and its cycles."""
+        transfers: tuple[RowTransfer, ...],
+    ) -> tuple[tuple[CommandStep, ...], int]:
+        """Return the command on ``length`` bytes of operands and result, with their
+        ``transfers``, and its cycles.
+        """
         *inputs, result = pointers
         rows = length // self._layer.nest.columns
         tile = make_tile(self._layer.nest, Span(0, 1), Span(0, rows))
-        operands = Operands(tuple(inputs), constants, result, tables=tables)
-        return compute_steps(self._layer, tile, operands, self.source, transfers), self._compute.tile(1, rows)
+        operands = OperandAddresses(tuple(inputs), constants, result, tables=tables)
+        return compute_steps(
+            self._layer, tile, operands, self.source, transfers
+        ), self._compute.tile(1, rows)
 
-    def _load_constants(self, channels: Span, loads: list[Step]) -> Pointer | None:
+    def _load_constants(self, channels: Span, loads: list[CommandStep]) -> Pointer | None:
         if self._constants is None:
             return None
         pointer, empty = self._constants.get(channels)
         if empty:
-            transfer = Transfer(0, self._layer.geometry.constant_bytes(channels.size))
-            loads.append(load(self._pack(channels, None), pointer, transfer, self.source, self._memory.bus))
+            transfer = RowTransfer(0, self._layer.geometry.constant_bytes(channels.size))
+            loads.append(
+                load(self._pack(channels, None), pointer, transfer, self.source, self._memory.bus)
+            )
         return pointer
 
-    def _load_tables(self, channels: Span, loads: list[Step]) -> Pointer | None:
+    def _load_tables(self, channels: Span, loads: list[CommandStep]) -> Pointer | None:
         if self._tables is None:
             return None
         chosen = channels if self._layer.geometry.tables == "each" else Span(0, 1)
         pointer, empty = self._tables.get(chosen)
         if empty:
-            transfer = Transfer(0, self._layer.geometry.table_bytes(chosen.size))
-            loads.append(load(self._pack_tables(chosen), pointer, transfer, self.source, self._memory.bus))
+            transfer = RowTransfer(0, self._layer.geometry.table_bytes(chosen.size))
+            loads.append(
+                load(self._pack_tables(chosen), pointer, transfer, self.source, self._memory.bus)
+            )
         return pointer

@@ -1,10 +1,12 @@
-"""Default schedule: fused, double-buffered, pipelined across layers, with residents where they save cycles.
+"""Default schedule: fused, double-buffered, pipelined across layers, with residents where they save
+cycles.
 
-If memory planning fails, the plan is made again with fewer bytes for residents. Without residents, every layer's
-buffers fit by construction.
+If memory planning fails, the plan is made again with fewer bytes for residents. Without residents,
+every layer's buffers fit by construction.
 
-Compilations can share a pool of tile searches, and of programs for machines that differ only in scratchpad size.
-Every entry has all its dependencies as key, so a compilation gives the same result with and without a pool.
+Compilations can share a pool of tile searches, and of programs for machines that differ only in
+scratchpad size. Every entry has all its dependencies as key, so a compilation gives the same result
+with and without a pool.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from byoc.estimate.account import least_cycles
-from byoc.estimate.bus import DEFAULT_BUS, Bus
+from byoc.estimate.bus import DEFAULT_BUS, MemoryBus
 from byoc.estimate.commands import Compute
 from byoc.estimate.constants import (
     BANKS_APART,
@@ -33,15 +35,22 @@ from byoc.estimate.constants import (
     RESIDENT_SHARES,
     SIZES,
 )
-from byoc.operators.layer import Layer
+from byoc.operators.layer import OperatorLayer
 from byoc.operators.nest import Tile
 from byoc.operators.operator import Geometry
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.memplan import peak_bytes
-from byoc.scheduling.pipelining import Rehearsed, pipelined
-from byoc.scheduling.residency import LayerPlan, RegionContext, choice_of, group_choice_of, pins_of, plan_layers
+from byoc.scheduling.pipelining import Rehearsed, pipeline_tiles
+from byoc.scheduling.residency import (
+    LayerPlan,
+    RegionContext,
+    choice_of,
+    group_choice_of,
+    pins_of,
+    plan_layers,
+)
 from byoc.scheduling.stream import Memory, Scheduled, TileSteps, stream_layer
 from byoc.scheduling.tiling import Answers, Budget, TileSearch
 from isa.arch import Arch
@@ -57,12 +66,10 @@ def schedule_default(
 ) -> Scheduled:
     """Return the default schedule of a region.
 
-    Args:
-        context: the region.
-        fresh: returns an empty memory for each attempt.
-        pool: caches of earlier compilations.
-        subject: key of the layers in the pool; equal subjects have equal layers. None: do not reuse schedules.
-        choices: user choices that the schedule must agree with.
+    Args: context: the region. fresh: returns an empty memory for each attempt. pool: caches of
+        earlier compilations. subject: key of the layers in the pool; equal subjects have equal
+        layers. None: do not reuse schedules. choices: user choices that the schedule must agree
+        with.
     """
     arch = fresh().arch
     best: _Candidate | None = None
@@ -78,17 +85,19 @@ def schedule_default(
     if best is None:
         raise _no_place(arch, choices)
     if choices.residents is not None:
-        return _finished(context, best, fresh)
+        return _finish_schedule(context, best, fresh)
     trials = _Trials(best, context, fresh, choices, free=best.free and first)
     trials.improve()
-    found = _finished(context, trials.best, fresh)
+    found = _finish_schedule(context, trials.best, fresh)
     if trials.free and subject is not None:
         pool.keep(subject, chosen, arch, found)
     return found
 
 
 class _Rating(NamedTuple):
-    """Result of a plan that was tried: estimated cycles, tiles, and whether the scratchpad limited nothing."""
+    """Result of a plan that was tried: estimated cycles, tiles, and whether the scratchpad
+    limited nothing.
+    """
 
     cycles: int
     tiles: int
@@ -96,9 +105,11 @@ class _Rating(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """Plan with its schedule and rehearsal, the cycles in which EX computes, and the number of its tiles.
+    """Plan with its schedule and rehearsal, the cycles in which EX computes, and the number of its
+    tiles.
 
-    ``least``: lower bound of the cycles with its tiles. ``free``: the scratchpad size limited nothing.
+    ``least``: lower bound of the cycles with its tiles. ``free``: the scratchpad size limited
+    nothing.
     """
 
     plan: LayerPlan
@@ -117,43 +128,60 @@ class _Candidate(NamedTuple):
     def rating(self) -> _Rating:
         return _Rating(self.cycles, self.tiles, self.free)
 
-    def within(self, share: float) -> bool:
+    def is_within(self, share: float) -> bool:
         """Return whether the candidate takes at most ``share`` times its lower bound."""
         return self.cycles <= share * self.least
 
 
-def _finished(context: RegionContext, best: _Candidate, fresh: Callable[[], Memory]) -> Scheduled:
-    """Return the schedule of the best plan, with buffers placed as for other banks if that takes fewer cycles.
+def _finish_schedule(
+    context: RegionContext, best: _Candidate, fresh: Callable[[], Memory]
+) -> Scheduled:
+    """Return the schedule of the best plan, with buffers placed as for other banks if that takes
+    fewer cycles.
 
-    Places of a machine with fewer banks or less memory are among these, so more of them costs no cycles.
+    Places of a machine with fewer banks or less memory are among these, so more of them costs no
+    cycles.
     """
     memory = fresh()
-    if context.loads.word_slots and best.tiles <= FEW_TILES and not best.within(ENOUGH):
-        streamed, banks = _stream(context, best.plan, memory), memory.arch.sram_banks
-        counts = [banks * parts for parts in BANKS_APART] + [banks >> n for n in range(1, banks.bit_length())]
-        placed = [_placed(context, best.plan, memory, streamed, count) for count in counts]
+    if context.loads.word_slots and best.tiles <= FEW_TILES and not best.is_within(ENOUGH):
+        streamed = _stream(context, best.plan, memory)
+        banks = memory.arch.sram_banks
+        counts = [banks * parts for parts in BANKS_APART] + [
+            banks >> n for n in range(1, banks.bit_length())
+        ]
+        placed = [_place_plan(context, best.plan, memory, streamed, count) for count in counts]
         best = min([best, *(one for one in placed if one is not None)], key=lambda one: one.cycles)
     return replace(best.scheduled, cycles=best.cycles, layers=best.rehearsed.layers())
 
 
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
     """Return the schedule of a plan, or None if memory planning fails."""
-    return _placed(context, plan, memory, _stream(context, plan, memory), memory.arch.sram_banks)
+    return _place_plan(
+        context, plan, memory, _stream(context, plan, memory), memory.arch.sram_banks
+    )
 
 
-def _placed(
-    context: RegionContext, plan: LayerPlan, memory: Memory, stream: tuple[list[TileSteps], list[int]], banks: int
+def _place_plan(
+    context: RegionContext,
+    plan: LayerPlan,
+    memory: Memory,
+    stream: tuple[list[TileSteps], list[int]],
+    banks: int,
 ) -> _Candidate | None:
-    """Return the schedule of a plan with buffers placed for ``banks`` banks, or None if memory planning fails."""
+    """Return the schedule of a plan with buffers placed for ``banks`` banks, or None if memory
+    planning fails.
+    """
     streamed, cycles = stream
     arch = memory.arch.model_copy(update={"sram_banks": banks})
-    plans = pipelined(streamed, cycles, memory.scratch, arch, memory.bus, memory.apart, memory.windows)
+    plans = pipeline_tiles(
+        streamed, cycles, memory.scratch, arch, memory.bus, memory.apart, memory.windows
+    )
     if not plans:
         return None
     shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
-    rehearsed = [one.rehearsed(shared, context.loads, memory.arch) for one in plans]
+    rehearsed = [one.rehearse_stream(shared, context.loads, memory.arch) for one in plans]
     found, best = min(zip(plans, rehearsed, strict=True), key=lambda pair: pair[1].cycles)
-    choices = _as_choices(context.layers, plan)
+    choices = _to_choices(context.layers, plan)
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices)
     compute = sum(cycles)
     # The images of a batch share constants, so the bound uses only the layers of the last image.
@@ -163,22 +191,40 @@ def _placed(
 
 
 class _Trials:
-    """Trials of alternative plans of a region, and the ``best`` so far; of two similar ones, the first.
+    """Trials of alternative plans of a region, and the ``best`` so far.
 
-    ``free``: every larger scratchpad must get the same schedule, so nothing may depend on the size of this one.
+    Of two similar ones, the first.
+
+    ``free``: every larger scratchpad must get the same schedule, so nothing may depend on the size
+    of this one.
     """
 
     def __init__(
-        self, best: _Candidate, context: RegionContext, fresh: Callable[[], Memory], choices: Choices, *, free: bool
+        self,
+        best: _Candidate,
+        context: RegionContext,
+        fresh: Callable[[], Memory],
+        choices: Choices,
+        *,
+        free: bool,
     ) -> None:
-        self.best, self.free = best, free
-        self._context, self._fresh, self._choices = context, fresh, choices
-        self._tried, self._tiles = {best.plan}, best.tiles
-        self._known: dict[LayerPlan, _Rating | None] = {self._streamed(best.plan): best.rating}
+        self.best = best
+        self.free = free
+        self._context = context
+        self._fresh = fresh
+        self._choices = choices
+        self._tried = {best.plan}
+        self._tiles = best.tiles
+        self._known: dict[LayerPlan, _Rating | None] = {
+            self._drop_unused_buffers(best.plan): best.rating
+        }
         self._arch = best.scheduled.memory.arch
         self._images = len(context.layers) // len({layer.name for layer in context.layers})
-        alike: dict[tuple[str, int], list[int]] = {}  # positions of the same layer in several images
-        for number, (layer, search) in enumerate(zip(context.layers, context.searches, strict=True)):
+        # positions of the same layer in several images
+        alike: dict[tuple[str, int], list[int]] = {}
+        for number, (layer, search) in enumerate(
+            zip(context.layers, context.searches, strict=True)
+        ):
             alike.setdefault((layer.name, id(search)), []).append(number)
         self._alike = tuple(alike.values())
         self._few = len(context.layers) <= FEW_LAYERS and not best.plan.groups
@@ -189,25 +235,32 @@ class _Trials:
         self._sizes = [size for size in SIZES if size < most]
 
     def improve(self) -> None:
-        """Try other plans; for a region of few layers also the plans of every smaller scratchpad."""
+        """Try other plans.
+
+        For a region of few layers also the plans of every smaller scratchpad.
+        """
         self._smaller()
         self._nearby()
         if self._few:
-            self._by_size()
+            self._try_smaller_sizes()
 
     def _smaller(self) -> None:
         """Try plans with fewer residents, and the plans of smaller scratchpads.
 
-        Residents are chosen one by one, and fewer may be better. Smaller tilings leave more bytes for prefetches,
-        and ensure that more memory hardly ever costs cycles.
+        Residents are chosen one by one, and fewer may be better. Smaller tilings leave more bytes
+        for prefetches, and ensure that more memory hardly ever costs cycles.
         """
         capacity = self._arch.sram_bytes
-        sizes = [(size, size) for size in SIZES if size < capacity and (size <= LARGEST_FREE or not self._strict)]
+        sizes = [
+            (size, size)
+            for size in SIZES
+            if size < capacity and (size <= LARGEST_FREE or not self._strict)
+        ]
         fewer = [(capacity, capacity * share // 100) for share in FEWER_SHARES if not self._strict]
         close = [plan for plan in sizes if 2 * plan[0] > capacity]
         for nbytes, share in dict.fromkeys((*close, *fewer, *sizes)):
             if (
-                self.best.within(self._enough)
+                self.best.is_within(self._enough)
                 or self._tiles > MOST_TILES * self._images
                 or len(self._tried) > MOST_OTHERS
             ):
@@ -219,16 +272,17 @@ class _Trials:
                 break
             self._try(plan)
 
-    def _by_size(self) -> None:
-        """Try the plans of all smaller scratchpads, each with the tilings near it, and keep the best.
+    def _try_smaller_sizes(self) -> None:
+        """Try the plans of all smaller scratchpads, each with the tilings near it, and keep the
+        best.
 
-        A compilation for a smaller scratchpad tries the same plans, so more memory finds at least the same
-        schedule. If the region's own plan needed no more memory, every size of at least twice its bytes has the
-        same plan and is skipped.
+        A compilation for a smaller scratchpad tries the same plans, so more memory finds at least
+        the same schedule. If the region's own plan needed no more memory, every size of at least
+        twice its bytes has the same plan and is skipped.
         """
         for nbytes in self._sizes:
             own = self.best
-            start = None if own.within(CLOSE) else self._of_size(nbytes)
+            start = None if own.is_within(CLOSE) else self._plan_for_size(nbytes)
             if start is None:
                 break
             self.best, self.free, self._tried = start, self.free and start.free, {start.plan}
@@ -236,8 +290,10 @@ class _Trials:
             if own.cycles <= self.best.cycles:
                 self.best = own
 
-    def _of_size(self, nbytes: int) -> _Candidate | None:
-        """Return the plan of a smaller scratchpad; None if it has none, has groups, or is too slow."""
+    def _plan_for_size(self, nbytes: int) -> _Candidate | None:
+        """Return the plan of a smaller scratchpad; None if it has none, has groups, or is too
+        slow.
+        """
         try:
             smaller = self._arch.model_copy(update={"sram_bytes": nbytes})
             plan = plan_layers(self._context, smaller, nbytes, self._choices)
@@ -248,15 +304,20 @@ class _Trials:
 
     def _estimate(self, plan: LayerPlan) -> float:
         """Return the estimated cycles of a plan: the sum over its layers, each alone."""
-        rooms, found = self._context.rooms, 0.0
-        for index, (search, tiling) in enumerate(zip(self._context.searches, plan.tilings, strict=True)):
-            found += search.cost.estimate(tiling, rooms.beside(index, plan.residents)[0])
+        rooms = self._context.rooms
+        found = 0.0
+        for index, (search, tiling) in enumerate(
+            zip(self._context.searches, plan.tilings, strict=True)
+        ):
+            found += search.cost.estimate(tiling, rooms.find_beside(index, plan.residents)[0])
         return found
 
     def _nearby(self) -> None:
-        """Try tilings near the best plan's, if possible within the bytes that a larger scratchpad would use.
+        """Try tilings near the best plan's, if possible within the bytes that a larger scratchpad
+        would use.
 
-        For few tiles the estimate of a layer is poor: it lacks the first load, the last store and prefetches.
+        For few tiles the estimate of a layer is poor: it lacks the first load, the last store and
+        prefetches.
         """
         room = 2 * self._taken if self._few else LARGEST_FREE
         self.free = self.free and self._arch.sram_bytes >= room
@@ -264,29 +325,37 @@ class _Trials:
         self._climb(min(room, self._arch.sram_bytes) if self.free else self._arch.sram_bytes)
 
     def _climb(self, room: int) -> None:
-        """Try tilings near the best plan's in ``room`` bytes, layer by layer, while it improves and tiles are few."""
+        """Try tilings near the best plan's in ``room`` bytes, layer by layer, while it improves
+        and tiles are few.
+        """
         if self.best.tiles > FEW_TILES:
             return
         pins = pins_of(self._choices, self._context.layers, self._arch)
-        before, self._tiles = None, 0
+        before = None
+        self._tiles = 0
         while before is not self.best:
             before = self.best
             for alike in (one for one in self._alike if pins[one[0]] is None):
-                for plan in tuple(self._beside(alike, room)):
-                    if self.best.within(self._enough) or self._tiles > MOST_NEAR:
+                for plan in tuple(self._list_neighbour_plans(alike, room)):
+                    if self.best.is_within(self._enough) or self._tiles > MOST_NEAR:
                         return
                     self._try(plan)
 
-    def _beside(self, alike: Sequence[int], capacity: int) -> Iterator[LayerPlan]:
-        """Yield the best plan with other tilings of layers in ``capacity`` bytes and few enough compute cycles."""
-        index, best, plan = alike[0], self.best, self.best.plan
+    def _list_neighbour_plans(self, alike: Sequence[int], capacity: int) -> Iterator[LayerPlan]:
+        """Yield the best plan with other tilings of layers in ``capacity`` bytes and few enough
+        compute cycles.
+        """
+        index = alike[0]
+        best = self.best
+        plan = self.best.plan
         if any(group.first <= index <= group.last for group in plan.groups):
             return
-        search, room = self._context.searches[index], self._context.rooms.of(index, plan.residents, capacity)
-        others = best.compute - sum([search.computed(plan.tilings[one]) for one in alike])
+        search = self._context.searches[index]
+        room = self._context.rooms.find_resident(index, plan.residents, capacity)
+        others = best.compute - sum([search.estimate_computed(plan.tilings[one]) for one in alike])
         limit = NEAR * search.cost.estimate(plan.tilings[index], room[0])
-        for tiling in search.near(plan.tilings[index], *room):
-            computed = others + len(alike) * search.computed(tiling)
+        for tiling in search.list_near(plan.tilings[index], *room):
+            computed = others + len(alike) * search.estimate_computed(tiling)
             if computed < best.cycles and search.cost.estimate(tiling, room[0]) <= limit:
                 tilings = dict(enumerate(plan.tilings)) | dict.fromkeys(alike, tiling)
                 yield replace(plan, tilings=tuple(tilings.values()))
@@ -296,7 +365,8 @@ class _Trials:
         if plan in self._tried:
             return
         self._tried.add(plan)
-        other, streamed = None, self._streamed(plan)
+        other = None
+        streamed = self._drop_unused_buffers(plan)
         if streamed not in self._known:
             other = _candidate(self._context, plan, self._fresh())
             self._known[streamed] = None if other is None else other.rating
@@ -308,32 +378,46 @@ class _Trials:
         if rating.cycles < BETTER * self.best.cycles:
             self.best = other or _candidate(self._context, plan, self._fresh()) or self.best
 
-    def _streamed(self, plan: LayerPlan) -> LayerPlan:
-        """Return the plan without unused buffers; plans that are then equal have the same stream."""
+    def _drop_unused_buffers(self, plan: LayerPlan) -> LayerPlan:
+        """Return the plan without unused buffers.
+
+        Plans that are then equal have the same stream.
+        """
         used = []
-        for index, (search, tiling) in enumerate(zip(self._context.searches, plan.tilings, strict=True)):
-            resident, _ = self._context.rooms.beside(index, plan.residents)
-            used.append(search.cost.used(tiling, resident))
+        for index, (search, tiling) in enumerate(
+            zip(self._context.searches, plan.tilings, strict=True)
+        ):
+            resident, _ = self._context.rooms.find_beside(index, plan.residents)
+            used.append(search.cost.drop_surplus_buffers(tiling, resident))
         return replace(plan, tilings=tuple(used))
 
 
 def _no_place(arch: Arch, choices: Choices) -> InputError:
     if choices:
         return InputError(
-            f"{choices.source}: tiles and residents find no place in {arch.sram_bytes} bytes of SRAM together; "
+            f"{choices.source}: tiles and residents find no place in {arch.sram_bytes} bytes of "
+            "SRAM together; "
             "choose smaller tiles or fewer residents"
         )
-    return InputError(f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory")
+    return InputError(
+        f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory"
+    )
 
 
-def _as_choices(layers: Sequence[Layer], chosen: LayerPlan) -> Choices:
+def _to_choices(layers: Sequence[OperatorLayer], chosen: LayerPlan) -> Choices:
     """Return a plan as complete choices."""
-    tilings = tuple(choice_of(layer.name, tiling) for layer, tiling in zip(layers, chosen.tilings, strict=True))
-    groups = tuple(group_choice_of([layer.name for layer in layers], group) for group in chosen.groups)
+    tilings = tuple(
+        choice_of(layer.name, tiling) for layer, tiling in zip(layers, chosen.tilings, strict=True)
+    )
+    groups = tuple(
+        group_choice_of([layer.name for layer in layers], group) for group in chosen.groups
+    )
     return Choices(tilings, chosen.residents, groups)
 
 
-def _stream(context: RegionContext, chosen: LayerPlan, memory: Memory) -> tuple[list[TileSteps], list[int]]:
+def _stream(
+    context: RegionContext, chosen: LayerPlan, memory: Memory
+) -> tuple[list[TileSteps], list[int]]:
     """Return the tiles of all layers, and the estimated compute cycles of each."""
     layers = context.layers
     nbytes = {buffer.name: buffer.nbytes for buffer in memory.lowered.buffers}
@@ -342,7 +426,8 @@ def _stream(context: RegionContext, chosen: LayerPlan, memory: Memory) -> tuple[
     steps: list[TileSteps] = []
     cycles: list[int] = []
     costs = [search.cost for search in context.searches]
-    groups, done = {group.first: group for group in chosen.groups}, 0
+    groups = {group.first: group for group in chosen.groups}
+    done = 0
     for index, (layer, tiling) in enumerate(zip(layers, chosen.tilings, strict=True)):
         if index < done:
             continue
@@ -354,15 +439,24 @@ def _stream(context: RegionContext, chosen: LayerPlan, memory: Memory) -> tuple[
                 cycles.append(timed.cycles)
             continue
         cut, computed = context.searches[index].cut(tiling)
-        steps += stream_layer(layer, tiling, memory, cut, None if group is None else layers[group.last])
+        steps += stream_layer(
+            layer, tiling, memory, cut, None if group is None else layers[group.last]
+        )
         if group is not None:
-            computed = tuple(map(sum, zip(computed, _riding(costs[group.last].compute, cut), strict=True)))
+            computed = tuple(
+                map(
+                    sum, zip(computed, _estimate_fused(costs[group.last].compute, cut), strict=True)
+                )
+            )
         cycles += computed
     return steps, cycles
 
 
-def _riding(compute: Compute, cut: Sequence[Tile]) -> Iterator[int]:
-    """Return the estimated cycles of a fused layer on each tile; tiles of partial sums compute none of it."""
+def _estimate_fused(compute: Compute, cut: Sequence[Tile]) -> Iterator[int]:
+    """Return the estimated cycles of a fused layer on each tile.
+
+    Tiles of partial sums compute none of it.
+    """
     return (compute.tile(1, tile.output.elements) if tile.last else 0 for tile in cut)
 
 
@@ -375,20 +469,23 @@ ONE_SIZE = {"sram_bytes": Arch.model_fields["sram_bytes"].default}
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """Schedule that every scratchpad of at least ``sram_bytes`` bytes gets, because its size limited nothing."""
+    """Schedule that every scratchpad of at least ``sram_bytes`` bytes gets, because its size
+    limited nothing.
+    """
 
     sram_bytes: int
     scheduled: Scheduled
 
 
 class SearchPool(Generic[Compiled]):
-    """Cache of tile searches on machines with one bus, of schedules, and of programs compiled from them.
+    """Cache of tile searches on machines with one bus, of schedules, and of programs compiled from
+    them.
 
-    Scratchpad size is an argument of a search, so machines that differ only in it share searches. A pool grows with
-    every layer shape and machine; drop it when these change.
+    Scratchpad size is an argument of a search, so machines that differ only in it share searches. A
+    pool grows with every layer shape and machine; drop it when these change.
     """
 
-    def __init__(self, bus: Bus = DEFAULT_BUS) -> None:
+    def __init__(self, bus: MemoryBus = DEFAULT_BUS) -> None:
         self.bus = bus
         self._known: dict[tuple[Arch, Geometry], TileSearch] = {}
         self._schedules: dict[Hashable, _Kept] = {}
@@ -407,7 +504,7 @@ class SearchPool(Generic[Compiled]):
             self._schedules[subject, plan, sizeless(arch)] = _Kept(arch.sram_bytes, scheduled)
             self._compiled[scheduled] = None
 
-    def compiled(self, scheduled: Scheduled) -> Compiled | None:
+    def get_compiled(self, scheduled: Scheduled) -> Compiled | None:
         """Return the program compiled from a cached schedule, for any machine."""
         return self._compiled.get(scheduled)
 
@@ -416,7 +513,7 @@ class SearchPool(Generic[Compiled]):
         if scheduled in self._compiled:
             self._compiled[scheduled] = compiled
 
-    def once(self, key: Hashable, make: Callable[[], Shared]) -> Shared:
+    def get_or_make(self, key: Hashable, make: Callable[[], Shared]) -> Shared:
         """Return the cached result of ``make``, which must depend only on ``key``."""
         if key not in self._once:
             self._once[key] = make()
@@ -424,22 +521,25 @@ class SearchPool(Generic[Compiled]):
         return found
 
     def context(
-        self, subject: Hashable, arch: Arch, make: Callable[[Budget], tuple[Lowered, Sequence[Layer]]]
+        self,
+        subject: Hashable,
+        arch: Arch,
+        make: Callable[[Budget], tuple[Lowered, Sequence[OperatorLayer]]],
     ) -> RegionContext:
         """Return the context shared by all plans of a subject on a machine.
 
-        ``make`` returns the lowered region and its layers; it must query its budget for every dependency on
-        scratchpad size.
+        ``make`` returns the lowered region and its layers; it must query its budget for every
+        dependency on scratchpad size.
         """
         machine = sizeless(arch)
 
-        def made(budget: Budget) -> RegionContext:
+        def make_context(budget: Budget) -> RegionContext:
             lowered, layers = make(budget)
             return RegionContext(layers, self.searches(layers, machine), lowered, machine, self.bus)
 
-        return self._contexts.find((subject, machine), arch.sram_bytes, made)
+        return self._contexts.find((subject, machine), arch.sram_bytes, make_context)
 
-    def searches(self, layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
+    def searches(self, layers: Sequence[OperatorLayer], arch: Arch) -> list[TileSearch]:
         return [self.search(layer.geometry, arch) for layer in layers]
 
     def search(self, geometry: Geometry, arch: Arch) -> TileSearch:

@@ -1,8 +1,10 @@
-"""Transformations of a region's operations before memory is assigned: order by image, and fusion of functions.
+"""Transformations of a region's operations before memory is assigned: order by image, and fusion of
+functions.
 
-In a batch, each image passes through all layers before the next image. Tensors between two layers are then as small
-as for a single image and can stay in the scratchpad. A function of one int8 tensor becomes a look-up table of the
-operation that produces the tensor, if the tensor has no other consumer.
+In a batch, each image passes through all layers before the next image. Tensors between two layers
+are then as small as for a single image and can stay in the scratchpad. A function of one int8
+tensor becomes a look-up table of the operation that produces the tensor, if the tensor has no other
+consumer.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from byoc.graph import Value
 from byoc.operators.layer import make_layer
 from byoc.operators.operator import Operator
 from byoc.operators.records import Operand
-from byoc.operators.table import LOOKING_UP, Table, channel_tables
+from byoc.operators.table import LOOKING_UP, TableOperator, channel_tables
 from isa.arch import Arch
 from isa.instruction import Command, Machine, Unit
 from isa.ops.lookup import LOOK_UP, TABLE_BYTES
@@ -29,29 +31,31 @@ ALL: Final = -1
 """Image number that stands for all images."""
 
 
-def by_image(
+def order_by_image(
     operations: Sequence[Operator], values: Mapping[str, Value], boundary: Collection[str]
 ) -> tuple[Operator, ...]:
-    """Return the operations of a region, reordered image by image where possible; results are the same.
+    """Return the operations of a region, reordered image by image where possible.
 
-    An operation on all images is split into one per image if it treats all images alike. Others, such as matrix
-    products whose rows are images, stay whole and follow the operations that they need. A tensor that no such
-    operation uses is divided into one tensor per image.
+    Results are the same.
+
+    An operation on all images is split into one per image if it treats all images alike. Others,
+    such as matrix products whose rows are images, stay whole and follow the operations that they
+    need. A tensor that no such operation uses is divided into one tensor per image.
 
     Args:
         operations: the region's operations in execution order.
         values: shapes and types by tensor name.
         boundary: the region's inputs and outputs; their first dimension counts the images.
 
-    Returns:
-        The operations in the new order, or unchanged if there is one image or the new order would have too many.
+    Returns: The operations in the new order, or unchanged if there is one image or the new order
+        would have too many.
     """
     counts = {values[name].shape[0] if values[name].shape else 1 for name in boundary}
     images = counts.pop()
     if counts or not 2 <= images <= MAX_OPERATIONS:
         return tuple(operations)
     batch = _Batch(operations, boundary, images)
-    found = tuple(batch.ordered())
+    found = tuple(batch.order_operations())
     most = MAX_OPERATIONS if batch.has_values_of_images else MAX_INTERLEAVED
     return found if len(found) <= most else tuple(operations)
 
@@ -59,7 +63,9 @@ def by_image(
 class _Batch:
     """Operations of a batch, split by image, and the image that each belongs to."""
 
-    def __init__(self, operations: Sequence[Operator], boundary: Collection[str], images: int) -> None:
+    def __init__(
+        self, operations: Sequence[Operator], boundary: Collection[str], images: int
+    ) -> None:
         self._images = images
         self._sizes: dict[str, int] = {}
         for operation in operations:
@@ -82,22 +88,23 @@ class _Batch:
         """True if any tensor between two operations is divided into one tensor per image."""
         return not self._whole.issuperset(self._sizes)
 
-    def ordered(self) -> Iterator[Operator]:
+    def order_operations(self) -> Iterator[Operator]:
         """Yield the operations; sort by image those between two operations on all images."""
         waiting: list[Operator] = []
         for operation in self._operations:
             if self._image(operation) == ALL:
-                yield from map(self._renamed, sorted(waiting, key=self._image))
+                yield from map(self._rename_tensors, sorted(waiting, key=self._image))
                 waiting = []
                 yield operation
             else:
                 waiting.append(operation)
-        yield from map(self._renamed, sorted(waiting, key=self._image))
+        yield from map(self._rename_tensors, sorted(waiting, key=self._image))
 
     def _image_of(self, operand: Operand) -> int:
         """Return the image that contains an operand, or ALL."""
         size, rest = divmod(self._sizes[operand.value], self._images)
-        first, last = operand.offset // max(size, 1), (operand.offset + operand.elements - 1) // max(size, 1)
+        first = operand.offset // max(size, 1)
+        last = (operand.offset + operand.elements - 1) // max(size, 1)
         return first if first == last and not rest else ALL
 
     def _image(self, operation: Operator) -> int:
@@ -106,10 +113,15 @@ class _Batch:
         return found.pop() if len(found) == 1 else ALL
 
     def _parts(self, operation: Operator) -> tuple[Operator, ...]:
-        """Return one operation per image if the operation treats all images alike, otherwise itself."""
+        """Return one operation per image if the operation treats all images alike, otherwise
+        itself.
+        """
         operands = tuple(_variable(operation))
         same = operation.loops.images and not operation.constant_operands
-        whole = all(operand.offset == 0 and operand.elements == self._sizes[operand.value] for operand in operands)
+        whole = all(
+            operand.offset == 0 and operand.elements == self._sizes[operand.value]
+            for operand in operands
+        )
         if not same or not whole or any(operand.shape[0] % self._images for operand in operands):
             return (operation,)
         return tuple(
@@ -125,9 +137,11 @@ class _Batch:
         shape = operand.shape[0] // self._images, *operand.shape[1:]
         # The layout counts images as channels.
         each = operand.change_layout(channels=operand.layout.channels // self._images)
-        return replace(operand, shape=shape, offset=image * operand.elements // self._images, assigned=each)
+        return replace(
+            operand, shape=shape, offset=image * operand.elements // self._images, assigned=each
+        )
 
-    def _renamed(self, operation: Operator) -> Operator:
+    def _rename_tensors(self, operation: Operator) -> Operator:
         """Return the operation on the tensors of its image."""
         inputs = tuple(
             operand if operand.value in operation.constant_operands else self._own(operand)
@@ -155,9 +169,13 @@ Tables = NDArray[np.int8]
 
 
 def fuse(
-    operations: Iterable[Operator], outputs: Collection[str], arch: Arch, fits: Callable[[Operator], bool]
+    operations: Iterable[Operator],
+    outputs: Collection[str],
+    arch: Arch,
+    fits: Callable[[Operator], bool],
 ) -> tuple[Operator, ...]:
-    """Return the operations of a region in order, with functions of one tensor fused into their producers.
+    """Return the operations of a region in order, with functions of one tensor fused into their
+    producers.
 
     A fused operation keeps the producer's name and lists the ONNX nodes of both.
 
@@ -168,10 +186,10 @@ def fuse(
         fits: predicate, true if a fused operation can be tiled.
     """
     listed = tuple(operations)
-    if not variant(arch.isa).mnemonics.issuperset(Table.instructions):
+    if not variant(arch.isa).mnemonics.issuperset(TableOperator.instructions):
         return listed
     kept: list[Operator | None] = list(listed)
-    makers, readers = _uses(listed)
+    makers, readers = _find_uses(listed)
     for index, operation in enumerate(kept):
         tables = None if operation is None else _function(operation, arch)
         if operation is None or tables is None:
@@ -180,9 +198,9 @@ def fuse(
         before = [(number, kept[number]) for number in makers.get(source.value, ())]
         made = [(number, maker) for number, maker in before if maker is not None]
         alone = source.value not in outputs and readers[source.value] == [index]
-        if not made or not alone or not _covered(source, [maker for _, maker in made]):
+        if not made or not alone or not _is_covered(source, [maker for _, maker in made]):
             continue
-        fused = [_followed(maker, operation, tables, arch) for _, maker in made]
+        fused = [_fuse_tables(maker, operation, tables, arch) for _, maker in made]
         chosen = [maker for maker in fused if maker is not None and fits(maker)]
         if len(chosen) < len(made):
             continue
@@ -196,7 +214,7 @@ def fuse(
     return tuple(operation for operation in kept if operation is not None)
 
 
-def _uses(operations: Sequence[Operator]) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+def _find_uses(operations: Sequence[Operator]) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """Return the positions of the producers and of the consumers of each tensor."""
     makers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}
@@ -207,27 +225,30 @@ def _uses(operations: Sequence[Operator]) -> tuple[dict[str, list[int]], dict[st
     return makers, readers
 
 
-def _covered(source: Operand, makers: Sequence[Operator]) -> bool:
+def _is_covered(source: Operand, makers: Sequence[Operator]) -> bool:
     """Return True if the results of ``makers`` cover ``source`` exactly."""
     ends = [maker.output.offset + maker.output.elements for maker in makers]
-    return source.offset == 0 and max(ends) == source.elements == sum(maker.output.elements for maker in makers)
+    return source.offset == 0 and max(ends) == source.elements == sum(
+        maker.output.elements for maker in makers
+    )
 
 
-def _followed(maker: Operator, operation: Operator, tables: Tables, arch: Arch) -> Operator | None:
+def _fuse_tables(
+    maker: Operator, operation: Operator, tables: Tables, arch: Arch
+) -> Operator | None:
     """Return ``maker`` with the look-up ``tables`` of ``operation`` fused into it.
 
     Return None if the instruction of ``maker`` cannot look up.
     """
     own = _function(maker, arch)
-    place, names = (
-        operation.output.offset + maker.output.offset,
-        dict.fromkeys((*maker.onnx_nodes, *operation.onnx_nodes)),
-    )
+    place = operation.output.offset + maker.output.offset
+    names = dict.fromkeys((*maker.onnx_nodes, *operation.onnx_nodes))
     output = replace(maker.output, value=operation.output.value, offset=place, dtype="int8")
     if own is not None and len(own) == len(tables) == 1:
-        return Table(
-            name=maker.name, kind="ACT", inputs=maker.inputs, output=output, onnx_nodes=tuple(names),
-            table=_composed(own, tables)[0],
+        return TableOperator(
+            name=maker.name, kind="ACT", inputs=maker.inputs, output=output,
+            onnx_nodes=tuple(names),
+            table=_compose_tables(own, tables)[0],
         )  # fmt: skip
     if len(tables) > 1 and not _has_channels(maker, len(tables), operation.output.elements):
         return None
@@ -236,14 +257,15 @@ def _followed(maker: Operator, operation: Operator, tables: Tables, arch: Arch) 
     instruction = variant(arch.isa).by_mnemonic[maker.mnemonic][0]
     if LOOK_UP not in instruction.fields:
         return None
-    composed = tables if maker.tables is None else _composed(maker.tables, tables)
+    composed = tables if maker.tables is None else _compose_tables(maker.tables, tables)
     return replace(maker, output=output, tables=composed, onnx_nodes=tuple(names))
 
 
 def _has_channels(maker: Operator, channels: int, elements: int) -> bool:
     """Return True if ``maker`` computes all ``elements``, in ``channels`` contiguous channels.
 
-    The channels of a matrix of several rows are its columns, for which tables per channel are not defined.
+    The channels of a matrix of several rows are its columns, for which tables per channel are not
+    defined.
     """
     loops = maker.loops
     nest = loops.nest
@@ -251,18 +273,20 @@ def _has_channels(maker: Operator, channels: int, elements: int) -> bool:
     return dense and nest.channels == channels and maker.output.elements == elements
 
 
-def _composed(first: Tables, second: Tables) -> Tables:
+def _compose_tables(first: Tables, second: Tables) -> Tables:
     """Return the tables of two look-ups in sequence."""
     channels = max(len(first), len(second))
     entries = np.broadcast_to(first, (channels, TABLE_BYTES)).view(np.uint8)
-    return np.take_along_axis(np.broadcast_to(second, (channels, TABLE_BYTES)), entries.astype(np.int64), axis=1)
+    return np.take_along_axis(
+        np.broadcast_to(second, (channels, TABLE_BYTES)), entries.astype(np.int64), axis=1
+    )
 
 
 def _function(operation: Operator, arch: Arch) -> Tables | None:
     """Return the table of an operation that is a function of one int8 tensor, or None.
 
-    Entries are in the order of the input bytes. The shape is (1, 256), or (channels, 256) if channels have
-    different functions.
+    Entries are in the order of the input bytes. The shape is (1, 256), or (channels, 256) if
+    channels have different functions.
     """
     if operation.mnemonic in LOOKING_UP and (several := channel_tables(operation)) is not None:
         return several
@@ -270,7 +294,8 @@ def _function(operation: Operator, arch: Arch) -> Tables | None:
     if not whole or operation.inputs[0].element_bytes != 1 or operation.output.element_bytes != 1:
         return None
     layer = make_layer(operation, arch)
-    instruction, constants = layer.geometry.instruction, operation.constants()
+    instruction = layer.geometry.instruction
+    constants = operation.constants()
     if instruction is None or operation.tables is not None:
         return None
     weights = 2 * TABLE_BYTES  # after the operand and the result

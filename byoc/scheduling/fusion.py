@@ -1,8 +1,10 @@
-"""Search for groups: layers that are computed band by band, the rows per band, and the rows and constants that stay.
+"""Search for groups: layers that are computed band by band, the rows per band, and the rows and
+constants that stay.
 
-Groups and single layers cover the region in order. Dynamic programming over the layers finds the cover with the
-fewest estimated cycles (:mod:`byoc.estimate.account`). Candidate groups grow backwards from their last layer. Each
-step adds one layer: the rows that a band needs of its operands, the windows for them, and the transfers.
+Groups and single layers cover the region in order. Dynamic programming over the layers finds the
+cover with the fewest estimated cycles (:mod:`byoc.estimate.account`). Candidate groups grow
+backwards from their last layer. Each step adds one layer: the rows that a band needs of its
+operands, the windows for them, and the transfers.
 """
 
 from __future__ import annotations
@@ -13,19 +15,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from byoc.estimate.account import Carried, GroupAccount, GroupFloor, pieces
-from byoc.estimate.bus import Bus, transfer_cycles
-from byoc.estimate.commands import again_cycles, copy_cycles
+from byoc.estimate.bus import MemoryBus, transfer_cycles
+from byoc.estimate.commands import compute_repeat_cycles, copy_cycles
 from byoc.estimate.constants import AGAIN_SHARES, BAND_CUTS, GAIN, LONGEST
-from byoc.operators.layer import Layer, Resident, aligned, counts
+from byoc.operators.layer import OperatorLayer, Resident, align, counts
 from byoc.scheduling.groups import (
+    BandedGroup,
     FusionGraph,
-    Group,
     Member,
     Planes,
+    is_needed_after,
+    list_fused_buffers,
     may_ride,
     members_of,
-    ridden_buffers,
-    stays,
     window_bytes,
 )
 from byoc.scheduling.tiling import Answers, Budget, Room, TileSearch
@@ -33,16 +35,16 @@ from isa.arch import Arch
 from isa.instruction import ceil_div
 
 
-class Choice(NamedTuple):
+class GroupCandidate(NamedTuple):
     """Candidate group with its estimated cycles.
 
-    ``parts`` has one (channel tile, constants loaded once) per layer; None: all layers have whole tiles and load
-    their constants once.
+    ``parts`` has one (channel tile, constants loaded once) per layer; None: all layers have whole
+    tiles and load their constants once.
     """
 
     cycles: float
     kept: tuple[str, ...]
-    parts: Sequence[tuple[_Part, bool]] | None
+    parts: Sequence[tuple[_ChannelTile, bool]] | None
     slots: int
 
     @property
@@ -52,46 +54,64 @@ class Choice(NamedTuple):
 
     @property
     def finest(self) -> bool:
-        """True if constants load once and operands have two buffers; finer bands cannot improve the group."""
+        """True if constants load once and operands have two buffers.
+
+        Finer bands cannot improve the group.
+        """
         return self.slots > 1 and self.held
 
 
-class _Part(NamedTuple):
-    """Channel tile: its channels, tiles per layer, bytes of its constants, bus slots of all tiles' constants."""
+class _ChannelTile(NamedTuple):
+    """Channel tile: its channels, tiles per layer, bytes of its constants, bus slots of all
+    tiles' constants.
+    """
 
     channels: int
     tiles: int
     nbytes: int
     slots: int
 
-    def beside(self, other: _Part) -> _Part:
+    def add_part(self, other: _ChannelTile) -> _ChannelTile:
         """Return the sum of both; tiles without constants are not counted."""
         loaded = other.tiles if other.slots else 0
-        return _Part(0, self.tiles + loaded, self.nbytes + other.nbytes, self.slots + other.slots)
+        return _ChannelTile(
+            0, self.tiles + loaded, self.nbytes + other.nbytes, self.slots + other.slots
+        )
 
 
 class _Fact(NamedTuple):
-    """Facts about a layer that the search reads repeatedly; ``whole`` is the tile of all channels."""
+    """Facts about a layer that the search reads repeatedly; ``whole`` is the tile of all
+    channels.
+    """
 
     member: Member
     made: Planes
-    whole: _Part
+    whole: _ChannelTile
 
 
 class Facts:
     """Cached facts about a region's layers, shared by machines that differ only in scratchpad size.
 
-    ``computed`` has compute cycles by (layer, bands, rows per band, whether rows are recomputed, channels per
-    tile).
+    ``computed`` has compute cycles by (layer, bands, rows per band, whether rows are recomputed,
+    channels per tile).
     """
 
     def __init__(
-        self, layers: Sequence[Layer], searches: Sequence[TileSearch], graph: FusionGraph, arch: Arch, bus: Bus
+        self,
+        layers: Sequence[OperatorLayer],
+        searches: Sequence[TileSearch],
+        graph: FusionGraph,
+        arch: Arch,
+        bus: MemoryBus,
     ) -> None:
-        self.layers, self.searches, self.graph, self.arch, self.bus = layers, searches, graph, arch, bus
+        self.layers = layers
+        self.searches = searches
+        self.graph = graph
+        self.arch = arch
+        self.bus = bus
         self.computed: dict[tuple[int, int, int, bool, int], int] = {}
         self._facts: dict[int, _Fact] = {}
-        self._parts: dict[int, tuple[_Part, ...]] = {}
+        self._parts: dict[int, tuple[_ChannelTile, ...]] = {}
 
     def __getitem__(self, index: int) -> _Fact:
         """Return the facts of a layer that can be in a group."""
@@ -106,27 +126,34 @@ class Facts:
         whole = self._part(index, self.layers[index].nest.channels)
         return _Fact(member, self.graph.planes[member.writes.buffer], whole)
 
-    def parts(self, index: int) -> tuple[_Part, ...]:
+    def parts(self, index: int) -> tuple[_ChannelTile, ...]:
         """Return all channel tiles of a layer, from large to small."""
         found = self._parts.get(index)
         if found is None:
-            found = self._parts[index] = tuple([self._part(index, size) for size in self.searches[index].sizes])
+            found = self._parts[index] = tuple(
+                [self._part(index, size) for size in self.searches[index].sizes]
+            )
         return found
 
-    def _part(self, index: int, channels: int) -> _Part:
+    def _part(self, index: int, channels: int) -> _ChannelTile:
         geometry = self.layers[index].geometry
         count = ceil_div(geometry.nest.channels, channels)
         loaded = geometry.constant_bytes(channels) if geometry.has_constants else 0
-        nbytes = aligned(loaded, self.arch.granule) + aligned(geometry.table_bytes(channels), self.arch.granule)
-        return _Part(channels, count, nbytes, count * self.bus.run_slots(nbytes) if nbytes else 0)
+        nbytes = align(loaded, self.arch.granule) + align(
+            geometry.table_bytes(channels), self.arch.granule
+        )
+        return _ChannelTile(
+            channels, count, nbytes, count * self.bus.run_slots(nbytes) if nbytes else 0
+        )
 
 
 @dataclass(eq=False, slots=True)
 class _Wanted:
-    """Rows [start, stop) of a buffer that a band needs, relative to the band; ``step`` of them are new in each band.
+    """Rows [start, stop) of a buffer that a band needs, relative to the band; ``step`` of them are
+    new in each band.
 
-    The layers ``readers`` read the planes ``first`` to ``end``. ``made``: a layer of the group computes the buffer.
-    ``moves`` caches the costs since the last change.
+    The layers ``readers`` read the planes ``first`` to ``end``. ``made``: a layer of the group
+    computes the buffer. ``moves`` caches the costs since the last change.
     """
 
     start: int
@@ -141,7 +168,9 @@ class _Wanted:
 
 
 class _Way(NamedTuple):
-    """Way to load operands: whether bands load shared rows ``again``, and the buffers per operand or result."""
+    """Way to load operands: whether bands load shared rows ``again``, and the buffers per
+    operand or result.
+    """
 
     again: bool
     slots: int
@@ -150,7 +179,8 @@ class _Way(NamedTuple):
 class _Result(NamedTuple):
     """Result of layer ``number`` that only layers outside the group read.
 
-    ``planes`` planes; ``band`` bytes per plane and band; ``slots`` bus slots of all planes of a band.
+    ``planes`` planes; ``band`` bytes per plane and band; ``slots`` bus slots of all planes of a
+    band.
     """
 
     number: int
@@ -159,11 +189,13 @@ class _Result(NamedTuple):
     slots: int
 
     def nbytes(self, planes: int, slots: int, alignment: int) -> int:
-        return slots * aligned(planes * self.band, alignment)
+        return slots * align(planes * self.band, alignment)
 
 
 class _Layer(NamedTuple):
-    """Layer of a group: facts, rows per band, whether bands recompute rows, cycles and overhead of whole tiles."""
+    """Layer of a group: facts, rows per band, whether bands recompute rows, cycles and overhead
+    of whole tiles.
+    """
 
     fact: _Fact
     height: int
@@ -173,25 +205,35 @@ class _Layer(NamedTuple):
 
 
 class Growth:
-    """Groups that end with layer ``last`` in bands of ``height`` rows, grown backwards layer by layer.
+    """Groups that end with layer ``last`` in bands of ``height`` rows, grown backwards layer by
+    layer.
 
-    ``halo``: bands overlap in a buffer of the group. ``least``: lower bound of the cycles of these layers, for any
-    layers added in front. ``fixed``: lower bound of the bytes of windows. ``missing``: layers that write a buffer
-    read and computed here but are not in the group yet.
+    ``halo``: bands overlap in a buffer of the group. ``least``: lower bound of the cycles of these
+    layers, for any layers added in front. ``fixed``: lower bound of the bytes of windows.
+    ``missing``: layers that write a buffer read and computed here but are not in the group yet.
     """
 
-    def __init__(self, facts: Facts, last: int, height: int, keep: bool, residents: Collection[str]) -> None:
-        self._facts, self._last, self._height, self._keep = facts, last, height, keep
+    def __init__(
+        self, facts: Facts, last: int, height: int, keep: bool, residents: Collection[str]
+    ) -> None:
+        self._facts = facts
+        self._last = last
+        self._height = height
+        self._keep = keep
         self._bus = facts.bus
-        self._residents, self._planes, self._alignment = residents, facts.graph.planes, facts.arch.granule
+        self._residents = residents
+        self._planes = facts.graph.planes
+        self._alignment = facts.arch.granule
         self._rows = facts[last].made.rows
         self._bands = ceil_div(self._rows, height)
         self._wanted: dict[str, _Wanted] = {}
         self._layers: list[_Layer] = []  # the last layer first
         self._results: list[_Result] = []
-        self._constants = _Part(0, 0, 0, 0)  # sum over all layers
+        self._constants = _ChannelTile(0, 0, 0, 0)  # sum over all layers
         self._floor = GroupFloor(self._bus, self._bands)
-        self.first, self.halo, self.fixed = last + 1, False, 0
+        self.first = last + 1
+        self.halo = False
+        self.fixed = 0
         self.missing: set[int] = set()
         self._add(last, facts[last])
 
@@ -202,7 +244,8 @@ class Growth:
 
     def grow(self) -> bool:
         """Add one layer in front; return False if no group can contain it."""
-        index, last = self.first - 1, self._last
+        index = self.first - 1
+        last = self._last
         if last - index >= LONGEST:
             return False
         fact = self._facts[index]
@@ -212,50 +255,64 @@ class Growth:
         return True
 
     def _add(self, index: int, fact: _Fact) -> None:
-        member, made = fact.member, fact.made
+        member = fact.member
+        made = fact.made
         inside = member.reader <= self._last
         if inside:
             wanted = self._wanted[member.writes.buffer]
             if not wanted.made:
                 self._make(wanted, made)
             start = wanted.stop - wanted.step if wanted.kept else wanted.start
-            stop, step = wanted.stop, wanted.step
+            stop = wanted.stop
+            step = wanted.step
             self.missing.discard(index)
         else:
-            start, stop = 0, ceil_div(self._height * made.rows, self._rows)
+            start = 0
+            stop = ceil_div(self._height * made.rows, self._rows)
             step = stop
-        height, again = min(stop - start, made.rows), stop - start > step
+        height = min(stop - start, made.rows)
+        again = stop - start > step
         if not inside and member.writes.buffer not in self._residents:
-            planes, band = member.writes.planes, height * made.row_bytes
-            result = _Result(index, planes, band, self._bus.rows_slots(planes, band, made.row_bytes))
+            planes = member.writes.planes
+            band = height * made.row_bytes
+            result = _Result(
+                index, planes, band, self._bus.rows_slots(planes, band, made.row_bytes)
+            )
             self._results.append(result)
             self._floor.store(result.slots)
         low = start * member.stride - member.pad
         high = (stop - 1) * member.stride - member.pad + member.extent
         for piece in member.reads:
-            self._want(index, piece.buffer, _Wanted(low, high, step * member.stride, *piece.span, [index]))
+            self._want(
+                index, piece.buffer, _Wanted(low, high, step * member.stride, *piece.span, [index])
+            )
         cycles = self._cycles(index, fact, height, again, fact.whole)
         self._layers.append(_Layer(fact, height, again, cycles, self._overhead(index, 1)))
-        self._constants = self._constants.beside(fact.whole)
+        self._constants = self._constants.add_part(fact.whole)
         self.first = index
         self._floor.compute(cycles, self._layers[-1].overhead, fact.whole.nbytes)
 
     def floor(self) -> float:
-        """Return a lower bound of the cycles of a group of exactly these layers, for any scratchpad size."""
+        """Return a lower bound of the cycles of a group of exactly these layers, for any
+        scratchpad size.
+        """
         moved = 0
         for name, wanted in self._wanted.items():
             planes = self._planes[name]
-            leaves = wanted.made and stays(planes, self._last)
+            leaves = wanted.made and is_needed_after(planes, self._last)
             if not self._resident(name, wanted) and (leaves or not wanted.made):
                 count = planes.count if wanted.made else wanted.end - wanted.first
-                moved += self._bands * self._bus.rows_slots(count, wanted.step * planes.row_bytes, planes.row_bytes)
-        return self._floor.reading(moved)
+                moved += self._bands * self._bus.rows_slots(
+                    count, wanted.step * planes.row_bytes, planes.row_bytes
+                )
+        return self._floor.add_slots(moved)
 
     def _make(self, wanted: _Wanted, made: Planes) -> None:
         """Mark a buffer that the group reads as computed in the group."""
         wanted.made = True
         wanted.moves.clear()
-        overlap, leaves = wanted.stop - wanted.start > wanted.step, stays(made, self._last)
+        overlap = wanted.stop - wanted.start > wanted.step
+        leaves = is_needed_after(made, self._last)
         wanted.kept = leaves or (overlap and self._keep)
         self.halo = self.halo or (overlap and not leaves)
         self.missing.update(made.makers)
@@ -274,78 +331,117 @@ class Growth:
             before.readers.append(index)
             before.moves.clear()
 
-    def _cycles(self, index: int, fact: _Fact, height: int, again: bool, part: _Part) -> int:
+    def _cycles(self, index: int, fact: _Fact, height: int, again: bool, part: _ChannelTile) -> int:
         """Return the compute cycles of a layer over all bands, each with ``height`` rows."""
-        known, key = self._facts.computed, (index, self._bands, height, again, part.channels)
+        known = self._facts.computed
+        key = (index, self._bands, height, again, part.channels)
         found = known.get(key)
         if found is None:
-            found = known[key] = self._counted(index, fact, height, again, part)
+            found = known[key] = self._count_cycles(index, fact, height, again, part)
         return found
 
-    def _counted(self, index: int, fact: _Fact, height: int, again: bool, part: _Part) -> int:
-        nest, compute = self._facts.layers[index].nest, self._facts.searches[index].cost.compute
+    def _count_cycles(
+        self, index: int, fact: _Fact, height: int, again: bool, part: _ChannelTile
+    ) -> int:
+        nest = self._facts.layers[index].nest
+        compute = self._facts.searches[index].cost.compute
         if fact.member.flat:
-            return compute.tile(1, nest.rows) + again_cycles(self._bands - 1)
+            return compute.tile(1, nest.rows) + compute_repeat_cycles(self._bands - 1)
         if fact.member.moves is not None:
             return self._bands * self._copy(fact, height)
         heights = ((height, self._bands),) if again else pieces(nest.rows, height)
-        channels = ((nest.channels, 1),) if part.tiles == 1 else pieces(nest.channels, part.channels)
-        return sum([often * many * compute.tile(size, rows) for rows, often in heights for size, many in channels])
+        channels = (
+            ((nest.channels, 1),) if part.tiles == 1 else pieces(nest.channels, part.channels)
+        )
+        return sum(
+            [
+                often * many * compute.tile(size, rows)
+                for rows, often in heights
+                for size, many in channels
+            ]
+        )
 
     def _overhead(self, index: int, tiles: int) -> float:
         """Return the overhead cycles of ``tiles`` tiles in every band."""
         return self._facts.searches[index].cost.overhead(tiles * self._bands)
 
-    def group(self, choice: Choice) -> Group:
+    def group(self, choice: GroupCandidate) -> BandedGroup:
         parts = choice.parts or [(layer.fact.whole, True) for layer in reversed(self._layers)]
-        channels, held = tuple(part.channels for part, _ in parts), tuple(held for _, held in parts)
-        return Group(self.first, self._last, self._height, choice.kept, channels, held, choice.slots)
+        channels = tuple(part.channels for part, _ in parts)
+        held = tuple(held for _, held in parts)
+        return BandedGroup(
+            self.first, self._last, self._height, choice.kept, channels, held, choice.slots
+        )
 
-    def choice(self, room: Room) -> Choice | None:
-        """Return the cheapest way to compute the layers so far as a group, or None if none fits in ``room``.
+    def choice(self, room: Room) -> GroupCandidate | None:
+        """Return the cheapest way to compute the layers so far as a group, or None if none fits in
+        ``room``.
 
-        As many constants as fit are loaded once. Operand rows that bands share are kept, or loaded again into
-        alternating buffers. A single buffer per operand is tried if it may leave room to load all constants once.
+        As many constants as fit are loaded once. Operand rows that bands share are kept, or loaded
+        again into alternating buffers. A single buffer per operand is tried if it may leave room to
+        load all constants once.
         """
-        found = list[Choice]()
+        found = list[GroupCandidate]()
         for slots in (2, 1):
-            ways = [_Way(again, slots) for again in ((False, True) if self._shared() else (False,))]
+            ways = [
+                _Way(again, slots)
+                for again in ((False, True) if self._has_shared_rows() else (False,))
+            ]
             choices = [self._choice(room, way, hold=bool(found)) for way in ways]
             found += [one for one in choices if one is not None]
             if any(one.held for one in found):
                 break
         return min(found, key=lambda one: one.cycles, default=None)
 
-    def _shared(self) -> bool:
+    def _has_shared_rows(self) -> bool:
         """Return True if bands read some rows of the group's inputs more than once."""
         wanted = ((name, one) for name, one in self._wanted.items() if not one.made)
-        return any(one.stop - one.start > one.step and name not in self._residents for name, one in wanted)
+        return any(
+            one.stop - one.start > one.step and name not in self._residents for name, one in wanted
+        )
 
-    def _choice(self, room: Room, way: _Way, *, hold: bool) -> Choice | None:
-        """Return the group loaded in one way; with ``hold``, only if all constants are loaded once."""
+    def _choice(self, room: Room, way: _Way, *, hold: bool) -> GroupCandidate | None:
+        """Return the group loaded in one way.
+
+        With ``hold``, only if all constants are loaded once.
+        """
         account = GroupAccount([0] * len(self._layers))
         for name, wanted in self._wanted.items():
             moves = wanted.moves.get(way)
             if moves is None:
                 moves = wanted.moves[way] = self._move(name, wanted, way)
             account.enter(name, moves, self.first)
-        if not room.holds(account.fixed):
+        if not room.has_room_for(account.fixed):
             return None
         compute = [0] * len(account.near)
         for index, sides in account.apart.items():
             compute[index - self.first] = self._copies(index, sides, account)
-        results = sum([result.nbytes(result.planes, way.slots, self._alignment) for result in self._results])
+        results = sum(
+            [result.nbytes(result.planes, way.slots, self._alignment) for result in self._results]
+        )
         parts = None
-        if not room.holds(account.fixed + results + self._constants.nbytes + max(account.near)):
+        if not room.has_room_for(
+            account.fixed + results + self._constants.nbytes + max(account.near)
+        ):
             parts = None if hold else self._parts(account, room, way.slots)
             if parts is None:
                 return None
         overhead = self._compute(parts, compute, account)
         self._store(parts, account, way.slots)
-        return Choice(account.cycles(compute, overhead), tuple(account.kept), parts, way.slots)
+        return GroupCandidate(
+            account.cycles(compute, overhead), tuple(account.kept), parts, way.slots
+        )
 
-    def _compute(self, parts: Sequence[tuple[_Part, bool]] | None, compute: list[int], account: GroupAccount) -> float:
-        """Add each layer's cycles to ``compute`` and its constants to ``account``; return the tile overhead."""
+    def _compute(
+        self,
+        parts: Sequence[tuple[_ChannelTile, bool]] | None,
+        compute: list[int],
+        account: GroupAccount,
+    ) -> float:
+        """Add each layer's cycles to ``compute`` and its constants to ``account``.
+
+        Return the tile overhead.
+        """
         overhead = 0.0
         if parts is None:
             for at, layer in enumerate(reversed(self._layers)):
@@ -363,10 +459,13 @@ class Growth:
             account.constants += part.slots if held else part.slots // part.tiles
         return overhead
 
-    def _store(self, parts: Sequence[tuple[_Part, bool]] | None, account: GroupAccount, slots: int) -> None:
+    def _store(
+        self, parts: Sequence[tuple[_ChannelTile, bool]] | None, account: GroupAccount, slots: int
+    ) -> None:
         """Add the stores of results that only layers outside the group read."""
         for result in self._results:
-            at, out = result.number - self.first, result.slots
+            at = result.number - self.first
+            out = result.slots
             tiles = 1 if parts is None else parts[at][0].tiles
             if out:
                 account.store(out * self._bands, tiles * self._bands)
@@ -377,8 +476,9 @@ class Growth:
     def _move(self, name: str, wanted: _Wanted, way: _Way) -> Carried:
         """Return the costs of a buffer that layers of the group read."""
         planes = self._planes[name]
-        rows, overlap = min(wanted.stop - wanted.start, planes.rows), wanted.stop - wanted.start > wanted.step
-        leaves = wanted.made and stays(planes, self._last)
+        rows = min(wanted.stop - wanted.start, planes.rows)
+        overlap = wanted.stop - wanted.start > wanted.step
+        leaves = wanted.made and is_needed_after(planes, self._last)
         resident = self._resident(name, wanted)
         kept = wanted.kept if wanted.made else overlap and not way.again
         apart: tuple[int, ...] = ()
@@ -388,10 +488,13 @@ class Growth:
         if resident:
             return Carried(wanted.made, apart=apart)
         count = planes.count if wanted.made else wanted.end - wanted.first
-        nbytes, fixed, near = aligned(count * rows * planes.row_bytes, self._alignment), 0, None
-        reader, last = min(wanted.readers), max(wanted.readers)
+        nbytes = align(count * rows * planes.row_bytes, self._alignment)
+        fixed = 0
+        near = None
+        reader = min(wanted.readers)
+        last = max(wanted.readers)
         if kept:
-            fixed = aligned(window_bytes(count, rows, planes.rows, planes.row_bytes), self._alignment)
+            fixed = align(window_bytes(count, rows, planes.rows, planes.row_bytes), self._alignment)
         elif wanted.made or (way.slots == 1 and self._height == 1):
             near = planes.makers[0] if wanted.made else reader, last, nbytes
         else:
@@ -399,7 +502,9 @@ class Growth:
         if not (leaves or not wanted.made):
             return Carried(kept, fixed, near, apart=apart)
         moved = rows if overlap and not kept else wanted.step
-        slots = self._bands * self._bus.rows_slots(count, moved * planes.row_bytes, planes.row_bytes)
+        slots = self._bands * self._bus.rows_slots(
+            count, moved * planes.row_bytes, planes.row_bytes
+        )
         moving = transfer_cycles(slots, self._bands)
         if wanted.made:
             return Carried(kept, fixed, near, slots, stores=moving, apart=apart)
@@ -413,63 +518,86 @@ class Growth:
 
         A tensor with producer and consumers in the group does not, even if it is an output.
         """
-        return name in self._residents and (not wanted.made or self._planes[name].last_reader > self._last)
+        return name in self._residents and (
+            not wanted.made or self._planes[name].last_reader > self._last
+        )
 
     def _copies(self, index: int, sides: int, account: GroupAccount) -> int:
-        """Return the copy cycles of an element-wise layer; the bands of ``sides`` operands and results are not dense.
+        """Return the copy cycles of an element-wise layer.
 
-        The bytes of the copies are added to ``account``. A machine without the copy instruction uses one command
-        per plane in as many cycles.
+        The bands of ``sides`` operands and results are not dense.
+
+        The bytes of the copies are added to ``account``. A machine without the copy instruction
+        uses one command per plane in as many cycles.
         """
         layer = self._layers[self._last - index]
-        writes, nbytes = layer.fact.member.writes, layer.height * layer.fact.made.row_bytes
-        account.near[index - self.first] += sides * aligned(writes.planes * nbytes, self._alignment)
+        writes = layer.fact.member.writes
+        nbytes = layer.height * layer.fact.made.row_bytes
+        account.near[index - self.first] += sides * align(writes.planes * nbytes, self._alignment)
         return sides * self._bands * self._copy(layer.fact, layer.height)
 
     def _copy(self, fact: _Fact, height: int) -> int:
         """Return the cycles to copy a band of a layer's result, plane by plane."""
-        return copy_cycles(fact.member.writes.planes, height * fact.made.row_bytes, self._facts.arch)
+        return copy_cycles(
+            fact.member.writes.planes, height * fact.made.row_bytes, self._facts.arch
+        )
 
-    def _parts(self, account: GroupAccount, room: Room, slots: int) -> list[tuple[_Part, bool]] | None:
-        """Return the channel tiles of each layer if not all constants fit: the largest are loaded in every band."""
-        if not room.holds(account.fixed + max(account.near)):
+    def _parts(
+        self, account: GroupAccount, room: Room, slots: int
+    ) -> list[tuple[_ChannelTile, bool]] | None:
+        """Return the channel tiles of each layer if not all constants fit: the largest are
+        loaded in every band.
+        """
+        if not room.has_room_for(account.fixed + max(account.near)):
             return None
         facts = [layer.fact for layer in reversed(self._layers)]
         order = sorted(
-            (at for at, fact in enumerate(facts) if fact.whole.nbytes), key=lambda at: -facts[at].whole.nbytes
+            (at for at, fact in enumerate(facts) if fact.whole.nbytes),
+            key=lambda at: -facts[at].whole.nbytes,
         )
         best = None
         for share in AGAIN_SHARES:
-            found = self._shared_out(account, room, slots, facts, order, share)
+            found = self._share_room(account, room, slots, facts, order, share)
             if found is None:
                 break  # larger tiles do not fit either
             best = found
         return best
 
-    def _shared_out(
-        self, account: GroupAccount, room: Room, slots: int, facts: Sequence[_Fact], order: Sequence[int], share: int
-    ) -> list[tuple[_Part, bool]] | None:
+    def _share_room(
+        self,
+        account: GroupAccount,
+        room: Room,
+        slots: int,
+        facts: Sequence[_Fact],
+        order: Sequence[int],
+        share: int,
+    ) -> list[tuple[_ChannelTile, bool]] | None:
         """Return the tiles with constants reloaded in this ``order`` until the group fits, or None.
 
-        A reloaded tile's constants take at most 1/``share`` of the room in both buffers, if tiles can be that
-        small.
+        A reloaded tile's constants take at most 1/``share`` of the room in both buffers, if tiles
+        can be that small.
         """
-        parts, near = [(fact.whole, True) for fact in facts], list(account.near)
+        parts = [(fact.whole, True) for fact in facts]
+        near = list(account.near)
         made = {result.number - self.first: result for result in self._results}
-        whole = {at: result.nbytes(result.planes, slots, self._alignment) for at, result in made.items()}
+        whole = {
+            at: result.nbytes(result.planes, slots, self._alignment) for at, result in made.items()
+        }
         needed = account.fixed + sum(whole.values()) + self._constants.nbytes
         for at in order:
             possible = self._facts.parts(self.first + at)
-            part = next((one for one in possible if room.holds(2 * share * one.nbytes)), possible[-1])
+            part = next(
+                (one for one in possible if room.has_room_for(2 * share * one.nbytes)), possible[-1]
+            )
             parts[at] = part, False
             if at in made:
                 planes = part.channels if part.tiles > 1 else made[at].planes
                 needed += made[at].nbytes(planes, slots, self._alignment) - whole[at]
             needed -= facts[at].whole.nbytes
             near[at] += min(2, part.tiles) * part.nbytes
-            if room.holds(needed + max(near)):
+            if room.has_room_for(needed + max(near)):
                 return parts
-            if not room.holds(account.fixed + max(near)):
+            if not room.has_room_for(account.fixed + max(near)):
                 return None
         return None
 
@@ -481,19 +609,21 @@ Taken = Callable[[int, int], int]
 class Question(NamedTuple):
     """Request for a cover of a region.
 
-    ``singles``: cycles of each layer alone. ``pinned``: layers that stay outside groups. ``residents``: resident
-    buffers as (name, first layer, last layer, bytes).
+    ``singles``: cycles of each layer alone. ``pinned``: layers that stay outside groups.
+    ``residents``: resident buffers as (name, first layer, last layer, bytes).
     """
 
     singles: tuple[float, ...]
     pinned: tuple[bool, ...]
     residents: tuple[tuple[str, int, int, int], ...]
 
-    def taken(self) -> Taken:
-        """Return a function that counts bytes of residents live in a range of layers but not only there."""
+    def make_counter(self) -> Taken:
+        """Return a function that counts bytes of residents live in a range of layers but not
+        only there.
+        """
         known: dict[tuple[int, int], int] = {}
 
-        def taken(first: int, last: int) -> int:
+        def count_taken(first: int, last: int) -> int:
             found = known.get((first, last))
             if found is None:
                 found = known[first, last] = sum(
@@ -503,16 +633,16 @@ class Question(NamedTuple):
                 )
             return found
 
-        return taken
+        return count_taken
 
 
 class _Region(NamedTuple):
     """State of the search for a cover.
 
-    ``singles``: cycles of each layer alone. ``saved``: the most cycles that groups up to each layer can save.
-    ``best``: cycles of the cheapest cover of all layers before each. ``begun``: lower bound of those cycles if the
-    last of these layers share a group with the next one. ``taken``: bytes of residents. ``budget``: bytes of the
-    scratchpad.
+    ``singles``: cycles of each layer alone. ``saved``: the most cycles that groups up to each layer
+    can save. ``best``: cycles of the cheapest cover of all layers before each. ``begun``: lower
+    bound of those cycles if the last of these layers share a group with the next one. ``taken``:
+    bytes of residents. ``budget``: bytes of the scratchpad.
     """
 
     singles: Sequence[float]
@@ -529,20 +659,21 @@ class _Cheapest:
     """Cheapest cover so far of all layers up to one: its cycles, and the group at its end."""
 
     cycles: float
-    group: Group | None = None
+    group: BandedGroup | None = None
 
-    def offer(self, cycles: float, group: Group) -> None:
+    def offer(self, cycles: float, group: BandedGroup) -> None:
         """Take a cover of ``cycles`` cycles that ends with ``group``, if it is cheaper."""
         if cycles < self.cycles:
-            self.cycles, self.group = cycles, group
+            self.cycles = cycles
+            self.group = group
 
 
 @dataclass(eq=False, slots=True)
 class _Tried:
     """First layers of the groups tried that end with one layer.
 
-    ``held``: groups that load all constants once. ``fitted``: groups that fit in the current bands. ``unfit``: some
-    group did not fit. ``finer``: some group could gain from finer bands.
+    ``held``: groups that load all constants once. ``fitted``: groups that fit in the current bands.
+    ``unfit``: some group did not fit. ``finer``: some group could gain from finer bands.
     """
 
     held: set[int] = field(default_factory=set)
@@ -555,33 +686,49 @@ class Fusion:
     """Groups of one region for machines that differ only in scratchpad size; covers are cached."""
 
     def __init__(
-        self, layers: Sequence[Layer], searches: Sequence[TileSearch], graph: FusionGraph, arch: Arch, bus: Bus
+        self,
+        layers: Sequence[OperatorLayer],
+        searches: Sequence[TileSearch],
+        graph: FusionGraph,
+        arch: Arch,
+        bus: MemoryBus,
     ) -> None:
-        self._layers, self._searches, self._graph = layers, searches, graph
+        self._layers = layers
+        self._searches = searches
+        self._graph = graph
         self._facts = Facts(layers, searches, graph, arch, bus)
-        self._covers = Answers[Question, tuple[Group, ...]]()
+        self._covers = Answers[Question, tuple[BandedGroup, ...]]()
 
-    def cover(self, question: Question, capacity: Budget) -> tuple[Group, ...]:
-        """Return the groups of the cheapest cover of all layers in ``capacity`` bytes, residents included."""
-        return self._covers.within(question, capacity, 0, lambda budget: self._cover(question, budget))
+    def cover(self, question: Question, capacity: Budget) -> tuple[BandedGroup, ...]:
+        """Return the groups of the cheapest cover of all layers in ``capacity`` bytes, residents
+        included.
+        """
+        return self._covers.get_answer(
+            question, capacity, 0, lambda budget: self._cover(question, budget)
+        )
 
-    def _cover(self, question: Question, budget: Budget) -> tuple[Group, ...]:
-        singles, self._pinned = question.singles, question.pinned
-        best, begun, saved = [0.0], [math.inf], [0.0]
+    def _cover(self, question: Question, budget: Budget) -> tuple[BandedGroup, ...]:
+        singles = question.singles
+        self._pinned = question.pinned
+        best = [0.0]
+        begun = [math.inf]
+        saved = [0.0]
         residents = frozenset(name for name, *_ in question.residents)
-        region = _Region(singles, saved, best, begun, residents, question.taken(), budget)
-        taken: list[Group | None] = []
+        region = _Region(singles, saved, best, begun, residents, question.make_counter(), budget)
+        taken: list[BandedGroup | None] = []
         for last, alone in enumerate(singles):
-            cheapest, least = _Cheapest(best[last] + alone), self._searches[last].cost.floor_in_bands()
-            self._ridden(last, region, cheapest)
+            cheapest = _Cheapest(best[last] + alone)
+            least = self._searches[last].cost.floor_in_bands()
+            self._offer_fused(last, region, cheapest)
             saving = alone * GAIN - least if self._able(last) else -saved[last]
             saved.append(max(0.0, saved[last] + saving))
             if saved[-1] > 0 and saved[last] > 0:
-                self._ending(last, region, cheapest)
+                self._offer_ending(last, region, cheapest)
             best.append(cheapest.cycles)
             begun.append(min(begun[last], best[last]) + least)
             taken.append(cheapest.group)
-        groups, at = list[Group](), len(singles)
+        groups = list[BandedGroup]()
+        at = len(singles)
         while at:
             group = taken[at - 1]
             if group is not None:
@@ -589,17 +736,27 @@ class Fusion:
             at = at - 1 if group is None else group.first
         return tuple(groups[::-1])
 
-    def _ridden(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
-        """Offer to fuse an element-wise layer into the tiles of the previous layer, if that saves cycles."""
+    def _offer_fused(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
+        """Offer to fuse an element-wise layer into the tiles of the previous layer, if that
+        saves cycles.
+        """
         first = last - 1
-        if not (last and self._able(first) and self._able(last) and may_ride(self._layers, self._graph, last)):
+        if not (
+            last
+            and self._able(first)
+            and self._able(last)
+            and may_ride(self._layers, self._graph, last)
+        ):
             return
         before = members_of(self._graph, first, last)[0]
-        if not region.residents.isdisjoint(ridden_buffers(self._graph, last) - {before.writes.buffer}):
+        if not region.residents.isdisjoint(
+            list_fused_buffers(self._graph, last) - {before.writes.buffer}
+        ):
             return
         sources = tuple(piece.buffer in region.residents for piece in before.reads)
         beside = len(self._layers[last].operation.inputs) - 1
-        resident, search = Resident(sources, follows=first > 0, beside=beside), self._searches[first]
+        resident = Resident(sources, follows=first > 0, beside=beside)
+        search = self._searches[first]
         most = GAIN * (region.singles[first] + region.singles[last])
         if search.cost.floor(resident) >= most:
             return
@@ -607,38 +764,48 @@ class Fusion:
         if found is None:
             return
         tiles = math.prod(counts(self._layers[first].geometry, found.tiling))
-        computed = self._searches[last].cost.compute.tile(1, self._layers[last].nest.rows) + again_cycles(tiles)
+        computed = self._searches[last].cost.compute.tile(
+            1, self._layers[last].nest.rows
+        ) + compute_repeat_cycles(tiles)
         cycles = found.cycles + computed
         if cycles < most:
-            cheapest.offer(region.best[first] + cycles, Group(first, last, 0, (), (), ()))
+            cheapest.offer(region.best[first] + cycles, BandedGroup(first, last, 0, (), (), ()))
 
-    def _ending(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
+    def _offer_ending(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
         """Offer groups that end with a layer, each in the coarsest bands that fit."""
-        rows, tried = self._facts[last].made.rows, _Tried()
+        rows = self._facts[last].made.rows
+        tried = _Tried()
         heights = dict.fromkeys(ceil_div(rows, cut) for cut in (*BAND_CUTS, rows))
         for height in (height for height in heights if height < rows):
             tried.fitted.clear()
             tried.unfit = tried.finer = False
             for keep in (True, False):
                 growth = Growth(self._facts, last, height, keep, region.residents)
-                self._grown(growth, region, tried, cheapest)
+                self._offer_grown(growth, region, tried, cheapest)
                 if not (tried.unfit and growth.halo):
                     break
             if not tried.unfit and not tried.finer:
                 break
 
-    def _grown(self, growth: Growth, region: _Region, tried: _Tried, cheapest: _Cheapest) -> None:
-        """Offer groups that grow from one layer, unless a group of the same layers was found before."""
+    def _offer_grown(
+        self, growth: Growth, region: _Region, tried: _Tried, cheapest: _Cheapest
+    ) -> None:
+        """Offer groups that grow from one layer, unless a group of the same layers was found
+        before.
+        """
         last = growth.first
         alone = region.singles[last]
         while growth.first and self._able(growth.first - 1) and growth.grow():
             first = growth.first
             alone += region.singles[first]
             before = min(region.best[first], region.begun[first])
-            if growth.least - GAIN * alone >= region.saved[first] or growth.least + before >= cheapest.cycles:
+            if (
+                growth.least - GAIN * alone >= region.saved[first]
+                or growth.least + before >= cheapest.cycles
+            ):
                 return
             room = Room(region.budget, region.taken(first, last))
-            if not room.holds(growth.fixed):
+            if not room.has_room_for(growth.fixed):
                 tried.unfit = True
                 return
             if growth.missing or first in tried.held or first in tried.fitted:

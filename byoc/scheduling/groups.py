@@ -1,7 +1,9 @@
-"""Groups: consecutive layers computed band by band of rows, so that tensors between them stay in the scratchpad.
+"""Groups: consecutive layers computed band by band of rows, so that tensors between them stay in
+the scratchpad.
 
-This module defines groups and finds the layers that can be in one. Their operands and results are planes of rows,
-or they are element-wise on such planes. All layers must see a buffer as planes of the same size.
+This module defines groups and finds the layers that can be in one. Their operands and results are
+planes of rows, or they are element-wise on such planes. All layers must see a buffer as planes of
+the same size.
 """
 
 from __future__ import annotations
@@ -11,29 +13,30 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from byoc.operators.layer import Layer
+from byoc.operators.layer import OperatorLayer
 from byoc.operators.nest import Dim, plane_dims
 from byoc.operators.records import COMBINED, MappingType
-from byoc.scheduling.lowering import Buffer, Lowered, Place
+from byoc.scheduling.lowering import Buffer, Lowered, TensorStart
 
 UNREAD = sys.maxsize
 """Layer number that stands for no layer."""
 
 
 @dataclass(frozen=True)
-class Group:
+class BandedGroup:
     """Layers ``first`` to ``last``, computed in bands of ``rows`` rows of the last layer's result.
 
-    ``kept``: buffers whose rows stay from band to band as long as a later band needs them. For other buffers, each
-    band computes or loads all rows that it reads, again where bands overlap. A tensor that the group computes and
-    reads and that has consumers outside is always kept; all its rows are computed. ``channels``: output channels
-    per tile, one entry per layer. ``held``: whether a layer's constants are loaded once or in every band, one entry
-    per layer. ``slots``: number of buffers of each result and of each operand whose rows are not kept; with 2, the
-    next band is loaded and the previous one stored during the computation.
+    ``kept``: buffers whose rows stay from band to band as long as a later band needs them. For
+    other buffers, each band computes or loads all rows that it reads, again where bands overlap. A
+    tensor that the group computes and reads and that has consumers outside is always kept; all its
+    rows are computed. ``channels``: output channels per tile, one entry per layer. ``held``:
+    whether a layer's constants are loaded once or in every band, one entry per layer. ``slots``:
+    number of buffers of each result and of each operand whose rows are not kept; with 2, the next
+    band is loaded and the previous one stored during the computation.
 
-    ``rows`` 0 means fusion tile by tile. The second of two layers is element-wise and is computed on each tile of
-    the first as soon as that is computed. The first layer is tiled like a layer outside groups; all other fields
-    are unused.
+    ``rows`` 0 means fusion tile by tile. The second of two layers is element-wise and is computed
+    on each tile of the first as soon as that is computed. The first layer is tiled like a layer
+    outside groups; all other fields are unused.
     """
 
     first: int
@@ -46,7 +49,9 @@ class Group:
 
     @property
     def smallest(self) -> bool:
-        """True if bands cannot need fewer bytes: an operand's only buffer is then free while no layer reads it."""
+        """True if bands cannot need fewer bytes: an operand's only buffer is then free while no
+        layer reads it.
+        """
         return self.rows == self.slots == 1
 
     @property
@@ -68,7 +73,7 @@ class Slice:
         """Numbers of the first plane and of the plane after the last."""
         return self.first, self.first + self.planes
 
-    def meets(self, other: Slice) -> bool:
+    def has_common_plane(self, other: Slice) -> bool:
         """Return True if both slices share a plane."""
         apart = self.first + self.planes <= other.first or other.first + other.planes <= self.first
         return self.buffer == other.buffer and not apart
@@ -76,10 +81,11 @@ class Slice:
 
 @dataclass(frozen=True)
 class Planes:
-    """A buffer as ``count`` planes of ``rows`` rows of ``row_bytes`` bytes, with its producers and consumers.
-
-    ``leaves``: the buffer is an output of the region. ``enters``: it is an input. ``last_reader`` is -1 without
+    """A buffer as ``count`` planes of ``rows`` rows of ``row_bytes`` bytes, with its producers and
     consumers.
+
+    ``leaves``: the buffer is an output of the region. ``enters``: it is an input. ``last_reader``
+    is -1 without consumers.
     """
 
     count: int
@@ -96,10 +102,11 @@ class Planes:
 class Member:
     """Planes that a layer reads and writes, as a member of groups.
 
-    A result row r needs ``extent`` rows of the operand, beginning with row ``r * stride - pad``. ``flat``: the
-    layer is element-wise. ``moves``: the layer copies planes in these dimensions. ``gathers``: the layer gathers
-    bytes position by position. ``reader``: the first consumer of the result. ``limit``: the first later layer that
-    cannot be in a group with this one, because of a dependency between them that bands cannot follow.
+    A result row r needs ``extent`` rows of the operand, beginning with row ``r * stride - pad``.
+    ``flat``: the layer is element-wise. ``moves``: the layer copies planes in these dimensions.
+    ``gathers``: the layer gathers bytes position by position. ``reader``: the first consumer of the
+    result. ``limit``: the first later layer that cannot be in a group with this one, because of a
+    dependency between them that bands cannot follow.
     """
 
     reads: tuple[Slice, ...]
@@ -115,7 +122,9 @@ class Member:
 
     @property
     def undivided(self) -> bool:
-        """True if a tile has all planes, and computes each row from the same row of its operands."""
+        """True if a tile has all planes, and computes each row from the same row of its
+        operands.
+        """
         return self.flat or self.gathers or self.moves is not None
 
 
@@ -127,10 +136,13 @@ class FusionGraph:
     planes: Mapping[str, Planes]
 
 
-def fusion_graph(layers: Sequence[Layer], lowered: Lowered) -> FusionGraph:
+def fusion_graph(layers: Sequence[OperatorLayer], lowered: Lowered) -> FusionGraph:
     """Return the layers of a region that can be in groups."""
     uses = [
-        (tuple(lowered.place(item) for item in layer.operation.inputs), lowered.place(layer.operation.output))
+        (
+            tuple(lowered.place(item) for item in layer.operation.inputs),
+            lowered.place(layer.operation.output),
+        )
         for layer in layers
     ]
     sizes = _plane_sizes(layers, uses)
@@ -141,28 +153,32 @@ def fusion_graph(layers: Sequence[Layer], lowered: Lowered) -> FusionGraph:
         for name in {place.buffer for place in sources}:
             readers.setdefault(name, []).append(index)
     planes = {
-        buffer.name: _planes(buffer, size, tuple(makers.get(buffer.name, ())), tuple(readers.get(buffer.name, ())))
+        buffer.name: _planes(
+            buffer, size, tuple(makers.get(buffer.name, ())), tuple(readers.get(buffer.name, ()))
+        )
         for buffer in lowered.buffers
         if (size := sizes.get(buffer.name)) is not None
     }
     alone = tuple(_member(layer, *use, planes) for layer, use in zip(layers, uses, strict=True))
     types = [layer.geometry.operator.traits.mapping for layer in layers]
     thorough = [layer.operation.rows_read() is None for layer in layers]
-    linked = (_linked(number, alone, planes, types, thorough) for number in range(len(layers)))
+    linked = (_link_member(number, alone, planes, types, thorough) for number in range(len(layers)))
     return FusionGraph(tuple(linked), planes)
 
 
-def _linked(
+def _link_member(
     number: int,
     members: Sequence[Member | None],
     planes: Mapping[str, Planes],
     types: Sequence[MappingType],
     thorough: Sequence[bool],
 ) -> Member | None:
-    """Return a member with its first consumer, and the first later layer that it cannot be grouped with.
+    """Return a member with its first consumer, and the first later layer that it cannot be grouped
+    with.
 
-    Bands compute only rows that are read. If no consumer reads all rows, grouping is not allowed: every schedule
-    computes the whole result of a layer, and its lower bounds rely on it (:mod:`byoc.emission.region`).
+    Bands compute only rows that are read. If no consumer reads all rows, grouping is not allowed:
+    every schedule computes the whole result of a layer, and its lower bounds rely on it
+    (:mod:`byoc.emission.region`).
     """
     member = members[number]
     if member is None:
@@ -172,7 +188,11 @@ def _linked(
     whole = made.leaves or any(thorough[later] for later in made.readers if later > number)
     for later in reversed(made.readers):
         other = members[later]
-        if later > number and other is not None and any(member.writes.meets(piece) for piece in other.reads):
+        if (
+            later > number
+            and other is not None
+            and any(member.writes.has_common_plane(piece) for piece in other.reads)
+        ):
             reader = later
             allowed = whole and mapping_allows(types[number], types[later])
             if made.enters or made.makers[-1] >= later or not allowed:
@@ -180,7 +200,7 @@ def _linked(
     for piece in member.reads:
         for later in planes[piece.buffer].makers:
             other = members[later]
-            if later > number and other is not None and other.writes.meets(piece):
+            if later > number and other is not None and other.writes.has_common_plane(piece):
                 limit = min(limit, later)
     return replace(member, reader=reader, limit=limit)
 
@@ -188,47 +208,59 @@ def _linked(
 def mapping_allows(first: MappingType, second: MappingType) -> bool:
     """Return True if ``second`` can read the results of ``first`` in bands.
 
-    The table of mapping types or line buffers must allow it. If the table has no combination, several results of
-    ``second`` read the same results of ``first``. Those rows are kept or recomputed, which the windows of
-    many-to-many operators allow.
+    The table of mapping types or line buffers must allow it. If the table has no combination,
+    several results of ``second`` read the same results of ``first``. Those rows are kept or
+    recomputed, which the windows of many-to-many operators allow.
     """
     return COMBINED[first, second] is not None or second == "many-to-many"
 
 
-def _planar(layer: Layer) -> bool:
+def _planar(layer: OperatorLayer) -> bool:
     """Return True if the layer can cut planes into bands of rows."""
-    geometry, nest = layer.geometry, layer.nest
-    planes = geometry.planes and geometry.inputs == 1 and geometry.second == "alike"
-    if geometry.channels.apart and nest.rows == nest.columns == nest.input_rows == 1 < nest.input_columns:
-        return False  # a product of flattened channels, whose operand has rows for others
-    return planes and nest.splits_rows and not nest.matrix and not nest.reads and not geometry.repeats
-
-
-def _element_wise(layer: Layer) -> bool:
     geometry = layer.geometry
-    return geometry.flat and geometry.instruction is not None and not geometry.in_place and not geometry.repeats
+    nest = layer.nest
+    planes = geometry.planes and geometry.inputs == 1 and geometry.second == "alike"
+    if (
+        geometry.channels.apart
+        and nest.rows == nest.columns == nest.input_rows == 1 < nest.input_columns
+    ):
+        return False  # a product of flattened channels, whose operand has rows for others
+    return (
+        planes and nest.splits_rows and not nest.matrix and not nest.reads and not geometry.repeats
+    )
 
 
-def _gathers(layer: Layer) -> bool:
+def _element_wise(layer: OperatorLayer) -> bool:
+    geometry = layer.geometry
+    return (
+        geometry.flat
+        and geometry.instruction is not None
+        and not geometry.in_place
+        and not geometry.repeats
+    )
+
+
+def _is_gather(layer: OperatorLayer) -> bool:
     return layer.geometry.operator.traits.gathers
 
 
-def _moves(layer: Layer, nbytes: int) -> tuple[Dim, ...] | None:
+def _moves(layer: OperatorLayer, nbytes: int) -> tuple[Dim, ...] | None:
     geometry = layer.geometry
     if geometry.operator.traits.mapping != "shuffle" or not geometry.inputs:
         return None
     return plane_dims(geometry.dims, nbytes, layer.operation.output.elements)
 
 
-_Use = tuple[tuple[Place, ...], Place]
+_Use = tuple[tuple[TensorStart, ...], TensorStart]
 _Size = tuple[int, int]
 """Rows of a plane, bytes of a row."""
 
 
-def _plane_sizes(layers: Sequence[Layer], uses: Sequence[_Use]) -> dict[str, _Size | None]:
+def _plane_sizes(layers: Sequence[OperatorLayer], uses: Sequence[_Use]) -> dict[str, _Size | None]:
     """Return the plane size of each buffer, or None for a buffer that layers see in several sizes.
 
-    Layers that cut planes define the sizes; layers that keep planes pass them on to their other buffers.
+    Layers that cut planes define the sizes; layers that keep planes pass them on to their other
+    buffers.
     """
     found: dict[str, _Size | None] = {}
 
@@ -236,46 +268,77 @@ def _plane_sizes(layers: Sequence[Layer], uses: Sequence[_Use]) -> dict[str, _Si
         found[buffer] = size if found.get(buffer, size) == size else None
 
     for layer, (sources, target) in zip(layers, uses, strict=True):
-        nest, geometry = layer.nest, layer.geometry
+        nest = layer.nest
+        geometry = layer.geometry
         if _planar(layer):
             see(sources[0].buffer, (nest.input_rows, nest.input_columns * geometry.input_bytes))
             see(target.buffer, (nest.rows, nest.columns * geometry.output_bytes))
     for order in (range(len(layers)), reversed(range(len(layers)))):
         for index in order:
             sources, target = uses[index]
-            if _gathers(layers[index]):
-                own = dict(_gathered_planes(layers[index], sources, target))
+            if _is_gather(layers[index]):
+                own = dict(_list_gathered_planes(layers[index], sources, target))
                 if any(found.get(buffer) == size for buffer, size in own.items()):
                     found = {**own, **found}
                 continue
             known = [found[place.buffer] for place in (*sources, target) if found.get(place.buffer)]
-            if known and (_element_wise(layers[index]) or _moves(layers[index], math.prod(known[0] or ())) is not None):
+            if known and (
+                _element_wise(layers[index])
+                or _moves(layers[index], math.prod(known[0] or ())) is not None
+            ):
                 for place in (*sources, target):
                     found.setdefault(place.buffer, known[0])
     return found
 
 
-def _gathered_planes(layer: Layer, sources: Sequence[Place], target: Place) -> Iterator[tuple[str, _Size]]:
-    """Yield the buffers and plane sizes of the operands and the result of a layer that gathers bytes."""
+def _list_gathered_planes(
+    layer: OperatorLayer, sources: Sequence[TensorStart], target: TensorStart
+) -> Iterator[tuple[str, _Size]]:
+    """Yield the buffers and plane sizes of the operands and the result of a layer that gathers
+    bytes.
+    """
     nest = layer.nest
     yield from ((place.buffer, (nest.input_rows, nest.input_columns)) for place in sources)
     yield target.buffer, (nest.rows, nest.columns)
 
 
-def _planes(buffer: Buffer, size: _Size, makers: tuple[int, ...], readers: tuple[int, ...]) -> Planes:
+def _planes(
+    buffer: Buffer, size: _Size, makers: tuple[int, ...], readers: tuple[int, ...]
+) -> Planes:
     rows, row_bytes = size
     count = -(-buffer.nbytes // (rows * row_bytes))
     last = readers[-1] if readers else -1
-    return Planes(count, rows, row_bytes, makers, readers, buffer.role == "output", buffer.role == "input", last)
+    return Planes(
+        count,
+        rows,
+        row_bytes,
+        makers,
+        readers,
+        buffer.role == "output",
+        buffer.role == "input",
+        last,
+    )
 
 
-def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mapping[str, Planes]) -> Member | None:
-    """Return a layer as a member, or None for another kind of layer or operands that are not whole planes."""
-    operation, nest = layer.operation, layer.nest
-    planar, seen = _planar(layer), planes.get(target.buffer)
+def _member(
+    layer: OperatorLayer,
+    sources: Sequence[TensorStart],
+    target: TensorStart,
+    planes: Mapping[str, Planes],
+) -> Member | None:
+    """Return a layer as a member, or None for another kind of layer or operands that are not
+    whole planes.
+    """
+    operation = layer.operation
+    nest = layer.nest
+    planar = _planar(layer)
+    seen = planes.get(target.buffer)
     moves = None if seen is None else _moves(layer, seen.rows * seen.row_bytes)
-    bytes_only = all(operand.element_bytes == 1 for operand in (*operation.inputs, operation.output))
-    gathers, able = _gathers(layer), bytes_only and not operation.constant_operands
+    bytes_only = all(
+        operand.element_bytes == 1 for operand in (*operation.inputs, operation.output)
+    )
+    gathers = _is_gather(layer)
+    able = bytes_only and not operation.constant_operands
     if not able or not (planar or _element_wise(layer) or gathers or moves is not None):
         return None
     operands = zip((*operation.inputs, operation.output), (*sources, target), strict=True)
@@ -285,7 +348,7 @@ def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mappi
         return None
     sizes = {(planes[one.buffer].rows, planes[one.buffer].row_bytes) for one in found}
     if gathers:
-        own = _gathered_planes(layer, sources, target)
+        own = _list_gathered_planes(layer, sources, target)
         alike = all((planes[buffer].rows, planes[buffer].row_bytes) == size for buffer, size in own)
         return Member(tuple(found[:-1]), found[-1], 1, 0, 1, False, gathers=True) if alike else None
     if not planar and len(sizes) > 1:
@@ -296,8 +359,10 @@ def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mappi
     return Member(tuple(found[:-1]), found[-1], *window, not planar and moves is None, moves=moves)
 
 
-def _slice(place: Place, nbytes: int, planes: Mapping[str, Planes]) -> Slice | None:
-    """Return the planes in ``nbytes`` bytes at a place, or None if the bytes are not whole planes."""
+def _slice(place: TensorStart, nbytes: int, planes: Mapping[str, Planes]) -> Slice | None:
+    """Return the planes in ``nbytes`` bytes at a place, or None if the bytes are not whole
+    planes.
+    """
     seen = planes.get(place.buffer)
     if seen is None:
         return None
@@ -312,26 +377,35 @@ def lawful(graph: FusionGraph, first: int, last: int) -> bool:
     members = graph.members[first : last + 1]
     if first == last or any(member is None or member.limit <= last for member in members):
         return False
-    inside = {member.writes.buffer for member in members if member is not None and member.reader <= last}
+    inside = {
+        member.writes.buffer for member in members if member is not None and member.reader <= last
+    }
     return all(graph.planes[name].makers[0] >= first for name in inside)
 
 
-def may_ride(layers: Sequence[Layer], graph: FusionGraph, last: int) -> bool:
-    """Return True if layer ``last`` can be fused into the tiles of the previous layer, as its only consumer.
+def may_ride(layers: Sequence[OperatorLayer], graph: FusionGraph, last: int) -> bool:
+    """Return True if layer ``last`` can be fused into the tiles of the previous layer, as its only
+    consumer.
 
-    Tiles of both layers are dense in their buffers, so no operand or result of ``last`` can be resident.
+    Tiles of both layers are dense in their buffers, so no operand or result of ``last`` can be
+    resident.
     """
     rider = graph.members[last]
     if rider is None or not rider.flat or not last or not lawful(graph, last - 1, last):
         return False
-    (first, _), needs = members_of(graph, last - 1, last), layers[last].geometry
+    (first, _) = members_of(graph, last - 1, last)
+    needs = layers[last].geometry
     made = graph.planes[first.writes.buffer]
     alone = (made.makers, made.readers, made.leaves) == ((last - 1,), (last,), False)
-    plain = not needs.has_constants and needs.tables == "none" and not layers[last - 1].geometry.in_place
+    plain = (
+        not needs.has_constants
+        and needs.tables == "none"
+        and not layers[last - 1].geometry.in_place
+    )
     return not first.undivided and alone and plain and rider.reads.count(first.writes) == 1
 
 
-def ridden_buffers(graph: FusionGraph, last: int) -> set[str]:
+def list_fused_buffers(graph: FusionGraph, last: int) -> set[str]:
     """Return the operands and the result of a fused element-wise layer; they cannot be resident."""
     _, rider = members_of(graph, last - 1, last)
     return {piece.buffer for piece in (*rider.reads, rider.writes)}
@@ -342,8 +416,10 @@ def members_of(graph: FusionGraph, first: int, last: int) -> tuple[Member, ...]:
     return tuple(member for member in graph.members[first : last + 1] if member is not None)
 
 
-def stays(planes: Planes, last: int) -> bool:
-    """Return True if a buffer computed in a group up to layer ``last`` is needed after the group."""
+def is_needed_after(planes: Planes, last: int) -> bool:
+    """Return True if a buffer computed in a group up to layer ``last`` is needed after the
+    group.
+    """
     return planes.leaves or planes.last_reader > last
 
 

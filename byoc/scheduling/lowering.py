@@ -1,8 +1,8 @@
 """Lowering of tensors to buffers: operations that copy nothing make tensors slices of one buffer.
 
-A free operation states that some bytes of two tensors are equal. If one tensor, with every tensor that already
-shares its buffer, fits as a whole into the slice of the other, both share one buffer and the operation disappears.
-Otherwise a :class:`Copy` replaces it.
+A free operation states that some bytes of two tensors are equal. If one tensor, with every tensor
+that already shares its buffer, fits as a whole into the slice of the other, both share one buffer
+and the operation disappears. Otherwise a :class:`Copy` replaces it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Value
-from byoc.layout.region import lay_out, stored_constants
+from byoc.layout.region import lay_out, pack_constants
 from byoc.operators.movement import Copy
 from byoc.operators.operator import Operator
-from byoc.operators.products import apart
+from byoc.operators.products import separate_requantisation
 from byoc.operators.records import Operand
 from isa.arch import IDEAL, Arch, Memory
 from isa.layout import Layout
@@ -36,7 +36,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorStart:
     """Start of a tensor: ``offset`` bytes into the buffer ``buffer``."""
 
     buffer: str
@@ -45,26 +45,30 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Operations that compute or copy, the place of every tensor, and the buffers in order of first use.
+    """Operations that compute or copy, the place of every tensor, and the buffers in order of first
+    use.
 
-    ``constants``: constant operands by name; the place of each has its own name, and no buffer exists for it.
-    ``layouts``: the layouts of inputs and outputs.
+    ``constants``: constant operands by name; the place of each has its own name, and no buffer
+    exists for it. ``layouts``: the layouts of inputs and outputs.
     """
 
     operations: tuple[Operator, ...]
-    places: Mapping[str, Place]
+    places: Mapping[str, TensorStart]
     buffers: tuple[Buffer, ...]
     constants: Mapping[str, NDArray[np.int8]]
     layouts: Mapping[str, Layout]
 
-    def place(self, operand: Operand) -> Place:
+    def place(self, operand: Operand) -> TensorStart:
         """Return the place of the first element of ``operand``."""
         start = self.places[operand.value]
-        return Place(start.buffer, start.offset + operand.start)
+        return TensorStart(start.buffer, start.offset + operand.start)
 
 
 def value_bytes(value: Value, layout: Layout) -> int:
-    """Return the bytes of a boundary tensor in accelerator memory; int32 stays, other types become int8."""
+    """Return the bytes of a boundary tensor in accelerator memory.
+
+    Int32 stays, other types become int8.
+    """
     element = np.dtype(np.int32).itemsize if value.dtype == "int32" else 1
     return element * layout.images * layout.image_bytes
 
@@ -77,19 +81,19 @@ def lower(
     memory: Memory = IDEAL,
     fits: Callable[[Operator], bool] = lambda _: True,
 ) -> Lowered:
-    """Return the operations of a region that compute or copy, in order, and buffers for all its tensors.
+    """Return the operations of a region that compute or copy, in order, and buffers for all its
+    tensors.
 
-    Args:
-        operations: the region's operations in execution order.
-        values: the region's inputs and outputs by name; sizes of other tensors come from the operands.
-        inputs: names of the region's inputs.
-        outputs: names of the region's outputs.
-        memory: the scratchpad.
-        fits: predicate, true if an operation can be tiled into the scratchpad.
+    Args: operations: the region's operations in execution order. values: the region's inputs and
+        outputs by name; sizes of other tensors come from the operands. inputs: names of the
+        region's inputs. outputs: names of the region's outputs. memory: the scratchpad. fits:
+        predicate, true if an operation can be tiled into the scratchpad.
     """
     listed, assigned = lay_out(tuple(operations), values, (*inputs, *outputs), memory, fits)
     layouts = {name: assigned[name] for name in (*inputs, *outputs)}
-    constants = {name: data for operation in listed for name, data in stored_constants(operation).items()}
+    constants = {
+        name: data for operation in listed for name, data in pack_constants(operation).items()
+    }
     sizes = {name: value_bytes(values[name], layout) for name, layout in layouts.items()}
     sharing = _Sharing(_sizes(listed, sizes, constants), inputs, outputs)
     kept: list[Operator] = []
@@ -99,12 +103,16 @@ def lower(
             kept += _copies_of_constants(operation)
         else:
             kept.append(operation)
-    places = sharing.places | {name: Place(name, 0) for name in constants}
+    places = sharing.places | {name: TensorStart(name, 0) for name in constants}
     return Lowered(tuple(kept), places, sharing.buffers(), constants, layouts)
 
 
-def _sizes(operations: Iterable[Operator], boundary: Mapping[str, int], constants: Container[str]) -> dict[str, int]:
-    """Return the bytes of every non-constant tensor in order of first mention, given those at the ``boundary``."""
+def _sizes(
+    operations: Iterable[Operator], boundary: Mapping[str, int], constants: Container[str]
+) -> dict[str, int]:
+    """Return the bytes of every non-constant tensor in order of first mention, given those at
+    the ``boundary``.
+    """
     sizes = dict(boundary)
     for operation in operations:
         for operand in (*operation.inputs, operation.output):
@@ -121,7 +129,13 @@ def _share_or_copy(free: Operator, sharing: _Sharing) -> list[Operator]:
         whole = sum(source.nbytes for source, _ in run)
         if not sharing.share(*run[0], whole):
             copies += [
-                Copy(name=free.name, kind="DMA", inputs=(source,), output=target, onnx_nodes=free.onnx_nodes)
+                Copy(
+                    name=free.name,
+                    kind="DMA",
+                    inputs=(source,),
+                    output=target,
+                    onnx_nodes=free.onnx_nodes,
+                )
                 for source, target in run
                 if not sharing.share(source, target, source.nbytes)
             ]
@@ -139,12 +153,18 @@ def _copies_of_constants(free: Operator) -> list[Operator]:
     ]  # fmt: skip
 
 
-def _neighbours(pairs: Iterable[tuple[Operand, Operand]], sharing: _Sharing) -> list[list[tuple[Operand, Operand]]]:
-    """Group slices that are contiguous on both sides, such as parts of a tensor that is split and concatenated."""
+def _neighbours(
+    pairs: Iterable[tuple[Operand, Operand]], sharing: _Sharing
+) -> list[list[tuple[Operand, Operand]]]:
+    """Group slices that are contiguous on both sides, such as parts of a tensor that is split
+    and concatenated.
+    """
     runs: list[list[tuple[Operand, Operand]]] = []
     for pair in pairs:
         places = [sharing.place(operand) for operand in pair]
-        behind = [sharing.place(operand, operand.nbytes) for operand in runs[-1][-1]] if runs else []
+        behind = (
+            [sharing.place(operand, operand.nbytes) for operand in runs[-1][-1]] if runs else []
+        )
         if places == behind:
             runs[-1].append(pair)
         else:
@@ -155,8 +175,10 @@ def _neighbours(pairs: Iterable[tuple[Operand, Operand]], sharing: _Sharing) -> 
 class _Sharing:
     """Tensors by shared buffer; tensors that share a byte are equal there because of an alias."""
 
-    def __init__(self, sizes: Mapping[str, int], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
-        self.places = {name: Place(name, 0) for name in sizes}
+    def __init__(
+        self, sizes: Mapping[str, int], inputs: tuple[str, ...], outputs: tuple[str, ...]
+    ) -> None:
+        self.places = {name: TensorStart(name, 0) for name in sizes}
         self._extents = dict(sizes)
         self._members = {name: [name] for name in sizes}
         self._roles: dict[str, set[Role]] = {name: set() for name in sizes}
@@ -165,15 +187,20 @@ class _Sharing:
         for name in outputs:
             self._roles[name].add("output")
 
-    def place(self, operand: Operand, offset: int = 0) -> Place:
+    def place(self, operand: Operand, offset: int = 0) -> TensorStart:
         """Return the place ``offset`` bytes after the first element of ``operand``."""
         start = self.places[operand.value]
-        return Place(start.buffer, start.offset + operand.start + offset)
+        return TensorStart(start.buffer, start.offset + operand.start + offset)
 
     def share(self, source: Operand, target: Operand, nbytes: int) -> bool:
-        """Merge the first ``nbytes`` bytes of both slices into one buffer; return False if impossible."""
-        a, b = self.place(source), self.place(target)
-        start_a, start_b = a.offset, b.offset
+        """Merge the first ``nbytes`` bytes of both slices into one buffer.
+
+        Return False if impossible.
+        """
+        a = self.place(source)
+        b = self.place(target)
+        start_a = a.offset
+        start_b = b.offset
         if a.buffer == b.buffer:
             return start_a == start_b
         if len(self._roles[a.buffer] | self._roles[b.buffer]) > 1:
@@ -188,7 +215,7 @@ class _Sharing:
 
     def _embed(self, guest: str, host: str, offset: int) -> None:
         for name in self._members.pop(guest):
-            self.places[name] = Place(host, offset + self.places[name].offset)
+            self.places[name] = TensorStart(host, offset + self.places[name].offset)
             self._members[host].append(name)
         self._roles[host] |= self._roles.pop(guest)
         del self._extents[guest]
@@ -205,11 +232,16 @@ def split(lowered: Lowered, arch: Arch) -> Lowered:
 
     Tensors between the parts of a fused operation get buffers of their own.
     """
-    operations = tuple(part for operation in lowered.operations for part in apart(operation, arch))
-    places, buffers = dict(lowered.places), list(lowered.buffers)
+    operations = tuple(
+        part
+        for operation in lowered.operations
+        for part in separate_requantisation(operation, arch)
+    )
+    places = dict(lowered.places)
+    buffers = list(lowered.buffers)
     for operation in operations:
         if operation.output.value not in places:
             name = operation.output.value
-            places[name] = Place(name, 0)
+            places[name] = TensorStart(name, 0)
             buffers.append(Buffer(name, operation.output.nbytes, "intermediate"))
     return replace(lowered, operations=operations, places=places, buffers=tuple(buffers))

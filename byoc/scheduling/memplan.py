@@ -1,4 +1,6 @@
-"""Scratchpad planning: addresses for buffers with known lifetimes, and an independent checker of such plans."""
+"""Scratchpad planning: addresses for buffers with known lifetimes, and an independent checker of
+such plans.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,12 @@ from isa.errors import InputError
 
 @dataclass(frozen=True)
 class Request:
-    """Scratchpad buffer of ``nbytes`` bytes that is live from step ``first`` to step ``last``, inclusive.
+    """Scratchpad buffer of ``nbytes`` bytes that is live from step ``first`` to step ``last``,
+    inclusive.
 
-    ``apart``: commands read the buffer together with four other operands, but a bank serves only four
-    (docs/machine.md, section 2). ``beside``: indices of the requests that the same commands access; used if a bank
-    serves one operand at a time (section 12).
+    ``apart``: commands read the buffer together with four other operands, but a bank serves only
+    four (docs/machine.md, section 2). ``beside``: indices of the requests that the same commands
+    access; used if a bank serves one operand at a time (section 12).
     """
 
     name: str
@@ -29,13 +32,20 @@ class Request:
 
 
 def plan(
-    requests: Sequence[Request], capacity: int, alignment: int, bank: int = 0, *, one_operand: bool = False
+    requests: Sequence[Request],
+    capacity: int,
+    alignment: int,
+    bank: int = 0,
+    *,
+    one_operand: bool = False,
 ) -> tuple[int, ...] | None:
-    """Return an address for every request, or None if no order that is tried fits ``capacity`` bytes.
+    """Return an address for every request, or None if no order that is tried fits ``capacity``
+    bytes.
 
-    Requests are placed largest first, each at the lowest aligned address that is free during its whole life. A request
-    ``apart`` prefers a bank that few live buffers use. A request with ``beside`` prefers banks that none of those
-    buffers uses. If a request finds no place, it moves to the front of the order and placement starts over.
+    Requests are placed largest first, each at the lowest aligned address that is free during its
+    whole life. A request ``apart`` prefers a bank that few live buffers use. A request with
+    ``beside`` prefers banks that none of those buffers uses. If a request finds no place, it moves
+    to the front of the order and placement starts over.
 
     Args:
         requests: the buffers.
@@ -54,8 +64,8 @@ def plan(
 class _Banks(NamedTuple):
     """Banks of ``nbytes`` bytes each; 0 ignores banks.
 
-    ``alone``: other buffers avoid the banks of a buffer that is ``apart``. ``one_operand``: a bank serves one operand
-    at a time.
+    ``alone``: other buffers avoid the banks of a buffer that is ``apart``. ``one_operand``: a bank
+    serves one operand at a time.
     """
 
     nbytes: int
@@ -67,20 +77,25 @@ class _Banks(NamedTuple):
         """Numbers of buffers that may share a bank with a buffer that is ``apart``, best first."""
         return NEIGHBOURS if self.alone else NEIGHBOURS[-1:]
 
-    def kept(self, request: Request, end: int, capacity: int) -> int:
+    def find_begin(self, request: Request, end: int, capacity: int) -> int:
         """Return where a later buffer may begin after one that ends at ``end``.
 
-        A buffer that is ``apart`` reserves the rest of its last bank, because the smaller operands of the same commands
-        are placed after it and would share that bank. Where a bank serves one operand, only a buffer larger than a bank
-        reserves it; :func:`own_gap` separates the others.
+        A buffer that is ``apart`` reserves the rest of its last bank, because the smaller operands
+        of the same commands are placed after it and would share that bank. Where a bank serves one
+        operand, only a buffer larger than a bank reserves it; :func:`own_gap` separates the others.
         """
         keeps = request.nbytes > self.nbytes or not self.one_operand
         alone = self.alone and request.apart and keeps and self.nbytes > 0
         return min(-(-end // self.nbytes) * self.nbytes, capacity) if alone else end
 
 
-def _plan(requests: Sequence[Request], capacity: int, alignment: int, banks: _Banks) -> tuple[int, ...] | None:
-    order = sorted(range(len(requests)), key=lambda index: (-requests[index].nbytes, requests[index].first, index))
+def _plan(
+    requests: Sequence[Request], capacity: int, alignment: int, banks: _Banks
+) -> tuple[int, ...] | None:
+    order = sorted(
+        range(len(requests)),
+        key=lambda index: (-requests[index].nbytes, requests[index].first, index),
+    )
     lives = [(2 << request.last) - (1 << request.first) for request in requests]
     addresses: list[int | None] = [None] * len(requests)
     for _ in range(max(ATTEMPTS, len(requests) // REQUESTS)):
@@ -105,11 +120,12 @@ def _first_fit(
 ) -> int | None:
     """Set ``addresses`` in this order; return the first request without a place, or None.
 
-    ``lives`` has a bit for each step of a request's life. ``addresses`` are those of the previous order, which
-    differs only in its first request; None if unknown. A request keeps its address if no request that is live at the
-    same time has changed before it.
+    ``lives`` has a bit for each step of a request's life. ``addresses`` are those of the previous
+    order, which differs only in its first request; None if unknown. A request keeps its address if
+    no request that is live at the same time has changed before it.
     """
-    placed, changed = _Placed(), 0
+    placed = _Placed()
+    changed = 0
     for number, index in enumerate(order):
         known = address = addresses[index]
         if address is None or lives[index] & changed:
@@ -122,14 +138,14 @@ def _first_fit(
         if address != known:
             addresses[index] = address
             changed |= lives[index]
-        end = banks.kept(request, address + request.nbytes, capacity)
+        end = banks.find_begin(request, address + request.nbytes, capacity)
         placed.add(Taken(address, end, request.first, request.last, index))
     return None
 
 
 def _gap(request: Request, placed: _Placed, capacity: int, alignment: int, banks: _Banks) -> int:
     """Return the address of a request beside those already placed; it may exceed the capacity."""
-    nearby = placed.around(request.first, request.last)
+    nearby = placed.list_around(request.first, request.last)
     address = lowest_gap(nearby, request.nbytes, request.first, request.last, alignment)
     if request.beside and banks.alone and banks.nbytes:
         return own_gap(nearby, request, capacity, alignment, banks.nbytes, address)
@@ -149,7 +165,9 @@ class Taken(NamedTuple):
 
 
 class _Placed:
-    """Placed buffers sorted by address, indexed by span of steps because most buffers live for few steps."""
+    """Placed buffers sorted by address, indexed by span of steps because most buffers live for
+    few steps.
+    """
 
     def __init__(self) -> None:
         self._all: list[Taken] = []
@@ -160,9 +178,10 @@ class _Placed:
         for span in range(taken.first // SPAN, taken.last // SPAN + 1):
             insort(self._spans.setdefault(span, []), taken)
 
-    def around(self, first: int, last: int) -> Sequence[Taken]:
+    def list_around(self, first: int, last: int) -> Sequence[Taken]:
         """Return placed buffers that include all that are live from step ``first`` to ``last``."""
-        start, end = first // SPAN, last // SPAN
+        start = first // SPAN
+        end = last // SPAN
         if start == end:
             return self._spans.get(start, ())
         spans = self._spans.get(start, ()), self._spans.get(end, ())
@@ -171,8 +190,11 @@ class _Placed:
         return sorted(set(spans[0]).union(spans[1]))
 
 
-def lowest_gap(taken: Sequence[Taken], nbytes: int, first: int, last: int, alignment: int, address: int = 0) -> int:
-    """Return the lowest aligned address at or above ``address`` with ``nbytes`` bytes free from ``first`` to ``last``.
+def lowest_gap(
+    taken: Sequence[Taken], nbytes: int, first: int, last: int, alignment: int, address: int = 0
+) -> int:
+    """Return the lowest aligned address at or above ``address`` with ``nbytes`` bytes free from
+    ``first`` to ``last``.
 
     ``taken`` is sorted by address. ``address`` may be the end of a bank, which need not be aligned.
     """
@@ -195,7 +217,9 @@ def _quiet_gap(
     banks: _Banks,
     lowest: int,
 ) -> int:
-    """Return the lowest free address in banks that few live buffers use, or ``lowest`` if there is none."""
+    """Return the lowest free address in banks that few live buffers use, or ``lowest`` if there
+    is none.
+    """
     lives = [one for one in placed if one.first <= request.last and one.last >= request.first]
     bank = banks.nbytes
     for most in banks.neighbours:
@@ -205,13 +229,21 @@ def _quiet_gap(
             end = -(-(address + request.nbytes) // bank) * bank
             if sum(one.address < end and start < one.end for one in lives) <= most:
                 return address
-            address = lowest_gap(placed, request.nbytes, request.first, request.last, alignment, end)
+            address = lowest_gap(
+                placed, request.nbytes, request.first, request.last, alignment, end
+            )
     return lowest
 
 
-def own_gap(taken: Sequence[Taken], request: Request, capacity: int, alignment: int, bank: int, lowest: int) -> int:
-    """Return the lowest free address in banks that no buffer of ``request.beside`` uses, or ``lowest``."""
-    begin, until, beside = request.first, request.last, request.beside
+def own_gap(
+    taken: Sequence[Taken], request: Request, capacity: int, alignment: int, bank: int, lowest: int
+) -> int:
+    """Return the lowest free address in banks that no buffer of ``request.beside`` uses, or
+    ``lowest``.
+    """
+    begin = request.first
+    until = request.last
+    beside = request.beside
     used = [
         (address // bank, -(-end // bank))
         for address, end, first, last, buffer in taken
@@ -219,7 +251,8 @@ def own_gap(taken: Sequence[Taken], request: Request, capacity: int, alignment: 
     ]
     address = lowest
     while address + request.nbytes <= capacity:
-        start, end = address // bank, -(-(address + request.nbytes) // bank)
+        start = address // bank
+        end = -(-(address + request.nbytes) // bank)
         shared = [last for first, last in used if first < end and start < last]
         if not shared:
             return address
@@ -230,27 +263,40 @@ def own_gap(taken: Sequence[Taken], request: Request, capacity: int, alignment: 
 
 def peak_bytes(requests: Sequence[Request], addresses: Sequence[int]) -> int:
     """Return the end of the highest buffer of a plan, in bytes."""
-    return max((address + request.nbytes for request, address in zip(requests, addresses, strict=True)), default=0)
+    return max(
+        (address + request.nbytes for request, address in zip(requests, addresses, strict=True)),
+        default=0,
+    )
 
 
-def check_plan(requests: Sequence[Request], addresses: Sequence[int], capacity: int, alignment: int) -> None:
-    """Raise InputError naming the buffer if a plan is misaligned, leaves the memory, or overlaps live buffers."""
+def check_plan(
+    requests: Sequence[Request], addresses: Sequence[int], capacity: int, alignment: int
+) -> None:
+    """Raise InputError naming the buffer if a plan is misaligned, leaves the memory, or overlaps
+    live buffers.
+    """
     if len(requests) != len(addresses):
         raise InputError(f"the plan has {len(addresses)} addresses for {len(requests)} buffers")
     for request, address in zip(requests, addresses, strict=True):
         if address % alignment:
-            raise InputError(f"buffer '{request.name}' at {address:#x} is not aligned to {alignment} bytes")
+            raise InputError(
+                f"buffer '{request.name}' at {address:#x} is not aligned to {alignment} bytes"
+            )
         if address < 0 or address + request.nbytes > capacity:
-            raise InputError(f"buffer '{request.name}' at {address:#x} leaves the {capacity} bytes of SRAM")
+            raise InputError(
+                f"buffer '{request.name}' at {address:#x} leaves the {capacity} bytes of SRAM"
+            )
     live: list[int] = []
     for index in sorted(range(len(requests)), key=lambda index: requests[index].first):
-        request, address = requests[index], addresses[index]
+        request = requests[index]
+        address = addresses[index]
         live = [other for other in live if requests[other].last >= request.first]
         for other in live:
             low = max(address, addresses[other])
             if low < min(address + request.nbytes, addresses[other] + requests[other].nbytes):
                 raise InputError(
-                    f"buffers '{requests[other].name}' and '{request.name}' are both live at step {request.first} "
+                    f"buffers '{requests[other].name}' and '{request.name}' are both live at step "
+                    f"{request.first} "
                     f"and share byte {low:#x}"
                 )
         live.append(index)

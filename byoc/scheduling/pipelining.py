@@ -1,15 +1,16 @@
 """Software pipelining: loads begin early enough to hide them, as far as bus and scratchpad allow.
 
-A first plan gives every tile buffer an address of its own for the lifetime of its layer. The remaining bytes of the
-scratchpad take copies of the operands of later tiles, nearest tile first, so that a layer that would wait for the
-bus finds operands that were loaded while earlier layers computed. Tiles are processed in order with an estimate of
-when EX and LD finish their work. While LD would idle during a tile's computation, it gets the next load.
+A first plan gives every tile buffer an address of its own for the lifetime of its layer. The
+remaining bytes of the scratchpad take copies of the operands of later tiles, nearest tile first, so
+that a layer that would wait for the bus finds operands that were loaded while earlier layers
+computed. Tiles are processed in order with an estimate of when EX and LD finish their work. While
+LD would idle during a tile's computation, it gets the next load.
 
-The stream stays correct when executed in order: a load moves neither before the last use of the bytes that it
-overwrites nor before a store of the bytes that it reads.
+The stream stays correct when executed in order: a load moves neither before the last use of the
+bytes that it overwrites nor before a store of the bytes that it reads.
 
-A rehearsal then estimates when each command of the stream ends. A command waits for those that write or still use
-its buffers (docs/machine.md, sections 2 to 6).
+A rehearsal then estimates when each command of the stream ends. A command waits for those that
+write or still use its buffers (docs/machine.md, sections 2 to 6).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from byoc.estimate.banks import BankUse, CommandLoads, ComputeLoad
-from byoc.estimate.bus import Bus, registers_of, transfer_cycles
-from byoc.estimate.commands import Stored, Task, TileClock, Times, run
+from byoc.estimate.bus import MemoryBus, registers_of, transfer_cycles
+from byoc.estimate.commands import CommandClockTimes, CommandTask, Stored, TileClock, run
 from byoc.estimate.constants import (
     AHEAD_SHARES,
     COMMAND_OVERHEAD,
@@ -35,7 +36,7 @@ from byoc.estimate.constants import (
     WINDOW,
 )
 from byoc.scheduling.memplan import Request, Taken, check_plan, lowest_gap, own_gap, plan
-from byoc.scheduling.stream import Pointer, Step, TileSteps, lifetimes, used_buffers
+from byoc.scheduling.stream import CommandStep, Pointer, TileSteps, lifetimes, list_used_buffers
 from isa.access import Access, strided, touch
 from isa.arch import Arch
 from isa.instruction import Unit
@@ -50,7 +51,7 @@ class Cue(NamedTuple):
     ``release``: a load reads bytes that tiles before this one store; 0 if it reads none.
     """
 
-    step: Step
+    step: CommandStep
     tile: int
     release: int = 0
 
@@ -58,8 +59,8 @@ class Cue(NamedTuple):
 class Rehearsed(NamedTuple):
     """Steps in stream order with their estimated times."""
 
-    steps: Sequence[Step]
-    times: Times
+    steps: Sequence[CommandStep]
+    times: CommandClockTimes
 
     @property
     def cycles(self) -> int:
@@ -68,13 +69,19 @@ class Rehearsed(NamedTuple):
     def layers(self) -> dict[str, int]:
         """Return the cycles by layer; they add up to all cycles (docs/machine.md, section 7).
 
-        While EX computes, cycles belong to its command's layer; otherwise to the layer of the oldest unfinished
-        command.
+        While EX computes, cycles belong to its command's layer; otherwise to the layer of the
+        oldest unfinished command.
         """
         found = dict.fromkeys((step.source.layer for step in self.steps), 0)
-        finished, done, oldest = list(accumulate(self.times.ends, max)), 0, 0
+        finished = list(accumulate(self.times.ends, max))
+        done = 0
+        oldest = 0
         commands = zip(self.steps, *self.times, strict=True)
-        computes = [(end - work, end, step.source.layer) for step, work, end in commands if step.unit is Unit.EX]
+        computes = [
+            (end - work, end, step.source.layer)
+            for step, work, end in commands
+            if step.unit is Unit.EX
+        ]
         for begin, end, layer in (*computes, (self.cycles, self.cycles, "")):
             while done < begin:
                 oldest = bisect_right(finished, done, oldest)
@@ -110,14 +117,16 @@ def rehearse(
     order = _Order(requests, addresses, frozenset(shared))
 
     @cache
-    def served(load: ComputeLoad, starts: tuple[int, ...]) -> tuple[int, tuple[BankUse, ...]]:
-        return load.served(starts, arch, loads.word_slots)
+    def serve_load(load: ComputeLoad, starts: tuple[int, ...]) -> tuple[int, tuple[BankUse, ...]]:
+        return load.compute_served(starts, arch, loads.word_slots)
 
-    def work(step: Step) -> tuple[int, tuple[BankUse, ...]]:
-        """Return the EX cycles or bus slots of a step, with waits for the scratchpad, and its bank accesses."""
+    def work(step: CommandStep) -> tuple[int, tuple[BankUse, ...]]:
+        """Return the EX cycles or bus slots of a step, with waits for the scratchpad, and its
+        bank accesses.
+        """
         starts = tuple([addresses[buffer] + offset for buffer, offset in step.pointers.values()])
         if step.unit is Unit.EX:
-            cycles, uses = served(loads.compute(step), starts)
+            cycles, uses = serve_load(loads.compute(step), starts)
             return COMMAND_OVERHEAD + cycles, uses
         nbytes, words = loads.transfer(step, step.unit)
         bank = arch.sram_bytes // arch.sram_banks
@@ -127,16 +136,19 @@ def rehearse(
     tasks = []
     for number, cue in enumerate(cues):
         cycles, uses = work(cue.step)
-        tasks.append(Task(cue.step.unit.value, cycles, order.needs(number, cue), uses))
+        tasks.append(CommandTask(cue.step.unit.value, cycles, order.find_needed(number, cue), uses))
     steps = [cue.step for cue in cues]
     return Rehearsed(steps, run(tasks, loads.first_issue(steps, addresses)))
 
 
-# Dependencies. -------------------------------------------------------------------------------------------------------
+# Dependencies.
+# --------------------------------------------------------------------------------------------------
 
 
 class _Use:
-    """Last commands that loaded, computed, read and stored a buffer, also by the offset of the part used."""
+    """Last commands that loaded, computed, read and stored a buffer, also by the offset of the
+    part used.
+    """
 
     __slots__ = ("_loads", "_parts", "loaded", "made", "read", "stored")
 
@@ -150,7 +162,7 @@ class _Use:
         self.loaded = number
         self._loads.append((number, tile))
 
-    def loaded_for(self, tile: int) -> int:
+    def find_load(self, tile: int) -> int:
         """Return the last command that loaded the buffer for ``tile`` or an earlier tile."""
         return next((number for number, wanted in reversed(self._loads) if wanted <= tile), -1)
 
@@ -159,7 +171,10 @@ class _Use:
         self._parts.setdefault((unit, writes), {})[offset] = number
 
     def last_of(self, low: int, high: int) -> tuple[int, int, int]:
-        """Return the last commands of LD, EX and ST on these bytes; on any bytes if no parts are recorded."""
+        """Return the last commands of LD, EX and ST on these bytes.
+
+        On any bytes if no parts are recorded.
+        """
         if not self._parts:
             return self.loaded, max(self.made, self.read), self.stored
         found = [-1, -1, -1]
@@ -174,47 +189,64 @@ class _Use:
 class _Order:
     """Dependencies of commands, queried in stream order."""
 
-    def __init__(self, requests: Sequence[Request], addresses: Sequence[int], shared: frozenset[int]) -> None:
-        self._requests, self._addresses, self._shared = requests, addresses, shared
+    def __init__(
+        self, requests: Sequence[Request], addresses: Sequence[int], shared: frozenset[int]
+    ) -> None:
+        self._requests = requests
+        self._addresses = addresses
+        self._shared = shared
         self._uses: dict[int, _Use] = {}
-        self._occupants, self._meetings = _Occupants(), _Meetings()
+        self._occupants = _Occupants()
+        self._meetings = _Meetings()
         self._stores: list[tuple[int, int]] = []  # tile and number of each store
 
-    def needs(self, number: int, cue: Cue) -> tuple[int, int]:
-        """Return the last commands of the two other units that must end before this one begins, -1 for none."""
-        unit, found = cue.step.unit.value, [-1, -1, -1]
+    def find_needed(self, number: int, cue: Cue) -> tuple[int, int]:
+        """Return the last commands of the two other units that must end before this one begins,
+        -1 for none.
+        """
+        unit = cue.step.unit.value
+        found = [-1, -1, -1]
         for name, (buffer, offset) in cue.step.pointers.items():
-            use = self._uses.get(buffer) or self._moved_in(buffer, found)
-            writes, whole = name == _OUTPUT, buffer not in self._shared
+            use = self._uses.get(buffer) or self._take_buffer(buffer, found)
+            writes = name == _OUTPUT
+            whole = buffer not in self._shared
             if not whole:
                 use.part(unit, writes, offset, number)
             if unit == _LD:
                 if whole:
-                    found[_EX], found[_ST] = max(found[_EX], use.made, use.read), max(found[_ST], use.stored)
+                    found[_EX], found[_ST] = (
+                        max(found[_EX], use.made, use.read),
+                        max(found[_ST], use.stored),
+                    )
                 use.load(number, cue.tile)
-                found[_ST] = max(found[_ST], self._stored(cue.release))
+                found[_ST] = max(found[_ST], self._find_last_store(cue.release))
                 continue
-            found[_LD] = max(found[_LD], use.loaded if whole else use.loaded_for(cue.tile))
+            found[_LD] = max(found[_LD], use.loaded if whole else use.find_load(cue.tile))
             if unit == _ST:
-                found[_EX], use.stored = max(found[_EX], use.made), number
+                found[_EX] = max(found[_EX], use.made)
+                use.stored = number
                 self._stores.append((cue.tile, number))
             elif writes:
-                found[_ST], use.made = max(found[_ST], use.stored if whole else -1), number
+                found[_ST] = max(found[_ST], use.stored if whole else -1)
+                use.made = number
             else:
                 use.read = number
         if unit == _LD:
-            return max(found[_EX], self._meetings.through(found[_ST])), found[_ST]
+            return max(found[_EX], self._meetings.find_first_waiting(found[_ST])), found[_ST]
         if unit == _EX:
             self._meetings.enter(number, found[_ST])
         return found[_LD], found[_ST if unit == _EX else _EX]
 
-    def _stored(self, release: int) -> int:
+    def _find_last_store(self, release: int) -> int:
         """Return the last store of a tile before tile ``release``, -1 for none."""
         at = bisect_left(self._stores, (release, 0))
         return self._stores[at - 1][1] if at else -1
 
-    def _moved_in(self, buffer: int, found: list[int]) -> _Use:
-        """Return a new use record of ``buffer``; add the last uses of the buffers it overwrites to ``found``."""
+    def _take_buffer(self, buffer: int, found: list[int]) -> _Use:
+        """Return a new use record of ``buffer``.
+
+        Add the last uses of the buffers it overwrites to ``found``.
+        """
         start = self._addresses[buffer]
         end = start + self._requests[buffer].nbytes
         for other in self._occupants.replace(start, end, buffer):
@@ -228,7 +260,8 @@ class _Order:
 class _Meetings:
     """EX commands that have waited for stores.
 
-    Tokens pass only between neighbouring units, so loads wait for a store through such a command of EX.
+    Tokens pass only between neighbouring units, so loads wait for a store through such a command of
+    EX.
     """
 
     def __init__(self) -> None:
@@ -237,14 +270,19 @@ class _Meetings:
         self._last = -1
 
     def enter(self, number: int, stored: int) -> None:
-        """Record that a command of EX waits for store ``stored`` and all stores before it; -1 for none."""
+        """Record that a command of EX waits for store ``stored`` and all stores before it; -1
+        for none.
+        """
         self._last = number
         if stored > (self._stores[-1] if self._stores else -1):
             self._stores.append(stored)
             self._commands.append(number)
 
-    def through(self, stored: int) -> int:
-        """Return the first command of EX that waits for a store; if none does, make the last one wait."""
+    def find_first_waiting(self, stored: int) -> int:
+        """Return the first command of EX that waits for a store.
+
+        If none does, make the last one wait.
+        """
         if stored < 0:
             return -1
         at = bisect_left(self._stores, stored)
@@ -263,7 +301,8 @@ class _Occupants:
     def replace(self, start: int, end: int, buffer: int) -> list[int]:
         """Place a buffer; return the buffers that occupied any of its bytes."""
         first = last = bisect_left(self._ends, start + 1)
-        pieces, before = [(start, end, buffer)], []
+        pieces = [(start, end, buffer)]
+        before = []
         while last < len(self._held) and self._held[last][0] < end:
             low, high, other = self._held[last]
             before.append(other)
@@ -279,20 +318,20 @@ class _Occupants:
 
 
 @dataclass(eq=False)
-class Fetch:
+class BufferFetch:
     """Loads of one operand into scratchpad buffer ``buffer`` for the tiles ``tile`` to ``last``.
 
-    ``release``: the first tile whose computation the loads may overlap, because earlier tiles store the bytes that
-    they read. ``before``: the previous fetch into the buffer. ``wanted``: the tile whose computation they should
-    overlap. ``position``: the tile that was chosen, -1 if none yet. ``place``: the buffer that they fill, their own
-    or a copy. ``again``: the next fetch of the same constants. ``merged``: an earlier fetch of the same constants
-    serves these tiles too.
+    ``release``: the first tile whose computation the loads may overlap, because earlier tiles store
+    the bytes that they read. ``before``: the previous fetch into the buffer. ``wanted``: the tile
+    whose computation they should overlap. ``position``: the tile that was chosen, -1 if none yet.
+    ``place``: the buffer that they fill, their own or a copy. ``again``: the next fetch of the same
+    constants. ``merged``: an earlier fetch of the same constants serves these tiles too.
     """
 
-    steps: list[Step]
+    steps: list[CommandStep]
     tile: int
     buffer: int
-    before: Fetch | None
+    before: BufferFetch | None
     last: int
     release: int = 0
     cycles: int = 0
@@ -300,19 +339,20 @@ class Fetch:
     position: int = -1
     place: int = -1
     arrival: int = 0
-    again: Fetch | None = None
+    again: BufferFetch | None = None
     merged: bool = False
 
     def reset(self) -> None:
         """Undo all choices of a plan."""
         self.position = self.place = -1
-        self.arrival, self.merged = 0, False
+        self.arrival = 0
+        self.merged = False
 
 
-def fetches_of(tiles: Sequence[TileSteps]) -> list[Fetch]:
+def list_fetches(tiles: Sequence[TileSteps]) -> list[BufferFetch]:
     """Return the fetches of all tiles in the order of first use."""
-    found: list[Fetch] = []
-    current: dict[int, Fetch] = {}
+    found: list[BufferFetch] = []
+    current: dict[int, BufferFetch] = {}
     written: list[tuple[int, Access]] = []
     end = 0
     for number, tile in enumerate(tiles):
@@ -320,12 +360,12 @@ def fetches_of(tiles: Sequence[TileSteps]) -> list[Fetch]:
             buffer = step.pointers["LD_SRAM_ADDRESS"].buffer
             fetch = current.get(buffer)
             if fetch is None or fetch.tile < number:
-                fetch = current[buffer] = Fetch([], number, buffer, fetch, number)
+                fetch = current[buffer] = BufferFetch([], number, buffer, fetch, number)
                 found.append(fetch)
             fetch.steps.append(step)
             fetch.cycles += transfer_cycles(step.slots)
             fetch.release = max(fetch.release, _readable(step, number, written, end))
-        for buffer in used_buffers((*tile.computes, *tile.stores)):
+        for buffer in list_used_buffers((*tile.computes, *tile.stores)):
             if buffer in current:
                 current[buffer].last = number
         for step in tile.stores:
@@ -336,18 +376,26 @@ def fetches_of(tiles: Sequence[TileSteps]) -> list[Fetch]:
     return found
 
 
-def _link(fetches: Sequence[Fetch], end: int) -> None:
-    """Set ``again`` of fetches of the same bytes that no store writes, i.e. from address ``end`` on."""
-    following: dict[tuple[tuple[int, int], ...], Fetch] = {}
+def _link(fetches: Sequence[BufferFetch], end: int) -> None:
+    """Set ``again`` of fetches of the same bytes that no store writes, i.e. from address ``end``
+    on.
+    """
+    following: dict[tuple[tuple[int, int], ...], BufferFetch] = {}
     for fetch in reversed(fetches):
-        key = tuple((step.registers["LD_DRAM_ADDRESS"], step.registers["LD_BYTES"]) for step in fetch.steps)
+        key = tuple(
+            (step.registers["LD_DRAM_ADDRESS"], step.registers["LD_BYTES"]) for step in fetch.steps
+        )
         if min(key)[0] >= end:
             fetch.again = following.get(key)
             following[key] = fetch
 
 
-def _readable(step: Step, number: int, written: Sequence[tuple[int, Access]], end: int) -> int:
-    """Return the first tile during which a load of tile ``number`` finds the bytes of earlier stores ``written``."""
+def _readable(
+    step: CommandStep, number: int, written: Sequence[tuple[int, Access]], end: int
+) -> int:
+    """Return the first tile during which a load of tile ``number`` finds the bytes of earlier
+    stores ``written``.
+    """
     if step.registers["LD_DRAM_ADDRESS"] >= end:
         return 0
     source = _dram(step)
@@ -359,18 +407,23 @@ def _readable(step: Step, number: int, written: Sequence[tuple[int, Access]], en
     return 0
 
 
-def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[int], most: int) -> bool:
-    """Set for each fetch the last tile whose computation it must overlap so that no later computation waits.
+def want(
+    fetches: Sequence[BufferFetch], tiles: Sequence[TileSteps], cycles: Sequence[int], most: int
+) -> bool:
+    """Set for each fetch the last tile whose computation it must overlap so that no later
+    computation waits.
 
-    The estimate assumes that EX never waits. A fetch is wanted at most ``most`` cycles early, the time to load a
-    whole scratchpad, and not before ``_candidates`` can see it. Return True if the result does not depend on the
-    scratchpad size.
+    The estimate assumes that EX never waits. A fetch is wanted at most ``most`` cycles early, the
+    time to load a whole scratchpad, and not before ``_candidates`` can see it. Return True if the
+    result does not depend on the scratchpad size.
     """
     starts = [0]
     for duration in cycles:
         starts.append(starts[-1] + duration)
     stores = [sum([step.slots for step in tile.stores]) for tile in tiles]
-    deadline, number, free = starts[-1], len(tiles), True
+    deadline = starts[-1]
+    number = len(tiles)
+    free = True
     for index, fetch in reversed(list(enumerate(fetches))):
         while number > fetch.tile:
             number -= 1
@@ -379,11 +432,13 @@ def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[
         earliest = starts[fetch.tile] - most
         free &= earliest <= max(deadline, 0)
         seen = fetches[index - WINDOW].tile if index >= WINDOW else 0
-        fetch.wanted = max(min(bisect_right(starts, max(deadline, earliest) - MARGIN) - 1, fetch.tile - 1), seen)
+        fetch.wanted = max(
+            min(bisect_right(starts, max(deadline, earliest) - MARGIN) - 1, fetch.tile - 1), seen
+        )
     return free
 
 
-def _dram(step: Step) -> Access:
+def _dram(step: CommandStep) -> Access:
     """Return the bytes of system memory that a DMA step reads or writes."""
     registers = step.registers
     address, nbytes, loops = registers_of(step.unit)
@@ -394,15 +449,15 @@ def _dram(step: Step) -> Access:
 BOUNDLESS = sys.maxsize
 """Size of a bank that holds all buffers, used to plan for an unlimited scratchpad.
 
-A plan that is the same there is valid for every larger scratchpad: if it separates buffers marked ``apart`` although
-one bank holds everything, it also separates them in banks of any size."""
+A plan that is the same there is valid for every larger scratchpad: if it separates buffers marked
+``apart`` although one bank holds everything, it also separates them in banks of any size."""
 
 
 class Pipelined(NamedTuple):
     """Stream of commands with its scratchpad plan.
 
-    ``cycles``: the estimate used to place loads. ``free``: every larger scratchpad gets the same stream.
-    ``crowded``: some loads were delayed because the scratchpad was full.
+    ``cycles``: the estimate used to place loads. ``free``: every larger scratchpad gets the same
+    stream. ``crowded``: some loads were delayed because the scratchpad was full.
     """
 
     cues: tuple[Cue, ...]
@@ -413,27 +468,33 @@ class Pipelined(NamedTuple):
     crowded: bool
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[CommandStep, ...]:
         return tuple([cue.step for cue in self.cues])
 
-    def rehearsed(self, shared: Collection[int], loads: CommandLoads, arch: Arch) -> Rehearsed:
-        """Return a better estimate, from a rehearsal of the stream on ``arch``; see :func:`rehearse`."""
+    def rehearse_stream(
+        self, shared: Collection[int], loads: CommandLoads, arch: Arch
+    ) -> Rehearsed:
+        """Return a better estimate, from a rehearsal of the stream on ``arch``.
+
+        See :func:`rehearse`.
+        """
         return rehearse(self.cues, self.requests, self.addresses, shared, loads, arch)
 
 
-def pipelined(
+def pipeline_tiles(
     tiles: Sequence[TileSteps],
     cycles: Sequence[int],
     scratch: Sequence[tuple[str, int]],
     arch: Arch,
-    bus: Bus,
+    bus: MemoryBus,
     apart: Collection[int] = (),
     windows: Collection[int] = (),
 ) -> tuple[Pipelined, ...]:
-    """Return the steps of ``tiles`` in stream order with verified scratchpad plans, or () if planning fails.
+    """Return the steps of ``tiles`` in stream order with verified scratchpad plans, or () if
+    planning fails.
 
-    If separate banks for the operands of a command delay loads, a plan that ignores banks is also tried and is
-    returned in addition if its estimate is lower.
+    If separate banks for the operands of a command delay loads, a plan that ignores banks is also
+    tried and is returned in addition if its estimate is lower.
 
     Args:
         tiles: the steps of all tiles.
@@ -444,29 +505,30 @@ def pipelined(
         apart: buffers that commands read together with four other operands.
         windows: buffers that several loads fill, whose bytes no other buffer may use.
     """
-    together = (frozenset(used_buffers((step,))) for tile in tiles for step in tile.computes)
+    together = (frozenset(list_used_buffers((step,))) for tile in tiles for step in tile.computes)
     beside = arch.memory.bank_conflicts(together)
-    fetches = fetches_of(tiles)
+    fetches = list_fetches(tiles)
     free = want(fetches, tiles, cycles, bus.cycles_of(arch.sram_bytes))
     demand = _Demand(tiles, cycles, fetches, free, lifetimes(tiles), scratch, apart, windows)
-    found = _pipelined(demand, arch, beside)
+    found = _pipeline_once(demand, arch, beside)
     if found is not None and not (beside and found.crowded):
         return (found,)
-    dense = _pipelined(demand, arch, {}) if beside else None
+    dense = _pipeline_once(demand, arch, {}) if beside else None
     if found is None or dense is None:
         return tuple([one for one in (found, dense) if one is not None])
     return (found, dense) if dense.cycles < found.cycles else (found,)
 
 
 class _Demand(NamedTuple):
-    """Tiles with their fetches, lifetimes of buffers and the other arguments of :func:`pipelined`.
+    """Tiles with their fetches, lifetimes of buffers and the other arguments of
+    :func:`pipeline_tiles`.
 
     ``free``: the wanted tiles of fetches do not depend on the scratchpad size.
     """
 
     tiles: Sequence[TileSteps]
     cycles: Sequence[int]
-    fetches: Sequence[Fetch]
+    fetches: Sequence[BufferFetch]
     free: bool
     lives: Mapping[int, tuple[int, int]]
     scratch: Sequence[tuple[str, int]]
@@ -474,7 +536,9 @@ class _Demand(NamedTuple):
     windows: Collection[int]
 
 
-def _pipelined(demand: _Demand, arch: Arch, beside: Mapping[int, frozenset[int]]) -> Pipelined | None:
+def _pipeline_once(
+    demand: _Demand, arch: Arch, beside: Mapping[int, frozenset[int]]
+) -> Pipelined | None:
     tiles, cycles, fetches, free, lives, scratch, apart, windows = demand
     for fetch in fetches:
         fetch.reset()
@@ -482,7 +546,9 @@ def _pipelined(demand: _Demand, arch: Arch, beside: Mapping[int, frozenset[int]]
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
         requests = profile.requests(fetches, apart, beside)
         bank = arch.sram_bytes // arch.sram_banks
-        addresses = plan(requests, arch.sram_bytes, arch.granule, bank, one_operand=arch.memory.one_operand)
+        addresses = plan(
+            requests, arch.sram_bytes, arch.granule, bank, one_operand=arch.memory.one_operand
+        )
         if addresses is not None:
             break
     else:
@@ -502,16 +568,26 @@ def _pipelined(demand: _Demand, arch: Arch, beside: Mapping[int, frozenset[int]]
     return Pipelined(cues, *placed, estimate, free and space.free, crowded)
 
 
-# The first plan. -----------------------------------------------------------------------------------------------------
+# The first plan.
+# --------------------------------------------------------------------------------------------------
 
 
 class _Profile:
-    """Live bytes at every tile; first fetches of buffers move earlier while at most ``limit`` bytes are live."""
+    """Live bytes at every tile.
+
+    First fetches of buffers move earlier while at most ``limit`` bytes are live.
+    """
 
     def __init__(
-        self, lives: Mapping[int, tuple[int, int]], scratch: Sequence[tuple[str, int]], count: int, limit: int
+        self,
+        lives: Mapping[int, tuple[int, int]],
+        scratch: Sequence[tuple[str, int]],
+        count: int,
+        limit: int,
     ) -> None:
-        self._lives, self._scratch, self._limit = dict(lives), scratch, limit
+        self._lives = dict(lives)
+        self._scratch = scratch
+        self._limit = limit
         self.free = True
         changes = [0] * (count + 1)
         for buffer, (first, last) in lives.items():
@@ -520,18 +596,29 @@ class _Profile:
         self._live = list(accumulate(changes))
 
     def requests(
-        self, fetches: Sequence[Fetch], apart: Collection[int], beside: Mapping[int, frozenset[int]]
+        self,
+        fetches: Sequence[BufferFetch],
+        apart: Collection[int],
+        beside: Mapping[int, frozenset[int]],
     ) -> list[Request]:
-        """Return a request for every buffer, from its first fetch (moved as early as wanted) to its last use."""
+        """Return a request for every buffer, from its first fetch (moved as early as wanted) to
+        its last use.
+        """
         for fetch in fetches:
             if fetch.before is None and self._lives[fetch.buffer][0] == fetch.tile:
                 self._move(fetch)
         return [
-            Request(name, nbytes, *self._lives.get(buffer, (0, 0)), buffer in apart, beside.get(buffer, frozenset()))
+            Request(
+                name,
+                nbytes,
+                *self._lives.get(buffer, (0, 0)),
+                buffer in apart,
+                beside.get(buffer, frozenset()),
+            )
             for buffer, (name, nbytes) in enumerate(self._scratch)
         ]
 
-    def _move(self, fetch: Fetch) -> None:
+    def _move(self, fetch: BufferFetch) -> None:
         size = self._scratch[fetch.buffer][1]
         position = fetch.tile
         while position > max(fetch.wanted, fetch.release):
@@ -543,10 +630,13 @@ class _Profile:
         self._lives[fetch.buffer] = position, self._lives[fetch.buffer][1]
 
 
-# The stream. ---------------------------------------------------------------------------------------------------------
+# The stream.
+# --------------------------------------------------------------------------------------------------
 
 
-def _run(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fetch], space: _Space) -> int:
+def _run(
+    tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[BufferFetch], space: _Space
+) -> int:
     """Set the position and place of every fetch; return the estimated cycles of the stream."""
     clock = TileClock()
     head = 0
@@ -555,17 +645,17 @@ def _run(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fe
         while following < len(fetches) and fetches[following].tile == number:
             fetch = fetches[following]
             if fetch.position < 0:
-                if not space.keeps(fetch, number):
+                if not space.try_keep(fetch, number):
                     space.settle(fetch, number)
                 fetch.arrival = clock.load(fetch.cycles, fetch.release, late=True)
             clock.wait(fetch.arrival)
             following += 1
         head = following
-        stores = [Stored(step.slots, tuple(used_buffers((step,)))) for step in tile.stores]
+        stores = [Stored(step.slots, tuple(list_used_buffers((step,)))) for step in tile.stores]
         clock.compute(cycles[number], stores)
         if clock.idle:
             for fetch in _candidates(fetches, head, number):
-                if space.admits(fetch, number):
+                if space.try_place(fetch, number):
                     fetch.arrival = clock.load(fetch.cycles, fetch.release)
                 elif space.full:
                     break
@@ -575,8 +665,10 @@ def _run(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fe
     return clock.end
 
 
-def _candidates(fetches: Sequence[Fetch], head: int, number: int) -> Iterator[Fetch]:
-    """Yield the fetches that may and should overlap the computation of tile ``number``, nearest first."""
+def _candidates(fetches: Sequence[BufferFetch], head: int, number: int) -> Iterator[BufferFetch]:
+    """Yield the fetches that may and should overlap the computation of tile ``number``, nearest
+    first.
+    """
     for fetch in fetches[head : head + WINDOW]:
         if fetch.wanted > number:
             return
@@ -588,12 +680,18 @@ class _Space:
     """Occupied bytes of the scratchpad over time: buffers of the first plan, then added copies."""
 
     def __init__(
-        self, requests: Sequence[Request], addresses: Sequence[int], arch: Arch, windows: Collection[int]
+        self,
+        requests: Sequence[Request],
+        addresses: Sequence[int],
+        arch: Arch,
+        windows: Collection[int],
     ) -> None:
         self._windows = frozenset(windows)
-        self.requests, self.addresses = list(requests), list(addresses)
+        self.requests = list(requests)
+        self.addresses = list(addresses)
         self.free = True
-        self._capacity, self._alignment = arch.sram_bytes, arch.granule
+        self._capacity = arch.sram_bytes
+        self._alignment = arch.granule
         self._bank = arch.sram_bytes // arch.sram_banks
         self._copied: dict[int, int] = {}
         placed = zip(requests, addresses, strict=True)
@@ -604,23 +702,29 @@ class _Space:
         self._coming = sorted(taken, key=lambda item: -item.first)
         self._taken: list[Taken] = []
         self._pruned = 0
-        self._held: dict[int, Fetch] = {}
+        self._held: dict[int, BufferFetch] = {}
         self._failed = 0
         self._tile = -1
 
     @property
     def full(self) -> bool:
-        """True if :data:`TRIES` fetches found no place during the current tile; no more are tried."""
+        """True if :data:`TRIES` fetches found no place during the current tile.
+
+        No more are tried.
+        """
         return self._failed >= TRIES
 
-    def settle(self, fetch: Fetch, position: int) -> None:
+    def settle(self, fetch: BufferFetch, position: int) -> None:
         """Load into the fetch's own buffer, which is free."""
         fetch.position, fetch.place = position, fetch.buffer
         self._held[fetch.buffer] = fetch
 
-    def admits(self, fetch: Fetch, position: int) -> bool:
-        """Find and take a place for the fetch during tile ``position``; return whether there is one."""
-        if self.keeps(fetch, position):
+    def try_place(self, fetch: BufferFetch, position: int) -> bool:
+        """Find and take a place for the fetch during tile ``position``.
+
+        Return whether there is one.
+        """
+        if self.try_keep(fetch, position):
             return True
         self._advance(position, fetch.last)
         if self._has_own(fetch, position):
@@ -633,9 +737,15 @@ class _Space:
             return False
         return self._copy(fetch, position, fetch.last)
 
-    def keeps(self, fetch: Fetch, position: int) -> bool:
-        """Take a place from tile ``position`` on that all later fetches of the same bytes share, if there is one."""
-        if fetch.again is None or fetch.buffer in self._windows or self.requests[fetch.buffer].apart:
+    def try_keep(self, fetch: BufferFetch, position: int) -> bool:
+        """Take a place from tile ``position`` on that all later fetches of the same bytes share,
+        if there is one.
+        """
+        if (
+            fetch.again is None
+            or fetch.buffer in self._windows
+            or self.requests[fetch.buffer].apart
+        ):
             return False
         later = [fetch.again]
         while (following := later[-1].again) is not None:
@@ -644,17 +754,24 @@ class _Space:
         if not self._copy(fetch, position, later[-1].last):
             return False
         for same in later:
-            same.position, same.place = position, fetch.place
+            same.position = position
+            same.place = fetch.place
             same.merged = True
         return True
 
-    def _copy(self, fetch: Fetch, position: int, last: int) -> bool:
-        """Take a place for a copy from tile ``position`` to tile ``last``; return whether there is one."""
+    def _copy(self, fetch: BufferFetch, position: int, last: int) -> bool:
+        """Take a place for a copy from tile ``position`` to tile ``last``.
+
+        Return whether there is one.
+        """
         request = self.requests[fetch.buffer]
         address = lowest_gap(self._taken, request.nbytes, position, last, self._alignment)
         if request.beside:
-            alive, bank = replace(request, first=position, last=last), self._bank
-            taken = [one._replace(buffer=self._copied.get(one.buffer, one.buffer)) for one in self._taken]
+            alive = replace(request, first=position, last=last)
+            bank = self._bank
+            taken = [
+                one._replace(buffer=self._copied.get(one.buffer, one.buffer)) for one in self._taken
+            ]
             address = own_gap(taken, alive, self._capacity, self._alignment, bank, address)
         end = address + request.nbytes
         if end > self._capacity:
@@ -662,23 +779,29 @@ class _Space:
             self._failed += 1
             return False
         self._copied[len(self.requests)] = fetch.buffer
-        fetch.position, fetch.place = position, len(self.requests)
+        fetch.position = position
+        fetch.place = len(self.requests)
         insort(self._taken, Taken(address, end, position, last, fetch.place))
         self.addresses.append(address)
         self.requests.append(Request(f"{request.name} ahead", request.nbytes, position, last))
         return True
 
-    def _has_own(self, fetch: Fetch, position: int) -> bool:
-        """Return whether the fetch's own buffer is free during tile ``position``; if so, reserve it from then on."""
+    def _has_own(self, fetch: BufferFetch, position: int) -> bool:
+        """Return whether the fetch's own buffer is free during tile ``position``.
+
+        If so, reserve it from then on.
+        """
         buffer = fetch.buffer
-        held, before = self._held.get(buffer), fetch.before
+        held = self._held.get(buffer)
+        before = fetch.before
         if held is not None and held.last >= position:
             return False
         while before is not None and before.tile > position:
             if before.position < 0:
                 return False  # the previous fetch may still need its own buffer
             before = before.before
-        request, address = self.requests[buffer], self.addresses[buffer]
+        request = self.requests[buffer]
+        address = self.addresses[buffer]
         if position >= request.first:
             return True
         own = Taken(address, address + request.nbytes, position, request.last, buffer)
@@ -691,9 +814,13 @@ class _Space:
         return True
 
     def _advance(self, position: int, until: int) -> None:
-        """Drop places that are free again at tile ``position``; add those that are taken by tile ``until``."""
+        """Drop places that are free again at tile ``position``.
+
+        Add those that are taken by tile ``until``.
+        """
         if position > self._tile:
-            self._tile, self._failed = position, 0
+            self._tile = position
+            self._failed = 0
         if position > self._pruned + FORGOTTEN:
             self._pruned = position
             self._taken = [item for item in self._taken if item.last >= position]
@@ -701,17 +828,18 @@ class _Space:
             insort(self._taken, self._coming.pop())
 
 
-def _stream(tiles: Sequence[TileSteps], fetches: Sequence[Fetch]) -> Iterator[Cue]:
+def _stream(tiles: Sequence[TileSteps], fetches: Sequence[BufferFetch]) -> Iterator[Cue]:
     """Yield all steps in stream order.
 
-    A load for a later tile follows the tile's computation, so that EX does not wait for room in LD's queue.
+    A load for a later tile follows the tile's computation, so that EX does not wait for room in
+    LD's queue.
     """
     own: list[list[Cue]] = [[] for _ in tiles]
     ahead: list[list[Cue]] = [[] for _ in tiles]
     moved: dict[int, dict[int, int]] = {}
     for fetch in fetches:
         names = {fetch.buffer: fetch.place} if fetch.place != fetch.buffer else {}
-        steps = () if fetch.merged else _renamed(fetch.steps, names)
+        steps = () if fetch.merged else _rename_buffers(fetch.steps, names)
         (ahead if fetch.position < fetch.tile else own)[fetch.position].extend(
             Cue(step, fetch.tile, fetch.release) for step in steps
         )
@@ -720,14 +848,25 @@ def _stream(tiles: Sequence[TileSteps], fetches: Sequence[Fetch]) -> Iterator[Cu
     for number, tile in enumerate(tiles):
         names = moved.get(number, {})
         yield from own[number]
-        yield from (Cue(step, number) for step in _renamed(tile.computes, names))
+        yield from (Cue(step, number) for step in _rename_buffers(tile.computes, names))
         yield from ahead[number]
-        yield from (Cue(step, number) for step in _renamed(tile.stores, names))
+        yield from (Cue(step, number) for step in _rename_buffers(tile.stores, names))
 
 
-def _renamed(steps: Iterable[Step], names: Mapping[int, int]) -> Iterable[Step]:
-    return (step._replace(pointers=_followed(step.pointers, names)) for step in steps) if names else steps
+def _rename_buffers(
+    steps: Iterable[CommandStep], names: Mapping[int, int]
+) -> Iterable[CommandStep]:
+    return (
+        (step._replace(pointers=_follow_pointers(step.pointers, names)) for step in steps)
+        if names
+        else steps
+    )
 
 
-def _followed(pointers: Mapping[str, Pointer], names: Mapping[int, int]) -> dict[str, Pointer]:
-    return {name: Pointer(names.get(buffer, buffer), offset) for name, (buffer, offset) in pointers.items()}
+def _follow_pointers(
+    pointers: Mapping[str, Pointer], names: Mapping[int, int]
+) -> dict[str, Pointer]:
+    return {
+        name: Pointer(names.get(buffer, buffer), offset)
+        for name, (buffer, offset) in pointers.items()
+    }

@@ -1,8 +1,9 @@
 """Plans of a region: resident buffers, tilings of layers, and groups of layers.
 
-A resident buffer stays in the scratchpad from its first producer to its last consumer. Buffers are chosen greedily
-in order of production: one becomes resident if every layer in between still has a tiling and the estimate improves.
-This module also checks plans that the user chose and converts plans to such choices.
+A resident buffer stays in the scratchpad from its first producer to its last consumer. Buffers are
+chosen greedily in order of production: one becomes resident if every layer in between still has a
+tiling and the estimate improves. This module also checks plans that the user chose and converts
+plans to such choices.
 """
 
 from __future__ import annotations
@@ -12,14 +13,32 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from byoc.estimate.banks import CommandLoads
-from byoc.estimate.bus import Bus
-from byoc.operators.layer import Layer, Resident, Slots, Tiling, aligned, counts, find_shortage, order_of
-from byoc.operators.nest import allowed_channels
-from byoc.options import NOTHING, Choices, GroupChoice, LayerChoice, placed
+from byoc.estimate.bus import MemoryBus
+from byoc.operators.layer import (
+    BufferSlots,
+    OperatorLayer,
+    Resident,
+    Tiling,
+    align,
+    counts,
+    find_shortage,
+    order_of,
+)
+from byoc.operators.nest import find_allowed_channels
+from byoc.options import NOTHING, Choices, GroupChoice, LayerChoice, place_groups
 from byoc.scheduling.fusion import Fusion, Question
-from byoc.scheduling.groups import FusionGraph, Group, fusion_graph, lawful, may_ride, members_of, ridden_buffers, stays
+from byoc.scheduling.groups import (
+    BandedGroup,
+    FusionGraph,
+    fusion_graph,
+    is_needed_after,
+    lawful,
+    list_fused_buffers,
+    may_ride,
+    members_of,
+)
 from byoc.scheduling.lowering import Buffer, Lowered
-from byoc.scheduling.tiling import Answers, Budget, Choice, TileSearch, may_cut_rows
+from byoc.scheduling.tiling import Answers, Budget, TileSearch, TilingChoice, may_cut_rows
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -30,14 +49,16 @@ class NoTilingError(InputError):
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """Tiling of every layer, names of resident buffers, and groups of layers that are computed together.
+    """Tiling of every layer, names of resident buffers, and groups of layers that are computed
+    together.
 
-    Tilings of layers in groups are not used, except those of layers with a fused element-wise layer.
+    Tilings of layers in groups are not used, except those of layers with a fused element-wise
+    layer.
     """
 
     tilings: tuple[Tiling, ...]
     residents: tuple[str, ...]
-    groups: tuple[Group, ...] = ()
+    groups: tuple[BandedGroup, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,14 +74,15 @@ class Life:
 class RegionContext:
     """Data shared by all plans of a region, for machines that differ only in scratchpad size.
 
-    ``searches`` has one entry per layer. ``plans`` caches plans for the whole scratchpad without user choices.
+    ``searches`` has one entry per layer. ``plans`` caches plans for the whole scratchpad without
+    user choices.
     """
 
-    layers: Sequence[Layer]
+    layers: Sequence[OperatorLayer]
     searches: Sequence[TileSearch]
     lowered: Lowered
     arch: Arch
-    bus: Bus
+    bus: MemoryBus
     plans: Answers[None, LayerPlan] = field(default_factory=Answers)
 
     @cached_property
@@ -87,9 +109,11 @@ _Beside = tuple[Resident, int]
 
 
 class Rooms:
-    """Buffers that could be resident, ``lives`` in order of production, and the bytes they leave each layer."""
+    """Buffers that could be resident, ``lives`` in order of production, and the bytes they leave
+    each layer.
+    """
 
-    def __init__(self, layers: Sequence[Layer], lowered: Lowered, arch: Arch) -> None:
+    def __init__(self, layers: Sequence[OperatorLayer], lowered: Lowered, arch: Arch) -> None:
         self._uses = [
             (
                 tuple(lowered.place(item).buffer for item in layer.operation.inputs),
@@ -104,45 +128,72 @@ class Rooms:
             for there in self._there[life.first : life.last + 1]:
                 there.append((name, life.nbytes))
 
-    def of(self, index: int, residents: Collection[str], capacity: int) -> tuple[Resident, int]:
-        """Return which operands of a layer are resident, and the bytes of ``capacity`` that residents leave it."""
-        resident, taken = self.beside(index, residents)
+    def find_resident(
+        self, index: int, residents: Collection[str], capacity: int
+    ) -> tuple[Resident, int]:
+        """Return which operands of a layer are resident, and the bytes of ``capacity`` that
+        residents leave it.
+        """
+        resident, taken = self.find_beside(index, residents)
         return resident, capacity - taken
 
-    def beside(self, index: int, residents: Collection[str]) -> _Beside:
-        """Return which operands of a layer are resident, and the bytes of all residents live at the layer."""
+    def find_beside(self, index: int, residents: Collection[str]) -> _Beside:
+        """Return which operands of a layer are resident, and the bytes of all residents live at
+        the layer.
+        """
         sources, target = self._uses[index]
         taken = sum([nbytes for name, nbytes in self._there[index] if name in residents])
-        return Resident(tuple([name in residents for name in sources]), target in residents, follows=index > 0), taken
+        return Resident(
+            tuple([name in residents for name in sources]), target in residents, follows=index > 0
+        ), taken
 
-    def with_resident(self, index: int, name: str, room: _Beside, residents: Collection[str]) -> _Beside:
-        """Return :meth:`beside` for ``residents`` that include ``name``, given the result ``room`` without it."""
+    def find_with_resident(
+        self, index: int, name: str, room: _Beside, residents: Collection[str]
+    ) -> _Beside:
+        """Return :meth:`find_beside` for ``residents`` that include ``name``, given the result
+        ``room`` without it.
+        """
         sources, target = self._uses[index]
         if name == target or name in sources:
-            return self.beside(index, residents)
+            return self.find_beside(index, residents)
         return room[0], room[1] + self.lives[name].nbytes
 
 
-def plan_layers(context: RegionContext, arch: Arch, capacity: int, choices: Choices = NOTHING) -> LayerPlan:
+def plan_layers(
+    context: RegionContext, arch: Arch, capacity: int, choices: Choices = NOTHING
+) -> LayerPlan:
     """Return residents, tilings and groups for a scratchpad of ``capacity`` bytes.
 
-    The plan agrees with ``choices``. A capacity of 0 excludes residents and groups. Without residents, tilings may
-    use the whole scratchpad.
+    The plan agrees with ``choices``. A capacity of 0 excludes residents and groups. Without
+    residents, tilings may use the whole scratchpad.
 
     Raises:
         InputError: if a layer has no tiling, or none that agrees with the choices.
     """
     if choices or capacity != arch.sram_bytes:
-        return _planned(context, arch, Budget(arch.sram_bytes), Budget(capacity) if capacity else None, choices)
-    return context.plans.find(None, capacity, lambda budget: _planned(context, arch, budget, budget, choices))
+        return _plan_capacity(
+            context, arch, Budget(arch.sram_bytes), Budget(capacity) if capacity else None, choices
+        )
+    return context.plans.find(
+        None, capacity, lambda budget: _plan_capacity(context, arch, budget, budget, choices)
+    )
 
 
-def _planned(context: RegionContext, arch: Arch, whole: Budget, capacity: Budget | None, choices: Choices) -> LayerPlan:
-    """Return the plan for ``whole``, the scratchpad, and ``capacity``, the limit while residents are live."""
+def _plan_capacity(
+    context: RegionContext, arch: Arch, whole: Budget, capacity: Budget | None, choices: Choices
+) -> LayerPlan:
+    """Return the plan for ``whole``, the scratchpad, and ``capacity``, the limit while residents
+    are live.
+    """
     planner = _Planner(context, arch, whole, choices)
     if capacity is not None and choices.residents is None:
         planner.choose_residents(capacity)
-    if capacity is not None and choices.residents is None and choices.groups is None and len(context.layers) > 1:
+    if (
+        capacity is not None
+        and choices.residents is None
+        and choices.groups is None
+        and len(context.layers) > 1
+    ):
         planner.choose_groups(context.fusion)
     return LayerPlan(planner.tilings(), tuple(planner.residents), planner.groups)
 
@@ -152,49 +203,67 @@ class _Planner:
 
     def __init__(self, context: RegionContext, arch: Arch, whole: Budget, choices: Choices) -> None:
         layers = context.layers
-        self._searches, self._bus = context.searches, context.bus
+        self._searches = context.searches
+        self._bus = context.bus
         self._arch = arch
-        self._chosen, self._pins = choices, pins_of(choices, layers, arch)
+        self._chosen = choices
+        self._pins = pins_of(choices, layers, arch)
         self._image = len({layer.name for layer in layers})  # layers per image; images share names
         self._rooms = context.rooms
-        groups = chosen_groups(choices, layers, context.graph) if choices.groups else ()
-        dense = {name for group in groups if group.rides for name in ridden_buffers(context.graph, group.last)}
+        groups = list_chosen_groups(choices, layers, context.graph) if choices.groups else ()
+        dense = {
+            name
+            for group in groups
+            if group.rides
+            for name in list_fused_buffers(context.graph, group.last)
+        }
         self._lives = {name: life for name, life in self._rooms.lives.items() if name not in dense}
-        self.residents = {name: self._lives[name] for name in chosen_residents(choices, self._lives) or ()}
+        self.residents = {
+            name: self._lives[name] for name in list_chosen_residents(choices, self._lives) or ()
+        }
         self._operands = [len(layer.operation.inputs) for layer in layers]
         self._group(groups)
         self._whole = self._capacity = whole
         self._find_rooms()
-        self.choices = [self._required(layers[index], index) for index in range(len(layers))]
+        self.choices = [self._get_required(layers[index], index) for index in range(len(layers))]
 
-    def _required(self, layer: Layer, index: int) -> Choice:
-        choice, pin = self._choice(index), self._pins[index]
+    def _get_required(self, layer: OperatorLayer, index: int) -> TilingChoice:
+        choice = self._choice(index)
+        pin = self._pins[index]
         if choice is None:
             if self._chosen and pin is not None:
                 raise misfit(self._chosen, layer, pin, self._arch)
             raise NoTilingError(
-                f"layer '{layer.operation.name}' does not fit in {self._arch.sram_bytes} bytes of SRAM in any tiling"
+                f"layer '{layer.operation.name}' does not fit in {self._arch.sram_bytes} bytes of "
+                "SRAM in any tiling"
             )
         return choice
 
     def choose_residents(self, capacity: Budget) -> None:
         """Add residents while the estimate improves.
 
-        Buffers that outlive an image of a batch are tried last, because they take bytes from all images.
+        Buffers that outlive an image of a batch are tried last, because they take bytes from all
+        images.
         """
         self._capacity = capacity
-        lives = sorted(self._lives.items(), key=lambda item: item[1].last - item[1].first > self._image)
+        lives = sorted(
+            self._lives.items(), key=lambda item: item[1].last - item[1].first > self._image
+        )
         for name, life in lives:
             self.residents[name] = life
-            span, indices = slice(life.first, life.last + 1), range(life.first, life.last + 1)
+            span = slice(life.first, life.last + 1)
+            indices = range(life.first, life.last + 1)
             rooms = self._places[span]
             self._places[span] = [
-                self._rooms.with_resident(index, name, room, self.residents)
+                self._rooms.find_with_resident(index, name, room, self.residents)
                 for index, room in zip(indices, rooms, strict=True)
             ]
-            before, found = self.choices[span], [self._choice(index) for index in indices]
+            before = self.choices[span]
+            found = [self._choice(index) for index in indices]
             chosen = [choice for choice in found if choice is not None]
-            if len(chosen) == len(found) and sum(c.cycles for c in chosen) <= sum(c.cycles for c in before):
+            if len(chosen) == len(found) and sum(c.cycles for c in chosen) <= sum(
+                c.cycles for c in before
+            ):
                 self.choices[span] = chosen
             else:
                 del self.residents[name]
@@ -202,30 +271,47 @@ class _Planner:
 
     def _find_rooms(self) -> None:
         """Compute what every layer has beside itself, after a change of residents."""
-        self._places = [self._rooms.beside(index, self.residents) for index in range(len(self._searches))]
+        self._places = [
+            self._rooms.find_beside(index, self.residents) for index in range(len(self._searches))
+        ]
 
-    def _group(self, groups: tuple[Group, ...]) -> None:
+    def _group(self, groups: tuple[BandedGroup, ...]) -> None:
         self.groups = groups
         self._together = {index for group in groups for index in range(group.first, group.last + 1)}
-        self._beside = {group.first: self._operands[group.last] - 1 for group in groups if group.rides}
+        self._beside = {
+            group.first: self._operands[group.last] - 1 for group in groups if group.rides
+        }
 
     def choose_groups(self, fusion: Fusion) -> None:
         """Form groups where they save cycles, of layers without user choices."""
-        singles, pinned = tuple(choice.cycles for choice in self.choices), tuple(pin is not None for pin in self._pins)
-        residents = tuple((name, life.first, life.last, life.nbytes) for name, life in self.residents.items())
+        singles = tuple(choice.cycles for choice in self.choices)
+        pinned = tuple(pin is not None for pin in self._pins)
+        residents = tuple(
+            (name, life.first, life.last, life.nbytes) for name, life in self.residents.items()
+        )
         self._group(fusion.cover(Question(singles, pinned, residents), self._capacity))
         for group in self.groups:
-            inside = [n for n, life in self.residents.items() if group.first <= life.first <= life.last <= group.last]
+            inside = [
+                n
+                for n, life in self.residents.items()
+                if group.first <= life.first <= life.last <= group.last
+            ]
             for name in inside:
                 del self.residents[name]
         self._find_rooms()
 
     def tilings(self) -> tuple[Tiling, ...]:
-        """Return the tilings; those before a layer that waits for the bus leave bytes free for its prefetches."""
+        """Return the tilings.
+
+        Those before a layer that waits for the bus leave bytes free for its prefetches.
+        """
         found: list[Tiling] = []
-        ahead = 0  # bus cycles of later layers' loads that can overlap with this layer and earlier ones
+        # bus cycles of later layers' loads that can overlap with this layer and earlier ones
+        ahead = 0
         for index in reversed(range(len(self.choices))):
-            choice, search, room = self.choices[index], self._searches[index], self._room(index)
+            choice = self.choices[index]
+            search = self._searches[index]
+            room = self._room(index)
             if index in self._beside and self._pins[index] is None:
                 choice = search.best_beside(*room) or choice
             tiling = choice.tiling
@@ -233,23 +319,30 @@ class _Planner:
             if alone and ahead > 0 and self._pins[index] is None:
                 tiling = search.thriftiest_beside(choice, *room)
             found.append(tiling)
-            waits = search.cost.waits(tiling, room[0]) if alone else -search.computed(tiling)
+            waits = (
+                search.cost.compute_waits(tiling, room[0])
+                if alone
+                else -search.estimate_computed(tiling)
+            )
             ahead = max(ahead, 0) + waits
-            if not self._whole.holds(self._bus.bytes_in(ahead)):
+            if not self._whole.has_room_for(self._bus.bytes_in(ahead)):
                 ahead = self._bus.cycles_of(self._whole.all())
         return tuple(reversed(found))
 
-    def _choice(self, index: int) -> Choice | None:
-        search, pin = self._searches[index], self._pins[index]
+    def _choice(self, index: int) -> TilingChoice | None:
+        search = self._searches[index]
+        pin = self._pins[index]
         resident, budget, taken = self._room(index)
         if pin is None:
             return search.best_beside(resident, budget, taken)
         if index in self._together and None not in vars(pin).values():
-            return Choice(tiling_of(pin), 0.0)  # unused in a group; kept as the choice for the layer alone
-        return search.pinned(pin, resident, budget.all() - taken)
+            # unused in a group; kept as the choice for the layer alone
+            return TilingChoice(tiling_of(pin), 0.0)
+        return search.find_pinned(pin, resident, budget.all() - taken)
 
     def _room(self, index: int) -> tuple[Resident, Budget, int]:
-        """Return which operands of a layer are resident, a budget, and the bytes of it that residents take.
+        """Return which operands of a layer are resident, a budget, and the bytes of it that
+        residents take.
 
         Without live residents, the budget is the whole scratchpad.
         """
@@ -260,7 +353,10 @@ class _Planner:
 
 
 def _candidates(
-    layers: Sequence[Layer], uses: Sequence[tuple[tuple[str, ...], str]], buffers: Sequence[Buffer], arch: Arch
+    layers: Sequence[OperatorLayer],
+    uses: Sequence[tuple[tuple[str, ...], str]],
+    buffers: Sequence[Buffer],
+    arch: Arch,
 ) -> dict[str, Life]:
     """Return buffers written and read here that no copy touches, in order of production."""
     made: dict[str, int] = {}
@@ -272,7 +368,7 @@ def _candidates(
         if layers[index].geometry.instruction is None:
             excluded |= {*sources, target}
     last_made = {target: index for index, (_, target) in enumerate(uses)}
-    sizes = {buffer.name: aligned(buffer.nbytes, arch.granule) for buffer in buffers}
+    sizes = {buffer.name: align(buffer.nbytes, arch.granule) for buffer in buffers}
     return {
         name: Life(sizes[name], first, max(read[name], last_made[name]))
         for name, first in made.items()
@@ -280,16 +376,21 @@ def _candidates(
     }
 
 
-def pins_of(choices: Choices, layers: Sequence[Layer], arch: Arch) -> list[LayerChoice | None]:
-    """Return the choice for each layer; raises InputError for a choice that no tiling of the layer can meet."""
-    found = choices.of([layer.name for layer in layers])
+def pins_of(
+    choices: Choices, layers: Sequence[OperatorLayer], arch: Arch
+) -> list[LayerChoice | None]:
+    """Return the choice for each layer.
+
+    Raises InputError for a choice that no tiling of the layer can meet.
+    """
+    found = choices.list_for([layer.name for layer in layers])
     for layer, choice in zip(layers, found, strict=True):
         if choice is not None:
             _check(choices, layer, choice, arch)
     return found
 
 
-def chosen_residents(choices: Choices, candidates: Iterable[str]) -> tuple[str, ...] | None:
+def list_chosen_residents(choices: Choices, candidates: Iterable[str]) -> tuple[str, ...] | None:
     """Return the chosen ``candidates`` in their order, or None if the compiler chooses."""
     wanted = choices.residents
     return None if wanted is None else tuple(name for name in candidates if name in wanted)
@@ -297,7 +398,8 @@ def chosen_residents(choices: Choices, candidates: Iterable[str]) -> tuple[str, 
 
 def choice_of(name: str, tiling: Tiling) -> LayerChoice:
     """Return the tiling of a layer as a complete choice."""
-    order, slots = order_of(tiling), tiling.slots
+    order = order_of(tiling)
+    slots = tiling.slots
     return LayerChoice(name, tiling.channels, tiling.rows, tiling.depth, order, (*slots,))
 
 
@@ -307,10 +409,16 @@ def tiling_of(choice: LayerChoice) -> Tiling:
     assert choice.rows is not None
     assert choice.depth is not None
     assert choice.slots is not None
-    return Tiling(choice.channels, choice.rows, choice.order == "channels", Slots(*choice.slots), choice.depth)
+    return Tiling(
+        choice.channels,
+        choice.rows,
+        choice.order == "channels",
+        BufferSlots(*choice.slots),
+        choice.depth,
+    )
 
 
-def group_choice_of(names: Sequence[str], group: Group) -> GroupChoice:
+def group_choice_of(names: Sequence[str], group: BandedGroup) -> GroupChoice:
     """Return a group of layers with these names as a complete choice."""
     named = tuple(names[group.first : group.last + 1])
     if group.rides:
@@ -318,7 +426,9 @@ def group_choice_of(names: Sequence[str], group: Group) -> GroupChoice:
     return GroupChoice(named, group.rows, group.kept, group.channels, group.held, group.slots)
 
 
-def chosen_groups(choices: Choices, layers: Sequence[Layer], graph: FusionGraph) -> tuple[Group, ...]:
+def list_chosen_groups(
+    choices: Choices, layers: Sequence[OperatorLayer], graph: FusionGraph
+) -> tuple[BandedGroup, ...]:
     """Return the chosen groups of a region's layers.
 
     A group whose layers are not consecutive here belongs to another region.
@@ -326,18 +436,31 @@ def chosen_groups(choices: Choices, layers: Sequence[Layer], graph: FusionGraph)
     Raises:
         InputError: if a chosen group is impossible.
     """
-    found = placed([layer.name for layer in layers], choices.groups or ())
+    found = place_groups([layer.name for layer in layers], choices.groups or ())
     return tuple(group_at(at, choice, choices, layers, graph) for at, choice in found)
 
 
-def group_at(first: int, choice: GroupChoice, choices: Choices, layers: Sequence[Layer], graph: FusionGraph) -> Group:
-    """Return a group of ``choices`` that begins with layer number ``first``; raises InputError if impossible."""
-    last, count = first + len(choice.layers) - 1, len(choice.layers)
+def group_at(
+    first: int,
+    choice: GroupChoice,
+    choices: Choices,
+    layers: Sequence[OperatorLayer],
+    graph: FusionGraph,
+) -> BandedGroup:
+    """Return a group of ``choices`` that begins with layer number ``first``.
+
+    Raises InputError if impossible.
+    """
+    last = first + len(choice.layers) - 1
+    count = len(choice.layers)
     named = f"{choices.source}: group '{choice.layers[0]}' to '{choice.layers[-1]}'"
     if not lawful(graph, first, last):
-        raise InputError(f"{named}: bands of rows cannot pass all of these layers; 'dla explain MODEL' shows what can")
+        raise InputError(
+            f"{named}: bands of rows cannot pass all of these layers; 'dla explain "
+            "MODEL' shows what can"
+        )
     if not choice.rows:
-        return _riding(choices, named, layers, graph, first, last)
+        return _make_fused_group(choices, named, layers, graph, first, last)
     members = members_of(graph, first, last)
     rows = graph.planes[members[-1].writes.buffer].rows
     if choice.rows > rows:
@@ -351,70 +474,97 @@ def group_at(first: int, choice: GroupChoice, choices: Choices, layers: Sequence
         _check_channels(choices, layer, size)
     read = tuple(dict.fromkeys(piece.buffer for member in members for piece in member.reads))
     made = {member.writes.buffer for member in members}
-    always = [name for name in read if name in made and stays(graph.planes[name], last)]
+    always = [name for name in read if name in made and is_needed_after(graph.planes[name], last)]
     wanted = read if choice.kept is None else (name for name in choice.kept if name in read)
     kept = tuple(dict.fromkeys((*wanted, *always)))
-    return Group(first, last, choice.rows, kept, channels, held, choice.slots or 2)
+    return BandedGroup(first, last, choice.rows, kept, channels, held, choice.slots or 2)
 
 
-def _riding(choices: Choices, named: str, layers: Sequence[Layer], graph: FusionGraph, first: int, last: int) -> Group:
+def _make_fused_group(
+    choices: Choices,
+    named: str,
+    layers: Sequence[OperatorLayer],
+    graph: FusionGraph,
+    first: int,
+    last: int,
+) -> BandedGroup:
     if last != first + 1 or not may_ride(layers, graph, last):
         raise InputError(
-            f"{named}: rows is 0, tile by tile; that is for a convolution or pool and an element-wise layer that alone "
+            f"{named}: rows is 0, tile by tile; that is for a convolution or pool and an "
+            "element-wise layer that alone "
             "reads what it makes"
         )
-    stuck = sorted(ridden_buffers(graph, last) & set(choices.residents or ()))
+    stuck = sorted(list_fused_buffers(graph, last) & set(choices.residents or ()))
     if stuck:
         raise InputError(
-            f"{named}: rows is 0, tile by tile, so that '{stuck[0]}' is no resident; leave one of both out"
+            f"{named}: rows is 0, tile by tile, so that '{stuck[0]}' is no resident; leave one of "
+            "both out"
         )
-    return Group(first, last, 0, (), (), ())
+    return BandedGroup(first, last, 0, (), (), ())
 
 
-def misfit(choices: Choices, layer: Layer, choice: LayerChoice, arch: Arch) -> InputError:
+def misfit(choices: Choices, layer: OperatorLayer, choice: LayerChoice, arch: Arch) -> InputError:
     """Return the error that no tiling agrees with a choice and fits."""
     geometry = layer.geometry
     nest = geometry.nest
-    channels = choice.channels or allowed_channels(nest, 1)
+    channels = choice.channels or find_allowed_channels(nest, 1)
     rows = choice.rows or (1 if may_cut_rows(geometry, channels) else nest.rows)
     smallest = Tiling(
-        channels, rows, choice.order == "channels", Slots(*(choice.slots or (1, 1, 1))), choice.depth or 0
+        channels,
+        rows,
+        choice.order == "channels",
+        BufferSlots(*(choice.slots or (1, 1, 1))),
+        choice.depth or 0,
     )
     shortage = find_shortage(geometry, smallest, arch)
-    why = f"does not fit in {arch.sram_bytes} bytes of SRAM beside what is resident" if shortage is None else shortage
+    why = (
+        f"does not fit in {arch.sram_bytes} bytes of SRAM beside what is resident"
+        if shortage is None
+        else shortage
+    )
     parts, bands = counts(geometry, smallest)
     remedy = "choose fewer residents" if shortage is None else "choose smaller tiles or fewer slots"
-    return _refused(choices, layer, f"the tiling chosen ({parts} x {bands} tiles) {why}; {remedy}")
+    return _make_refusal(
+        choices, layer, f"the tiling chosen ({parts} x {bands} tiles) {why}; {remedy}"
+    )
 
 
-def _check(choices: Choices, layer: Layer, choice: LayerChoice, arch: Arch) -> None:
-    geometry, nest = layer.geometry, layer.nest
+def _check(choices: Choices, layer: OperatorLayer, choice: LayerChoice, arch: Arch) -> None:
+    geometry = layer.geometry
+    nest = layer.nest
     if choice.channels is not None:
         _check_channels(choices, layer, choice.channels)
     if choice.rows is not None:
-        banded = may_cut_rows(geometry, choice.channels or allowed_channels(nest, 1))
+        banded = may_cut_rows(geometry, choice.channels or find_allowed_channels(nest, 1))
         if choice.rows > nest.rows or (choice.rows < nest.rows and not banded):
-            wanted = f"it is 1 to {nest.rows}" if banded else f"its rows cannot be cut, take {nest.rows}"
-            raise _refused(choices, layer, f"rows is {choice.rows}; {wanted}")
+            wanted = (
+                f"it is 1 to {nest.rows}" if banded else f"its rows cannot be cut, take {nest.rows}"
+            )
+            raise _make_refusal(choices, layer, f"rows is {choice.rows}; {wanted}")
     if choice.depth:
         if not geometry.splits_depth:
-            why = "its input channels cannot be cut (ISA v4 cuts those of convolutions and products), take 0"
-            raise _refused(choices, layer, f"depth is {choice.depth}; {why}")
+            why = (
+                "its input channels cannot be cut (ISA v4 cuts those of convolutions and "
+                "products), take 0"
+            )
+            raise _make_refusal(choices, layer, f"depth is {choice.depth}; {why}")
         if choice.depth >= nest.input_channels:
             why = f"it is 1 to {nest.input_channels - 1}, or 0 for all input channels at once"
-            raise _refused(choices, layer, f"depth is {choice.depth}; {why}")
+            raise _make_refusal(choices, layer, f"depth is {choice.depth}; {why}")
 
 
-def _check_channels(choices: Choices, layer: Layer, channels: int) -> None:
+def _check_channels(choices: Choices, layer: OperatorLayer, channels: int) -> None:
     nest = layer.nest
-    fitting = allowed_channels(nest, channels)
+    fitting = find_allowed_channels(nest, channels)
     if channels > nest.channels:
-        raise _refused(choices, layer, f"channels is {channels}; it is 1 to {nest.channels}")
+        raise _make_refusal(choices, layer, f"channels is {channels}; it is 1 to {nest.channels}")
     if fitting != channels:
         parts = "" if nest.channel_step else ", or an even part of one"
-        why = f"a tile has whole groups{parts}" if nest.grouped else "a tile has all of its channels"
-        raise _refused(choices, layer, f"channels is {channels}; {why}: take {fitting}")
+        why = (
+            f"a tile has whole groups{parts}" if nest.grouped else "a tile has all of its channels"
+        )
+        raise _make_refusal(choices, layer, f"channels is {channels}; {why}: take {fitting}")
 
 
-def _refused(choices: Choices, layer: Layer, why: str) -> InputError:
+def _make_refusal(choices: Choices, layer: OperatorLayer, why: str) -> InputError:
     return InputError(f"{choices.source}: layer '{layer.name}': {why}")

@@ -1,8 +1,9 @@
-"""Streaming: turns the tiles of a layer into loads, computations and stores on tile buffers and resident tensors.
+"""Streaming: turns the tiles of a layer into loads, computations and stores on tile buffers and
+resident tensors.
 
-A step is a command before scratchpad planning: it names scratchpad operands by buffer and offset. Constants are
-packed so that one transfer loads a whole tile's channel records and weights. Operands that are constant tensors
-keep their layout.
+A step is a command before scratchpad planning: it names scratchpad operands by buffer and offset.
+Constants are packed so that one transfer loads a whole tile's channel records and weights. Operands
+that are constant tensors keep their layout.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.estimate.bus import Bus
+from byoc.estimate.bus import MemoryBus
 from byoc.estimate.constants import PIECE_ALIGNMENT
-from byoc.operators.layer import Buffers, Layer, Tiling, aligned, buffers_of, counts, tiles
-from byoc.operators.nest import Dim, Span, Tile, Transfer, make_tile
+from byoc.operators.layer import Buffers, OperatorLayer, Tiling, align, buffers_of, counts, tiles
+from byoc.operators.nest import Dim, RowTransfer, Span, Tile, make_tile
 from byoc.operators.records import ChannelConstants, Whole
 from byoc.options import NOTHING, Choices
-from byoc.scheduling.lowering import Lowered, Place
+from byoc.scheduling.lowering import Lowered, TensorStart
 from byoc.scheduling.memplan import Request
 from isa.arch import Arch
 from isa.instruction import Instruction, Unit
@@ -39,10 +40,11 @@ _Part = tuple[Span, Span | None]
 
 
 class ConstantPool:
-    """Packed constants of one program, in order of use, beginning at byte ``address`` of system memory.
+    """Packed constants of one program, in order of use, beginning at byte ``address`` of system
+    memory.
 
-    Values are read only when the image is made; most schedules that are tried need none. Without ``data``,
-    constants get addresses but no values: the image is all zeros and takes no memory.
+    Values are read only when the image is made; most schedules that are tried need none. Without
+    ``data``, constants get addresses but no values: the image is all zeros and takes no memory.
     """
 
     def __init__(self, address: int, arch: Arch, *, data: bool = True) -> None:
@@ -54,10 +56,12 @@ class ConstantPool:
         self._tensors: dict[str, int] = {}
         self._shared: dict[Hashable, dict[_Part, int]] = {}
 
-    def packer(self, layer: Layer) -> Callable[[Span, Span | None], int]:
-        """Return a function that packs the constants of a span of the layer's channels and returns their address.
+    def packer(self, layer: OperatorLayer) -> Callable[[Span, Span | None], int]:
+        """Return a function that packs the constants of a span of the layer's channels and returns
+        their address.
 
-        Each span is packed once. The function's second argument is the span of input channels, None for all.
+        Each span is packed once. The function's second argument is the span of input channels, None
+        for all.
         """
         constants = layer.constants
         shared = None if constants is None else constants.shared
@@ -72,9 +76,12 @@ class ConstantPool:
 
         return pack
 
-    def table_packer(self, layer: Layer) -> Callable[[Span], int]:
-        """Return a function that packs the tables of a span of channels, once, and returns their address."""
-        tables, geometry = layer.operation.tables, layer.geometry
+    def table_packer(self, layer: OperatorLayer) -> Callable[[Span], int]:
+        """Return a function that packs the tables of a span of channels, once, and returns their
+        address.
+        """
+        tables = layer.operation.tables
+        geometry = layer.geometry
         packed: dict[Span, int] = {}
 
         def pack(channels: Span) -> int:
@@ -99,16 +106,21 @@ class ConstantPool:
 
     def _begin(self, nbytes: int) -> int:
         """Reserve ``nbytes`` bytes; return their offset."""
-        start = aligned(self.nbytes, PIECE_ALIGNMENT)
+        start = align(self.nbytes, PIECE_ALIGNMENT)
         self.nbytes = start + nbytes
         return start
 
-    def _append(self, layer: Layer, which: _Part, records: Callable[[], NDArray[np.uint8]]) -> int:
-        geometry, constants, (channels, depth) = layer.geometry, layer.constants, which
+    def _append(
+        self, layer: OperatorLayer, which: _Part, records: Callable[[], NDArray[np.uint8]]
+    ) -> int:
+        geometry = layer.geometry
+        constants = layer.constants
+        (channels, depth) = which
         start = self._begin(geometry.constant_bytes(channels.size, depth.size if depth else 0))
         if constants is not None and self.has_data:
             held = geometry.channels
-            own, width = held.outputs_in(channels), held.plain.record_bytes
+            own = held.outputs_in(channels)
+            width = held.plain.record_bytes
             self._pieces.append((start, lambda: records()[own.start * width : own.stop * width]))
             if constants.weights is not None:
                 at = start + geometry.weights_offset(channels.size)
@@ -127,12 +139,21 @@ class ConstantPool:
 
 
 def _records(constants: ChannelConstants | None, arch: Arch) -> NDArray[np.uint8]:
-    """Return the channel records, one scale per channel even if one serves all; empty without records."""
+    """Return the channel records, one scale per channel even if one serves all.
+
+    Empty without records.
+    """
     if constants is None or constants.bias is None or constants.scale is None:
         return np.zeros(0, np.uint8)
-    bias, scale = constants.bias.astype(np.int32), constants.scale
-    rounded, exact = (np.ascontiguousarray(np.broadcast_to(one, bias.shape)) for one in (scale.rounded, scale.exact))
-    return np.frombuffer(pack_records(bias, ChannelScales(rounded, exact, scale.once), arch), np.uint8)
+    bias = constants.bias.astype(np.int32)
+    scale = constants.scale
+    rounded, exact = (
+        np.ascontiguousarray(np.broadcast_to(one, bias.shape))
+        for one in (scale.rounded, scale.exact)
+    )
+    return np.frombuffer(
+        pack_records(bias, ChannelScales(rounded, exact, scale.once), arch), np.uint8
+    )
 
 
 class Pointer(NamedTuple):
@@ -141,12 +162,12 @@ class Pointer(NamedTuple):
     buffer: int
     offset: int = 0
 
-    def moved(self, offset: int) -> Pointer:
+    def move_by(self, offset: int) -> Pointer:
         """Return the pointer ``offset`` bytes further."""
         return Pointer(self.buffer, self.offset + offset)
 
 
-class Source(NamedTuple):
+class StepSource(NamedTuple):
     """Origin of a step: fields of :class:`isa.program.Provenance`."""
 
     layer: str
@@ -159,48 +180,67 @@ class Source(NamedTuple):
 class ComputedTile(NamedTuple):
     """Tile that a command computes.
 
-    ``transfers``: the parts of all operands and, last, of the result. If empty, they follow from the tile.
+    ``transfers``: the parts of all operands and, last, of the result. If empty, they follow from
+    the tile.
     """
 
-    layer: Layer
+    layer: OperatorLayer
     tile: Tile
-    transfers: tuple[Transfer, ...] = ()
+    transfers: tuple[RowTransfer, ...] = ()
 
 
-class Step(NamedTuple):
-    """One command: ``registers`` have known values, ``pointers`` are registers set after scratchpad planning.
+class CommandStep(NamedTuple):
+    """One command: ``registers`` have known values, ``pointers`` are registers set after scratchpad
+    planning.
 
-    ``slots``: estimated bus slots of a transfer. ``computed``: the tile that a layer's command computes.
+    ``slots``: estimated bus slots of a transfer. ``computed``: the tile that a layer's command
+    computes.
     """
 
     instruction: Instruction
     unit: Unit
     registers: Mapping[str, int]
     pointers: Mapping[str, Pointer]
-    source: Source
+    source: StepSource
     fields: Mapping[str, int] = MappingProxyType({})
     slots: int = 0
     computed: ComputedTile | None = None
 
 
-def source_of(layer: Layer, tile: int) -> Source:
+def source_of(layer: OperatorLayer, tile: int) -> StepSource:
     """Return the source of the steps of tile number ``tile`` of a layer."""
     operation = layer.operation
-    return Source(operation.name, operation.kind, layer.mnemonic, tile, operation.onnx_nodes)
+    return StepSource(operation.name, operation.kind, layer.mnemonic, tile, operation.onnx_nodes)
 
 
-def load(address: int, pointer: Pointer, transfer: Transfer, source: Source, bus: Bus) -> Step:
-    """Return a step that loads ``transfer`` of the tensor at byte ``address`` of system memory to ``pointer``."""
-    return _transferring(OP_DMA_READ, Unit.LD, _LOADING, address, pointer, transfer, source, bus)
+def load(
+    address: int, pointer: Pointer, transfer: RowTransfer, source: StepSource, bus: MemoryBus
+) -> CommandStep:
+    """Return a step that loads ``transfer`` of the tensor at byte ``address`` of system memory
+    to ``pointer``.
+    """
+    return _make_transfer_step(
+        OP_DMA_READ, Unit.LD, _LOADING, address, pointer, transfer, source, bus
+    )
 
 
-def store(address: int, pointer: Pointer, transfer: Transfer, source: Source, bus: Bus) -> Step:
-    """Return a step that stores the bytes at ``pointer`` to ``transfer`` of the tensor at byte ``address``."""
-    return _transferring(OP_DMA_WRITE, Unit.ST, _STORING, address, pointer, transfer, source, bus)
+def store(
+    address: int, pointer: Pointer, transfer: RowTransfer, source: StepSource, bus: MemoryBus
+) -> CommandStep:
+    """Return a step that stores the bytes at ``pointer`` to ``transfer`` of the tensor at byte
+    ``address``.
+    """
+    return _make_transfer_step(
+        OP_DMA_WRITE, Unit.ST, _STORING, address, pointer, transfer, source, bus
+    )
 
 
-def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Dim], origin: Source) -> Step:
-    """Return a step in which EX copies runs of ``nbytes`` bytes along at most three dimensions with byte strides."""
+def copy_planes(
+    source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Dim], origin: StepSource
+) -> CommandStep:
+    """Return a step in which EX copies runs of ``nbytes`` bytes along at most three dimensions
+    with byte strides.
+    """
     registers = {}
     loops = (Dim(nbytes, 1, 1), *reversed(dims), *[Dim(1, 0, 0)] * len(DIMENSIONS))
     for number, loop in zip(DIMENSIONS, loops, strict=False):
@@ -208,44 +248,53 @@ def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Di
         registers[f"EX_INPUT_STRIDE_{number}"] = loop.source
         registers[f"EX_OUTPUT_STRIDE_{number}"] = loop.target
     pointers = {"EX_INPUT_ADDRESS": source, "EX_OUTPUT_ADDRESS": target}
-    return Step(OP_PERMUTE, Unit.EX, registers, pointers, origin, {"fill": 0})
+    return CommandStep(OP_PERMUTE, Unit.EX, registers, pointers, origin, {"fill": 0})
 
 
-_LOADING, _STORING = (tuple(side_registers(unit, space) for space in ("dram", "sram")) for unit in (Unit.LD, Unit.ST))
+_LOADING, _STORING = (
+    tuple(side_registers(unit, space) for space in ("dram", "sram")) for unit in (Unit.LD, Unit.ST)
+)
 """Registers of both sides of a transfer: system memory, scratchpad."""
 
 
-def _transferring(
+def _make_transfer_step(
     instruction: Instruction,
     unit: Unit,
     sides: Sequence[Side],
     address: int,
     pointer: Pointer,
-    transfer: Transfer,
-    source: Source,
-    bus: Bus,
-) -> Step:
-    registers, pointers = _dma(sides, address, transfer), {sides[1][0]: pointer.moved(transfer.sram_offset)}
-    return Step(instruction, unit, registers, pointers, source, slots=bus.transfer_slots(registers, unit))
+    transfer: RowTransfer,
+    source: StepSource,
+    bus: MemoryBus,
+) -> CommandStep:
+    registers = _dma(sides, address, transfer)
+    pointers = {sides[1][0]: pointer.move_by(transfer.sram_offset)}
+    return CommandStep(
+        instruction, unit, registers, pointers, source, slots=bus.transfer_slots(registers, unit)
+    )
 
 
-def _dma(sides: Sequence[Side], address: int, transfer: Transfer) -> dict[str, int]:
+def _dma(sides: Sequence[Side], address: int, transfer: RowTransfer) -> dict[str, int]:
     (start, nbytes, far), (_, _, near) = sides
-    registers = {start: address + transfer.offset, nbytes: transfer.nbytes} | {count: 1 for count, _ in reversed(far)}
+    registers = {start: address + transfer.offset, nbytes: transfer.nbytes} | {
+        count: 1 for count, _ in reversed(far)
+    }
     loops = zip(reversed(far), reversed(near), strict=True)
     for axis, ((count, stride), (_, beside)) in zip(transfer.dims, loops, strict=False):
         # The stride of a single row has no effect and keeps its value.
-        registers[count], registers[stride], registers[beside] = axis.size, axis.tensor, axis.buffer
+        registers[count] = axis.size
+        registers[stride] = axis.tensor
+        registers[beside] = axis.buffer
     return registers
 
 
-def moved_by(step: Step) -> int:
+def count_moved(step: CommandStep) -> int:
     """Return the bytes that a step of LD or ST moves."""
     _, nbytes, loops = (_LOADING if step.unit is Unit.LD else _STORING)[0]
     return step.registers[nbytes] * math.prod(step.registers[count] for count, _ in loops)
 
 
-def used_buffers(steps: Iterable[Step]) -> Iterator[int]:
+def list_used_buffers(steps: Iterable[CommandStep]) -> Iterator[int]:
     for step in steps:
         for pointer in step.pointers.values():
             yield pointer.buffer
@@ -255,13 +304,13 @@ _UNFINISHED = {REQUANTISE.name: 0, LOOK_UP.name: 0}
 """Fields of a command whose sums a later command completes."""
 
 
-class Operands(NamedTuple):
+class OperandAddresses(NamedTuple):
     """Scratchpad addresses of a tile's operands.
 
-    ``input_plane`` and ``output_plane`` are bytes from one channel to the next, 0 if channels are dense.
-    ``input_whole`` and ``output_whole``: the first operand or the result is a resident tensor. ``near``: the same
-    for each operand. ``planes``: bytes from plane to plane of each operand, then of the result. ``sums``: int32
-    sums that tiles of some input channels accumulate.
+    ``input_plane`` and ``output_plane`` are bytes from one channel to the next, 0 if channels are
+    dense. ``input_whole`` and ``output_whole``: the first operand or the result is a resident
+    tensor. ``near``: the same for each operand. ``planes``: bytes from plane to plane of each
+    operand, then of the result. ``sums``: int32 sums that tiles of some input channels accumulate.
     """
 
     inputs: tuple[Pointer, ...]
@@ -278,10 +327,18 @@ class Operands(NamedTuple):
 
 
 def compute_steps(
-    layer: Layer, tile: Tile, operands: Operands, source: Source, transfers: tuple[Transfer, ...] = ()
-) -> tuple[Step, ...]:
-    """Return the commands that compute a tile; empty for a copy. ``transfers`` is as in :class:`ComputedTile`."""
-    geometry, computed = layer.geometry, ComputedTile(layer, tile, transfers)
+    layer: OperatorLayer,
+    tile: Tile,
+    operands: OperandAddresses,
+    source: StepSource,
+    transfers: tuple[RowTransfer, ...] = (),
+) -> tuple[CommandStep, ...]:
+    """Return the commands that compute a tile; empty for a copy.
+
+    ``transfers`` is as in :class:`ComputedTile`.
+    """
+    geometry = layer.geometry
+    computed = ComputedTile(layer, tile, transfers)
     if geometry.instruction is None:
         return ()
     registers = {**layer.registers, **geometry.tile_registers(tile)}
@@ -292,11 +349,15 @@ def compute_steps(
     if operands.constants is not None and geometry.record_bytes:
         pointers["EX_CHANNEL_ADDRESS"] = operands.constants
     if operands.constants is not None and geometry.weight_bytes:
-        weights = operands.constants.moved(geometry.weights_offset(tile.output.channels.size))
+        weights = operands.constants.move_by(geometry.weights_offset(tile.output.channels.size))
         pointers["EX_OPERAND_ADDRESS"] = weights
     fields = layer.fields
     if operands.sums is not None:
-        fields = {**fields, ACCUMULATE.name: int(not tile.first), **({} if tile.last else _UNFINISHED)}
+        fields = {
+            **fields,
+            ACCUMULATE.name: int(not tile.first),
+            **({} if tile.last else _UNFINISHED),
+        }
         if not tile.first:
             pointers[EX_PARTIAL_ADDRESS.name] = operands.sums
     if operands.tables is not None:
@@ -304,29 +365,40 @@ def compute_steps(
     if geometry.planes:
         registers["EX_INPUT_PLANE"] = operands.input_plane
         registers["EX_OUTPUT_PLANE"] = operands.output_plane
-    elif geometry.operator.traits.whole_planes and not geometry.nest.matrix and tile.output.channels.size > 1:
-        assert operands.input_plane == operands.output_plane == 0, f"'{layer.name}' finds no channels that lie apart"
+    elif (
+        geometry.operator.traits.whole_planes
+        and not geometry.nest.matrix
+        and tile.output.channels.size > 1
+    ):
+        assert operands.input_plane == operands.output_plane == 0, (
+            f"'{layer.name}' finds no channels that lie apart"
+        )
     steps = []
     whole = Whole(operands.input_whole, operands.output_whole, operands.near, operands.planes)
     for part in layer.operation.commands(geometry, tile, registers, whole):
         if geometry.operator.traits.gathers:
             pointers["EX_INPUT_ADDRESS"] = operands.inputs[part.operand]
-        moved = {name: pointers[name].moved(offset) for name, offset in part.moved.items()}
-        there = {**moved, **pointers, **moved}  # moved pointers are written first, so that programs keep their bytes
+        moved = {name: pointers[name].move_by(offset) for name, offset in part.moved.items()}
+        # moved pointers are written first, so that programs keep their bytes
+        there = {**moved, **pointers, **moved}
         own = {**fields, **part.fields} if part.fields else fields
-        steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, own, computed=computed))
+        steps.append(
+            CommandStep(
+                geometry.instruction, Unit.EX, part.registers, there, source, own, computed=computed
+            )
+        )
     return tuple(steps)
 
 
 class TileSteps(NamedTuple):
     """Steps of one tile: loads, computations, stores."""
 
-    loads: tuple[Step, ...]
-    computes: tuple[Step, ...]
-    stores: tuple[Step, ...]
+    loads: tuple[CommandStep, ...]
+    computes: tuple[CommandStep, ...]
+    stores: tuple[CommandStep, ...]
 
 
-def lifetimes(tiles: Iterable[Iterable[Iterable[Step]]]) -> dict[int, tuple[int, int]]:
+def lifetimes(tiles: Iterable[Iterable[Iterable[CommandStep]]]) -> dict[int, tuple[int, int]]:
     """Return the first and the last tile that uses each scratchpad buffer."""
     found: dict[int, tuple[int, int]] = {}
     for number, tile in enumerate(tiles):
@@ -338,15 +410,17 @@ def lifetimes(tiles: Iterable[Iterable[Iterable[Step]]]) -> dict[int, tuple[int,
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Addresses of buffers and constants in system memory, and the scratchpad buffers (name, bytes) so far.
+    """Addresses of buffers and constants in system memory, and the scratchpad buffers (name, bytes)
+    so far.
 
-    ``residents``: buffers that are whole in the scratchpad. ``stored``: residents that are also stored to system
-    memory. ``apart``: numbers of the scratchpad buffers that commands read together with four other operands:
-    look-up tables, and sums that they add to. ``windows``: numbers of buffers that several loads fill.
+    ``residents``: buffers that are whole in the scratchpad. ``stored``: residents that are also
+    stored to system memory. ``apart``: numbers of the scratchpad buffers that commands read
+    together with four other operands: look-up tables, and sums that they add to. ``windows``:
+    numbers of buffers that several loads fill.
     """
 
     arch: Arch
-    bus: Bus
+    bus: MemoryBus
     lowered: Lowered
     dram: Mapping[str, int]
     constants: ConstantPool
@@ -356,10 +430,12 @@ class Memory:
     stored: frozenset[str] = frozenset()
     windows: set[int] = field(default_factory=set)
 
-    def address(self, place: Place) -> int:
+    def address(self, place: TensorStart) -> int:
         """Return the system memory address of a tensor that is loaded."""
         data = self.lowered.constants.get(place.buffer)
-        first = self.dram[place.buffer] if data is None else self.constants.tensor(place.buffer, data)
+        first = (
+            self.dram[place.buffer] if data is None else self.constants.tensor(place.buffer, data)
+        )
         return first + place.offset
 
     def reserve(self, name: str, nbytes: int) -> Pointer:
@@ -370,13 +446,15 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """Steps in stream order with the scratchpad plan; ``memory`` holds the constants that they load.
+    """Steps in stream order with the scratchpad plan; ``memory`` holds the constants that they
+    load.
 
-    ``choices``: the complete choices, which reproduce the same steps; empty for the published schedule. ``cycles``:
-    an estimate; ``layers``: the estimate by layer name. The published schedule has no estimates.
+    ``choices``: the complete choices, which reproduce the same steps; empty for the published
+    schedule. ``cycles``: an estimate; ``layers``: the estimate by layer name. The published
+    schedule has no estimates.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[CommandStep, ...]
     memory: Memory
     requests: tuple[Request, ...]
     addresses: tuple[int, ...]
@@ -410,7 +488,11 @@ class TileBuffers:
 
 
 def stream_layer(
-    layer: Layer, tiling: Tiling, memory: Memory, cut: Sequence[Tile] | None = None, rider: Layer | None = None
+    layer: OperatorLayer,
+    tiling: Tiling,
+    memory: Memory,
+    cut: Sequence[Tile] | None = None,
+    rider: OperatorLayer | None = None,
 ) -> list[TileSteps]:
     """Return the steps of all tiles of a layer, in order.
 
@@ -421,24 +503,36 @@ def stream_layer(
         cut: the tiles of ``tiling``, if they are known.
         rider: an element-wise layer that is computed on each tile at once.
     """
-    stream = _LayerStream(layer, tiling, memory) if rider is None else _RiddenStream(layer, tiling, memory, rider)
-    return [stream.tile_steps(tile, number) for number, tile in enumerate(cut or tiles(layer.geometry, tiling))]
+    stream = (
+        _LayerStream(layer, tiling, memory)
+        if rider is None
+        else _RiddenStream(layer, tiling, memory, rider)
+    )
+    return [
+        stream.tile_steps(tile, number)
+        for number, tile in enumerate(cut or tiles(layer.geometry, tiling))
+    ]
 
 
 class _LayerStream:
     """Buffers of one layer while the steps of its tiles are made."""
 
-    def __init__(self, layer: Layer, tiling: Tiling, memory: Memory) -> None:
-        self._layer, self._memory = layer, memory
+    def __init__(self, layer: OperatorLayer, tiling: Tiling, memory: Memory) -> None:
+        self._layer = layer
+        self._memory = memory
         self._pack: Callable[[Span, Span | None], int] = memory.constants.packer(layer)
         self._pack_tables: Callable[[Span], int] = memory.constants.table_packer(layer)
-        operation, lowered = layer.operation, memory.lowered
+        operation = layer.operation
+        lowered = memory.lowered
         self._inputs = [lowered.place(operand) for operand in operation.inputs]
         self._output = lowered.place(operation.output)
         self._make_buffers(tiling, buffers_of(layer.geometry, tiling, memory.arch.granule))
 
     def _make_buffers(self, tiling: Tiling, buffers: Buffers) -> None:
-        slots, geometry, memory, name = tiling.slots, self._layer.geometry, self._memory, self._layer.name
+        slots = tiling.slots
+        geometry = self._layer.geometry
+        memory = self._memory
+        name = self._layer.name
         self._input_buffers = [
             None if place.buffer in memory.residents else self._make_input(tiling, index, buffers)
             for index, place in enumerate(self._inputs[: geometry.inputs])
@@ -446,7 +540,9 @@ class _LayerStream:
         apart = self._inputs[geometry.inputs :]
         self._second = apart[0] if apart else None
         self._constant_buffers = None
-        if geometry.has_constants and (self._second is None or self._second.buffer not in memory.residents):
+        if geometry.has_constants and (
+            self._second is None or self._second.buffer not in memory.residents
+        ):
             nbytes = geometry.constant_bytes(tiling.channels, tiling.depth)
             self._constant_buffers = TileBuffers(
                 memory, f"{name} constants", min(slots.constants, buffers.constant_tiles), nbytes
@@ -454,7 +550,9 @@ class _LayerStream:
         self._table_buffers = None
         if geometry.tables != "none":
             count = min(slots.constants, buffers.table_tiles)
-            self._table_buffers = TileBuffers(memory, f"{name} tables", count, geometry.table_bytes(tiling.channels))
+            self._table_buffers = TileBuffers(
+                memory, f"{name} tables", count, geometry.table_bytes(tiling.channels)
+            )
             memory.apart.update(range(len(memory.scratch) - count, len(memory.scratch)))
         self._output_buffers = None
         if self._output.buffer not in memory.residents and not geometry.in_place:
@@ -464,7 +562,9 @@ class _LayerStream:
             )
         self._sums = None
         if tiling.depth:
-            self._sums = memory.reserve(f"{name} sums", geometry.sums_bytes(tiling.channels, tiling.rows))
+            self._sums = memory.reserve(
+                f"{name} sums", geometry.sums_bytes(tiling.channels, tiling.rows)
+            )
             memory.apart.add(len(memory.scratch) - 1)
 
     def _make_input(self, tiling: Tiling, index: int, buffers: Buffers) -> TileBuffers:
@@ -476,10 +576,13 @@ class _LayerStream:
     def tile_steps(self, tile: Tile, number: int) -> TileSteps:
         """Return the steps of one tile; tiles must be requested in order."""
         source = source_of(self._layer, number)
-        loads: list[Step] = []
+        loads: list[CommandStep] = []
         constants = self._load_constants(tile, source, loads)
         tables = self._load_tables(tile, source, loads) if tile.last else None
-        inputs = tuple(self._load_input(index, tile, source, loads) for index in range(len(self._input_buffers)))
+        inputs = tuple(
+            self._load_input(index, tile, source, loads)
+            for index in range(len(self._input_buffers))
+        )
         near = tuple(buffers is None for buffers in self._input_buffers)
         whole = (
             any(near[:1]),
@@ -490,67 +593,103 @@ class _LayerStream:
             planes = self._input_plane(tile), self._output_plane(tile)
         else:
             assert self._sums is not None
-            output, stores, planes = self._sums, (), (self._input_plane(tile), 0)
-        operands = Operands(inputs, constants, output, *planes, tables, *whole, self._sums, near)
+            output = self._sums
+            stores = ()
+            planes = (self._input_plane(tile), 0)
+        operands = OperandAddresses(
+            inputs, constants, output, *planes, tables, *whole, self._sums, near
+        )
         computes = compute_steps(self._layer, tile, operands, source)
         return TileSteps(tuple(loads), computes, stores)
 
-    def _load_constants(self, tile: Tile, source: Source, loads: list[Step]) -> Pointer | None:
-        channels, geometry, second = tile.output.channels, self._layer.geometry, self._second
+    def _load_constants(
+        self, tile: Tile, source: StepSource, loads: list[CommandStep]
+    ) -> Pointer | None:
+        channels = tile.output.channels
+        geometry = self._layer.geometry
+        second = self._second
         if self._constant_buffers is None:
             if second is None:
                 return None
             offset = second.offset + geometry.weight_transfer(channels).offset
-            return self._memory.residents[second.buffer].moved(offset)
+            return self._memory.residents[second.buffer].move_by(offset)
         pointer, empty = self._constant_buffers.get((channels, tile.depth))
         if empty and second is not None:
             address = self._memory.dram[second.buffer] + second.offset
-            loads.append(load(address, pointer, geometry.weight_transfer(channels), source, self._memory.bus))
+            loads.append(
+                load(address, pointer, geometry.weight_transfer(channels), source, self._memory.bus)
+            )
         elif empty:
-            transfer = Transfer(0, geometry.constant_bytes(channels.size, tile.depth.size if tile.depth else 0))
-            loads.append(load(self._pack(channels, tile.depth), pointer, transfer, source, self._memory.bus))
+            transfer = RowTransfer(
+                0, geometry.constant_bytes(channels.size, tile.depth.size if tile.depth else 0)
+            )
+            loads.append(
+                load(self._pack(channels, tile.depth), pointer, transfer, source, self._memory.bus)
+            )
         return pointer
 
-    def _load_tables(self, tile: Tile, source: Source, loads: list[Step]) -> Pointer | None:
+    def _load_tables(
+        self, tile: Tile, source: StepSource, loads: list[CommandStep]
+    ) -> Pointer | None:
         if self._table_buffers is None:
             return None
         geometry = self._layer.geometry
         channels = tile.output.channels if geometry.tables == "each" else Span(0, 1)
         pointer, empty = self._table_buffers.get(channels)
         if empty:
-            transfer = Transfer(0, geometry.table_bytes(channels.size))
-            loads.append(load(self._pack_tables(channels), pointer, transfer, source, self._memory.bus))
+            transfer = RowTransfer(0, geometry.table_bytes(channels.size))
+            loads.append(
+                load(self._pack_tables(channels), pointer, transfer, source, self._memory.bus)
+            )
         return pointer
 
-    def _load_input(self, index: int, tile: Tile, source: Source, loads: list[Step]) -> Pointer:
-        place, buffers, geometry = self._inputs[index], self._input_buffers[index], self._layer.geometry
+    def _load_input(
+        self, index: int, tile: Tile, source: StepSource, loads: list[CommandStep]
+    ) -> Pointer:
+        place = self._inputs[index]
+        buffers = self._input_buffers[index]
+        geometry = self._layer.geometry
         transfers = geometry.transfers(tile, index)
         if buffers is None:
-            return self._memory.residents[place.buffer].moved(place.offset + transfers[0].offset)
+            return self._memory.residents[place.buffer].move_by(place.offset + transfers[0].offset)
         pointer, empty = buffers.get(geometry.input_box(tile, index))
         if empty:
             address = self._memory.address(place)
-            loads += [load(address, pointer, transfer, source, self._memory.bus) for transfer in transfers]
+            loads += [
+                load(address, pointer, transfer, source, self._memory.bus) for transfer in transfers
+            ]
         return pointer
 
     def _place_output(
-        self, tile: Tile, inputs: tuple[Pointer, ...], source: Source
-    ) -> tuple[Pointer, tuple[Step, ...]]:
-        place, memory = self._output, self._memory
+        self, tile: Tile, inputs: tuple[Pointer, ...], source: StepSource
+    ) -> tuple[Pointer, tuple[CommandStep, ...]]:
+        place = self._output
+        memory = self._memory
         resident = place.buffer in memory.residents
-        transfers = self._layer.geometry.transfers(tile, None, self._output_plane(tile), whole=resident)
+        transfers = self._layer.geometry.transfers(
+            tile, None, self._output_plane(tile), whole=resident
+        )
         if resident:
-            pointer = memory.residents[place.buffer].moved(place.offset + transfers[0].offset)
+            pointer = memory.residents[place.buffer].move_by(place.offset + transfers[0].offset)
         else:
             pointer = inputs[0] if self._output_buffers is None else self._output_buffers.take()
         address = memory.dram.get(place.buffer, 0) + place.offset
         needed = not resident or place.buffer in memory.stored
-        return pointer, tuple(store(address, pointer, transfer, source, memory.bus) for transfer in transfers if needed)
+        return pointer, tuple(
+            store(address, pointer, transfer, source, memory.bus)
+            for transfer in transfers
+            if needed
+        )
 
     def _input_plane(self, tile: Tile) -> int:
-        """Return the bytes between input channels in the scratchpad, 0 if the tile is dense there."""
+        """Return the bytes between input channels in the scratchpad, 0 if the tile is dense
+        there.
+        """
         nest = self._layer.nest
-        if any(buffers is not None for buffers in self._input_buffers[:1]) or tile.input.rows.size == nest.input_rows:
+        if (
+            any(buffers is not None for buffers in self._input_buffers[:1])
+            or tile.input.rows.size == nest.input_rows
+        ):
             return 0
         return nest.input_rows * nest.input_columns * self._layer.geometry.input_bytes
 
@@ -562,9 +701,13 @@ class _LayerStream:
 
 
 class _RiddenStream(_LayerStream):
-    """Layer with a fused element-wise layer, which overwrites each tile and whose result is stored instead."""
+    """Layer with a fused element-wise layer, which overwrites each tile and whose result is
+    stored instead.
+    """
 
-    def __init__(self, layer: Layer, tiling: Tiling, memory: Memory, rider: Layer) -> None:
+    def __init__(
+        self, layer: OperatorLayer, tiling: Tiling, memory: Memory, rider: OperatorLayer
+    ) -> None:
         super().__init__(layer, tiling, memory)
         self._rider = rider
         self._places = [memory.lowered.place(operand) for operand in rider.operation.inputs]
@@ -581,15 +724,26 @@ class _RiddenStream(_LayerStream):
         loads, computes, stores = super().tile_steps(tile, number)
         if not tile.last:
             return TileSteps(loads, computes, stores)
-        memory, source = self._memory, source_of(self._rider, number)
+        memory = self._memory
+        source = source_of(self._rider, number)
         transfer = self._layer.geometry.output_transfer(tile)
-        made = stores[0].pointers["ST_SRAM_ADDRESS"].moved(-transfer.sram_offset)
+        made = stores[0].pointers["ST_SRAM_ADDRESS"].move_by(-transfer.sram_offset)
         operands = {self._output: made}
         for place, buffers in self._beside.items():
             operands[place] = buffers.take()
-            loads = (*loads, load(memory.address(place), operands[place], transfer, source, memory.bus))
+            loads = (
+                *loads,
+                load(memory.address(place), operands[place], transfer, source, memory.bus),
+            )
         whole = make_tile(self._rider.nest, Span(0, 1), Span(0, tile.output.elements))
         inputs = tuple(operands[place] for place in self._places)
         parts = (transfer,) * (len(inputs) + 1)
-        computes = (*computes, *compute_steps(self._rider, whole, Operands(inputs, None, made), source, parts))
-        return TileSteps(loads, computes, (store(memory.address(self._target), made, transfer, source, memory.bus),))
+        computes = (
+            *computes,
+            *compute_steps(self._rider, whole, OperandAddresses(inputs, None, made), source, parts),
+        )
+        return TileSteps(
+            loads,
+            computes,
+            (store(memory.address(self._target), made, transfer, source, memory.bus),),
+        )

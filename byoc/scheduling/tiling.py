@@ -1,9 +1,9 @@
 """Tilings of an operation: all legal ones, their costs, and the search for the cheapest.
 
-The space contains every legal tile size, loop order and useful number of buffers, from coarse to fine. The search
-tries few of them, chosen by scratchpad size and estimated cycles. An answer that depends on a budget only through
-tests of the form "does it hold n bytes" is valid for a whole range of budgets. The search caches answers with these
-ranges.
+The space contains every legal tile size, loop order and useful number of buffers, from coarse to
+fine. The search tries few of them, chosen by scratchpad size and estimated cycles. An answer that
+depends on a budget only through tests of the form "does it hold n bytes" is valid for a whole range
+of budgets. The search caches answers with these ranges.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import product
 from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
-from byoc.estimate.account import LayerCost, Shape
-from byoc.estimate.bus import DEFAULT_BUS, Bus
+from byoc.estimate.account import LayerCost, TileCost
+from byoc.estimate.bus import DEFAULT_BUS, MemoryBus
 from byoc.estimate.constants import (
     BESIDE,
     CUTS,
@@ -31,21 +31,21 @@ from byoc.estimate.constants import (
     THRIFT,
 )
 from byoc.operators.layer import (
+    BufferSlots,
     Resident,
-    Slots,
     Tiling,
     chunk_count,
+    compute_working_set,
     counts,
-    loads_constants,
+    has_loaded_constants,
+    make_streamed,
     order_of,
     sizes,
-    streamed,
     streams,
     tile_count,
     tiles,
-    working_set,
 )
-from byoc.operators.nest import Tile, allowed_channels
+from byoc.operators.nest import Tile, find_allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.options import ORDERS, LayerChoice
 from isa.arch import Arch
@@ -57,14 +57,19 @@ Answer = TypeVar("Answer")
 
 
 class Budget:
-    """Number of bytes; records the range ``least`` to ``most`` (exclusive) with the same answers so far."""
+    """Number of bytes.
+
+    Records the range ``least`` to ``most`` (exclusive) with the same answers so far.
+    """
 
     __slots__ = ("_nbytes", "least", "most")
 
     def __init__(self, nbytes: int) -> None:
-        self._nbytes, self.least, self.most = nbytes, -math.inf, math.inf
+        self._nbytes = nbytes
+        self.least = -math.inf
+        self.most = math.inf
 
-    def holds(self, nbytes: int) -> bool:
+    def has_room_for(self, nbytes: int) -> bool:
         if nbytes <= self._nbytes:
             if nbytes > self.least:
                 self.least = nbytes
@@ -73,8 +78,11 @@ class Budget:
             self.most = nbytes
         return False
 
-    def left(self, taken: int) -> int:
-        """Return the bytes left besides ``taken``; the caller must record the valid range with :meth:`narrow`."""
+    def count_left(self, taken: int) -> int:
+        """Return the bytes left besides ``taken``.
+
+        The caller must record the valid range with :meth:`narrow`.
+        """
         return self._nbytes - taken
 
     def all(self) -> int:
@@ -93,10 +101,11 @@ class Room:
     __slots__ = ("_budget", "_taken")
 
     def __init__(self, budget: Budget, taken: int) -> None:
-        self._budget, self._taken = budget, taken
+        self._budget = budget
+        self._taken = taken
 
-    def holds(self, nbytes: int) -> bool:
-        return self._budget.holds(nbytes + self._taken)
+    def has_room_for(self, nbytes: int) -> bool:
+        return self._budget.has_room_for(nbytes + self._taken)
 
 
 class Answers(Generic[Question, Answer]):
@@ -109,13 +118,19 @@ class Answers(Generic[Question, Answer]):
         """Return the answer for a budget; ``ask`` computes it if none is cached."""
         return self._find(question, budget, ask)[2]
 
-    def within(self, question: Question, budget: Budget, taken: int, ask: Callable[[Budget], Answer]) -> Answer:
-        """Return the answer for the rest of ``budget`` besides ``taken`` bytes, and narrow that budget's range."""
-        least, most, answer = self._find(question, budget.left(taken), ask)
+    def get_answer(
+        self, question: Question, budget: Budget, taken: int, ask: Callable[[Budget], Answer]
+    ) -> Answer:
+        """Return the answer for the rest of ``budget`` besides ``taken`` bytes, and narrow that
+        budget's range.
+        """
+        least, most, answer = self._find(question, budget.count_left(taken), ask)
         budget.narrow(least + taken, most + taken)
         return answer
 
-    def _find(self, question: Question, budget: int, ask: Callable[[Budget], Answer]) -> tuple[float, float, Answer]:
+    def _find(
+        self, question: Question, budget: int, ask: Callable[[Budget], Answer]
+    ) -> tuple[float, float, Answer]:
         known = self._known.setdefault(question, [])
         for found in known:
             if found[0] <= budget < found[1]:
@@ -129,24 +144,27 @@ class Answers(Generic[Question, Answer]):
 def tilings(geometry: Geometry, arch: Arch, resident: Resident, budget: int) -> Iterator[Tiling]:
     """Yield every legal tiling whose tile buffers need at most ``budget`` bytes, shape by shape.
 
-    A small layer has thousands of tilings, a large one too many to try. For a large one, draw some of
-    :func:`shapes` and call :func:`buffered` for those.
+    A small layer has thousands of tilings, a large one too many to try. For a large one, draw some
+    of :func:`shapes` and call :func:`list_buffered` for those.
     """
     for shape in shapes(geometry, resident):
-        yield from buffered(geometry, arch, resident, budget, shape)
+        yield from list_buffered(geometry, arch, resident, budget, shape)
 
 
 def smallest_tiling(geometry: Geometry, arch: Arch) -> Tiling:
     """Return the tiling with the smallest working set if all operands are streamed.
 
-    Its tiles have one output channel, one output row if rows can be cut, and one input channel if that needs fewer
-    bytes including the sums.
+    Its tiles have one output channel, one output row if rows can be cut, and one input channel if
+    that needs fewer bytes including the sums.
     """
-    channels, resident = allowed_channels(geometry.nest, 1), streamed(geometry)
+    channels = find_allowed_channels(geometry.nest, 1)
+    resident = make_streamed(geometry)
     whole = Tiling(channels, 1 if may_cut_rows(geometry, channels) else geometry.nest.rows)
     cuts = geometry.nest.input_channels > 1 and may_cut_depth(geometry, resident)
     tilings = (whole, whole._replace(depth=1)) if cuts else (whole,)
-    return min(tilings, key=lambda tiling: working_set(geometry, tiling, resident, arch.granule))
+    return min(
+        tilings, key=lambda tiling: compute_working_set(geometry, tiling, resident, arch.granule)
+    )
 
 
 def shapes(geometry: Geometry, resident: Resident) -> Iterator[Tiling]:
@@ -156,31 +174,56 @@ def shapes(geometry: Geometry, resident: Resident) -> Iterator[Tiling]:
             yield Tiling(channels, rows, depth=depth)
 
 
-def buffered(geometry: Geometry, arch: Arch, resident: Resident, budget: int, shape: Tiling) -> Iterator[Tiling]:
-    """Yield the tilings of one shape that fit, with each loop order and each useful number of buffers."""
-    if working_set(geometry, shape, resident, arch.granule) > budget:
+def list_buffered(
+    geometry: Geometry, arch: Arch, resident: Resident, budget: int, shape: Tiling
+) -> Iterator[Tiling]:
+    """Yield the tilings of one shape that fit, with each loop order and each useful number of
+    buffers.
+    """
+    if compute_working_set(geometry, shape, resident, arch.granule) > budget:
         return
     parts, bands = counts(geometry, shape)
-    operands, chunks = streams(geometry, resident), chunk_count(geometry, shape)
-    different = max((geometry.input_tiles(index, parts, bands) for index in operands), default=0) * chunks
-    constants = parts * chunks if loads_constants(geometry, resident) or geometry.tables == "each" else 0
+    operands = streams(geometry, resident)
+    chunks = chunk_count(geometry, shape)
+    different = (
+        max((geometry.input_tiles(index, parts, bands) for index in operands), default=0) * chunks
+    )
+    constants = (
+        parts * chunks
+        if has_loaded_constants(geometry, resident) or geometry.tables == "each"
+        else 0
+    )
     outputs = 0 if resident.output or geometry.in_place else min(parts * bands, MOST_OUTPUTS)
     orders = (False, True) if parts > 1 and bands > 1 else (False,)
     for inputs, kept in product(useful(different, chunks), useful(constants, chunks)):
         for output in useful(outputs):
-            tiling = shape._replace(slots=Slots(inputs, kept, output))
-            if working_set(geometry, tiling, resident, arch.granule) > budget:
+            tiling = shape._replace(slots=BufferSlots(inputs, kept, output))
+            if compute_working_set(geometry, tiling, resident, arch.granule) > budget:
                 break
             yield from (tiling._replace(channels_outer=outer) for outer in orders)
 
 
 def useful(different: int, chunks: int = 1) -> tuple[int, ...]:
-    """Return numbers of buffers worth trying for ``different`` tiles, from 1 up; the loop repeats ``chunks`` of them.
+    """Return numbers of buffers worth trying for ``different`` tiles, from 1 up.
 
-    All numbers up to :data:`FULL_CHOICE` are included, then powers of two, ``chunks`` and ``different``.
+    The loop repeats ``chunks`` of them.
+
+    All numbers up to :data:`FULL_CHOICE` are included, then powers of two, ``chunks`` and
+    ``different``.
     """
     powers = (1 << exponent for exponent in range(different.bit_length()))
-    return tuple(sorted({1, *(n for n in (*range(FULL_CHOICE + 1), *powers, chunks, different) if 1 < n <= different)}))
+    return tuple(
+        sorted(
+            {
+                1,
+                *(
+                    n
+                    for n in (*range(FULL_CHOICE + 1), *powers, chunks, different)
+                    if 1 < n <= different
+                ),
+            }
+        )
+    )
 
 
 def channel_tiles(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
@@ -189,7 +232,7 @@ def channel_tiles(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
     return tuple(
         size
         for size in range(nest.channels, 0, -1)
-        if allowed_channels(nest, size) == size and is_dense(geometry, size, resident)
+        if find_allowed_channels(nest, size) == size and is_dense(geometry, size, resident)
     )
 
 
@@ -204,7 +247,9 @@ def row_bands(geometry: Geometry, channels: int) -> tuple[int, ...]:
 
 
 def depths(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
-    """Return every legal number of input channels per tile, from many to few after 0, which means all."""
+    """Return every legal number of input channels per tile, from many to few after 0, which
+    means all.
+    """
     inputs = geometry.nest.input_channels
     return (0, *(range(inputs - 1, 0, -1) if may_cut_depth(geometry, resident) else ()))
 
@@ -218,12 +263,17 @@ def is_flat(geometry: Geometry) -> bool:
 def may_cut_rows(geometry: Geometry, channels: int, resident: Resident | None = None) -> bool:
     """Return True if bands of rows are possible.
 
-    An instruction that needs dense channels allows bands only for a single channel or a matrix. Atoms of a band are
-    not contiguous in a ``resident`` tensor.
+    An instruction that needs dense channels allows bands only for a single channel or a matrix.
+    Atoms of a band are not contiguous in a ``resident`` tensor.
     """
-    nest, traits = geometry.nest, geometry.operator.traits
+    nest = geometry.nest
+    traits = geometry.operator.traits
     apart = geometry.channels.apart and not (geometry.planes or traits.flat or nest.grouped)
-    if apart and resident is not None and (resident.output or any(resident.inputs[: geometry.inputs])):
+    if (
+        apart
+        and resident is not None
+        and (resident.output or any(resident.inputs[: geometry.inputs]))
+    ):
         return False
     return nest.splits_rows and not (traits.whole_planes and channels > 1 and not nest.matrix)
 
@@ -245,17 +295,24 @@ def is_dense(geometry: Geometry, channels: int, resident: Resident) -> bool:
     nest = geometry.nest
     if channels == nest.channels:
         return True
-    if geometry.second == "columns" and any(resident.inputs[geometry.inputs :]) and nest.input_channels > 1:
+    if (
+        geometry.second == "columns"
+        and any(resident.inputs[geometry.inputs :])
+        and nest.input_channels > 1
+    ):
         return False
     reads_columns = nest.grouped and any(resident.inputs)
     return not (nest.matrix and nest.rows > 1 and (resident.output or reads_columns))
 
 
-_SLOTS = (Slots(2, 2, 2), Slots(1, 1, 2), Slots(1, 1, 1), Slots(1, 2, 2))
-"""Numbers of buffers tried near a tiling; an operand with one buffer can be prefetched into any free bytes."""
+_SLOTS = (BufferSlots(2, 2, 2), BufferSlots(1, 1, 2), BufferSlots(1, 1, 1), BufferSlots(1, 2, 2))
+"""Numbers of buffers tried near a tiling.
+
+An operand with one buffer can be prefetched into any free bytes.
+"""
 
 
-class Choice(NamedTuple):
+class TilingChoice(NamedTuple):
     """Tiling with its estimated cycles."""
 
     tiling: Tiling
@@ -265,7 +322,7 @@ class Choice(NamedTuple):
 class TileSearch:
     """Search for tilings of one layer by estimated ``cost``; answers are cached."""
 
-    def __init__(self, geometry: Geometry, arch: Arch, bus: Bus = DEFAULT_BUS) -> None:
+    def __init__(self, geometry: Geometry, arch: Arch, bus: MemoryBus = DEFAULT_BUS) -> None:
         self._geometry = geometry
         self._arch = arch
         self.cost = LayerCost(geometry, arch, bus)
@@ -274,12 +331,12 @@ class TileSearch:
         self.sizes = tuple(dict.fromkeys((*self.channels, *self._narrow)))
         self._rows = tuple(_row_bands(geometry))
         self._chunks = tuple(_input_chunks(geometry, arch))
-        self._sizes = self._by_count((0,)), self._by_count(self._chunks)
+        self._sizes = self._sort_by_count((0,)), self._sort_by_count(self._chunks)
         self._cuts: dict[Tiling, tuple[tuple[Tile, ...], tuple[int, ...]]] = {}
-        self._best = Answers[Resident, Choice | None]()
-        self._thriftiest = Answers[tuple[Choice, Resident], Tiling]()
+        self._best = Answers[Resident, TilingChoice | None]()
+        self._thriftiest = Answers[tuple[TilingChoice, Resident], Tiling]()
 
-    def best(self, resident: Resident, budget: int) -> Choice | None:
+    def best(self, resident: Resident, budget: int) -> TilingChoice | None:
         """Return the cheapest tiling whose tile buffers need at most ``budget`` bytes, or None."""
         if budget <= 0:
             return None
@@ -287,54 +344,73 @@ class TileSearch:
 
     def cut(self, tiling: Tiling) -> tuple[tuple[Tile, ...], tuple[int, ...]]:
         """Return the tiles of a tiling in order of execution, and the compute cycles of each."""
-        key = tiling._replace(slots=Slots())
+        key = tiling._replace(slots=BufferSlots())
         found = self._cuts.get(key)
         if found is None:
             if len(self._cuts) == REMEMBERED_TILINGS:
                 self._cuts.clear()
             made = tiles(self._geometry, tiling)
-            found = self._cuts[key] = made, tuple([self.cost.compute.tile(*sizes(tile)) for tile in made])
+            found = self._cuts[key] = (
+                made,
+                tuple([self.cost.compute.tile(*sizes(tile)) for tile in made]),
+            )
         return found
 
-    def best_beside(self, resident: Resident, budget: Budget, taken: int) -> Choice | None:
-        """Return the cheapest tiling in the part of ``budget`` that remains besides ``taken`` bytes, or None."""
-        if not budget.holds(taken + 1):
+    def best_beside(self, resident: Resident, budget: Budget, taken: int) -> TilingChoice | None:
+        """Return the cheapest tiling in the part of ``budget`` that remains besides ``taken``
+        bytes, or None.
+        """
+        if not budget.has_room_for(taken + 1):
             return None
-        return self._best.within(resident, budget, taken, lambda asked: self._search(resident, asked))
+        return self._best.get_answer(
+            resident, budget, taken, lambda asked: self._search(resident, asked)
+        )
 
-    def thriftiest_beside(self, choice: Choice, resident: Resident, budget: Budget, taken: int) -> Tiling:
-        """Return the double-buffered tiling with the fewest bytes and about the cycles of ``choice``, the best one.
+    def thriftiest_beside(
+        self, choice: TilingChoice, resident: Resident, budget: Budget, taken: int
+    ) -> Tiling:
+        """Return the double-buffered tiling with the fewest bytes and about the cycles of
+        ``choice``, the best one.
 
         Scratchpad bytes that a layer leaves free let later layers prefetch.
         """
         question = choice, resident
-        return self._thriftiest.within(question, budget, taken, lambda asked: self._thrifty(choice, resident, asked))
+        return self._thriftiest.get_answer(
+            question, budget, taken, lambda asked: self._thrifty(choice, resident, asked)
+        )
 
-    def _thrifty(self, choice: Choice, resident: Resident, budget: Budget) -> Tiling:
-        tiling, limit, cost = choice.tiling, THRIFT * choice.cycles, self.cost
-        least = cost.working_set(tiling, resident)
+    def _thrifty(self, choice: TilingChoice, resident: Resident, budget: Budget) -> Tiling:
+        tiling = choice.tiling
+        limit = THRIFT * choice.cycles
+        cost = self.cost
+        least = cost.compute_working_set(tiling, resident)
         for count, tile in self._sizes[0]:
             if cost.floor(resident) + cost.overhead(count, resident.follows) > limit:
                 break
             dense = is_dense(self._geometry, tile.channels, resident)
             for rows in self._bands(tile.channels, resident) if dense else ():
-                if not budget.holds(cost.working_set(tile._replace(rows=rows), resident)):
+                if not budget.has_room_for(
+                    cost.compute_working_set(tile._replace(rows=rows), resident)
+                ):
                     continue
                 shape = cost.shape(tile.channels, rows)
                 if cost.least(shape, resident) > limit:
                     break
                 for outer in (False, True) if shape.parts > 1 and shape.bands > 1 else (False,):
-                    other = Tiling(tile.channels, rows, outer, Slots(2, 2, 2))
-                    nbytes = cost.working_set(other, resident)
+                    other = Tiling(tile.channels, rows, outer, BufferSlots(2, 2, 2))
+                    nbytes = cost.compute_working_set(other, resident)
                     if nbytes < least and cost.estimate(other, resident) <= limit:
-                        least, tiling = nbytes, other
+                        least = nbytes
+                        tiling = other
         return tiling
 
-    def near(self, tiling: Tiling, resident: Resident, budget: int) -> Iterator[Tiling]:
-        """Yield tilings that fit and whose tiles differ in one dimension from ``tiling``, with few buffers."""
+    def list_near(self, tiling: Tiling, resident: Resident, budget: int) -> Iterator[Tiling]:
+        """Yield tilings that fit and whose tiles differ in one dimension from ``tiling``, with
+        few buffers.
+        """
         geometry = self._geometry
-        widths = _beside(tiling.channels, channel_tiles(geometry, resident))
-        heights = _beside(tiling.rows, row_bands(geometry, tiling.channels))
+        widths = _list_near_sizes(tiling.channels, channel_tiles(geometry, resident))
+        heights = _list_near_sizes(tiling.rows, row_bands(geometry, tiling.channels))
         sizes = (
             (tiling.channels, tiling.rows),
             *((w, tiling.rows) for w in widths),
@@ -347,35 +423,50 @@ class TileSearch:
             orders = (False, True) if shape.parts > 1 and shape.bands > 1 else (False,)
             for slots, outer in product(dict.fromkeys((tiling.slots, *_SLOTS)), orders):
                 other = Tiling(channels, rows, outer, slots, tiling.depth)
-                if self.cost.working_set(other, resident) <= budget:
+                if self.cost.compute_working_set(other, resident) <= budget:
                     yield other
 
-    def computed(self, tiling: Tiling) -> int:
+    def estimate_computed(self, tiling: Tiling) -> int:
         return self.cost.shape_of(tiling).compute
 
-    def pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> Choice | None:
-        """Return the cheapest tiling that agrees with ``pin`` and fits in ``budget`` bytes, or None."""
-        best: Choice | None = None
-        for shape in self._pinned_shapes(pin, resident):
-            for tiling in self._pinned_buffers(pin, shape, resident, budget):
+    def find_pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> TilingChoice | None:
+        """Return the cheapest tiling that agrees with ``pin`` and fits in ``budget`` bytes, or
+        None.
+        """
+        best: TilingChoice | None = None
+        for shape in self._list_pinned_shapes(pin, resident):
+            for tiling in self._list_pinned_buffers(pin, shape, resident, budget):
                 cycles = self.cost.estimate(tiling, resident)
                 if best is None or cycles < best.cycles:
-                    best = Choice(tiling, cycles)
+                    best = TilingChoice(tiling, cycles)
         return best
 
-    def _pinned_shapes(self, pin: LayerChoice, resident: Resident) -> Iterator[Shape]:
-        """Yield tile shapes with the sizes of ``pin``; open sizes are those that the search tries."""
-        nest, cuts = self._geometry.nest, may_cut_depth(self._geometry, resident)
-        depths = [depth for depth in ((0, *self._chunks) if pin.depth is None else (pin.depth,)) if cuts or not depth]
+    def _list_pinned_shapes(self, pin: LayerChoice, resident: Resident) -> Iterator[TileCost]:
+        """Yield tile shapes with the sizes of ``pin``.
+
+        Open sizes are those that the search tries.
+        """
+        nest = self._geometry.nest
+        cuts = may_cut_depth(self._geometry, resident)
+        depths = [
+            depth
+            for depth in ((0, *self._chunks) if pin.depth is None else (pin.depth,))
+            if cuts or not depth
+        ]
         widths = (*self.channels, *self._narrow) if pin.channels is None else (pin.channels,)
-        for depth, channels in product(depths, [size for size in widths if is_dense(self._geometry, size, resident)]):
+        for depth, channels in product(
+            depths, [size for size in widths if is_dense(self._geometry, size, resident)]
+        ):
             bands = self._bands(channels, resident) if pin.rows is None else (pin.rows,)
             for rows in bands:
                 if rows == nest.rows or may_cut_rows(self._geometry, channels, resident):
                     yield self.cost.shape(channels, rows, depth)
 
-    def _pinned_buffers(self, pin: LayerChoice, shape: Shape, resident: Resident, budget: int) -> Iterator[Tiling]:
-        """Yield tilings of a shape that fit, with the order and buffers of ``pin``, or all if these are open.
+    def _list_pinned_buffers(
+        self, pin: LayerChoice, shape: TileCost, resident: Resident, budget: int
+    ) -> Iterator[Tiling]:
+        """Yield tilings of a shape that fit, with the order and buffers of ``pin``, or all if these
+        are open.
 
         If channels or rows are not cut, only one order exists and ``pin.order`` has no effect.
         """
@@ -383,40 +474,63 @@ class TileSearch:
         if shape.parts == 1 or shape.bands == 1:
             orders = ORDERS[:1]
         if pin.slots is None:
-            found = self._fitting(shape, resident, Budget(budget))
+            found = self._list_fitting(shape, resident, Budget(budget))
             yield from (tiling for tiling in found if order_of(tiling) in orders)
             return
         for order in orders:
-            tiling = Tiling(shape.channels, shape.rows, order == "channels", Slots(*pin.slots), shape.depth)
-            if self.cost.working_set(tiling, resident) <= budget:
+            tiling = Tiling(
+                shape.channels,
+                shape.rows,
+                order == "channels",
+                BufferSlots(*pin.slots),
+                shape.depth,
+            )
+            if self.cost.compute_working_set(tiling, resident) <= budget:
                 yield tiling
 
-    def _search(self, resident: Resident, budget: Budget) -> Choice | None:
-        """Return the best tiling with all input channels; if that is not good enough, also cut input channels.
+    def _search(self, resident: Resident, budget: Budget) -> TilingChoice | None:
+        """Return the best tiling with all input channels.
+
+        If that is not good enough, also cut input channels.
 
         Channel tiles smaller than the parallel width of the array are included.
         """
-        floor, best = self.cost.floor(resident), None
+        floor = self.cost.floor(resident)
+        best = None
         for known in self._sizes:
             for count, tile in known:
-                if best is not None and floor + self.cost.overhead(count, resident.follows) >= best.cycles:
+                if (
+                    best is not None
+                    and floor + self.cost.overhead(count, resident.follows) >= best.cycles
+                ):
                     break  # the others have more tiles
                 if is_dense(self._geometry, tile.channels, resident):
                     best = self._best_rows(tile, resident, budget, floor, best)
-            if not may_cut_depth(self._geometry, resident) or (best is not None and best.cycles <= GOOD * floor):
+            if not may_cut_depth(self._geometry, resident) or (
+                best is not None and best.cycles <= GOOD * floor
+            ):
                 break
         return best
 
-    def _by_count(self, depths: Iterable[int]) -> list[tuple[int, Tiling]]:
+    def _sort_by_count(self, depths: Iterable[int]) -> list[tuple[int, Tiling]]:
         """Return tiles with all rows, each with their number, fewest tiles first."""
-        channels, rows = (*self.channels, *self._narrow), self._geometry.nest.rows
+        channels = (*self.channels, *self._narrow)
+        rows = self._geometry.nest.rows
         found = [Tiling(size, rows, depth=depth) for depth, size in product(depths, channels)]
-        return sorted(((tile_count(self._geometry, tile), tile) for tile in found), key=itemgetter(0))
+        return sorted(
+            ((tile_count(self._geometry, tile), tile) for tile in found), key=itemgetter(0)
+        )
 
     def _best_rows(
-        self, tile: Tiling, resident: Resident, budget: Budget, floor: float, best: Choice | None
-    ) -> Choice | None:
-        """Return the better of ``best`` and all tilings with the channels of ``tile``, coarsest bands first.
+        self,
+        tile: Tiling,
+        resident: Resident,
+        budget: Budget,
+        floor: float,
+        best: TilingChoice | None,
+    ) -> TilingChoice | None:
+        """Return the better of ``best`` and all tilings with the channels of ``tile``, coarsest
+        bands first.
 
         ``floor`` is the lower bound of the layer's cycles.
         """
@@ -427,27 +541,37 @@ class TileSearch:
                 break
             if (
                 best is not None
-                and floor + self.cost.overhead(tile_count(self._geometry, smallest), resident.follows) >= best.cycles
+                and floor
+                + self.cost.overhead(tile_count(self._geometry, smallest), resident.follows)
+                >= best.cycles
             ):
                 break
-            if not budget.holds(self.cost.working_set(smallest, resident)):
+            if not budget.has_room_for(self.cost.compute_working_set(smallest, resident)):
                 continue  # most do not fit, so their cycles are not estimated
             tried += 1
             shape = self.cost.shape(tile.channels, rows, tile.depth)
             if best is not None and self.cost.least(shape, resident) >= best.cycles:
                 break  # finer bands have more tiles and take as long
-            for tiling in self._fitting(shape, resident, budget):
+            for tiling in self._list_fitting(shape, resident, budget):
                 cycles = self.cost.estimate(tiling, resident)
                 if best is None or cycles < best.cycles:
-                    best = Choice(tiling, cycles)
+                    best = TilingChoice(tiling, cycles)
         return best
 
     def _bands(self, channels: int, resident: Resident) -> tuple[int, ...]:
         """Return the band heights that are tried for ``channels`` channels."""
-        return self._rows if may_cut_rows(self._geometry, channels, resident) else (self._geometry.nest.rows,)
+        return (
+            self._rows
+            if may_cut_rows(self._geometry, channels, resident)
+            else (self._geometry.nest.rows,)
+        )
 
-    def _fitting(self, shape: Shape, resident: Resident, budget: Budget) -> Iterator[Tiling]:
-        """Yield tilings of a shape that fit, in every loop order, without those dominated by more buffers."""
+    def _list_fitting(
+        self, shape: TileCost, resident: Resident, budget: Budget
+    ) -> Iterator[Tiling]:
+        """Yield tilings of a shape that fit, in every loop order, without those dominated by
+        more buffers.
+        """
         for outer in (False, True) if shape.parts > 1 and shape.bands > 1 else (False,):
             whole = shape.chunks if outer else shape.parts * shape.chunks
             constants = (*((whole,) if whole > 2 and shape.bands > 1 else ()), 2, 1)
@@ -456,21 +580,24 @@ class TileSearch:
             inputs = (*((kept,) if useful else ()), 2, 1)
             most = 0  # most input buffers that fit together with two output buffers
             for constant in constants:
-                for number, outputs in product([number for number in inputs if number > most], (2, 1)):
-                    slots = Slots(number, constant, outputs)
+                for number, outputs in product(
+                    [number for number in inputs if number > most], (2, 1)
+                ):
+                    slots = BufferSlots(number, constant, outputs)
                     tiling = Tiling(shape.channels, shape.rows, outer, slots, shape.depth)
-                    if budget.holds(self.cost.working_set(tiling, resident)):
+                    if budget.has_room_for(self.cost.compute_working_set(tiling, resident)):
                         yield tiling
                         if outputs == 2:
                             most = number
                             break
 
 
-def _beside(size: int, legal: Sequence[int]) -> Iterator[int]:
+def _list_near_sizes(size: int, legal: Sequence[int]) -> Iterator[int]:
     """Yield the sizes of ``legal`` next to ``size``, and those an eighth or a quarter away from it.
 
-    Also yield the sizes that make one tile more, one fewer, twice as many, or half as many. ``legal`` is sorted from
-    large to small. It need not contain ``size``: a narrow channel tile has other row bands than the default one.
+    Also yield the sizes that make one tile more, one fewer, twice as many, or half as many.
+    ``legal`` is sorted from large to small. It need not contain ``size``: a narrow channel tile has
+    other row bands than the default one.
     """
     count = ceil_div(legal[0], size)
     yield from [other for other in legal if other > size][-1:]
@@ -485,35 +612,43 @@ def _beside(size: int, legal: Sequence[int]) -> Iterator[int]:
 def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
     """Yield channel tiles from large to small, multiples of the parallel width of the array.
 
-    For layers of a single row, cuts into three times a power of two are included: such layers wait for their
-    weights and have no bands with which to fill the scratchpad.
+    For layers of a single row, cuts into three times a power of two are included: such layers wait
+    for their weights and have no bands with which to fill the scratchpad.
     """
-    nest, parallel = geometry.nest, geometry.parallel_channels(arch)
+    nest = geometry.nest
+    parallel = geometry.parallel_channels(arch)
     seen = set()
     for cuts in CUTS if nest.rows > 1 else ROW_CUTS:
         size = ceil_div(ceil_div(nest.channels, cuts), parallel) * parallel
-        size = allowed_channels(nest, size)
+        size = find_allowed_channels(nest, size)
         if size not in seen:
             seen.add(size)
             yield size
 
 
 def _narrow_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
-    """Yield channel tiles that use a half, a quarter and so on of the array, down to the smallest legal one."""
+    """Yield channel tiles that use a half, a quarter and so on of the array, down to the
+    smallest legal one.
+    """
     parallel = geometry.parallel_channels(arch)
-    halved = (allowed_channels(geometry.nest, parallel >> halves) for halves in range(1, parallel.bit_length()))
-    yield from dict.fromkeys((*halved, allowed_channels(geometry.nest, 1)))
+    halved = (
+        find_allowed_channels(geometry.nest, parallel >> halves)
+        for halves in range(1, parallel.bit_length())
+    )
+    yield from dict.fromkeys((*halved, find_allowed_channels(geometry.nest, 1)))
 
 
 def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
-    """Yield numbers of input channels per tile, from many to few: multiples of the parallel width, and 1.
+    """Yield numbers of input channels per tile, from many to few: multiples of the parallel width,
+    and 1.
 
-    If the mapping places several kernel taps on the lanes, numbers between them that leave few lanes idle are
-    included.
+    If the mapping places several kernel taps on the lanes, numbers between them that leave few
+    lanes idle are included.
     """
     if not geometry.splits_depth:
         return
-    inputs, parallel = geometry.nest.input_channels, geometry.parallel_inputs(arch)
+    inputs = geometry.nest.input_channels
+    parallel = geometry.parallel_inputs(arch)
     seen = {inputs}
     for cuts in CUTS[1:]:
         size = min(ceil_div(ceil_div(inputs, cuts), parallel) * parallel, inputs)
@@ -529,8 +664,11 @@ def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
 
 
 def _full_chunks(geometry: Geometry, lanes: int) -> Iterator[int]:
-    """Yield numbers of input channels below ``lanes``, from large to small, whose taps almost fill the lanes."""
-    taps, last = geometry.weight_bytes // geometry.nest.input_channels, lanes
+    """Yield numbers of input channels below ``lanes``, from large to small, whose taps almost
+    fill the lanes.
+    """
+    taps = geometry.weight_bytes // geometry.nest.input_channels
+    last = lanes
     if taps == 1 or not dict(geometry.fields).get(MAPPING.name, 0) & 1:
         return
     for size in range(lanes - 1, 0, -1):
@@ -540,7 +678,9 @@ def _full_chunks(geometry: Geometry, lanes: int) -> Iterator[int]:
 
 
 def _row_bands(geometry: Geometry) -> Iterator[int]:
-    """Yield band heights from high to low, in multiples of 64 elements for element-wise operations."""
+    """Yield band heights from high to low, in multiples of 64 elements for element-wise
+    operations.
+    """
     nest = geometry.nest
     if not nest.splits_rows:
         yield nest.rows

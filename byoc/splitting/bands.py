@@ -17,7 +17,7 @@ from byoc.splitting.pieces import (
     join_rows,
     part,
     slice_rows,
-    sliced,
+    slice_value,
 )
 
 Bands = dict[str, list[tuple[str, Span]]]
@@ -28,7 +28,9 @@ class NodeBand:
     """Nodes that one accelerator runs for a group, including slices and joins of input rows."""
 
     def __init__(self, splitter: Splitter, bands: Bands, number: int) -> None:
-        self.splitter, self.bands, self.number = splitter, bands, number
+        self.splitter = splitter
+        self.bands = bands
+        self.number = number
         self.nodes: list[Node] = []
         self.values: dict[str, Value] = {}
         self.reads: dict[str, TensorRange] = {}
@@ -37,13 +39,17 @@ class NodeBand:
     def rows(self, name: str, span: Span) -> str:
         """Return the local name of rows ``span`` of a tensor; add the nodes that gather them."""
         if name in self.made:
-            return self._taken(name, self.made[name], span)
-        parts = [self._taken(part, own, wanted) for part, own, wanted in self._sources(name, span)]
+            return self._take_rows(name, self.made[name], span)
+        parts = [
+            self._take_rows(part, own, wanted) for part, own, wanted in self._sources(name, span)
+        ]
         if len(parts) == 1:
             return parts[0]
         result = f"{name} rows {span[0]}:{span[1]}"
         if result not in self.values:
-            self.values[result] = sliced(self.splitter.graph.values[name], result, HEIGHT, span)
+            self.values[result] = slice_value(
+                self.splitter.graph.values[name], result, HEIGHT, span
+            )
             self.nodes.append(join_rows(self.values[parts[0]], tuple(parts), result))
         return result
 
@@ -53,26 +59,29 @@ class NodeBand:
         stored = self.bands.get(name, [(name, (0, value.shape[HEIGHT]))])
         at = span[0]
         while at < span[1]:
-            part, own = max((one for one in stored if one[1][0] <= at < one[1][1]), key=lambda one: one[1][1])
-            self.values[part] = sliced(value, part, HEIGHT, own)
+            part, own = max(
+                (one for one in stored if one[1][0] <= at < one[1][1]), key=lambda one: one[1][1]
+            )
+            self.values[part] = slice_value(value, part, HEIGHT, own)
             self.reads[part] = TensorRange(part)
             yield part, own, (at, min(own[1], span[1]))
             at = own[1]
 
-    def _taken(self, name: str, own: Span, span: Span) -> str:
+    def _take_rows(self, name: str, own: Span, span: Span) -> str:
         if own == span:
             return name
         result = f"{name} taken {span[0]}:{span[1]}"
         if result not in self.values:
             inside = span[0] - own[0], span[1] - own[0]
-            self.values[result] = sliced(self.values[name], result, HEIGHT, inside)
+            self.values[result] = slice_value(self.values[name], result, HEIGHT, inside)
             self.nodes.append(slice_rows(self.values[name], result, inside))
         return result
 
     def add(self, member: SharedNode, span: Span) -> None:
         """Add a node that computes the rows ``span`` of a member's output."""
         node, sharding = member
-        graph, (output,) = self.splitter.graph, node.outputs
+        graph = self.splitter.graph
+        (output,) = node.outputs
         read = sharding.reads(span)
         if read[0] >= read[1]:
             raise RefusedError(f"{node.op_type}: a band has nothing but padding")
@@ -82,7 +91,7 @@ class NodeBand:
             names.append(name if constant else self.rows(name, read))
             if constant:
                 self.values[name] = graph.values[name]
-        self.values[output] = sliced(graph.values[output], output, HEIGHT, span)
+        self.values[output] = slice_value(graph.values[output], output, HEIGHT, span)
         self.made[output] = span
         self.nodes.append(part(node, sharding, tuple(names), output, span))
 
@@ -90,22 +99,36 @@ class NodeBand:
         """Return unsliced nodes whose inputs are joined from bands first."""
         values = self.splitter.graph.values
         inputs, outputs = self.splitter.ends(nodes)
-        joined = {name: self.rows(name, (0, values[name].shape[HEIGHT])) for name in inputs if name in self.bands}
+        joined = {
+            name: self.rows(name, (0, values[name].shape[HEIGHT]))
+            for name in inputs
+            if name in self.bands
+        }
         for node in nodes:
-            self.nodes.append(replace(node, inputs=tuple(joined.get(name, name) for name in node.inputs)))
+            self.nodes.append(
+                replace(node, inputs=tuple(joined.get(name, name) for name in node.inputs))
+            )
             self.values |= {name: values[name] for name in (*node.inputs, *node.outputs)}
         self.reads |= {name: TensorRange(name) for name in inputs if name not in joined}
         return self._piece({name: TensorRange(name) for name in outputs})
 
-    def gathered(self, names: Sequence[str]) -> SplitProgram:
+    def gather_outputs(self, names: Sequence[str]) -> SplitProgram:
         """Return a piece that joins the region's outputs from their bands."""
         values = self.splitter.graph.values
-        joined = {self.rows(name, (0, values[name].shape[HEIGHT])): TensorRange(name) for name in names}
+        joined = {
+            self.rows(name, (0, values[name].shape[HEIGHT])): TensorRange(name) for name in names
+        }
         return self._piece(joined)
 
     def band(self, outputs: Sequence[str]) -> SplitProgram:
         """Return the piece that stores this accelerator's rows of ``outputs``."""
-        return self._piece({name: TensorRange(band_name(name, self.number)) for name in outputs if name in self.made})
+        return self._piece(
+            {
+                name: TensorRange(band_name(name, self.number))
+                for name in outputs
+                if name in self.made
+            }
+        )
 
     def _piece(self, writes: Mapping[str, TensorRange]) -> SplitProgram:
         return self.splitter.piece(self.number, self.nodes, self.values, self.reads, writes)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from byoc.graph import Node
 from byoc.operators.sharding import Along, Sharding
-from byoc.splitting.pieces import Splitter, sharding_of
+from byoc.splitting.pieces import Splitter, find_sharding
 
 
 class SharedNode(NamedTuple):
@@ -31,7 +31,7 @@ def group_nodes(
     """
     groups: list[tuple[list[Node], Group | str]] = []
     for node in splitter.region.nodes:
-        sharding = sharding_of(splitter.graph, node, along)
+        sharding = find_sharding(splitter.graph, node, along)
         last = groups[-1][1] if groups else None
         if isinstance(sharding, str):
             groups.append(([node], sharding))

@@ -1,4 +1,6 @@
-"""Pieces of a split: slices of tensors and nodes, and the programs that accelerators run at the same time."""
+"""Pieces of a split: slices of tensors and nodes, and the programs that accelerators run at the
+same time.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ import numpy as np
 
 from byoc.compiler import compile_regions, partition_graph
 from byoc.emission.region import Compiled, Region
-from byoc.estimate.bus import Bus
+from byoc.estimate.bus import MemoryBus
 from byoc.graph import Graph, Node, Quantization, Value
-from byoc.operators.concatenation import joined
+from byoc.operators.concatenation import make_concatenation
 from byoc.operators.forms import Positions
-from byoc.operators.movement import taken
+from byoc.operators.movement import make_gather
 from byoc.operators.operator import Operator
 from byoc.operators.registry import find_family
 from byoc.operators.rules import Refusal
@@ -29,7 +31,7 @@ from isa.program import Program
 HEIGHT = AXES["rows"]
 
 
-def sharding_of(graph: Graph, node: Node, along: Along) -> Sharding | str:
+def find_sharding(graph: Graph, node: Node, along: Along) -> Sharding | str:
     """Return how ``node`` computes some of its channels or rows, or why it cannot."""
     values = [graph.values[name] for name in (*node.inputs, *node.outputs)]
     if len(node.outputs) != 1 or any(value.layout is not None for value in values):
@@ -41,13 +43,15 @@ def sharding_of(graph: Graph, node: Node, along: Along) -> Sharding | str:
     sharding = family.divide(graph, node, along)
     if isinstance(sharding, str):
         return f"{node.op_type}: {sharding}"
-    computed = (axis for axis, value in zip(sharding.axes, values, strict=False) if value.constant is None)
+    computed = (
+        axis for axis, value in zip(sharding.axes, values, strict=False) if value.constant is None
+    )
     if along == "rows" and any(axis != HEIGHT for axis in computed):
         return f"{node.op_type}: it reads an operand otherwise than by its rows"
     return sharding
 
 
-def sliced(value: Value, name: str, axis: int, span: Span) -> Value:
+def slice_value(value: Value, name: str, axis: int, span: Span) -> Value:
     """Return the elements of ``value`` in ``span`` along ``axis``, with their scales."""
     start, stop = span
     window = (slice(None),) * axis + (slice(start, stop),)
@@ -74,12 +78,12 @@ def part(node: Node, sharding: Sharding, inputs: tuple[str, ...], output: str, s
 def slice_rows(value: Value, result: str, span: Span) -> Node:
     """Return a node that copies the rows ``span`` of a tensor."""
     index = np.arange(value.elements).reshape(value.shape)[:, :, span[0] : span[1]]
-    return taken(value, result, Positions(index, None))
+    return make_gather(value, result, Positions(index, None))
 
 
 def join_rows(first: Value, parts: tuple[str, ...], result: str) -> Node:
     """Return a node that concatenates ``parts`` along the rows; ``first`` is the first of them."""
-    return joined(first, parts, result, HEIGHT)
+    return make_concatenation(first, parts, result, HEIGHT)
 
 
 WAYS = ("batch", "channels", "rows", "pipeline")
@@ -93,7 +97,7 @@ class SplitAccelerator:
 
     name: str
     arch: Arch
-    bus: Bus
+    bus: MemoryBus
     cycles: Callable[[Program], int]
 
 
@@ -167,11 +171,22 @@ class Splitter:
         if fallen is not None:
             raise RefusedError(f"{fallen.op_type}: on {machine.name} {fallen.reason}")
         operations = tuple(operation for region in found.regions for operation in region.operations)
-        region = Region(self.region.index, self.region.name, small.nodes, small.inputs, small.outputs, operations)
+        region = Region(
+            self.region.index,
+            self.region.name,
+            small.nodes,
+            small.inputs,
+            small.outputs,
+            operations,
+        )
         searches = SearchPool[Compiled](machine.bus)
-        ((program, _),) = compile_regions([region], values, machine.arch, self.options, searches=searches)
+        ((program, _),) = compile_regions(
+            [region], values, machine.arch, self.options, searches=searches
+        )
         macs = sum(node.macs for node in nodes)
-        return SplitProgram(accelerator, program, machine.cycles(program), values, reads, writes, macs)
+        return SplitProgram(
+            accelerator, program, machine.cycles(program), values, reads, writes, macs
+        )
 
     def whole(self, nodes: Sequence[Node], accelerator: int = 0) -> SplitProgram:
         """Compile consecutive nodes unsliced, between whole tensors."""

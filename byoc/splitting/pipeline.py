@@ -11,7 +11,7 @@ from math import inf
 from byoc.splitting.pieces import RefusedError, SplitProgram, SplitStep, Splitter
 
 
-def by_pipeline(splitter: Splitter) -> list[SplitStep]:
+def split_by_pipeline(splitter: Splitter) -> list[SplitStep]:
     """Split the nodes into consecutive groups, one per accelerator.
 
     The cuts minimise the duration of the slowest group, with its program running alone. An
@@ -33,7 +33,11 @@ def by_pipeline(splitter: Splitter) -> list[SplitStep]:
     cuts = best_cuts(len(splitter.accelerators), len(nodes), cost)
     places = [(number, *ends) for number, ends in enumerate(pairwise(cuts)) if ends[0] < ends[1]]
     pieces = [(start, stop, group(number, start, stop)) for number, start, stop in places]
-    return [SplitStep(tuple(node.name for node in nodes[start:stop]), (one,)) for start, stop, one in pieces if one]
+    return [
+        SplitStep(tuple(node.name for node in nodes[start:stop]), (one,))
+        for start, stop, one in pieces
+        if one
+    ]
 
 
 Cost = Callable[[int, int, int], float]
@@ -50,7 +54,9 @@ def best_cuts(count: int, parts: int, cost: Cost) -> list[int]:
     cuts: list[int] | None = [0, *[parts] * count]
     while cuts is not None:
         best = cuts
-        dearest = max(cost(number, *ends) for number, ends in enumerate(pairwise(best)) if ends[0] < ends[1])
+        dearest = max(
+            cost(number, *ends) for number, ends in enumerate(pairwise(best)) if ends[0] < ends[1]
+        )
         cuts = _cuts_below(dearest, count, parts, cost)
     return best
 

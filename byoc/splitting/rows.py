@@ -14,20 +14,26 @@ MOST_AGAIN = 0.1
 """Maximum share of a group's work that bands may compute twice; with more, a new group begins."""
 
 
-def by_rows(splitter: Splitter) -> list[SplitStep]:
+def split_by_rows(splitter: Splitter) -> list[SplitStep]:
     """Give each accelerator a band of the output rows.
 
     Within a group the halo rows are computed twice; between groups they are read from memory.
     """
-    groups = group_nodes(splitter, "rows", lambda group, other: _again(splitter, [*group, other]) <= MOST_AGAIN)
+    groups = group_nodes(
+        splitter,
+        "rows",
+        lambda group, other: _compute_repeated_share(splitter, [*group, other]) <= MOST_AGAIN,
+    )
     bands = Bands()
     return make_steps(splitter, groups, partial(_row_pieces, bands=bands), bands)
 
 
-def _again(splitter: Splitter, group: Group) -> float:
+def _compute_repeated_share(splitter: Splitter, group: Group) -> float:
     """Return the share of the group's MACs (elements, for nodes without MACs) that bands repeat."""
     values = splitter.graph.values
-    made = [_rows_made(splitter, group, number) for number in range(len(splitter.accelerators))]
+    made = [
+        _find_computed_rows(splitter, group, number) for number in range(len(splitter.accelerators))
+    ]
     once = twice = 0.0
     for node, sharding in group:
         work = node.macs or values[node.outputs[0]].elements
@@ -38,13 +44,14 @@ def _again(splitter: Splitter, group: Group) -> float:
     return twice / once - 1
 
 
-def _rows_made(splitter: Splitter, group: Group, number: int) -> dict[str, Span]:
+def _find_computed_rows(splitter: Splitter, group: Group, number: int) -> dict[str, Span]:
     """Return the rows of each tensor that an accelerator computes.
 
     These are its band of the tensors with consumers outside the group, and the rows that these
     bands need.
     """
-    graph, count = splitter.graph, len(splitter.accelerators)
+    graph = splitter.graph
+    count = len(splitter.accelerators)
     rows: dict[str, Span] = {}
 
     def want(name: str, span: Span) -> None:
@@ -68,9 +75,10 @@ def _rows_made(splitter: Splitter, group: Group, number: int) -> dict[str, Span]
 
 def _row_pieces(splitter: Splitter, group: Group, bands: Bands) -> list[SplitProgram]:
     outputs = splitter.ends([node for node, _ in group])[1]
-    pieces, found = [], Bands()
+    pieces = []
+    found = Bands()
     for number in range(len(splitter.accelerators)):
-        rows = _rows_made(splitter, group, number)
+        rows = _find_computed_rows(splitter, group, number)
         if not rows:
             continue
         band = NodeBand(splitter, bands, number)
@@ -82,7 +90,9 @@ def _row_pieces(splitter: Splitter, group: Group, bands: Bands) -> list[SplitPro
             if name in rows:
                 found.setdefault(name, []).append((band_name(name, number), rows[name]))
     heights = {name: splitter.graph.values[name].shape[HEIGHT] for name in outputs}
-    if len(pieces) < 2 or any(stop - start == heights[name] for name in found for _, (start, stop) in found[name]):
+    if len(pieces) < 2 or any(
+        stop - start == heights[name] for name in found for _, (start, stop) in found[name]
+    ):
         raise RefusedError(f"{group[0].node.op_type}: a band would be the whole output")
     bands |= found
     return pieces

@@ -25,9 +25,13 @@ def make_steps(
         if waiting:
             nodes = tuple(waiting)
             piece = (
-                splitter.whole(nodes) if storage is None else _first(splitter, storage, lambda band: band.whole(nodes))
+                splitter.whole(nodes)
+                if storage is None
+                else _first(splitter, storage, lambda band: band.whole(nodes))
             )
-            steps.append(SplitStep(tuple(node.name for node in waiting), (piece,), "; ".join(reasons)))
+            steps.append(
+                SplitStep(tuple(node.name for node in waiting), (piece,), "; ".join(reasons))
+            )
             waiting.clear()
             reasons.clear()
 
@@ -41,23 +45,31 @@ def make_steps(
             reasons[str(error)] = None
             continue
         run_whole()
-        steps.append(SplitStep(tuple(node.name for node in nodes), tuple(pieces), once=_once(splitter, nodes)))
+        steps.append(
+            SplitStep(
+                tuple(node.name for node in nodes),
+                tuple(pieces),
+                once=_find_single_node(splitter, nodes),
+            )
+        )
     run_whole()
     in_bands = [name for name in splitter.region.outputs if storage and name in storage]
     if storage and in_bands:
-        piece = _first(splitter, storage, lambda band: band.gathered(in_bands))
+        piece = _first(splitter, storage, lambda band: band.gather_outputs(in_bands))
         steps.append(SplitStep((), (piece,), "joining the bands of the output"))
     return steps
 
 
-def _once(splitter: Splitter, nodes: Sequence[Node]) -> int | None:
+def _find_single_node(splitter: Splitter, nodes: Sequence[Node]) -> int | None:
     try:
         return splitter.whole(nodes).cycles
     except RefusedError:
         return None
 
 
-def _first(splitter: Splitter, bands: Bands, make: Callable[[NodeBand], SplitProgram]) -> SplitProgram:
+def _first(
+    splitter: Splitter, bands: Bands, make: Callable[[NodeBand], SplitProgram]
+) -> SplitProgram:
     """Return the piece on the first accelerator that can join bands; raise RefusedError if none."""
     for number in range(len(splitter.accelerators)):
         try:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from byoc.options import Choices, CompileOptions, as_json, of_json
+from byoc.options import Choices, CompileOptions, from_json, to_json
 from byoc.tuning.subject import Measurement
 from isa.errors import InputError
 from isa.reading import json_of, read_bytes
@@ -60,7 +60,10 @@ class TuningHeader(_Line):
     layers: list[LoggedSite]
 
     def text(self) -> str:
-        return json.dumps(self.model_dump(by_alias=True), separators=(",", ":"), ensure_ascii=False) + "\n"
+        return (
+            json.dumps(self.model_dump(by_alias=True), separators=(",", ":"), ensure_ascii=False)
+            + "\n"
+        )
 
 
 class _Measured(_Line):
@@ -82,8 +85,11 @@ class MeasuredSchedule:
 
     def text(self, number: int) -> str:
         """Return the log line of measurement ``number``, counted from 1."""
-        cycles, sites = self.measurement.cycles, list(self.measurement.sites)
-        return _Measured(measurement=number, cycles=cycles, sites=sites, schedule=as_json(self.choices)).text()
+        cycles = self.measurement.cycles
+        sites = list(self.measurement.sites)
+        return _Measured(
+            measurement=number, cycles=cycles, sites=sites, schedule=to_json(self.choices)
+        ).text()
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,9 @@ class TuningLog:
         """First schedule with the fewest cycles; raises InputError if there is none."""
         placed = [record for record in self.records if record.measurement.cycles is not None]
         if not placed:
-            raise InputError(f"{self.path}: nothing was measured yet; let 'dla tune' finish a measurement")
+            raise InputError(
+                f"{self.path}: nothing was measured yet; let 'dla tune' finish a measurement"
+            )
         return min(placed, key=lambda record: record.measurement.cycles or 0)
 
 
@@ -111,7 +119,7 @@ def read_log(path: Path) -> TuningLog:
     header, *lines = _whole_lines(path) or [b""]
     if not header:
         raise InputError(f"{path}: it has not one whole line; {_REMEDY}")
-    read = _parsed(TuningHeader, header, f"{path}, line 1")
+    read = _parse_line(TuningHeader, header, f"{path}, line 1")
     records = tuple(_record(line, number, read, path) for number, line in enumerate(lines, start=1))
     return TuningLog(path, read, records)
 
@@ -130,9 +138,14 @@ def load_tuned(path: Path, options: CompileOptions, compiler: str) -> Choices:
     Raises InputError if its options or compiler digest differ.
     """
     log = read_log(path)
-    header, given, source = log.header, " ".join(options.words), f"--tuned {path}"
+    header = log.header
+    given = " ".join(options.words)
+    source = f"--tuned {path}"
     if header.options != given:
-        raise InputError(f"{source}: tuned with the options '{header.options}', these are '{given}'; give the same")
+        raise InputError(
+            f"{source}: tuned with the options '{header.options}', these are "
+            f"'{given}'; give the same"
+        )
     if header.compiler != compiler:
         raise InputError(
             f"{source}: tuned by compiler {header.compiler}, this is {compiler}; "
@@ -147,10 +160,16 @@ def difference(logged: TuningHeader, wanted: TuningHeader) -> str | None:
 
     Returns None if they are equal.
     """
-    old, new = (header.model_dump(exclude={"search"}) | header.search for header in (logged, wanted))
+    old, new = (
+        header.model_dump(exclude={"search"}) | header.search for header in (logged, wanted)
+    )
     for name, value in new.items():
         if old.get(name) != value:
-            return "it is of other layers" if name == "layers" else f"{name} was {old.get(name)!r} and is {value!r}"
+            return (
+                "it is of other layers"
+                if name == "layers"
+                else f"{name} was {old.get(name)!r} and is {value!r}"
+            )
     return None
 
 
@@ -158,7 +177,7 @@ def _whole_lines(path: Path) -> list[bytes]:
     return read_bytes(path, MAXIMUM_BYTES, "a tuning log", _REMEDY).split(b"\n")[:-1]
 
 
-def _parsed(kind: type[Line], line: bytes, source: str) -> Line:
+def _parse_line(kind: type[Line], line: bytes, source: str) -> Line:
     value = json_of(line, source, "a line of a tuning log", _REMEDY)
     try:
         return kind.model_validate(value)
@@ -170,13 +189,20 @@ def _parsed(kind: type[Line], line: bytes, source: str) -> Line:
 
 def _record(line: bytes, number: int, header: TuningHeader, path: Path) -> MeasuredSchedule:
     source = f"{path}, line {number + 1}"
-    found = _parsed(_Measured, line, source)
-    choices = of_json(found.schedule, source)
+    found = _parse_line(_Measured, line, source)
+    choices = from_json(found.schedule, source)
     names = [choice.layer for choice in choices.layers]
     whole = all(value is not None for choice in choices.layers for value in vars(choice).values())
     open_ = not whole or choices.residents is None or choices.groups is None
     if open_ or names != [site.layer for site in header.layers]:
-        raise InputError(f"{source}: its schedule is not of all layers in line 1; remove this line and all that follow")
-    if found.measurement != number or len(found.sites) != (0 if found.cycles is None else len(names)):
-        raise InputError(f"{source}: not measurement {number}; remove this line and all that follow")
+        raise InputError(
+            f"{source}: its schedule is not of all layers in line 1; remove this line "
+            "and all that follow"
+        )
+    if found.measurement != number or len(found.sites) != (
+        0 if found.cycles is None else len(names)
+    ):
+        raise InputError(
+            f"{source}: not measurement {number}; remove this line and all that follow"
+        )
     return MeasuredSchedule(choices, Measurement(found.cycles, tuple(found.sites)))

@@ -42,11 +42,15 @@ class _PieceMeasurements(NamedTuple):
         return sum(self.sites) / self.often
 
 
-def _known(before: _PieceMeasurements | None, sites: tuple[int, ...]) -> _PieceMeasurements:
+def _add_measurement(
+    before: _PieceMeasurements | None, sites: tuple[int, ...]
+) -> _PieceMeasurements:
     """Return ``before`` with one more measurement."""
     if before is None:
         return _PieceMeasurements(1, sites)
-    return _PieceMeasurements(before.often + 1, tuple(map(sum, zip(before.sites, sites, strict=True))))
+    return _PieceMeasurements(
+        before.often + 1, tuple(map(sum, zip(before.sites, sites, strict=True)))
+    )
 
 
 class MeasuredPieces:
@@ -57,7 +61,8 @@ class MeasuredPieces:
     """
 
     def __init__(self, count: int, spans: Mapping[str, range]) -> None:
-        self._count, self._spans = count, spans
+        self._count = count
+        self._spans = spans
         self._pieces: dict[MeasuredPiece, int] = {}
         self._alone: dict[int, _PieceMeasurements] = {}
         self._behind: dict[tuple[int, int], _PieceMeasurements | None] = {}
@@ -69,19 +74,21 @@ class MeasuredPieces:
         After a failure, pairs of consecutive pieces that never ran together are assumed not to fit.
         """
         before = -1
-        for piece in self._of(state):
+        for piece in self._list_pieces(state):
             number = self._pieces.setdefault(piece, len(self._pieces))
             if sites is None:
                 self._behind.setdefault((before, number), None)
             else:
                 here = tuple(sites[piece.first : piece.last + 1])
-                self._alone[number] = _known(self._alone.get(number), here)
-                self._behind[before, number] = _known(self._behind.get((before, number)), (sum(here),))
+                self._alone[number] = _add_measurement(self._alone.get(number), here)
+                self._behind[before, number] = _add_measurement(
+                    self._behind.get((before, number)), (sum(here),)
+                )
             before = number
 
     def expect(self, state: State, cycles: Sequence[float]) -> None:
         """Add unmeasured pieces, each with the ``cycles`` that a model predicts."""
-        for piece, taken in zip(self._of(state), cycles, strict=True):
+        for piece, taken in zip(self._list_pieces(state), cycles, strict=True):
             number = self._pieces.setdefault(piece, len(self._pieces))
             known = self._promised.get(number, math.inf)
             self._promised[number] = min(known, taken)
@@ -92,21 +99,30 @@ class MeasuredPieces:
         ``stretch`` returns a factor for the cycles of each piece, by default 1.
         """
         values: dict[int, tuple[float, int]] = {}
-        ends: dict[tuple[int, frozenset[str]], list[tuple[float, int]]] = {(0, frozenset()): [(0.0, -1)]}
-        pieces, starts = list(self._pieces), self._starts()
+        ends: dict[tuple[int, frozenset[str]], list[tuple[float, int]]] = {
+            (0, frozenset()): [(0.0, -1)]
+        }
+        pieces = list(self._pieces)
+        starts = self._starts()
         for number in (number for place in range(self._count) for number in starts[place]):
-            piece, factor = pieces[number], 1.0 if stretch is None else stretch()
-            before = ends.get((piece.first, self._across(piece, piece.first)), ())
-            reached = [(value + factor * self._cycles(other, number), other) for value, other in before]
+            piece = pieces[number]
+            factor = 1.0 if stretch is None else stretch()
+            before = ends.get((piece.first, self._find_across(piece, piece.first)), ())
+            reached = [
+                (value + factor * self._cycles(other, number), other) for value, other in before
+            ]
             if reached:
-                values[number], end = min(reached), piece.last + 1
-                ends.setdefault((end, self._across(piece, end)), []).append((values[number][0], number))
+                values[number] = min(reached)
+                end = piece.last + 1
+                ends.setdefault((end, self._find_across(piece, end)), []).append(
+                    (values[number][0], number)
+                )
         _, number = min(ends[self._count, frozenset()])
         path: list[int] = []
         while number >= 0:
             path.append(number)
             number = values[number][1]
-        return self._joined([(pieces[number], number) for number in reversed(path)])
+        return self._join_path([(pieces[number], number) for number in reversed(path)])
 
     def _cycles(self, before: int, number: int) -> float:
         """Return the mean cycles of a piece after ``before``.
@@ -130,7 +146,7 @@ class MeasuredPieces:
             return [round(self._promised[number]), *[0] * (piece.last - piece.first)]
         return [round(cycles / known.often) for cycles in known.sites]
 
-    def _joined(self, path: Sequence[tuple[MeasuredPiece, int]]) -> Tried:
+    def _join_path(self, path: Sequence[tuple[MeasuredPiece, int]]) -> Tried:
         """Return the schedule of consecutive pieces with its expected cycles."""
         tilings = tuple(tiling for piece, _ in path for tiling in piece.tilings)
         groups = tuple((piece.first, piece.group) for piece, _ in path if piece.group is not None)
@@ -153,12 +169,18 @@ class MeasuredPieces:
             starts[first] += [number for _, number in sorted(found)[:WIDTH]]
         return starts
 
-    def _of(self, state: State) -> Iterator[MeasuredPiece]:
+    def _list_pieces(self, state: State) -> Iterator[MeasuredPiece]:
         for first, last, group in state.spans:
             spans = ((name, self._spans[name]) for name in state.residents)
-            here = frozenset(name for name, span in spans if span.start <= last and first < span.stop)
+            here = frozenset(
+                name for name, span in spans if span.start <= last and first < span.stop
+            )
             yield MeasuredPiece(first, last, state.tilings[first : last + 1], group, here)
 
-    def _across(self, piece: MeasuredPiece, place: int) -> frozenset[str]:
+    def _find_across(self, piece: MeasuredPiece, place: int) -> frozenset[str]:
         """Return the residents that stay in the scratchpad across the start of site ``place``."""
-        return frozenset(name for name in piece.residents if self._spans[name].start < place < self._spans[name].stop)
+        return frozenset(
+            name
+            for name in piece.residents
+            if self._spans[name].start < place < self._spans[name].stop
+        )

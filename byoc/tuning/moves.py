@@ -14,10 +14,10 @@ from typing import TypeVar
 import numpy as np
 
 from byoc.operators.layer import Resident, Tiling
-from byoc.operators.nest import allowed_channels
+from byoc.operators.nest import find_allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.options import GroupChoice, PlacedGroups
-from byoc.scheduling.tiling import buffered, channel_tiles, depths, row_bands
+from byoc.scheduling.tiling import channel_tiles, depths, list_buffered, row_bands
 from byoc.tuning.subject import Move, State, TilingSite, TuningSubject
 from byoc.tuning.transfer import Donor
 from isa.arch import Arch
@@ -33,49 +33,58 @@ class Grouping:
     """Generator of random steps from one set of groups to another."""
 
     def __init__(self, subject: TuningSubject, random: np.random.Generator) -> None:
-        self._subject, self._random = subject, random
+        self._subject = subject
+        self._random = random
 
-    def changed(self, groups: PlacedGroups, place: int) -> PlacedGroups | None:
+    def change(self, groups: PlacedGroups, place: int) -> PlacedGroups | None:
         """Return the groups with one property of group ``place`` changed, or with one more for -1.
 
         A step changes ends, band height, tiles or kept tensors. Returns None if no legal change was
         found.
         """
         for _ in range(GROUP_TRIES):
-            found = self._added(groups) if place < 0 else self._stepped(groups, place)
+            found = self._add_group(groups) if place < 0 else self._step_group(groups, place)
             if found is not None and found != groups:
                 return found
         return None
 
-    def _added(self, groups: PlacedGroups) -> PlacedGroups | None:
+    def _add_group(self, groups: PlacedGroups) -> PlacedGroups | None:
         """Add a group of two or three ungrouped neighbours, or of two that run tile by tile."""
         first = int(self._random.integers(len(self._subject.sites)))
-        if self._subject.ridden(first) is not None and self._random.random() < RIDES:
-            return self._riding(groups, None, first)
-        return self._with(groups, None, first, first + int(self._random.integers(1, 3)))
+        if self._subject.find_excluded(first) is not None and self._random.random() < RIDES:
+            return self._fuse_pair(groups, None, first)
+        return self._replace_group(groups, None, first, first + int(self._random.integers(1, 3)))
 
-    def _stepped(self, groups: PlacedGroups, place: int) -> PlacedGroups | None:
+    def _step_group(self, groups: PlacedGroups, place: int) -> PlacedGroups | None:
         first, group = groups[place]
         last = first + len(group.layers) - 1
         if not group.rows:
-            return self._with(groups, place, first, last if self._random.random() < RIDES else first)
+            return self._replace_group(
+                groups, place, first, last if self._random.random() < RIDES else first
+            )
         kind = int(self._random.integers(10))
-        if kind == 0 and self._random.random() < RIDES and self._subject.ridden(first) is not None:
-            return self._riding(groups, place, first)
+        if (
+            kind == 0
+            and self._random.random() < RIDES
+            and self._subject.find_excluded(first) is not None
+        ):
+            return self._fuse_pair(groups, place, first)
         if kind == 0:
             return (*groups[:place], *groups[place + 1 :])
         if kind in (1, 2):
             ends = ((first - 1, last), (first + 1, last), (first, last - 1), (first, last + 1))
-            return self._with(groups, place, *ends[int(self._random.integers(len(ends)))])
+            return self._replace_group(groups, place, *ends[int(self._random.integers(len(ends)))])
         if kind == 3:
             changed = replace(group, slots=3 - (group.slots or 2))
         elif kind in (4, 5):
-            changed = self._banded(group, last)
+            changed = self._change_bands(group, last)
         else:
-            changed = self._tiled(group, first)
+            changed = self._change_tiles(group, first)
         return (*groups[:place], (first, changed), *groups[place + 1 :])
 
-    def _riding(self, groups: PlacedGroups, place: int | None, first: int) -> PlacedGroups | None:
+    def _fuse_pair(
+        self, groups: PlacedGroups, place: int | None, first: int
+    ) -> PlacedGroups | None:
         """Return the groups with two sites that run tile by tile.
 
         They are new, or replace group ``place``.
@@ -84,26 +93,36 @@ class Grouping:
         if not _free(others, first, first + 1):
             return None
         names = tuple(site.name for site in self._subject.sites[first : first + 2])
-        return with_group(others, first, GroupChoice(names, 0))
+        return insert_group(others, first, GroupChoice(names, 0))
 
-    def _banded(self, group: GroupChoice, last: int) -> GroupChoice:
+    def _change_bands(self, group: GroupChoice, last: int) -> GroupChoice:
         """Return the group with higher or lower bands."""
         rows = self._subject.rows(last)
-        return replace(group, rows=beside(self._random, even_sizes(range(1, rows + 1), rows), group.rows))
+        return replace(
+            group,
+            rows=draw_near_size(self._random, even_sizes(range(1, rows + 1), rows), group.rows),
+        )
 
-    def _tiled(self, group: GroupChoice, first: int) -> GroupChoice:
+    def _change_tiles(self, group: GroupChoice, first: int) -> GroupChoice:
         """Change one layer's channel tiles or constant loads, or whether one tensor is kept."""
         count = len(group.layers)
         member = int(self._random.integers(count))
         sites = self._subject.sites[first : first + count]
         channels = list(group.channels or (site.geometry.nest.channels for site in sites))
-        held, kind = list(group.held or (True,) * count), int(self._random.integers(3))
+        held = list(group.held or (True,) * count)
+        kind = int(self._random.integers(3))
         if kind == 0:
             held[member] = not held[member]
         elif kind == 1:
             nest = sites[member].geometry.nest
-            legal = [size for size in range(1, nest.channels + 1) if allowed_channels(nest, size) == size]
-            channels[member] = beside(self._random, even_sizes(legal, nest.channels), channels[member])
+            legal = [
+                size
+                for size in range(1, nest.channels + 1)
+                if find_allowed_channels(nest, size) == size
+            ]
+            channels[member] = draw_near_size(
+                self._random, even_sizes(legal, nest.channels), channels[member]
+            )
         elif group.kept:
             dropped = group.kept[int(self._random.integers(len(group.kept)))]
             return replace(group, kept=tuple(name for name in group.kept if name != dropped))
@@ -111,7 +130,9 @@ class Grouping:
             return replace(group, kept=None)
         return replace(group, channels=tuple(channels), held=tuple(held))
 
-    def _with(self, groups: PlacedGroups, place: int | None, first: int, last: int) -> PlacedGroups | None:
+    def _replace_group(
+        self, groups: PlacedGroups, place: int | None, first: int, last: int
+    ) -> PlacedGroups | None:
         """Return the groups with one from site ``first`` to ``last``, new or in place of ``place``.
 
         Returns None if the result would be illegal.
@@ -123,9 +144,11 @@ class Grouping:
             return None
         sites = self._subject.sites[first : last + 1]
         before = None if place is None or not groups[place][1].rows else groups[place]
-        return with_group(others, first, self._made(sites, first, before))
+        return insert_group(others, first, self._make_group(sites, first, before))
 
-    def _made(self, sites: Sequence[TilingSite], first: int, before: tuple[int, GroupChoice] | None) -> GroupChoice:
+    def _make_group(
+        self, sites: Sequence[TilingSite], first: int, before: tuple[int, GroupChoice] | None
+    ) -> GroupChoice:
         """Return a group of ``sites``, with the settings that they had in group ``before``.
 
         Other sites compute all channels in one tile, load their constants once and keep all rows.
@@ -136,15 +159,20 @@ class Grouping:
             band = bands[int(self._random.integers(len(bands)))]
             return GroupChoice(tuple(site.name for site in sites), band)
         start, group = before
-        channels, held = [], []
+        channels = []
+        held = []
         for number, site in enumerate(sites, start=first):
             inside = start <= number < start + len(group.layers)
             channels.append(
-                group.channels[number - start] if inside and group.channels else site.geometry.nest.channels
+                group.channels[number - start]
+                if inside and group.channels
+                else site.geometry.nest.channels
             )
             held.append(group.held[number - start] if inside and group.held else True)
         band = next((size for size in bands if size <= group.rows), bands[-1])
-        return GroupChoice(tuple(site.name for site in sites), band, None, tuple(channels), tuple(held))
+        return GroupChoice(
+            tuple(site.name for site in sites), band, None, tuple(channels), tuple(held)
+        )
 
 
 def _free(groups: PlacedGroups, first: int, last: int) -> bool:
@@ -152,7 +180,7 @@ def _free(groups: PlacedGroups, first: int, last: int) -> bool:
     return all(other > last or other + len(one.layers) <= first for other, one in groups)
 
 
-def with_group(groups: PlacedGroups, first: int, group: GroupChoice) -> PlacedGroups:
+def insert_group(groups: PlacedGroups, first: int, group: GroupChoice) -> PlacedGroups:
     """Return the groups with one more, which replaces groups that share layers with it."""
     last = first + len(group.layers) - 1
     others = (one for one in groups if one[0] > last or one[0] + len(one[1].layers) <= first)
@@ -161,7 +189,8 @@ def with_group(groups: PlacedGroups, first: int, group: GroupChoice) -> PlacedGr
 
 TRIES = 24
 """Number of draws before a site is given up; in a small scratchpad most draws do not fit."""
-FRESH, REBUFFERED = 0.35, 0.3
+FRESH = 0.35
+REBUFFERED = 0.3
 """Probabilities of a fresh draw, and of a step that changes only buffers and order.
 
 The remaining steps change one size.
@@ -175,7 +204,10 @@ class Drawing:
     """
 
     def __init__(self, geometry: Geometry, arch: Arch, resident: Resident, budget: int) -> None:
-        self._geometry, self._arch, self._resident, self._budget = geometry, arch, resident, budget
+        self._geometry = geometry
+        self._arch = arch
+        self._resident = resident
+        self._budget = budget
         self._channels, self._depths = _sizes(geometry, arch, resident)
         self._known: dict[tuple[int, int, int], tuple[Tiling, ...]] = {}
 
@@ -183,13 +215,15 @@ class Drawing:
         """Return a random tiling, with few tiles as likely as many; None if no draw fits."""
         for _ in range(TRIES):
             channels = _pick(random, self._channels)
-            shape = Tiling(channels, _pick(random, self._rows(channels)), depth=_pick(random, self._depths))
-            found = self._buffered(random, shape)
+            shape = Tiling(
+                channels, _pick(random, self._rows(channels)), depth=_pick(random, self._depths)
+            )
+            found = self._draw_buffered(random, shape)
             if found is not None:
                 return found
         return None
 
-    def near(self, random: np.random.Generator, known: Tiling) -> Tiling | None:
+    def draw_near(self, random: np.random.Generator, known: Tiling) -> Tiling | None:
         """Return a tiling that usually differs from ``known`` in one property.
 
         Returns None if no draw fits.
@@ -198,30 +232,34 @@ class Drawing:
             kind = random.random()
             if kind < FRESH:
                 return self.fresh(random)
-            shape = known if kind < FRESH + REBUFFERED else self._stepped(random, known)
-            found = self._buffered(random, shape)
+            shape = known if kind < FRESH + REBUFFERED else self._step_size(random, known)
+            found = self._draw_buffered(random, shape)
             if found is not None and found != known:
                 return found
         return None
 
-    def _stepped(self, random: np.random.Generator, known: Tiling) -> Tiling:
+    def _step_size(self, random: np.random.Generator, known: Tiling) -> Tiling:
         """Return ``known`` with one of its sizes slightly larger or smaller."""
         axis = ("channels", "rows", "depth")[int(random.integers(3))]
         if axis == "rows":
-            return known._replace(rows=beside(random, self._rows(known.channels), known.rows))
+            return known._replace(
+                rows=draw_near_size(random, self._rows(known.channels), known.rows)
+            )
         if axis == "depth":
-            return known._replace(depth=beside(random, self._depths, known.depth))
-        channels = beside(random, self._channels, known.channels)
+            return known._replace(depth=draw_near_size(random, self._depths, known.depth))
+        channels = draw_near_size(random, self._channels, known.channels)
         rows = self._rows(channels)
         return known._replace(channels=channels, rows=known.rows if len(rows) > 1 else rows[0])
 
-    def _buffered(self, random: np.random.Generator, shape: Tiling) -> Tiling | None:
+    def _draw_buffered(self, random: np.random.Generator, shape: Tiling) -> Tiling | None:
         """Return a random order and buffering of a shape; None if none fits."""
         key = shape.channels, shape.rows, shape.depth
         found = self._known.get(key)
         if found is None:
             plain = Tiling(*key[:2], depth=shape.depth)
-            found = self._known[key] = tuple(buffered(self._geometry, self._arch, self._resident, self._budget, plain))
+            found = self._known[key] = tuple(
+                list_buffered(self._geometry, self._arch, self._resident, self._budget, plain)
+            )
         return found[int(random.integers(len(found)))] if found else None
 
     def _rows(self, channels: int) -> tuple[int, ...]:
@@ -229,9 +267,12 @@ class Drawing:
 
 
 @lru_cache(maxsize=1024)
-def _sizes(geometry: Geometry, arch: Arch, resident: Resident) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _sizes(
+    geometry: Geometry, arch: Arch, resident: Resident
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the channel tiles and depths to draw from, from coarse to fine."""
-    nest, parallel = geometry.nest, geometry.parallel_channels(arch)
+    nest = geometry.nest
+    parallel = geometry.parallel_channels(arch)
     channels = even_sizes(channel_tiles(geometry, resident), nest.channels, parallel)
     cuts = depths(geometry, resident)
     return channels, (0, *even_sizes(cuts[1:], nest.input_channels, geometry.parallel_inputs(arch)))
@@ -257,7 +298,7 @@ def _pick(random: np.random.Generator, sizes: Sequence[int]) -> int:
     return sizes[int(len(sizes) * random.random() ** 2)]
 
 
-def beside(random: np.random.Generator, sizes: Sequence[int], known: int) -> int:
+def draw_near_size(random: np.random.Generator, sizes: Sequence[int], known: int) -> int:
     """Return a size up to three positions from ``known``.
 
     If ``known`` is no size, it counts from the first that is not larger.
@@ -277,7 +318,8 @@ class Moves:
     """Generator of moves, each once: legal changes that fit, and a ``donor``'s schedules."""
 
     def __init__(self, subject: TuningSubject, random: np.random.Generator) -> None:
-        self._subject, self._random = subject, random
+        self._subject = subject
+        self._random = random
         self._grouping = Grouping(subject, random)
         self._made: set[Hashable] = set()
         self._tested: dict[tuple[int, Resident], set[Tiling]] = {}
@@ -301,16 +343,18 @@ class Moves:
         ``flips`` that of tensors whose residency changes.
         """
         for number, last in self._some(base.tiled, PLACES):
-            drawn = self._drawn(number, base, tilings)
-            yield [Move(number, last, _with_tiling(base, number, tiling)) for tiling in drawn]
+            drawn = self._draw_tilings(number, base, tilings)
+            yield [Move(number, last, _replace_tiling(base, number, tiling)) for tiling in drawn]
         for place in (-1, *self._some(range(len(base.groups)), PLACES)):
-            changed = (self._grouping.changed(base.groups, place) for _ in range(groups))
+            changed = (self._grouping.change(base.groups, place) for _ in range(groups))
             found = dict.fromkeys(one for one in changed if one is not None)
-            yield self._new(base, (self._refitted(base, base.residents, one) for one in found))
+            yield self._new(base, (self._refit(base, base.residents, one) for one in found))
         for group in () if self.donor is None else self.donor.groups():
-            yield self._new(base, [self._refitted(base, base.residents, with_group(base.groups, *group))])
+            yield self._new(
+                base, [self._refit(base, base.residents, insert_group(base.groups, *group))]
+            )
         for _, name in self._some(self._subject.candidates, flips):
-            yield self._new(base, [self._refitted(base, base.residents ^ {name}, base.groups)])
+            yield self._new(base, [self._refit(base, base.residents ^ {name}, base.groups)])
 
     def _some(self, items: Sequence[Item], most: int) -> Sequence[Item]:
         """Return all ``items``, or ``most`` random ones in order."""
@@ -337,31 +381,39 @@ class Moves:
         for region, name in self._subject.candidates if flipped else ():
             if name in flipped:
                 changed.update(self._subject.span(region, name))
-        low, high = min(changed), max(changed)
+        low = min(changed)
+        high = max(changed)
         for first, group in (*base.groups, *state.groups):
             last = first + len(group.layers) - 1
             if first <= high and last >= low:
-                low, high = min(low, first), max(high, last)
+                low = min(low, first)
+                high = max(high, last)
         return Move(low, high, state)
 
-    def _refitted(self, state: State, residents: frozenset[str], groups: PlacedGroups) -> State | None:
+    def _refit(self, state: State, residents: frozenset[str], groups: PlacedGroups) -> State | None:
         """Return a schedule with other residents and groups.
 
         Returns None if a layer or group no longer fits. Sites with different residents or less room
         get the compiler's tilings.
         """
-        banded = [one for one in groups if one[1].rows and (residents != state.residents or one not in state.groups)]
+        banded = [
+            one
+            for one in groups
+            if one[1].rows and (residents != state.residents or one not in state.groups)
+        ]
         for first, group in groups:
             if not group.rows:
-                residents -= self._subject.ridden(first) or frozenset()
+                residents -= self._subject.find_excluded(first) or frozenset()
         if any(self._subject.account(*one, residents).estimate is None for one in banded):
             return None
         found = State(state.tilings, residents, groups)
         tilings = list(state.tilings)
         for number, _ in found.tiled:
-            (before, _), (resident, budget) = state.room(self._subject, number), found.room(self._subject, number)
-            search, tiling = self._subject.search(number), tilings[number]
-            if resident == before and search.cost.working_set(tiling, resident) <= budget:
+            (before, _) = state.room(self._subject, number)
+            (resident, budget) = found.room(self._subject, number)
+            search = self._subject.search(number)
+            tiling = tilings[number]
+            if resident == before and search.cost.compute_working_set(tiling, resident) <= budget:
                 continue
             choice = search.best(resident, budget)
             if choice is None:
@@ -369,7 +421,7 @@ class Moves:
             tilings[number] = choice.tiling
         return replace(found, tilings=tuple(tilings))
 
-    def _drawn(self, number: int, base: State, count: int) -> list[Tiling]:
+    def _draw_tilings(self, number: int, base: State, count: int) -> list[Tiling]:
         """Return up to ``count`` tilings of a site that were not measured there.
 
         Those of the donor come first.
@@ -383,7 +435,7 @@ class Moves:
         offered = () if self.donor is None else self.donor.tilings(number, resident, budget)
         found = dict.fromkeys(tiling for tiling in offered if tiling not in tested)
         for _ in range(2 * count):
-            tiling = drawing.near(self._random, base.tilings[number])
+            tiling = drawing.draw_near(self._random, base.tilings[number])
             if tiling is not None and tiling not in tested:
                 found[tiling] = None
             if len(found) >= count:
@@ -391,5 +443,5 @@ class Moves:
         return list(found)
 
 
-def _with_tiling(state: State, number: int, tiling: Tiling) -> State:
+def _replace_tiling(state: State, number: int, tiling: Tiling) -> State:
     return replace(state, tilings=(*state.tilings[:number], tiling, *state.tilings[number + 1 :]))

@@ -14,17 +14,17 @@ from math import lcm
 from typing import NamedTuple
 
 from byoc.compiler import compile_regions
-from byoc.emission.region import Compiled, Region, empty_memory, layers_chosen
-from byoc.estimate.bus import DEFAULT_BUS, Bus
+from byoc.emission.region import Compiled, Region, empty_memory, order_layers
+from byoc.estimate.bus import DEFAULT_BUS, MemoryBus
 from byoc.graph import Value
-from byoc.operators.layer import Layer, Resident, Tiling, aligned
+from byoc.operators.layer import OperatorLayer, Resident, Tiling, align
 from byoc.operators.operator import Geometry
-from byoc.options import NOTHING, Choices, CompileOptions, GroupChoice, PlacedGroups, placed
+from byoc.options import NOTHING, Choices, CompileOptions, GroupChoice, PlacedGroups, place_groups
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.default import SearchPool
-from byoc.scheduling.groups import FusionGraph, fusion_graph, lawful, may_ride, ridden_buffers
+from byoc.scheduling.groups import FusionGraph, fusion_graph, lawful, list_fused_buffers, may_ride
 from byoc.scheduling.lowering import Lowered
-from byoc.scheduling.pipelining import pipelined
+from byoc.scheduling.pipelining import pipeline_tiles
 from byoc.scheduling.residency import Rooms, group_at, tiling_of
 from byoc.scheduling.stream import Memory, TileSteps, lifetimes
 from byoc.scheduling.tiling import TileSearch
@@ -55,7 +55,7 @@ class ProgramClock(NamedTuple):
     """Timing of programs on the machine, in cycles by layer, and the machine's bus."""
 
     layers: Callable[[Program], Mapping[str, int]]
-    bus: Bus
+    bus: MemoryBus
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,9 @@ class LoneGroupCost(NamedTuple):
     estimate: int | None
 
 
-def bare_memory(arch: Arch, lowered: Lowered, residents: Iterable[str], bus: Bus = DEFAULT_BUS) -> Memory:
+def bare_memory(
+    arch: Arch, lowered: Lowered, residents: Iterable[str], bus: MemoryBus = DEFAULT_BUS
+) -> Memory:
     """Return a memory for steps that are never executed, with these buffers resident."""
     memory = empty_memory(lowered, arch, bus, data=False)()
     for name in residents:
@@ -94,12 +96,15 @@ def bare_memory(arch: Arch, lowered: Lowered, residents: Iterable[str], bus: Bus
     return memory
 
 
-def kind_of(layer: Layer) -> str:
+def kind_of(layer: OperatorLayer) -> str:
     """Return the class of a layer: its instruction and the fused table look-up."""
-    return layer.mnemonic + {"none": "", "one": "+look_up", "each": "+look_up_each"}[layer.geometry.tables]
+    return (
+        layer.mnemonic
+        + {"none": "", "one": "+look_up", "each": "+look_up_each"}[layer.geometry.tables]
+    )
 
 
-def _joined(found: Sequence[Choices]) -> Choices:
+def _join_choices(found: Sequence[Choices]) -> Choices:
     residents = tuple(name for one in found for name in one.residents or ())
     groups = tuple(group for one in found for group in one.groups or ())
     return Choices(tuple(layer for one in found for layer in one.layers), residents, groups)
@@ -109,30 +114,38 @@ def _peak(sizes: Sequence[int], tiles: Sequence[TileSteps], alignment: int) -> i
     """Return the peak bytes of buffers in use at any tile."""
     changes = [0] * (len(tiles) + 1)
     for buffer, (first, last) in lifetimes(tiles).items():
-        changes[first] += aligned(sizes[buffer], alignment)
-        changes[last + 1] -= aligned(sizes[buffer], alignment)
+        changes[first] += align(sizes[buffer], alignment)
+        changes[last + 1] -= align(sizes[buffer], alignment)
     return max(accumulate(changes))
 
 
 class TuningSubject:
     """Regions of a network on one machine, with a cache of their cycles for each schedule."""
 
-    def __init__(self, regions: Sequence[Region], values: Mapping[str, Value], arch: Arch, clock: ProgramClock) -> None:
-        self.arch, self.clock = arch, clock
-        self._regions, self._values = tuple(regions), values
+    def __init__(
+        self,
+        regions: Sequence[Region],
+        values: Mapping[str, Value],
+        arch: Arch,
+        clock: ProgramClock,
+    ) -> None:
+        self.arch = arch
+        self.clock = clock
+        self._regions = tuple(regions)
+        self._values = values
         self._pool = SearchPool[Compiled](clock.bus)
         self._known: dict[tuple[int, Choices], tuple[int, Mapping[str, int]] | None] = {}
         self._own: list[Choices] = []
         self._rooms: list[Rooms] = []
         self._firsts: list[int] = []
         self._graphs: list[FusionGraph] = []
-        self._lowered: list[tuple[Lowered, tuple[Layer, ...]]] = []
+        self._lowered: list[tuple[Lowered, tuple[OperatorLayer, ...]]] = []
         self._searches: list[TileSearch] = []
         self._accounts: dict[tuple[int, GroupChoice, tuple[str, ...]], LoneGroupCost] = {}
         sites: list[TilingSite] = []
         for number, region in enumerate(self._regions):
-            own = self._compiled(number, NOTHING)[1].choices
-            lowered, layers = layers_chosen(region, values, arch, own)
+            own = self._compile_site(number, NOTHING)[1].choices
+            lowered, layers = order_layers(region, values, arch, own)
             self._own.append(own)
             self._lowered.append((lowered, layers))
             self._rooms.append(Rooms(layers, lowered, arch))
@@ -149,36 +162,44 @@ class TuningSubject:
     @property
     def candidates(self) -> tuple[tuple[int, str], ...]:
         """Every tensor that could be resident, with the index of its region."""
-        return tuple((number, name) for number, rooms in enumerate(self._rooms) for name in rooms.lives)
+        return tuple(
+            (number, name) for number, rooms in enumerate(self._rooms) for name in rooms.lives
+        )
 
     def span(self, region: int, name: str) -> range:
         """Return the sites during which a tensor of a region would be resident."""
-        life, first = self._rooms[region].lives[name], self._firsts[region]
+        life = self._rooms[region].lives[name]
+        first = self._firsts[region]
         return range(first + life.first, first + life.last + 1)
 
     def groupable(self, first: int, last: int) -> bool:
         """Return True if the sites ``first`` to ``last`` can be computed together, band by band."""
-        if first < 0 or last >= len(self.sites) or self.sites[first].region != self.sites[last].region:
+        if (
+            first < 0
+            or last >= len(self.sites)
+            or self.sites[first].region != self.sites[last].region
+        ):
             return False
         ends = self.sites[first].index, self.sites[last].index
         return lawful(self._graphs[self.sites[first].region], *ends)
 
-    def beside(self, number: int) -> int:
+    def count_loaded_beside(self, number: int) -> int:
         """Return the operands loaded in addition to a site's if the next site uses its tiles."""
         return len(self._layer(number + 1).operation.inputs) - 1
 
-    def ridden(self, number: int) -> frozenset[str] | None:
+    def find_excluded(self, number: int) -> frozenset[str] | None:
         """Return tensors that cannot be resident if the next site runs on a site's tiles.
 
         Returns None if the next site cannot run on the tiles.
         """
-        site, graph = self.sites[number], self._graphs[self.sites[number].region]
+        site = self.sites[number]
+        graph = self._graphs[self.sites[number].region]
         layers = self._lowered[site.region][1]
         if site.index + 1 >= len(layers) or not may_ride(layers, graph, site.index + 1):
             return None
-        return frozenset(ridden_buffers(graph, site.index + 1))
+        return frozenset(list_fused_buffers(graph, site.index + 1))
 
-    def _layer(self, number: int) -> Layer:
+    def _layer(self, number: int) -> OperatorLayer:
         site = self.sites[number]
         return self._lowered[site.region][1][site.index]
 
@@ -193,17 +214,25 @@ class TuningSubject:
     def account(self, first: int, group: GroupChoice, residents: Collection[str]) -> LoneGroupCost:
         """Return the cost of a group that starts at site ``first``, with these ``residents``."""
         site = self.sites[first]
-        lives, last = self._rooms[site.region].lives.items(), site.index + len(group.layers) - 1
-        here = [name for name, life in lives if name in residents and life.first <= last and site.index <= life.last]
+        lives = self._rooms[site.region].lives.items()
+        last = site.index + len(group.layers) - 1
+        here = [
+            name
+            for name, life in lives
+            if name in residents and life.first <= last and site.index <= life.last
+        ]
         key = first, group, tuple(here)
         found = self._accounts.get(key)
         if found is None:
-            found = self._accounts[key] = self._accounted(site, group, here)
+            found = self._accounts[key] = self._estimate_cost(site, group, here)
         return found
 
-    def _accounted(self, site: TilingSite, group: GroupChoice, residents: Sequence[str]) -> LoneGroupCost:
+    def _estimate_cost(
+        self, site: TilingSite, group: GroupChoice, residents: Sequence[str]
+    ) -> LoneGroupCost:
         lowered, layers = self._lowered[site.region]
-        graph, rooms = self._graphs[site.region], self._rooms[site.region]
+        graph = self._graphs[site.region]
+        rooms = self._rooms[site.region]
         # Several layers may have the same name, so the index of the first layer identifies the
         # group.
         chosen = group_at(site.index, group, Choices(groups=(group,)), layers, graph)
@@ -211,10 +240,15 @@ class TuningSubject:
         memory = bare_memory(self.arch, lowered, residents, self.clock.bus)
         timed = stream_group(chosen, layers, graph, costs, memory)
         members = range(chosen.first, chosen.last + 1)
-        budget = min(rooms.of(index, residents, self.arch.sram_bytes)[1] for index in members)
-        tiles, cycles = [one.steps for one in timed], [one.cycles for one in timed]
+        budget = min(
+            rooms.find_resident(index, residents, self.arch.sram_bytes)[1] for index in members
+        )
+        tiles = [one.steps for one in timed]
+        cycles = [one.cycles for one in timed]
         smaller = self.arch.model_copy(update={"sram_bytes": budget})
-        clocked = pipelined(tiles, cycles, memory.scratch, smaller, memory.bus, memory.apart, memory.windows)
+        clocked = pipeline_tiles(
+            tiles, cycles, memory.scratch, smaller, memory.bus, memory.apart, memory.windows
+        )
         loads = [step for tile in tiles for step in tile.loads]
         stores = [step for tile in tiles for step in tile.stores]
         return LoneGroupCost(
@@ -232,7 +266,9 @@ class TuningSubject:
     def room(self, site: TilingSite, residents: Collection[str]) -> tuple[Resident, int]:
         """Return which operands of a site are resident, and the bytes that residents leave it."""
         rooms = self._rooms[site.region]
-        return rooms.of(site.index, [name for name in rooms.lives if name in residents], self.arch.sram_bytes)
+        return rooms.find_resident(
+            site.index, [name for name in rooms.lives if name in residents], self.arch.sram_bytes
+        )
 
     def search(self, number: int) -> TileSearch:
         """Return the compiler's tile search of a site, with its estimates."""
@@ -240,7 +276,7 @@ class TuningSubject:
 
     def own(self) -> Choices:
         """Return the compiler's own complete schedule."""
-        return _joined(self._own)
+        return _join_choices(self._own)
 
     def others(self, shares: Sequence[int] = SHARES) -> Iterator[Choices]:
         """Yield the schedules that the compiler chooses for other scratchpad sizes.
@@ -253,18 +289,21 @@ class TuningSubject:
             size = self.arch.sram_bytes * share // 100
             resized = self.arch.model_copy(update={"sram_bytes": size - size % whole})
             try:
-                compiled = compile_regions(self._regions, self._values, resized, data=False, searches=self._pool)
+                compiled = compile_regions(
+                    self._regions, self._values, resized, data=False, searches=self._pool
+                )
             except InputError:  # a layer has no tiling that fits
                 continue
-            found = _joined([layers.choices for _, layers in compiled])
+            found = _join_choices([layers.choices for _, layers in compiled])
             if tuple(choice.layer for choice in found.layers) == self.names:
                 yield found
 
     def measure(self, choices: Choices) -> Measurement:
         """Compile the network with these choices and measure its cycles."""
-        total, sites = 0, list[int]()
+        total = 0
+        sites = list[int]()
         for number in range(len(self._regions)):
-            found = self._measured(number, self._part(number, choices))
+            found = self._measure_site(number, self._part(number, choices))
             if found is None:
                 return Measurement(None)
             total += found[0]
@@ -276,14 +315,16 @@ class TuningSubject:
         return Choices(
             tuple(one for one, own in zip(choices.layers, here, strict=True) if own),
             tuple(name for name in choices.residents or () if name in self._rooms[number].lives),
-            tuple(one for first, one in placed(self.names, choices.groups or ()) if here[first]),
+            tuple(
+                one for first, one in place_groups(self.names, choices.groups or ()) if here[first]
+            ),
         )
 
-    def _measured(self, number: int, choices: Choices) -> tuple[int, Mapping[str, int]] | None:
+    def _measure_site(self, number: int, choices: Choices) -> tuple[int, Mapping[str, int]] | None:
         key = number, choices
         if key not in self._known:
             try:
-                program, _ = self._compiled(number, choices)
+                program, _ = self._compile_site(number, choices)
             except InputError:  # a schedule that does not fit is recorded as a measurement
                 self._known[key] = None
             else:
@@ -291,9 +332,12 @@ class TuningSubject:
                 self._known[key] = sum(layers.values()), layers
         return self._known[key]
 
-    def _compiled(self, number: int, choices: Choices) -> Compiled:
-        regions, options = self._regions[number : number + 1], CompileOptions(chosen=choices)
-        (compiled,) = compile_regions(regions, self._values, self.arch, options, data=False, searches=self._pool)
+    def _compile_site(self, number: int, choices: Choices) -> Compiled:
+        regions = self._regions[number : number + 1]
+        options = CompileOptions(chosen=choices)
+        (compiled,) = compile_regions(
+            regions, self._values, self.arch, options, data=False, searches=self._pool
+        )
         return compiled
 
 
@@ -311,7 +355,9 @@ class State:
     @cached_property
     def spans(self) -> list[tuple[int, int, GroupChoice | None]]:
         """Units in order: first and last site with their group, or a single site."""
-        groups, found, number = dict(self.groups), list[tuple[int, int, GroupChoice | None]](), 0
+        groups = dict(self.groups)
+        found = list[tuple[int, int, GroupChoice | None]]()
+        number = 0
         while number < len(self.tilings):
             group = groups.get(number)
             last = number if group is None else number + len(group.layers) - 1
@@ -325,7 +371,9 @@ class State:
 
         Each comes with the last site that runs on its tiles, usually itself.
         """
-        return tuple((first, last) for first, last, group in self.spans if group is None or not group.rows)
+        return tuple(
+            (first, last) for first, last, group in self.spans if group is None or not group.rows
+        )
 
     def room(self, subject: TuningSubject, number: int) -> tuple[Resident, int]:
         """Return which operands of a tiled site are resident, and its free bytes.
@@ -334,12 +382,14 @@ class State:
         """
         resident, budget = subject.room(subject.sites[number], self.residents)
         ridden = any(first == number and not group.rows for first, group in self.groups)
-        return (resident._replace(beside=subject.beside(number)) if ridden else resident), budget
+        return (
+            resident._replace(beside=subject.count_loaded_beside(number)) if ridden else resident
+        ), budget
 
 
 def state_of(choices: Choices) -> State:
     """Return the state of complete choices."""
-    groups = placed([choice.layer for choice in choices.layers], choices.groups or ())
+    groups = place_groups([choice.layer for choice in choices.layers], choices.groups or ())
     return State(tuple(map(tiling_of, choices.layers)), frozenset(choices.residents or ()), groups)
 
 
@@ -363,7 +413,7 @@ class Move:
     last: int
     state: State
 
-    def apart(self, other: Move) -> bool:
+    def is_apart_from(self, other: Move) -> bool:
         """Return True if at least one unchanged site separates two moves.
 
         Neither move then changes what runs immediately before the other's sites.
@@ -373,16 +423,27 @@ class Move:
     @property
     def content(self) -> Hashable:
         """Key of the change at its sites, independent of the rest of the schedule."""
-        here = [(first, group) for first, group in self.state.groups if self.first <= first <= self.last]
-        return self.first, self.state.tilings[self.first : self.last + 1], tuple(here), self.state.residents
+        here = [
+            (first, group) for first, group in self.state.groups if self.first <= first <= self.last
+        ]
+        return (
+            self.first,
+            self.state.tilings[self.first : self.last + 1],
+            tuple(here),
+            self.state.residents,
+        )
 
 
-def combined(base: State, moves: Sequence[Move]) -> State:
+def combine_moves(base: State, moves: Sequence[Move]) -> State:
     """Return ``base`` with all ``moves``, which were made from it and are pairwise separate."""
-    tilings, residents, groups = list(base.tilings), set(base.residents), set(base.groups)
+    tilings = list(base.tilings)
+    residents = set(base.residents)
+    groups = set(base.groups)
     for move in moves:
         changed = slice(move.first, move.last + 1)
         tilings[changed] = move.state.tilings[changed]
         residents ^= base.residents ^ move.state.residents
         groups ^= set(base.groups) ^ set(move.state.groups)
-    return State(tuple(tilings), frozenset(residents), tuple(sorted(groups, key=lambda one: one[0])))
+    return State(
+        tuple(tilings), frozenset(residents), tuple(sorted(groups, key=lambda one: one[0]))
+    )

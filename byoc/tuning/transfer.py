@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from byoc.operators.layer import Resident, Tiling, working_set
-from byoc.operators.nest import allowed_channels
-from byoc.options import Choices, GroupChoice, placed
+from byoc.operators.layer import Resident, Tiling, compute_working_set
+from byoc.operators.nest import find_allowed_channels
+from byoc.options import Choices, GroupChoice, place_groups
 from byoc.scheduling.residency import tiling_of
 from byoc.scheduling.tiling import is_dense, may_cut_depth, may_cut_rows
 from byoc.tuning.log import LoggedSite, TuningLog
@@ -58,9 +58,14 @@ class Donor:
     """Log whose best schedule is offered to the sites of a subject where it is legal and fits."""
 
     def __init__(self, subject: TuningSubject, log: TuningLog) -> None:
-        self._subject, self.log = subject, log
-        self._sites = list(zip(log.header.layers, map(tiling_of, log.best.choices.layers), strict=True))
-        self._groups = placed([site.layer for site in log.header.layers], log.best.choices.groups or ())
+        self._subject = subject
+        self.log = log
+        self._sites = list(
+            zip(log.header.layers, map(tiling_of, log.best.choices.layers), strict=True)
+        )
+        self._groups = place_groups(
+            [site.layer for site in log.header.layers], log.best.choices.groups or ()
+        )
 
     @property
     def whole(self) -> Choices | None:
@@ -69,7 +74,8 @@ class Donor:
         It may be from another machine or compiler. Residents and groups that are not possible on
         this machine are left out.
         """
-        subject, best = self._subject, self.log.best.choices
+        subject = self._subject
+        best = self.log.best.choices
         if tuple(site.layer for site in self.log.header.layers) != subject.names:
             return None
         known = {name for _, name in subject.candidates}
@@ -79,21 +85,28 @@ class Donor:
             if (
                 subject.groupable(first, first + len(group.layers) - 1)
                 if group.rows
-                else len(group.layers) == 2 and subject.ridden(first) is not None
+                else len(group.layers) == 2 and subject.find_excluded(first) is not None
             )
         )
-        return replace(best, residents=tuple(name for name in best.residents or () if name in known), groups=groups)
+        return replace(
+            best,
+            residents=tuple(name for name in best.residents or () if name in known),
+            groups=groups,
+        )
 
     def tilings(self, number: int, resident: Resident, budget: int) -> Iterator[Tiling]:
         """Yield tilings for the class of site ``number``, each once.
 
         Each known tiling is tried with its sizes, and with its numbers of tiles.
         """
-        site, seen = self._subject.sites[number], set[Tiling]()
+        site = self._subject.sites[number]
+        seen = set[Tiling]()
         for own, known in self._sites:
             if own.kind == site.kind:
-                for tiling in _fitted(known, own, site, resident):
-                    size = working_set(site.geometry, tiling, resident, self._subject.arch.granule)
+                for tiling in _fit_tiling(known, own, site, resident):
+                    size = compute_working_set(
+                        site.geometry, tiling, resident, self._subject.arch.granule
+                    )
                     if tiling not in seen and size <= budget:
                         seen.add(tiling)
                         yield tiling
@@ -110,14 +123,21 @@ class Donor:
             for first in range(len(kinds) - len(own) + 1):
                 last = first + len(own) - 1
                 alike = kinds[first : last + 1] == [site.kind for site in own]
-                if alike and not group.rows and self._subject.ridden(first) is not None:
-                    yield first, GroupChoice(tuple(site.name for site in self._subject.sites[first : last + 1]), 0)
+                if alike and not group.rows and self._subject.find_excluded(first) is not None:
+                    yield (
+                        first,
+                        GroupChoice(
+                            tuple(site.name for site in self._subject.sites[first : last + 1]), 0
+                        ),
+                    )
                 elif alike and group.rows and self._subject.groupable(first, last):
-                    made = _fitted_groups(group, own, self._subject.sites[first : last + 1], self._subject.rows(last))
+                    made = _fit_groups(
+                        group, own, self._subject.sites[first : last + 1], self._subject.rows(last)
+                    )
                     yield from ((first, one) for one in dict.fromkeys(made))
 
 
-def _fitted_groups(
+def _fit_groups(
     known: GroupChoice, own: Sequence[LoggedSite], sites: Sequence[TilingSite], rows: int
 ) -> Iterator[GroupChoice]:
     """Adapt a group of layers ``own`` to ``sites`` whose result has ``rows`` rows.
@@ -125,10 +145,13 @@ def _fitted_groups(
     An element-wise layer counts its elements as rows, so the number of bands comes from the other
     layers.
     """
-    names, bands = tuple(site.name for site in sites), ceil_div(min(site.rows for site in own), known.rows)
+    names = tuple(site.name for site in sites)
+    bands = ceil_div(min(site.rows for site in own), known.rows)
     wanted = known.channels or tuple(site.channels for site in own)
     channels = tuple(
-        allowed_channels(site.geometry.nest, ceil_div(site.geometry.nest.channels, ceil_div(old.channels, size)))
+        find_allowed_channels(
+            site.geometry.nest, ceil_div(site.geometry.nest.channels, ceil_div(old.channels, size))
+        )
         for site, old, size in zip(sites, own, wanted, strict=True)
     )
     for band in (min(known.rows, rows), ceil_div(rows, bands)):
@@ -136,7 +159,9 @@ def _fitted_groups(
             yield GroupChoice(names, band, kept, channels, known.held, known.slots)
 
 
-def _fitted(known: Tiling, own: LoggedSite, site: TilingSite, resident: Resident) -> Iterator[Tiling]:
+def _fit_tiling(
+    known: Tiling, own: LoggedSite, site: TilingSite, resident: Resident
+) -> Iterator[Tiling]:
     """Adapt a tiling of layer ``own`` to ``site``.
 
     First it has the same sizes, then the same numbers of tiles.
@@ -148,8 +173,10 @@ def _fitted(known: Tiling, own: LoggedSite, site: TilingSite, resident: Resident
         (known.channels, known.rows, known.depth),
         (ceil_div(nest.channels, counts[0]), ceil_div(nest.rows, counts[1]), depth),
     ):
-        fitting = allowed_channels(nest, channels)
+        fitting = find_allowed_channels(nest, channels)
         cut = may_cut_rows(site.geometry, fitting)
         deep = deep if deep < nest.input_channels and may_cut_depth(site.geometry, resident) else 0
         if is_dense(site.geometry, fitting, resident):
-            yield known._replace(channels=fitting, rows=min(rows, nest.rows) if cut else nest.rows, depth=deep)
+            yield known._replace(
+                channels=fitting, rows=min(rows, nest.rows) if cut else nest.rows, depth=deep
+            )

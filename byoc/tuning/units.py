@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from byoc.estimate.bus import Bus
+from byoc.estimate.bus import MemoryBus
 from byoc.operators.layer import Resident, Tiling
 from byoc.options import GroupChoice
 from byoc.tuning.subject import State, TuningSubject
 
 Features = tuple[float, ...]
-LAYER, GROUP = 30, 14
+LAYER = 30
+GROUP = 14
 """Number of features of a layer and of a group; a unit has zeros for the other kind."""
 FEATURES = LAYER + GROUP + 7
 AMPLE = 4.0
@@ -58,16 +59,24 @@ class Units:
         self._subject = subject
         self._layers: dict[tuple[int, int, Tiling, Resident, int], _Sight] = {}
 
-    def of(self, state: State, first: int = 0, last: int | None = None) -> Iterator[ScheduleUnit]:
+    def list_units(
+        self, state: State, first: int = 0, last: int | None = None
+    ) -> Iterator[ScheduleUnit]:
         """Yield the units of sites ``first`` to ``last``, and the next unit, in order."""
         spans = state.spans
         end = len(state.tilings) if last is None else last + 1
-        wanted = [place for place, (begin, final, _) in enumerate(spans) if final >= first and begin <= end]
+        wanted = [
+            place
+            for place, (begin, final, _) in enumerate(spans)
+            if final >= first and begin <= end
+        ]
         before = self._sight(state, *spans[wanted[0] - 1]) if wanted[0] else _NOTHING
         for place in wanted:
             begin, final, group = spans[place]
             sight = self._sight(state, begin, final, group)
-            yield ScheduleUnit(begin, final, _seen(sight, before, self._subject.clock.bus), sight.least)
+            yield ScheduleUnit(
+                begin, final, _add_predecessor(sight, before, self._subject.clock.bus), sight.least
+            )
             before = sight
 
     def _sight(self, state: State, first: int, last: int, group: GroupChoice | None) -> _Sight:
@@ -80,15 +89,31 @@ class Units:
             found = self._layers[key] = self._layer_sight(*key)
         return found
 
-    def _layer_sight(self, number: int, last: int, tiling: Tiling, resident: Resident, budget: int) -> _Sight:
+    def _layer_sight(
+        self, number: int, last: int, tiling: Tiling, resident: Resident, budget: int
+    ) -> _Sight:
         """Return the features of a layer, with the layers up to ``last`` on its tiles."""
-        rider = sum(self._subject.search(other).cost.compute.least().cycles for other in range(number + 1, last + 1))
-        cost, nest = self._subject.search(number).cost, self._subject.sites[number].geometry.nest
-        shape, slots = cost.shape_of(tiling), tiling.slots
+        rider = sum(
+            self._subject.search(other).cost.compute.least().cycles
+            for other in range(number + 1, last + 1)
+        )
+        cost = self._subject.search(number).cost
+        nest = self._subject.sites[number].geometry.nest
+        shape = cost.shape_of(tiling)
+        slots = tiling.slots
         estimate = max(cost.estimate(tiling, resident) + rider, 1.0)
-        working_set, buffers = cost.working_set(tiling, resident), shape.buffers
+        working_set = cost.compute_working_set(tiling, resident)
+        buffers = shape.buffers
         counts = shape.parts, shape.bands, shape.chunks, shape.tiles
-        sizes = nest.channels, nest.rows, nest.columns, nest.input_channels, tiling.channels, tiling.rows, tiling.depth
+        sizes = (
+            nest.channels,
+            nest.rows,
+            nest.columns,
+            nest.input_channels,
+            tiling.channels,
+            tiling.rows,
+            tiling.depth,
+        )
         nbytes = sum(buffers.inputs), buffers.constants, buffers.output, buffers.sums, working_set
         own = (
             *(math.log1p(value) for value in (*counts, *sizes, *nbytes, shape.compute)),
@@ -96,15 +121,22 @@ class Units:
             working_set / max(budget, 1),
             float(slots.input), float(slots.constants), float(slots.output),
             float(tiling.channels_outer), float(any(resident.inputs)), float(resident.output),
-            float(nest.kernel), float(nest.stride), float(nest.groups > 1), float(nest.matrix), float(resident.beside),
+            float(nest.kernel), float(nest.stride), float(nest.groups > 1), float(nest.matrix),
+            float(resident.beside),
         )  # fmt: skip
         first = shape.constant_slots + sum(
-            cycles for cycles, near in zip(shape.input_slots, resident.inputs, strict=False) if not near
+            cycles
+            for cycles, near in zip(shape.input_slots, resident.inputs, strict=False)
+            if not near
         )
         traffic = cost.traffic(tiling, resident)
-        least = self._least(shape.compute + rider, traffic if resident.output else traffic - shape.output_all)
+        least = self._least(
+            shape.compute + rider, traffic if resident.output else traffic - shape.output_all
+        )
         spare = max(budget - working_set, 0)
-        return _Sight((*own, *[0.0] * GROUP), least, estimate, max(shape.compute - traffic, 0), spare, first)
+        return _Sight(
+            (*own, *[0.0] * GROUP), least, estimate, max(shape.compute - traffic, 0), spare, first
+        )
 
     def _least(self, compute: int, loading: int) -> int:
         """Return the lower bound of a unit in cycles.
@@ -118,7 +150,15 @@ class Units:
         found = self._subject.account(first, group, state.residents)
         traffic = found.loading + found.storing
         estimate = float(found.estimate or max(found.compute, traffic))
-        counts = found.tiles, found.transfers, group.rows, found.nbytes, found.compute, found.loading, found.storing
+        counts = (
+            found.tiles,
+            found.transfers,
+            group.rows,
+            found.nbytes,
+            found.compute,
+            found.loading,
+            found.storing,
+        )
         own = (
             *(math.log1p(value) for value in counts),
             estimate / max(found.compute, 1),
@@ -129,10 +169,17 @@ class Units:
         )  # fmt: skip
         least = self._least(found.compute, found.loading)
         spare = max(found.budget - found.nbytes, 0)
-        return _Sight((*[0.0] * LAYER, *own), least, estimate, max(found.compute - traffic, 0), spare, found.first)
+        return _Sight(
+            (*[0.0] * LAYER, *own),
+            least,
+            estimate,
+            max(found.compute - traffic, 0),
+            spare,
+            found.first,
+        )
 
 
-def _seen(sight: _Sight, before: _Sight, bus: Bus) -> Features:
+def _add_predecessor(sight: _Sight, before: _Sight, bus: MemoryBus) -> Features:
     """Return a unit's features with its predecessor's.
 
     The last two are the logarithms of the bound and the estimate.

@@ -1,1 +1,3 @@
-"""Timing model of the machine (docs/machine.md): command costs, event engine, causes and accounts."""
+"""Timing model of the machine (docs/machine.md): command costs, event engine, causes and
+accounts.
+"""

@@ -14,15 +14,33 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.times import CommandTimes, executing, oldest_unfinished
+from dla_sim.engine.times import CommandTimes, find_executing, find_oldest_unfinished
 from dla_sim.engine.workload import EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Demands, Workload
 from dla_sim.timing import Timing
 from isa.errors import InputError
 from isa.instruction import KINDS, Command, Operands
 from isa.program import Provenance
 
-CAUSES = ("busy", "token_LD", "token_EX", "token_ST", "bus", "dram", "flash", "sram", "queue_empty", "drained")
-BUSY, TOKEN, BUS, DRAM, FLASH, SRAM, QUEUE_EMPTY, DRAINED = 0, 1, 4, 5, 6, 7, 8, 9
+CAUSES = (
+    "busy",
+    "token_LD",
+    "token_EX",
+    "token_ST",
+    "bus",
+    "dram",
+    "flash",
+    "sram",
+    "queue_empty",
+    "drained",
+)
+BUSY = 0
+TOKEN = 1
+BUS = 4
+DRAM = 5
+FLASH = 6
+SRAM = 7
+QUEUE_EMPTY = 8
+DRAINED = 9
 
 
 def causes_of(timing: Timing) -> tuple[str, ...]:
@@ -50,7 +68,9 @@ class Causes:
 
     @cached_property
     def units(self) -> dict[str, dict[str, int]]:
-        """Cycles by cause for LD, EX and ST; each unit's cycles sum to ``total``, as :func:`explain` asserts."""
+        """Cycles by cause for LD, EX and ST; each unit's cycles sum to ``total``, as
+        :func:`explain` asserts.
+        """
         tables = {}
         for name, members in zip(UNIT_NAMES, self.by_unit, strict=True):
             sums = self.commands[members].sum(axis=0)
@@ -82,28 +102,43 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
     causes[:, SRAM] = columns["scratchpad"] + columns["held"]
     delayed = list(workload.bank_loads)
     causes[delayed, SRAM] += beyond[delayed]
-    constant = columns["lead"] + columns["tail"] + columns["beats"] - columns["latency"] - columns["scratchpad"]
+    constant = (
+        columns["lead"]
+        + columns["tail"]
+        + columns["beats"]
+        - columns["latency"]
+        - columns["scratchpad"]
+    )
     causes[:, BUSY] = constant
     _check(workload, times, causes)
     return Causes(causes, workload.demands.by_unit, times.total, causes_of(workload.timing))
 
 
 def _token_times(workload: Workload, times: CommandTimes) -> NDArray[np.int64]:
-    """Return (commands, 4): the cycle in which each popped token became available; -1 if none is popped."""
+    """Return (commands, 4): the cycle in which each popped token became available; -1 if none is
+    popped.
+    """
     there = np.full((len(workload), len(TOKEN_QUEUES)), -1, dtype=np.int64)
     for counter in range(len(TOKEN_QUEUES)):
-        pushing, popping = workload.demands.pushing[counter], workload.demands.popping[counter]
+        pushing = workload.demands.pushing[counter]
+        popping = workload.demands.popping[counter]
         there[popping, counter] = times.end[pushing[: len(popping)]]
     return there
 
 
 def _explain_waits(
-    members: NDArray[np.int64], times: CommandTimes, tokens: NDArray[np.int64], causes: NDArray[np.int64]
+    members: NDArray[np.int64],
+    times: CommandTimes,
+    tokens: NDArray[np.int64],
+    causes: NDArray[np.int64],
 ) -> None:
-    """Add the cycles that the commands ``members`` of one unit waited before their start, by cause."""
+    """Add the cycles that the commands ``members`` of one unit waited before their start, by
+    cause.
+    """
     if not len(members):
         return
-    arrival, start = times.arrival[members], times.start[members]
+    arrival = times.arrival[members]
+    start = times.start[members]
     free = np.concatenate(([0], times.end[members[:-1]]))
     causes[members, QUEUE_EMPTY] = np.maximum(arrival - free, 0)
     waited = np.maximum(arrival, free)
@@ -113,11 +148,15 @@ def _explain_waits(
         causes[members, TOKEN + pusher] += there - waited
         waited = there
     if not np.array_equal(waited, start):
-        raise AssertionError("a command started at a time that its arrival, unit and tokens do not explain")
+        raise AssertionError(
+            "a command started at a time that its arrival, unit and tokens do not explain"
+        )
 
 
 def _check(workload: Workload, times: CommandTimes, causes: NDArray[np.int64]) -> None:
-    """Assert that no figure is negative and that the causes cover each unit up to its last command."""
+    """Assert that no figure is negative and that the causes cover each unit up to its last
+    command.
+    """
     if causes.min(initial=0) < 0:
         raise AssertionError("an account of cycles is negative")
     for name, members in zip(UNIT_NAMES, workload.demands.by_unit, strict=True):
@@ -126,7 +165,8 @@ def _check(workload: Workload, times: CommandTimes, causes: NDArray[np.int64]) -
             raise AssertionError(f"the cycles of unit {name} do not add up to the total")
 
 
-# Labels --------------------------------------------------------------------------------------------------------------
+# Labels
+# --------------------------------------------------------------------------------------------------
 # Kind, layer, work and traffic of each command, from its instruction and provenance. Labels do not
 # depend on time.
 
@@ -159,7 +199,9 @@ class Labels:
     tiles: tuple[int, ...]
 
 
-def label(commands: Sequence[Command], operands: Sequence[Operands], sources: Sequence[Provenance | None]) -> Labels:
+def label(
+    commands: Sequence[Command], operands: Sequence[Operands], sources: Sequence[Provenance | None]
+) -> Labels:
     """Return the labels of ``commands`` (without ``OP_END``).
 
     The kind is that of the provenance if it has one, so that an emulated depthwise convolution
@@ -171,18 +213,23 @@ def label(commands: Sequence[Command], operands: Sequence[Operands], sources: Se
     """
     layers: dict[str, dict[str, None]] = {}
     tiles: dict[str, set[int]] = {}
-    rows, position = [], dict[str, int]()
+    rows = []
+    position = dict[str, int]()
     for command, item, source in zip(commands, operands, sources, strict=True):
         name = source.layer if source is not None else ""
         if name not in position:
-            position[name], layers[name], tiles[name] = len(position), {}, set()
+            position[name] = len(position)
+            layers[name] = {}
+            tiles[name] = set()
         if source is not None:
             layers[name].update(dict.fromkeys(source.onnx_nodes))
-            if _computes(command):
+            if _is_computation(command):
                 tiles[name].add(source.tile)
         read = sum([access.total for access in item.reads if access.space == "dram"])
         write = sum([access.total for access in item.writes if access.space == "dram"])
-        rows.append((_kind(command, source), position[name], command.instruction.macs(command), read, write))
+        rows.append(
+            (_kind(command, source), position[name], command.instruction.macs(command), read, write)
+        )
     columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
     return Labels(
         kind=columns[0],
@@ -196,16 +243,17 @@ def label(commands: Sequence[Command], operands: Sequence[Operands], sources: Se
     )
 
 
-def _computes(command: Command) -> bool:
+def _is_computation(command: Command) -> bool:
     return command.instruction.kind not in ("DMA", "ISSUE")
 
 
 def _kind(command: Command, source: Provenance | None) -> int:
     own = command.instruction.kind
-    kind = source.kind if source is not None and source.kind and _computes(command) else own
+    kind = source.kind if source is not None and source.kind and _is_computation(command) else own
     if kind not in KINDS:
         raise InputError(
-            f"word {command.index}: provenance kind '{kind}' does not exist; choose one of {', '.join(KINDS)}",
+            f"word {command.index}: provenance kind '{kind}' does not exist; choose one of "
+            f"{', '.join(KINDS)}",
             words=(command.index,),
         )
     return KINDS.index(kind)
@@ -246,7 +294,9 @@ class LayerAccount:
 
 @dataclass(frozen=True)
 class Accounts:
-    """Accounts of a run: ``kinds`` (cycles by kind, summing to the total), EX cycles by kind, and layers."""
+    """Accounts of a run: ``kinds`` (cycles by kind, summing to the total), EX cycles by kind,
+    and layers.
+    """
 
     kinds: Mapping[str, int]
     ex_cycles: Mapping[str, int]
@@ -261,9 +311,12 @@ def account(labels: Labels, causes: Causes, times: CommandTimes) -> Accounts:
     if by_kind.sum() != times.total or by_layer.sum() != times.total:
         raise AssertionError("the cycles by kind or by layer do not add up to the total")
     table = _ex_table(labels, causes, times)
-    kinds, ex_cycles = by_kind.tolist(), table.sum(axis=0).tolist()
+    kinds = by_kind.tolist()
+    ex_cycles = table.sum(axis=0).tolist()
     layers = _layers(labels, causes, by_layer, table)
-    return Accounts(dict(zip(KINDS, kinds, strict=True)), dict(zip(KINDS, ex_cycles, strict=True)), layers)
+    return Accounts(
+        dict(zip(KINDS, kinds, strict=True)), dict(zip(KINDS, ex_cycles, strict=True)), layers
+    )
 
 
 def layer_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> dict[str, int]:
@@ -277,21 +330,29 @@ def layer_bank_waits(labels: Labels, causes: Causes) -> dict[str, int]:
     """The cycles of EX with the cause ``sram``, by layer."""
     members = causes.by_unit[EX]
     waits = causes.commands[members, SRAM]
-    cycles = np.bincount(labels.layer[members], weights=waits, minlength=len(labels.layers)).astype(np.int64)
+    cycles = np.bincount(labels.layer[members], weights=waits, minlength=len(labels.layers)).astype(
+        np.int64
+    )
     return dict(zip(labels.layers, cycles.tolist(), strict=True))
 
 
-def _timeline(labels: Labels, by_unit: Sequence[Int64], times: CommandTimes) -> tuple[Int64, Int64, Int64]:
-    """Return (length, kind, layer) of consecutive intervals of the run in which no unit changes state."""
+def _timeline(
+    labels: Labels, by_unit: Sequence[Int64], times: CommandTimes
+) -> tuple[Int64, Int64, Int64]:
+    """Return (length, kind, layer) of consecutive intervals of the run in which no unit changes
+    state.
+    """
     edges = np.unique(np.concatenate([[0, times.total], times.start, times.end]))
     begin = edges[:-1]
     if not len(times.end):
         return np.diff(edges), np.full(len(begin), ISSUE), np.zeros(len(begin), dtype=np.int64)
-    units = [executing(members, times, begin) for members in by_unit]
+    units = [find_executing(members, times, begin) for members in by_unit]
     moving = (units[LD] >= 0) | (units[ST] >= 0)
     computing = units[EX] >= 0
     kind = np.where(computing, labels.kind[units[EX]], np.where(moving, DMA, ISSUE))
-    layer = np.where(computing, labels.layer[units[EX]], labels.layer[oldest_unfinished(times, begin)])
+    layer = np.where(
+        computing, labels.layer[units[EX]], labels.layer[find_oldest_unfinished(times, begin)]
+    )
     return np.diff(edges), kind, layer
 
 
@@ -299,11 +360,17 @@ def _ex_table(labels: Labels, causes: Causes, times: CommandTimes) -> Int64:
     """Return (layers, kinds): cycles in which EX executes."""
     members = causes.by_unit[EX]
     table = np.zeros((len(labels.layers), len(KINDS)), dtype=np.int64)
-    np.add.at(table, (labels.layer[members], labels.kind[members]), times.end[members] - times.start[members])
+    np.add.at(
+        table,
+        (labels.layer[members], labels.kind[members]),
+        times.end[members] - times.start[members],
+    )
     return table
 
 
-def _layers(labels: Labels, causes: Causes, cycles: Int64, table: Int64) -> tuple[LayerAccount, ...]:
+def _layers(
+    labels: Labels, causes: Causes, cycles: Int64, table: Int64
+) -> tuple[LayerAccount, ...]:
     count = len(labels.layers)
     sums = np.zeros((3, count), dtype=np.int64)
     for row, column in enumerate((labels.macs, labels.read, labels.write)):
@@ -322,19 +389,30 @@ def _layers(labels: Labels, causes: Causes, cycles: Int64, table: Int64) -> tupl
             dram_read_bytes=int(sums[1, i]),
             dram_write_bytes=int(sums[2, i]),
             tiles=labels.tiles[i],
-            stalls={name: _named(stalls[unit, i], causes.names) for unit, name in enumerate(UNIT_NAMES)},
+            stalls={
+                name: _name_causes(stalls[unit, i], causes.names)
+                for unit, name in enumerate(UNIT_NAMES)
+            },
         )
         for i in range(count)
     )
 
 
-def _named(cycles: Int64, names: Sequence[str]) -> dict[str, int]:
-    """Return the cycles of these causes without ``busy`` and ``drained``, which are not stalls of a layer."""
-    indices = [index for index, cause in enumerate(CAUSES) if cause in names and index not in (BUSY, DRAINED)]
+def _name_causes(cycles: Int64, names: Sequence[str]) -> dict[str, int]:
+    """Return the cycles of these causes without ``busy`` and ``drained``, which are not stalls
+    of a layer.
+    """
+    indices = [
+        index
+        for index, cause in enumerate(CAUSES)
+        if cause in names and index not in (BUSY, DRAINED)
+    ]
     return {CAUSES[index]: int(cycles[index]) for index in indices}
 
 
-def kind_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> tuple[dict[str, int], dict[str, int]]:
+def kind_cycles(
+    labels: Labels, demands: Demands, times: CommandTimes
+) -> tuple[dict[str, int], dict[str, int]]:
     """Return the cycles of the run and the cycles in which EX executes, both by kind.
 
     The figures equal those of :func:`account`. A cycle in which EX executes has the kind of its
@@ -345,9 +423,11 @@ def kind_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> tuple[
     """
     executing = demands.by_unit[EX]
     durations = times.end[executing] - times.start[executing]
-    table = np.bincount(labels.kind[executing], weights=durations, minlength=len(KINDS)).astype(np.int64)
+    table = np.bincount(labels.kind[executing], weights=durations, minlength=len(KINDS)).astype(
+        np.int64
+    )
     ex_cycles = dict(zip(KINDS, table.tolist(), strict=True))
-    active = _covered(times)
+    active = _count_covered(times)
     table[DMA] += active - table.sum()
     table[ISSUE] += times.total - active
     if table.sum() != times.total or table.min() < 0:
@@ -355,10 +435,11 @@ def kind_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> tuple[
     return dict(zip(KINDS, table.tolist(), strict=True)), ex_cycles
 
 
-def _covered(times: CommandTimes) -> int:
+def _count_covered(times: CommandTimes) -> int:
     """Return the number of cycles in which any unit executes."""
     order = np.argsort(times.start, kind="stable")
-    start, end = times.start[order], times.end[order]
+    start = times.start[order]
+    end = times.end[order]
     reached = np.maximum.accumulate(end)
     before = np.concatenate(([0], reached[:-1])) if len(end) else reached
     return int(np.maximum(end - np.maximum(start, before), 0).sum())

@@ -32,7 +32,7 @@ class PassingWords:
     slots: int
     ahead: int
 
-    def passed(self, granted: int) -> int:
+    def count_passed(self, granted: int) -> int:
         """Return the number of words that pass with the first ``granted`` slots."""
         return (granted * self.words + self.ahead) // self.slots
 
@@ -59,8 +59,10 @@ class Grants(Protocol):
     now: int
     left: list[int]
 
-    def granted(self, requester: int, time: int) -> int:
-        """Return a requester's slots from ``now`` to ``time`` if the set of requesters stays the same."""
+    def count_granted(self, requester: int, time: int) -> int:
+        """Return a requester's slots from ``now`` to ``time`` if the set of requesters stays the
+        same.
+        """
 
 
 class Banks:
@@ -99,13 +101,15 @@ class Banks:
             self._time += cycles
             taken = self._count()
             for bank in self._left:
-                self._left[bank] += sum([words for first, last, words in taken if first <= bank <= last]) - cycles
+                self._left[bank] += (
+                    sum([words for first, last, words in taken if first <= bank <= last]) - cycles
+                )
 
     def _count(self) -> list[Hull]:
         """Return the words that have passed since the last call, by range of banks."""
         found = []
         for requester, passing in self._passing.items():
-            passed = passing.passed(passing.slots - self._arbiter.left[requester])
+            passed = passing.count_passed(passing.slots - self._arbiter.left[requester])
             found.append((passing.first, passing.last, passed - self._passed[requester]))
             self._passed[requester] = passed
         return found
@@ -117,16 +121,16 @@ class Banks:
         """
         end = max(self._least, self._time)
         for bank, left in self._left.items():
-            while (needed := self._time + left + self._taken(bank, end)) > end:
+            while (needed := self._time + left + self._count_taken(bank, end)) > end:
                 end = needed
         return end
 
-    def _taken(self, bank: int, time: int) -> int:
+    def _count_taken(self, bank: int, time: int) -> int:
         """Return the cycles of a bank that LD and ST take from now to ``time``."""
         taken = 0
         for requester, passing in self._passing.items():
             left = self._arbiter.left[requester]
             if left and passing.first <= bank <= passing.last:
-                still = max(0, left - self._arbiter.granted(requester, time))
-                taken += passing.passed(passing.slots - still) - self._passed[requester]
+                still = max(0, left - self._arbiter.count_granted(requester, time))
+                taken += passing.count_passed(passing.slots - still) - self._passed[requester]
         return taken

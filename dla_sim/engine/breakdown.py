@@ -1,4 +1,5 @@
-"""Breakdown of each layer's cycles into parts: computing, or waiting for a load, a store or the bus.
+"""Breakdown of each layer's cycles into parts: computing, or waiting for a load, a store or the
+bus.
 
 docs/machine.md, section 7, defines the parts. The part of a cycle is that of the command that EX
 executes or waits for.
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from dla_sim.engine.accounts import BUS as BUS_CAUSE
 from dla_sim.engine.accounts import SRAM, Causes, Labels
-from dla_sim.engine.times import CommandTimes, executing, oldest_unfinished
+from dla_sim.engine.times import CommandTimes, find_executing, find_oldest_unfinished
 from dla_sim.engine.workload import EX, LD, ST, Demands, Workload
 
 Int64 = NDArray[np.int64]
@@ -22,7 +23,8 @@ COMPUTE, SCRATCHPAD, WEIGHTS, INPUT, BUS, STORE, ISSUE = range(len(PARTS))
 
 
 def roles(demands: Demands) -> Int64:
-    """Return each command's part: ``COMPUTE``, ``WEIGHTS``, ``INPUT``, ``STORE``, or ``ISSUE`` for ``OP_SYNC``.
+    """Return each command's part: ``COMPUTE``, ``WEIGHTS``, ``INPUT``, ``STORE``, or ``ISSUE`` for
+    ``OP_SYNC``.
 
     A load has the part ``WEIGHTS`` if its first byte is constant, that is, in a segment of the
     program and in no tensor.
@@ -34,7 +36,9 @@ def roles(demands: Demands) -> Int64:
     return np.where(demands.sync, ISSUE, np.where(demands.unit == EX, COMPUTE, moved))
 
 
-def break_down(workload: Workload, labels: Labels, times: CommandTimes, causes: Causes) -> tuple[dict[str, int], ...]:
+def break_down(
+    workload: Workload, labels: Labels, times: CommandTimes, causes: Causes
+) -> tuple[dict[str, int], ...]:
     """Return the cycles of each layer by part, zeros included, in the order of ``labels.layers``.
 
     All cycles sum to the total of the run.
@@ -43,7 +47,8 @@ def break_down(workload: Workload, labels: Labels, times: CommandTimes, causes: 
         AssertionError: the sum differs from the total, or a figure is negative.
     """
     table = np.zeros((len(labels.layers), len(PARTS)), dtype=np.int64)
-    members, parts = workload.demands.by_unit[EX], roles(workload.demands)
+    members = workload.demands.by_unit[EX]
+    parts = roles(workload.demands)
     waited = causes.commands[members, SRAM]
     layer = labels.layer[members]
     np.add.at(table, (layer, parts[members]), times.end[members] - times.start[members] - waited)
@@ -56,21 +61,30 @@ def break_down(workload: Workload, labels: Labels, times: CommandTimes, causes: 
 
 
 def _add_waits(
-    table: Int64, workload: Workload, labels: Labels, parts: Int64, times: CommandTimes, causes: Causes
+    table: Int64,
+    workload: Workload,
+    labels: Labels,
+    parts: Int64,
+    times: CommandTimes,
+    causes: Causes,
 ) -> None:
     """Add the intervals of the run in which EX does not execute."""
     lost = causes.commands[:, BUS_CAUSE]
     changes = (times.start, times.end, times.arrival, times.end - lost)
     edges = np.unique(np.concatenate([[0, times.total], *changes]))
-    begin, length = edges[:-1], np.diff(edges)
-    idle = executing(workload.demands.by_unit[EX], times, begin) < 0
-    begin, length = begin[idle], length[idle]
-    command = _awaited(workload, times, begin)
-    part = np.where(command < 0, ISSUE, np.where(begin >= (times.end - lost)[command], BUS, parts[command]))
-    np.add.at(table, (labels.layer[oldest_unfinished(times, begin)], part), length)
+    begin = edges[:-1]
+    length = np.diff(edges)
+    idle = find_executing(workload.demands.by_unit[EX], times, begin) < 0
+    begin = begin[idle]
+    length = length[idle]
+    command = _find_awaited(workload, times, begin)
+    part = np.where(
+        command < 0, ISSUE, np.where(begin >= (times.end - lost)[command], BUS, parts[command])
+    )
+    np.add.at(table, (labels.layer[find_oldest_unfinished(times, begin)], part), length)
 
 
-def _awaited(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
+def _find_awaited(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
     """Return for each idle cycle of EX the LD or ST command that it waits for, or -1.
 
     If EX lacks a token, that is the command executing on the unit that pushes it. If EX lacks a
@@ -78,28 +92,34 @@ def _awaited(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
     command of EX, it is the one on ST, or on LD if ST is idle.
     """
     demands = workload.demands
-    loading, storing = (executing(demands.by_unit[unit], times, cycles) for unit in (LD, ST))
+    loading, storing = (find_executing(demands.by_unit[unit], times, cycles) for unit in (LD, ST))
     upcoming = np.searchsorted(times.start[demands.by_unit[EX]], cycles, side="right")
     some = upcoming < len(demands.by_unit[EX])
     head = np.where(some, np.append(demands.by_unit[EX], 0)[upcoming], 0)
     arrived = times.arrival[head] <= cycles
     unit = np.select(
-        [~some, ~arrived, _missing(demands.pushers[0, head], times, cycles)],
-        [np.where(storing >= 0, ST, LD), _held_up(workload, times, cycles), LD],
+        [~some, ~arrived, _is_missing(demands.pushers[0, head], times, cycles)],
+        [np.where(storing >= 0, ST, LD), _find_full_unit(workload, times, cycles), LD],
         ST,
     )
     return np.select([unit == LD, unit == ST], [loading, storing], -1)
 
 
-def _missing(pushers: Int64, times: CommandTimes, cycles: Int64) -> NDArray[np.bool_]:
-    """Return True where the token of ``pushers`` is not yet available; -1 means that no token is needed."""
+def _is_missing(pushers: Int64, times: CommandTimes, cycles: Int64) -> NDArray[np.bool_]:
+    """Return True where the token of ``pushers`` is not yet available; -1 means that no token is
+    needed.
+    """
     return (pushers >= 0) & (times.end[pushers] > cycles)
 
 
-def _held_up(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
-    """Return the unit with a full queue if the next command of the stream is for it, otherwise -1."""
+def _find_full_unit(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
+    """Return the unit with a full queue if the next command of the stream is for it, otherwise
+    -1.
+    """
     following = np.searchsorted(times.arrival, cycles, side="right")
     room = workload.demands.room(workload.timing.queue_depth)
     some = following < len(workload)
     following = np.where(some, following, 0)
-    return np.where(some & _missing(room[following], times, cycles), workload.demands.unit[following], -1)
+    return np.where(
+        some & _is_missing(room[following], times, cycles), workload.demands.unit[following], -1
+    )

@@ -1,7 +1,7 @@
 """Shared bus: one slot per cycle, round robin among the ports in their data phase.
 
-docs/machine.md, section 6, gives the rules. :class:`Arbiter` implements them for both engines and
-for the bus statistics (`dla_sim.inspection`). The engine without events uses a machine's
+docs/machine.md, section 6, gives the rules. :class:`BusArbiter` implements them for both engines
+and for the bus statistics (`dla_sim.inspection`). The engine without events uses a machine's
 :class:`SharedBus`, or the :class:`BusPort` of one of several machines on a bus.
 """
 
@@ -18,7 +18,7 @@ NEVER = 1 << 62
 """Time of an event that has not happened."""
 
 
-class Arbiter:
+class BusArbiter:
     """Round-robin arbiter that grants slots in closed form between two changes in the set of ports.
 
     With k ports in cyclic order after the one served last, the port at position p is granted the
@@ -33,14 +33,18 @@ class Arbiter:
     __slots__ = ("_cyclic", "_last", "left", "now", "waiting")
 
     def __init__(self, ports: int = len(PORTS)) -> None:
-        self._cyclic = [[(last + step) % ports for step in range(1, ports + 1)] for last in range(ports)]
+        self._cyclic = [
+            [(last + step) % ports for step in range(1, ports + 1)] for last in range(ports)
+        ]
         self._last = ports - 1
         self.left = [0] * ports
         self.waiting: list[int] = []
         self.now = 0
 
     def begin(self, port: int, slots: int) -> None:
-        """Start a data phase of ``slots`` > 0 slots in this cycle, whose grant ``port`` competes for."""
+        """Start a data phase of ``slots`` > 0 slots in this cycle, whose grant ``port`` competes
+        for.
+        """
         self.left[port] = slots
         self.waiting.append(port)
 
@@ -50,10 +54,14 @@ class Arbiter:
         At least one data phase must be in progress.
         """
         order = self._order()
-        count, left, now = len(order), self.left, self.now
-        return min(now + position + (left[port] - 1) * count + 1 for position, port in enumerate(order))
+        count = len(order)
+        left = self.left
+        now = self.now
+        return min(
+            now + position + (left[port] - 1) * count + 1 for position, port in enumerate(order)
+        )
 
-    def granted(self, requester: int, time: int) -> int:
+    def count_granted(self, requester: int, time: int) -> int:
         """Return a port's slots from ``now`` to ``time`` if the set of ports stays the same."""
         order = self._order()
         return (time - self.now - order.index(requester) + len(order) - 1) // len(order)
@@ -64,28 +72,38 @@ class Arbiter:
         Returns the port whose data phase has ended, or -1. Two data phases never end in the same
         cycle.
         """
-        waiting, left, now = self.waiting, self.left, self.now
+        waiting = self.waiting
+        left = self.left
+        now = self.now
         if len(waiting) != 1:
             return self._grant_among(horizon)
         port = waiting[0]
         end = now + left[port]
         if end <= horizon:
-            self.now, self._last, left[port] = end, port, 0
+            self.now = end
+            self._last = port
+            left[port] = 0
             waiting.clear()
             return port
         if horizon > now:
-            self.now, self._last, left[port] = horizon, port, end - horizon
+            self.now = horizon
+            self._last = port
+            left[port] = end - horizon
         return -1
 
     def _grant_among(self, horizon: int) -> int:
         """Grant slots as :meth:`grant` does, for zero or several ports."""
-        left, now, order = self.left, self.now, self._order()
+        left = self.left
+        now = self.now
+        order = self._order()
         count = len(order)
-        ended, end = -1, horizon + 1
+        ended = -1
+        end = horizon + 1
         for position, port in enumerate(order):
             finish = now + position + (left[port] - 1) * count + 1
             if finish < end:
-                ended, end = port, finish
+                ended = port
+                end = finish
         self.now = min(end, horizon)
         if order and self.now > now:
             whole, rest = divmod(self.now - now, count)
@@ -109,18 +127,30 @@ class BusPort(Protocol):
     """
 
     def announce(
-        self, port: int, time: int, slots: int, result: int, tail: int, passing: PassingWords | None = None
+        self,
+        port: int,
+        time: int,
+        slots: int,
+        result: int,
+        tail: int,
+        passing: PassingWords | None = None,
     ) -> None:
-        """Announce a data phase of ``slots`` > 0 at ``time``; its end plus ``tail`` goes to ``known[result]``."""
+        """Announce a data phase of ``slots`` > 0 at ``time``.
+
+        Its end plus ``tail`` goes to ``known[result]``.
+        """
 
     def compute(self, time: int, load: BankLoad, result: int, tail: int) -> None:
-        """Announce that EX computes from ``time`` on; its end plus ``tail`` goes to ``known[result]``."""
+        """Announce that EX computes from ``time`` on.
+
+        Its end plus ``tail`` goes to ``known[result]``.
+        """
 
 
 _COMPUTE = len(PORTS)
 
 
-class SharedBus(Arbiter):
+class SharedBus(BusArbiter):
     """Bus of one machine.
 
     Data phases may be announced in any order, but not before the time that the bus has reached.
@@ -133,24 +163,40 @@ class SharedBus(Arbiter):
         super().__init__()
         self.known = known
         self._banks = Banks(self)
-        self._announced: list[tuple[int, int, int | BankLoad, int, int, PassingWords | None]] = []  # sorted by time
-        self._results = [(0, 0)] * (len(PORTS) + 1)  # result and tail of each port's data phase and of EX
+        # sorted by time
+        self._announced: list[tuple[int, int, int | BankLoad, int, int, PassingWords | None]] = []
+        # result and tail of each port's data phase and of EX
+        self._results = [(0, 0)] * (len(PORTS) + 1)
 
     def announce(
-        self, port: int, time: int, slots: int, result: int, tail: int, passing: PassingWords | None = None
+        self,
+        port: int,
+        time: int,
+        slots: int,
+        result: int,
+        tail: int,
+        passing: PassingWords | None = None,
     ) -> None:
-        """Announce a data phase of ``slots`` > 0 at ``time``; its end plus ``tail`` goes to ``known[result]``."""
+        """Announce a data phase of ``slots`` > 0 at ``time``.
+
+        Its end plus ``tail`` goes to ``known[result]``.
+        """
         self._announced.append((time, port, slots, result, tail, passing))
         self._announced.sort()
 
     def compute(self, time: int, load: BankLoad, result: int, tail: int) -> None:
-        """Announce that EX computes from ``time`` on; its end plus ``tail`` goes to ``known[result]``."""
+        """Announce that EX computes from ``time`` on.
+
+        Its end plus ``tail`` goes to ``known[result]``.
+        """
         self._announced.append((time, _COMPUTE, load, result, tail, None))
         self._announced.sort()
 
     def proceed(self) -> bool:
         """Advance until a data phase or EX ends; return False if neither is in progress."""
-        announced, waiting, banks = self._announced, self.waiting, self._banks
+        announced = self._announced
+        waiting = self.waiting
+        banks = self._banks
         while announced or waiting or banks.busy:
             if waiting or banks.busy:
                 ended = self._advance(announced[0][0] if announced else NEVER)
@@ -165,8 +211,10 @@ class SharedBus(Arbiter):
                 banks.compute(work)
                 continue
             end = time + work
-            if not (waiting or banks.busy or (announced and announced[0][0] < end)):  # no competing requester
-                self.now, self._last = end, port
+            # no competing requester
+            if not (waiting or banks.busy or (announced and announced[0][0] < end)):
+                self.now = end
+                self._last = port
                 self.known[result] = end + tail
                 return True
             self.now = time
@@ -177,7 +225,10 @@ class SharedBus(Arbiter):
         return False
 
     def _advance(self, horizon: int) -> int:
-        """Grant slots up to ``horizon`` or the first end; return the port that ended, ``_COMPUTE`` or -1."""
+        """Grant slots up to ``horizon`` or the first end.
+
+        Return the port that ended, ``_COMPUTE`` or -1.
+        """
         banks = self._banks
         if not banks.busy:
             return self.grant(horizon)

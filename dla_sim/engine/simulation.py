@@ -1,4 +1,5 @@
-"""Event engine on SimPy: one event per command or per change in the set of bus ports, none per cycle.
+"""Event engine on SimPy: one event per command or per change in the set of bus ports, none per
+cycle.
 
 It consists of a bus, a command fetch, a command processor and three units. Each is a small state
 machine that notifies the others when an operation ends (docs/machine.md, sections 3 to 6).
@@ -14,7 +15,7 @@ from simpy import Environment, Event
 from simpy.events import NORMAL, URGENT, EventPriority
 
 from dla_sim.engine.banks import BankLoad, Banks, PassingWords
-from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, Arbiter
+from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, BusArbiter
 from dla_sim.engine.times import CommandTimes, deadlock
 from dla_sim.engine.workload import TOKEN_QUEUES, CommandCost, Workload
 
@@ -35,7 +36,11 @@ class Callback(Event):
     """
 
     def __init__(
-        self, clock: Clock, delay: int, action: Callable[[Event], None], priority: EventPriority = NORMAL
+        self,
+        clock: Clock,
+        delay: int,
+        action: Callable[[Event], None],
+        priority: EventPriority = NORMAL,
     ) -> None:
         # Like simpy.Timeout, set the fields here instead of calling Event.__init__: there is one
         # call per command.
@@ -59,7 +64,7 @@ class BusEvents:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._arbiter = Arbiter()
+        self._arbiter = BusArbiter()
         self._banks = Banks(self._arbiter)
         self._pending: Event | None = None
         self._computing: Event | None = None
@@ -88,12 +93,17 @@ class BusEvents:
 
     def _plan(self) -> None:
         """Schedule the next end of a data phase and of EX; earlier plans become invalid."""
-        arbiter, banks = self._arbiter, self._banks
+        arbiter = self._arbiter
+        banks = self._banks
         self._pending = self._computing = None
         if arbiter.waiting:
-            self._pending = Callback(self._clock, arbiter.next_end() - arbiter.now, self._end, URGENT)
+            self._pending = Callback(
+                self._clock, arbiter.next_end() - arbiter.now, self._end, URGENT
+            )
         if banks.busy:
-            self._computing = Callback(self._clock, banks.end() - arbiter.now, self._computed)
+            self._computing = Callback(
+                self._clock, banks.end() - arbiter.now, self._handle_computed
+            )
 
     def _end(self, event: Event) -> None:
         if event is self._pending:
@@ -101,7 +111,7 @@ class BusEvents:
             self._plan()
             self.done[ended]()
 
-    def _computed(self, event: Event) -> None:
+    def _handle_computed(self, event: Event) -> None:
         if event is self._computing:
             self._advance()
             self._banks.busy = False
@@ -110,14 +120,17 @@ class BusEvents:
 
 
 class CommandFetch:
-    """Command fetch: reads chunks of command words over the bus, in order (docs/machine.md, section 4).
+    """Command fetch: reads chunks of command words over the bus, in order (docs/machine.md, section
+    4).
 
     ``ready`` counts the chunks that have arrived; ``on_ready`` is called when it increases.
     """
 
     __slots__ = ("_bus", "_busy", "_clock", "_latency", "_requests", "_slots", "on_ready", "ready")
 
-    def __init__(self, clock: Clock, bus: BusEvents, chunk_slots: Sequence[int], latency: int) -> None:
+    def __init__(
+        self, clock: Clock, bus: BusEvents, chunk_slots: Sequence[int], latency: int
+    ) -> None:
         self._clock = clock
         self._bus = bus
         self._slots = chunk_slots
@@ -126,7 +139,7 @@ class CommandFetch:
         self._busy = False
         self.ready = 0
         self.on_ready: Callable[[], None] = lambda: None
-        bus.done[FETCH_PORT] = self._arrived
+        bus.done[FETCH_PORT] = self._handle_arrival
 
     def request(self, time: int) -> None:
         """Request the next chunk, if there is one, in cycle ``time``, which is now or later."""
@@ -136,16 +149,20 @@ class CommandFetch:
                 self._prepare()
 
     def _prepare(self) -> None:
-        """Schedule the data phase of the next chunk after its latency and after the previous chunk."""
+        """Schedule the data phase of the next chunk after its latency and after the previous
+        chunk.
+        """
         if self.ready < len(self._requests):
             self._busy = True
             now = self._clock.cycle
-            Callback(self._clock, max(0, self._requests[self.ready] + self._latency - now), self._begin)
+            Callback(
+                self._clock, max(0, self._requests[self.ready] + self._latency - now), self._begin
+            )
 
     def _begin(self, _: Event) -> None:
         self._bus.begin(FETCH_PORT, self._slots[self.ready])
 
-    def _arrived(self) -> None:
+    def _handle_arrival(self) -> None:
         self.ready += 1
         self._busy = False
         self._prepare()
@@ -202,13 +219,18 @@ class ExecutionUnit:
             bus.computed = self._data_end
 
     def offer(self, command: int) -> None:
-        """Append a command to the queue; it can start from its arrival on, which may be in the future."""
+        """Append a command to the queue.
+
+        It can start from its arrival on, which may be in the future.
+        """
         self.queue.append(command)
         if not self._executing:
             self.try_start()
 
     def try_start(self) -> None:
-        """Start the command at the head of the queue if there is one and all its tokens are available."""
+        """Start the command at the head of the queue if there is one and all its tokens are
+        available.
+        """
         if self._executing or not self.queue:
             return
         command = self.queue[0]
@@ -250,7 +272,8 @@ class ExecutionUnit:
 
 
 class CommandProcessor:
-    """Command processor: executes the words in order, at most one per cycle (docs/machine.md, section 4).
+    """Command processor: executes the words in order, at most one per cycle (docs/machine.md,
+    section 4).
 
     It appends commands to the queues of ``units``, records their arrivals and determines the
     program's ``total`` cycles. It runs ahead of the simulated time as long as its inputs are
@@ -259,12 +282,18 @@ class CommandProcessor:
     """
 
     __slots__ = (
-        "_arrival", "_chunk_words", "_clock", "_depth", "_fetch", "_last_word", "_time", "_units", "_word",
+        "_arrival", "_chunk_words", "_clock", "_depth", "_fetch", "_last_word", "_time", "_units",
+        "_word",
         "_workload", "next", "total",
     )  # fmt: skip
 
     def __init__(
-        self, clock: Clock, workload: Workload, fetch: CommandFetch, units: Sequence[ExecutionUnit], arrival: list[int]
+        self,
+        clock: Clock,
+        workload: Workload,
+        fetch: CommandFetch,
+        units: Sequence[ExecutionUnit],
+        arrival: list[int],
     ) -> None:
         self._clock = clock
         self._workload = workload
@@ -283,7 +312,10 @@ class CommandProcessor:
             unit.on_complete = self.proceed
 
     def proceed(self) -> None:
-        """Execute words until one has to wait; called at the end of any event that it may wait for."""
+        """Execute words until one has to wait.
+
+        Called at the end of any event that it may wait for.
+        """
         self._time = max(self._time, self._clock.cycle)
         costs = self._workload.costs
         while self.next < len(costs):
@@ -294,12 +326,19 @@ class CommandProcessor:
             self._arrival[self.next] = self._time + 1
             unit.offer(self.next)
             self.next += 1
-            self._word_executed()
-        if not self.total and self._run_to(self._last_word) and not any(unit.queue for unit in self._units):
+            self._handle_executed_word()
+        if (
+            not self.total
+            and self._run_to(self._last_word)
+            and not any(unit.queue for unit in self._units)
+        ):
             self.total = self._time + 1
 
     def _run_to(self, word: int) -> bool:
-        """Execute the SETs before ``word``; return False if a chunk up to the one with ``word`` is missing."""
+        """Execute the SETs before ``word``.
+
+        Return False if a chunk up to the one with ``word`` is missing.
+        """
         while self._word // self._chunk_words < self._fetch.ready:
             boundary = (self._word // self._chunk_words + 1) * self._chunk_words
             if word < boundary:
@@ -311,7 +350,7 @@ class CommandProcessor:
             self._fetch.request(self._time)
         return False
 
-    def _word_executed(self) -> None:
+    def _handle_executed_word(self) -> None:
         self._time += 1
         self._word += 1
         if self._word % self._chunk_words == 0:
@@ -319,7 +358,8 @@ class CommandProcessor:
 
 
 def simulate(workload: Workload) -> CommandTimes:
-    """Return when each command of ``workload`` arrives, starts and ends, from an idle machine at cycle 0.
+    """Return when each command of ``workload`` arrives, starts and ends, from an idle machine at
+    cycle 0.
 
     Raises DeadlockError if the program stops before its ``OP_END``.
     """
@@ -340,6 +380,8 @@ def simulate(workload: Workload) -> CommandTimes:
     clock.run()
     if not processor.total:
         # no command arrives or ends in cycle 0, so 0 marks a time that was never set
-        raise deadlock(workload, [time or NEVER for time in arrival], [time or NEVER for time in end])
+        raise deadlock(
+            workload, [time or NEVER for time in arrival], [time or NEVER for time in end]
+        )
     arrivals, starts, ends = (np.array(column, dtype=np.int64) for column in times)
     return CommandTimes(arrivals, starts, ends, processor.total)

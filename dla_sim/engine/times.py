@@ -45,10 +45,13 @@ class CommandTimes:
 
 
 class DeadlockError(InputError):
-    """Deadlock of a program; the message names what each unit and the command processor wait for."""
+    """Deadlock of a program.
+
+    The message names what each unit and the command processor wait for.
+    """
 
 
-def executing(members: Int64, times: CommandTimes, cycles: Int64) -> Int64:
+def find_executing(members: Int64, times: CommandTimes, cycles: Int64) -> Int64:
     """Return the command of one unit (``members``) that executes at each of ``cycles``, or -1."""
     if not len(members):
         return np.full(len(cycles), -1, dtype=np.int64)
@@ -57,7 +60,7 @@ def executing(members: Int64, times: CommandTimes, cycles: Int64) -> Int64:
     return np.where((latest >= 0) & (times.end[command] > cycles), command, -1)
 
 
-def oldest_unfinished(times: CommandTimes, cycles: Int64) -> Int64:
+def find_oldest_unfinished(times: CommandTimes, cycles: Int64) -> Int64:
     """Return the oldest command in stream order that is incomplete at each of ``cycles``.
 
     If all are complete it is the last one. There must be at least one command.
@@ -68,16 +71,21 @@ def oldest_unfinished(times: CommandTimes, cycles: Int64) -> Int64:
 
 
 def completion_order(workload: Workload, times: CommandTimes) -> list[int]:
-    """Return the commands in order of completion, ties by unit: the order of their effects on memory."""
+    """Return the commands in order of completion, ties by unit: the order of their effects on
+    memory.
+    """
     order: list[int] = np.lexsort((workload.demands.unit, times.end)).tolist()
     return order
 
 
 def deadlock(workload: Workload, arrivals: Sequence[int], ends: Sequence[int]) -> DeadlockError:
-    """Return the error that names what each unit waits for; ``NEVER`` marks missing arrivals and ends."""
+    """Return the error that names what each unit waits for; ``NEVER`` marks missing arrivals and
+    ends.
+    """
     demands = workload.demands
     words = demands.word.tolist()
-    commands, named = range(len(workload)), []
+    commands = range(len(workload))
+    named = []
     waiting = next((number for number in commands if arrivals[number] == NEVER), None)
     if waiting is None:
         waits = ["OP_END waits until all units are drained"]
@@ -91,13 +99,16 @@ def deadlock(workload: Workload, arrivals: Sequence[int], ends: Sequence[int]) -
             waits.append(f"{name} is idle")
         else:
             named.append(words[head])
-            pushers = " and ".join(UNIT_NAMES[TOKEN_QUEUES[counter][0]] for counter in _missing(workload, head, ends))
+            pushers = " and ".join(
+                UNIT_NAMES[TOKEN_QUEUES[counter][0]]
+                for counter in _list_missing(workload, head, ends)
+            )
             waits.append(f"{name} waits at word {words[head]} for a token from {pushers}")
     message = f"deadlock: {'; '.join(waits)}; every pop needs a push earlier in the stream"
     return DeadlockError(message, dict.fromkeys(named))
 
 
-def _missing(workload: Workload, number: int, ends: Sequence[int]) -> list[int]:
+def _list_missing(workload: Workload, number: int, ends: Sequence[int]) -> list[int]:
     """Return the token counters that command ``number`` waits for."""
     demands = workload.demands
     missing = []
@@ -123,7 +134,8 @@ class Times:
     """
 
     __slots__ = (
-        "answered", "asked", "commands", "issued", "known", "never", "ready", "requested", "starts", "stops", "zero",
+        "answered", "asked", "commands", "issued", "known", "never", "ready", "requested", "starts",
+        "stops", "zero",
     )  # fmt: skip
 
     def __init__(self, workload: Workload, start: int = 0, stops: Sequence[int] = ()) -> None:
@@ -153,17 +165,24 @@ It must be resumed only when that time is known.
 
 def _issue(workload: Workload, times: Times) -> InOrder:
     """Run the command processor: execute the words, at most one per cycle."""
-    known, timing, commands = times.known, workload.timing, times.commands
-    chunks, chunk_words, buffers = len(workload.chunk_slots), timing.fetch_bytes // 8, timing.fetch_buffers
+    known = times.known
+    timing = workload.timing
+    commands = times.commands
+    chunks = len(workload.chunk_slots)
+    chunk_words = timing.fetch_bytes // 8
+    buffers = timing.fetch_buffers
     room = _places(workload.demands.room(timing.queue_depth), times).tolist()
     words = [*workload.demands.word.tolist(), workload.word_count - 1]
-    time, executed = known[times.zero], 0  # first cycle for the next word; number of executed words
-    chunk, boundary = -1, 0  # chunk of the next word; first word after it
+    time = known[times.zero]  # first cycle for the next word; number of executed words
+    executed = 0
+    chunk = -1  # chunk of the next word; first word after it
+    boundary = 0
     stops = iter(enumerate(times.stops))
     stop, command = next(stops, (0, -1))
     for number, word in enumerate(words):
         if number == command:
-            if executed == boundary and 0 <= chunk < chunks - buffers:  # the buffer is free before the pause
+            # the buffer is free before the pause
+            if executed == boundary and 0 <= chunk < chunks - buffers:
                 known[times.requested + chunk + buffers] = time
             known[times.asked + stop] = time
             yield times.answered + stop
@@ -197,9 +216,12 @@ def _issue(workload: Workload, times: Times) -> InOrder:
 
 def _fetch(workload: Workload, times: Times, bus: BusPort) -> InOrder:
     """Run the command fetch, one chunk after another."""
-    known, before, latency = times.known, 0, workload.timing.constants.latency
+    known = times.known
+    before = 0
+    latency = workload.timing.constants.latency
     for chunk, slots in enumerate(workload.chunk_slots):
-        requested, ready = times.requested + chunk, times.ready + chunk
+        requested = times.requested + chunk
+        ready = times.ready + chunk
         if known[requested] == NEVER:
             yield requested
         bus.announce(FETCH_PORT, max(known[requested] + latency, before), slots, ready, 0)
@@ -214,8 +236,12 @@ def _compute(workload: Workload, times: Times, bus: BusPort) -> InOrder:
 
     The end of a command that LD and ST may delay is known when the bus has advanced that far.
     """
-    known, starts, free = times.known, times.starts, 0
-    loads, fill, drain = workload.bank_loads, workload.timing.ex_fill, workload.timing.ex_drain
+    known = times.known
+    starts = times.starts
+    free = 0
+    loads = workload.bank_loads
+    fill = workload.timing.ex_fill
+    drain = workload.timing.ex_drain
     for number, arrival, first, second, lead, _, tail in _rows(workload, times, EX):
         begin = known[arrival]
         if begin == NEVER:
@@ -243,7 +269,10 @@ def _compute(workload: Workload, times: Times, bus: BusPort) -> InOrder:
 
 def _move(workload: Workload, times: Times, unit: int, bus: BusPort) -> InOrder:
     """Run LD or ST like EX; the end of a data phase is known when the bus has granted its slots."""
-    known, starts, free, passing = times.known, times.starts, 0, workload.passing_words
+    known = times.known
+    starts = times.starts
+    free = 0
+    passing = workload.passing_words
     port = LD_PORT if unit == LD else ST_PORT
     for number, arrival, token, _, lead, slots, tail in _rows(workload, times, unit):
         begin = known[arrival]
@@ -271,8 +300,11 @@ def _move(workload: Workload, times: Times, unit: int, bus: BusPort) -> InOrder:
 
 
 def _rows(workload: Workload, times: Times, unit: int) -> Iterator[tuple[int, ...]]:
-    """Yield each command of a unit as (number, indices of arrival and two tokens, lead, slots, tail)."""
-    demands, columns = workload.demands, workload.columns
+    """Yield each command of a unit as (number, indices of arrival and two tokens, lead, slots,
+    tail).
+    """
+    demands = workload.demands
+    columns = workload.columns
     members = demands.by_unit[unit]
     first, second = _places(demands.pushers[:, members], times)
     costs = (columns[name][members] for name in ("lead", "slots", "tail"))
@@ -286,7 +318,8 @@ def _places(commands: Int64, times: Times) -> Int64:
 
 
 def compute_times(workload: Workload) -> CommandTimes:
-    """Return when each command of ``workload`` arrives, starts and ends, from an idle machine at cycle 0.
+    """Return when each command of ``workload`` arrives, starts and ends, from an idle machine at
+    cycle 0.
 
     The result equals :func:`dla_sim.engine.simulation.simulate`. Raises DeadlockError if the
     program stops before its ``OP_END``.
@@ -297,7 +330,7 @@ def compute_times(workload: Workload) -> CommandTimes:
     sequences.settle()
     while bus.proceed():
         sequences.settle()
-    return times_found(workload, times)
+    return collect_times(workload, times)
 
 
 class Sequences:
@@ -318,7 +351,8 @@ class Sequences:
 
     def settle(self) -> None:
         """Run all sequences as far as the known times allow."""
-        known, waiting = self._known, self._waiting
+        known = self._known
+        waiting = self._waiting
         moving = True
         while moving:
             moving = False
@@ -328,10 +362,11 @@ class Sequences:
                     moving = True
 
 
-def times_found(workload: Workload, times: Times) -> CommandTimes:
+def collect_times(workload: Workload, times: Times) -> CommandTimes:
     """Return the times at the end of a run; raise DeadlockError if the program stopped early."""
     count = times.commands
-    ends, arrivals = times.known[:count], times.known[count : 2 * count]
+    ends = times.known[:count]
+    arrivals = times.known[count : 2 * count]
     if times.issued == NEVER or NEVER in ends:
         raise deadlock(workload, arrivals, ends)
     total = max(times.issued, max(ends, default=0)) + 1

@@ -18,10 +18,10 @@ from dla_sim.engine.banks import BankLoad, PassingWords
 from dla_sim.memory import (
     Hull,
     Streams,
-    crowds_of,
+    count_crowds_of,
+    count_in_bank,
     hulls_of,
-    in_bank,
-    kept_hulls,
+    list_contended_hulls,
     operand_bytes,
     scratchpad_cycles,
     streams_of,
@@ -32,7 +32,8 @@ from isa.arch import Arch
 from isa.instruction import Command, Operands, Unit
 from isa.program import Program
 
-# Transfers -----------------------------------------------------------------------------------------------------------
+# Transfers
+# --------------------------------------------------------------------------------------------------
 # Slots and beats of transfers on the bus (docs/machine.md, section 6), without a loop over rows or
 # bursts. Only an address's offset in its burst block matters. The rows of a transfer are counted by
 # offset once per burst size. For a bus and its burst gap all groups of rows are then costed
@@ -57,14 +58,22 @@ class _Groups:
     between: Int64
 
     def slots(self, memory: MemoryTiming) -> Int64:
-        """Return the slots of each group; a burst takes its beats or the burst gap, whichever is longer."""
+        """Return the slots of each group.
+
+        A burst takes its beats or the burst gap, whichever is longer.
+        """
         gap = memory.burst_gap
         last = np.where(self.last > 0, np.maximum(self.last, gap), 0)
-        return (np.maximum(self.first, gap) + self.between * max(memory.burst_beats, gap) + last) * self.count
+        return (
+            np.maximum(self.first, gap) + self.between * max(memory.burst_beats, gap) + last
+        ) * self.count
 
 
 class TransferTable:
-    """System-memory sides of transfers with dense dimensions merged; computes their slots and beats."""
+    """System-memory sides of transfers with dense dimensions merged.
+
+    Computes their slots and beats.
+    """
 
     def __init__(self, accesses: Sequence[Access]) -> None:
         self.accesses = tuple(accesses)
@@ -72,14 +81,17 @@ class TransferTable:
 
     def cost(self, memory: MemoryTiming) -> tuple[Int64, Int64]:
         """Return the slots and the beats of each transfer in ``memory``."""
-        width, burst = memory.width, memory.burst_bytes
+        width = memory.width
+        burst = memory.burst_bytes
         if (width, burst) not in self._groups:
-            self._groups[width, burst] = _grouped(self.accesses, width, burst)
+            self._groups[width, burst] = _group_accesses(self.accesses, width, burst)
         groups = self._groups[width, burst]
         beats = (groups.first + groups.between * memory.burst_beats + groups.last) * groups.count
-        return self._summed(groups.owner, groups.slots(memory)), self._summed(groups.owner, beats)
+        return self._sum_by_owner(groups.owner, groups.slots(memory)), self._sum_by_owner(
+            groups.owner, beats
+        )
 
-    def _summed(self, owner: Int64, values: Int64) -> Int64:
+    def _sum_by_owner(self, owner: Int64, values: Int64) -> Int64:
         sums = np.zeros(len(self.accesses), dtype=np.int64)
         np.add.at(sums, owner, values)
         return sums
@@ -93,12 +105,18 @@ def transfer(access: Access, memory: MemoryTiming) -> tuple[int, int]:
 
 def row_slots(starts: Int64, nbytes: Int64, memory: MemoryTiming) -> Int64:
     """Return the slots of single rows of ``nbytes`` > 0 bytes at addresses ``starts``."""
-    burst, none = memory.burst_bytes, np.zeros_like(starts)
-    return _in_beats(none, starts % burst, none + 1, nbytes, memory.width, burst).slots(memory)
+    burst = memory.burst_bytes
+    none = np.zeros_like(starts)
+    return _split_into_beats(none, starts % burst, none + 1, nbytes, memory.width, burst).slots(
+        memory
+    )
 
 
-def _grouped(accesses: Sequence[Access], bus: int, burst: int) -> _Groups:
-    owners, starts, counts, sizes = [], [], [], []
+def _group_accesses(accesses: Sequence[Access], bus: int, burst: int) -> _Groups:
+    owners = []
+    starts = []
+    counts = []
+    sizes = []
     for owner, access in enumerate(accesses):
         if access.total:
             dims = tuple((count, stride % burst) for count, stride in access.dims)
@@ -108,11 +126,15 @@ def _grouped(accesses: Sequence[Access], bus: int, burst: int) -> _Groups:
                 counts.append(count)
                 sizes.append(access.nbytes)
     columns = np.array([owners, starts, counts, sizes], dtype=np.int64)
-    return _in_beats(columns[0], columns[1], columns[2], columns[3], bus, burst)
+    return _split_into_beats(columns[0], columns[1], columns[2], columns[3], bus, burst)
 
 
-def _in_beats(owner: Int64, start: Int64, count: Int64, nbytes: Int64, bus: int, burst: int) -> _Groups:
-    """Return groups of ``count`` rows of ``nbytes`` > 0 that start ``start`` bytes into a burst block."""
+def _split_into_beats(
+    owner: Int64, start: Int64, count: Int64, nbytes: Int64, bus: int, burst: int
+) -> _Groups:
+    """Return groups of ``count`` rows of ``nbytes`` > 0 that start ``start`` bytes into a burst
+    block.
+    """
     final = start + nbytes - 1
     bursts = final // burst + 1
     single = bursts == 1
@@ -122,7 +144,9 @@ def _in_beats(owner: Int64, start: Int64, count: Int64, nbytes: Int64, bus: int,
 
 
 @lru_cache(maxsize=65536)
-def _places(residue: int, dims: tuple[tuple[int, int], ...], burst: int) -> tuple[tuple[int, int], ...]:
+def _places(
+    residue: int, dims: tuple[tuple[int, int], ...], burst: int
+) -> tuple[tuple[int, int], ...]:
     """Return (offset in the burst block, number of rows) pairs, for a first row at ``residue``."""
     if not dims:
         return ((residue, 1),)
@@ -135,7 +159,10 @@ def _places(residue: int, dims: tuple[tuple[int, int], ...], burst: int) -> tupl
 
 
 def _repeat(rows: Int64, count: int, stride: int) -> Int64:
-    """Repeat ``rows`` ``count`` times, ``stride`` bytes apart; return the number of rows per offset."""
+    """Repeat ``rows`` ``count`` times, ``stride`` bytes apart.
+
+    Return the number of rows per offset.
+    """
     burst = len(rows)
     period = burst // gcd(stride, burst) if stride else 1
     whole, rest = divmod(count, period)
@@ -150,13 +177,15 @@ UNIT_NAMES = tuple(unit.name for unit in Unit)
 TOKEN_QUEUES: tuple[tuple[int, int], ...] = ((LD, EX), (EX, LD), (EX, ST), (ST, EX))
 """(pushing unit, popping unit) of each token counter, by counter number."""
 
-NOTHING, AT_ONCE = -2, -1
+NOTHING = -2
+AT_ONCE = -1
 """Substitutes for a command number: an event that never happens, and one that needs no command."""
 
 
 @dataclass(frozen=True, eq=False)
 class Demands:
-    """Timing-relevant properties of a program's commands, without ``OP_END`` and independent of Timing.
+    """Timing-relevant properties of a program's commands, without ``OP_END`` and independent of
+    Timing.
 
     Entries are per command, int64 except the bool ``sync``.
 
@@ -201,7 +230,9 @@ class Demands:
 
     @property
     def ex_bytes(self) -> int:
-        """Scratchpad bytes that EX reads and writes: each operand and result once, by byte or by word."""
+        """Scratchpad bytes that EX reads and writes: each operand and result once, by byte or by
+        word.
+        """
         return int(self.reads.sum()) + int(self.writes.sum())
 
     @cached_property
@@ -212,12 +243,14 @@ class Demands:
     @cached_property
     def pushing(self) -> tuple[Int64, ...]:
         """Numbers of the commands that push each token counter, in order."""
-        return _with_counter(self.pushes)
+        return _include_counter(self.pushes)
 
     @cached_property
     def popping(self) -> tuple[Int64, ...]:
-        """Numbers of the commands that pop each token counter, in order: the n-th pop takes the n-th push."""
-        return _with_counter(self.pops)
+        """Numbers of the commands that pop each token counter, in order: the n-th pop takes the
+        n-th push.
+        """
+        return _include_counter(self.pops)
 
     @cached_property
     def pushers(self) -> Int64:
@@ -234,7 +267,8 @@ class Demands:
         return found
 
     def room(self, depth: int) -> Int64:
-        """Return for each command the one that must complete before it fits into a queue of ``depth``.
+        """Return for each command the one that must complete before it fits into a queue of
+        ``depth``.
 
         ``AT_ONCE`` marks the first commands, which always find room.
         """
@@ -244,38 +278,49 @@ class Demands:
         return found
 
 
-def _with_counter(counters: Sequence[tuple[int, ...]]) -> tuple[Int64, ...]:
+def _include_counter(counters: Sequence[tuple[int, ...]]) -> tuple[Int64, ...]:
     queues = range(len(TOKEN_QUEUES))
-    return tuple(np.array([i for i, c in enumerate(counters) if queue in c], dtype=np.int64) for queue in queues)
+    return tuple(
+        np.array([i for i, c in enumerate(counters) if queue in c], dtype=np.int64)
+        for queue in queues
+    )
 
 
 def demands(commands: Sequence[Command], operands: Sequence[Operands], program: Program) -> Demands:
-    """Return the demands of ``commands`` (all of ``program`` except ``OP_END``) with their ``operands``."""
+    """Return the demands of ``commands`` (all of ``program`` except ``OP_END``) with their
+    ``operands``.
+    """
     arch = program.arch
     streams = streams_of(commands, operands, arch)
     parts = zip(commands, operands, streams, strict=True)
     columns = np.array([_row(*part, arch) for part in parts], dtype=np.int64).reshape(-1, 6).T
-    unit, sync = columns[0], columns[2].astype(np.bool_)
+    unit = columns[0]
+    sync = columns[2].astype(np.bool_)
     moving = np.flatnonzero((unit != EX) & ~sync)
     loading = [(operands[number], unit[number] == LD) for number in moving.tolist()]
     sides = [item.reads[0] if load else item.writes[0] for item, load in loading]
     addresses = np.array([side.address for side in sides], dtype=np.int64)
-    touched = _touched([item.writes[0] if load else item.reads[0] for item, load in loading], arch)
+    touched = _count_touched(
+        [item.writes[0] if load else item.reads[0] for item, load in loading], arch
+    )
     hulls = hulls_of(operands, streams, arch)
     tokens = [
-        _tokens(one.unit.value, one.pop_previous, one.pop_next, one.push_previous, one.push_next) for one in commands
+        _tokens(one.unit.value, one.pop_previous, one.pop_next, one.push_previous, one.push_next)
+        for one in commands
     ]
     return Demands(
-        unit=unit, word=columns[1], sync=sync, compute=columns[3], reads=columns[4], writes=columns[5],
-        crowd=crowds_of(operands, streams, hulls, arch), moving=moving, touched=touched,
-        hulls=kept_hulls(hulls, arch),
-        transfers=TransferTable(sides), constant=moving[among_constants(program, addresses)],
+        unit=unit, word=columns[1], sync=sync, compute=columns[3], reads=columns[4],
+        writes=columns[5],
+        crowd=count_crowds_of(operands, streams, hulls, arch), moving=moving, touched=touched,
+        hulls=list_contended_hulls(hulls, arch),
+        transfers=TransferTable(sides), constant=moving[is_constant_address(program, addresses)],
         pops=tuple(pops for pops, _ in tokens), pushes=tuple(pushes for _, pushes in tokens),
-        word_count=len(program.words), command_address=program.command_address, word_bytes=arch.memory.word,
+        word_count=len(program.words), command_address=program.command_address,
+        word_bytes=arch.memory.word,
     )  # fmt: skip
 
 
-def continued(head: Demands, whole: Demands, stop: int) -> Demands:
+def continue_demands(head: Demands, whole: Demands, stop: int) -> Demands:
     """Return the demands of ``head`` followed by the commands of ``whole`` from ``stop`` on.
 
     The result describes a program at the address of ``head``. Combining demands avoids decoding its
@@ -295,9 +340,11 @@ def continued(head: Demands, whole: Demands, stop: int) -> Demands:
     moved = np.searchsorted(whole.moving, stop)
     return Demands(
         unit=columns("unit"), word=np.concatenate([head.word, whole.word[stop:] - begun + words]),
-        sync=np.concatenate([head.sync, whole.sync[stop:]]), compute=columns("compute"), crowd=columns("crowd"),
+        sync=np.concatenate([head.sync, whole.sync[stop:]]), compute=columns("compute"),
+        crowd=columns("crowd"),
         reads=columns("reads"), writes=columns("writes"), moving=numbers("moving"),
-        touched=np.concatenate([head.touched, whole.touched[moved:]]), hulls=(*head.hulls, *whole.hulls[stop:]),
+        touched=np.concatenate([head.touched, whole.touched[moved:]]),
+        hulls=(*head.hulls, *whole.hulls[stop:]),
         transfers=TransferTable((*head.transfers.accesses, *whole.transfers.accesses[moved:])),
         constant=numbers("constant"), pops=(*head.pops, *whole.pops[stop:]),
         pushes=(*head.pushes, *whole.pushes[stop:]), word_count=words + whole.word_count - begun,
@@ -305,13 +352,19 @@ def continued(head: Demands, whole: Demands, stop: int) -> Demands:
     )  # fmt: skip
 
 
-def among_constants(program: Program, addresses: Int64) -> NDArray[np.bool_]:
-    """Return True for each address that holds a constant: in a segment of the program and in no tensor."""
-    segments = _within(addresses, [(segment.address, segment.data.size) for segment in program.segments])
-    return segments & ~_within(addresses, [(tensor.address, tensor.nbytes) for tensor in program.tensors])
+def is_constant_address(program: Program, addresses: Int64) -> NDArray[np.bool_]:
+    """Return True for each address that holds a constant: in a segment of the program and in no
+    tensor.
+    """
+    segments = _is_within(
+        addresses, [(segment.address, segment.data.size) for segment in program.segments]
+    )
+    return segments & ~_is_within(
+        addresses, [(tensor.address, tensor.nbytes) for tensor in program.tensors]
+    )
 
 
-def _within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+def _is_within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
     """Return True for each address within one of the ranges (address, bytes)."""
     start, size = np.array(ranges, dtype=np.int64).reshape(-1, 2).T
     offset = addresses[:, None] - start
@@ -320,23 +373,27 @@ def _within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[np.b
 
 def _row(command: Command, operands: Operands, streams: Streams, arch: Arch) -> tuple[int, ...]:
     """Return (unit, word, sync, compute, reads, writes) of a command."""
-    unit, sync = command.unit.value, command.instruction.unit is None
+    unit = command.unit.value
+    sync = command.instruction.unit is None
     if sync or unit != EX:
         return unit, command.index, sync, 0, 0, 0
     compute = command.instruction.cycles(command, arch)
     return unit, command.index, sync, compute, *operand_bytes(operands, streams, arch)
 
 
-def with_banks(found: Demands, commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Demands:
+def assign_banks(
+    found: Demands, commands: Sequence[Command], operands: Sequence[Operands], arch: Arch
+) -> Demands:
     """Return the demands with other scratchpad banks; ``found`` itself if nothing changes."""
     streams = streams_of(commands, operands, arch)
     hulls = hulls_of(operands, streams, arch)
-    crowd, kept = crowds_of(operands, streams, hulls, arch), kept_hulls(hulls, arch)
+    crowd = count_crowds_of(operands, streams, hulls, arch)
+    kept = list_contended_hulls(hulls, arch)
     same = np.array_equal(crowd, found.crowd) and kept == found.hulls
     return found if same else replace(found, crowd=crowd, hulls=kept)
 
 
-def _touched(sides: Sequence[Access], arch: Arch) -> Int64:
+def _count_touched(sides: Sequence[Access], arch: Arch) -> Int64:
     """Return the words that the rows of each of ``sides`` touch; 0 for ideal memory."""
     word_bytes = arch.memory.word
     if not word_bytes:
@@ -348,7 +405,9 @@ def _touched(sides: Sequence[Access], arch: Arch) -> Int64:
 def _tokens(
     unit: int, pop_previous: bool, pop_next: bool, push_previous: bool, push_next: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the counters that a command pops and pushes by its flags, the previous unit's first."""
+    """Return the counters that a command pops and pushes by its flags, the previous unit's
+    first.
+    """
     pops = [(unit - 1, unit)] * pop_previous + [(unit + 1, unit)] * pop_next
     pushes = [(unit, unit - 1)] * push_previous + [(unit, unit + 1)] * push_next
     return tuple(map(TOKEN_QUEUES.index, pops)), tuple(map(TOKEN_QUEUES.index, pushes))
@@ -356,7 +415,8 @@ def _tokens(
 
 @dataclass(frozen=True, slots=True)
 class CommandCost:
-    """Cycles and tokens of a command: ``lead`` cycles, the data phase if ``slots`` > 0, ``tail`` cycles.
+    """Cycles and tokens of a command: ``lead`` cycles, the data phase if ``slots`` > 0, ``tail``
+    cycles.
 
     ``pops`` and ``pushes`` are numbers of token counters, the previous unit's first. ``passing``
     are the words of the data phase. With a ``load``, EX computes between ``lead`` and ``tail`` for
@@ -400,9 +460,15 @@ class Workload:
         - ``scratchpad``: cycles of lead that wait for the scratchpad.
         - ``flash``: 1 if the system memory is the flash.
         """
-        demands, timing = self.demands, self.timing
+        demands = self.demands
+        timing = self.timing
         scratchpad = scratchpad_cycles(
-            demands.compute, demands.crowd, demands.reads, demands.writes, demands.word_bytes, timing
+            demands.compute,
+            demands.crowd,
+            demands.reads,
+            demands.writes,
+            demands.word_bytes,
+            timing,
         )
         lead = demands.compute + scratchpad + (timing.ex_fill + timing.ex_drain)
         lead[demands.sync] = timing.sync_cycles
@@ -415,7 +481,9 @@ class Workload:
             constant = np.flatnonzero(flash[moving])
             latency[demands.constant] = timing.flash.latency
             in_flash = demands.transfers.cost(timing.flash)
-            slots[demands.constant], beats[demands.constant] = (column[constant] for column in in_flash)
+            slots[demands.constant], beats[demands.constant] = (
+                column[constant] for column in in_flash
+            )
         most = np.maximum(slots[moving], demands.touched * timing.word_cycles(demands.word_bytes))
         held[moving] = most - slots[moving]
         slots[moving] = most
@@ -424,11 +492,16 @@ class Workload:
         tail[moving] = timing.dma_drain + latency[moving] * ~loading
         lead[lead + slots + tail == 0] = 1
         names = ("lead", "slots", "beats", "held", "tail", "latency", "scratchpad", "flash")
-        return dict(zip(names, (lead, slots, beats, held, tail, latency, scratchpad, flash), strict=True))
+        return dict(
+            zip(names, (lead, slots, beats, held, tail, latency, scratchpad, flash), strict=True)
+        )
 
     @cached_property
     def bank_loads(self) -> dict[int, BankLoad]:
-        """EX commands that words of LD and ST may delay in banked memory; others take their ``lead``."""
+        """EX commands that words of LD and ST may delay in banked memory.
+
+        Others take their ``lead``.
+        """
         demands = self.demands
         if not demands.hulls or not len(demands.moving):
             return {}
@@ -438,9 +511,10 @@ class Workload:
         most = least // self.timing.word_cycles(demands.word_bytes) + 2
         found = {}
         for number in np.flatnonzero((demands.crowd > 0) & (demands.crowd + most > least)).tolist():
-            hulls, enough = demands.hulls[number], int(least[number] - most[number])
+            hulls = demands.hulls[number]
+            enough = int(least[number] - most[number])
             banks = {bank for low, high, _ in hulls for bank in range(low, high + 1)}
-            words = [(bank, in_bank(hulls, bank)) for bank in sorted(banks)]
+            words = [(bank, count_in_bank(hulls, bank)) for bank in sorted(banks)]
             delayed = tuple((bank, count) for bank, count in words if count > enough)
             if delayed:
                 found[number] = BankLoad(int(least[number]), delayed)
@@ -451,28 +525,43 @@ class Workload:
         """Words of the DMA commands, if there is an EX command that they may delay."""
         if not self.bank_loads:
             return {}
-        demands, moving = self.demands, self.demands.moving
+        demands = self.demands
+        moving = self.demands.moving
         slots = self.columns["slots"][moving]
         ahead = (slots - 1) * (demands.unit[moving] == ST)
-        rows = zip(*(column.tolist() for column in (moving, demands.touched, slots, ahead)), strict=True)
-        return {number: PassingWords(*demands.hulls[number][0][:2], *row) for number, *row in rows if row[0]}
+        rows = zip(
+            *(column.tolist() for column in (moving, demands.touched, slots, ahead)), strict=True
+        )
+        return {
+            number: PassingWords(*demands.hulls[number][0][:2], *row)
+            for number, *row in rows
+            if row[0]
+        }
 
     @cached_property
     def costs(self) -> tuple[CommandCost, ...]:
         """Cycles and tokens of each command as a :class:`CommandCost`, for the event engine."""
-        demands, columns, timing = self.demands, self.columns, self.timing
-        lead, tail = columns["lead"].copy(), columns["tail"].copy()
+        demands = self.demands
+        columns = self.columns
+        timing = self.timing
+        lead = columns["lead"].copy()
+        tail = columns["tail"].copy()
         loaded = list(self.bank_loads)
-        lead[loaded], tail[loaded] = timing.ex_fill, timing.ex_drain
-        lists = (column.tolist() for column in (demands.unit, demands.word, lead, columns["slots"], tail))
+        lead[loaded] = timing.ex_fill
+        tail[loaded] = timing.ex_drain
+        lists = (
+            column.tolist() for column in (demands.unit, demands.word, lead, columns["slots"], tail)
+        )
         numbers = range(len(self))
-        passing, loads = map(self.passing_words.get, numbers), map(self.bank_loads.get, numbers)
+        passing = map(self.passing_words.get, numbers)
+        loads = map(self.bank_loads.get, numbers)
         return tuple(map(CommandCost, *lists, demands.pops, demands.pushes, passing, loads))
 
     @cached_property
     def chunk_slots(self) -> list[int]:
         """Slots of the data phase of each chunk of command words."""
-        first, timing = self.demands.command_address, self.timing
+        first = self.demands.command_address
+        timing = self.timing
         starts = np.arange(first, first + 8 * self.word_count, timing.fetch_bytes, dtype=np.int64)
         ends = np.minimum(starts + timing.fetch_bytes, first + 8 * self.word_count)
         slots: list[int] = row_slots(starts, ends - starts, timing.constants).tolist()

@@ -1,1 +1,3 @@
-"""Kernels: optional fast implementations of the instructions, bit-identical to their semantics in ``isa.ops``."""
+"""Kernels: optional fast implementations of the instructions, bit-identical to their semantics
+in ``isa.ops``.
+"""

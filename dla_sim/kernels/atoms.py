@@ -1,7 +1,9 @@
-"""Convolutions and products on packed tensors: pixels are gathered and scattered atom by atom, never transposed.
+"""Convolutions and products on packed tensors: pixels are gathered and scattered atom by atom,
+never transposed.
 
-The pixels (positions, channels) are the left operand of an exact product, the weights (channels, outputs) the right
-one. Weights are reordered once and kept while their bytes in the scratchpad do not change.
+The pixels (positions, channels) are the left operand of an exact product, the weights (channels,
+outputs) the right one. Weights are reordered once and kept while their bytes in the scratchpad do
+not change.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Workspace
-from dla_sim.kernels.convolution import Window, sums_by_pixels, window
+from dla_sim.kernels.convolution import WindowRegisters, sums_by_pixels, window
 from dla_sim.kernels.products import (
     CHUNK,
     Finish,
     Initial,
     Products,
-    Results,
+    ResultConverter,
     Sums,
     add_chunks,
     prepare_sums,
@@ -43,8 +45,11 @@ _WIDE = 1024
 """Elements up to which the sums of several positions are requantised as one row."""
 _PIXEL_ELEMENTS = 1 << 19
 """Elements of the float32 pixels of one band of a depthwise convolution."""
-_MOST_GROUPS, _GROUPED_WEIGHTS = 16, 1 << 22
-"""Groups and weights up to which one product with zeros between groups is faster than one product per group."""
+_MOST_GROUPS = 16
+_GROUPED_WEIGHTS = 1 << 22
+"""Groups and weights up to which one product with zeros between groups is faster than one
+product per group.
+"""
 
 
 Reader = Callable[[Bytes], NDArray[Any]]
@@ -64,11 +69,14 @@ class WeightStore:
     def __init__(self) -> None:
         self._kept: WeakValueDictionary[tuple[Any, bytes], KeptWeights] = WeakValueDictionary()
 
-    def reader(self, start: int, nbytes: int, use: Any, make: Callable[[Bytes], NDArray[Any]]) -> Reader:
-        """Return a function of the scratchpad that applies ``make`` to the ``nbytes`` bytes at ``start``.
+    def reader(
+        self, start: int, nbytes: int, use: Any, make: Callable[[Bytes], NDArray[Any]]
+    ) -> Reader:
+        """Return a function of the scratchpad that applies ``make`` to the ``nbytes`` bytes at
+        ``start``.
 
-        Every call compares the bytes with the cached ones: the result depends only on the bytes in the scratchpad and
-        on ``use``.
+        Every call compares the bytes with the cached ones: the result depends only on the bytes in
+        the scratchpad and on ``use``.
         """
         last: KeptWeights | None = None
         kind = np.uint64 if start % 8 == nbytes % 8 == 0 else np.uint8
@@ -89,7 +97,9 @@ class WeightStore:
 
 @dataclass(frozen=True, eq=False)
 class PackedTensor:
-    """A tensor in atoms: address, bytes between surfaces, surfaces, bytes of an atom, positions, channels."""
+    """A tensor in atoms: address, bytes between surfaces, surfaces, bytes of an atom, positions,
+    channels.
+    """
 
     address: int
     surface: int
@@ -102,35 +112,47 @@ class PackedTensor:
         """Return the atoms (positions, surfaces) of ``positions`` positions from ``first`` on."""
         strides = (self.atom, self.surface)
         start = self.address + first * self.atom
-        return np.ndarray((positions, self.surfaces), np.dtype((np.void, self.atom)), memory, start, strides)
+        return np.ndarray(
+            (positions, self.surfaces), np.dtype((np.void, self.atom)), memory, start, strides
+        )
 
     def elements(self, memory: Bytes) -> NDArray[np.int32]:
         """Return the int32 elements, position by position, including padding channels."""
         return np.ascontiguousarray(self.atoms(memory, 0, self.positions)).view("<i4").reshape(-1)
 
 
-def packed_tensor(layout: Atoms, command: Command, arch: Arch) -> PackedTensor:
+def describe_packed_tensor(layout: Atoms, command: Command, arch: Arch) -> PackedTensor:
     """Return address, strides and sizes of an operand in atoms."""
     channels = layout.narrow or words_of(arch).atom
     atom = channels * layout.element
     surface = (command.registers[layout.plane] if layout.plane else 0) or layout.positions * atom
     surfaces = -(-layout.channels // channels)
     return PackedTensor(
-        command.registers[layout.register], surface, surfaces, atom, layout.positions, layout.channels
+        command.registers[layout.register], surface, surfaces, atom, layout.positions,
+        layout.channels
     )  # fmt: skip
 
 
 def convolution(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None:
-    """Prepare an ``OP_CONV`` or ``OP_GROUP_CONV`` on packed tensors; None if it must run on dense tensors."""
-    element, fill, tables = element_bytes(command), command["EX_INPUT_ZERO_POINT"], table_count(command)
+    """Prepare an ``OP_CONV`` or ``OP_GROUP_CONV`` on packed tensors; None if it must run on
+    dense tensors.
+    """
+    element = element_bytes(command)
+    fill = command["EX_INPUT_ZERO_POINT"]
+    tables = table_count(command)
     shape, groups = window(command, element), command.registers.get("EX_GROUPS", 1)
     if shape is None or tables > 1 or (shape.padded and not -128 <= fill <= 127):
         return None
     source, blocks, _, *others, result = operand_layouts(command, arch)
     if not (isinstance(source, Atoms) and isinstance(blocks, Blocks) and isinstance(result, Atoms)):
         return None
-    pixels, results = (packed_tensor(layout, command, arch) for layout in (source, result))
-    size = shape.kh, shape.kw, pixels.surfaces * pixels.atom, results.surfaces * results.atom // element
+    pixels, results = (describe_packed_tensor(layout, command, arch) for layout in (source, result))
+    size = (
+        shape.kh,
+        shape.kw,
+        pixels.surfaces * pixels.atom,
+        results.surfaces * results.atom // element,
+    )
     way = products(prod(size) * shape.pixels)
     if groups > 1 and (groups > _MOST_GROUPS or prod(size) > _GROUPED_WEIGHTS):
         return None
@@ -138,32 +160,57 @@ def convolution(command: Command, arch: Arch, kept: WeightStore) -> Attempt | No
     def make(stored: Bytes) -> NDArray[Any]:
         plain = np.empty(shape.oc * shape.ic // groups * shape.kh * shape.kw, np.uint8)
         blocks.read(stored, plain)
-        return way.kept_right(_by_pixels(plain.view(np.int8), shape, groups, size))
+        return way.prepare_right(_arrange_by_pixels(plain.view(np.int8), shape, groups, size))
 
-    use = command.fields.get(MAPPING.name, 0), size, shape.oc, shape.ic, groups, blocks.nbytes, type(way)
+    use = (
+        command.fields.get(MAPPING.name, 0),
+        size,
+        shape.oc,
+        shape.ic,
+        groups,
+        blocks.nbytes,
+        type(way),
+    )
     weights = kept.reader(command["EX_OPERAND_ADDRESS"], blocks.nbytes, use, make)
-    partial = packed_tensor(others[0], command, arch) if others and isinstance(others[0], Atoms) else None
+    partial = (
+        describe_packed_tensor(others[0], command, arch)
+        if others and isinstance(others[0], Atoms)
+        else None
+    )
     bands = _bands(shape, _BLOCK_ELEMENTS // (prod(size[:3]) + size[3]), size[3])
-    run = _PixelProduct(_Ending(results, bands, command, tables), shape, pixels, fill, way, weights).run
-    return _prepared(command, arch, shape, prod(size[:2]) * shape.ic // groups, run, partial)
+    run = _PixelProduct(
+        _Ending(results, bands, command, tables), shape, pixels, fill, way, weights
+    ).run
+    return _prepare_product(command, arch, shape, prod(size[:2]) * shape.ic // groups, run, partial)
 
 
-def _prepared(
+def _prepare_product(
     command: Command,
     arch: Arch,
-    shape: Window,
+    shape: WindowRegisters,
     weights: int,
-    run: Callable[[Results, Workspace], None],
+    run: Callable[[ResultConverter, Workspace], None],
     partial: PackedTensor | None = None,
 ) -> Attempt | None:
-    """Return the attempt of a command with ``weights`` weights per output channel; it may start from packed sums."""
+    """Return the attempt of a command with ``weights`` weights per output channel.
+
+    It may start from packed sums.
+    """
     operands = command.instruction.operands(command, arch)
     written, *reads = [(one.address, one.end) for one in (*operands.writes, *operands.reads)]
     initial = None if partial is None else Initial(reads.pop(3), partial.elements)
-    return prepare_sums(command, arch, Sums(shape.oc, shape.oc * shape.pixels, weights), written, reads, run, initial)
+    return prepare_sums(
+        command,
+        arch,
+        Sums(shape.oc, shape.oc * shape.pixels, weights),
+        written,
+        reads,
+        run,
+        initial,
+    )
 
 
-def _bands(shape: Window, positions: int, channels: int) -> tuple[_Band, ...]:
+def _bands(shape: WindowRegisters, positions: int, channels: int) -> tuple[_Band, ...]:
     """Divide the results into bands of whole rows with about ``positions`` positions each."""
     rows = min(max(positions // shape.ow, 1), shape.oh)
     found = []
@@ -176,7 +223,9 @@ def _bands(shape: Window, positions: int, channels: int) -> tuple[_Band, ...]:
 
 
 class _Band(NamedTuple):
-    """Rows of results: first row, number of rows, first position; ``wide`` positions are requantised as one row."""
+    """Rows of results: first row, number of rows, first position; ``wide`` positions are
+    requantised as one row.
+    """
 
     top: int
     rows: int
@@ -184,32 +233,57 @@ class _Band(NamedTuple):
     wide: int
 
 
-def _by_pixels(plain: NDArray[np.int8], shape: Window, groups: int, size: tuple[int, ...]) -> NDArray[np.int8]:
-    """Return weights (KH * KW * channels, outputs), with 0 for padding channels and for channels of other groups."""
+def _arrange_by_pixels(
+    plain: NDArray[np.int8], shape: WindowRegisters, groups: int, size: tuple[int, ...]
+) -> NDArray[np.int8]:
+    """Return weights (KH * KW * channels, outputs), with 0 for padding channels and for channels
+    of other groups.
+    """
     found = np.zeros(size, np.int8)
-    inputs, outputs = shape.ic // groups, shape.oc // groups
+    inputs = shape.ic // groups
+    outputs = shape.oc // groups
     weights = plain.reshape(groups, outputs, inputs, shape.kh, shape.kw)
     for group in range(groups):
-        column, row = group * outputs, group * inputs
-        found[:, :, row : row + inputs, column : column + outputs] = weights[group].transpose(2, 3, 1, 0)
+        column = group * outputs
+        row = group * inputs
+        found[:, :, row : row + inputs, column : column + outputs] = weights[group].transpose(
+            2, 3, 1, 0
+        )
     return found.reshape(-1, size[3])
 
 
 class _Ending:
-    """Conversion of sums to packed results: their place, their bands, and the table that looks them up."""
+    """Conversion of sums to packed results: their place, their bands, and the table that looks
+    them up.
+    """
 
-    def __init__(self, result: PackedTensor, bands: tuple[_Band, ...], command: Command, tables: int) -> None:
-        self.result, self.bands = result, bands
+    def __init__(
+        self, result: PackedTensor, bands: tuple[_Band, ...], command: Command, tables: int
+    ) -> None:
+        self.result = result
+        self.bands = bands
         self._table = command["EX_TABLE_ADDRESS"] if tables else None
         self._kept: dict[int, _Repeated] = {}
 
     def table(self, sram: Bytes) -> bytes | None:
         """Return a copy of the look-up table, because results may overwrite it."""
-        return None if self._table is None else sram[self._table : self._table + TABLE_BYTES].tobytes()
+        return (
+            None if self._table is None else sram[self._table : self._table + TABLE_BYTES].tobytes()
+        )
 
-    def store(self, sums: NDArray[Any], results: Results, scratch: Workspace, band: _Band, table: bytes | None) -> None:
-        """Write the results of ``sums`` (positions, channels), with zeros after the last channel."""
-        result, (positions, channels) = self.result, sums.shape
+    def store(
+        self,
+        sums: NDArray[Any],
+        results: ResultConverter,
+        scratch: Workspace,
+        band: _Band,
+        table: bytes | None,
+    ) -> None:
+        """Write the results of ``sums`` (positions, channels), with zeros after the last
+        channel.
+        """
+        result = self.result
+        (positions, channels) = sums.shape
         found = scratch.array("result", sums.shape, results.finish.dtype)
         if results.finish.requantise and not results.finish.is_float:
             outputs = slice(result.channels)
@@ -219,30 +293,39 @@ class _Ending:
             results.write(sums[:, outputs], found[:, outputs], 0, 1, band.first)
         else:
             size = positions // band.wide, band.wide * channels
-            repeated = self._repeated(results, band.wide, channels)
+            repeated = self._repeat_results(results, band.wide, channels)
             repeated.write(sums.reshape(size), found.reshape(size), 0, 1, band.first // band.wide)
         if table is not None:
-            found[...] = np.frombuffer(found.tobytes().translate(table), np.int8).reshape(found.shape)
+            found[...] = np.frombuffer(found.tobytes().translate(table), np.int8).reshape(
+                found.shape
+            )
         if result.channels < channels:
             found[:, result.channels :] = 0
         target = result.atoms(results.machine.sram, band.first, positions)
         target[...] = found.view(target.dtype)
 
-    def _repeated(self, results: Results, times: int, channels: int) -> Results:
-        """Return ``results`` with records repeated for ``times`` positions, because longer rows are cheaper.
+    def _repeat_results(
+        self, results: ResultConverter, times: int, channels: int
+    ) -> ResultConverter:
+        """Return ``results`` with records repeated for ``times`` positions, because longer rows are
+        cheaper.
 
         The records include padding channels.
         """
         stored = results.records.tobytes()
         kept = self._kept.get(times)
         if kept is None or kept.stored != stored:
-            kept = self._kept[times] = _repeated_records(results, stored, times, channels)
+            kept = self._kept[times] = _repeat_records(results, stored, times, channels)
         bias = kept.records[:, 0] if kept.finish.partial is None else results.bias
-        return Results(kept.finish, results.machine, results.scratch, kept.records, bias, kept.added)
+        return ResultConverter(
+            kept.finish, results.machine, results.scratch, kept.records, bias, kept.added
+        )
 
 
 class _Repeated(NamedTuple):
-    """Channel records as stored, repeated for several positions, their biases, and the conversion to results."""
+    """Channel records as stored, repeated for several positions, their biases, and the
+    conversion to results.
+    """
 
     stored: bytes
     records: NDArray[np.int32]
@@ -250,7 +333,9 @@ class _Repeated(NamedTuple):
     finish: Finish
 
 
-def _repeated_records(results: Results, stored: bytes, times: int, channels: int) -> _Repeated:
+def _repeat_records(
+    results: ResultConverter, stored: bytes, times: int, channels: int
+) -> _Repeated:
     given = results.records
     records = np.zeros((given.shape[1], times, channels), given.dtype)
     records[:, :, : len(given)] = given.T[:, np.newaxis]
@@ -261,27 +346,33 @@ def _repeated_records(results: Results, stored: bytes, times: int, channels: int
 
 @dataclass(frozen=True, eq=False)
 class _PixelProduct:
-    """Convolution as a product of pixels: conversion, window, input, padding value, implementation and weights."""
+    """Convolution as a product of pixels: conversion, window, input, padding value,
+    implementation and weights.
+    """
 
     ending: _Ending
-    shape: Window
+    shape: WindowRegisters
     source: PackedTensor
     fill: int
     way: Products
     weights: Reader
 
-    def run(self, results: Results, scratch: Workspace) -> None:
+    def run(self, results: ResultConverter, scratch: Workspace) -> None:
         """Compute and store the results, band by band."""
         sram = results.machine.sram
-        weights, table, image = self.weights(sram), self.ending.table(sram), self._image(sram, scratch)
+        weights = self.weights(sram)
+        table = self.ending.table(sram)
+        image = self._image(sram, scratch)
         for band in self.ending.bands:
             sums = self._sums(self._columns(image, band, scratch), weights, scratch)
             self.ending.store(sums, results, scratch, band, table)
 
     def _image(self, sram: Bytes, scratch: Workspace) -> NDArray[Any]:
-        """Return the pixels (rows, columns, channels), including padding, as a left operand of the product."""
-        image = packed_image(self.shape, self.source, self.fill, sram, scratch)
-        return self.way.left(image, scratch)
+        """Return the pixels (rows, columns, channels), including padding, as a left operand of
+        the product.
+        """
+        image = read_packed_image(self.shape, self.source, self.fill, sram, scratch)
+        return self.way.prepare_left(image, scratch)
 
     def _columns(self, image: NDArray[Any], band: _Band, scratch: Workspace) -> NDArray[Any]:
         """Return the inputs of all taps for a band of results: (results, KH * KW * channels)."""
@@ -296,7 +387,9 @@ class _PixelProduct:
         size = (band.rows, shape.ow, shape.kh, shape.kw // side)
         row = columns * pixel
         strides = (shape.sy * row, shape.sx * pixel, shape.dy * row, shape.dx * pixel)
-        found = scratch.array("columns", (band.rows * shape.ow, shape.kh * shape.kw * channels), image.dtype)
+        found = scratch.array(
+            "columns", (band.rows * shape.ow, shape.kh * shape.kw * channels), image.dtype
+        )
         found.view(item).reshape(size)[...] = np.ndarray(size, item, first, 0, strides)
         return found
 
@@ -311,26 +404,36 @@ class _PixelProduct:
         return add_chunks(parts, (len(left), right.shape[1]), scratch)
 
 
-def packed_image(shape: Window, source: PackedTensor, fill: int, sram: Bytes, scratch: Workspace) -> NDArray[np.int8]:
-    """Return the pixels (rows, columns, channels) that windows read, with ``fill`` in the padding."""
+def read_packed_image(
+    shape: WindowRegisters, source: PackedTensor, fill: int, sram: Bytes, scratch: Workspace
+) -> NDArray[np.int8]:
+    """Return the pixels (rows, columns, channels) that windows read, with ``fill`` in the
+    padding.
+    """
     channels = source.surfaces * source.atom
     if not shape.padded and source.surfaces == 1:
         return np.ndarray((shape.ih, shape.iw, channels), np.int8, sram, source.address)
     stored = source.atoms(sram, 0, source.positions)
-    rows, columns = max(shape.rows, shape.top + shape.ih), max(shape.columns, shape.left + shape.iw)
+    rows = max(shape.rows, shape.top + shape.ih)
+    columns = max(shape.columns, shape.left + shape.iw)
     if not shape.padded:
-        rows, columns = shape.ih, shape.iw
+        rows = shape.ih
+        columns = shape.iw
     image: NDArray[np.int8] = scratch.array("image", (rows, columns, channels), np.int8)
     if shape.padded:
         image.fill(fill)
-    inner = image.view(stored.dtype)[shape.top : shape.top + shape.ih, shape.left : shape.left + shape.iw]
+    inner = image.view(stored.dtype)[
+        shape.top : shape.top + shape.ih, shape.left : shape.left + shape.iw
+    ]
     inner[...] = stored.reshape(shape.ih, shape.iw, source.surfaces)
     return image
 
 
 def depthwise(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None:
     """Prepare an ``OP_DEPTH_CONV`` on packed tensors; None if it must run on dense tensors."""
-    element, fill, tables = element_bytes(command), command["EX_INPUT_ZERO_POINT"], table_count(command)
+    element = element_bytes(command)
+    fill = command["EX_INPUT_ZERO_POINT"]
+    tables = table_count(command)
     shape = window(command, element)
     if shape is None or tables > 1 or shape.kh * shape.kw > CHUNK or not -128 <= fill <= 127:
         return None
@@ -338,12 +441,13 @@ def depthwise(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None
     assert isinstance(source, Atoms)
     assert isinstance(blocks, Blocks)
     assert isinstance(result, Atoms)
-    pixels, results = (packed_tensor(layout, command, arch) for layout in (source, result))
+    pixels, results = (describe_packed_tensor(layout, command, arch) for layout in (source, result))
     channels = pixels.surfaces * pixels.atom
     size = shape.kw, shape.kh, shape.ow, channels
 
     def make(stored: Bytes) -> NDArray[Any]:
-        plain, found = np.empty(shape.oc * shape.kh * shape.kw, np.uint8), np.zeros(size, np.float32)
+        plain = np.empty(shape.oc * shape.kh * shape.kw, np.uint8)
+        found = np.zeros(size, np.float32)
         blocks.read(stored, plain)
         found[..., : shape.oc] = plain.view(np.int8).reshape(shape.oc, 1, shape.kh, shape.kw).T
         return found.reshape(*size[:2], -1)
@@ -352,7 +456,7 @@ def depthwise(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None
     weights = kept.reader(command["EX_OPERAND_ADDRESS"], blocks.nbytes, use, make)
     bands = _bands(shape, _PIXEL_ELEMENTS // (channels * shape.sy * shape.sx), channels)
     run = _PixelWindows(_Ending(results, bands, command, tables), shape, pixels, fill, weights).run
-    return _prepared(command, arch, shape, shape.kh * shape.kw, run)
+    return _prepare_product(command, arch, shape, shape.kh * shape.kw, run)
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,16 +464,18 @@ class _PixelWindows:
     """Depthwise convolution by pixels: conversion, window, input, padding value and weights."""
 
     ending: _Ending
-    shape: Window
+    shape: WindowRegisters
     source: PackedTensor
     fill: int
     weights: Reader
 
-    def run(self, results: Results, scratch: Workspace) -> None:
+    def run(self, results: ResultConverter, scratch: Workspace) -> None:
         """Compute and store the results, band by band."""
-        sram, shape = results.machine.sram, self.shape
-        weights, table = self.weights(sram), self.ending.table(sram)
-        image = packed_image(shape, self.source, self.fill, sram, scratch)
+        sram = results.machine.sram
+        shape = self.shape
+        weights = self.weights(sram)
+        table = self.ending.table(sram)
+        image = read_packed_image(shape, self.source, self.fill, sram, scratch)
         for band in self.ending.bands:
             part = shape if band.rows == shape.oh else replace(shape, oh=band.rows)
             rows = image[band.top * shape.sy :][: part.rows]
@@ -378,7 +484,9 @@ class _PixelWindows:
 
 
 def _phases(rows: NDArray[np.int8], stride: int, scratch: Workspace) -> NDArray[np.float32]:
-    """Return pixels (rows, columns, channels) as float32 (rows, phases, columns, channels), phases of the stride."""
+    """Return pixels (rows, columns, channels) as float32 (rows, phases, columns, channels),
+    phases of the stride.
+    """
     height, columns, channels = rows.shape
     size = (height, stride, -(-columns // stride), channels)
     found: NDArray[np.float32] = scratch.array("pixels", size, np.float32)

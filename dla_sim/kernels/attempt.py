@@ -1,4 +1,5 @@
-"""Interface of kernels: an attempt is prepared from a command alone and executed on memories with scratch buffers.
+"""Interface of kernels: an attempt is prepared from a command alone and executed on memories with
+scratch buffers.
 
 A kernel may write results before it has read all operands only if their ranges are disjoint.
 """
@@ -22,9 +23,12 @@ _LINE = 64
 
 
 class Workspace:
-    """Named scratch buffers, and the compiled kernels if enabled. Not thread-safe: each device needs its own.
+    """Named scratch buffers, and the compiled kernels if enabled.
 
-    An array from :meth:`array` is not initialised, and is valid until the next call with the same name.
+    Not thread-safe: each device needs its own.
+
+    An array from :meth:`array` is not initialised, and is valid until the next call with the same
+    name.
     """
 
     def __init__(self, compiled: Compiled | None = None) -> None:
@@ -49,14 +53,20 @@ class Workspace:
 
 
 Attempt = Callable[[Machine, Workspace], bool]
-"""Executes one command; returns False, with nothing written, if memory contents require the semantics."""
+"""Executes one command.
+
+Returns False, with nothing written, if memory contents require the semantics.
+"""
 Prepare = Callable[[Command, Arch], Attempt | None]
 """Prepares the attempt of a command; returns None if its registers require the semantics."""
 AtOnce = Callable[[Command, Machine, Workspace], bool]
-"""Executes one command without preparation; returns False, with nothing written, if it must run on its semantics."""
+"""Executes one command without preparation.
+
+Returns False, with nothing written, if it must run on its semantics.
+"""
 
 
-def at_once(kernel: AtOnce) -> Prepare:
+def prepare_whole(kernel: AtOnce) -> Prepare:
     def prepare(command: Command, arch: Arch) -> Attempt:
         return lambda machine, scratch: kernel(command, machine, scratch)
 

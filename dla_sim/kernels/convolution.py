@@ -1,16 +1,20 @@
-"""Sliding windows: their geometry, views of their input, and convolutions. There are no index arrays, only strides.
+"""Sliding windows: their geometry, views of their input, and convolutions.
 
-``OP_CONV`` and ``OP_GROUP_CONV`` are exact matrix products of raw int8 values, one per group; the zero point is part
-of the bias, as in the instruction. ``OP_DEPTH_CONV``, and ``OP_CONV`` with one input and one output channel (an
-emulated depthwise filter), are computed by a compiled kernel or in one of two ways, chosen by shape. Sums of at most
-1024 products are exact in float32 in any order (see `products`).
+There are no index arrays, only strides.
 
-- By planes, for large planes or few channels. The input is copied to float32 once per kernel column. Each copy
-  contains exactly the columns of the outputs, and its rows are split by their phase under the stride. All outputs of a
-  channel are then one contiguous run for every tap, and ``einsum`` multiplies and adds them in one pass.
-- By pixels, for small planes. These are transposed to float32 (rows, phases, columns, channels), columns split by
-  their phase under the stride. A tap of a whole row of outputs is then one contiguous run of OW * C elements; so are
-  its weights, repeated OW times.
+``OP_CONV`` and ``OP_GROUP_CONV`` are exact matrix products of raw int8 values, one per group; the
+zero point is part of the bias, as in the instruction. ``OP_DEPTH_CONV``, and ``OP_CONV`` with one
+input and one output channel (an emulated depthwise filter), are computed by a compiled kernel or in
+one of two ways, chosen by shape. Sums of at most 1024 products are exact in float32 in any order
+(see `products`).
+
+- By planes, for large planes or few channels. The input is copied to float32 once per kernel
+  column. Each copy contains exactly the columns of the outputs, and its rows are split by their
+  phase under the stride. All outputs of a channel are then one contiguous run for every tap, and
+  ``einsum`` multiplies and adds them in one pass.
+- By pixels, for small planes. These are transposed to float32 (rows, phases, columns, channels),
+  columns split by their phase under the stride. A tap of a whole row of outputs is then one
+  contiguous run of OW * C elements; so are its weights, repeated OW times.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from dla_sim.kernels.products import (
     CHUNK,
     Compute,
     Products,
-    Results,
+    ResultConverter,
     Sums,
     add_chunks,
     prepare_sums,
@@ -53,7 +57,7 @@ _WORTH_SPLITTING = 1 << 14
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowRegisters:
     """Registers of a sliding window, by short names.
 
     Plane strides are in bytes and never 0: a dense plane has its size as stride.
@@ -95,7 +99,7 @@ class Window:
 
     @cached_property
     def split(self) -> bool:
-        """True if splitting even and odd columns saves time: see :class:`Source`."""
+        """True if splitting even and odd columns saves time: see :class:`PlaneSource`."""
         return self.sx == 2 and self.ic * self.rows * self.columns >= _WORTH_SPLITTING
 
     @property
@@ -109,21 +113,30 @@ class Window:
         return (self.ic - 1) * self.input_plane + self.ih * self.iw
 
     def output_bytes(self, element: int) -> int:
-        """Return the bytes from the first output byte to one past the last, with elements of ``element`` bytes."""
+        """Return the bytes from the first output byte to one past the last, with elements of
+        ``element`` bytes.
+        """
         return (self.oc - 1) * self.output_plane + self.pixels * element
 
-    def output_view(self, memory: NDArray[np.uint8], dtype: Any, first: int, channels: int) -> NDArray[Any]:
+    def output_view(
+        self, memory: NDArray[np.uint8], dtype: Any, first: int, channels: int
+    ) -> NDArray[Any]:
         """Return a view (channels, OH * OW) of some channels' outputs in the scratchpad."""
         strides = self.output_plane, np.dtype(dtype).itemsize
         return np.ndarray(
-            (channels, self.oh * self.ow), dtype, memory, self.output + first * self.output_plane, strides
+            (channels, self.oh * self.ow),
+            dtype,
+            memory,
+            self.output + first * self.output_plane,
+            strides,
         )
 
 
-def window(command: Command, element: int) -> Window | None:
+def window(command: Command, element: int) -> WindowRegisters | None:
     """Return the window of a command whose output elements have ``element`` bytes.
 
-    Returns None if the command must run on its semantics: a size or stride is 0, or output planes overlap.
+    Returns None if the command must run on its semantics: a size or stride is 0, or output planes
+    overlap.
     """
     values = list(_REGISTERS(command.registers))
     if 0 in values[:12]:
@@ -131,16 +144,18 @@ def window(command: Command, element: int) -> Window | None:
     dense = values[4] * values[5] * element
     values[15] = values[15] or values[1] * values[2]
     values[17] = values[17] or dense
-    found = Window(*values)
+    found = WindowRegisters(*values)
     return None if found.output_plane < dense and found.oc > 1 else found
 
 
-class Source(NamedTuple):
-    """int8 planes in ``buffer`` from byte ``offset``, ``plane`` bytes apart, with rows ``row`` bytes apart.
+class PlaneSource(NamedTuple):
+    """int8 planes in ``buffer`` from byte ``offset``, ``plane`` bytes apart, with rows ``row``
+    bytes apart.
 
-    The tap at row r and column c (dilation included) reads, for output (y, x) of channel i, the byte at ``offset +
-    i*plane + (y*sy + r)*row + x*step + tap_skip(c)``. If ``split`` is not 0, even and odd columns are that many bytes
-    apart; outputs of a row are then contiguous in spite of a column stride of 2.
+    The tap at row r and column c (dilation included) reads, for output (y, x) of channel i, the
+    byte at ``offset + i*plane + (y*sy + r)*row + x*step + tap_skip(c)``. If ``split`` is not 0,
+    even and odd columns are that many bytes apart; outputs of a row are then contiguous in spite of
+    a column stride of 2.
     """
 
     buffer: NDArray[Any]
@@ -150,7 +165,9 @@ class Source(NamedTuple):
     step: int
     split: int = 0
 
-    def copy_taps(self, target: NDArray[Any], strides: tuple[int, ...], skip: int, dilation: int) -> None:
+    def copy_taps(
+        self, target: NDArray[Any], strides: tuple[int, ...], skip: int, dilation: int
+    ) -> None:
         """Fill ``target`` (KW, ...) with the inputs of each kernel column, from ``skip`` bytes on.
 
         ``strides`` are the byte strides of the axes of ``target`` after the first.
@@ -162,36 +179,57 @@ class Source(NamedTuple):
             np.copyto(part, self.view(part.shape, strides, skip + self.tap_skip(column * dilation)))
 
     def tap_skip(self, column: int) -> int:
-        """Return the bytes from the first column to the column that tap ``column`` reads for the first output."""
+        """Return the bytes from the first column to the column that tap ``column`` reads for the
+        first output.
+        """
         return (column & 1) * self.split + (column >> 1) if self.split else column
 
-    def view(self, shape: tuple[int, ...], strides: tuple[int, ...], skip: int = 0) -> NDArray[np.int8]:
-        """Return a view with any shape and byte strides, from ``skip`` bytes after the first element."""
+    def view(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], skip: int = 0
+    ) -> NDArray[np.int8]:
+        """Return a view with any shape and byte strides, from ``skip`` bytes after the first
+        element.
+        """
         return np.ndarray(shape, np.int8, self.buffer, self.offset + skip, strides)
 
 
-def source(shape: Window, machine: Machine, scratch: Workspace, fill: int, split: bool) -> Source:
-    """Return where taps read: the scratchpad itself, or a copy padded with ``fill`` if the window has padding.
+def source(
+    shape: WindowRegisters, machine: Machine, scratch: Workspace, fill: int, split: bool
+) -> PlaneSource:
+    """Return where taps read: the scratchpad itself, or a copy padded with ``fill`` if the window
+    has padding.
 
-    With ``split`` (for a column stride of 2) even and odd columns are separated. The caller has checked that the
-    input is inside the scratchpad, and that ``fill`` is an int8 if the window has padding.
+    With ``split`` (for a column stride of 2) even and odd columns are separated. The caller has
+    checked that the input is inside the scratchpad, and that ``fill`` is an int8 if the window has
+    padding.
     """
     if not shape.padded and not split:
-        return Source(machine.sram, shape.input, shape.input_plane, shape.iw, shape.sx)
-    rows, columns = shape.rows, shape.columns + (shape.columns & 1 if split else 0)
+        return PlaneSource(machine.sram, shape.input, shape.input_plane, shape.iw, shape.sx)
+    rows = shape.rows
+    columns = shape.columns + (shape.columns & 1 if split else 0)
     extended: NDArray[np.int8] = scratch.array("padded", (shape.ic, rows, columns), np.int8)
     if shape.padded:
         extended.fill(fill)
-    bottom, right = min(rows, shape.top + shape.ih), min(shape.columns, shape.left + shape.iw)
+    bottom = min(rows, shape.top + shape.ih)
+    right = min(shape.columns, shape.left + shape.iw)
     if bottom > shape.top and right > shape.left:
         size = (shape.ic, bottom - shape.top, right - shape.left)
-        inner = np.ndarray(size, np.int8, machine.sram, shape.input, (shape.input_plane, shape.iw, 1))
+        inner = np.ndarray(
+            size, np.int8, machine.sram, shape.input, (shape.input_plane, shape.iw, 1)
+        )
         np.copyto(extended[:, shape.top : bottom, shape.left : right], inner)
-    return _split(extended, scratch) if split else Source(extended, 0, rows * columns, columns, shape.sx)
+    return (
+        _split(extended, scratch)
+        if split
+        else PlaneSource(extended, 0, rows * columns, columns, shape.sx)
+    )
 
 
-def _split(extended: NDArray[np.int8], scratch: Workspace) -> Source:
-    """Separate even and odd columns by 16-bit little-endian words, which is fast; overwrites its input."""
+def _split(extended: NDArray[np.int8], scratch: Workspace) -> PlaneSource:
+    """Separate even and odd columns by 16-bit little-endian words, which is fast.
+
+    Overwrites its input.
+    """
     channels, rows, columns = extended.shape
     half = columns // 2
     words = extended.view("<i2")
@@ -199,11 +237,16 @@ def _split(extended: NDArray[np.int8], scratch: Workspace) -> Source:
     np.copyto(halves[0], words, casting="unsafe")
     np.right_shift(words, 8, out=words)
     np.copyto(halves[1], words, casting="unsafe")
-    return Source(halves, 0, rows * half, half, 1, channels * rows * half)
+    return PlaneSource(halves, 0, rows * half, half, 1, channels * rows * half)
 
 
 def prepare_window(
-    shape: Window, products: int, element: int, command: Command, arch: Arch, compute: Compute
+    shape: WindowRegisters,
+    products: int,
+    element: int,
+    command: Command,
+    arch: Arch,
+    compute: Compute,
 ) -> Attempt | None:
     """Call :func:`prepare_sums` for a sliding window.
 
@@ -215,21 +258,26 @@ def prepare_window(
         arch: the machine.
         compute: computes the sums and stores the results.
 
-    Returns:
-        None also if a channel has more taps than an exact sum can have, or the padding value is not an int8.
+    Returns: None also if a channel has more taps than an exact sum can have, or the padding value
+        is not an int8.
     """
-    fill, weights = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ADDRESS"]
+    fill = command["EX_INPUT_ZERO_POINT"]
+    weights = command["EX_OPERAND_ADDRESS"]
     if shape.kh * shape.kw > CHUNK or (shape.padded and not -128 <= fill <= 127):
         return None
     output = shape.output, shape.output + shape.output_bytes(element)
     reads = (shape.input, shape.input + shape.input_bytes), (weights, weights + shape.oc * products)
-    return prepare_sums(command, arch, Sums(shape.oc, shape.oc * shape.pixels, products), output, reads, compute)
+    return prepare_sums(
+        command, arch, Sums(shape.oc, shape.oc * shape.pixels, products), output, reads, compute
+    )
 
 
 _FEW_PIXELS = 400
 _NARROW = 28
 _MANY_CHANNELS = 16
-"""Largest plane and row of outputs, and fewest channels, for which the computation by pixels is faster."""
+"""Largest plane and row of outputs, and fewest channels, for which the computation by pixels is
+faster.
+"""
 _PLANE_ELEMENTS = 1 << 20
 """Elements of the float32 copies of one block of channels, by planes."""
 _PIXEL_ELEMENTS = 1 << 19
@@ -239,7 +287,8 @@ _COPIED_BYTES = 1 << 20
 _SKEW = 16
 """Elements added to each row of the result before it is transposed.
 
-The row length is often a power of two; the columns of such a matrix would share a few sets of the first-level cache.
+The row length is often a power of two; the columns of such a matrix would share a few sets of the
+first-level cache.
 """
 
 
@@ -250,58 +299,86 @@ def depthwise(command: Command, arch: Arch) -> Attempt | None:
     return None if shape is None else depthwise_window(shape, element, command, arch)
 
 
-def depthwise_window(shape: Window, element: int, command: Command, arch: Arch) -> Attempt | None:
+def depthwise_window(
+    shape: WindowRegisters, element: int, command: Command, arch: Arch
+) -> Attempt | None:
     """Prepare a depthwise convolution of a known window with outputs of ``element`` bytes."""
     if shape.oc % shape.ic:
         return None
-    weights, fill = command["EX_OPERAND_ADDRESS"], command["EX_INPUT_ZERO_POINT"]
+    weights = command["EX_OPERAND_ADDRESS"]
+    fill = command["EX_INPUT_ZERO_POINT"]
     few = shape.pixels <= _FEW_PIXELS and shape.ow <= _NARROW and shape.oc >= _MANY_CHANNELS
-    compute = by_pixels if few else by_planes
+    compute = compute_by_pixels if few else compute_by_planes
 
-    at_once = _at_once(shape, fill if shape.padded else 0, weights)
+    at_once = _prepare_at_once(shape, fill if shape.padded else 0, weights)
 
-    def run(results: Results, scratch: Workspace) -> None:
+    def run(results: ResultConverter, scratch: Workspace) -> None:
         if at_once is not None and scratch.compiled is not None and results.finish.compilable:
             at_once(results, scratch.compiled)
         else:
-            factors = np.ndarray((shape.oc, shape.kh, shape.kw), np.int8, results.machine.sram, weights)
+            factors = np.ndarray(
+                (shape.oc, shape.kh, shape.kw), np.int8, results.machine.sram, weights
+            )
             compute(shape, fill, factors, results, scratch)
 
     return prepare_window(shape, shape.kh * shape.kw, element, command, arch, run)
 
 
-def _at_once(shape: Window, fill: int, weights: int) -> Callable[[Results, Compiled], None] | None:
+def _prepare_at_once(
+    shape: WindowRegisters, fill: int, weights: int
+) -> Callable[[ResultConverter, Compiled], None] | None:
     """Return the compiled kernel; None if an output starts in a column beyond the input."""
     if (shape.ow - 1) * shape.sx >= shape.iw:
         return None
     multiplier = shape.oc // shape.ic
-    taps = shape.kh, shape.kw, shape.sy, shape.sx, shape.dy, shape.dx, shape.oh, shape.ow, multiplier
+    taps = (
+        shape.kh,
+        shape.kw,
+        shape.sy,
+        shape.sx,
+        shape.dy,
+        shape.dx,
+        shape.oh,
+        shape.ow,
+        multiplier,
+    )
     count = min(max(_COPIED_BYTES // (shape.kw * shape.rows * shape.iw), 1), shape.ic)
     blocks = [
         (
             slice(first * multiplier, min(first + count, shape.ic) * multiplier),
             (
-                shape.input + first * shape.input_plane, shape.input_plane, min(count, shape.ic - first),
+                shape.input + first * shape.input_plane, shape.input_plane,
+                min(count, shape.ic - first),
                 shape.ih, shape.iw, shape.top, shape.left, fill,
             ),
         )
         for first in range(0, shape.ic, count)
     ]  # fmt: skip
 
-    def run(results: Results, compiled: Compiled) -> None:
-        memory, limits = results.machine.sram.view(np.int8), results.finish.limits
+    def run(results: ResultConverter, compiled: Compiled) -> None:
+        memory = results.machine.sram.view(np.int8)
+        limits = results.finish.limits
         for channels, planes in blocks:
             first = channels.start
             compiled.depthwise(
-                planes, taps, weights + first * shape.kh * shape.kw, results.records[channels], limits, memory,
+                planes, taps, weights + first * shape.kh * shape.kw, results.records[channels],
+                limits, memory,
                 shape.output + first * shape.output_plane, shape.output_plane,
             )  # fmt: skip
 
     return run
 
 
-def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Workspace) -> None:
-    """Compute the window by planes; ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding value."""
+def compute_by_planes(
+    shape: WindowRegisters,
+    fill: int,
+    weights: NDArray[np.int8],
+    results: ResultConverter,
+    scratch: Workspace,
+) -> None:
+    """Compute the window by planes; ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding
+    value.
+    """
     multiplier = shape.oc // shape.ic
     planes = source(shape, results.machine, scratch, fill, shape.split)
     factors = weights.astype(np.float32).transpose(2, 1, 0)
@@ -309,19 +386,29 @@ def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Resu
     inputs = max(_PLANE_ELEMENTS // (multiplier * shape.kw * shape.sy * height * shape.ow), 1)
     for first in range(0, shape.ic, inputs):
         count = min(inputs, shape.ic - first)
-        channel, channels = first * multiplier, count * multiplier
+        channel = first * multiplier
+        channels = count * multiplier
         copies = _copies(shape, planes, first, count, scratch)
         sums = _sums_by_planes(shape, copies, factors[:, :, channel : channel + channels], scratch)
-        results.store(sums, shape.output + channel * shape.output_plane, shape.output_plane, channel, 0)
+        results.store(
+            sums, shape.output + channel * shape.output_plane, shape.output_plane, channel, 0
+        )
 
 
-def _copies(shape: Window, planes: Source, first: int, count: int, scratch: Workspace) -> NDArray[np.float32]:
-    """Return the columns that each kernel column reads, for some channels, as float32 (KW, channels, phases, rows, OW).
+def _copies(
+    shape: WindowRegisters, planes: PlaneSource, first: int, count: int, scratch: Workspace
+) -> NDArray[np.float32]:
+    """Return the columns that each kernel column reads, for some channels, as float32 (KW,
+    channels, phases, rows, OW).
 
     Row r of the input is row r // sy of phase r % sy.
     """
-    multiplier, phases, height = shape.oc // shape.ic, shape.sy, -(-shape.rows // shape.sy)
-    full = scratch.array("copies", (shape.kw, count, multiplier, phases, height, shape.ow), np.float32)
+    multiplier = shape.oc // shape.ic
+    phases = shape.sy
+    height = -(-shape.rows // shape.sy)
+    full = scratch.array(
+        "copies", (shape.kw, count, multiplier, phases, height, shape.ow), np.float32
+    )
     strides = (planes.plane, 0, shape.sy * planes.row, planes.step)
     for phase in range(min(phases, shape.rows)):
         rows = -(-(shape.rows - phase) // shape.sy)
@@ -331,9 +418,13 @@ def _copies(shape: Window, planes: Source, first: int, count: int, scratch: Work
 
 
 def _sums_by_planes(
-    shape: Window, copies: NDArray[np.float32], factors: NDArray[np.float32], scratch: Workspace
+    shape: WindowRegisters,
+    copies: NDArray[np.float32],
+    factors: NDArray[np.float32],
+    scratch: Workspace,
 ) -> NDArray[np.float32]:
-    """Return the float32 sums (channels, OH * OW) of products over all taps; ``factors`` is (KW, KH, channels).
+    """Return the float32 sums (channels, OH * OW) of products over all taps; ``factors`` is (KW,
+    KH, channels).
 
     Kernel rows whose input rows have the same phase are added in one call.
     """
@@ -342,7 +433,8 @@ def _sums_by_planes(
     kernel_column, plane, phase, row, _ = copies.strides
     period = shape.sy // gcd(shape.sy, shape.dy)
     for first in range(min(period, shape.kh)):
-        start, step = first * shape.dy, period * shape.dy // shape.sy
+        start = first * shape.dy
+        step = period * shape.dy // shape.sy
         group = factors[:, first::period]
         skip = phase * (start % shape.sy) + row * (start // shape.sy)
         size = (shape.kw, group.shape[1], channels, shape.pixels)
@@ -355,8 +447,16 @@ def _sums_by_planes(
     return total
 
 
-def by_pixels(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Workspace) -> None:
-    """Compute the window by pixels; ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding value."""
+def compute_by_pixels(
+    shape: WindowRegisters,
+    fill: int,
+    weights: NDArray[np.int8],
+    results: ResultConverter,
+    scratch: Workspace,
+) -> None:
+    """Compute the window by pixels; ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding
+    value.
+    """
     multiplier = shape.oc // shape.ic
     inputs = max(_PIXEL_ELEMENTS // (multiplier * shape.rows * shape.columns), 1)
     for first in range(0, shape.ic, inputs):
@@ -367,7 +467,13 @@ def by_pixels(shape: Window, fill: int, weights: NDArray[np.int8], results: Resu
         _store_pixels(shape, sums, channels.start, results, scratch)
 
 
-def _store_pixels(shape: Window, sums: NDArray[np.float32], first: int, results: Results, scratch: Workspace) -> None:
+def _store_pixels(
+    shape: WindowRegisters,
+    sums: NDArray[np.float32],
+    first: int,
+    results: ResultConverter,
+    scratch: Workspace,
+) -> None:
     """Write the results of sums (OH * OW, channels) to the output planes."""
     pixels, channels = sums.shape
     dtype = results.finish.dtype
@@ -377,7 +483,7 @@ def _store_pixels(shape: Window, sums: NDArray[np.float32], first: int, results:
 
 
 def _pixels(
-    shape: Window, fill: int, first: int, count: int, machine: Machine, scratch: Workspace
+    shape: WindowRegisters, fill: int, first: int, count: int, machine: Machine, scratch: Workspace
 ) -> NDArray[np.float32]:
     """Return some input channels, with padding, as float32 (rows, phases, columns, channels).
 
@@ -389,7 +495,8 @@ def _pixels(
     if shape.padded:
         pixels.fill(fill)
     address = shape.input + first * shape.input_plane
-    top, bottom = shape.top, min(shape.rows, shape.top + shape.ih)
+    top = shape.top
+    bottom = min(shape.rows, shape.top + shape.ih)
     end = min(shape.columns, shape.left + shape.iw)
     for phase in range(shape.sx):
         # Column j of the phase is input column j * sx + phase - left.
@@ -403,18 +510,25 @@ def _pixels(
     return pixels.reshape(*size[:3], count * multiplier)
 
 
-def _factors(shape: Window, weights: NDArray[np.int8], scratch: Workspace) -> NDArray[np.float32]:
+def _factors(
+    shape: WindowRegisters, weights: NDArray[np.int8], scratch: Workspace
+) -> NDArray[np.float32]:
     """Return float32 weights (KW, KH, OW * channels), repeated for each column of outputs."""
     channels = len(weights)
     short = scratch.array("short factors", (shape.kw, shape.kh, channels), np.float32)
     np.copyto(short, weights.transpose(2, 1, 0))
-    full: NDArray[np.float32] = scratch.array("factors", (shape.kw, shape.kh, shape.ow, channels), np.float32)
+    full: NDArray[np.float32] = scratch.array(
+        "factors", (shape.kw, shape.kh, shape.ow, channels), np.float32
+    )
     np.copyto(full, short[:, :, None])
     return full.reshape(shape.kw, shape.kh, shape.ow * channels)
 
 
 def sums_by_pixels(
-    shape: Window, pixels: NDArray[np.float32], factors: NDArray[np.float32], scratch: Workspace
+    shape: WindowRegisters,
+    pixels: NDArray[np.float32],
+    factors: NDArray[np.float32],
+    scratch: Workspace,
 ) -> NDArray[np.float32]:
     """Return the float32 sums (OH * OW, channels) of products over all taps."""
     run = factors.shape[2]
@@ -423,10 +537,13 @@ def sums_by_pixels(
     period = shape.sx // gcd(shape.sx, shape.dx)
     for first in range(min(period, shape.kw)):
         taken = range(first, shape.kw, period)
-        start, step = first * shape.dx, period * shape.dx // shape.sx
+        start = first * shape.dx
+        step = period * shape.dx // shape.sx
         size = (len(taken), shape.kh, shape.oh, run)
         skip = phase * (start % shape.sx) + column * (start // shape.sx)
-        taps = np.ndarray(size, np.float32, pixels, skip, (step * column, shape.dy * row, shape.sy * row, 4))
+        taps = np.ndarray(
+            size, np.float32, pixels, skip, (step * column, shape.dy * row, shape.sy * row, 4)
+        )
         if first == 0:
             np.einsum("xyq,xyrq->rq", factors[::period], taps, out=total)
         else:
@@ -452,30 +569,35 @@ def convolution(command: Command, arch: Arch) -> Attempt | None:
     return _prepare(shape, 1, element, command, arch)
 
 
-def grouped(command: Command, arch: Arch) -> Attempt | None:
+def prepare_grouped(command: Command, arch: Arch) -> Attempt | None:
     """Prepare an ``OP_GROUP_CONV``; None if it must run on its semantics."""
     element = element_bytes(command)
-    shape, groups = window(command, element), command["EX_GROUPS"]
+    shape = window(command, element)
+    groups = command["EX_GROUPS"]
     if shape is None or not groups or shape.ic % groups or shape.oc % groups:
         return None
     return _prepare(shape, groups, element, command, arch)
 
 
-def _prepare(shape: Window, groups: int, element: int, command: Command, arch: Arch) -> Attempt | None:
+def _prepare(
+    shape: WindowRegisters, groups: int, element: int, command: Command, arch: Arch
+) -> Attempt | None:
     alone = not command.fields.get(ACCUMULATE.name, 0)
     if shape.ic == groups and (groups > 1 or shape.oc == 1) and alone:
         return depthwise_window(shape, element, command, arch)
     taps = shape.ic // groups * shape.kh * shape.kw
-    weights, fill = command["EX_OPERAND_ADDRESS"], command["EX_INPUT_ZERO_POINT"]
+    weights = command["EX_OPERAND_ADDRESS"]
+    fill = command["EX_INPUT_ZERO_POINT"]
     way = products(shape.oc // groups * taps * shape.pixels)
     run = _Convolution(_groups(shape, groups), weights, fill, way).run
     return prepare_window(shape, taps, element, command, arch, run)
 
 
-def _groups(shape: Window, groups: int) -> tuple[Window, ...]:
+def _groups(shape: WindowRegisters, groups: int) -> tuple[WindowRegisters, ...]:
     if groups == 1:
         return (shape,)
-    inputs, outputs = shape.ic // groups, shape.oc // groups
+    inputs = shape.ic // groups
+    outputs = shape.oc // groups
     return tuple(
         replace(
             shape,
@@ -490,34 +612,42 @@ def _groups(shape: Window, groups: int) -> tuple[Window, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Convolution:
-    """Convolution: window of each group, address of the weights, padding value, and implementation of products."""
+    """Convolution: window of each group, address of the weights, padding value, and
+    implementation of products.
+    """
 
-    groups: tuple[Window, ...]
+    groups: tuple[WindowRegisters, ...]
     weights: int
     fill: int
     way: Products
 
-    def run(self, results: Results, scratch: Workspace) -> None:
+    def run(self, results: ResultConverter, scratch: Workspace) -> None:
         machine = results.machine
         for number, shape in enumerate(self.groups):
             size = shape.oc, shape.ic * shape.kh * shape.kw
-            stored = np.ndarray(size, np.int8, machine.sram, self.weights + number * size[0] * size[1])
-            weights = self.way.left(stored, scratch)
+            stored = np.ndarray(
+                size, np.int8, machine.sram, self.weights + number * size[0] * size[1]
+            )
+            weights = self.way.prepare_left(stored, scratch)
             planes = source(shape, machine, scratch, self.fill, shape.split)
             _Group(planes, weights, self.way, scratch).run(shape, number * shape.oc, results)
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """One group of a running convolution: its input, and its weights in the form that ``way`` needs."""
+    """One group of a running convolution: its input, and its weights in the form that ``way``
+    needs.
+    """
 
-    planes: Source
+    planes: PlaneSource
     weights: NDArray[Any]
     way: Products
     scratch: Workspace
 
-    def run(self, shape: Window, first: int, results: Results) -> None:
-        """Compute a window in blocks of outputs; ``first`` is the number of its first channel in the command."""
+    def run(self, shape: WindowRegisters, first: int, results: ResultConverter) -> None:
+        """Compute a window in blocks of outputs; ``first`` is the number of its first channel in
+        the command.
+        """
         budget = max(_BLOCK_ELEMENTS // (self.weights.shape[1] + shape.oc), 1)
         if budget >= shape.pixels:
             results.store(self._sums(shape, 0), shape.output, shape.output_plane, first, 0)
@@ -529,25 +659,34 @@ class _Group:
                     shape,
                     oh=min(rows, shape.oh - top),
                     ow=min(columns, shape.ow - left),
-                    output=shape.output + (top * shape.ow + left) * np.dtype(results.finish.dtype).itemsize,
+                    output=shape.output
+                    + (top * shape.ow + left) * np.dtype(results.finish.dtype).itemsize,
                 )
                 sums = self._sums(part, top * shape.sy * self.planes.row + left * self.planes.step)
                 results.store(sums, part.output, part.output_plane, first, 0, top * shape.ow + left)
 
-    def _sums(self, part: Window, skip: int) -> NDArray[Any]:
+    def _sums(self, part: WindowRegisters, skip: int) -> NDArray[Any]:
         """Return the exact sums (OC, OH * OW) of one block."""
         taps = part.kh * part.kw
         chunk = self.way.longest // taps
         if part.ic <= chunk:
             return self._product(part, 0, part.ic, skip)
-        parts = (self._product(part, first, min(chunk, part.ic - first), skip) for first in range(0, part.ic, chunk))
+        parts = (
+            self._product(part, first, min(chunk, part.ic - first), skip)
+            for first in range(0, part.ic, chunk)
+        )
         return add_chunks(parts, (part.oc, part.pixels), self.scratch)
 
-    def _product(self, part: Window, first: int, channels: int, skip: int) -> NDArray[Any]:
+    def _product(self, part: WindowRegisters, first: int, channels: int, skip: int) -> NDArray[Any]:
         """Return the sums (OC, OH * OW) over some input channels."""
-        planes, taps = self.planes, part.kh * part.kw
+        planes = self.planes
+        taps = part.kh * part.kw
         skip += first * planes.plane
-        weights = self.weights if channels == part.ic else self.weights[:, first * taps : (first + channels) * taps]
+        weights = (
+            self.weights
+            if channels == part.ic
+            else self.weights[:, first * taps : (first + channels) * taps]
+        )
         if taps == 1 and part.sy == 1 and planes.step == 1 and planes.row == part.ow:
             stored = planes.view((channels, part.pixels), (planes.plane, 1), skip)
             return self.way.multiply(weights, self.way.right(stored, self.scratch), self.scratch)

@@ -1,4 +1,7 @@
-"""Selection of the kernel for each instruction; a command without a usable kernel runs on its semantics."""
+"""Selection of the kernel for each instruction.
+
+A command without a usable kernel runs on its semantics.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,17 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dla_sim.kernels import atoms, pairs
-from dla_sim.kernels.attempt import Attempt, Prepare, Workspace, at_once
+from dla_sim.kernels.attempt import Attempt, Prepare, Workspace, prepare_whole
 from dla_sim.kernels.compiled import Compiled
-from dla_sim.kernels.convolution import convolution, depthwise, grouped
-from dla_sim.kernels.elementwise import addition, comparison, look_up_tensor, looked_up, requantisation, unary
+from dla_sim.kernels.convolution import convolution, depthwise, prepare_grouped
+from dla_sim.kernels.elementwise import (
+    add_look_up,
+    addition,
+    comparison,
+    look_up_tensor,
+    requantisation,
+    unary,
+)
 from dla_sim.kernels.matmul import dynamic_product, matrix_product
 from dla_sim.kernels.movement import permutation, transfer
 from dla_sim.kernels.pooling import interpolation, pooling
@@ -20,7 +30,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Machine
 from isa.ops.lookup import table_count
-from isa.packing import Unpacked, unpacked
+from isa.packing import Unpacked, unpack_command
 
 Kernel = Callable[[Command, Machine], None]
 """Executes one command on a machine: reads its operands and writes its results immediately."""
@@ -28,28 +38,28 @@ Kernel = Callable[[Command, Machine], None]
 KERNELS: Mapping[str, Prepare] = {
     "OP_CONV": convolution,
     "OP_DEPTH_CONV": depthwise,
-    "OP_GROUP_CONV": grouped,
+    "OP_GROUP_CONV": prepare_grouped,
     "OP_MAT_MUL": matrix_product,
     "OP_DYN_MAT_MUL": dynamic_product,
-    "OP_REQUANT": at_once(requantisation),
-    "OP_POOL": at_once(pooling),
-    "OP_RESIZE": at_once(interpolation),
-    "OP_ACT_RELU": at_once(unary("relu")),
-    "OP_ACT_LRELU": at_once(unary("leaky_relu")),
-    "OP_E_ABS": at_once(unary("absolute")),
-    "OP_C_MIN": at_once(comparison(np.minimum)),
-    "OP_C_MAX": at_once(comparison(np.maximum)),
-    "OP_E_ADD": at_once(addition),
-    "OP_LUT": at_once(look_up_tensor),
+    "OP_REQUANT": prepare_whole(requantisation),
+    "OP_POOL": prepare_whole(pooling),
+    "OP_RESIZE": prepare_whole(interpolation),
+    "OP_ACT_RELU": prepare_whole(unary("relu")),
+    "OP_ACT_LRELU": prepare_whole(unary("leaky_relu")),
+    "OP_E_ABS": prepare_whole(unary("absolute")),
+    "OP_C_MIN": prepare_whole(comparison(np.minimum)),
+    "OP_C_MAX": prepare_whole(comparison(np.maximum)),
+    "OP_E_ADD": prepare_whole(addition),
+    "OP_LUT": prepare_whole(look_up_tensor),
     "OP_PERMUTE": permutation,
-    "OP_E_MUL": at_once(pairs.multiplication),
-    "OP_E_SUB": at_once(pairs.subtraction),
-    "OP_E_DIV": at_once(pairs.division),
-    "OP_B_ADD": at_once(pairs.addition),
-    "OP_B_MIN": at_once(pairs.comparison),
-    "OP_REDUCE": at_once(reduction),
-    "OP_SOFTMAX": at_once(softmax),
-    "OP_NORM": at_once(normalisation),
+    "OP_E_MUL": prepare_whole(pairs.multiplication),
+    "OP_E_SUB": prepare_whole(pairs.subtraction),
+    "OP_E_DIV": prepare_whole(pairs.division),
+    "OP_B_ADD": prepare_whole(pairs.addition),
+    "OP_B_MIN": prepare_whole(pairs.comparison),
+    "OP_REDUCE": prepare_whole(reduction),
+    "OP_SOFTMAX": prepare_whole(softmax),
+    "OP_NORM": prepare_whole(normalisation),
     "OP_DMA_READ": transfer,
     "OP_DMA_WRITE": transfer,
 }
@@ -66,10 +76,10 @@ ON_ATOMS: Mapping[str, Callable[[Command, Arch, atoms.WeightStore], Attempt | No
 class Kernels:
     """Kernels of one device and their scratch memory. Not thread-safe: each thread needs its own.
 
-    Results never depend on earlier commands. The object caches buffers, values derived from a command's registers
-    (for the lifetime of the command), and reordered weights, which are compared with those in the scratchpad in every
-    run. With ``compiled``, compiled kernels finish convolutions and matrix products and compute depthwise
-    convolutions.
+    Results never depend on earlier commands. The object caches buffers, values derived from a
+    command's registers (for the lifetime of the command), and reordered weights, which are compared
+    with those in the scratchpad in every run. With ``compiled``, compiled kernels finish
+    convolutions and matrix products and compute depthwise convolutions.
     """
 
     def __init__(self, arch: Arch, compiled: Compiled | None = None) -> None:
@@ -79,7 +89,9 @@ class Kernels:
         self._prepared: WeakKeyDictionary[Command, Attempt | None] = WeakKeyDictionary()
 
     def kernel_for(self, mnemonic: str) -> Kernel:
-        """Return the function that executes commands of ``mnemonic``: its kernel, or its semantics if it has none."""
+        """Return the function that executes commands of ``mnemonic``: its kernel, or its
+        semantics if it has none.
+        """
         return self.run if mnemonic in KERNELS else _semantics
 
     def attempt(self, command: Command) -> Attempt | None:
@@ -87,14 +99,19 @@ class Kernels:
         try:
             return self._prepared[command]
         except KeyError:
-            plain = unpacked(command, self.arch)
-            found = self._prepared[command] = self._plain(command) if plain is None else self._packed(command, plain)
+            plain = unpack_command(command, self.arch)
+            found = self._prepared[command] = (
+                self._plain(command) if plain is None else self._prepare_packed(command, plain)
+            )
             return found
 
-    def _packed(self, command: Command, plain: Unpacked) -> Attempt | None:
+    def _prepare_packed(self, command: Command, plain: Unpacked) -> Attempt | None:
         """Return the kernel for packed tensors, with the kernel for dense tensors as a fallback."""
         prepare = ON_ATOMS.get(command.instruction.mnemonic)
-        found, other = prepare(command, self.arch, self._weights) if prepare else None, self._unpacked(plain)
+        found, other = (
+            prepare(command, self.arch, self._weights) if prepare else None,
+            self._prepare_unpacked(plain),
+        )
         if found is None or other is None:
             return found or other
         return lambda machine, scratch: found(machine, scratch) or other(machine, scratch)
@@ -102,10 +119,16 @@ class Kernels:
     def _plain(self, command: Command) -> Attempt | None:
         prepare = KERNELS.get(command.instruction.mnemonic)
         found = prepare(command, self.arch) if prepare else None
-        return looked_up(found, command, self.arch) if found is not None and table_count(command) else found
+        return (
+            add_look_up(found, command, self.arch)
+            if found is not None and table_count(command)
+            else found
+        )
 
-    def _unpacked(self, unpacked: Unpacked) -> Attempt | None:
-        """Return a kernel that unpacks the operands, runs the dense kernel or the semantics, and packs the results."""
+    def _prepare_unpacked(self, unpacked: Unpacked) -> Attempt | None:
+        """Return a kernel that unpacks the operands, runs the dense kernel or the semantics, and
+        packs the results.
+        """
         found = self._plain(unpacked.command)
         if found is None:
             return None
@@ -137,11 +160,15 @@ def kernel_for(mnemonic: str, arch: Arch) -> Kernel:
 
 
 def carry_out(effect: Kernel, command: Command, machine: Machine) -> None:
-    """Apply ``effect`` to one command; name its word and assembly text in an InputError or OverflowError."""
+    """Apply ``effect`` to one command.
+
+    Name its word and assembly text in an InputError or OverflowError.
+    """
     try:
         effect(command, machine)
     except (InputError, OverflowError) as error:
-        from isa.assembler import command_text  # imported here because only error messages need the disassembler
+        # imported here because only error messages need the disassembler
+        from isa.assembler import command_text
 
         told = f"word {command.index}, {command_text(command)}: {error}"
         if isinstance(error, InputError):

@@ -1,7 +1,8 @@
 """Kernels of element-wise int8 instructions, tables and requantisation.
 
-A unary function uses a table of 256 entries; minimum and maximum use NumPy. ``OP_E_ADD`` is computed in blocks, in
-float64 if that is provably as exact as the fused multiply-adds of the semantics.
+A unary function uses a table of 256 entries; minimum and maximum use NumPy. ``OP_E_ADD`` is
+computed in blocks, in float64 if that is provably as exact as the fused multiply-adds of the
+semantics.
 """
 
 from __future__ import annotations
@@ -31,17 +32,21 @@ _EVERY = np.arange(256, dtype=np.uint8).view(np.int8)
 
 def _operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8] | None:
     """Return the tensor at an address register; None if it is empty or exceeds the scratchpad."""
-    address, length = command[f"EX_{name}_ADDRESS"], command["EX_LENGTH"]
+    address = command[f"EX_{name}_ADDRESS"]
+    length = command["EX_LENGTH"]
     if not length or address + length > machine.sram.size:
         return None
     return machine.sram[address : address + length].view(np.int8)
 
 
 def unary(function: Function) -> AtOnce:
-    """Return the kernel of a unary instruction: its semantics for every int8 value, then one look-up per element."""
+    """Return the kernel of a unary instruction: its semantics for every int8 value, then one
+    look-up per element.
+    """
 
     def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
-        x, output = _operand(command, machine, "INPUT"), _operand(command, machine, "OUTPUT")
+        x = _operand(command, machine, "INPUT")
+        output = _operand(command, machine, "OUTPUT")
         if x is None or output is None or x.size < 2 * _EVERY.size:
             return False
         with np.errstate(all="ignore"):
@@ -53,10 +58,13 @@ def unary(function: Function) -> AtOnce:
 
 
 def comparison(function: Callable[..., Any]) -> AtOnce:
-    """Return the kernel of ``OP_C_MIN`` or ``OP_C_MAX``: NumPy's ``function``, which handles overlapping operands."""
+    """Return the kernel of ``OP_C_MIN`` or ``OP_C_MAX``: NumPy's ``function``, which handles
+    overlapping operands.
+    """
 
     def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
-        a, b = _operand(command, machine, "INPUT"), _operand(command, machine, "OPERAND")
+        a = _operand(command, machine, "INPUT")
+        b = _operand(command, machine, "OPERAND")
         output = _operand(command, machine, "OUTPUT")
         if a is None or b is None or output is None:
             return False
@@ -73,29 +81,41 @@ _OPERAND = 128 + 255
 
 def addition(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Execute the command; return False, with nothing written, if it must run on its semantics."""
-    length, offset = command["EX_LENGTH"], command["EX_OFFSET"]
-    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    length = command["EX_LENGTH"]
+    offset = command["EX_OFFSET"]
+    low = command["EX_CLAMP_LOW"]
+    high = command["EX_CLAMP_HIGH"]
     constants = tuple(float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
     starts = tuple(command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT"))
-    if machine.arch.numerics != "onnxruntime" or not length or low > high or not exact_in_float64(*constants):
+    if (
+        machine.arch.numerics != "onnxruntime"
+        or not length
+        or low > high
+        or not exact_in_float64(*constants)
+    ):
         return False
     output = starts[2]
-    if max(starts) + length > machine.sram.size or not all(output <= s or output >= s + length for s in starts):
+    if max(starts) + length > machine.sram.size or not all(
+        output <= s or output >= s + length for s in starts
+    ):
         return False
     a, b, y = (machine.sram[start : start + length].view(np.int8) for start in starts)
     for first in range(0, length, _BLOCK_ELEMENTS):
         block = slice(first, min(first + _BLOCK_ELEMENTS, length))
-        total = _fused(a[block], b[block], constants, offset, scratch)
-        numerics.requantise_float32(total, np.ones((), np.float32), -offset, low, high, out=y[block])
+        total = _add_fused(a[block], b[block], constants, offset, scratch)
+        numerics.requantise_float32(
+            total, np.ones((), np.float32), -offset, low, high, out=y[block]
+        )
     return True
 
 
 def exact_in_float64(ratio_a: float, ratio_b: float, constant: float) -> bool:
-    """Return True if both sums of ``a*ratio_a + float32(b*ratio_b + constant)`` are exact in float64.
+    """Return True if both sums of ``a*ratio_a + float32(b*ratio_b + constant)`` are exact in
+    float64.
 
-    All terms are multiples of the finest unit of the three constants, also after rounding to float32. The sums are
-    therefore exact if the largest one is below 2**53 units. Each conversion to float32 is then the only rounding, as
-    in a fused operation.
+    All terms are multiples of the finest unit of the three constants, also after rounding to
+    float32. The sums are therefore exact if the largest one is below 2**53 units. Each conversion
+    to float32 is then the only rounding, as in a fused operation.
     """
     if not (isfinite(ratio_a) and isfinite(ratio_b) and isfinite(constant)):
         return False
@@ -104,8 +124,12 @@ def exact_in_float64(ratio_a: float, ratio_b: float, constant: float) -> bool:
     return largest < 1e30 and largest < 2**53 / units
 
 
-def _fused(
-    a: NDArray[np.int8], b: NDArray[np.int8], constants: tuple[float, ...], offset: int, scratch: Workspace
+def _add_fused(
+    a: NDArray[np.int8],
+    b: NDArray[np.int8],
+    constants: tuple[float, ...],
+    offset: int,
+    scratch: Workspace,
 ) -> NDArray[np.float32]:
     """Return float32 a' * ratio_a + float32(b' * ratio_b + constant), each rounded once.
 
@@ -130,42 +154,59 @@ def _fused(
     return total
 
 
-# Tables --------------------------------------------------------------------------------------------------------------
-# Look-ups translate all bytes of a channel by its table at once, for ``OP_LUT`` and as a last step of others.
+# Tables
+# --------------------------------------------------------------------------------------------------
+# Look-ups translate all bytes of a channel by its table at once, for ``OP_LUT`` and as a last step
+# of others.
 
 
 def look_up_tensor(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Execute the command; return False, with nothing written, if it must run on its semantics."""
     outer, channels, inner = shape(command)
-    count, table_bytes = outer * channels * inner, TABLE_BYTES * channels
-    source, tables, target = (command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT"))
+    count = outer * channels * inner
+    table_bytes = TABLE_BYTES * channels
+    source, tables, target = (
+        command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT")
+    )
     if not count or max(source + count, tables + table_bytes, target + count) > machine.sram.size:
         return False
     run = count if channels == 1 else inner
     if channels > 1 and run < TABLE_BYTES:
         return False
     # Copies, because the result may overwrite the source or the tables.
-    data, table = machine.sram[source : source + count].tobytes(), machine.sram[tables : tables + table_bytes].tobytes()
+    data = machine.sram[source : source + count].tobytes()
+    table = machine.sram[tables : tables + table_bytes].tobytes()
     pieces = []
     for number in range(count // run):
         first = number % channels * TABLE_BYTES
-        pieces.append(data[number * run : (number + 1) * run].translate(table[first : first + TABLE_BYTES]))
+        pieces.append(
+            data[number * run : (number + 1) * run].translate(table[first : first + TABLE_BYTES])
+        )
     machine.sram[target : target + count] = np.frombuffer(b"".join(pieces), np.uint8)
     return True
 
 
-def looked_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
-    """Return an attempt that runs ``attempt`` and then looks up its results, as the command says."""
-    count, first = table_count(command), command["EX_TABLE_ADDRESS"]
+def add_look_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
+    """Return an attempt that runs ``attempt`` and then looks up its results, as the command
+    says.
+    """
+    count = table_count(command)
+    first = command["EX_TABLE_ADDRESS"]
     end = first + TABLE_BYTES * count
     access = command.instruction.operands(command, arch).writes[0]
     results = result_shape(command, access.total)
-    # Runs that share one table are translated as bytes; otherwise NumPy gathers each element from its table.
+    # Runs that share one table are translated as bytes; otherwise NumPy gathers each element from
+    # its table.
     run = access.nbytes if count == 1 else results[2]
     apart = all(step >= access.nbytes for _, step in access.dims)
     long = run >= TABLE_BYTES and (count == 1 or results[0] == 1) and apart
-    places = (row_starts(access)[:, np.newaxis] + np.arange(0, access.nbytes, run)).reshape(-1).tolist() if long else ()
-    size, strides = (*(times for times, _ in access.dims), access.nbytes), (*(step for _, step in access.dims), 1)
+    places = (
+        (row_starts(access)[:, np.newaxis] + np.arange(0, access.nbytes, run)).reshape(-1).tolist()
+        if long
+        else ()
+    )
+    size = (*(times for times, _ in access.dims), access.nbytes)
+    strides = (*(step for _, step in access.dims), 1)
 
     def both(machine: Machine, scratch: Workspace) -> bool:
         if end > machine.sram.size:
@@ -179,13 +220,16 @@ def looked_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
             machine.sram[place : place + run] = np.frombuffer(result, np.uint8)
         if not long:
             found = np.ndarray(size, np.uint8, machine.sram, access.address, strides)
-            found[...] = look_up(found.reshape(results), tables.reshape(count, TABLE_BYTES)).reshape(size)
+            found[...] = look_up(
+                found.reshape(results), tables.reshape(count, TABLE_BYTES)
+            ).reshape(size)
         return True
 
     return both
 
 
-# Requantisation ------------------------------------------------------------------------------------------------------
+# Requantisation
+# --------------------------------------------------------------------------------------------------
 # ``OP_REQUANT`` in blocks of float32, also in place
 
 _REQUANT_BLOCK = 64 * 1024
@@ -194,7 +238,8 @@ _REQUANT_BLOCK = 64 * 1024
 def requantisation(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Execute the command; return False, with nothing written, if it must run on its semantics."""
     outer, channels, inner = planes_of(command)
-    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    low = command["EX_CLAMP_LOW"]
+    high = command["EX_CLAMP_HIGH"]
     if machine.arch.numerics != "onnxruntime" or not outer * channels * inner or low > high:
         return False
     if not _safe(command, machine, outer * channels * inner):
@@ -202,22 +247,30 @@ def requantisation(command: Command, machine: Machine, scratch: Workspace) -> bo
     scale = load_records(machine, command["EX_CHANNEL_ADDRESS"], channels).scale
     if not np.vdot(scale, scale) <= LARGEST_SQUARES:
         return False
-    accumulator = np.ndarray((outer, channels, inner), np.int32, machine.sram, command["EX_INPUT_ADDRESS"])
-    output = np.ndarray((outer, channels, inner), np.int8, machine.sram, command["EX_OUTPUT_ADDRESS"])
+    accumulator = np.ndarray(
+        (outer, channels, inner), np.int32, machine.sram, command["EX_INPUT_ADDRESS"]
+    )
+    output = np.ndarray(
+        (outer, channels, inner), np.int8, machine.sram, command["EX_OUTPUT_ADDRESS"]
+    )
     for block in _blocks(outer, channels, inner):
         wide = scratch.array("sums", accumulator[block].shape, np.float32)
         np.copyto(wide, accumulator[block], casting="unsafe")
         factors = scale[block[1], None]
-        numerics.requantise_float32(wide, factors, command["EX_OUTPUT_ZERO_POINT"], low, high, out=output[block])
+        numerics.requantise_float32(
+            wide, factors, command["EX_OUTPUT_ZERO_POINT"], low, high, out=output[block]
+        )
     return True
 
 
 def _safe(command: Command, machine: Machine, elements: int) -> bool:
     """Return True if blocks in ascending order overwrite nothing that is still to be read.
 
-    In place is safe: the byte of result i is at or below the first byte of accumulator i, which has been read.
+    In place is safe: the byte of result i is at or below the first byte of accumulator i, which has
+    been read.
     """
-    source, target = command["EX_INPUT_ADDRESS"], command["EX_OUTPUT_ADDRESS"]
+    source = command["EX_INPUT_ADDRESS"]
+    target = command["EX_OUTPUT_ADDRESS"]
     records = command["EX_CHANNEL_ADDRESS"]
     records_end = records + command["EX_OUTPUT_CHANNELS"] * machine.arch.channel_record_bytes
     ends = target + elements, source + 4 * elements, records_end
@@ -227,7 +280,9 @@ def _safe(command: Command, machine: Machine, elements: int) -> bool:
 
 
 def _blocks(outer: int, channels: int, inner: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield blocks of at most about 64 Ki elements in memory order: several matrices, or channels, or part of one."""
+    """Yield blocks of at most about 64 Ki elements in memory order: several matrices, or
+    channels, or part of one.
+    """
     matrices = max(_REQUANT_BLOCK // (channels * inner), 1)
     planes = min(max(_REQUANT_BLOCK // inner, 1), channels)
     elements = min(_REQUANT_BLOCK, inner)

@@ -16,22 +16,33 @@ from isa.ops.dma import side
 
 
 def transfer(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare a transfer; None if it must run on its semantics: no bytes, or bytes that are written twice."""
+    """Prepare a transfer; None if it must run on its semantics: no bytes, or bytes that are
+    written twice.
+    """
     unit = command.unit.name
     reading = command.instruction.mnemonic == "OP_DMA_READ"
-    sram, dram = side(command, "sram"), side(command, "dram")
+    sram = side(command, "sram")
+    dram = side(command, "dram")
     size = (*(command[f"{unit}_COUNT_{d}"] for d in (3, 2, 1)), command[f"{unit}_BYTES"])
-    if not prod(size) or not _nested(sram if reading else dram):
+    if not prod(size) or not _is_nested(sram if reading else dram):
         return None
     if not sram.dims and not dram.dims:
-        return _Transfer((sram.nbytes,), sram.address, (1,), sram.end, dram.address, (1,), dram.end, reading).run
-    steps = ((*(command[f"{unit}_{name}_STRIDE_{d}"] for d in (3, 2, 1)), 1) for name in ("SRAM", "DRAM"))
-    return _Transfer(size, sram.address, next(steps), sram.end, dram.address, next(steps), dram.end, reading).run
+        return _Transfer(
+            (sram.nbytes,), sram.address, (1,), sram.end, dram.address, (1,), dram.end, reading
+        ).run
+    steps = (
+        (*(command[f"{unit}_{name}_STRIDE_{d}"] for d in (3, 2, 1)), 1) for name in ("SRAM", "DRAM")
+    )
+    return _Transfer(
+        size, sram.address, next(steps), sram.end, dram.address, next(steps), dram.end, reading
+    ).run
 
 
 @dataclass(frozen=True, eq=False)
 class _Transfer:
-    """Prepared transfer of ``size`` bytes between two strided boxes; ``reading``: from system memory to scratchpad."""
+    """Prepared transfer of ``size`` bytes between two strided boxes; ``reading``: from system
+    memory to scratchpad.
+    """
 
     size: tuple[int, ...]
     sram: int
@@ -58,16 +69,18 @@ class _Transfer:
 def permutation(command: Command, arch: Arch) -> Attempt | None:
     """Prepare a copy within the scratchpad; None if it must run on its semantics.
 
-    This is the case if there are no bytes or if bytes are written twice. Results may overlap sources: NumPy handles
-    that.
+    This is the case if there are no bytes or if bytes are written twice. Results may overlap
+    sources: NumPy handles that.
     """
     source, target = (movement.side(command, name) for name in ("INPUT", "OUTPUT"))
-    read, written = (movement.touched(command, name) for name in ("INPUT", "OUTPUT"))
+    read, written = (movement.find_touched(command, name) for name in ("INPUT", "OUTPUT"))
     fill = command["EX_INPUT_ZERO_POINT"] & 0xFF if command.fields["fill"] else None
-    if not written.total or written.total != movement.count(command) or not _nested(written):
+    if not written.total or written.total != movement.count(command) or not _is_nested(written):
         return None
     size = tuple(number for number, _ in target.dims)
-    source_strides, target_strides = (tuple(stride for _, stride in access.dims) for access in (source, target))
+    source_strides, target_strides = (
+        tuple(stride for _, stride in access.dims) for access in (source, target)
+    )
     end = written.end if fill is not None else max(read.end, written.end)
 
     def attempt(machine: Machine, scratch: Workspace) -> bool:
@@ -77,14 +90,18 @@ def permutation(command: Command, arch: Arch) -> Attempt | None:
         if fill is not None:
             result[...] = fill
         else:
-            np.copyto(result, np.ndarray(size, np.uint8, machine.sram, source.address, source_strides))
+            np.copyto(
+                result, np.ndarray(size, np.uint8, machine.sram, source.address, source_strides)
+            )
         return True
 
     return attempt
 
 
-def _nested(access: Access) -> bool:
-    """Return True if no byte is accessed twice, because each stride exceeds the extent of the inner dimensions."""
+def _is_nested(access: Access) -> bool:
+    """Return True if no byte is accessed twice, because each stride exceeds the extent of the
+    inner dimensions.
+    """
     reach = access.nbytes
     for count, stride in reversed(access.dims):
         if stride < reach:

@@ -36,15 +36,22 @@ def _pairs(work: Work, usable: Callable[[Command], bool]) -> AtOnce:
         starts = [command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT")]
         ranges: list[Range] = [(at, at + n * m) for at, (n, m) in zip(starts, shapes, strict=True)]
         channels, length = shapes[2]
-        if not channels or max(end for _, end in ranges) > machine.sram.size or not disjoint(ranges[2], ranges[:2]):
+        if (
+            not channels
+            or max(end for _, end in ranges) > machine.sram.size
+            or not disjoint(ranges[2], ranges[:2])
+        ):
             return False
-        if (machine.arch.numerics == "fixed" and "EX_SCALE_A" in command.instruction.registers) or not usable(command):
+        if (
+            machine.arch.numerics == "fixed" and "EX_SCALE_A" in command.instruction.registers
+        ) or not usable(command):
             return False
         a, b, y = (
             machine.sram[first:end].view(np.int8).reshape(shape)
             for (first, end), shape in zip(ranges, shapes, strict=True)
         )
-        step, width = max(1, _BLOCK_ELEMENTS // length), min(length, _BLOCK_ELEMENTS)
+        step = max(1, _BLOCK_ELEMENTS // length)
+        width = min(length, _BLOCK_ELEMENTS)
         for row in range(0, channels, step):
             for column in range(0, length, width):
                 part = slice(row, row + step), slice(column, column + width)
@@ -55,8 +62,12 @@ def _pairs(work: Work, usable: Callable[[Command], bool]) -> AtOnce:
 
 
 def _cut(operand: NDArray[np.int8], part: tuple[slice, slice]) -> NDArray[np.int8]:
-    """Return the part of an operand that matches a part of the result: all of it along broadcast axes."""
-    rows, columns = (slice(None) if size == 1 else span for size, span in zip(operand.shape, part, strict=True))
+    """Return the part of an operand that matches a part of the result: all of it along broadcast
+    axes.
+    """
+    rows, columns = (
+        slice(None) if size == 1 else span for size, span in zip(operand.shape, part, strict=True)
+    )
     return operand[rows, columns]
 
 
@@ -85,20 +96,30 @@ def _multiply(command: Command, block: Block, scratch: Workspace) -> None:
     numerics.requantise_float32(total, _ONE, -command["EX_OFFSET"], *_limits(command), out=y)
 
 
-def _multiplies(command: Command) -> bool:
-    """Return True if products are exact in float32, no limit is lost, and the ratio is a valid scale."""
-    zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
+def _can_multiply(command: Command) -> bool:
+    """Return True if products are exact in float32, no limit is lost, and the ratio is a valid
+    scale.
+    """
+    zeros = (
+        command["EX_INPUT_ZERO_POINT"],
+        command["EX_OPERAND_ZERO_POINT"],
+        command["EX_OUTPUT_ZERO_POINT"],
+    )
     ratio = float_value(command["EX_SCALE_A"])
     low, high = _limits(command)
     return max(map(abs, zeros)) < 1 << 9 and isfinite(ratio) and 0 < ratio < 2.0**64 and low <= high
 
 
-def _scaled(function: np.ufunc) -> Work:
-    """Return work that applies ``function`` to both scaled operands; NaN becomes the smallest value."""
+def _scale_operands(function: np.ufunc) -> Work:
+    """Return work that applies ``function`` to both scaled operands; NaN becomes the smallest
+    value.
+    """
 
     def work(command: Command, block: Block, scratch: Workspace) -> None:
         a, b, y = block
-        scale_a, scale_b, scale_y = (np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY")
+        scale_a, scale_b, scale_y = (
+            np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY"
+        )
         total: NDArray[np.float32] = scratch.array("sums", y.shape, np.float32)
         left = np.subtract(a, command["EX_INPUT_ZERO_POINT"], dtype=np.float32)
         right = np.subtract(b, command["EX_OPERAND_ZERO_POINT"], dtype=np.float32)
@@ -108,17 +129,27 @@ def _scaled(function: np.ufunc) -> Work:
             function(left, right, out=total)
         np.divide(total, scale_y, out=total)
         np.fmax(total, _SMALLEST, out=total)
-        numerics.requantise_float32(total, _ONE, command["EX_OUTPUT_ZERO_POINT"], *_limits(command), out=y)
+        numerics.requantise_float32(
+            total, _ONE, command["EX_OUTPUT_ZERO_POINT"], *_limits(command), out=y
+        )
 
     return work
 
 
-def _scales(command: Command) -> bool:
+def _can_scale(command: Command) -> bool:
     """Return True if zero points are small and scales are far from the limits of float32."""
     scales = [float_value(command[f"EX_SCALE_{name}"]) for name in "ABY"]
-    zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
+    zeros = (
+        command["EX_INPUT_ZERO_POINT"],
+        command["EX_OPERAND_ZERO_POINT"],
+        command["EX_OUTPUT_ZERO_POINT"],
+    )
     low, high = _limits(command)
-    return max(map(abs, zeros)) < 1 << 9 and all(2.0**-40 < scale < 2.0**40 for scale in scales) and low <= high
+    return (
+        max(map(abs, zeros)) < 1 << 9
+        and all(2.0**-40 < scale < 2.0**40 for scale in scales)
+        and low <= high
+    )
 
 
 def _add(command: Command, block: Block, scratch: Workspace) -> None:
@@ -136,13 +167,16 @@ def _constants(command: Command) -> tuple[float, float, float]:
     return a, b, y
 
 
-def _adds(command: Command) -> bool:
+def _can_add(command: Command) -> bool:
     low, high = _limits(command)
     return low <= high and exact_in_float64(*_constants(command))
 
 
-multiplication = _pairs(_multiply, _multiplies)
-subtraction = _pairs(_scaled(np.subtract), lambda command: not command.fields["squared"] and _scales(command))
-division = _pairs(_scaled(np.divide), _scales)
-addition = _pairs(_add, _adds)
+multiplication = _pairs(_multiply, _can_multiply)
+subtraction = _pairs(
+    _scale_operands(np.subtract),
+    lambda command: not command.fields["squared"] and _can_scale(command),
+)
+division = _pairs(_scale_operands(np.divide), _can_scale)
+addition = _pairs(_add, _can_add)
 comparison = _pairs(_compare, lambda command: True)

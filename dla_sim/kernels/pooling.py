@@ -1,7 +1,8 @@
 """Kernels of ``OP_POOL`` and ``OP_RESIZE``.
 
-``OP_POOL`` computes maxima of shifted rows and columns, ONNX Runtime's running float32 sum, or global averages.
-``OP_RESIZE`` gathers the four neighbours of every result, rows first, so that few elements are gathered by columns.
+``OP_POOL`` computes maxima of shifted rows and columns, ONNX Runtime's running float32 sum, or
+global averages. ``OP_RESIZE`` gathers the four neighbours of every result, rows first, so that few
+elements are gathered by columns.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Workspace, disjoint, highest
-from dla_sim.kernels.convolution import Source, Window, source, window
+from dla_sim.kernels.convolution import PlaneSource, WindowRegisters, source, window
 from isa import numerics
 from isa.instruction import Command, Machine, view
 from isa.numerics.pooling import neighbours
@@ -38,7 +39,9 @@ def pooling(command: Command, machine: Machine, scratch: Workspace) -> bool:
     if highest(result, data) > machine.sram.size or not disjoint(result, (data,)):
         return False
     size = (shape.oc, shape.oh, shape.ow)
-    target = np.ndarray(size, np.int8, machine.sram, shape.output, (shape.output_plane, shape.ow, 1))
+    target = np.ndarray(
+        size, np.int8, machine.sram, shape.output, (shape.output_plane, shape.ow, 1)
+    )
     if mode == MAX:
         return _maximum(shape, command, machine, scratch, target)
     if machine.arch.numerics != "onnxruntime":
@@ -48,12 +51,20 @@ def pooling(command: Command, machine: Machine, scratch: Workspace) -> bool:
     return _global_average(shape, command, machine, target)
 
 
-def _maximum(shape: Window, command: Command, machine: Machine, scratch: Workspace, target: NDArray[np.int8]) -> bool:
+def _maximum(
+    shape: WindowRegisters,
+    command: Command,
+    machine: Machine,
+    scratch: Workspace,
+    target: NDArray[np.int8],
+) -> bool:
     """Compute maxima over the rows of each window, then over its columns."""
     planes = source(shape, machine, scratch, -128, split=False)
     tall: NDArray[np.int8] = scratch.array("rows", (shape.ic, shape.oh, shape.columns), np.int8)
     for row in range(shape.kh):
-        taken = planes.view(tall.shape, (planes.plane, shape.sy * planes.row, 1), row * shape.dy * planes.row)
+        taken = planes.view(
+            tall.shape, (planes.plane, shape.sy * planes.row, 1), row * shape.dy * planes.row
+        )
         if row == 0:
             np.copyto(tall, taken)
         else:
@@ -69,57 +80,86 @@ def _maximum(shape: Window, command: Command, machine: Machine, scratch: Workspa
     return True
 
 
-def _average(shape: Window, command: Command, machine: Machine, scratch: Workspace, target: NDArray[np.int8]) -> bool:
-    """Compute the running sum of dequantised taps, row by row, each step rounded to float32; padding adds nothing."""
-    offset, zero_point = command["EX_OFFSET"], command["EX_INPUT_ZERO_POINT"]
-    input_scale, output_scale = float_value(command["EX_SCALE_A"]), float_value(command["EX_SCALE_Y"])
+def _average(
+    shape: WindowRegisters,
+    command: Command,
+    machine: Machine,
+    scratch: Workspace,
+    target: NDArray[np.int8],
+) -> bool:
+    """Compute the running sum of dequantised taps, row by row, each step rounded to float32.
+
+    Padding adds nothing.
+    """
+    offset = command["EX_OFFSET"]
+    zero_point = command["EX_INPUT_ZERO_POINT"]
+    input_scale = float_value(command["EX_SCALE_A"])
+    output_scale = float_value(command["EX_SCALE_Y"])
     if not all(_SANE[0] < scale < _SANE[1] for scale in (input_scale, output_scale)):
         return False
     count = _counts(shape, command)
     if not count.all():
         return False
-    values = _dequantised(shape, command, machine, scratch, offset - zero_point, np.float32(input_scale))
+    values = _dequantise_input(
+        shape, command, machine, scratch, offset - zero_point, np.float32(input_scale)
+    )
     total: NDArray[np.float32] = scratch.array("sums", target.shape, np.float32)
     total.fill(0)
     for row in range(shape.kh):
         rows = slice(row * shape.dy, row * shape.dy + (shape.oh - 1) * shape.sy + 1, shape.sy)
         for column in range(shape.kw):
             first = column * shape.dx
-            np.add(total, values[:, rows, first : first + (shape.ow - 1) * shape.sx + 1 : shape.sx], out=total)
+            np.add(
+                total,
+                values[:, rows, first : first + (shape.ow - 1) * shape.sx + 1 : shape.sx],
+                out=total,
+            )
     np.divide(total, count.astype(np.float32), out=total)
     np.divide(total, np.float32(output_scale), out=total)
     np.add(total, np.float32(command["EX_OUTPUT_ZERO_POINT"]), out=total)
-    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    low = command["EX_CLAMP_LOW"]
+    high = command["EX_CLAMP_HIGH"]
     numerics.requantise_float32(total, np.ones((), np.float32), -offset, low, high, out=target)
     return True
 
 
-def _counts(shape: Window, command: Command) -> NDArray[np.int64]:
-    """Return the divisors of all outputs (OH, OW): taps inside the input, or all taps if padding counts."""
+def _counts(shape: WindowRegisters, command: Command) -> NDArray[np.int64]:
+    """Return the divisors of all outputs (OH, OW): taps inside the input, or all taps if padding
+    counts.
+    """
     if command.fields["count_include_pad"]:
         return np.full((shape.oh, shape.ow), shape.kh * shape.kw, dtype=np.int64)
-    rows = _inside(shape.oh, shape.sy, shape.kh, shape.dy, shape.top, shape.ih)
-    columns = _inside(shape.ow, shape.sx, shape.kw, shape.dx, shape.left, shape.iw)
+    rows = _count_taps_inside(shape.oh, shape.sy, shape.kh, shape.dy, shape.top, shape.ih)
+    columns = _count_taps_inside(shape.ow, shape.sx, shape.kw, shape.dx, shape.left, shape.iw)
     return rows[:, None] * columns
 
 
-def _inside(outputs: int, stride: int, taps: int, dilation: int, pad: int, size: int) -> NDArray[np.int64]:
+def _count_taps_inside(
+    outputs: int, stride: int, taps: int, dilation: int, pad: int, size: int
+) -> NDArray[np.int64]:
     """Return, for each output along one axis, the number of taps inside the input."""
     position = np.arange(outputs)[:, None] * stride + np.arange(taps) * dilation - pad
     inside: NDArray[np.int64] = ((position >= 0) & (position < size)).sum(axis=1)
     return inside
 
 
-def _dequantised(
-    shape: Window, command: Command, machine: Machine, scratch: Workspace, offset: int, scale: np.float32
+def _dequantise_input(
+    shape: WindowRegisters,
+    command: Command,
+    machine: Machine,
+    scratch: Workspace,
+    offset: int,
+    scale: np.float32,
 ) -> NDArray[np.float32]:
     """Return float32 (x + offset) * scale as (IC, rows, columns), with 0 in the padding."""
-    rows, columns = shape.rows, shape.columns
+    rows = shape.rows
+    columns = shape.columns
     values: NDArray[np.float32] = scratch.array("columns", (shape.ic, rows, columns), np.float32)
     values.fill(0)
-    bottom, right = min(rows, shape.top + shape.ih), min(columns, shape.left + shape.iw)
+    bottom = min(rows, shape.top + shape.ih)
+    right = min(columns, shape.left + shape.iw)
     if bottom > shape.top and right > shape.left:
-        planes = Source(machine.sram, shape.input, shape.input_plane, shape.iw, 1)
+        planes = PlaneSource(machine.sram, shape.input, shape.input_plane, shape.iw, 1)
         size = (shape.ic, bottom - shape.top, right - shape.left)
         inner = values[:, shape.top : bottom, shape.left : right]
         np.add(planes.view(size, (planes.plane, planes.row, 1)), np.float32(offset), out=inner)
@@ -127,15 +167,21 @@ def _dequantised(
     return values
 
 
-def _global_average(shape: Window, command: Command, machine: Machine, target: NDArray[np.int8]) -> bool:
-    """Average whole planes: the sum of each plane, exact in float32, is scaled as in the semantics."""
+def _global_average(
+    shape: WindowRegisters, command: Command, machine: Machine, target: NDArray[np.int8]
+) -> bool:
+    """Average whole planes: the sum of each plane, exact in float32, is scaled as in the
+    semantics.
+    """
     pixels = shape.ih * shape.iw
     if pixels * 128 > 1 << 24:
         return False
-    planes = Source(machine.sram, shape.input, shape.input_plane, shape.iw, 1)
+    planes = PlaneSource(machine.sram, shape.input, shape.input_plane, shape.iw, 1)
     data = planes.view((shape.ic, pixels), (planes.plane, 1)).astype(np.float32)
     totals = data.sum(axis=1).astype(np.int64) - pixels * command["EX_INPUT_ZERO_POINT"]
-    low, high, zero_point = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], command["EX_OUTPUT_ZERO_POINT"]
+    low = command["EX_CLAMP_LOW"]
+    high = command["EX_CLAMP_HIGH"]
+    zero_point = command["EX_OUTPUT_ZERO_POINT"]
     factor = np.float32(float_value(command["EX_SCALE_A"]))
     target[:, 0, 0] = numerics.global_average(totals, factor, zero_point, low, high)
     return True
@@ -144,14 +190,17 @@ def _global_average(shape: Window, command: Command, machine: Machine, target: N
 def interpolation(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Execute the command; return False, with nothing written, if it must run on its semantics."""
     planes, results = (
-        tuple(command[f"EX_{side}_{name}"] for name in ("CHANNELS", "HEIGHT", "WIDTH")) for side in ("INPUT", "OUTPUT")
+        tuple(command[f"EX_{side}_{name}"] for name in ("CHANNELS", "HEIGHT", "WIDTH"))
+        for side in ("INPUT", "OUTPUT")
     )
     scales = float_value(command["EX_SCALE_A"]), float_value(command["EX_SCALE_Y"])
     sane = all(_SANE[0] < scale < _SANE[1] for scale in scales)
     if machine.arch.numerics != "onnxruntime" or not sane or 0 in (*planes, *results):
         return False
     rows, columns = coordinates(command, machine)
-    data = view(machine.sram, command["EX_INPUT_ADDRESS"], planes, np.int8, command["EX_INPUT_PLANE"])
+    data = view(
+        machine.sram, command["EX_INPUT_ADDRESS"], planes, np.int8, command["EX_INPUT_PLANE"]
+    )
     value = data.astype(np.float32)
     np.subtract(value, np.float32(command["EX_INPUT_ZERO_POINT"]), out=value)
     np.multiply(value, np.float32(scales[0]), out=value)
@@ -168,8 +217,12 @@ def interpolation(command: Command, machine: Machine, scratch: Workspace) -> boo
             if target is corner:
                 np.add(total, corner, out=total)
     np.divide(total, np.float32(scales[1]), out=total)
-    result = view(machine.sram, command["EX_OUTPUT_ADDRESS"], results, np.int8, command["EX_OUTPUT_PLANE"])
+    result = view(
+        machine.sram, command["EX_OUTPUT_ADDRESS"], results, np.int8, command["EX_OUTPUT_PLANE"]
+    )
     numbers: NDArray[np.int8] = np.empty(results, np.int8)
-    numerics.requantise_float32(total, np.ones((), np.float32), command["EX_OUTPUT_ZERO_POINT"], out=numbers)
+    numerics.requantise_float32(
+        total, np.ones((), np.float32), command["EX_OUTPUT_ZERO_POINT"], out=numbers
+    )
     result[...] = numbers
     return True

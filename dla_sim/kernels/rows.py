@@ -1,4 +1,6 @@
-"""``OP_REDUCE``, ``OP_SOFTMAX`` and ``OP_NORM`` on whole tiles, with fewer and narrower passes than the semantics."""
+"""``OP_REDUCE``, ``OP_SOFTMAX`` and ``OP_NORM`` on whole tiles, with fewer and narrower passes
+than the semantics.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +13,38 @@ from isa.ops.rows import PARAMETER_BYTES, SUM, TABLE_BYTES, operand, parameters,
 from isa.registers import float_value
 
 _EXACT = 1 << 15
-"""Maximum elements of a row: up to it, sums of int8 and n · x - Σx are integers that float32 represents exactly."""
+"""Maximum elements of a row: up to it, sums of int8 and n · x - Σx are integers that float32
+represents exactly.
+"""
 _ONE = np.ones((), np.float32)
 
 
 def reduction(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a sum or mean; return False, with nothing written, if the command must run on its semantics.
+    """Execute a sum or mean.
+
+    Return False, with nothing written, if the command must run on its semantics.
 
     Maxima and minima run on the semantics, which are fast for them.
     """
     outer, count, inner = shape(command)
-    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    low = command["EX_CLAMP_LOW"]
+    high = command["EX_CLAMP_HIGH"]
     if machine.arch.numerics != "onnxruntime" or command.fields["mode"] != SUM:
         return False
     if not 0 < count <= _EXACT or not outer * inner or low > high:
         return False
-    data, ones = operand(command, machine, "INPUT"), np.ones(count, np.float32)
-    with np.errstate(invalid="ignore"):  # all numbers are finite; only lanes that BLAS does not use can be invalid
-        total = data[..., 0].astype(np.float32) @ ones if inner == 1 else ones @ data.astype(np.float32)
+    data = operand(command, machine, "INPUT")
+    ones = np.ones(count, np.float32)
+    # all numbers are finite; only lanes that BLAS does not use can be invalid
+    with np.errstate(invalid="ignore"):
+        total = (
+            data[..., 0].astype(np.float32) @ ones if inner == 1 else ones @ data.astype(np.float32)
+        )
     centred = total.reshape(outer, inner).astype(np.int64) - command["EX_INPUT_ZERO_POINT"] * count
     scale = np.float32(float_value(command["EX_SCALE_A"]))
-    result(command, machine)[...] = numerics.global_average(centred, scale, command["EX_OUTPUT_ZERO_POINT"], low, high)
+    result(command, machine)[...] = numerics.global_average(
+        centred, scale, command["EX_OUTPUT_ZERO_POINT"], low, high
+    )
     return True
 
 
@@ -39,12 +52,20 @@ def softmax(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Execute the command; return False, with nothing written, if it must run on its semantics."""
     outer, count, inner = shape(command)
     start = command["EX_OPERAND_ADDRESS"]
-    if machine.arch.numerics != "onnxruntime" or not outer * count * inner or start + TABLE_BYTES > machine.sram.size:
+    if (
+        machine.arch.numerics != "onnxruntime"
+        or not outer * count * inner
+        or start + TABLE_BYTES > machine.sram.size
+    ):
         return False
     table = machine.sram[start : start + TABLE_BYTES].copy().view("<f4")
     factor = np.float32(float_value(command["EX_SCALE_Y"]))
     with np.errstate(all="ignore"):
-        finite = np.isfinite(table[255] * factor) and np.isfinite(table[255] * np.float32(count)) and factor >= 0
+        finite = (
+            np.isfinite(table[255] * factor)
+            and np.isfinite(table[255] * np.float32(count))
+            and factor >= 0
+        )
     if not finite or not table[255] > 0 or not (table[0] >= 0 and (np.diff(table) >= 0).all()):
         return False  # only a table that rises from 0 bounds the largest numerator and sum
     data = operand(command, machine, "INPUT")
@@ -67,16 +88,29 @@ def softmax(command: Command, machine: Machine, scratch: Workspace) -> bool:
 def normalisation(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Execute the command; return False, with nothing written, if it must run on its semantics."""
     outer, count, inner = shape(command)
-    size, pairs = count * inner, parameters(command)
-    source, start, target = (command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT"))
+    size = count * inner
+    pairs = parameters(command)
+    source, start, target = (
+        command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT")
+    )
     end = max(source + outer * size, start + PARAMETER_BYTES * pairs, target + outer * size)
     epsilon = np.float32(float_value(command["EX_SCALE_A"]))
-    if machine.arch.numerics != "onnxruntime" or not outer or not 0 < size <= _EXACT or end > machine.sram.size:
+    if (
+        machine.arch.numerics != "onnxruntime"
+        or not outer
+        or not 0 < size <= _EXACT
+        or end > machine.sram.size
+    ):
         return False
     words = machine.sram[start : start + PARAMETER_BYTES * pairs].copy().view("<f4")
     if not (np.isfinite(words).all() and 0 < epsilon < np.inf):
         return False
-    data = machine.sram[source : source + outer * size].view(np.int8).reshape(outer, size).astype(np.float32)
+    data = (
+        machine.sram[source : source + outer * size]
+        .view(np.int8)
+        .reshape(outer, size)
+        .astype(np.float32)
+    )
     if command.fields["centred"]:
         total = data.sum(axis=1, dtype=np.float64, keepdims=True)
         squares = np.einsum("ij,ij->i", data, data, dtype=np.float64)[:, np.newaxis]

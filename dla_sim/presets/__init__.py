@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dla_sim.timing import Timing
 from isa.arch import IDEAL, Arch, Memory, PeArray, flat
-from isa.errors import InputError, meant
+from isa.errors import InputError, suggest_name
 from isa.plugins import variant
 from isa.reading import check_file, read_bytes, toml_of
 
@@ -31,8 +31,8 @@ Table = Literal["arch", "timing"]
 class Setting:
     """A key of a machine; table ``arch`` affects programs, table ``timing`` affects cycles only.
 
-    ``values`` describes the allowed values. ``unit`` is empty for a key whose value is text. ``words`` is the name in
-    plain words.
+    ``values`` describes the allowed values. ``unit`` is empty for a key whose value is text.
+    ``words`` is the name in plain words.
     """
 
     key: str
@@ -44,21 +44,30 @@ class Setting:
     words: str
 
 
-def declared_settings() -> tuple[Setting, ...]:
+def list_settings() -> tuple[Setting, ...]:
     """Return every key of a setting or preset file, in the order of the declarations."""
-    return (*_declared(Arch, "arch"), *_declared(Timing, "timing"))
+    return (*_list_declared(Arch, "arch"), *_list_declared(Timing, "timing"))
 
 
-def _declared(model: type[BaseModel], table: Table, prefix: str = "") -> Iterator[Setting]:
+def _list_declared(model: type[BaseModel], table: Table, prefix: str = "") -> Iterator[Setting]:
     for name, field in model.model_fields.items():
-        kind, extra = field.annotation, field.json_schema_extra
+        kind = field.annotation
+        extra = field.json_schema_extra
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from _declared(kind, table, f"{prefix}{name}.")
+            yield from _list_declared(kind, table, f"{prefix}{name}.")
             continue
-        rules = {end: getattr(rule, end) for rule in field.metadata for end in ("ge", "le") if hasattr(rule, end)}
+        rules = {
+            end: getattr(rule, end)
+            for rule in field.metadata
+            for end in ("ge", "le")
+            if hasattr(rule, end)
+        }
         unit = str(extra["unit"]) if isinstance(extra, dict) else ""
-        values, meaning = _values(kind, rules), field.description or ""
-        yield Setting(f"{prefix}{name}", table, values, field.default, unit, meaning, field.title or "")
+        values = _values(kind, rules)
+        meaning = field.description or ""
+        yield Setting(
+            f"{prefix}{name}", table, values, field.default, unit, meaning, field.title or ""
+        )
 
 
 def _values(kind: Any, rules: Mapping[str, Any]) -> str:
@@ -72,7 +81,9 @@ def _values(kind: Any, rules: Mapping[str, Any]) -> str:
 
 
 SRAM_LATENCY = 32
-"""Latency in cycles of an SRAM next to the accelerator in Arm's Ethos-U55 system (``Sram_read_latency``)."""
+"""Latency in cycles of an SRAM next to the accelerator in Arm's Ethos-U55 system
+(``Sram_read_latency``).
+"""
 
 
 @dataclass(frozen=True)
@@ -85,12 +96,18 @@ class MemoryMode:
     timing: Mapping[str, int]
 
 
-_FLASH = {"flash_bytes": 1, "flash_burst_bytes": 128, "flash_latency": 64, "flash_outstanding_bursts": 2}
+_FLASH = {
+    "flash_bytes": 1,
+    "flash_burst_bytes": 128,
+    "flash_latency": 64,
+    "flash_outstanding_bursts": 2,
+}
 MEMORY_MODES = (
     MemoryMode("dram", "everything in the DRAM of the preset", "DRAM", {"flash_bytes": 0}),
     MemoryMode(
         "flash",
-        "constants and command words in a flash of 1 byte a cycle, all else in SRAM next to the accelerator",
+        "constants and command words in a flash of 1 byte a cycle, all else in SRAM next to the "
+        "accelerator",
         "SRAM",
         {"dram_latency": SRAM_LATENCY, **_FLASH},
     ),
@@ -112,7 +129,10 @@ def memory_mode(name: str) -> MemoryMode:
     """Return the memory mode of that name; raise InputError if it does not exist."""
     names = [mode.name for mode in MEMORY_MODES]
     if name not in names:
-        raise InputError(f"unknown memory mode '{name}'; {meant(name, names)}choose one of {', '.join(names)}")
+        raise InputError(
+            f"unknown memory mode '{name}'; {suggest_name(name, names)}choose one of "
+            f"{', '.join(names)}"
+        )
     return MEMORY_MODES[names.index(name)]
 
 
@@ -165,13 +185,19 @@ class Preset(BaseModel):
 def preset_names() -> tuple[str, ...]:
     """Return the names of the presets in the package, sorted."""
     files = resources.files(__name__).iterdir()
-    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
+    return tuple(
+        sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+    )
 
 
 def load_hardware(
-    preset: str | None = None, settings: Settings = (), isa: str | None = None, memory_mode: str | None = None
+    preset: str | None = None,
+    settings: Settings = (),
+    isa: str | None = None,
+    memory_mode: str | None = None,
 ) -> Preset:
-    """Return the machine ``preset`` (a name or a TOML file) with a memory mode, settings and ISA on top.
+    """Return the machine ``preset`` (a name or a TOML file) with a memory mode, settings and ISA on
+    top.
 
     Args:
         preset: name or file of the preset; None means the recommended machine.
@@ -206,20 +232,27 @@ def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
         return _parse(content, path.stem, f"preset {name_or_path}")
     if name_or_path not in preset_names():
         names = preset_names()
-        close = meant(name_or_path, names)
-        raise InputError(f"unknown preset '{name_or_path}'; {close}choose one of {', '.join(names)}, or a .toml file")
+        close = suggest_name(name_or_path, names)
+        raise InputError(
+            f"unknown preset '{name_or_path}'; {close}choose one of "
+            f"{', '.join(names)}, or a .toml file"
+        )
     content = resources.files(__name__).joinpath(f"{name_or_path}.toml").read_bytes()
     return _parse(content, name_or_path, f"preset {name_or_path}")
 
 
 def _parse(content: bytes, name: str, source: str) -> Preset:
     written = toml_of(content, source, _REMEDY)
-    tables = {name: _measured(name, table, source) for name, table in written.items() if name in ("arch", "timing")}
-    preset = _validated({"name": name, **written, **tables}, source)
+    tables = {
+        name: _parse_units(name, table, source)
+        for name, table in written.items()
+        if name in ("arch", "timing")
+    }
+    preset = _validate_values({"name": name, **written, **tables}, source)
     if preset.memory_mode is None:
         return preset
     timing = {**_mode(preset.memory_mode, source).timing, **tables.get("timing", {})}
-    return _validated({"name": name, **written, **tables, "timing": timing}, source)
+    return _validate_values({"name": name, **written, **tables, "timing": timing}, source)
 
 
 def _mode(name: str, source: str) -> MemoryMode:
@@ -229,10 +262,10 @@ def _mode(name: str, source: str) -> MemoryMode:
         raise InputError(f"{source}: {error}") from error
 
 
-def _measured(key: str, written: Any, source: str) -> Any:
+def _parse_units(key: str, written: Any, source: str) -> Any:
     """Return a file's value of ``key``, with sizes in units converted to numbers."""
     if isinstance(written, dict):
-        return {name: _measured(name, value, source) for name, value in written.items()}
+        return {name: _parse_units(name, value, source) for name, value in written.items()}
     if not isinstance(written, str) or key in _WORDS:
         return written
     try:
@@ -247,16 +280,27 @@ def preset_toml(preset: Preset) -> str:
     :func:`load_preset` reads the same machine from it.
     """
     values = {"arch": flat(dict(preset.arch)), "timing": flat(dict(preset.timing))}
-    fits = preset.arch.settled()
+    fits = preset.arch.list_settled_values()
     lines = [f"description = {dumps(preset.description, ensure_ascii=False)}"]
-    lines += [f"memory_mode = {dumps(preset.memory_mode)}"] if preset.memory_mode is not None else []
+    lines += (
+        [f"memory_mode = {dumps(preset.memory_mode)}"] if preset.memory_mode is not None else []
+    )
     for table, given in values.items():
         lines += ["", f"[{table}]"]
-        for setting in declared_settings():
+        for setting in list_settings():
             if setting.table == table:
-                value, unit = given[setting.key], f"{setting.unit}: " if setting.unit else ""
-                line = f"{setting.key} = {dumps(value)}" if value is not None else f"# {setting.key} = none"
-                here = f"; here {fits[setting.key]}" if value is None and fits[setting.key] is not None else ""
+                value = given[setting.key]
+                unit = f"{setting.unit}: " if setting.unit else ""
+                line = (
+                    f"{setting.key} = {dumps(value)}"
+                    if value is not None
+                    else f"# {setting.key} = none"
+                )
+                here = (
+                    f"; here {fits[setting.key]}"
+                    if value is None and fits[setting.key] is not None
+                    else ""
+                )
                 lines.append(f"{line}  # {unit}{setting.meaning}{here}")
     return "\n".join(lines) + "\n"
 
@@ -272,11 +316,15 @@ def apply_memory_mode(preset: Preset, name: str | None) -> Preset:
     values = preset.model_dump() | {"memory_mode": name}
     before = {} if preset.memory_mode is None else memory_mode(preset.memory_mode).timing
     own = {key: value for key, value in values["timing"].items() if before.get(key) != value}
-    return _validated(values | {"timing": own | dict(memory_mode(name).timing)}, f"memory mode {name}")
+    return _validate_values(
+        values | {"timing": own | dict(memory_mode(name).timing)}, f"memory mode {name}"
+    )
 
 
 def apply_settings(preset: Preset, settings: Settings) -> Preset:
-    """Return ``preset`` with settings such as ``sram_bytes=512KiB`` or ``pe.oc=64``; the last one wins.
+    """Return ``preset`` with settings such as ``sram_bytes=512KiB`` or ``pe.oc=64``.
+
+    The last one wins.
 
     All settings apply together, so the order does not matter for values that must fit one another.
     Raises InputError naming key and value, and the valid names if the key is unknown.
@@ -289,36 +337,48 @@ def apply_settings(preset: Preset, settings: Settings) -> Preset:
             raise InputError(f"setting '{setting}' is not of the form key=value")
         _place(values, key.strip(), text.strip())
     widen_words(values, preset.arch.memory)
-    return _validated(values, f"setting {', '.join(given)}") if given else preset
+    return _validate_values(values, f"setting {', '.join(given)}") if given else preset
 
 
 def widen_words(values: Mapping[str, Any], before: Memory) -> None:
-    """Widen memory words to two bus beats if a machine gets banked memory with narrower default words.
+    """Widen memory words to two bus beats if a machine gets banked memory with narrower default
+    words.
 
     ``values`` has the tables ``arch``, which is changed, and ``timing``. ``before`` is the memory
     without the settings.
     """
     try:
-        memory, timing = Arch.model_validate(values["arch"]).memory, Timing.model_validate(values["timing"])
+        memory = Arch.model_validate(values["arch"]).memory
+        timing = Timing.model_validate(values["timing"])
     except ValidationError:
         return  # the machine is rejected later
-    if before == IDEAL and 0 < memory.word < 2 * timing.bus_bytes and values["arch"].get("word_bytes") is None:
+    if (
+        before == IDEAL
+        and 0 < memory.word < 2 * timing.bus_bytes
+        and values["arch"].get("word_bytes") is None
+    ):
         values["arch"]["word_bytes"] = 2 * timing.bus_bytes
 
 
 def setting_texts(settings: Settings) -> tuple[str, ...]:
-    """Return settings as texts ``key=value`` like on the command line; the value None becomes ``none``.
+    """Return settings as texts ``key=value`` like on the command line.
+
+    The value None becomes ``none``.
 
     Raises InputError for a single text instead of several, and for an item that is not a text.
     """
     if isinstance(settings, str):
         raise InputError(f"settings are '{settings}'; give a list of such texts, or values by key")
     if isinstance(settings, Mapping):
-        return tuple(f"{key}={'none' if value is None else value}" for key, value in settings.items())
+        return tuple(
+            f"{key}={'none' if value is None else value}" for key, value in settings.items()
+        )
     given = tuple(settings)
     for setting in given:
         if not isinstance(setting, str):
-            raise InputError(f"settings has {setting!r}; give texts such as 'pe.ic=8', or values by key")
+            raise InputError(
+                f"settings has {setting!r}; give texts such as 'pe.ic=8', or values by key"
+            )
     return given
 
 
@@ -350,7 +410,10 @@ def _place(values: dict[str, Any], key: str, text: str) -> None:
     elif key in _ARCH_KEYS:
         values["arch"][key] = _number(key, text)
     else:
-        raise InputError(f"unknown setting '{key}'; {meant(key, SETTING_KEYS)}choose one of {', '.join(SETTING_KEYS)}")
+        raise InputError(
+            f"unknown setting '{key}'; {suggest_name(key, SETTING_KEYS)}choose one of "
+            f"{', '.join(SETTING_KEYS)}"
+        )
 
 
 def _number(key: str, text: str) -> int:
@@ -359,11 +422,13 @@ def _number(key: str, text: str) -> int:
     except ValueError as error:
         found = quantity(key, text)
         if isinstance(found, str):
-            raise InputError(f"setting {key}={text}: '{text}' is not an integer; write one: 8, or 64KiB") from error
+            raise InputError(
+                f"setting {key}={text}: '{text}' is not an integer; write one: 8, or 64KiB"
+            ) from error
         return found
 
 
-def _validated(values: dict[str, Any], source: str) -> Preset:
+def _validate_values(values: dict[str, Any], source: str) -> Preset:
     try:
         preset = Preset.model_validate(values)
     except ValidationError as error:
@@ -379,7 +444,10 @@ def _first_problem(error: ValidationError) -> str:
     key = ".".join(path[1:] if path[:1] in (["arch"], ["timing"]) and len(path) > 1 else path)
     if problem["type"] == "extra_forbidden":
         known = _valid_keys(path)
-        return f"unknown key '{'.'.join(path)}'; {meant(path[-1], known)}choose one of {', '.join(known)}"
+        return (
+            f"unknown key '{'.'.join(path)}'; {suggest_name(path[-1], known)}choose one of "
+            f"{', '.join(known)}"
+        )
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
     return f"{key} is {problem['input']!r}: {problem['msg'].removeprefix('Input ')}"
@@ -388,5 +456,7 @@ def _first_problem(error: ValidationError) -> str:
 def _valid_keys(path: list[str]) -> tuple[str, ...]:
     if path[:2] == ["arch", "pe"]:
         return tuple(PeArray.model_fields)
-    fields = {"arch": Arch.model_fields, "timing": Timing.model_fields}.get(path[0], Preset.model_fields)
+    fields = {"arch": Arch.model_fields, "timing": Timing.model_fields}.get(
+        path[0], Preset.model_fields
+    )
     return tuple(fields)

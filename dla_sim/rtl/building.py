@@ -24,13 +24,16 @@ from amaranth.lib import wiring
 from isa.errors import InputError
 
 _PASSES = (
-    "delete t:$meminit*", "proc -norom", "attrmap -remove init", "opt_expr", "opt_merge", "opt_dff", "opt_clean",
+    "delete t:$meminit*", "proc -norom", "attrmap -remove init", "opt_expr", "opt_merge", "opt_dff",
+    "opt_clean",
     "opt_expr", "opt_clean", "memory_collect",
 )  # fmt: skip
 """Yosys passes applied to Amaranth's RTLIL before it is written as Verilog."""
 
 
-def stage(m: Module, value: ValueLike, *, pipelined: bool, domain: str = "sync", name: str | None = None) -> Signal:
+def stage(
+    m: Module, value: ValueLike, *, pipelined: bool, domain: str = "sync", name: str | None = None
+) -> Signal:
     """Return ``value`` delayed by one cycle of ``domain``, or unchanged if ``pipelined`` is False.
 
     The register has no reset. Its value is only meaningful together with a valid bit that has a
@@ -43,7 +46,8 @@ def stage(m: Module, value: ValueLike, *, pipelined: bool, domain: str = "sync",
 
 
 def gated_clock(m: Module, name: str, enable: ValueLike, *, cleared: bool = False) -> None:
-    """Declare the clock domain ``name`` of ``m``, which ticks at the end of cycles with ``enable`` = 1.
+    """Declare the clock domain ``name`` of ``m``, which ticks at the end of cycles with ``enable``
+    = 1.
 
     ``enable`` must come from registers of ``sync``. A flip-flop on the falling edge stores it, so
     the gate needs no latch and produces no glitch.
@@ -52,7 +56,8 @@ def gated_clock(m: Module, name: str, enable: ValueLike, *, cleared: bool = Fals
     ``cleared`` it uses the reset of ``sync`` and also ticks during reset; the reset must then last
     at least two cycles.
     """
-    falling, held = f"{name}_falling", Signal(name=f"{name}_enable")
+    falling = f"{name}_falling"
+    held = Signal(name=f"{name}_enable")
     m.domains += ClockDomain(falling, clk_edge="neg", reset_less=True, local=True)
     m.domains += ClockDomain(name, reset_less=not cleared, local=True)
     if cleared:
@@ -63,8 +68,9 @@ def gated_clock(m: Module, name: str, enable: ValueLike, *, cleared: bool = Fals
     m.d.comb += ClockSignal(name).eq(ClockSignal("sync") & held)
 
 
-def chosen_clock(m: Module, name: str, parent: str, chosen: ValueLike) -> None:
-    """Declare the clock domain ``name`` of ``m``, which ticks with ``parent`` while ``chosen`` is 1.
+def choose_clock(m: Module, name: str, parent: str, chosen: ValueLike) -> None:
+    """Declare the clock domain ``name`` of ``m``, which ticks with ``parent`` while ``chosen`` is
+    1.
 
     ``parent`` is a gated domain. ``chosen`` must be stable from the parent's first tick until half
     a cycle after its last one, as the fields of a command are. Then a gate without a flip-flop
@@ -92,14 +98,19 @@ def verilog_text(component: Elaboratable, name: str, ports: Sequence[Signal] | N
         InputError: Yosys fails.
     """
     text = rtlil.convert(component, name=name, ports=ports, emit_src=False)
-    script = (f"read_rtlil <<rtlil\n{text}\nrtlil", *_PASSES, "write_verilog -noattr -noparallelcase")
+    script = (
+        f"read_rtlil <<rtlil\n{text}\nrtlil",
+        *_PASSES,
+        "write_verilog -noattr -noparallelcase",
+    )
     try:
         yosys = find_yosys(lambda version: version >= (0, 40))
         return str(yosys.run(["-q", "-"], "\n".join(script), ignore_warnings=True))
     except YosysError as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(
-            f"Yosys breaks off at {name} ({reason}); that of Amaranth has 4 GiB of memory: choose a smaller array or "
+            f"Yosys breaks off at {name} ({reason}); that of Amaranth has 4 GiB of memory: choose "
+            "a smaller array or "
             "fewer lanes, or have a Yosys of version 0.40 or newer on the PATH"
         ) from error
 
@@ -115,7 +126,10 @@ class Library:
         self.convert = convert
         self._components: dict[str, wiring.Component] = {}
         self._modules: dict[str, str] = {}
-        """Verilog text by module name; with ``convert`` False only the names of the instantiated modules."""
+        """Verilog text by module name.
+
+        With ``convert`` False only the names of the instantiated modules.
+        """
 
     @property
     def text(self) -> str:
@@ -123,7 +137,9 @@ class Library:
         return "\n".join(self._modules[name] for name in sorted(self._modules))
 
     def component(self, name: str, make: Callable[[], wiring.Component]) -> wiring.Component:
-        """Return the component that :meth:`instance` uses for ``name``, for its properties such as latency."""
+        """Return the component that :meth:`instance` uses for ``name``, for its properties such
+        as latency.
+        """
         if name not in self._components:
             self._components[name] = make()
         return self._components[name]
@@ -149,15 +165,27 @@ class Library:
         Returns:
             The signals of the output ports, by port.
         """
-        component = self.component(name, make) if self.convert or name not in self._modules else make()
+        component = (
+            self.component(name, make) if self.convert or name not in self._modules else make()
+        )
         if name not in self._modules:
             self._modules[name] = verilog_text(component, name) if self.convert else ""
         signature = component.signature
-        ports = {port: Signal(member.shape, name=f"{name}_{port}") for port, member in signature.members.items()}
+        ports = {
+            port: Signal(member.shape, name=f"{name}_{port}")
+            for port, member in signature.members.items()
+        }
         m.d.comb += [ports[port].eq(value) for port, value in inputs.items()]
-        outputs = {port: ports[port] for port, member in signature.members.items() if member.flow is wiring.Out}
+        outputs = {
+            port: ports[port]
+            for port, member in signature.members.items()
+            if member.flow is wiring.Out
+        }
         if self.convert:
-            wires = {f"{'o' if port in outputs else 'i'}_{port}": signal for port, signal in ports.items()}
+            wires = {
+                f"{'o' if port in outputs else 'i'}_{port}": signal
+                for port, signal in ports.items()
+            }
             if re.search(r"^ *input clk;", self._modules[name], re.MULTILINE):
                 wires["i_clk"] = ClockSignal(domain)
             m.submodules += Instance(name, **wires)

@@ -9,7 +9,8 @@ from dla_sim.rtl.ports import ADDRESS_BITS
 
 
 class Arbiter(Component):
-    """Round-robin arbiter: grants the slot of a cycle to the next requester after the last one served.
+    """Round-robin arbiter: grants the slot of a cycle to the next requester after the last one
+    served.
 
     ``wants`` and ``granted`` have one bit per requester, in cyclic order. Exactly one bit is
     granted if any requester wants the slot, otherwise none. The grant is combinational. The first
@@ -26,7 +27,9 @@ class Arbiter(Component):
         with m.Switch(served):
             for last in range(count):
                 with m.Case(last):
-                    self._grant_first(m, [(last + distance) % count for distance in range(1, count + 1)])
+                    self._grant_first(
+                        m, [(last + distance) % count for distance in range(1, count + 1)]
+                    )
         for number in range(count):
             with m.If(self.granted[number]):
                 m.d.sync += served.eq(number)
@@ -75,10 +78,17 @@ class Slots(Elaboratable):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # used: slots of this burst so far; holding: its beats are over; closed: the row's beats are over
-        used, holding, closed = Signal(22), Signal(), Signal()
-        word, place, count = Signal.like(self.count), Signal.like(self.count), Signal.like(self.count)
-        ends, over, row_ends = Signal(), Signal(), Signal()
+        # used: slots of this burst so far; holding: its beats are over; closed: the row's beats are
+        # over
+        used = Signal(22)
+        holding = Signal()
+        closed = Signal()
+        word = Signal.like(self.count)
+        place = Signal.like(self.count)
+        count = Signal.like(self.count)
+        ends = Signal()
+        over = Signal()
+        row_ends = Signal()
         block = Signal(range(2 << 16))
         m.d.comb += [
             word.eq(1 << self.shift),

@@ -1,4 +1,5 @@
-"""Control: fetch, queues, token counters and command start, without the units (docs/machine.md, 3 to 7).
+"""Control: fetch, queues, token counters and command start, without the units (docs/machine.md, 3
+to 7).
 
 Each unit has a command queue and a controller; each ordered pair of neighbouring units has a token
 counter.
@@ -14,12 +15,22 @@ from amaranth.lib.wiring import Component, In, Out
 from dla_sim.rtl.bus import Arbiter
 from dla_sim.rtl.fetch import Fetch
 from dla_sim.rtl.parameters import Configuration, Limits
-from dla_sim.rtl.ports import WORD_BITS, Cause, CommandView, bits_of, register_signal, unit_registers
+from dla_sim.rtl.ports import (
+    WORD_BITS,
+    Cause,
+    CommandView,
+    bits_of,
+    register_signal,
+    unit_registers,
+)
 from dla_sim.rtl.processor import Processor
 from isa.instruction import NEXT, PREVIOUS, TOKENS, Unit
 
 COUNTER_BITS = 32
-"""Bits of a token counter; docs/machine.md sets no bound, and no program is long enough for more."""
+"""Bits of a token counter.
+
+Docs/machine.md sets no bound, and no program is long enough for more.
+"""
 
 
 class TokenCounter(Component):
@@ -56,10 +67,17 @@ class CommandQueue(Component):
     """
 
     def __init__(
-        self, limits: Limits, configuration: Configuration, unit: Unit, registers: Mapping[str, Value]
+        self,
+        limits: Limits,
+        configuration: Configuration,
+        unit: Unit,
+        registers: Mapping[str, Value],
     ) -> None:
-        super().__init__({"push": In(1), "pop": In(1), "word": In(WORD_BITS), "room": Out(1), "valid": Out(1)})
-        self._depth, self._configured_depth = limits.queue_depth, configuration.queue_depth
+        super().__init__(
+            {"push": In(1), "pop": In(1), "word": In(WORD_BITS), "room": Out(1), "valid": Out(1)}
+        )
+        self._depth = limits.queue_depth
+        self._configured_depth = configuration.queue_depth
         self.head = CommandView(limits.variant, unit, f"{unit.name.lower()}_")
         declared = unit_registers(limits.variant, unit)
         self._sources: list[Value] = [self.word, *(registers[item.name] for item in declared)]
@@ -80,7 +98,9 @@ class CommandQueue(Component):
         for number, (entry, source) in enumerate(zip(self._entry, self._sources, strict=True)):
             column = [place[number] for place in self._chain]
             with m.If(self.push):
-                m.d.control += [older.eq(newer) for newer, older in zip([source, *column], column, strict=False)]
+                m.d.control += [
+                    older.eq(newer) for newer, older in zip([source, *column], column, strict=False)
+                ]
             with m.If((level > 1) & self.pop):
                 m.d.control += entry.eq(Array(column)[level - 2] if column else source)
             with m.Elif(self.push & ((level == 0) | self.pop)):
@@ -94,7 +114,8 @@ _MISSING = {Unit.LD: Cause.TOKEN_LD, Unit.EX: Cause.TOKEN_EX, Unit.ST: Cause.TOK
 
 
 class UnitControl(Component):
-    """Unit controller: starts a queue's head once its tokens are available, and executes ``OP_SYNC``.
+    """Unit controller: starts a queue's head once its tokens are available, and executes
+    ``OP_SYNC``.
 
     - ``valid``, ``command``: the queue has a head, and the head itself; ``over``: pop it, in the
       command's last cycle.
@@ -112,17 +133,24 @@ class UnitControl(Component):
 
     def __init__(self, configuration: Configuration, unit: Unit, command: CommandView) -> None:
         super().__init__({
-            "valid": In(1), "over": Out(1), "there": In(2), "pop": Out(2), "push": Out(2), "halt": In(1),
-            "start": Out(1), "done": In(1), "cause": In(4), "starts": Out(1), "accounted": Out(4), "active": Out(1),
+            "valid": In(1), "over": Out(1), "there": In(2), "pop": Out(2), "push": Out(2),
+            "halt": In(1),
+            "start": Out(1), "done": In(1), "cause": In(4), "starts": Out(1), "accounted": Out(4),
+            "active": Out(1),
         })  # fmt: skip
-        self._configuration, self._unit, self._command = configuration, unit, command
+        self._configuration = configuration
+        self._unit = unit
+        self._command = command
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         command = self._command
-        busy, executing, sync_over = Signal(), Signal(), Signal()
+        busy = Signal()
+        executing = Signal()
+        sync_over = Signal()
         is_sync = command.is_(SYNC)
-        pops, pushes = self._flags("pop"), self._flags("push")
+        pops = self._flags("pop")
+        pushes = self._flags("push")
         m.d.comb += [
             self.starts.eq(self.valid & ~busy & ~self.halt & ((pops & ~self.there) == 0)),
             self.start.eq(self.starts & ~is_sync),
@@ -139,23 +167,31 @@ class UnitControl(Component):
 
     def _flags(self, what: str) -> Value:
         """Return the bits ``{what}_previous`` and ``{what}_next`` of the command word."""
-        return Cat(bits_of(self._command.word, _TOKENS[f"{what}_{side}"]) for side in ("previous", "next"))
+        return Cat(
+            bits_of(self._command.word, _TOKENS[f"{what}_{side}"]) for side in ("previous", "next")
+        )
 
     def _time_sync(self, m: Module, syncs: Value, over: Signal) -> None:
-        """Drive ``over`` in the last cycle of an ``OP_SYNC``; ``syncs`` is 1 during the whole command."""
+        """Drive ``over`` in the last cycle of an ``OP_SYNC``; ``syncs`` is 1 during the whole
+        command.
+        """
         passed = Signal(self._configuration.sync_cycles.shape())  # unlike a strap, it has a reset
         m.d.comb += over.eq(passed + 1 == self._configuration.sync_cycles)
         with m.If(syncs):
             m.d.control += passed.eq(Mux(over, 0, passed + 1))
 
     def _account(self, m: Module, executing: Value, is_sync: Value) -> None:
-        """Drive ``accounted``; if the tokens of both neighbours are missing, the cause names the previous one."""
+        """Drive ``accounted``.
+
+        If the tokens of both neighbours are missing, the cause names the previous one.
+        """
         waits_for_previous = self._flags("pop")[0] & ~self.there[0]
         with m.If(executing):
             m.d.comb += self.accounted.eq(Mux(is_sync, Cause.BUSY, self.cause))
         with m.Elif(self.valid):
             previous, following = (
-                _MISSING[side[self._unit]] if self._unit in side else Cause.IDLE for side in (PREVIOUS, NEXT)
+                _MISSING[side[self._unit]] if self._unit in side else Cause.IDLE
+                for side in (PREVIOUS, NEXT)
             )
             m.d.comb += self.accounted.eq(Mux(waits_for_previous, previous, following))
 
@@ -165,7 +201,8 @@ REQUESTERS = (Unit.LD, Unit.ST)
 
 
 class Control(Elaboratable):
-    """Fetch, processor, queues, token counters and bus arbiter, which drive units outside this component.
+    """Fetch, processor, queues, token counters and bus arbiter, which drive units outside this
+    component.
 
     ``units`` are the controllers of these units. ``wants`` and ``granted`` are the bus requests and
     grants of LD and ST in this cycle. With ``halt`` no command starts, completes or is executed.
@@ -177,20 +214,30 @@ class Control(Elaboratable):
         self.halt = Signal()
         self.active = Signal()
         self.wants, self.granted = (
-            {unit: Signal(name=f"{unit.name.lower()}_{what}") for unit in REQUESTERS} for what in ("wants", "granted")
+            {unit: Signal(name=f"{unit.name.lower()}_{what}") for unit in REQUESTERS}
+            for what in ("wants", "granted")
         )
         self.arbiter = Arbiter(1 + len(REQUESTERS))
         self.fetch = Fetch(limits, configuration)
         self.processor = Processor(limits)
-        self.queues = {unit: CommandQueue(limits, configuration, unit, self.processor.registers) for unit in Unit}
-        self.units = {unit: UnitControl(configuration, unit, queue.head) for unit, queue in self.queues.items()}
+        self.queues = {
+            unit: CommandQueue(limits, configuration, unit, self.processor.registers)
+            for unit in Unit
+        }
+        self.units = {
+            unit: UnitControl(configuration, unit, queue.head)
+            for unit, queue in self.queues.items()
+        }
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.fetch, m.submodules.processor, m.submodules.arbiter = self.fetch, self.processor, self.arbiter
+        m.submodules.fetch = self.fetch
+        m.submodules.processor = self.processor
+        m.submodules.arbiter = self.arbiter
         for unit in Unit:
             name = unit.name.lower()
-            m.submodules[f"{name}_queue"], m.submodules[f"{name}_control"] = self.queues[unit], self.units[unit]
+            m.submodules[f"{name}_queue"] = self.queues[unit]
+            m.submodules[f"{name}_control"] = self.units[unit]
         processor = self.processor
         active = [self.fetch.active, processor.executes, processor.undefined]
         active += [unit.active for unit in self.units.values()]
@@ -202,7 +249,9 @@ class Control(Elaboratable):
 
     def _issue(self, m: Module) -> None:
         """Connect the fetch, the bus requests, the processor and the queues."""
-        fetch, processor, queues = self.fetch, self.processor, self.queues.values()
+        fetch = self.fetch
+        processor = self.processor
+        queues = self.queues.values()
         m.d.comb += [
             self.arbiter.wants.eq(Cat(fetch.wants_slot, *self.wants.values())),
             Cat(fetch.granted, *self.granted.values()).eq(self.arbiter.granted),
@@ -219,7 +268,11 @@ class Control(Elaboratable):
 
     def _units(self, m: Module) -> None:
         for unit, queue in zip(self.units.values(), self.queues.values(), strict=True):
-            m.d.comb += [unit.valid.eq(queue.valid), unit.halt.eq(self.halt), queue.pop.eq(unit.over)]
+            m.d.comb += [
+                unit.valid.eq(queue.valid),
+                unit.halt.eq(self.halt),
+                queue.pop.eq(unit.over),
+            ]
 
     def _tokens(self, m: Module) -> None:
         """Add a token counter for each ordered pair of neighbouring units."""

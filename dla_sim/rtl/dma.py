@@ -18,7 +18,15 @@ from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
 from dla_sim.rtl.building import gated_clock
 from dla_sim.rtl.bus import Slots
 from dla_sim.rtl.parameters import Configuration, Limits
-from dla_sim.rtl.ports import ADDRESS_BITS, Cause, CommandView, Lookup, ReadPort, WritePort, drive_clocks
+from dla_sim.rtl.ports import (
+    ADDRESS_BITS,
+    Cause,
+    CommandView,
+    Lookup,
+    ReadPort,
+    WritePort,
+    drive_clocks,
+)
 from isa.access import Space
 from isa.instruction import Unit
 from isa.ops.dma import side_registers
@@ -43,10 +51,17 @@ def side_of(command: CommandView, unit: Unit, space: Space) -> Side:
     address, nbytes, dimensions = side_registers(unit, space)
     value = command.register
     pairs = [(value(count), value(stride)) for count, stride in dimensions[::-1]]
-    return Side(value(address), value(nbytes), tuple(count for count, _ in pairs), tuple(stride for _, stride in pairs))
+    return Side(
+        value(address),
+        value(nbytes),
+        tuple(count for count, _ in pairs),
+        tuple(stride for _, stride in pairs),
+    )
 
 
-def moved_on(begins: Sequence[Value], strides: Sequence[Value], over: Sequence[Value]) -> list[Value]:
+def advance_begins(
+    begins: Sequence[Value], strides: Sequence[Value], over: Sequence[Value]
+) -> list[Value]:
     """Return each dimension's next start address, innermost first, with a single adder.
 
     The innermost unfinished dimension advances by its stride; the dimensions within it restart at
@@ -57,9 +72,11 @@ def moved_on(begins: Sequence[Value], strides: Sequence[Value], over: Sequence[V
         strides: each dimension's stride.
         over: entry d is 1 if dimensions 0 to d are all at their ends.
     """
-    begin, stride = begins[0], strides[0]
+    begin = begins[0]
+    stride = strides[0]
     for number, ended in enumerate(over[: len(begins) - 1], start=1):
-        begin, stride = Mux(ended, begins[number], begin), Mux(ended, strides[number], stride)
+        begin = Mux(ended, begins[number], begin)
+        stride = Mux(ended, strides[number], stride)
     next_begin = (begin + stride)[: len(begins[0])]
     moves = [Const(1, 1), *over]
     return [Mux(moving, next_begin, begin) for moving, begin in zip(moves, begins, strict=False)]
@@ -67,7 +84,9 @@ def moved_on(begins: Sequence[Value], strides: Sequence[Value], over: Sequence[V
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """Position of a byte in a transfer. Each field has one entry per dimension, the bytes of a row first.
+    """Position of a byte in a transfer.
+
+    Each field has one entry per dimension, the bytes of a row first.
 
     ``begins`` holds start addresses in the scratchpad; the first one is the byte's own address.
     ``left`` counts the remaining positions, including this one. ``renewed`` tells whether the
@@ -82,8 +101,12 @@ class Walk:
     def values(self) -> tuple[Value, ...]:
         return *self.begins, *self.left, *self.renewed
 
-    def following(self, counts: Sequence[Value], strides: Sequence[Value]) -> tuple[Walk, list[Value]]:
-        """Return the next byte's position, and for each dimension d whether dimensions 0 to d all end here."""
+    def advance_by_byte(
+        self, counts: Sequence[Value], strides: Sequence[Value]
+    ) -> tuple[Walk, list[Value]]:
+        """Return the next byte's position, and for each dimension d whether dimensions 0 to d
+        all end here.
+        """
         over: list[Value] = []
         left: list[Value] = []
         renewed: list[Value] = []
@@ -94,7 +117,9 @@ class Walk:
             renewed.append(again | ends)
             over.append(ends)
             moves = ends
-        return Walk(tuple(moved_on(self.begins, strides, over)), tuple(left), tuple(renewed)), over
+        return Walk(
+            tuple(advance_begins(self.begins, strides, over)), tuple(left), tuple(renewed)
+        ), over
 
 
 class Transfer(Elaboratable):
@@ -112,15 +137,24 @@ class Transfer(Elaboratable):
     ``domain`` has a reset and ticks at least at the end of every slot.
     """
 
-    def __init__(self, bus_bytes: int, sram_bytes: int, command: CommandView, unit: Unit, domain: str) -> None:
-        self.domain, self.most = domain, bus_bytes + 1
-        self.memory, self.scratchpad = side_of(command, unit, "dram"), side_of(command, unit, "sram")
+    def __init__(
+        self, bus_bytes: int, sram_bytes: int, command: CommandView, unit: Unit, domain: str
+    ) -> None:
+        self.domain = domain
+        self.most = bus_bytes + 1
+        self.memory = side_of(command, unit, "dram")
+        self.scratchpad = side_of(command, unit, "sram")
         self.sram_bits = max(1, (sram_bytes - 1).bit_length())
         self.slots = Slots(bus_bytes, f"{unit.name.lower()}_slots", domain)
-        self.shift, self.burst_shift, self.gap = self.slots.shift, self.slots.burst_shift, self.slots.gap
+        self.shift, self.burst_shift, self.gap = (
+            self.slots.shift,
+            self.slots.burst_shift,
+            self.slots.gap,
+        )
         self.step, self.beat, self.count = self.slots.step, self.slots.beat, self.slots.count
         self.address = self.slots.address
-        self.empty, self.last = Signal(), Signal()
+        self.empty = Signal()
+        self.last = Signal()
         self.lanes = [Signal(self.sram_bits, name=f"lane_{lane}") for lane in range(bus_bytes)]
         self._under_way = Signal()
 
@@ -129,23 +163,31 @@ class Transfer(Elaboratable):
         m.submodules.slots = self.slots
         over = self._walk(m)
         self._rows(m, over)
-        side, ended = self.memory, Signal()
-        all_over = self._at_last_byte(m, [ends[-1] for ends in over], "all_over")
+        side = self.memory
+        ended = Signal()
+        all_over = self._select_last_byte(m, [ends[-1] for ends in over], "all_over")
         m.d.comb += [
             self.empty.eq(Cat(nothing == 0 for nothing in (side.nbytes, *side.counts)).any()),
             self.last.eq(self.slots.last & (all_over | ended)),
         ]
         with m.If(self.step):
-            m.d[self.domain] += [self._under_way.eq(~self.last), ended.eq((ended | all_over) & ~self.last)]
+            m.d[self.domain] += [
+                self._under_way.eq(~self.last),
+                ended.eq((ended | all_over) & ~self.last),
+            ]
         return m
 
-    def _kept(self, first: Value, name: str) -> tuple[Value, Signal]:
-        """Return a value that is ``first`` until the first step and the returned register afterwards."""
+    def _hold_value(self, first: Value, name: str) -> tuple[Value, Signal]:
+        """Return a value that is ``first`` until the first step and the returned register
+        afterwards.
+        """
         register = Signal(first.shape(), reset_less=True, name=name)
         return Mux(self._under_way, register, first), register
 
-    def _at_last_byte(self, m: Module, values: Sequence[Value], name: str) -> Signal:
-        """Return the entry of ``values`` (one per lane) for the last byte of the beat, or 0 in a wait slot."""
+    def _select_last_byte(self, m: Module, values: Sequence[Value], name: str) -> Signal:
+        """Return the entry of ``values`` (one per lane) for the last byte of the beat, or 0 in a
+        wait slot.
+        """
         chosen = Signal(values[0].shape(), name=name)
         with m.Switch(self.count):
             for lane, value in enumerate(values):
@@ -156,49 +198,72 @@ class Transfer(Elaboratable):
     # Scratchpad side
 
     def _walk(self, m: Module) -> list[list[Value]]:
-        """Advance byte by byte; return for each lane and dimension d whether dimensions 0 to d end there.
+        """Advance byte by byte.
+
+        Return for each lane and dimension d whether dimensions 0 to d end there.
 
         Counters within a beat are clamped to ``most``, because a larger remainder cannot end within
         the beat.
         """
-        side, bits = self.scratchpad, self.sram_bits
+        side = self.scratchpad
+        bits = self.sram_bits
         counts = [side.nbytes[: bits + 1], *side.counts]
         strides = [Const(1, 1), *(stride[:bits] for stride in side.strides)]
-        begins = [self._kept(side.address[:bits], f"begin_{number}") for number in range(len(counts))]
-        left = [self._kept(count, f"left_{number}") for number, count in enumerate(counts)]
-        few = [self._clamped(count) for count in counts]
-        place = Walk(tuple(now for now, _ in begins), tuple(self._clamped(now) for now, _ in left), (Const(0, 1),) * 4)
-        places, over = [place], []
+        begins = [
+            self._hold_value(side.address[:bits], f"begin_{number}")
+            for number in range(len(counts))
+        ]
+        left = [self._hold_value(count, f"left_{number}") for number, count in enumerate(counts)]
+        few = [self._clamp_count(count) for count in counts]
+        place = Walk(
+            tuple(now for now, _ in begins),
+            tuple(self._clamp_count(now) for now, _ in left),
+            (Const(0, 1),) * 4,
+        )
+        places = [place]
+        over = []
         for number, lane in enumerate(self.lanes):
             m.d.comb += lane.eq(place.begins[0])
-            following, ends = place.following(few, strides)
-            place = self._named(m, following, number + 1)
+            following, ends = place.advance_by_byte(few, strides)
+            place = self._name_walk(m, following, number + 1)
             places.append(place)
             over.append(ends)
-        last = self._behind(m, places)
+        last = self._advance_by_beat(m, places)
         with m.If(self.step):
-            m.d[self.domain] += [register.eq(now) for (_, register), now in zip(begins, last.begins, strict=True)]
+            m.d[self.domain] += [
+                register.eq(now) for (_, register), now in zip(begins, last.begins, strict=True)
+            ]
             for number, (now, register) in enumerate(left):
-                beyond, again_beyond = (many - self._clamped(many) for many in (now, counts[number]))
-                m.d[self.domain] += register.eq(Mux(last.renewed[number], again_beyond, beyond) + last.left[number])
+                beyond, again_beyond = (
+                    many - self._clamp_count(many) for many in (now, counts[number])
+                )
+                m.d[self.domain] += register.eq(
+                    Mux(last.renewed[number], again_beyond, beyond) + last.left[number]
+                )
         return over
 
-    def _clamped(self, value: Value) -> Value:
+    def _clamp_count(self, value: Value) -> Value:
         """Return the smaller of ``value`` and ``most``."""
         return Mux(value < self.most, value, self.most)[: self.most.bit_length()]
 
-    def _named(self, m: Module, walk: Walk, number: int) -> Walk:
-        signals = [Signal(value.shape(), name=f"walk_{number}_{place}") for place, value in enumerate(walk.values)]
+    def _name_walk(self, m: Module, walk: Walk, number: int) -> Walk:
+        signals = [
+            Signal(value.shape(), name=f"walk_{number}_{place}")
+            for place, value in enumerate(walk.values)
+        ]
         m.d.comb += [signal.eq(value) for signal, value in zip(signals, walk.values, strict=True)]
         return Walk(tuple(signals[:4]), tuple(signals[4:8]), tuple(signals[8:]))
 
-    def _behind(self, m: Module, places: Sequence[Walk]) -> Walk:
+    def _advance_by_beat(self, m: Module, places: Sequence[Walk]) -> Walk:
         """Return the position after this beat, or the current position in a wait slot."""
-        behind = self._named(m, places[0], len(places))
+        behind = self._name_walk(m, places[0], len(places))
         with m.Switch(self.count):
             for count, place in enumerate(places[1:], start=1):
                 with m.Case(count):
-                    m.d.comb += [signal.eq(value) for signal, value in zip(behind.values, place.values, strict=True)]
+                    m.d.comb += [
+                        signal.eq(value)
+                        for signal, value in zip(behind.values, place.values, strict=True)
+                    ]
         return behind
 
     # System memory side
@@ -206,32 +271,41 @@ class Transfer(Elaboratable):
     def _rows(self, m: Module, over: Sequence[Sequence[Value]]) -> None:
         """Track the start of each row of bursts and the bytes of it that have been moved."""
         side = self.memory
-        begins = [self._kept(side.address, f"row_begin_{number}") for number in range(len(side.strides))]
+        begins = [
+            self._hold_value(side.address, f"row_begin_{number}")
+            for number in range(len(side.strides))
+        ]
         moved = Signal(ADDRESS_BITS + 1)
-        breaks = self._breaks(m, over, moved)
+        breaks = self._find_breaks(m, over, moved)
         left = Signal(range(self.most + 1))
         m.d.comb += [
             left.eq(self._first(breaks)),
             self.slots.left.eq(left),
             self.slots.address.eq(begins[0][0] + moved),
         ]
-        crossed = self._at_last_byte(m, [Cat(ends[1:]) for ends in over], "crossed")
-        following = moved_on([now for now, _ in begins], side.strides, list(crossed))
+        crossed = self._select_last_byte(m, [Cat(ends[1:]) for ends in over], "crossed")
+        following = advance_begins([now for now, _ in begins], side.strides, list(crossed))
         with m.If(self.step & self.beat):
             m.d[self.domain] += moved.eq(Mux(self.slots.closes, 0, moved + self.count))
             with m.If(self.slots.closes):
-                m.d[self.domain] += [register.eq(now) for (_, register), now in zip(begins, following, strict=True)]
+                m.d[self.domain] += [
+                    register.eq(now) for (_, register), now in zip(begins, following, strict=True)
+                ]
             with m.Else():
                 m.d[self.domain] += [register.eq(now) for now, register in begins]
 
     def _first(self, lanes: Sequence[Value]) -> Value:
-        """Return the number of bytes up to and including the first lane that is 1, or ``most`` if none is."""
+        """Return the number of bytes up to and including the first lane that is 1, or ``most``
+        if none is.
+        """
         found: Value = Const(self.most, self.most.bit_length())
         for number, lane in reversed(list(enumerate(lanes, start=1))):
             found = Mux(lane, number, found)
         return found
 
-    def _breaks(self, m: Module, over: Sequence[Sequence[Value]], moved: Signal) -> list[Value]:
+    def _find_breaks(
+        self, m: Module, over: Sequence[Sequence[Value]], moved: Signal
+    ) -> list[Value]:
         """Return for each lane whether a row of bursts ends with its byte.
 
         The row continues if the advancing dimension and all dimensions within it are dense. A
@@ -243,8 +317,11 @@ class Transfer(Elaboratable):
         for number, (count, stride) in enumerate(zip(side.counts, side.strides, strict=True)):
             within = [lane[number] for lane in over]
             first = self._first(within)
-            dense, known, known_dense = Signal(), Signal(), Signal()
-            missing = (stride - moved)[: len(moved)]  # computed in parallel with the lanes, not after them
+            dense = Signal()
+            known = Signal()
+            known_dense = Signal()
+            # computed in parallel with the lanes, not after them
+            missing = (stride - moved)[: len(moved)]
             m.d.comb += dense.eq((count == 1) | Mux(known, known_dense, missing == first))
             with m.If(self.step):
                 m.d[self.domain] += known.eq((known | (first <= self.count)) & ~self.last)
@@ -253,7 +330,10 @@ class Transfer(Elaboratable):
         return ends
 
 
-PHASES = {Unit.LD: ("setup", "latency", "data", "drain"), Unit.ST: ("setup", "data", "latency", "drain")}
+PHASES = {
+    Unit.LD: ("setup", "latency", "data", "drain"),
+    Unit.ST: ("setup", "data", "latency", "drain"),
+}
 """Phases of a command, in order."""
 
 
@@ -269,9 +349,13 @@ class DmaUnit(Elaboratable):
     - ``port``: the unit's scratchpad port; ``lookup``: asks which memory holds the transfer.
     """
 
-    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, unit: Unit) -> None:
+    def __init__(
+        self, limits: Limits, configuration: Configuration, command: CommandView, unit: Unit
+    ) -> None:
         name = unit.name.lower()
-        self.configuration, self.command, self.unit = configuration, command, unit
+        self.configuration = configuration
+        self.command = command
+        self.unit = unit
         self.domain = f"{name}_transfer"
         self.start = Signal(name=f"{name}_start")
         self.done = Signal(name=f"{name}_done")
@@ -290,7 +374,10 @@ class DmaUnit(Elaboratable):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the unit; registers that only change with slots are clocked only by granted slots."""
+        """Build the unit.
+
+        Registers that only change with slots are clocked only by granted slots.
+        """
         m = Module()
         gated_clock(m, self.domain, self.granted, cleared=True)
         drive_clocks(m, [self.port])
@@ -309,8 +396,12 @@ class DmaUnit(Elaboratable):
         return m
 
     def _memory(self, m: Module) -> tuple[Value, Value]:
-        """Return whether the transfer uses the flash, and its memory's latency; set the slots' constants."""
-        config, transfer = self.configuration, self.transfer
+        """Return whether the transfer uses the flash, and its memory's latency.
+
+        Set the slots' constants.
+        """
+        config = self.configuration
+        transfer = self.transfer
         address, _, _ = side_registers(self.unit, "dram")
         flash = Signal()
         m.d.comb += [
@@ -323,21 +414,34 @@ class DmaUnit(Elaboratable):
         return flash, Mux(flash, config.flash_latency, config.dram_latency)
 
     def _sequence(self, m: Module, latency: Value) -> dict[str, Value]:
-        """Step through the phases, skipping empty ones; return by name which phase this cycle is in."""
-        timed = {"setup": self.configuration.dma_setup, "latency": latency, "drain": self.configuration.dma_drain}
-        there = {name: length != 0 for name, length in timed.items()} | {"data": ~self.transfer.empty}
+        """Step through the phases, skipping empty ones.
+
+        Return by name which phase this cycle is in.
+        """
+        timed = {
+            "setup": self.configuration.dma_setup,
+            "latency": latency,
+            "drain": self.configuration.dma_drain,
+        }
+        there = {name: length != 0 for name, length in timed.items()} | {
+            "data": ~self.transfer.empty
+        }
         entered = {name: Signal(name=f"in_{name}") for name in there}
         now = {name: Signal(name=f"now_{name}") for name in there}
-        elapsed, length = Signal(21), Signal(21)
+        elapsed = Signal(21)
+        length = Signal(21)
         ends = Signal(name="phase_ends")
-        arrives, leaves = self.start, Const(0, 1)
+        arrives = self.start
+        leaves = Const(0, 1)
         for name in PHASES[self.unit]:
             m.d.comb += now[name].eq(entered[name] | (arrives & there[name]))
             m.d.sync += entered[name].eq(Mux(ends, leaves & there[name], now[name]))
             arrives = arrives & ~there[name]
             leaves = (leaves & ~there[name]) | now[name]
         m.d.comb += [
-            length.eq(Mux(now["setup"], timed["setup"], Mux(now["drain"], timed["drain"], latency))),
+            length.eq(
+                Mux(now["setup"], timed["setup"], Mux(now["drain"], timed["drain"], latency))
+            ),
             ends.eq(Mux(now["data"], self.granted & self.transfer.last, elapsed + 1 == length)),
             self.done.eq(arrives | (ends & leaves)),
         ]
@@ -354,5 +458,7 @@ class DmaUnit(Elaboratable):
             m.d.comb += [self.port.enable.eq(moves), self.data.eq(Cat(*self.port.data))]
         else:
             moved = Mux(self.wants_slot, moves, 0)
-            m.d.comb += [enable.eq(bit) for enable, bit in zip(self.port.enable, moved, strict=True)]
+            m.d.comb += [
+                enable.eq(bit) for enable, bit in zip(self.port.enable, moved, strict=True)
+            ]
             m.d.comb += Cat(*self.port.data).eq(self.data)

@@ -28,7 +28,8 @@ class ChunkBuffer(Component):
     def __init__(self, limits: Limits) -> None:
         super().__init__({
             "put": In(1), "address": In(ADDRESS_BITS), "count": In(range(limits.bus_bytes + 1)),
-            "data": In(8 * limits.bus_bytes), "word_address": In(ADDRESS_BITS), "word": Out(WORD_BITS),
+            "data": In(8 * limits.bus_bytes), "word_address": In(ADDRESS_BITS),
+            "word": Out(WORD_BITS),
         })  # fmt: skip
         self._row_bytes = max(limits.bus_bytes, WORD_BYTES)
         self._rows = max(1, -(-limits.fetch_bytes * limits.fetch_buffers // self._row_bytes))
@@ -38,7 +39,8 @@ class ChunkBuffer(Component):
         m = Module()
         shift = self._row_bytes.bit_length() - 1
         m.submodules.memory = memory = Memory(shape=8 * self._row_bytes, depth=self._rows, init=[])
-        write, read = memory.write_port(domain="control", granularity=8), memory.read_port(domain="comb")
+        write = memory.write_port(domain="control", granularity=8)
+        read = memory.read_port(domain="comb")
         place = self.address[:shift]
         m.d.comb += [
             write.addr.eq(self.address >> shift),
@@ -73,15 +75,21 @@ class Fetch(Component):
         count = range(limits.bus_bytes + 1)
         super().__init__({
             "command_address": In(ADDRESS_BITS), "command_words": In(32),
-            "number": In(32), "word": Out(WORD_BITS), "ready": Out(1), "executes": In(1), "active": Out(1),
-            "wants_slot": Out(1), "granted": In(1), "beat": Out(1), "address": Out(ADDRESS_BITS), "count": Out(count),
+            "number": In(32), "word": Out(WORD_BITS), "ready": Out(1), "executes": In(1),
+            "active": Out(1),
+            "wants_slot": Out(1), "granted": In(1), "beat": Out(1), "address": Out(ADDRESS_BITS),
+            "count": Out(count),
             "read_data": In(8 * limits.bus_bytes),
         })  # fmt: skip
-        self._limits, self._configuration = limits, configuration
+        self._limits = limits
+        self._configuration = configuration
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        arrived, freed, requested, due = Signal(), Signal(), Signal(), Signal()
+        arrived = Signal()
+        freed = Signal()
+        requested = Signal()
+        due = Signal()
         self._times(m, arrived, freed, requested, due)
         moved_words = self._data_phase(m, arrived, requested, due)
         self._words(m, arrived, moved_words, freed)
@@ -91,12 +99,18 @@ class Fetch(Component):
         """Return the index after ``number``, modulo ``fetch_buffers``."""
         return Mux(number + 1 == self._configuration.fetch_buffers, 0, number + 1)
 
-    def _times(self, m: Module, arrived: Signal, freed: Signal, requested: Signal, due: Signal) -> None:
-        """Drive ``requested`` (the next chunk, if any, is requested) and ``due`` (its latency is over)."""
-        config, buffers = self._configuration, self._limits.fetch_buffers
+    def _times(
+        self, m: Module, arrived: Signal, freed: Signal, requested: Signal, due: Signal
+    ) -> None:
+        """Drive ``requested`` (the next chunk, if any, is requested) and ``due`` (its latency is
+        over).
+        """
+        config = self._configuration
+        buffers = self._limits.fetch_buffers
         time = Signal(TIME_BITS)
         asked = Array(Signal(TIME_BITS, name=f"asked_{place}") for place in range(buffers))
-        coming, executing = Signal(range(buffers)), Signal(range(buffers))
+        coming = Signal(range(buffers))
+        executing = Signal(range(buffers))
         ahead = Signal(range(buffers + 1))
         latency = Mux(config.flash, config.flash_latency, config.dram_latency)
         waited = Signal(TIME_BITS)
@@ -119,8 +133,10 @@ class Fetch(Component):
         config = self._configuration
         m.submodules.slots = slots = Slots(self._limits.bus_bytes, "slot", "control")
         # bytes moved, of the program and of this chunk
-        total, moved = Signal(ADDRESS_BITS), Signal(range(self._limits.fetch_bytes + 1))
-        of_program, of_chunk = Signal(ADDRESS_BITS), Signal.like(moved)
+        total = Signal(ADDRESS_BITS)
+        moved = Signal(range(self._limits.fetch_bytes + 1))
+        of_program = Signal(ADDRESS_BITS)
+        of_chunk = Signal.like(moved)
         m.d.comb += [
             of_program.eq((self.command_words << 3) - total),
             of_chunk.eq(config.fetch_bytes - moved),
@@ -138,14 +154,21 @@ class Fetch(Component):
             self.count.eq(slots.count),
         ]
         with m.If(self.granted):
-            m.d.control += [total.eq(total + slots.count), moved.eq(Mux(slots.last, 0, moved + slots.count))]
+            m.d.control += [
+                total.eq(total + slots.count),
+                moved.eq(Mux(slots.last, 0, moved + slots.count)),
+            ]
         return (moved + slots.count) >> 3
 
     def _words(self, m: Module, arrived: Signal, moved_words: Value, freed: Signal) -> None:
-        """Deliver the words; drive ``freed`` in the cycle that executes the last word of a chunk."""
+        """Deliver the words.
+
+        Drive ``freed`` in the cycle that executes the last word of a chunk.
+        """
         m.submodules.buffer = buffer = ChunkBuffer(self._limits)
         there = Signal(32)  # words of arrived chunks, not executed yet
-        done = Signal(range(self._limits.fetch_bytes // WORD_BYTES + 1))  # executed words of this chunk
+        # executed words of this chunk
+        done = Signal(range(self._limits.fetch_bytes // WORD_BYTES + 1))
         m.d.comb += [
             buffer.put.eq(self.granted & self.beat),
             buffer.address.eq(self.address),

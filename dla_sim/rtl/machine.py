@@ -34,7 +34,7 @@ NAME = "dla_machine"
 """Name of the top module."""
 
 
-class Machine(Elaboratable):
+class HardwareMachine(Elaboratable):
     """The machine: control, LD, EX, ST, scratchpad and the memory port.
 
     Inputs:
@@ -54,9 +54,13 @@ class Machine(Elaboratable):
     """
 
     def __init__(self, limits: Limits, values: Mapping[str, int] | None = None) -> None:
-        """Build one machine with ``values`` (``parameters.strap_values``), or leave all straps open if None."""
-        self.limits, self.modules = limits, Library()
-        self.inputs, self.configuration = Configuration(limits, values), Configuration(limits, values, "held_")
+        """Build one machine with ``values`` (``parameters.strap_values``), or leave all straps
+        open if None.
+        """
+        self.limits = limits
+        self.modules = Library()
+        self.inputs = Configuration(limits, values)
+        self.configuration = Configuration(limits, values, "held_")
         self.command_address = Signal(ADDRESS_BITS)
         self.command_words = Signal(32)
         self.interrupt = Signal()
@@ -65,8 +69,14 @@ class Machine(Elaboratable):
         self.probes = {unit: Probe(unit.name) for unit in Unit}
         self._control = Control(limits, self.configuration)
         heads = {unit: queue.head for unit, queue in self._control.queues.items()}
-        self._dma = {unit: DmaUnit(limits, self.configuration, heads[unit], unit) for unit in REQUESTERS}
-        self._ex = ExUnit(limits, self.configuration, engines(limits, self.configuration, heads[Unit.EX], self.modules))
+        self._dma = {
+            unit: DmaUnit(limits, self.configuration, heads[unit], unit) for unit in REQUESTERS
+        }
+        self._ex = ExUnit(
+            limits,
+            self.configuration,
+            engines(limits, self.configuration, heads[Unit.EX], self.modules),
+        )
 
     @property
     def lookups(self) -> list[Lookup]:
@@ -76,17 +86,24 @@ class Machine(Elaboratable):
     @property
     def ports(self) -> list[Value]:
         """All ports of the module except clock and reset."""
-        lookups = [signal for lookup in self.lookups for signal in (lookup.address, lookup.constant)]
+        lookups = [
+            signal for lookup in self.lookups for signal in (lookup.address, lookup.constant)
+        ]
         probes = [signal for probe in self.probes.values() for signal in probe.outputs]
         return [
-            self.command_address, self.command_words, *self.inputs.open.values(), *self.memory.outputs,
+            self.command_address, self.command_words, *self.inputs.open.values(),
+            *self.memory.outputs,
             self.memory.read_data, *lookups, self.interrupt, self.fault, *probes,
         ]  # fmt: skip
 
     @property
     def scratchpad_ports(self) -> tuple[list[ReadPort], list[WritePort]]:
         """All scratchpad ports, of the engines, ST and LD, as read ports and write ports."""
-        ports = [*self._ex.read_ports, *self._ex.write_ports, *(unit.port for unit in self._dma.values())]
+        ports = [
+            *self._ex.read_ports,
+            *self._ex.write_ports,
+            *(unit.port for unit in self._dma.values()),
+        ]
         reads = [port for port in ports if isinstance(port, ReadPort)]
         return reads, [port for port in ports if isinstance(port, WritePort)]
 
@@ -105,7 +122,9 @@ class Machine(Elaboratable):
 
         Simulators evaluate logic that depends on an input at every edge.
         """
-        pairs = [(getattr(self.configuration, name), value) for name, value in self.inputs.open.items()]
+        pairs = [
+            (getattr(self.configuration, name), value) for name, value in self.inputs.open.items()
+        ]
         for taken, given in (
             (self._control.fetch.command_address, self.command_address),
             (self._control.fetch.command_words, self.command_words),
@@ -119,7 +138,8 @@ class Machine(Elaboratable):
     def _units(self, m: Module) -> None:
         """Connect each unit with its controller and its probe."""
         for unit, control in self._control.units.items():
-            probe, works = self.probes[unit], self._ex if unit is Unit.EX else self._dma[unit]
+            probe = self.probes[unit]
+            works = self._ex if unit is Unit.EX else self._dma[unit]
             m.submodules[unit.name.lower()] = works
             m.d.comb += [
                 works.start.eq(control.start),
@@ -137,10 +157,14 @@ class Machine(Elaboratable):
 
     def _bus(self, m: Module) -> None:
         """Connect the granted requester's beat with the memory port."""
-        control, fetch = self._control, self._control.fetch
+        control = self._control
+        fetch = self._control.fetch
         requesters: tuple[Fetch | DmaUnit, ...] = (fetch, *self._dma.values())
         for unit, dma in self._dma.items():
-            m.d.comb += [control.wants[unit].eq(dma.wants_slot), dma.granted.eq(control.granted[unit])]
+            m.d.comb += [
+                control.wants[unit].eq(dma.wants_slot),
+                dma.granted.eq(control.granted[unit]),
+            ]
         for requester in requesters:
             with m.If(requester.granted):
                 m.d.comb += [
@@ -164,9 +188,15 @@ def machine_verilog(limits: Limits, values: Mapping[str, int] | None = None) -> 
         InputError: the machine is too large for the tools, or an instruction has no engine.
     """
     try:
-        machine = Machine(limits, values)
+        machine = HardwareMachine(limits, values)
         top = verilog_text(machine, NAME, machine.ports)
     except InputError:
         warnings.simplefilter("ignore", UnusedElaboratable)  # a rejected machine is not elaborated
         raise
-    return "\n".join((top, machine.modules.text, scratchpad_verilog(limits.sram_bytes, *machine.scratchpad_ports)))
+    return "\n".join(
+        (
+            top,
+            machine.modules.text,
+            scratchpad_verilog(limits.sram_bytes, *machine.scratchpad_ports),
+        )
+    )

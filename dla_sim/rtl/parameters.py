@@ -20,9 +20,15 @@ from isa.plugins import variant
 from isa.variants import VARIANTS, Variant, extend
 
 NEWEST = "v4"
-"""Instruction set of all hardware; programs of earlier sets have the same results and cycles in it."""
+"""Instruction set of all hardware.
+
+Programs of earlier sets have the same results and cycles in it.
+"""
 LARGEST = 4096
-"""Maximum number of processing elements or lanes; each takes a millisecond even before elaboration."""
+"""Maximum number of processing elements or lanes.
+
+Each takes a millisecond even before elaboration.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,8 @@ class Limits:
     @property
     def variant(self) -> Variant:
         """Instructions that the hardware decodes."""
-        newest, further = VARIANTS[NEWEST], further_instructions(self.isa)
+        newest = VARIANTS[NEWEST]
+        further = further_instructions(self.isa)
         text = f"{NEWEST} and what {self.isa} has beside"
         return extend(newest, f"{self.isa}.hardware", text, *further) if further else newest
 
@@ -89,14 +96,25 @@ def has_hardware(arch: Arch) -> bool:
 
 
 def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:
-    """Return the sizes of exactly this machine; raise InputError if it has too many elements or lanes."""
+    """Return the sizes of exactly this machine.
+
+    Raise InputError if it has too many elements or lanes.
+    """
     if not has_hardware(arch):
-        raise InputError(f"isa {arch.isa}: there is no hardware of words yet; choose v1 to {NEWEST}")
-    for what, count in (("processing elements", arch.pe.count), ("post-processing lanes", arch.lanes)):
+        raise InputError(
+            f"isa {arch.isa}: there is no hardware of words yet; choose v1 to {NEWEST}"
+        )
+    for what, count in (
+        ("processing elements", arch.pe.count),
+        ("post-processing lanes", arch.lanes),
+    ):
         if count > LARGEST:
-            raise InputError(f"the machine has {count:,} {what}; hardware is written of at most {LARGEST:,}")
+            raise InputError(
+                f"the machine has {count:,} {what}; hardware is written of at most {LARGEST:,}"
+            )
     return Limits(
-        arch.pe.ic, arch.pe.oc, arch.pe.ow, arch.lanes, arch.sram_bytes, timing.bus_bytes, timing.queue_depth,
+        arch.pe.ic, arch.pe.oc, arch.pe.ow, arch.lanes, arch.sram_bytes, timing.bus_bytes,
+        timing.queue_depth,
         timing.fetch_bytes, timing.fetch_buffers, arch.numerics, pipelined,
         arch.isa if further_instructions(arch.isa) else NEWEST,
     )  # fmt: skip
@@ -113,13 +131,23 @@ class Strap:
     value: Callable[[Arch, Timing], int]
 
 
-def _timed(bits: int, name: str) -> Strap:
+def _make_timing_strap(bits: int, name: str) -> Strap:
     return Strap(bits, lambda arch, timing: int(getattr(timing, name)))
 
 
-def _of_memory(bits: int, value: Callable[[MemoryTiming], int], *, flash: bool = False) -> Strap:
-    """Return a strap derived from a memory's timing; without flash its unused value comes from a dummy."""
-    return Strap(bits, lambda arch, timing: value(timing.flash or MemoryTiming(1, 1, 0, 1) if flash else timing.main))
+def _make_memory_strap(
+    bits: int, value: Callable[[MemoryTiming], int], *, flash: bool = False
+) -> Strap:
+    """Return a strap derived from a memory's timing.
+
+    Without flash its unused value comes from a dummy.
+    """
+    return Strap(
+        bits,
+        lambda arch, timing: value(
+            timing.flash or MemoryTiming(1, 1, 0, 1) if flash else timing.main
+        ),
+    )
 
 
 _BITS = 21
@@ -131,19 +159,27 @@ STRAPS: Mapping[str, Strap] = {
     "lanes": Strap(0, lambda arch, timing: arch.lanes),
     "bank_shift": Strap(6, lambda arch, timing: _log2(_bank_bytes(arch))),
     "banks": Strap(11, lambda arch, timing: arch.sram_banks),
-    "bus_shift": _of_memory(4, lambda memory: _log2(memory.width)),
-    "burst_shift": _of_memory(5, lambda memory: _log2(memory.burst_bytes)),
-    "dram_latency": _timed(_BITS, "dram_latency"),
-    "burst_gap": _of_memory(_BITS, lambda memory: memory.burst_gap),
+    "bus_shift": _make_memory_strap(4, lambda memory: _log2(memory.width)),
+    "burst_shift": _make_memory_strap(5, lambda memory: _log2(memory.burst_bytes)),
+    "dram_latency": _make_timing_strap(_BITS, "dram_latency"),
+    "burst_gap": _make_memory_strap(_BITS, lambda memory: memory.burst_gap),
     "flash": Strap(1, lambda arch, timing: int(timing.flash is not None)),
-    "flash_shift": _of_memory(4, lambda memory: _log2(memory.width), flash=True),
-    "flash_burst_shift": _of_memory(5, lambda memory: _log2(memory.burst_bytes), flash=True),
-    "flash_latency": _of_memory(_BITS, lambda memory: memory.latency, flash=True),
-    "flash_gap": _of_memory(_BITS, lambda memory: memory.burst_gap, flash=True),
-    **{name: _timed(0, name) for name in ("queue_depth", "fetch_bytes", "fetch_buffers")},
-    **{name: _timed(_BITS, name) for name in ("dma_setup", "dma_drain", "ex_fill", "ex_drain", "sync_cycles")},
-    **{name: _timed(_BITS, name) for name in ("sram_read_bytes", "sram_write_bytes")},
-    "bank_ports": _timed(11, "bank_ports"),
+    "flash_shift": _make_memory_strap(4, lambda memory: _log2(memory.width), flash=True),
+    "flash_burst_shift": _make_memory_strap(
+        5, lambda memory: _log2(memory.burst_bytes), flash=True
+    ),
+    "flash_latency": _make_memory_strap(_BITS, lambda memory: memory.latency, flash=True),
+    "flash_gap": _make_memory_strap(_BITS, lambda memory: memory.burst_gap, flash=True),
+    **{
+        name: _make_timing_strap(0, name)
+        for name in ("queue_depth", "fetch_bytes", "fetch_buffers")
+    },
+    **{
+        name: _make_timing_strap(_BITS, name)
+        for name in ("dma_setup", "dma_drain", "ex_fill", "ex_drain", "sync_cycles")
+    },
+    **{name: _make_timing_strap(_BITS, name) for name in ("sram_read_bytes", "sram_write_bytes")},
+    "bank_ports": _make_timing_strap(11, "bank_ports"),
 }
 """All configuration values, in the order of the top level's ports.
 
@@ -152,7 +188,8 @@ STRAPS: Mapping[str, Strap] = {
 
 
 def strap_values(arch: Arch, timing: Timing) -> dict[str, int]:
-    """Return the configuration of the machine ``arch`` with ``timing``, by name as in :data:`STRAPS`.
+    """Return the configuration of the machine ``arch`` with ``timing``, by name as in
+    :data:`STRAPS`.
 
     Raises InputError if the bytes of a bank are not a power of two, because hardware selects a bank
     by address bits.
@@ -164,7 +201,8 @@ def _bank_bytes(arch: Arch) -> int:
     bank_bytes = arch.sram_bytes // arch.sram_banks
     if bank_bytes & (bank_bytes - 1):
         raise InputError(
-            f"sram_bytes / sram_banks is {bank_bytes}; hardware selects a bank by bits of the address, so choose a "
+            f"sram_bytes / sram_banks is {bank_bytes}; hardware selects a bank by bits of the "
+            "address, so choose a "
             "power of two"
         )
     return bank_bytes
@@ -175,11 +213,22 @@ def _log2(power: int) -> int:
 
 
 class Configuration:
-    """The values of :data:`STRAPS` as Amaranth values, one attribute each: constants or open signals."""
+    """The values of :data:`STRAPS` as Amaranth values, one attribute each: constants or open
+    signals.
+    """
 
-    def __init__(self, limits: Limits, values: Mapping[str, int] | None = None, prefix: str = "configuration_") -> None:
-        """Tie straps to ``values`` (:func:`strap_values`); if None, create signals named ``prefix`` + name."""
-        widths = {name: strap.bits or getattr(limits, name).bit_length() for name, strap in STRAPS.items()}
+    def __init__(
+        self,
+        limits: Limits,
+        values: Mapping[str, int] | None = None,
+        prefix: str = "configuration_",
+    ) -> None:
+        """Tie straps to ``values`` (:func:`strap_values`); if None, create signals named
+        ``prefix`` + name.
+        """
+        widths = {
+            name: strap.bits or getattr(limits, name).bit_length() for name, strap in STRAPS.items()
+        }
         self.straps: dict[str, Value] = {
             name: Signal(width, name=f"{prefix}{name}", reset_less=True)
             if values is None

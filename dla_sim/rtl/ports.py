@@ -35,7 +35,8 @@ class Cause(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """An operand or a result of a command as the scratchpad banks see it (docs/machine.md, section 5).
+    """An operand or a result of a command as the scratchpad banks see it (docs/machine.md, section
+    5).
 
     Attributes:
         valid: 1 if the operand has bytes.
@@ -53,50 +54,75 @@ class Stream:
 
 
 Serves = Mapping[str, tuple[str, ...]]
-"""Instructions that use a port, by the register with the address; () means all that have the register."""
+"""Instructions that use a port, by the register with the address; () means all that have the
+register.
+"""
 
 
 class ReadPort:
-    """``lanes`` independent reads of ``width`` bytes per cycle, little-endian, from any byte address.
+    """``lanes`` independent reads of ``width`` bytes per cycle, little-endian, from any byte
+    address.
 
     With ``domain`` None the data are valid in the cycle of their address; otherwise the clock of
     ``domain`` registers them. The ``data`` of a lane without ``enable`` are undefined. The owner
     drives ``clock`` (:func:`drive_clocks`). Only documentation tables use ``serves``.
     """
 
-    def __init__(self, name: str, lanes: int, width: int, domain: str | None, serves: Serves | None = None) -> None:
-        self.name, self.lanes, self.width, self.domain = name, lanes, width, domain
+    def __init__(
+        self, name: str, lanes: int, width: int, domain: str | None, serves: Serves | None = None
+    ) -> None:
+        self.name = name
+        self.lanes = lanes
+        self.width = width
+        self.domain = domain
         self.serves: Serves = serves or {}
         self.clock = Signal(name=f"{name}_clk")
         self.enable = Signal(lanes, name=f"{name}_enable")
-        self.address = [Signal(ADDRESS_BITS, name=f"{name}_address_{lane}") for lane in range(lanes)]
+        self.address = [
+            Signal(ADDRESS_BITS, name=f"{name}_address_{lane}") for lane in range(lanes)
+        ]
         self.data = [Signal(8 * width, name=f"{name}_data_{lane}") for lane in range(lanes)]
 
 
 class WritePort:
-    """``lanes`` independent writes per cycle at any byte address; the later lane wins at equal addresses.
+    """``lanes`` independent writes per cycle at any byte address.
+
+    The later lane wins at equal addresses.
 
     ``enable`` has ``width`` bits per lane, one per byte. Data are written at the edge of ``domain``
     that ends the cycle. The owner drives ``clock`` (:func:`drive_clocks`). Only documentation
     tables use ``serves``.
     """
 
-    def __init__(self, name: str, lanes: int, width: int, domain: str, serves: Serves | None = None) -> None:
-        self.name, self.lanes, self.width, self.domain = name, lanes, width, domain
+    def __init__(
+        self, name: str, lanes: int, width: int, domain: str, serves: Serves | None = None
+    ) -> None:
+        self.name = name
+        self.lanes = lanes
+        self.width = width
+        self.domain = domain
         self.serves: Serves = serves or {}
         self.clock = Signal(name=f"{name}_clk")
         self.enable = [Signal(width, name=f"{name}_enable_{lane}") for lane in range(lanes)]
-        self.address = [Signal(ADDRESS_BITS, name=f"{name}_address_{lane}") for lane in range(lanes)]
+        self.address = [
+            Signal(ADDRESS_BITS, name=f"{name}_address_{lane}") for lane in range(lanes)
+        ]
         self.data = [Signal(8 * width, name=f"{name}_data_{lane}") for lane in range(lanes)]
 
 
 def drive_clocks(m: Module, ports: Iterable[ReadPort | WritePort]) -> None:
-    """Drive the clocks of ``ports`` from their domains in ``m``; the scratchpad is in another module."""
-    m.d.comb += [port.clock.eq(ClockSignal(port.domain)) for port in ports if port.domain is not None]
+    """Drive the clocks of ``ports`` from their domains in ``m``.
+
+    The scratchpad is in another module.
+    """
+    m.d.comb += [
+        port.clock.eq(ClockSignal(port.domain)) for port in ports if port.domain is not None
+    ]
 
 
 class MemoryPort:
-    """The only port to system memory: one beat of ``count`` bytes per cycle, within one memory word.
+    """The only port to system memory: one beat of ``count`` bytes per cycle, within one memory
+    word.
 
     ``read_data`` answers in the same cycle, because the latency is over by then. Byte 0 is the
     lowest.
@@ -117,7 +143,8 @@ class MemoryPort:
 
 
 class Lookup:
-    """Interface to the external address decoder, which tells whether a byte of system memory is constant.
+    """Interface to the external address decoder, which tells whether a byte of system memory is
+    constant.
 
     A flash, if any, stores the constants.
     """
@@ -128,7 +155,9 @@ class Lookup:
 
 
 class Probe:
-    """Observable state of a unit: pulses in a command's first and last cycle, and each cycle's cause."""
+    """Observable state of a unit: pulses in a command's first and last cycle, and each cycle's
+    cause.
+    """
 
     def __init__(self, unit: str) -> None:
         self.start = Signal(name=f"probe_{unit.lower()}_start")
@@ -161,15 +190,19 @@ def bits_of(word: Value, item: Field) -> Value:
 
 
 class CommandView:
-    """The command at the head of a unit's queue: its ``word`` and one signal per register of the unit.
+    """The command at the head of a unit's queue: its ``word`` and one signal per register of the
+    unit.
 
     The signals are valid from the command's first cycle to its last.
     """
 
     def __init__(self, variant: Variant, unit: Unit, prefix: str = "") -> None:
-        self.variant, self.unit = variant, unit
+        self.variant = variant
+        self.unit = unit
         self.word = Signal(WORD_BITS, name=f"{prefix}word")
-        self.registers = {item.name: register_signal(item, prefix) for item in unit_registers(variant, unit)}
+        self.registers = {
+            item.name: register_signal(item, prefix) for item in unit_registers(variant, unit)
+        }
 
     def register(self, name: str) -> Value:
         return self.registers[name]
@@ -179,13 +212,22 @@ class CommandView:
         return found
 
     def is_(self, *mnemonics: str) -> Value:
-        """Return 1 if the command is one of these instructions; the variant may lack some of them."""
+        """Return 1 if the command is one of these instructions.
+
+        The variant may lack some of them.
+        """
         opcode = self.word[56:64]
         known = [name for name in mnemonics if name in self.variant.by_mnemonic]
-        return opcode.matches(*(self.instruction(name).opcode for name in known)) if known else Const(0, 1)
+        return (
+            opcode.matches(*(self.instruction(name).opcode for name in known))
+            if known
+            else Const(0, 1)
+        )
 
     def field(self, mnemonic: str, name: str) -> Value:
-        """Return a field of the word in the layout of ``mnemonic``, or constant 0 if it has no such field."""
+        """Return a field of the word in the layout of ``mnemonic``, or constant 0 if it has no
+        such field.
+        """
         for item in self.instruction(mnemonic).layout:
             if item.name == name:
                 return bits_of(self.word, item)

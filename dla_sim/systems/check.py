@@ -1,7 +1,8 @@
-"""Check of preemption: run preempted programs in pieces on data, and compare the bits with whole programs.
+"""Check of preemption: run preempted programs in pieces on data, and compare the bits with whole
+programs.
 
-A job has its own tensors, and no other program uses the machine while one runs. Other programs can change only the
-scratchpad in between, so every piece here starts on a scratchpad full of garbage.
+A job has its own tensors, and no other program uses the machine while one runs. Other programs can
+change only the scratchpad in between, so every piece here starts on a scratchpad full of garbage.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from dla_sim.device import Device
 from dla_sim.systems.simulate import Ways
-from dla_sim.systems.work import Preemptible, ProgramWork, leave, on_memory
+from dla_sim.systems.work import Preemptible, ProgramWork, expose_memory, leave
 from isa.program import Program
 
 GARBAGE = 0xA5
@@ -23,7 +24,8 @@ GARBAGE = 0xA5
 
 @dataclass(frozen=True)
 class PreemptionCheck:
-    """Result of the check: distinct ways in which programs ran in pieces, elements of their outputs, and mismatches.
+    """Result of the check: distinct ways in which programs ran in pieces, elements of their
+    outputs, and mismatches.
 
     ``first`` names the first job with a mismatch, or is None.
     """
@@ -35,34 +37,43 @@ class PreemptionCheck:
 
 
 def check_preemption(found: Ways, seed: int = 0) -> PreemptionCheck:
-    """Run every way in pieces, on input tensors drawn from ``seed``, and compare bits with the whole program.
+    """Run every way in pieces, on input tensors drawn from ``seed``, and compare bits with the
+    whole program.
 
     ``first`` of the result is the first job, in the order of ``found``, whose program differs.
     """
-    elements, mismatches, first = 0, 0, None
+    elements = 0
+    mismatches = 0
+    first = None
     wholes: dict[ProgramWork, Mapping[str, NDArray[Any]]] = {}
     for (work, cuts), job in found.items():
         program = work.program
-        feeds = _feeds(program, seed)
+        feeds = _make_feeds(program, seed)
         if work not in wholes:
             wholes[work] = Device(program.arch).run(program, feeds).outputs
-        memory = _in_pieces(Preemptible(program, cuts), cuts, feeds)
+        memory = _run_in_pieces(Preemptible(program, cuts), cuts, feeds)
         for tensor in program.outputs:
             raw = memory[tensor.address : tensor.address + tensor.nbytes]
             whole = wholes[work][tensor.name]
             wrong = int((raw.view(tensor.dtype).reshape(tensor.shape) != whole).sum())
-            elements, mismatches = elements + whole.size, mismatches + wrong
+            elements = elements + whole.size
+            mismatches = mismatches + wrong
             if wrong and first is None:
                 first = job
     return PreemptionCheck(len(found), elements, mismatches, first)
 
 
-def _feeds(program: Program, seed: int) -> dict[str, NDArray[Any]]:
+def _make_feeds(program: Program, seed: int) -> dict[str, NDArray[Any]]:
     generator = np.random.default_rng(seed)
-    return {one.name: generator.integers(-128, 128, one.shape).astype(one.dtype) for one in program.inputs}
+    return {
+        one.name: generator.integers(-128, 128, one.shape).astype(one.dtype)
+        for one in program.inputs
+    }
 
 
-def _in_pieces(preemptible: Preemptible, cuts: tuple[int, ...], feeds: dict[str, NDArray[Any]]) -> NDArray[np.int8]:
+def _run_in_pieces(
+    preemptible: Preemptible, cuts: tuple[int, ...], feeds: dict[str, NDArray[Any]]
+) -> NDArray[np.int8]:
     """Return the system memory after a run that was preempted before each command in ``cuts``."""
     program = preemptible.program
     pieces = [preemptible.piece(cut) for cut in cuts]
@@ -73,13 +84,17 @@ def _in_pieces(preemptible: Preemptible, cuts: tuple[int, ...], feeds: dict[str,
         raw = np.ascontiguousarray(feeds[tensor.name]).view(np.int8).reshape(-1)
         memory[tensor.address : tensor.address + tensor.nbytes] = raw
     device = Device(program.arch, sram_reset=GARBAGE)
-    here, shift = program, 0
+    here = program
+    shift = 0
     for piece in pieces:
         memory = _run(device, leave(here, piece.stop + shift, piece.save), memory)
-        here, shift = piece.resume, piece.first - piece.stop
+        here = piece.resume
+        shift = piece.first - piece.stop
     return _run(device, here, memory)
 
 
 def _run(device: Device, program: Program, memory: NDArray[np.int8]) -> NDArray[np.int8]:
-    found: NDArray[np.int8] = device.run(on_memory(program, memory.size), {"memory": memory}).outputs["memory"]
+    found: NDArray[np.int8] = device.run(
+        expose_memory(program, memory.size), {"memory": memory}
+    ).outputs["memory"]
     return found

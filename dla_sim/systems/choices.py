@@ -1,4 +1,6 @@
-"""Choices made by simulation: variants of networks that meet all deadlines, and the highest rate that does."""
+"""Choices made by simulation: variants of networks that meet all deadlines, and the highest rate
+that does.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from dla_sim.systems.policies import CO_OPTIMISED, Policy, make_policy
 from dla_sim.systems.simulate import Interval, SystemRecord, SystemSimulation, Ways
-from dla_sim.systems.spec import System, Task, check_work
+from dla_sim.systems.spec import System, SystemTask, check_work
 from dla_sim.systems.work import Plans
 from isa.errors import InputError
 from isa.progress import Progress, silent
@@ -24,7 +26,10 @@ Variants = tuple[int, ...]
 
 
 def policy_of(system: System) -> Policy:
-    """Return a new instance of the policy in a system's conditions; raise InputError for an unknown one."""
+    """Return a new instance of the policy in a system's conditions.
+
+    Raise InputError for an unknown one.
+    """
     chosen = system.conditions
     try:
         return make_policy(chosen.policy, chosen.preemption, chosen.quantum)
@@ -32,7 +37,7 @@ def policy_of(system: System) -> Policy:
         raise InputError(f"{system.source}: {error}") from error
 
 
-def simulated(
+def simulate_ways(
     system: System,
     plans: Plans,
     variants: Variants,
@@ -40,13 +45,18 @@ def simulated(
     ways: Ways | None = None,
     progress: Progress = silent,
 ) -> SystemRecord:
-    """Simulate a system under its conditions, with jobs of the given variants (see :class:`SystemSimulation`)."""
-    policy, until = policy_of(system), system.conditions.until
+    """Simulate a system under its conditions, with jobs of the given variants (see
+    :class:`SystemSimulation`).
+    """
+    policy = policy_of(system)
+    until = system.conditions.until
     return SystemSimulation(system, plans, policy, until, variants, watch, ways).run(progress)
 
 
 def variants_of(system: System, plans: Plans, progress: Progress = silent) -> Variants:
-    """Return the first variant of every task, or the choice of :func:`co_optimise` if the policy requires it."""
+    """Return the first variant of every task, or the choice of :func:`co_optimise` if the policy
+    requires it.
+    """
     if system.conditions.policy == CO_OPTIMISED:
         return co_optimise(system, plans, progress).variants
     return (0,) * len(system.tasks)
@@ -54,7 +64,9 @@ def variants_of(system: System, plans: Plans, progress: Progress = silent) -> Va
 
 @dataclass(frozen=True)
 class VariantChoice:
-    """Variant of every task, the number of jobs that miss their deadlines, and the number of combinations tried."""
+    """Variant of every task, the number of jobs that miss their deadlines, and the number of
+    combinations tried.
+    """
 
     variants: Variants
     missed: int
@@ -64,14 +76,14 @@ class VariantChoice:
 def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> VariantChoice:
     """Return the variants of highest quality without a miss, or else those with the fewest misses.
 
-    Quality is the sum over tasks. Combinations are tried from the best quality down, at most :data:`MOST_CHOICES`; ties
-    follow the order of the variants. Method: section 2.5 of Li et al. (2022), which chooses models and schedules
-    together.
+    Quality is the sum over tasks. Combinations are tried from the best quality down, at most
+    :data:`MOST_CHOICES`; ties follow the order of the variants. Method: section 2.5 of Li et al.
+    (2022), which chooses models and schedules together.
     """
     best: VariantChoice | None = None
-    for tried, variants in enumerate(_by_quality(system), start=1):
+    for tried, variants in enumerate(_list_by_quality(system), start=1):
         progress(f"trying variants {', '.join(map(str, variants))}")
-        missed = simulated(system, plans, variants).missed
+        missed = simulate_ways(system, plans, variants).missed
         if best is None or missed < best.missed:
             best = VariantChoice(variants, missed, tried)
         best = replace(best, tried=tried)
@@ -81,21 +93,29 @@ def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> Va
     return best
 
 
-def _by_quality(system: System) -> Iterator[Variants]:
-    """Yield all combinations, the best quality first, ties in the order of the variants; generated on demand."""
+def _list_by_quality(system: System) -> Iterator[Variants]:
+    """Yield all combinations, the best quality first, ties in the order of the variants.
+
+    Generated on demand.
+    """
     qualities = [[one.quality for one in task.variants] or [0.0] for task in system.tasks]
     orders = [sorted(range(len(mine)), key=lambda variant: -mine[variant]) for mine in qualities]
 
     def entry(ranks: tuple[int, ...]) -> tuple[float, tuple[int, ...], tuple[int, ...]]:
         variants = tuple(order[rank] for order, rank in zip(orders, ranks, strict=True))
-        return -sum(mine[variant] for mine, variant in zip(qualities, variants, strict=True)), variants, ranks
+        return (
+            -sum(mine[variant] for mine, variant in zip(qualities, variants, strict=True)),
+            variants,
+            ranks,
+        )
 
     waiting = [entry((0,) * len(orders))]
     known = {waiting[0][2]}
     while waiting:
         _, variants, ranks = heapq.heappop(waiting)
         yield variants
-        for place, order in enumerate(orders):  # the next best variant of one task: its quality is not higher
+        # the next best variant of one task: its quality is not higher
+        for place, order in enumerate(orders):
             further = (*ranks[:place], ranks[place] + 1, *ranks[place + 1 :])
             if further[place] < len(order) and further not in known:
                 known.add(further)
@@ -104,45 +124,54 @@ def _by_quality(system: System) -> Iterator[Variants]:
 
 @dataclass(frozen=True)
 class Rate:
-    """Highest rate without a miss, in thousandths of the given rate; ``tried`` has (rate, misses) in order."""
+    """Highest rate without a miss, in thousandths of the given rate; ``tried`` has (rate,
+    misses) in order.
+    """
 
     rate: int
     tried: tuple[tuple[int, int], ...]
 
 
 def highest_rate(system: System, plans: Plans, progress: Progress = silent) -> Rate:
-    """Search the highest rate of all periodic tasks together at which no job misses its deadline, by bisection.
+    """Search the highest rate of all periodic tasks together at which no job misses its deadline,
+    by bisection.
 
-    Deadlines and offsets stay; periods are divided by the rate. Lower rates are known to hold only if they were tried,
-    because schedules have anomalies. A rate of 0 means that no tried rate holds.
+    Deadlines and offsets stay; periods are divided by the rate. Lower rates are known to hold only
+    if they were tried, because schedules have anomalies. A rate of 0 means that no tried rate
+    holds.
     """
     check_rate(system)
     tried: list[tuple[int, int]] = []
 
-    def holds(rate: int) -> bool:
+    def is_feasible(rate: int) -> bool:
         progress(f"trying {rate / RATE_STEPS:.3f} of the rate")
         faster = replace(system, tasks=tuple(_faster(task, rate) for task in system.tasks))
         check_work(faster)
-        missed = simulated(faster, plans, variants_of(faster, plans)).missed
+        missed = simulate_ways(faster, plans, variants_of(faster, plans)).missed
         tried.append((rate, missed))
         return not missed
 
-    low, high = 0, RATE_STEPS
-    while high < HIGHEST_RATE * RATE_STEPS and holds(high):
-        low, high = high, 2 * high
+    low = 0
+    high = RATE_STEPS
+    while high < HIGHEST_RATE * RATE_STEPS and is_feasible(high):
+        low = high
+        high = 2 * high
     while high - low > max(1, low // 100):
         middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        low, high = (middle, high) if is_feasible(middle) else (low, middle)
     return Rate(low, tuple(tried))
 
 
 def check_rate(system: System) -> None:
     """Raise InputError if no task has a deadline, because then every rate holds."""
     if not any(task.deadline for task in system.tasks):
-        raise InputError(f"{system.source}: --highest-rate needs a task with a deadline; add 'deadline' to a task")
+        raise InputError(
+            f"{system.source}: --highest-rate needs a task with a deadline; add "
+            "'deadline' to a task"
+        )
 
 
-def _faster(task: Task, rate: int) -> Task:
+def _faster(task: SystemTask, rate: int) -> SystemTask:
     if task.period is None:
         return task
     return replace(task, period=max(1, task.period * RATE_STEPS // rate))

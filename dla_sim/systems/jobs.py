@@ -1,4 +1,6 @@
-"""Programs of a split network on several accelerators: start and end of each, and an account of the time."""
+"""Programs of a split network on several accelerators: start and end of each, and an account of
+the time.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,15 @@ class ProgramJob:
 
 @dataclass(frozen=True)
 class Account:
-    """Account of the time of all accelerators, in cycles; the parts sum to ``accelerators`` * ``cycles``.
+    """Account of the time of all accelerators, in cycles.
 
-    ``once``: cycles of the whole network on the first accelerator. ``again``: extra cycles of all programs, each alone,
-    for halos, inputs that all read, and pipeline fill and drain; negative if shares fit into the scratchpad but the
-    whole does not. ``memory``: extra cycles due to other accelerators on the memory. ``waiting``: cycles at barriers
-    and between stages. ``unshared``: idle cycles of the others while one runs nodes that are not shared.
+    The parts sum to ``accelerators`` * ``cycles``.
+
+    ``once``: cycles of the whole network on the first accelerator. ``again``: extra cycles of all
+    programs, each alone, for halos, inputs that all read, and pipeline fill and drain; negative if
+    shares fit into the scratchpad but the whole does not. ``memory``: extra cycles due to other
+    accelerators on the memory. ``waiting``: cycles at barriers and between stages. ``unshared``:
+    idle cycles of the others while one runs nodes that are not shared.
     """
 
     accelerators: int
@@ -54,8 +59,10 @@ class Account:
 
     def __add__(self, other: Account) -> Account:
         return Account(
-            self.accelerators, self.cycles + other.cycles, self.once + other.once, self.again + other.again,
-            self.memory + other.memory, self.waiting + other.waiting, self.unshared + other.unshared,
+            self.accelerators, self.cycles + other.cycles, self.once + other.once,
+            self.again + other.again,
+            self.memory + other.memory, self.waiting + other.waiting,
+            self.unshared + other.unshared,
         )  # fmt: skip
 
 
@@ -70,7 +77,10 @@ def simulate(jobs: Sequence[ProgramJob], system: System) -> tuple[Spans, int]:
     count = len(system.accelerators)
     memory = SharedMemory(memory_ports(system), system.grants)
     machines = Machines(count, memory)
-    queues = [[n for n, job in enumerate(jobs) if job.accelerator == number][::-1] for number in range(count)]
+    queues = [
+        [n for n, job in enumerate(jobs) if job.accelerator == number][::-1]
+        for number in range(count)
+    ]
     running: dict[int, int] = {}
     spans: dict[int, tuple[int, int]] = {}
     now = 0
@@ -81,27 +91,37 @@ def simulate(jobs: Sequence[ProgramJob], system: System) -> tuple[Spans, int]:
                 machines.start(machine, jobs[running[machine]].work.workload, now)
         if not running:
             break
-        begun = {machine: one.start for machine, one in enumerate(machines.running) if one is not None}
+        begun = {
+            machine: one.start for machine, one in enumerate(machines.running) if one is not None
+        }
         for happening in machines.advance(NEVER):
-            machine, now = happening.running.machine, happening.time
+            machine = happening.running.machine
+            now = happening.time
             spans[running.pop(machine)] = begun[machine], now
     return [spans[number] for number in range(len(jobs))], memory.served
 
 
 def account(jobs: Sequence[ProgramJob], spans: Spans, once: int, accelerators: int) -> Account:
-    """Return the account of the jobs; ``once`` is the cycles of the same work on the first accelerator alone."""
+    """Return the account of the jobs; ``once`` is the cycles of the same work on the first
+    accelerator alone.
+    """
     cycles = max(end for _, end in spans)
     alone = sum(job.work.alone for job in jobs)
     busy = sum(end - start for start, end in spans)
-    unshared = sum((accelerators - 1) * (e - s) for job, (s, e) in zip(jobs, spans, strict=True) if job.alone)
+    unshared = sum(
+        (accelerators - 1) * (e - s) for job, (s, e) in zip(jobs, spans, strict=True) if job.alone
+    )
     return Account(
-        accelerators=accelerators, cycles=cycles, once=once, again=alone - once, memory=busy - alone,
+        accelerators=accelerators, cycles=cycles, once=once, again=alone - once,
+        memory=busy - alone,
         waiting=accelerators * cycles - busy - unshared, unshared=unshared,
     )  # fmt: skip
 
 
 def jobs_of_images(works: Sequence[ProgramWork], images: int) -> list[ProgramJob]:
-    """Return the jobs of a batch: each image goes to the accelerator that would end it first if all ran alone."""
+    """Return the jobs of a batch: each image goes to the accelerator that would end it first if
+    all ran alone.
+    """
     ends = [0] * len(works)
     jobs = []
     for _ in range(images):

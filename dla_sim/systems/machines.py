@@ -1,9 +1,11 @@
-"""Cycle-level execution of programs on several machines with one system memory (docs/systems.md, 1 to 3).
+"""Cycle-level execution of programs on several machines with one system memory (docs/systems.md, 1
+to 3).
 
-Each machine is that of docs/machine.md and is computed by the engine without events; the shared memory grants the
-slots of its data phases. The requesters on a machine's port to the memory are its command fetch, LD and ST. Machines
-share one port, or each has its own and the memory serves some of the ports per cycle. This module does not schedule:
-:meth:`Machines.advance` reports that a program ended or can be preempted, and the caller decides.
+Each machine is that of docs/machine.md and is computed by the engine without events; the shared
+memory grants the slots of its data phases. The requesters on a machine's port to the memory are its
+command fetch, LD and ST. Machines share one port, or each has its own and the memory serves some of
+the ports per cycle. This module does not schedule: :meth:`Machines.advance` reports that a program
+ended or can be preempted, and the caller decides.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 
 from dla_sim.engine.banks import BankLoad, Banks, PassingWords
 from dla_sim.engine.bus import NEVER, PORTS
-from dla_sim.engine.times import CommandTimes, Sequences, Times, deadlock, times_found
+from dla_sim.engine.times import CommandTimes, Sequences, Times, collect_times, deadlock
 from dla_sim.engine.workload import EX, Workload
 from isa.errors import InputError
 
@@ -23,20 +25,34 @@ Meter = Callable[[int, int, int], None]
 
 
 class MemoryArbiter:
-    """Memory arbiter that grants slots in closed form between two changes of the set of waiting requesters.
+    """Memory arbiter that grants slots in closed form between two changes of the set of waiting
+    requesters.
 
-    ``ports[p]`` are the requesters of port p, numbered 0, 1, 2, ... over all ports. In each cycle the memory serves up
-    to ``grants`` ports, in cyclic order after the port served last. A port serves one of its requesters, in cyclic
-    order after the one it served last. Initially the last port, and in each port the last requester, count as served
-    last.
+    ``ports[p]`` are the requesters of port p, numbered 0, 1, 2, ... over all ports. In each cycle
+    the memory serves up to ``grants`` ports, in cyclic order after the port served last. A port
+    serves one of its requesters, in cyclic order after the one it served last. Initially the last
+    port, and in each port the last requester, count as served last.
 
-    With one port for fetch, LD and ST this is :class:`dla_sim.engine.bus.Arbiter`. Slots are granted up to cycle
-    ``now``; ``served`` is their number, and ``left`` are the slots that each requester still needs.
+    With one port for fetch, LD and ST this is :class:`dla_sim.engine.bus.BusArbiter`. Slots are
+    granted up to cycle ``now``; ``served`` is their number, and ``left`` are the slots that each
+    requester still needs.
     """
 
-    __slots__ = ("_count", "_grants", "_last", "_meter", "_ports", "_served", "left", "now", "served")
+    __slots__ = (
+        "_count",
+        "_grants",
+        "_last",
+        "_meter",
+        "_ports",
+        "_served",
+        "left",
+        "now",
+        "served",
+    )
 
-    def __init__(self, ports: Sequence[Sequence[int]], grants: int, meter: Meter | None = None) -> None:
+    def __init__(
+        self, ports: Sequence[Sequence[int]], grants: int, meter: Meter | None = None
+    ) -> None:
         self._meter = meter
         self._ports = [list(members) for members in ports]
         self._grants = grants
@@ -53,24 +69,30 @@ class MemoryArbiter:
         return not self._count
 
     def begin(self, requester: int, slots: int) -> None:
-        """Begin a data phase of ``slots`` > 0 now: ``requester`` takes part in this cycle's grant."""
+        """Begin a data phase of ``slots`` > 0 now: ``requester`` takes part in this cycle's
+        grant.
+        """
         self.left[requester] = slots
         self._count += 1
 
-    def granted(self, requester: int, time: int) -> int:
-        """Return the slots that a requester gets from ``now`` to ``time`` if the set of requesters does not change."""
-        asking = self._asking()
+    def count_granted(self, requester: int, time: int) -> int:
+        """Return the slots that a requester gets from ``now`` to ``time`` if the set of
+        requesters does not change.
+        """
+        asking = self._list_waiting_ports()
         place = next(place for place, (_, members) in enumerate(asking) if requester in members)
-        members, total = asking[place][1], (time - self.now) * min(self._grants, len(asking))
+        members = asking[place][1]
+        total = (time - self.now) * min(self._grants, len(asking))
         mine = total // len(asking) + (place < total % len(asking))
         return mine // len(members) + (members.index(requester) < mine % len(members))
 
     def grant(self, horizon: int) -> list[int]:
-        """Grant slots up to cycle ``horizon``, or up to the first end of a data phase if that is not later.
+        """Grant slots up to cycle ``horizon``, or up to the first end of a data phase if that is
+        not later.
 
         Returns the requesters whose data phases end there, in ascending order.
         """
-        asking = self._asking()
+        asking = self._list_waiting_ports()
         end = min((self._end(place, asking) for place in range(len(asking))), default=NEVER)
         cycles = min(end, horizon) - self.now
         if not cycles:
@@ -83,19 +105,26 @@ class MemoryArbiter:
         self._count -= len(ended)
         return ended
 
-    def _asking(self) -> list[tuple[int, list[int]]]:
-        """Return the ports with waiting requesters, and those requesters, both in the order of service."""
-        found, ports, left = [], self._ports, self.left
+    def _list_waiting_ports(self) -> list[tuple[int, list[int]]]:
+        """Return the ports with waiting requesters, and those requesters, both in the order of
+        service.
+        """
+        found = []
+        ports = self._ports
+        left = self.left
         for step in range(1, len(ports) + 1):
             port = (self._last + step) % len(ports)
-            members, first = ports[port], self._served[port] + 1
+            members = ports[port]
+            first = self._served[port] + 1
             waiting = [one for one in (*members[first:], *members[:first]) if left[one]]
             if waiting:
                 found.append((port, waiting))
         return found
 
     def _end(self, place: int, asking: list[tuple[int, list[int]]]) -> int:
-        """Return the first cycle after a data phase of the port at ``place`` ends, if the set does not change."""
+        """Return the first cycle after a data phase of the port at ``place`` ends, if the set
+        does not change.
+        """
         members = asking[place][1]
         last = min(turn + (self.left[one] - 1) * len(members) for turn, one in enumerate(members))
         if len(asking) <= self._grants:
@@ -122,20 +151,24 @@ _Announced = tuple[int, int, int | BankLoad, list[int], int, int, PassingWords |
 
 
 class SharedMemory:
-    """Memory shared by machines without events: data phases are announced, and their ends become known later.
+    """Memory shared by machines without events: data phases are announced, and their ends become
+    known later.
 
-    Announcements may come in any order, but not before cycle :attr:`now`. Commands of EX that words of LD and ST may
-    delay are announced too, for each machine separately.
+    Announcements may come in any order, but not before cycle :attr:`now`. Commands of EX that words
+    of LD and ST may delay are announced too, for each machine separately.
     """
 
     __slots__ = ("_announced", "_arbiter", "_banks", "_busy", "_results")
 
-    def __init__(self, ports: Sequence[Sequence[int]], grants: int, meter: Meter | None = None) -> None:
+    def __init__(
+        self, ports: Sequence[Sequence[int]], grants: int, meter: Meter | None = None
+    ) -> None:
         self._arbiter = MemoryArbiter(ports, grants, meter)
         self._announced: list[_Announced] = []  # heap, ordered by time and requester
         self._results: list[tuple[list[int], int, int]] = [([], 0, 0)] * len(self._arbiter.left)
         self._banks: dict[int, Banks] = {}
-        self._busy: dict[int, tuple[list[int], int, int]] = {}  # destination of EX's end: known, result, tail
+        # destination of EX's end: known, result, tail
+        self._busy: dict[int, tuple[list[int], int, int]] = {}
 
     @property
     def now(self) -> int:
@@ -153,17 +186,26 @@ class SharedMemory:
     ) -> None:  # fmt: skip
         """Announce a data phase of ``slots`` > 0 that begins at ``time``.
 
-        ``known[result]`` is set to the cycle of its end plus ``tail``. A requester has one data phase at a time.
+        ``known[result]`` is set to the cycle of its end plus ``tail``. A requester has one data
+        phase at a time.
         """
         heapq.heappush(self._announced, (time, requester, slots, known, result, tail, passing))
 
-    def compute(self, machine: int, time: int, load: BankLoad, known: list[int], result: int, tail: int) -> None:
-        """Announce a command of a machine's EX at ``time``; ``known[result]`` is set to its end plus ``tail``."""
+    def compute(
+        self, machine: int, time: int, load: BankLoad, known: list[int], result: int, tail: int
+    ) -> None:
+        """Announce a command of a machine's EX at ``time``; ``known[result]`` is set to its end
+        plus ``tail``.
+        """
         heapq.heappush(self._announced, (time, -1 - machine, load, known, result, tail, None))
 
     def proceed(self, limit: int) -> set[int]:
-        """Advance until a data phase or EX ends, at most to ``limit``, and return the machines; empty if none ends."""
-        arbiter, announced = self._arbiter, self._announced
+        """Advance until a data phase or EX ends, at most to ``limit``, and return the machines.
+
+        Empty if none ends.
+        """
+        arbiter = self._arbiter
+        announced = self._announced
         while announced or self._busy or not arbiter.idle:
             begins = announced[0][0] if announced else NEVER
             if ended := self._advance(min(begins, limit)):
@@ -191,8 +233,11 @@ class SharedMemory:
         return self._banks[machine]
 
     def _advance(self, horizon: int) -> set[int]:
-        """Grant slots up to cycle ``horizon``, or up to the first end of a data phase or of EX if that is not later."""
-        arbiter, busy = self._arbiter, self._busy
+        """Grant slots up to cycle ``horizon``, or up to the first end of a data phase or of EX
+        if that is not later.
+        """
+        arbiter = self._arbiter
+        busy = self._busy
         if arbiter.idle and not busy:
             arbiter.now = horizon
             return set()
@@ -222,43 +267,68 @@ class MachinePort:
         self._known = known
 
     def announce(
-        self, port: int, time: int, slots: int, result: int, tail: int, passing: PassingWords | None = None
+        self,
+        port: int,
+        time: int,
+        slots: int,
+        result: int,
+        tail: int,
+        passing: PassingWords | None = None,
     ) -> None:
-        """Announce a data phase of ``slots`` > 0 at ``time``; ``known[result]`` is set to its end plus ``tail``."""
+        """Announce a data phase of ``slots`` > 0 at ``time``; ``known[result]`` is set to its
+        end plus ``tail``.
+        """
         requester = self._machine * len(PORTS) + port
         self._memory.announce(requester, time, slots, self._known, result, tail, passing)
 
     def compute(self, time: int, load: BankLoad, result: int, tail: int) -> None:
-        """Announce a command of EX at ``time``; ``known[result]`` is set to its end plus ``tail``."""
+        """Announce a command of EX at ``time``; ``known[result]`` is set to its end plus
+        ``tail``.
+        """
         self._memory.compute(self._machine, time, load, self._known, result, tail)
 
 
 class Running:
     """A program on a machine from cycle ``start`` on.
 
-    ``stops`` are the commands, ascending, before which it can be preempted: its command processor then waits for an
-    answer. ``cut`` is the command before which it was preempted. ``end`` is the first cycle in which the machine is
-    free again, once known.
+    ``stops`` are the commands, ascending, before which it can be preempted: its command processor
+    then waits for an answer. ``cut`` is the command before which it was preempted. ``end`` is the
+    first cycle in which the machine is free again, once known.
     """
 
     __slots__ = ("_asking", "_sequences", "_times", "cut", "end", "machine", "start", "workload")
 
     def __init__(
-        self, machine: int, workload: Workload, start: int, stops: Sequence[int], memory: SharedMemory
+        self,
+        machine: int,
+        workload: Workload,
+        start: int,
+        stops: Sequence[int],
+        memory: SharedMemory,
     ) -> None:
-        self.machine, self.workload, self.start = machine, workload, start
+        self.machine = machine
+        self.workload = workload
+        self.start = start
         self.cut: int | None = None
         self.end: int | None = None
         self._times = Times(workload, start, stops)
         self._asking = 0
-        self._sequences = Sequences(workload, self._times, MachinePort(memory, machine, self._times.known))
+        self._sequences = Sequences(
+            workload, self._times, MachinePort(memory, machine, self._times.known)
+        )
         self.settle()
 
     @property
     def asked(self) -> int | None:
-        """Cycle in which the command processor asks whether it may continue; None if unknown or already answered."""
+        """Cycle in which the command processor asks whether it may continue; None if unknown or
+        already answered.
+        """
         place = self._times.asked + self._asking
-        if self.cut is not None or self._asking == len(self._times.stops) or self._times.known[place] == NEVER:
+        if (
+            self.cut is not None
+            or self._asking == len(self._times.stops)
+            or self._times.known[place] == NEVER
+        ):
             return None
         return self._times.known[place]
 
@@ -275,7 +345,9 @@ class Running:
         self.settle()
 
     def give_way(self) -> None:
-        """Preempt the program: no further command is issued, and the machine executes ``OP_END`` instead."""
+        """Preempt the program: no further command is issued, and the machine executes ``OP_END``
+        instead.
+        """
         self.cut = self.stop
         self._times.issued = self._times.known[self._times.asked + self._asking]
         self._settle_end()
@@ -286,8 +358,11 @@ class Running:
         self._settle_end()
 
     def times(self) -> CommandTimes:
-        """Return when its commands arrived, started and ended. It must have ended without preemption."""
-        return times_found(self.workload, self._times)
+        """Return when its commands arrived, started and ended.
+
+        It must have ended without preemption.
+        """
+        return collect_times(self.workload, self._times)
 
     def spans(self) -> list[tuple[int, int]]:
         """Return the half-open interval of each executed command, once the program has ended."""
@@ -300,30 +375,40 @@ class Running:
         times = self._times
         count = times.commands if self.cut is None else self.cut
         computing = self.workload.demands.by_unit[EX].tolist()
-        return sum(times.known[number] - times.starts[number] for number in computing if number < count)
+        return sum(
+            times.known[number] - times.starts[number] for number in computing if number < count
+        )
 
     def _settle_end(self) -> None:
-        """Set ``end`` if known: ``OP_END`` runs after all commands and all requested chunks of command words."""
+        """Set ``end`` if known: ``OP_END`` runs after all commands and all requested chunks of
+        command words.
+        """
         times = self._times
         if times.issued == NEVER:
             return
         count = times.commands if self.cut is None else self.cut
-        known, chunks = times.known, range(len(self.workload.chunk_slots))
+        known = times.known
+        chunks = range(len(self.workload.chunk_slots))
         ends = known[:count]
-        ends += [known[times.ready + chunk] for chunk in chunks if known[times.requested + chunk] < NEVER]
+        ends += [
+            known[times.ready + chunk] for chunk in chunks if known[times.requested + chunk] < NEVER
+        ]
         last = max(ends, default=0)
         if last < NEVER:
             self.end = max(times.issued, last) + 1
 
     def deadlock(self) -> InputError:
         """Return the error that says what each unit waits for when no unit can continue."""
-        known, count = self._times.known, self._times.commands
+        known = self._times.known
+        count = self._times.commands
         return deadlock(self.workload, known[count : 2 * count], known[:count])
 
 
 @dataclass(frozen=True)
 class MachineEvent:
-    """Event in cycle ``time``: a program has ended (its machine is free), or asks whether it may continue."""
+    """Event in cycle ``time``: a program has ended (its machine is free), or asks whether it may
+    continue.
+    """
 
     time: int
     running: Running
@@ -337,17 +422,22 @@ class Machines:
         self._memory = memory
         self.running: list[Running | None] = [None] * count
 
-    def start(self, machine: int, workload: Workload, at: int, stops: Sequence[int] = ()) -> Running:
-        """Start a program on a free machine, in the cycle that :meth:`advance` has reached, or later."""
+    def start(
+        self, machine: int, workload: Workload, at: int, stops: Sequence[int] = ()
+    ) -> Running:
+        """Start a program on a free machine, in the cycle that :meth:`advance` has reached, or
+        later.
+        """
         running = Running(machine, workload, at, stops, self._memory)
         self.running[machine] = running
         return running
 
     def advance(self, limit: int) -> list[MachineEvent]:
-        """Run to the next event, at most to ``limit``, and return all events of that cycle, by machine.
+        """Run to the next event, at most to ``limit``, and return all events of that cycle, by
+        machine.
 
-        Without an event the time becomes ``limit`` and the result is empty. Raises DeadlockError if programs have not
-        ended but no event can happen.
+        Without an event the time becomes ``limit`` and the result is empty. Raises DeadlockError if
+        programs have not ended but no event can happen.
         """
         memory = self._memory
         while True:

@@ -1,8 +1,8 @@
 """Scheduling policies, each a small class (docs/systems.md, section 5).
 
-A policy ranks jobs. A free unit takes the most urgent job that waits for it; ties go by release, then by task, then by
-job number. At boundaries between layers or tiles, a preemptive policy decides whether a waiting job replaces the
-running one; on the CPU it may do so at any time.
+A policy ranks jobs. A free unit takes the most urgent job that waits for it; ties go by release,
+then by task, then by job number. At boundaries between layers or tiles, a preemptive policy decides
+whether a waiting job replaces the running one; on the CPU it may do so at any time.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import ClassVar, Protocol
 
-from dla_sim.systems.spec import Preemption, Task
-from isa.errors import InputError, meant
+from dla_sim.systems.spec import Preemption, SystemTask
+from isa.errors import InputError, suggest_name
 
 
 class WaitingJob(Protocol):
-    """A job as a policy sees it. Times are in cycles; ``remaining`` estimates the cycles it still needs alone."""
+    """A job as a policy sees it.
+
+    Times are in cycles; ``remaining`` estimates the cycles it still needs alone.
+    """
 
     @property
     def index(self) -> int:
         """Index of its task."""
 
     @property
-    def task(self) -> Task: ...
+    def task(self) -> SystemTask: ...
     @property
     def number(self) -> int:
         """Index of the job within its task."""
@@ -36,7 +39,7 @@ class WaitingJob(Protocol):
     def turn(self) -> int:
         """Index of its last entry into a queue, counted over the entries of all jobs."""
 
-    def remaining(self, now: int) -> int: ...
+    def estimate_remaining(self, now: int) -> int: ...
 
 
 NO_DEADLINE = 1 << 62
@@ -46,7 +49,9 @@ class Policy:
     """First come, first served; base class of all policies."""
 
     migrates: ClassVar[bool] = False
-    """True if jobs that have not begun may leave their home for a unit on which they are predicted to end earlier."""
+    """True if jobs that have not begun may leave their home for a unit on which they are
+    predicted to end earlier.
+    """
     title: ClassVar[str] = "first come, first served"
 
     def __init__(self, preemption: Preemption = "none", quantum: int = 0) -> None:
@@ -57,15 +62,20 @@ class Policy:
         """Return the urgency of a job; lower is more urgent."""
         return job.release
 
-    def among_its_own(self, job: WaitingJob) -> int:
-        """Return the rank of a job among the jobs of its task, by default its release order; lower runs earlier."""
+    def rank_within_task(self, job: WaitingJob) -> int:
+        """Return the rank of a job among the jobs of its task, by default its release order.
+
+        Lower runs earlier.
+        """
         return job.number
 
-    def preempts(self, running: WaitingJob, best: WaitingJob, now: int, begun: int) -> bool:
-        """Return True if the waiting job ``best`` takes the unit of ``running``, which has it since cycle ``begun``."""
+    def can_preempt(self, running: WaitingJob, best: WaitingJob, now: int, begun: int) -> bool:
+        """Return True if the waiting job ``best`` takes the unit of ``running``, which has it
+        since cycle ``begun``.
+        """
         return self.preemption != "none" and self.urgency(best, now) < self.urgency(running, now)
 
-    def ended(self, job: WaitingJob, now: int) -> None:
+    def note_end(self, job: WaitingJob, now: int) -> None:
         """Update the policy when a job has ended."""
 
 
@@ -83,13 +93,13 @@ class RoundRobin(Policy):
 
     title = "time sharing"
 
-    def among_its_own(self, job: WaitingJob) -> int:
+    def rank_within_task(self, job: WaitingJob) -> int:
         return job.turn
 
     def urgency(self, job: WaitingJob, now: int) -> float:
         return job.turn
 
-    def preempts(self, running: WaitingJob, best: WaitingJob, now: int, begun: int) -> bool:
+    def can_preempt(self, running: WaitingJob, best: WaitingJob, now: int, begun: int) -> bool:
         return self.preemption != "none" and now - begun >= self.quantum
 
 
@@ -103,20 +113,27 @@ class EarliestDeadline(Policy):
 
 
 class LeastLaxity(Policy):
-    """Least laxity first: laxity is the time to the deadline minus the cycles that the job still needs alone."""
+    """Least laxity first: laxity is the time to the deadline minus the cycles that the job still
+    needs alone.
+    """
 
     title = "least laxity"
 
     def urgency(self, job: WaitingJob, now: int) -> float:
-        return NO_DEADLINE if job.deadline is None else job.deadline - now - job.remaining(now)
+        return (
+            NO_DEADLINE
+            if job.deadline is None
+            else job.deadline - now - job.estimate_remaining(now)
+        )
 
 
 class JustInTime(Policy):
-    """Priorities that follow observed lateness, of the task's last jobs and of the current job so far.
+    """Priorities that follow observed lateness, of the task's last jobs and of the current job so
+    far.
 
-    Lateness is response time divided by deadline. A task's lateness is the mean of its last job's and its own previous
-    value, so that old jobs count less and less. A job without a deadline is never late. Method: section 2.5 of Li et
-    al. (2022).
+    Lateness is response time divided by deadline. A task's lateness is the mean of its last job's
+    and its own previous value, so that old jobs count less and less. A job without a deadline is
+    never late. Method: section 2.5 of Li et al. (2022).
     """
 
     title = "just-in-time priorities"
@@ -130,14 +147,16 @@ class JustInTime(Policy):
             return 0.0
         return -self._lateness[job.index] - (now - job.release) / job.task.deadline
 
-    def ended(self, job: WaitingJob, now: int) -> None:
+    def note_end(self, job: WaitingJob, now: int) -> None:
         if job.task.deadline is not None:
             late = (now - job.release) / job.task.deadline
             self._lateness[job.index] = (self._lateness[job.index] + late) / 2
 
 
 class Migration(JustInTime):
-    """Just-in-time priorities with migration: jobs leave their home for the unit predicted to end them first."""
+    """Just-in-time priorities with migration: jobs leave their home for the unit predicted to
+    end them first.
+    """
 
     migrates = True
     title = "just-in-time priorities with migration"
@@ -159,7 +178,13 @@ POLICIES: dict[str, Callable[[Preemption, int], Policy]] = {
 
 
 def make_policy(name: str, preemption: Preemption, quantum: int) -> Policy:
-    """Return a new policy with that name, because policies have state; raise InputError for an unknown name."""
+    """Return a new policy with that name, because policies have state.
+
+    Raise InputError for an unknown name.
+    """
     if name not in POLICIES:
-        raise InputError(f"unknown policy '{name}'; {meant(name, POLICIES)}choose one of {', '.join(POLICIES)}")
+        raise InputError(
+            f"unknown policy '{name}'; {suggest_name(name, POLICIES)}choose one of "
+            f"{', '.join(POLICIES)}"
+        )
     return POLICIES[name](preemption, quantum)

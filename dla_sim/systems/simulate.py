@@ -1,8 +1,10 @@
-"""Simulation of a system: jobs are released, wait, run, are preempted, resume and end; every cycle has one cause.
+"""Simulation of a system: jobs are released, wait, run, are preempted, resume and end.
 
-Events are releases, ends, and questions whether a program may continue at a preemption point. Within a cycle, ends are
-handled first (by machine, then by core), then releases (by task), then questions (by machine). Then free units take
-jobs (accelerators before cores).
+Every cycle has one cause.
+
+Events are releases, ends, and questions whether a program may continue at a preemption point.
+Within a cycle, ends are handled first (by machine, then by core), then releases (by task), then
+questions (by machine). Then free units take jobs (accelerators before cores).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 from dla_sim.engine.bus import NEVER, PORTS
 from dla_sim.systems.machines import MachineEvent, Machines, Running, SharedMemory
 from dla_sim.systems.policies import Policy
-from dla_sim.systems.spec import CPU, System, Task, core_name
+from dla_sim.systems.spec import CPU, System, SystemTask, core_name
 from dla_sim.systems.work import JobStage, Plan, Plans, ProgramWork, Remainder
 from isa import memory
 from isa.progress import Progress, silent
@@ -28,9 +30,9 @@ from isa.progress import Progress, silent
 CAUSES = ("dla", "cpu", "transfer", "wait_dla", "wait_cpu", "memory", "preempted", "saving")
 """Causes of a job's response time.
 
-``dla``, ``cpu``, ``transfer``: cycles of its stages alone. ``wait_dla``, ``wait_cpu``: waiting for an accelerator or
-a core. ``memory``: delay by other accelerators on the memory. ``preempted``: extra cycles of stages that were
-preempted. ``saving``: saving the scratchpad.
+``dla``, ``cpu``, ``transfer``: cycles of its stages alone. ``wait_dla``, ``wait_cpu``: waiting for
+an accelerator or a core. ``memory``: delay by other accelerators on the memory. ``preempted``:
+extra cycles of stages that were preempted. ``saving``: saving the scratchpad.
 """
 
 
@@ -42,12 +44,16 @@ class Job:
     """One release of a task."""
 
     __slots__ = (
-        "cuts", "deadline", "index", "left", "number", "plan", "ran", "release", "since", "spent", "stage", "task",
+        "cuts", "deadline", "index", "left", "number", "plan", "ran", "release", "since", "spent",
+        "stage", "task",
         "turn", "until", "variant",
     )  # fmt: skip
 
-    def __init__(self, index: int, task: Task, number: int, release: int) -> None:
-        self.index, self.task, self.number, self.release = index, task, number, release
+    def __init__(self, index: int, task: SystemTask, number: int, release: int) -> None:
+        self.index = index
+        self.task = task
+        self.number = number
+        self.release = release
         self.deadline = None if task.deadline is None else release + task.deadline
         self.variant = 0
         self.plan: Plan | None = None
@@ -77,7 +83,7 @@ class Job:
         """True if no part of it has run."""
         return not self.stage and not self.ran
 
-    def remaining(self, now: int) -> int:
+    def estimate_remaining(self, now: int) -> int:
         """Return the cycles that it still needs alone; an estimate while a stage runs."""
         assert self.plan is not None
         return max(0, self.current.cycles - self.ran) + self.plan.behind[self.stage]
@@ -106,7 +112,8 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class Interval:
-    """Activity of a unit in the cycles [start, end): job ``number`` of the task with index ``task``.
+    """Activity of a unit in the cycles [start, end): job ``number`` of the task with index
+    ``task``.
 
     ``saving`` True: the unit saved the scratchpad of the job.
     """
@@ -123,8 +130,8 @@ class Interval:
 class SystemRecord:
     """Results of a run.
 
-    ``busy``: cycles by unit. ``compute``: cycles of each accelerator's EX, in programs that ended. ``traffic``: memory
-    slots in each of :data:`TRAFFIC_BINS` equal parts of the run.
+    ``busy``: cycles by unit. ``compute``: cycles of each accelerator's EX, in programs that ended.
+    ``traffic``: memory slots in each of :data:`TRAFFIC_BINS` equal parts of the run.
     """
 
     cycles: int
@@ -146,15 +153,18 @@ TURNS = 4096
 JOB_BYTES = 1 << 10
 """Approximate memory of a job that has not ended."""
 Ways = dict[tuple[ProgramWork, tuple[int, ...]], str]
-"""Distinct ways in which programs ran in pieces (program, preemption points), and the first job of each."""
+"""Distinct ways in which programs ran in pieces (program, preemption points), and the first job
+of each.
+"""
 
 
 class SystemSimulation:
     """Simulation of a system under a policy for ``until`` cycles; unfinished work is cut off there.
 
-    ``variants[t]`` is the variant of task t's jobs. ``watch`` is called with every interval of a unit. ``ways``
-    collects the ways in which programs ran in pieces; its size grows with their number. Otherwise memory grows only
-    with response times, eight bytes a job, and with waiting jobs.
+    ``variants[t]`` is the variant of task t's jobs. ``watch`` is called with every interval of a
+    unit. ``ways`` collects the ways in which programs ran in pieces; its size grows with their
+    number. Otherwise memory grows only with response times, eight bytes a job, and with waiting
+    jobs.
     """
 
     def __init__(
@@ -167,9 +177,13 @@ class SystemSimulation:
         watch: Callable[[Interval], None] | None = None,
         ways: Ways | None = None,
     ) -> None:
-        self._system, self._plans, self._policy, self._until = system, plans, policy, until
+        self._system = system
+        self._plans = plans
+        self._policy = policy
+        self._until = until
         self._variants = variants or [0] * len(system.tasks)
-        self._watch, self._ways = watch, ways
+        self._watch = watch
+        self._ways = ways
         count = len(system.accelerators)
         self._memory = SharedMemory(memory_ports(system), system.grants, self._meter)
         self._machines = Machines(count, self._memory)
@@ -178,14 +192,23 @@ class SystemSimulation:
         self._cores: list[Job | None] = [None] * system.cores
         kinds = [CPU, *(one.kind for one in system.accelerators)]
         # By kind of unit and task, the waiting jobs in the order in which they run.
-        self._queues: dict[str, list[list[Job]]] = {kind: [[] for _ in system.tasks] for kind in kinds}
+        self._queues: dict[str, list[list[Job]]] = {
+            kind: [[] for _ in system.tasks] for kind in kinds
+        }
         self._turns = 0
         self._now = 0
-        self._releases = [_releases(task, index, system.seed) for index, task in enumerate(system.tasks)]
-        self._next = [(next(times), index) for index, times in enumerate(self._releases) if system.tasks[index].period]
+        self._releases = [
+            _releases(task, index, system.seed) for index, task in enumerate(system.tasks)
+        ]
+        self._next = [
+            (next(times), index)
+            for index, times in enumerate(self._releases)
+            if system.tasks[index].period
+        ]
         heapq.heapify(self._next)
         self._followers = {
-            task.name: [i for i, other in enumerate(system.tasks) if task.name in other.after] for task in system.tasks
+            task.name: [i for i, other in enumerate(system.tasks) if task.name in other.after]
+            for task in system.tasks
         }
         self._fed = [dict.fromkeys(task.after, False) for task in system.tasks]
         self.record = SystemRecord(
@@ -204,7 +227,10 @@ class SystemSimulation:
             if turn % TURNS == 0:
                 progress(f"simulating {self._system.name}", self._now, self._until)
                 waiting = sum(map(len, self._live))
-                memory.require(JOB_BYTES * waiting, f"{self._system.source}: {waiting:,} jobs that wait for others")
+                memory.require(
+                    JOB_BYTES * waiting,
+                    f"{self._system.source}: {waiting:,} jobs that wait for others",
+                )
             self._dispatch()
             release = self._next[0][0] if self._next else NEVER
             limit = min(self._until, release, self._next_core_end())
@@ -214,12 +240,12 @@ class SystemSimulation:
                 break
             for one in happened:
                 if one.ended:
-                    self._program_ended(one.running)
+                    self._handle_program_end(one.running)
             self._core_ends()
             self._release()
             for one in happened:
                 if not one.ended:
-                    self._asked(one)
+                    self._handle_request(one)
         self._stop()
         return self.record
 
@@ -256,31 +282,38 @@ class SystemSimulation:
         self._enqueue(job)
 
     def _enqueue(self, job: Job) -> None:
-        job.since, job.turn = self._now, self._turns
+        job.since = self._now
+        job.turn = self._turns
         self._turns += 1
         self._wait(job)
 
     def _wait(self, job: Job) -> None:
-        insort(self._queues[job.wants][job.index], job, key=self._policy.among_its_own)
+        insort(self._queues[job.wants][job.index], job, key=self._policy.rank_within_task)
 
     # Placement.
 
     def _place(self, job: Job) -> None:
-        """Set the job's plan to the one of its home, or else to the plan with which it is predicted to end first.
+        """Set the job's plan to the one of its home, or else to the plan with which it is predicted
+        to end first.
 
-        A job without a home, or under a policy that migrates, has several plans. Ties follow the task's ``on``.
+        A job without a home, or under a policy that migrates, has several plans. Ties follow the
+        task's ``on``.
         """
         task = job.task
         kinds = task.on if task.home is None or self._policy.migrates else (task.home,)
         plans = [self._plans[job.index, job.variant, kind] for kind in kinds]
         if job.plan is not None:
             self._load[job.plan.kind] -= job.plan.cycles
-        job.plan = plans[0] if len(plans) == 1 else min(plans, key=self._predicted)
+        job.plan = plans[0] if len(plans) == 1 else min(plans, key=self._predict_end)
         self._load[job.plan.kind] += job.plan.cycles
 
-    def _predicted(self, plan: Plan) -> float:
-        """Return the estimated cycles until a job with that plan ends, after all other jobs of its kind."""
-        units = sum(one.kind == plan.kind for one in self._system.accelerators) or self._system.cores
+    def _predict_end(self, plan: Plan) -> float:
+        """Return the estimated cycles until a job with that plan ends, after all other jobs of
+        its kind.
+        """
+        units = (
+            sum(one.kind == plan.kind for one in self._system.accelerators) or self._system.cores
+        )
         return self._load[plan.kind] / units + plan.cycles
 
     # Dispatch.
@@ -303,18 +336,23 @@ class SystemSimulation:
 
     def _reconsider(self) -> None:
         """Place the first waiting job of every task and kind again if no part of it has run."""
-        heads = [queue[0] for queues in self._queues.values() for queue in queues if queue and queue[0].fresh]
+        heads = [
+            queue[0]
+            for queues in self._queues.values()
+            for queue in queues
+            if queue and queue[0].fresh
+        ]
         for job in heads:
             self._queues[job.wants][job.index].remove(job)
             self._place(job)
             self._wait(job)
 
-    def _waiting(self, kind: str) -> Iterator[Job]:
+    def _list_waiting(self, kind: str) -> Iterator[Job]:
         """Yield the first job of each task that waits for a unit of that kind."""
         return (queue[0] for queue in self._queues[kind] if queue)
 
     def _best(self, kind: str) -> Job | None:
-        return min(self._waiting(kind), key=self._rank, default=None)
+        return min(self._list_waiting(kind), key=self._rank, default=None)
 
     def _rank(self, job: Job) -> tuple[float, int, int, int]:
         return self._policy.urgency(job, self._now), job.release, job.index, job.number
@@ -332,23 +370,23 @@ class SystemSimulation:
         self._on[machine] = job
         self._machines.start(machine, workload, self._now, stops)
 
-    def _asked(self, one: MachineEvent) -> None:
+    def _handle_request(self, one: MachineEvent) -> None:
         job = self._on[one.running.machine]
         assert job is not None
         assert job.plan is not None
         best = self._best(job.plan.kind)
-        if best is not None and self._policy.preempts(job, best, self._now, job.since):
+        if best is not None and self._policy.can_preempt(job, best, self._now, job.since):
             one.running.give_way()
         else:
             one.running.go_on()
 
-    def _program_ended(self, running: Running) -> None:
+    def _handle_program_end(self, running: Running) -> None:
         machine = running.machine
         name = self._system.accelerators[machine].name
         job = self._on[machine]
         assert job is not None
         took = self._now - running.start
-        self._used(name, running.start, job, self._saving[machine])
+        self._record_use(name, running.start, job, self._saving[machine])
         if self._saving[machine]:
             job.spent["saving"] += took
             self._free(machine, job)
@@ -357,16 +395,18 @@ class SystemSimulation:
         job.ran += took
         if running.cut is None:
             self._on[machine] = None
-            self._stage_done(job)
+            self._handle_stage_end(job)
             return
         self._give_way(machine, job, running.cut)
 
     def _give_way(self, machine: int, job: Job, cut: int) -> None:
-        """Save the live bytes of a program that was preempted before command ``cut``, or queue its job."""
+        """Save the live bytes of a program that was preempted before command ``cut``, or queue
+        its job.
+        """
         work = job.current.work
         assert work is not None
         stop = cut + (job.left.shift if job.left else 0)
-        job.left = work.left(self._policy.preemption, stop)
+        job.left = work.make_remainder(self._policy.preemption, stop)
         job.cuts = (*job.cuts, stop)
         self.record.tasks[job.index].preemptions += 1
         if job.left.save is None:
@@ -393,12 +433,14 @@ class SystemSimulation:
         job = self._cores[number]
         assert job is not None
         self._cores[number] = None
-        self._used(core_name(number), job.since, job)
+        self._record_use(core_name(number), job.since, job)
         job.ran += self._now - job.since
         return job
 
     def _swap_cores(self) -> None:
-        """Replace the least urgent job on a core by the most urgent waiting one while the policy preempts."""
+        """Replace the least urgent job on a core by the most urgent waiting one while the policy
+        preempts.
+        """
         while best := self._best(CPU):
             on = [
                 (self._rank(job), number, job)
@@ -408,7 +450,7 @@ class SystemSimulation:
             if not on:
                 return
             _, last, running = max(on, key=lambda item: item[:2])
-            if not self._policy.preempts(running, best, self._now, running.since):
+            if not self._policy.can_preempt(running, best, self._now, running.since):
                 return
             self._enqueue(self._leave_core(last))
             self._take_core(last, best)
@@ -417,7 +459,11 @@ class SystemSimulation:
         """Return when the next stage on a core ends, or its quantum if a job waits for a core."""
         jobs = [job for job in self._cores if job is not None]
         first = min((job.until for job in jobs), default=NEVER)
-        if self._policy.preemption != "none" and self._policy.quantum and any(self._waiting(CPU)):
+        if (
+            self._policy.preemption != "none"
+            and self._policy.quantum
+            and any(self._list_waiting(CPU))
+        ):
             ends = [job.since + self._policy.quantum for job in jobs]
             first = min([first, *(end for end in ends if end > self._now)])
         return first
@@ -426,18 +472,20 @@ class SystemSimulation:
         for number, job in enumerate(self._cores):
             if job is not None and job.until <= self._now:
                 self._leave_core(number)
-                self._stage_done(job)
+                self._handle_stage_end(job)
 
     # Ends.
 
-    def _stage_done(self, job: Job) -> None:
+    def _handle_stage_end(self, job: Job) -> None:
         stage = job.current
         job.spent[stage.on] += stage.cycles
         if stage.on == "dla":  # its extra cycles have one cause
             job.spent["preempted" if job.cuts else "memory"] += job.ran - stage.cycles
             if job.cuts and stage.work is not None and self._ways is not None:
                 self._ways.setdefault((stage.work, job.cuts), job.name)
-        job.ran, job.left, job.cuts = 0, None, ()
+        job.ran = 0
+        job.left = None
+        job.cuts = ()
         assert job.plan is not None
         if job.stage + 1 < len(job.plan.stages):
             job.stage += 1
@@ -445,13 +493,14 @@ class SystemSimulation:
             return
         self._live[job.index].remove(job)
         self._load[job.plan.kind] -= job.plan.cycles
-        record, response = self.record.tasks[job.index], self._now - job.release
+        record = self.record.tasks[job.index]
+        response = self._now - job.release
         assert sum(job.spent.values()) == response, "every cycle of a job has one cause"
         record.responses.append(response)
         record.late += job.deadline is not None and self._now > job.deadline
         for cause, cycles in job.spent.items():
             record.spent[cause] += cycles
-        self._policy.ended(job, self._now)
+        self._policy.note_end(job, self._now)
         for index in self._followers[job.task.name]:
             fed = self._fed[index]
             fed[job.task.name] = True
@@ -459,7 +508,7 @@ class SystemSimulation:
                 self._fed[index] = dict.fromkeys(fed, False)
                 self._new(index)
 
-    def _used(self, unit: str, start: int, job: Job, saving: bool = False) -> None:
+    def _record_use(self, unit: str, start: int, job: Job, saving: bool = False) -> None:
         self.record.busy[unit] += self._now - start
         if self._watch is not None:
             self._watch(Interval(unit, start, self._now, job.index, job.number, saving))
@@ -471,18 +520,27 @@ class SystemSimulation:
         record.unfinished = sum(map(len, self._live))
         record.memory_slots = self._memory.served
         for index, jobs in enumerate(self._live):
-            record.tasks[index].overdue = sum(job.deadline is not None and job.deadline < self._now for job in jobs)
+            record.tasks[index].overdue = sum(
+                job.deadline is not None and job.deadline < self._now for job in jobs
+            )
         for machine, running in enumerate(self._machines.running):
             busy = self._on[machine]
             if running is not None and busy is not None:
-                self._used(self._system.accelerators[machine].name, running.start, busy, self._saving[machine])
+                self._record_use(
+                    self._system.accelerators[machine].name,
+                    running.start,
+                    busy,
+                    self._saving[machine],
+                )
         for number, on_core in enumerate(self._cores):
             if on_core is not None:
-                self._used(core_name(number), on_core.since, on_core)
+                self._record_use(core_name(number), on_core.since, on_core)
 
 
 def memory_ports(system: System) -> list[list[int]]:
-    """Return the requesters of each memory port: one port for all, or one per accelerator with its parts."""
+    """Return the requesters of each memory port: one port for all, or one per accelerator with
+    its parts.
+    """
     ports: dict[int, list[int]] = {}
     for machine, accelerator in enumerate(system.accelerators):
         mine = range(machine * len(PORTS), (machine + 1) * len(PORTS))
@@ -490,14 +548,19 @@ def memory_ports(system: System) -> list[list[int]]:
     return list(ports.values())
 
 
-def _releases(task: Task, index: int, seed: int) -> Iterator[int]:
-    """Yield the release times of a periodic or sporadic task, ascending; ``seed`` determines random draws."""
+def _releases(task: SystemTask, index: int, seed: int) -> Iterator[int]:
+    """Yield the release times of a periodic or sporadic task, ascending; ``seed`` determines
+    random draws.
+    """
     if task.period is None:
         return
     generator = np.random.default_rng([seed, index])
-    time, before = task.offset, 0
+    time = task.offset
+    before = 0
     while True:
-        before = max(before, time + (int(generator.integers(task.jitter + 1)) if task.jitter else 0))
+        before = max(
+            before, time + (int(generator.integers(task.jitter + 1)) if task.jitter else 0)
+        )
         yield before
         time += task.period
         if task.sporadic is not None:

@@ -1,4 +1,6 @@
-"""A system and its workload: a TOML file (docs/systems.md), read and checked before anything runs."""
+"""A system and its workload: a TOML file (docs/systems.md), read and checked before anything
+runs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from dla_sim.presets import DEFAULT_PRESET, SETTING_KEYS, Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
 from isa import memory
-from isa.errors import InputError, meant
+from isa.errors import InputError, suggest_name
 from isa.reading import read_bytes, toml_of, toml_text
 
 MAXIMUM_BYTES = 1 << 20
@@ -138,17 +140,18 @@ class TaskVariant:
 
 
 @dataclass(frozen=True)
-class Task:
+class SystemTask:
     """Recurring work. Times are in cycles.
 
-    Jobs are released every ``period`` from ``offset`` on, each up to ``jitter`` later. With ``sporadic``, the gaps are
-    ``period`` plus a random time with that mean. With ``after``, a job is released whenever each of those tasks has
-    ended a job since the last release. With ``skips``, no job is released while one of the task is unfinished. A job
-    must end ``deadline`` cycles after its release, if there is one.
+    Jobs are released every ``period`` from ``offset`` on, each up to ``jitter`` later. With
+    ``sporadic``, the gaps are ``period`` plus a random time with that mean. With ``after``, a job
+    is released whenever each of those tasks has ended a job since the last release. With ``skips``,
+    no job is released while one of the task is unfinished. A job must end ``deadline`` cycles after
+    its release, if there is one.
 
-    A job runs one of the ``variants`` on the accelerators ``on`` (on a core if that includes :data:`CPU`), or takes
-    ``cpu`` cycles of a core of speed 1. Only policies that migrate let jobs leave their ``home``, if there is one. A
-    higher ``priority`` is more urgent.
+    A job runs one of the ``variants`` on the accelerators ``on`` (on a core if that includes
+    :data:`CPU`), or takes ``cpu`` cycles of a core of speed 1. Only policies that migrate let jobs
+    leave their ``home``, if there is one. A higher ``priority`` is more urgent.
     """
 
     name: str
@@ -168,7 +171,9 @@ class Task:
 
 @dataclass(frozen=True)
 class SystemConditions:
-    """Conditions of a run: the policy's name, the preemption points, and quantum and end in cycles."""
+    """Conditions of a run: the policy's name, the preemption points, and quantum and end in
+    cycles.
+    """
 
     policy: str
     preemption: Preemption
@@ -180,8 +185,8 @@ class SystemConditions:
 class System:
     """Accelerators, CPU cores with a relative ``speed``, the shared memory, and the tasks.
 
-    With ``shared_port``, all accelerators are on one port of the memory. Otherwise each has its own port, and the
-    memory serves ``grants`` ports per cycle.
+    With ``shared_port``, all accelerators are on one port of the memory. Otherwise each has its own
+    port, and the memory serves ``grants`` ports per cycle.
     """
 
     name: str
@@ -192,7 +197,7 @@ class System:
     speed: float
     shared_port: bool
     grants: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[SystemTask, ...]
     conditions: SystemConditions
     source: str
     folder: Path
@@ -203,13 +208,20 @@ class System:
         return (*(one.name for one in self.accelerators), *map(core_name, range(self.cores)))
 
     def model_path(self, model: str) -> str:
-        """Return a model for ``load_network``: built-in names unchanged, files relative to the system's folder."""
-        return str(self.folder / model) if "/" in model or model.endswith((".onnx", ".tflite", ".dla")) else model
+        """Return a model for ``load_network``: built-in names unchanged, files relative to the
+        system's folder.
+        """
+        return (
+            str(self.folder / model)
+            if "/" in model or model.endswith((".onnx", ".tflite", ".dla"))
+            else model
+        )
 
 
-def released(system: System) -> int:
+def estimate_releases(system: System) -> int:
     """Return the approximate number of jobs that are released until the end of the run."""
-    until, counts = system.conditions.until, dict[str, int]()
+    until = system.conditions.until
+    counts = dict[str, int]()
     after = {task.name: task.after for task in system.tasks}
     tasks = {task.name: task for task in system.tasks}
     for name in graphlib.TopologicalSorter(after).static_order():
@@ -223,10 +235,12 @@ def released(system: System) -> int:
 
 def check_work(system: System) -> None:
     """Raise InputError for more jobs than can be simulated, or than fit into the allowed memory."""
-    jobs, until = released(system), system.conditions.until
+    jobs = estimate_releases(system)
+    until = system.conditions.until
     if jobs > MOST_JOBS:
         raise InputError(
-            f"{system.source}: about {jobs:,} jobs until cycle {until:,}, and at most {MOST_JOBS:,} are run; "
+            f"{system.source}: about {jobs:,} jobs until cycle {until:,}, and at most "
+            f"{MOST_JOBS:,} are run; "
             "give a shorter run.until or longer periods"
         )
     memory.require(RESPONSE_BYTES * jobs, f"{system.source}: times of {jobs:,} jobs")
@@ -242,7 +256,9 @@ Specification = str | Path | Mapping[str, Any] | System
 
 @dataclass(frozen=True, eq=False)
 class SystemDocument:
-    """Unchecked keys of a system: the ``values`` of a TOML file, its name in messages, and the base of its paths."""
+    """Unchecked keys of a system: the ``values`` of a TOML file, its name in messages, and the
+    base of its paths.
+    """
 
     values: Mapping[str, Any]
     folder: Path
@@ -250,31 +266,39 @@ class SystemDocument:
 
 
 def document(spec: str | Path | Mapping[str, Any]) -> SystemDocument:
-    """Read the keys of a system without checking them; paths in a dict are relative to the working folder.
+    """Read the keys of a system without checking them.
+
+    Paths in a dict are relative to the working folder.
 
     Raises InputError for invalid TOML.
     """
     if isinstance(spec, Mapping):
-        return SystemDocument(toml_of(toml_text(spec, IN_MEMORY), IN_MEMORY, _REMEDY), Path(), IN_MEMORY)
+        return SystemDocument(
+            toml_of(toml_text(spec, IN_MEMORY), IN_MEMORY, _REMEDY), Path(), IN_MEMORY
+        )
     path = Path(spec)
     content = read_bytes(path, MAXIMUM_BYTES, "a system", _REMEDY)
     return SystemDocument(toml_of(content, str(path), _REMEDY), path.parent, str(path))
 
 
-def specified(spec: Specification) -> System:
-    """Return a system, read and checked; raise InputError in one line that names the file and the key or task.
+def read_system(spec: Specification) -> System:
+    """Return a system, read and checked.
+
+    Raise InputError in one line that names the file and the key or task.
 
     Paths in a dict are relative to the working folder.
     """
-    return spec if isinstance(spec, System) else checked(document(spec))
+    return spec if isinstance(spec, System) else check_system(document(spec))
 
 
-def parse_system(text: str, folder: Path = Path(), source: str = "system", *, idle: bool = False) -> System:
-    """Return the system of a TOML text; raise InputError as :func:`checked` does."""
-    return checked(SystemDocument(toml_of(text, source, _REMEDY), folder, source), idle=idle)
+def parse_system(
+    text: str, folder: Path = Path(), source: str = "system", *, idle: bool = False
+) -> System:
+    """Return the system of a TOML text; raise InputError as :func:`check_system` does."""
+    return check_system(SystemDocument(toml_of(text, source, _REMEDY), folder, source), idle=idle)
 
 
-def checked(given: SystemDocument, *, idle: bool = False) -> System:
+def check_system(given: SystemDocument, *, idle: bool = False) -> System:
     """Return the checked system of a document; without ``idle`` it must have at least one task.
 
     Raises InputError in one line that starts with the file and names the key or the task.
@@ -283,7 +307,7 @@ def checked(given: SystemDocument, *, idle: bool = False) -> System:
         written = _WrittenSystem.model_validate(given.values)
         if not written.task and not idle:
             raise InputError(f"task is missing; {_REMEDY}")
-        return _checked(written, given.source, given.folder)
+        return _check_document(written, given.source, given.folder)
     except ValidationError as error:
         raise InputError(f"{given.source}: {_first_problem(error, given.values)}") from error
     except InputError as error:
@@ -293,8 +317,8 @@ def checked(given: SystemDocument, *, idle: bool = False) -> System:
 def keys_of(given: SystemDocument) -> dict[str, tuple[str | int, ...]]:
     """Return the path in ``given.values`` of every key with a single value, by dotted name.
 
-    Entries of lists are named: ``accelerator.npu.count`` is at ``("accelerator", 0, "count")``. Omitted keys are
-    included. ``given`` must have been checked.
+    Entries of lists are named: ``accelerator.npu.count`` is at ``("accelerator", 0, "count")``.
+    Omitted keys are included. ``given`` must have been checked.
     """
     return {".".join(map(str, names)): place for names, place in _keys(given.values)}
 
@@ -313,9 +337,12 @@ def _keys(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], tuple[st
 
 
 def _keys_of_table(table: type[_Table]) -> Iterator[tuple[str, ...]]:
-    """Yield the keys of a table, without ``name``, which identifies the entry, and without lists of tables."""
+    """Yield the keys of a table, without ``name``, which identifies the entry, and without lists
+    of tables.
+    """
     for name, field in table.model_fields.items():
-        origin, inside = get_origin(field.annotation), get_args(field.annotation)
+        origin = get_origin(field.annotation)
+        inside = get_args(field.annotation)
         if origin is dict:
             yield from ((name, key) for key in SETTING_KEYS)
         elif name != "name" and not (origin is list and issubclass(inside[0], _Table)):
@@ -330,8 +357,11 @@ def _first_problem(error: ValidationError, values: Mapping[str, Any]) -> str:
     if len(path) > 1 and isinstance(path[1], int):
         entry = values[str(path[0])][path[1]]
         name = entry.get("name", path[1] + 1) if isinstance(entry, dict) else path[1] + 1
-        where, path = f"{path[0]} '{name}': ", path[2:]
-    key = ".".join(str(part) for part in path if not str(part).startswith(("list[", "function-", "int", "str")))
+        where = f"{path[0]} '{name}': "
+        path = path[2:]
+    key = ".".join(
+        str(part) for part in path if not str(part).startswith(("list[", "function-", "int", "str"))
+    )
     if problem["type"] == "extra_forbidden":
         return f"{where}unknown key '{key}'; {_REMEDY}"
     if problem["type"] == "missing":
@@ -339,28 +369,38 @@ def _first_problem(error: ValidationError, values: Mapping[str, Any]) -> str:
     return f"{where}{key} is {problem['input']!r}: {str(problem['msg']).removeprefix('Input ')}"
 
 
-def _checked(written: _WrittenSystem, source: str, folder: Path) -> System:
+def _check_document(written: _WrittenSystem, source: str, folder: Path) -> System:
     accelerators = tuple(_accelerators(written, folder))
     kinds = tuple(dict.fromkeys(accelerator.kind for accelerator in accelerators))
     names = [task.name for task in written.task]
     _check_distinct("task", names)
     _check_distinct("accelerator", [one.name for one in written.accelerator])
-    _check_distinct("unit", [*(one.name for one in accelerators), *map(core_name, range(written.cpu.cores))])
+    _check_distinct(
+        "unit", [*(one.name for one in accelerators), *map(core_name, range(written.cpu.cores))]
+    )
     tasks = tuple(_task(task, written.clock_hz, names, kinds) for task in written.task)
     _check_order(tasks)
     memory = written.memory
     if memory.ports == "shared" and memory.grants != 1:
-        raise InputError(f"memory.grants is {memory.grants}: a shared port takes one slot a cycle; set ports = private")
+        raise InputError(
+            f"memory.grants is {memory.grants}: a shared port takes one slot a cycle; "
+            "set ports = private"
+        )
     return System(
-        name=written.name or Path(source.strip("<>")).stem, clock_hz=written.clock_hz, seed=written.seed,
+        name=written.name or Path(source.strip("<>")).stem, clock_hz=written.clock_hz,
+        seed=written.seed,
         accelerators=accelerators, cores=written.cpu.cores, speed=written.cpu.speed,
         shared_port=memory.ports == "shared", grants=memory.grants, tasks=tasks,
-        conditions=conditions(written.run.model_dump(), written.clock_hz), source=source, folder=folder,
+        conditions=conditions(written.run.model_dump(), written.clock_hz), source=source,
+        folder=folder,
     )  # fmt: skip
 
 
 def conditions(run: Mapping[str, Any], clock_hz: int) -> SystemConditions:
-    """Return the conditions for ``policy``, ``preempt``, ``quantum`` and ``until``; raise InputError for a bad one."""
+    """Return the conditions for ``policy``, ``preempt``, ``quantum`` and ``until``.
+
+    Raise InputError for a bad one.
+    """
     quantum, until = (cycles_of(f"run.{key}", run[key], clock_hz) for key in ("quantum", "until"))
     for key, cycles in (("quantum", quantum), ("until", until)):
         if not cycles:
@@ -368,10 +408,19 @@ def conditions(run: Mapping[str, Any], clock_hz: int) -> SystemConditions:
     return SystemConditions(run["policy"], run["preempt"], quantum, until)
 
 
-def with_conditions(system: System, given: Mapping[str, Any]) -> System:
-    """Return ``system`` with other conditions, keys as in its table ``run``; raise InputError for a bad one."""
+def replace_conditions(system: System, given: Mapping[str, Any]) -> System:
+    """Return ``system`` with other conditions, keys as in its table ``run``.
+
+    Raise InputError for a bad one.
+    """
     now = system.conditions
-    run = {"policy": now.policy, "preempt": now.preemption, "quantum": now.quantum, "until": now.until, **given}
+    run = {
+        "policy": now.policy,
+        "preempt": now.preemption,
+        "quantum": now.quantum,
+        "until": now.until,
+        **given,
+    }
     for key in ("quantum", "until"):
         run[key] = int(run[key]) if str(run[key]).isdecimal() else str(run[key])
     places = get_args(Preemption)
@@ -393,7 +442,11 @@ def _accelerators(written: _WrittenSystem, folder: Path) -> Iterable[Accelerator
 
     All have the system's memory constants; those not given are taken from the first accelerator.
     """
-    given = {key: getattr(written.memory, key) for key in MEMORY_KEYS if getattr(written.memory, key) is not None}
+    given = {
+        key: getattr(written.memory, key)
+        for key in MEMORY_KEYS
+        if getattr(written.memory, key) is not None
+    }
     shared: dict[str, int] = {}
     number = 0
     for one in written.accelerator:
@@ -411,25 +464,35 @@ def _accelerators(written: _WrittenSystem, folder: Path) -> Iterable[Accelerator
         for copy in range(one.count):
             name = one.name if one.count == 1 else f"{one.name}{copy}"
             for part in range(one.parts):
-                yield Accelerator(name if one.parts == 1 else f"{name}.{part}", one.name, number, hardware)
+                yield Accelerator(
+                    name if one.parts == 1 else f"{name}.{part}", one.name, number, hardware
+                )
             number += 1
 
 
 def _part(hardware: Preset, parts: int) -> Preset:
-    """Return a machine with an equal share of the output-channel lanes, the scratchpad and its banks."""
+    """Return a machine with an equal share of the output-channel lanes, the scratchpad and its
+    banks.
+    """
     arch = hardware.arch
     shares = {"pe.oc": arch.pe.oc, "sram_bytes": arch.sram_bytes, "sram_banks": arch.sram_banks}
     for key, value in shares.items():
         if value % parts:
-            raise InputError(f"parts is {parts}, and {key} {value} cannot be shared out among so many")
+            raise InputError(
+                f"parts is {parts}, and {key} {value} cannot be shared out among so many"
+            )
     return apply_settings(hardware, {key: value // parts for key, value in shares.items()})
 
 
 def cycles_of(key: str, span: Span, clock_hz: int) -> int:
-    """Return a span in clock cycles, rounded to nearest (halves up); raise InputError for an unknown unit."""
+    """Return a span in clock cycles, rounded to nearest (halves up); raise InputError for an
+    unknown unit.
+    """
     cycles = _cycles(key, span, clock_hz)
     if not 0 <= cycles <= MOST_CYCLES:
-        raise InputError(f"{key} is {span!r}, {cycles} cycles; give 0 or more, and at most {MOST_CYCLES}")
+        raise InputError(
+            f"{key} is {span!r}, {cycles} cycles; give 0 or more, and at most {MOST_CYCLES}"
+        )
     return cycles
 
 
@@ -443,11 +506,14 @@ def _cycles(key: str, span: Span, clock_hz: int) -> int:
     except ValueError:
         number = -1.0
     if unit not in _SECONDS or not 0 <= number < 1e12:
-        raise InputError(f"{key} is '{span}'; write cycles, or a time such as {', '.join(f'5{u}' for u in _SECONDS)}")
+        raise InputError(
+            f"{key} is '{span}'; write cycles, or a time such as "
+            f"{', '.join(f'5{u}' for u in _SECONDS)}"
+        )
     return int(number * clock_hz / _SECONDS[unit] + 0.5)
 
 
-def _task(task: _Task, clock_hz: int, names: list[str], kinds: tuple[str, ...]) -> Task:
+def _task(task: _Task, clock_hz: int, names: list[str], kinds: tuple[str, ...]) -> SystemTask:
     where = f"task '{task.name}'"
 
     def cycles(key: str) -> int | None:
@@ -456,22 +522,28 @@ def _task(task: _Task, clock_hz: int, names: list[str], kinds: tuple[str, ...]) 
 
     work = [key for key in ("model", "variants", "cpu") if getattr(task, key) not in (None, [])]
     if len(work) != 1:
-        raise InputError(f"{where}: {' and '.join(work) or 'nothing to do'}; give one of model, variants, cpu")
+        raise InputError(
+            f"{where}: {' and '.join(work) or 'nothing to do'}; give one of model, variants, cpu"
+        )
     if (task.period is None) == (not task.after):
         raise InputError(f"{where}: give a period, or tasks to come after, and not both")
     if cycles("period") == 0 or cycles("deadline") == 0:
         raise InputError(f"{where}: period and deadline are one cycle at least")
     if task.after and (task.jitter or task.sporadic or task.offset):
-        raise InputError(f"{where}: jitter, sporadic and offset belong to a period; it comes after others")
+        raise InputError(
+            f"{where}: jitter, sporadic and offset belong to a period; it comes after others"
+        )
     for name in task.after:
         if name not in names:
-            raise InputError(f"{where}: it comes after '{name}', which is no task; {meant(name, names)}choose one of "
+            raise InputError(f"{where}: it comes after '{name}', which is no task; "
+                             f"{suggest_name(name, names)}choose one of "
                              f"{', '.join(names)}")  # fmt: skip
     for name in task.on:
         known = (*kinds, CPU)
         if name not in known:
             raise InputError(
-                f"{where}: '{name}' is no accelerator; {meant(name, known)}choose one of {', '.join(known)}"
+                f"{where}: '{name}' is no accelerator; {suggest_name(name, known)}choose one of "
+                f"{', '.join(known)}"
             )
     on = tuple(task.on) or ((CPU,) if task.cpu is not None else tuple(kinds))
     if task.cpu is not None and on != (CPU,):
@@ -479,8 +551,9 @@ def _task(task: _Task, clock_hz: int, names: list[str], kinds: tuple[str, ...]) 
     if not on:
         raise InputError(f"{where}: the system has no accelerator for it; add one, or on = '{CPU}'")
     variants = (_Variant(model=task.model),) if task.model is not None else task.variants
-    return Task(
-        name=task.name, variants=tuple(TaskVariant(one.model, one.quality) for one in variants), cpu=cycles("cpu"),
+    return SystemTask(
+        name=task.name, variants=tuple(TaskVariant(one.model, one.quality) for one in variants),
+        cpu=cycles("cpu"),
         period=cycles("period"), offset=cycles("offset") or 0, jitter=cycles("jitter") or 0,
         sporadic=cycles("sporadic"), after=tuple(task.after), deadline=cycles("deadline"),
         skips=task.overrun == "skip", priority=task.priority,
@@ -488,9 +561,11 @@ def _task(task: _Task, clock_hz: int, names: list[str], kinds: tuple[str, ...]) 
     )  # fmt: skip
 
 
-def _check_order(tasks: Iterable[Task]) -> None:
+def _check_order(tasks: Iterable[SystemTask]) -> None:
     """Raise InputError if tasks wait for each other."""
     try:
         graphlib.TopologicalSorter({task.name: task.after for task in tasks}).prepare()
     except graphlib.CycleError as error:
-        raise InputError(f"task '{error.args[1][0]}' waits for itself: {' after '.join(error.args[1])}") from error
+        raise InputError(
+            f"task '{error.args[1][0]}' waits for itself: {' after '.join(error.args[1])}"
+        ) from error

@@ -1,9 +1,10 @@
 """Work of a job, stage by stage: programs on one machine, cut into pieces where they are preempted.
 
-When a program is preempted before a command (docs/systems.md, 4), its machine drains. Scratchpad bytes that later
-commands still read are *live*. The program ``save`` stores them after the program's system memory. The program
-``resume`` loads them again, restores registers and tokens, and continues with the remaining words. The piece before the
-command, ``save`` and ``resume`` are ordinary programs, so that any executor runs them, with data or for timing.
+When a program is preempted before a command (docs/systems.md, 4), its machine drains. Scratchpad
+bytes that later commands still read are *live*. The program ``save`` stores them after the
+program's system memory. The program ``resume`` loads them again, restores registers and tokens, and
+continues with the remaining words. The piece before the command, ``save`` and ``resume`` are
+ordinary programs, so that any executor runs them, with data or for timing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.times import compute_times
-from dla_sim.engine.workload import Workload, continued
+from dla_sim.engine.workload import Workload, continue_demands
 from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
 from dla_sim.systems.spec import Preemption
@@ -42,8 +43,9 @@ _LINE = 64
 class PreemptedProgram:
     """Preemption of ``program`` before command ``stop``, and its continuation.
 
-    ``live`` are half-open byte ranges of the scratchpad. ``save`` and ``resume`` use system memory from
-    ``program.dram_bytes`` on. ``restore`` is the beginning of ``resume`` as a separate program.
+    ``live`` are half-open byte ranges of the scratchpad. ``save`` and ``resume`` use system memory
+    from ``program.dram_bytes`` on. ``restore`` is the beginning of ``resume`` as a separate
+    program.
     """
 
     program: Program
@@ -60,7 +62,8 @@ class PreemptedProgram:
     @cached_property
     def resume(self) -> Program:
         """Program that restores the scratchpad and runs the commands from ``stop`` on."""
-        begun, restore = _word_after(self.program, self.stop), self.restore
+        begun = _word_after(self.program, self.stop)
+        restore = self.restore
         lead = len(restore.words) - 1
         provenance = tuple(
             replace(one, first=max(one.first - begun, 0) + lead, last=one.last - begun + lead)
@@ -75,7 +78,9 @@ class PreemptedProgram:
 
 
 def boundaries(program: Program, *, tiles: bool) -> tuple[int, ...]:
-    """Return the commands of EX that begin another layer or, with ``tiles``, another tile, except the first one."""
+    """Return the commands of EX that begin another layer or, with ``tiles``, another tile,
+    except the first one.
+    """
     found: list[int] = []
     before: tuple[str, int] | None = None
     for number, (command, source) in enumerate(zip(program.commands, program.sources, strict=True)):
@@ -92,40 +97,51 @@ class Preemptible:
     """A program and its ``stops``: the commands, ascending, before which it may be preempted."""
 
     def __init__(self, program: Program, stops: Sequence[int]) -> None:
-        self.program, self.stops = program, tuple(stops)
+        self.program = program
+        self.stops = tuple(stops)
 
     @cached_property
     def _live(self) -> dict[int, tuple[tuple[int, int], ...]]:
-        commands, arch = self.program.commands[:-1], self.program.arch
+        commands = self.program.commands[:-1]
+        arch = self.program.arch
         operands = [command.instruction.operands(command, arch) for command in commands]
         return _live_ranges(operands, self.stops, arch.sram_bytes)
 
     def piece(self, stop: int) -> PreemptedProgram:
         """Return a new piece for one of :attr:`stops`; it is not cached here."""
         registers = _registers_before(self.program, stop)
-        return _piece(self.program, stop, self._live[stop], registers, _tokens_left(self.program, stop))
+        return _piece(
+            self.program, stop, self._live[stop], registers, _count_tokens_left(self.program, stop)
+        )
 
 
-def on_memory(program: Program, dram_bytes: int) -> Program:
-    """Return ``program`` with all of its system memory as its input and output tensor, both named ``memory``.
+def expose_memory(program: Program, dram_bytes: int) -> Program:
+    """Return ``program`` with all of its system memory as its input and output tensor, both named
+    ``memory``.
 
     The tensors have ``dram_bytes`` elements of int8; the program has no memory images.
     """
     tensors = tuple(Tensor("memory", role, "int8", (dram_bytes,), 0) for role in _ROLES)
-    address = _up(dram_bytes)  # the command words follow the memory that the program sees
+    address = _align_up(dram_bytes)  # the command words follow the memory that the program sees
     return replace(
-        program, tensors=tensors, segments=(), command_address=address, dram_bytes=address + 8 * len(program.words)
+        program,
+        tensors=tensors,
+        segments=(),
+        command_address=address,
+        dram_bytes=address + 8 * len(program.words),
     )
 
 
 def leave(program: Program, stop: int, save: Program) -> Program:
-    """Return one program of the commands before ``stop`` and of ``save``: ST saves after LD and EX have finished.
+    """Return one program of the commands before ``stop`` and of ``save``: ST saves after LD and EX
+    have finished.
 
     It is for executors that do not keep the scratchpad between programs.
     """
     last = _word_after(program, stop)
-    left = _tokens_left(program, stop)
-    from_ld, from_ex = left[Unit.LD, "next"], left[Unit.EX, "next"]
+    left = _count_tokens_left(program, stop)
+    from_ld = left[Unit.LD, "next"]
+    from_ex = left[Unit.EX, "next"]
     drain = [
         _sync(Unit.LD, push_next=1),
         *[_sync(Unit.EX, pop_previous=1)] * (from_ld + 1),
@@ -135,7 +151,9 @@ def leave(program: Program, stop: int, save: Program) -> Program:
     reset = program.variant.register_file.reset
     drain += [encode_set(name, reset[name]) for name in OP_DMA_WRITE.registers]
     words = np.concatenate([program.words[:last], np.array(drain, dtype=np.uint64), save.words])
-    provenance = tuple(replace(one, last=min(one.last, last)) for one in program.provenance if one.first < last)
+    provenance = tuple(
+        replace(one, last=min(one.last, last)) for one in program.provenance if one.first < last
+    )
     return replace(program, words=words, provenance=provenance)
 
 
@@ -144,16 +162,19 @@ def _word_after(program: Program, stop: int) -> int:
     return program.commands[stop - 1].index + 1 if stop else 0
 
 
-def _up(address: int) -> int:
+def _align_up(address: int) -> int:
     return -(-address // _LINE) * _LINE
 
 
 def _live_ranges(
     operands: Sequence[Operands], stops: Sequence[int], sram_bytes: int
 ) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Return, for each stop, the scratchpad ranges that later commands read before they write them, in whole lines."""
-    wanted, found = set(stops), {}
-    mask = np.zeros(_up(sram_bytes), dtype=np.bool_)
+    """Return, for each stop, the scratchpad ranges that later commands read before they write
+    them, in whole lines.
+    """
+    wanted = set(stops)
+    found = {}
+    mask = np.zeros(_align_up(sram_bytes), dtype=np.bool_)
     for number in range(len(operands) - 1, min(stops, default=0) - 1, -1):
         for accesses, value in ((operands[number].writes, False), (operands[number].reads, True)):
             for access in accesses:
@@ -183,7 +204,8 @@ def _registers_before(program: Program, stop: int) -> dict[str, int]:
     file = program.variant.register_file
     words = program.words[: _word_after(program, stop)]
     sets = words[words >> np.uint64(56) == SET_OPCODE]
-    last = dict(zip((sets >> np.uint64(48)).tolist(), sets.tolist(), strict=True))  # by opcode and register
+    # by opcode and register
+    last = dict(zip((sets >> np.uint64(48)).tolist(), sets.tolist(), strict=True))
     registers = dict(decode_set(word, index, file) for index, word in enumerate(last.values()))
     return {name: value for name, value in registers.items() if value != file.reset[name]}
 
@@ -195,8 +217,10 @@ _GIVER = {
 """For the unit and side of a pop, the unit and side of the push that supplies its token."""
 
 
-def _tokens_left(program: Program, stop: int) -> Counter[tuple[Unit, str]]:
-    """Return the tokens, by unit and side of the push, that no command before ``stop`` has popped."""
+def _count_tokens_left(program: Program, stop: int) -> Counter[tuple[Unit, str]]:
+    """Return the tokens, by unit and side of the push, that no command before ``stop`` has
+    popped.
+    """
     flags = attrgetter("unit", "pop_previous", "push_previous", "pop_next", "push_next")
     tokens: Counter[tuple[Unit, str]] = Counter()
     for (unit, *moves), count in Counter(map(flags, program.commands[:stop])).items():
@@ -215,24 +239,34 @@ def _piece(
     registers: dict[str, int],
     tokens: Counter[tuple[Unit, str]],
 ) -> PreemptedProgram:
-    context = _up(program.dram_bytes)
-    end = _up(context + sum(high - low for low, high in live))
+    context = _align_up(program.dram_bytes)
+    end = _align_up(context + sum(high - low for low, high in live))
     save = _program(program, [*_moves(Unit.ST, live, context)], end)
     restore = _program(program, _prologue(program, live, registers, tokens, context), end)
     return PreemptedProgram(program, stop, live, save, restore)
 
 
 def _program(program: Program, words: Sequence[int], address: int) -> Program:
-    """Return a program of ``words`` and ``OP_END`` at ``address``, on the system memory of ``program``."""
+    """Return a program of ``words`` and ``OP_END`` at ``address``, on the system memory of
+    ``program``.
+    """
     stream = np.array([*words, encode_operation(OP_END, {})], dtype=np.uint64)
-    provenance = (Provenance(0, len(words), CONTEXT, OP_DMA_READ.kind, CONTEXT, 0),) if words else ()
+    provenance = (
+        (Provenance(0, len(words), CONTEXT, OP_DMA_READ.kind, CONTEXT, 0),) if words else ()
+    )
     return replace(
-        program, words=stream, provenance=provenance, command_address=address, dram_bytes=address + 8 * len(stream)
+        program,
+        words=stream,
+        provenance=provenance,
+        command_address=address,
+        dram_bytes=address + 8 * len(stream),
     )
 
 
 def _moves(unit: Unit, live: Iterable[tuple[int, int]], context: int) -> Iterable[int]:
-    """Yield the words that move the live ranges between scratchpad and context: LD restores, ST saves."""
+    """Yield the words that move the live ranges between scratchpad and context: LD restores, ST
+    saves.
+    """
     for low, high in live:
         yield encode_set(f"{unit.name}_DRAM_ADDRESS", context)
         yield encode_set(f"{unit.name}_SRAM_ADDRESS", low)
@@ -250,7 +284,8 @@ def _prologue(
 ) -> list[int]:
     """Return the words of ``restore``: loads of the live ranges, token pushes, and register writes.
 
-    EX and ST must not start before the scratchpad is restored: a token from LD passes through EX to ST.
+    EX and ST must not start before the scratchpad is restored: a token from LD passes through EX to
+    ST.
     """
     words = list(_moves(Unit.LD, live, context))
     if live:
@@ -262,9 +297,13 @@ def _prologue(
         file = program.variant.register_file
         used = {f"LD_{name}" for name in ("DRAM_ADDRESS", "SRAM_ADDRESS", "BYTES")}
         registers = {name: file.reset[name] for name in sorted(used)} | registers
-    for (unit, side), count in sorted(tokens.items(), key=lambda item: (item[0][0].value, item[0][1])):
+    for (unit, side), count in sorted(
+        tokens.items(), key=lambda item: (item[0][0].value, item[0][1])
+    ):
         words += [_sync(unit, **{f"push_{side}": 1})] * count
-    return words + [encode_set(name, value, program.variant.register_file) for name, value in registers.items()]
+    return words + [
+        encode_set(name, value, program.variant.register_file) for name, value in registers.items()
+    ]
 
 
 def _sync(unit: Unit, **flags: int) -> int:
@@ -276,7 +315,9 @@ MOST_KEPT = 1 << 17
 
 
 class ProgramWork:
-    """A program on one machine: its workload, its cycles alone, and its remainders after preemption."""
+    """A program on one machine: its workload, its cycles alone, and its remainders after
+    preemption.
+    """
 
     def __init__(self, program: Program, hardware: Preset) -> None:
         self._timing = hardware.timing
@@ -293,12 +334,16 @@ class ProgramWork:
     def stops(self, preemption: Preemption) -> Preemptible:
         """Return the program with the commands before which it may be preempted."""
         if preemption not in self._stops:
-            found = boundaries(self.program, tiles=preemption == "tile") if preemption != "none" else ()
+            found = (
+                boundaries(self.program, tiles=preemption == "tile") if preemption != "none" else ()
+            )
             self._stops[preemption] = Preemptible(self.program, found)
         return self._stops[preemption]
 
-    def left(self, preemption: Preemption, stop: int) -> Remainder:
-        """Return the remainder after preemption before command ``stop``; :data:`MOST_KEPT` commands are cached."""
+    def make_remainder(self, preemption: Preemption, stop: int) -> Remainder:
+        """Return the remainder after preemption before command ``stop``; :data:`MOST_KEPT`
+        commands are cached.
+        """
         key = preemption, stop
         if key not in self._left:
             self._left[key] = self._make_remainder(self.stops(preemption), stop)
@@ -315,16 +360,17 @@ class ProgramWork:
         shift = stop - piece.first
         later = tuple(other - shift for other in preemptible.stops if other > stop)
         save = self._load(piece.save) if piece.live else None
-        resume = continued(prepare(piece.restore).demands, self.workload.demands, stop)
+        resume = continue_demands(prepare(piece.restore).demands, self.workload.demands, stop)
         return Remainder(shift, save, Workload(resume, self._timing), later)
 
 
 @dataclass(frozen=True, eq=False)
 class Remainder:
-    """Rest of a preempted program: ``save`` stores live scratchpad bytes, if any, and ``resume`` continues later.
+    """Rest of a preempted program: ``save`` stores live scratchpad bytes, if any, and ``resume``
+    continues later.
 
-    ``resume`` may be preempted before ``stops``. Its command n is the program's command ``shift`` + n, except for the
-    commands that restore.
+    ``resume`` may be preempted before ``stops``. Its command n is the program's command ``shift`` +
+    n, except for the commands that restore.
     """
 
     shift: int
@@ -335,7 +381,8 @@ class Remainder:
 
 @dataclass(frozen=True, eq=False)
 class JobStage:
-    """Part of a job: a program (``work``), or an estimated time on a CPU core (``cpu``, ``transfer``).
+    """Part of a job: a program (``work``), or an estimated time on a CPU core (``cpu``,
+    ``transfer``).
 
     ``cycles`` of a program are those that it takes alone.
     """
@@ -347,7 +394,9 @@ class JobStage:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Stages, in order, of a network (or fixed CPU work) on one kind of accelerator, or on the cores only."""
+    """Stages, in order, of a network (or fixed CPU work) on one kind of accelerator, or on the
+    cores only.
+    """
 
     kind: str
     stages: tuple[JobStage, ...]

@@ -1,7 +1,7 @@
 """An operator in a package of its own: PRelu with one slope, computed as a leaky Relu.
 
-``python3 -m pip install -e examples/operator-plugin`` installs it; ``dla support`` then lists the family ``slope``.
-docs/adding-an-instruction.md, section 8, explains it and runs it on a network.
+``python3 -m pip install -e examples/operator-plugin`` installs it; ``dla support`` then lists the
+family ``slope``. docs/adding-an-instruction.md, section 8, explains it and runs it on a network.
 """
 
 from typing import ClassVar
@@ -11,11 +11,15 @@ from byoc.operators.forms import Form
 from byoc.operators.rules import finding, rule
 
 
-# A rule decides whether a node can run. The text of the rule and of the finding are the reason that users read for a
-# node on the CPU.
+# A rule decides whether a node can run. The text of the rule and of the finding are the reason that
+# users read for a node on the CPU.
 @rule("the slope of a PRelu is one constant number")
 def one_slope(graph, node):
-    return None if "alpha" in node.attributes else finding("its slope is computed, or has several numbers")
+    return (
+        None
+        if "alpha" in node.attributes
+        else finding("its slope is computed, or has several numbers")
+    )
 
 
 class Slope(Activation):

@@ -1,4 +1,6 @@
-"""Advice: the limiter of a network on a machine, and measured changes of the machine ranked by the cycles they save."""
+"""Advice: the limiter of a network on a machine, and measured changes of the machine ranked by
+the cycles they save.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 from dla_sim.presets import Preset, setting_texts
 from experiments.advise.bench import AdvicePoint, Bench
-from experiments.advise.changes import Change, changed, changes, combined
+from experiments.advise.changes import Change, apply_change, combine_changes, list_changes
 from experiments.advise.limits import Limit, most_expensive, whole
 from experiments.advise.request import AdviseKeywords, AdviseRequest
 from experiments.cost.table import DEFAULT_TABLE, load_table
@@ -21,10 +23,12 @@ from experiments.running.given import Compiling, RunRequest
 from experiments.running.inference import hardware_of
 from experiments.running.network import load
 from isa.errors import InputError
-from isa.progress import followed
+from isa.progress import report_each
 
 WORTH = 0.005
-"""Least share of the cycles that a change saves, compared with the machine and with smaller changes of its kind."""
+"""Least share of the cycles that a change saves, compared with the machine and with smaller
+changes of its kind.
+"""
 SAME = 0.001
 """Share of the cycles by which a machine that counts as equally fast may be slower."""
 
@@ -40,10 +44,11 @@ class Advised:
 
 @dataclass(frozen=True)
 class Advice(Shown):
-    """Result of ``dla advise``: ``faster`` changes, largest saving first, and ``cheaper`` machines of equal speed.
+    """Result of ``dla advise``: ``faster`` changes, largest saving first, and ``cheaper`` machines
+    of equal speed.
 
-    ``target``: the machine of least area that meets ``target_ms``; None if no machine meets it, or without a target.
-    ``tried``: number of machines measured.
+    ``target``: the machine of least area that meets ``target_ms``; None if no machine meets it, or
+    without a target. ``tried``: number of machines measured.
     """
 
     model: str
@@ -63,23 +68,29 @@ class Advice(Shown):
 
 
 def advise_requested(wanted: AdviseRequest) -> Advice:
-    """Measure the limiter of a network on a machine, and the changes of the machine that make it faster.
+    """Measure the limiter of a network on a machine, and the changes of the machine that make it
+    faster.
 
-    The network is compiled and timed for each change of one key or of the array. Area and energy are estimates from
-    the cost table. With ``target_ms``, scratchpads, arrays and buses are also combined, and the machine of least area
-    that meets the target is returned. Raises InputError for bad input.
+    The network is compiled and timed for each change of one key or of the array. Area and energy
+    are estimates from the cost table. With ``target_ms``, scratchpads, arrays and buses are also
+    combined, and the machine of least area that meets the target is returned. Raises InputError for
+    bad input.
     """
     if wanted.target_ms is not None and not 0 < wanted.target_ms < float("inf"):
         raise InputError(f"--target-ms {wanted.target_ms:g}: give a time above 0, in milliseconds")
-    hardware, network = hardware_of(wanted), load(wanted, wanted.stage)
+    hardware = hardware_of(wanted)
+    network = load(wanted, wanted.stage)
     bench = Bench(network.package, wanted.options, load_table(wanted.cost or DEFAULT_TABLE))
-    now, found = bench.point(hardware), bench.figures(hardware)
-    points = list(_measured(bench, hardware, changes(hardware), wanted))
-    target, more = None, 0
+    now = bench.point(hardware)
+    found = bench.figures(hardware)
+    points = list(_measure_changes(bench, hardware, list_changes(hardware), wanted))
+    target = None
+    more = 0
     if wanted.target_ms is not None:
-        machines = list(_measured(bench, hardware, combined(hardware), wanted))
+        machines = list(_measure_changes(bench, hardware, combine_changes(hardware), wanted))
         meeting = [one for one in machines if one.point.milliseconds <= wanted.target_ms]
-        target, more = min(meeting, key=_price, default=None), len(machines)
+        target = min(meeting, key=_price, default=None)
+        more = len(machines)
     return Advice(
         model=network.name,
         now=now,
@@ -96,9 +107,11 @@ def advise_requested(wanted: AdviseRequest) -> Advice:
 advise = door("advise", AdviseKeywords, AdviseRequest, advise_requested)
 
 
-def _measured(bench: Bench, hardware: Preset, tried: Iterable[Change], wanted: AdviseRequest) -> Iterator[Advised]:
-    for change in followed(list(tried), "measuring changes", wanted.stage):
-        machine = changed(hardware, change)
+def _measure_changes(
+    bench: Bench, hardware: Preset, tried: Iterable[Change], wanted: AdviseRequest
+) -> Iterator[Advised]:
+    for change in report_each(list(tried), "measuring changes", wanted.stage):
+        machine = apply_change(hardware, change)
         if machine is None:
             continue
         try:
@@ -116,7 +129,9 @@ def _command(wanted: AdviseRequest, change: Change) -> str:
 
 
 def _faster(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
-    """Return the changes that save enough cycles, also compared with every cheaper change of the same kind."""
+    """Return the changes that save enough cycles, also compared with every cheaper change of the
+    same kind.
+    """
     best: dict[str, int] = {}
     kept = []
     for one in sorted(points, key=_price):
@@ -128,11 +143,14 @@ def _faster(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
 
 
 def _cheaper(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
-    """Return the equally fast machine of least area for each kind of change, smallest area first."""
+    """Return the equally fast machine of least area for each kind of change, smallest area
+    first.
+    """
     found = [
         one
         for one in points
-        if one.point.square_millimetres < now.square_millimetres and one.point.both <= now.both * (1 + SAME)
+        if one.point.square_millimetres < now.square_millimetres
+        and one.point.both <= now.both * (1 + SAME)
     ]
     least = {one.change.what: one for one in sorted(found, key=_price, reverse=True)}
     return sorted(least.values(), key=_price)
@@ -142,7 +160,8 @@ def _price(one: Advised) -> tuple[float, float, tuple[str, ...]]:
     return one.point.square_millimetres, one.point.both, one.change.settings
 
 
-# Presentation. -------------------------------------------------------------------------------------------------------
+# Presentation.
+# --------------------------------------------------------------------------------------------------
 
 
 def _lines(found: Advice) -> Iterator[str]:
@@ -152,18 +171,26 @@ def _lines(found: Advice) -> Iterator[str]:
         f"it {found.everything.sentence}"
     )
     if now.host_cycles:
-        yield f"the CPU takes about {now.host_cycles:,} cycles beside it, an estimate; changes are ranked by both"
+        yield (
+            f"the CPU takes about {now.host_cycles:,} cycles beside it, an estimate; changes are "
+            "ranked by both"
+        )
     for one in found.faster[:2]:
         yield f"{one.change.words}: {_gain(one.point, now)}"
     if not found.faster:
         yield f"none of {found.tried:,} machines around this one is faster by {WORTH:.1%}"
     if found.target is not None:
         yield (
-            f"at most {found.target_ms:g} ms: {found.target.point.square_millimetres:.3f} mm² (estimate), "
-            f"{found.target.point.milliseconds:.4g} ms: {found.target.change.words or 'this machine'}"
+            f"at most {found.target_ms:g} ms: {found.target.point.square_millimetres:.3f} mm² "
+            "(estimate), "
+            f"{found.target.point.milliseconds:.4g} ms: "
+            f"{found.target.change.words or 'this machine'}"
         )
     elif found.target_ms is not None:
-        yield f"none of {found.tried:,} machines takes at most {found.target_ms:g} ms; a higher clock_hz may"
+        yield (
+            f"none of {found.tried:,} machines takes at most {found.target_ms:g} ms; a higher "
+            "clock_hz may"
+        )
 
 
 def _gain(point: AdvicePoint, now: AdvicePoint) -> str:
@@ -179,7 +206,7 @@ def _tables(found: Advice) -> Iterator[Printed]:
     yield table
     for title, rows in (("what would help", found.faster), ("as fast and cheaper", found.cheaper)):
         if rows:
-            yield _changes(title, rows, found.now)
+            yield _make_change_table(title, rows, found.now)
     for one in said[1:]:
         yield line(one)
 
@@ -191,23 +218,37 @@ def commands(found: Advice) -> Iterator[str]:
         yield best[0].command
 
 
-def _changes(title: str, rows: Sequence[Advised], now: AdvicePoint) -> Printed:
+def _make_change_table(title: str, rows: Sequence[Advised], now: AdvicePoint) -> Printed:
     table = plain_table(
-        (title, "fold"), ("cycles", "right"), ("change", "right"), ("mm² (est.)", "right"), ("µJ (est.)", "right")
+        (title, "fold"),
+        ("cycles", "right"),
+        ("change", "right"),
+        ("mm² (est.)", "right"),
+        ("µJ (est.)", "right"),
     )
     for one in rows:
         point = one.point
-        area, energy = f"{point.square_millimetres:.3f}", f"{point.microjoules:,.1f}"
-        table.add_row(one.change.words, f"{point.cycles:,}", f"{point.both / now.both - 1:+.1%}", area, energy)
+        area = f"{point.square_millimetres:.3f}"
+        energy = f"{point.microjoules:,.1f}"
+        table.add_row(
+            one.change.words, f"{point.cycles:,}", f"{point.both / now.both - 1:+.1%}", area, energy
+        )
     return table
 
 
 def _record(kind: str, one: Advised) -> Mapping[str, Any]:
-    return {"kind": kind, "change": " ".join(one.change.settings), **asdict(one.point), "command": one.command}
+    return {
+        "kind": kind,
+        "change": " ".join(one.change.settings),
+        **asdict(one.point),
+        "command": one.command,
+    }
 
 
 def _records(found: Advice) -> list[Mapping[str, Any]]:
-    rows = [_record("faster", one) for one in found.faster] + [_record("cheaper", one) for one in found.cheaper]
+    rows = [_record("faster", one) for one in found.faster] + [
+        _record("cheaper", one) for one in found.cheaper
+    ]
     return rows + ([] if found.target is None else [_record("target", found.target)])
 
 

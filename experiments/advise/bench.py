@@ -1,11 +1,13 @@
-"""Measurement of machines: a network is compiled without data for each of them and timed to the cycle."""
+"""Measurement of machines: a network is compiled without data for each of them and timed to the
+cycle.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from byoc.compiler import CompiledNetwork, CompilerPool, compile
-from byoc.estimate.bus import Bus, bus_of
+from byoc.estimate.bus import MemoryBus, bus_of
 from byoc.host.sessions import estimate_cycles
 from byoc.options import CompileOptions
 from byoc.package.package import Package
@@ -14,7 +16,7 @@ from dla_sim.presets import Preset
 from dla_sim.program_timing import ProgramTiming
 from experiments.cost.estimate import MICROJOULE, SQUARE_MILLIMETRE, EnergyEvents, estimate
 from experiments.cost.table import CostTable
-from experiments.figure import Counts, FigureMachine, measured
+from experiments.figure import Counts, FigureMachine, measure_figures
 from experiments.report.figures import RegionRun, figures
 from experiments.report.schema import Figures, PointFigures
 from isa.arch import Arch
@@ -24,7 +26,8 @@ _COMMAND_BYTES = 8
 
 @dataclass(frozen=True)
 class AdvicePoint:
-    """Measurement of a network on one machine: accelerator cycles, estimated CPU cycles, area and energy.
+    """Measurement of a network on one machine: accelerator cycles, estimated CPU cycles, area and
+    energy.
 
     ``square_millimetres`` and ``microjoules`` are estimates by the cost table.
     """
@@ -52,13 +55,16 @@ class Bench:
     """Measurements of one network. Machines of one Arch and bus share one compilation."""
 
     def __init__(self, package: Package, options: CompileOptions, table: CostTable) -> None:
-        self._package, self._options, self._table = package, options, table
-        self._made: dict[tuple[Arch, Bus], _Made] = {}
+        self._package = package
+        self._options = options
+        self._table = table
+        self._made: dict[tuple[Arch, MemoryBus], _Made] = {}
         self._pool = CompilerPool()
 
     def point(self, hardware: Preset) -> AdvicePoint:
         """Measure the network on a machine; raise InputError if it cannot be compiled for it."""
-        made, timing = self._compiled(hardware), hardware.timing
+        made = self._compile_for(hardware)
+        timing = hardware.timing
         counts = [
             Counts(
                 one.run(timing),
@@ -69,7 +75,9 @@ class Bench:
             )
             for one, report in zip(made.timed, made.network.reports.values(), strict=True)
         ]
-        found = PointFigures(**measured(PointFigures, FigureMachine(hardware.arch, timing), counts))
+        found = PointFigures(
+            **measure_figures(PointFigures, FigureMachine(hardware.arch, timing), counts)
+        )
         words = found.instructions + found.register_writes
         moved = found.dram_read_bytes + found.dram_write_bytes + _COMMAND_BYTES * words
         activity = EnergyEvents(found.macs, found.sram_moved_bytes, moved, found.register_writes)
@@ -83,20 +91,29 @@ class Bench:
         )
 
     def figures(self, hardware: Preset) -> Figures:
-        device, runs = Device(hardware.arch, hardware.timing), []
-        network = self._compiled(hardware).network
+        device = Device(hardware.arch, hardware.timing)
+        runs = []
+        network = self._compile_for(hardware).network
         for index, program in network.programs.items():
-            trace, report = device.run(program, {}, timing_only=True).trace, network.reports[index]
+            trace = device.run(program, {}, timing_only=True).trace
+            report = network.reports[index]
             runs.append(RegionRun(index, program, trace, report.compulsory_bytes, report.demand))
         return figures(hardware, runs)
 
-    def _compiled(self, hardware: Preset) -> _Made:
+    def _compile_for(self, hardware: Preset) -> _Made:
         key = hardware.arch, bus_of(hardware.timing)
         if key not in self._made:
             network = compile(
-                self._package, hardware.arch, self._options, timing=hardware.timing, data=False, pool=self._pool
+                self._package,
+                hardware.arch,
+                self._options,
+                timing=hardware.timing,
+                data=False,
+                pool=self._pool,
             )
             timed = tuple(ProgramTiming(program) for program in network.programs.values())
-            host = sum(estimate_cycles(network.graph, part) for part in network.partition.host_parts)
+            host = sum(
+                estimate_cycles(network.graph, part) for part in network.partition.host_parts
+            )
             self._made[key] = _Made(network, timed, host)
         return self._made[key]

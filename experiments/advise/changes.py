@@ -1,4 +1,6 @@
-"""Changes of a machine to try: one key or the array at a time, and combinations for a target time."""
+"""Changes of a machine to try: one key or the array at a time, and combinations for a target
+time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ SIZES = tuple(map(Fraction, ("1/4", "1/2", "3/4", "5/4", "3/2", "2", "3", "4", "
 WIDTHS = tuple(map(Fraction, ("1/2", "2", "4")))
 """Factors for the width of the bus and the number of lanes."""
 ARRAYS = (
-    ("1/2", "1"), ("1", "1/2"), ("1/2", "2"), ("2", "1/2"), ("2", "1"), ("1", "2"), ("2", "2"), ("4", "2"), ("2", "4"),
+    ("1/2", "1"), ("1", "1/2"), ("1/2", "2"), ("2", "1/2"), ("2", "1"), ("1", "2"), ("2", "2"),
+    ("4", "2"), ("2", "4"),
     ("4", "4"),
 )  # fmt: skip
 """Factors for the array's input and output channels."""
@@ -23,7 +26,10 @@ ARRAYS = (
 
 @dataclass(frozen=True)
 class Change:
-    """Settings that change a machine. ``what`` names their kind; changes of one kind are compared with one another."""
+    """Settings that change a machine.
+
+    ``what`` names their kind; changes of one kind are compared with one another.
+    """
 
     what: str
     settings: tuple[str, ...]
@@ -34,49 +40,55 @@ class Change:
         return " ".join(f"--set {setting}" for setting in self.settings)
 
 
-def changes(hardware: Preset) -> Iterator[Change]:
-    """Yield the changes to try, smallest first in each kind; :func:`changed` rejects machines that cannot exist."""
-    arch, timing = hardware.arch, hardware.timing
-    yield from _scaled("scratchpad", "sram_bytes", arch.sram_bytes, SIZES)
+def list_changes(hardware: Preset) -> Iterator[Change]:
+    """Yield the changes to try, smallest first in each kind; :func:`apply_change` rejects
+    machines that cannot exist.
+    """
+    arch = hardware.arch
+    timing = hardware.timing
+    yield from _scale_key("scratchpad", "sram_bytes", arch.sram_bytes, SIZES)
     yield from _arrays(hardware)
-    yield from _scaled("bus", "bus_bytes", timing.bus_bytes, WIDTHS)
-    yield from _scaled("bursts in flight", "outstanding_bursts", timing.outstanding_bursts, WIDTHS[1:])
-    yield from _scaled("latency", "dram_latency", timing.dram_latency, WIDTHS[:1])
+    yield from _scale_key("bus", "bus_bytes", timing.bus_bytes, WIDTHS)
+    yield from _scale_key(
+        "bursts in flight", "outstanding_bursts", timing.outstanding_bursts, WIDTHS[1:]
+    )
+    yield from _scale_key("latency", "dram_latency", timing.dram_latency, WIDTHS[:1])
     if arch.post_lanes is not None:
-        yield from _scaled("lanes", "post_lanes", arch.post_lanes, WIDTHS)
+        yield from _scale_key("lanes", "post_lanes", arch.post_lanes, WIDTHS)
 
 
-def _scaled(what: str, key: str, now: int, factors: tuple[Fraction, ...]) -> Iterator[Change]:
+def _scale_key(what: str, key: str, now: int, factors: tuple[Fraction, ...]) -> Iterator[Change]:
     for factor in factors:
         value = now * factor
         if value.denominator == 1 and value:
-            yield Change(what, (f"{key}={_spelled(key, int(value))}",))
+            yield Change(what, (f"{key}={_format_value(key, int(value))}",))
 
 
-def _spelled(key: str, value: int) -> str:
+def _format_value(key: str, value: int) -> str:
     return f"{value // 1024}KiB" if key == "sram_bytes" and value % 1024 == 0 else str(value)
 
 
 def _arrays(hardware: Preset) -> Iterator[Change]:
     pe = hardware.arch.pe
     for inputs, outputs in ARRAYS:
-        ic, oc = pe.ic * Fraction(inputs), pe.oc * Fraction(outputs)
+        ic = pe.ic * Fraction(inputs)
+        oc = pe.oc * Fraction(outputs)
         if ic.denominator == oc.denominator == 1 and ic and oc:
             texts = (f"pe.ic={ic}", pe.ic != ic), (f"pe.oc={oc}", pe.oc != oc)
             yield Change("array", tuple(text for text, differs in texts if differs))
 
 
-def combined(hardware: Preset) -> Iterator[Change]:
+def combine_changes(hardware: Preset) -> Iterator[Change]:
     """Yield every combination of scratchpad, array and bus, including the present ones."""
     kinds: dict[str, list[tuple[str, ...]]] = {"scratchpad": [()], "array": [()], "bus": [()]}
-    for change in changes(hardware):
+    for change in list_changes(hardware):
         if change.what in kinds:
             kinds[change.what].append(change.settings)
     for settings in product(*kinds.values()):
         yield Change("machine", tuple(text for part in settings for text in part))
 
 
-def changed(hardware: Preset, change: Change) -> Preset | None:
+def apply_change(hardware: Preset, change: Change) -> Preset | None:
     """Return the changed machine, or None if its settings are not valid together."""
     try:
         return apply_settings(hardware, change.settings)

@@ -1,4 +1,6 @@
-"""Limiters of a network and of its most expensive layers, one sentence each, from the breakdown of their cycles."""
+"""Limiters of a network and of its most expensive layers, one sentence each, from the breakdown
+of their cycles.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ LARGE = 0.15
 
 @dataclass(frozen=True)
 class Limit:
-    """Limiter of a layer or of the run: ``parts`` of its ``cycles`` (docs/machine.md, section 7), largest first."""
+    """Limiter of a layer or of the run: ``parts`` of its ``cycles`` (docs/machine.md, section
+    7), largest first.
+    """
 
     name: str
     cycles: int
@@ -27,26 +31,33 @@ class Limit:
     @property
     def sentence(self) -> str:
         """The limiter with its figures, and the second part where its share is large."""
-        told = [self._told(*part) for number, part in enumerate(self.parts[:2]) if not number or self._large(part[1])]
+        told = [
+            self._explain_part(*part)
+            for number, part in enumerate(self.parts[:2])
+            if not number or self._large(part[1])
+        ]
         return ", and ".join(told) or "takes no cycles"
 
     def _large(self, cycles: int) -> bool:
         return cycles >= LARGE * self.cycles
 
-    def _told(self, part: str, cycles: int) -> str:
+    def _explain_part(self, part: str, cycles: int) -> str:
         sentence = _ON_LANES if part == "compute" and not self.utilisation else _SENTENCES[part]
-        share, moved = cycles / self.cycles, f"{self.moved_bytes / 1024:,.1f} KiB"
+        share = cycles / self.cycles
+        moved = f"{self.moved_bytes / 1024:,.1f} KiB"
         return sentence.format(share=share, waits=cycles, moved=moved, full=self.utilisation)
 
 
 _SENTENCES = {
     "compute": "computes in {share:.0%} of its cycles, with {full:.0%} of the array at work",
-    "scratchpad": "waits {waits:,} cycles for banks of the scratchpad, which serve operands in turn",
+    "scratchpad": "waits {waits:,} cycles for banks of the scratchpad, which serve operands in "
+    "turn",
     "weights": "waits {waits:,} cycles for its constants; {moved} cross the bus",
     "input": "waits {waits:,} cycles for its input; {moved} cross the bus",
     "bus": "waits {waits:,} cycles for the bus, which others have; {moved} cross it",
     "store": "waits {waits:,} cycles for its stores; {moved} cross the bus",
-    "issue": "waits {waits:,} cycles for commands: it is small, and setting it up takes longer than it does",
+    "issue": "waits {waits:,} cycles for commands: it is small, and setting it up takes longer "
+    "than it does",
 }
 
 
@@ -63,17 +74,24 @@ def whole(found: Figures) -> Limit:
 
 
 def most_expensive(found: Figures) -> tuple[Limit, ...]:
-    """Return the limiters of the most expensive layers, most cycles first; ties keep the order of the layers."""
+    """Return the limiters of the most expensive layers, most cycles first.
+
+    Ties keep the order of the layers.
+    """
     ranked = sorted(found.layers, key=lambda layer: -layer.cycles)
-    return tuple(_of_layer(layer) for layer in ranked[:MOST_LAYERS] if layer.cycles)
+    return tuple(_find_layer_limit(layer) for layer in ranked[:MOST_LAYERS] if layer.cycles)
 
 
-def _of_layer(layer: Layer) -> Limit:
+def _find_layer_limit(layer: Layer) -> Limit:
     moved = layer.dram_read_bytes + layer.dram_write_bytes
     return _limit(layer.name, layer.cycles, layer.breakdown, layer.utilization, moved)
 
 
-def _limit(name: str, cycles: int, parts: Mapping[str, int], utilisation: float, moved: int) -> Limit:
+def _limit(
+    name: str, cycles: int, parts: Mapping[str, int], utilisation: float, moved: int
+) -> Limit:
     """Return a limiter whose parts are sorted by cycles; ties keep the order of docs/machine.md."""
-    found = sorted(((part, taken) for part, taken in parts.items() if taken), key=lambda one: -one[1])
+    found = sorted(
+        ((part, taken) for part, taken in parts.items() if taken), key=lambda one: -one[1]
+    )
     return Limit(name, cycles, tuple(found), utilisation, moved)

@@ -25,7 +25,9 @@ class AdviseRequest(Compiling):
     )
     cost: str | None = field(
         default=None,
-        metadata=option("--cost", "Estimate areas and energies with this cost table.", metavar="NAME|FILE.toml"),
+        metadata=option(
+            "--cost", "Estimate areas and energies with this cost table.", metavar="NAME|FILE.toml"
+        ),
     )
     stage: Progress = silent
 

@@ -1,7 +1,8 @@
-"""``dla models``, ``presets``, ``settings``, ``support``, ``isa``, ``cache``, ``doctor``: lists and the installation.
+"""``dla models``, ``presets``, ``settings``, ``support``, ``isa``, ``cache``, ``doctor``: lists and
+the installation.
 
-Lists of instructions and operators include installed packages. They are printed as a table or as documentation, and the
-instruction set also as headers for C and Verilog.
+Lists of instructions and operators include installed packages. They are printed as a table or as
+documentation, and the instruction set also as headers for C and Verilog.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ PresetName = Annotated[
 
 
 def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv = None) -> None:
-    """List presets and memory modes; with a name, print that preset as a file to edit (docs/sweeps.md)."""
+    """List presets and memory modes.
+
+    With a name, print that preset as a file to edit (docs/sweeps.md).
+    """
     from dla_sim.presets import load_preset, preset_names, preset_toml
 
     if name is not None:
@@ -65,7 +69,10 @@ def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv
         return
     found = [load_preset(known) for known in preset_names()]
     results.write_tables(
-        json, csv, [preset.model_dump(mode="json") for preset in found], [_row(preset) for preset in found]
+        json,
+        csv,
+        [preset.model_dump(mode="json") for preset in found],
+        [_row(preset) for preset in found],
     )
     _print_presets(found)
 
@@ -73,18 +80,27 @@ def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv
 def _row(preset: Preset) -> dict[str, object]:
     from isa.arch import flat
 
-    return {"name": preset.name, "description": preset.description} | flat(dict(preset.arch) | dict(preset.timing))
+    return {"name": preset.name, "description": preset.description} | flat(
+        dict(preset.arch) | dict(preset.timing)
+    )
 
 
 def _print_presets(found: list[Preset]) -> None:
     from dla_sim.presets import DEFAULT_PRESET, MEMORY_MODES
     from experiments.report.terminal import plain_table, report_console
 
-    columns = ("PEs (ic x oc x ow)", "right"), ("SRAM", "right"), ("bytes/cycle", "right", 1), ("ISA", "left", 2)
+    columns = (
+        ("PEs (ic x oc x ow)", "right"),
+        ("SRAM", "right"),
+        ("bytes/cycle", "right", 1),
+        ("ISA", "left", 2),
+    )
     table = plain_table(("preset", "left"), *columns, ("description", "fold"))
     for preset in found:
-        arch, pe = preset.arch, preset.arch.pe
-        array, memory = f"{pe.ic} x {pe.oc} x {pe.ow}", f"{arch.sram_bytes / 1024:g} KiB"
+        arch = preset.arch
+        pe = preset.arch.pe
+        array = f"{pe.ic} x {pe.oc} x {pe.ow}"
+        memory = f"{arch.sram_bytes / 1024:g} KiB"
         default = " (default)" if preset.name == DEFAULT_PRESET else ""
         width = str(preset.timing.bus_bytes)
         table.add_row(preset.name + default, array, memory, width, arch.isa, preset.description)
@@ -99,24 +115,32 @@ def _print_presets(found: list[Preset]) -> None:
 
 
 def settings(json: options.Json = None, csv: options.Csv = None) -> None:
-    """List every key of a machine, for --set KEY=VALUE and preset files: values, default, unit and meaning."""
-    from dla_sim.presets import DEFAULT_PRESET, declared_settings
+    """List every key of a machine, for --set KEY=VALUE and preset files: values, default, unit
+    and meaning.
+    """
+    from dla_sim.presets import DEFAULT_PRESET, list_settings
     from experiments.report.terminal import plain_table, report_console
 
-    found = declared_settings()
-    results.write_tables(json, csv, [asdict(setting) for setting in found], [asdict(setting) for setting in found])
+    found = list_settings()
+    results.write_tables(
+        json, csv, [asdict(setting) for setting in found], [asdict(setting) for setting in found]
+    )
     table = plain_table(
-        ("key", "left"), ("table", "left", 2), ("values", "fold", 1), ("default", "right"), ("unit", "fold"),
+        ("key", "left"), ("table", "left", 2), ("values", "fold", 1), ("default", "right"),
+        ("unit", "fold"),
         ("meaning", "fold"),
     )  # fmt: skip
     for setting in found:
         default = "none" if setting.default is None else str(setting.default)
-        table.add_row(setting.key, setting.table, setting.values, default, setting.unit, setting.meaning)
+        table.add_row(
+            setting.key, setting.table, setting.values, default, setting.unit, setting.meaning
+        )
     console = report_console()
     console.print(table)
     console.print("Sizes may have a unit: k, M, G, KiB, MiB, GiB, as in --set sram_bytes=64KiB.")
     console.print(
-        f"Defaults are those of a preset file that leaves a key out; without --preset the machine is {DEFAULT_PRESET}"
+        "Defaults are those of a preset file that leaves a key out; without --preset the machine "
+        f"is {DEFAULT_PRESET}"
         f" ('dla presets {DEFAULT_PRESET}' has its values)."
     )
 
@@ -131,19 +155,28 @@ class IsaFormat(StrEnum):
 
 
 IsaFormatOption = Annotated[
-    IsaFormat, typer.Option("--format", help="Print a table, or write docs/isa.md, dla_isa.h or dla_isa.vh.")
+    IsaFormat,
+    typer.Option("--format", help="Print a table, or write docs/isa.md, dla_isa.h or dla_isa.vh."),
 ]
-BuiltIn = Annotated[bool, typer.Option("--built-in", help="Leave out additions of installed packages.")]
+BuiltIn = Annotated[
+    bool, typer.Option("--built-in", help="Leave out additions of installed packages.")
+]
 
 
-def isa(format: IsaFormatOption = IsaFormat.table, built_in: BuiltIn = False, output: options.Output = None) -> None:
+def isa(
+    format: IsaFormatOption = IsaFormat.table,
+    built_in: BuiltIn = False,
+    output: options.Output = None,
+) -> None:
     """Show the instruction set, including the instructions of installed packages."""
     from isa import plugins
 
-    found = plugins.built_in() if built_in else plugins.installed()
+    found = plugins.get_built_in_table() if built_in else plugins.load_installed_table()
     if format is IsaFormat.table:
         if output is not None:
-            raise InputError(f"--format table is for the terminal; choose markdown, c or verilog for {output}")
+            raise InputError(
+                f"--format table is for the terminal; choose markdown, c or verilog for {output}"
+            )
         _print_isa(found)
         return
     text = _isa_text(found, format)
@@ -170,7 +203,14 @@ def _print_isa(found: Table) -> None:
     for item in found.instructions:
         unit = item.unit.name if item.unit else "any"
         marks = ("yes" if item in variant.instructions else "" for variant in found.variants)
-        shown.add_row(item.mnemonic, f"{item.opcode:#04x}", unit, item.kind, *marks, found.owner(item.mnemonic))
+        shown.add_row(
+            item.mnemonic,
+            f"{item.opcode:#04x}",
+            unit,
+            item.kind,
+            *marks,
+            found.owner(item.mnemonic),
+        )
     console = report_console()
     console.print(shown)
     for variant in found.variants:
@@ -190,14 +230,20 @@ SupportFormatOption = Annotated[
 
 
 def support(
-    format: SupportFormatOption = SupportFormat.table, built_in: BuiltIn = False, output: options.Output = None
+    format: SupportFormatOption = SupportFormat.table,
+    built_in: BuiltIn = False,
+    output: options.Output = None,
 ) -> None:
-    """Show which ONNX operators run on the accelerator, including operators of installed packages, and their rules."""
+    """Show which ONNX operators run on the accelerator, including operators of installed
+    packages, and their rules.
+    """
     from byoc.frontend.onnx.rewriting.reasons import support_rows
     from byoc.operators import registry
     from byoc.operators.registry import markdown
 
-    rows = support_rows(registry.built_in() if built_in else registry.installed())
+    rows = support_rows(
+        registry.get_built_in_families() if built_in else registry.load_installed_families()
+    )
     if format is SupportFormat.table:
         if output is not None:
             raise InputError(f"--format table is for the terminal; choose markdown for {output}")
@@ -214,9 +260,16 @@ def _print_support(rows: Sequence[SupportRow]) -> None:
     from experiments.report.terminal import plain_table, report_console
 
     console = report_console()
-    shown = plain_table(("pattern", "left"), ("operators", "fold"), ("needs", "fold"), ("declared by", "left"))
+    shown = plain_table(
+        ("pattern", "left"), ("operators", "fold"), ("needs", "fold"), ("declared by", "left")
+    )
     for row in rows:
-        shown.add_row(row.family, ", ".join((*row.operators, *row.closes)), ", ".join(row.instructions), row.owner)
+        shown.add_row(
+            row.family,
+            ", ".join((*row.operators, *row.closes)),
+            ", ".join(row.instructions),
+            row.owner,
+        )
     console.print(shown)
     console.print("The rules that a node must meet: dla support --format markdown")
 
@@ -224,7 +277,9 @@ def _print_support(rows: Sequence[SupportRow]) -> None:
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove all entries.")] = False,
 ) -> None:
-    """Show the cache of models and hardware; DLA_CACHE_DIR=DIR moves it, DLA_NO_CACHE=1 turns it off."""
+    """Show the cache of models and hardware; DLA_CACHE_DIR=DIR moves it, DLA_NO_CACHE=1 turns it
+    off.
+    """
     from dla_sim.rtl.simulator import kept
     from experiments.running.package_cache import users_cache
 
@@ -235,11 +290,15 @@ def cache(
         say(f"{found.folder}: {found.clear() + kept.clear(found.folder)} entries removed")
     else:
         for what, entries, most in (
-            ("entries", found.entries(), found.largest), ("of hardware", kept.entries(found.folder), kept.LARGEST)
+            ("entries", found.entries(), found.largest), ("of "
+                                                          "hardware", kept.entries(found.folder), kept.LARGEST)
         ):  # fmt: skip
             sizes = [path.lstat().st_size for path in entries]
             if sizes or what == "entries":
-                say(f"{found.folder}: {len(sizes)} {what}, {sum(sizes) / 2**20:.1f} MiB of at most {most >> 20} MiB")
+                say(
+                    f"{found.folder}: {len(sizes)} {what}, {sum(sizes) / 2**20:.1f} MiB of at most "
+                    f"{most >> 20} MiB"
+                )
 
 
 def doctor(json: options.Json = None) -> int:
@@ -247,12 +306,12 @@ def doctor(json: options.Json = None) -> int:
 
     The exit status is 1 if a package is missing that dla always needs.
     """
-    from experiments.installation import look, missing
+    from experiments.installation import find_missing, look
 
     found = look()
     results.write_json(json, asdict(found))
     _print_installation(found)
-    lacking = missing(found.needed)
+    lacking = find_missing(found.needed)
     if lacking:
         say(f"needed: {install_line(lacking)}")
     for extra in found.extras:
@@ -262,7 +321,7 @@ def doctor(json: options.Json = None) -> int:
 
 
 def _print_installation(found: Installation) -> None:
-    from experiments.installation import missing
+    from experiments.installation import find_missing
     from experiments.report.terminal import line, plain_table, report_console
 
     console = report_console()
@@ -271,11 +330,20 @@ def _print_installation(found: Installation) -> None:
     table = plain_table(("package", "left"), ("version", "left"), ("", "left"))
     for one in found.needed:
         table.add_row(
-            one.wanted, one.found or "none", "" if one.fits else "missing" if not one.found else "does not fit"
+            one.wanted,
+            one.found or "none",
+            "" if one.fits else "missing" if not one.found else "does not fit",
         )
     console.print(table)
-    extras = plain_table(("extra", "left"), ("", "left"), ("packages", "fold"), ("purpose", "fold", 1))
+    extras = plain_table(
+        ("extra", "left"), ("", "left"), ("packages", "fold"), ("purpose", "fold", 1)
+    )
     for extra in found.extras:
         packages = ", ".join(f"{one.wanted} ({one.found or 'none'})" for one in extra.packages)
-        extras.add_row(extra.name, "missing" if missing(extra.packages) else "installed", packages, extra.purpose)
+        extras.add_row(
+            extra.name,
+            "missing" if find_missing(extra.packages) else "installed",
+            packages,
+            extra.purpose,
+        )
     console.print(extras)

@@ -1,6 +1,8 @@
-"""``dla compile``, ``dla partition``, ``dla emit``: a model's package, the placement of its nodes, and its programs.
+"""``dla compile``, ``dla partition``, ``dla emit``: a model's package, the placement of its nodes,
+and its programs.
 
-A package is valid for every machine. A partition and its programs, one per region, are made for one machine.
+A package is valid for every machine. A partition and its programs, one per region, are made for one
+machine.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ if TYPE_CHECKING:
     from isa.progress import Progress
 
 
-@options.expanded
+@options.expand_options
 def compile(given: Given, output: options.Output = None) -> None:
-    """Quantise a model if needed and write its package (.dla), without tiles, addresses or instructions."""
+    """Quantise a model if needed and write its package (.dla), without tiles, addresses or
+    instructions.
+    """
     from byoc.package.package import save_package
     from experiments.running.network import load
 
@@ -51,7 +55,10 @@ def compile(given: Given, output: options.Output = None) -> None:
 
         say(calibration_line(fidelity.calibration))
     _warn(network.package)
-    say(f"{place}: {len(graph.nodes)} nodes, {place.stat().st_size:,} bytes, SHA-256 {network.package.digest[:16]}")
+    say(
+        f"{place}: {len(graph.nodes)} nodes, {place.stat().st_size:,} bytes, SHA-256 "
+        f"{network.package.digest[:16]}"
+    )
 
 
 def _warn(package: Package) -> None:
@@ -60,10 +67,13 @@ def _warn(package: Package) -> None:
         found = package.fidelity.calibration
         if found.random:
             inputs = f"{found.samples} inputs of random numbers"
-            say(f"warning: quantised on {inputs}; give samples with --calibration FILE.npz", file=sys.stderr)
+            say(
+                f"warning: quantised on {inputs}; give samples with --calibration FILE.npz",
+                file=sys.stderr,
+            )
 
 
-@options.expanded
+@options.expand_options
 def partition(
     wanted: Compiling,
     json: options.Json = None,
@@ -75,7 +85,7 @@ def partition(
 
     The accelerator's cycles are those of the compiled programs; the CPU's are an estimate.
     """
-    with options.loading():
+    with options.pause_collection():
         from byoc.compiler import compile as compile_network
         from byoc.compiler import refuse_fallback
         from experiments.report.assemble import placement_entries
@@ -83,13 +93,18 @@ def partition(
         from experiments.running.inference import hardware_of
         from experiments.running.network import load
 
-    machine, choices = hardware_of(wanted), wanted.options
+    machine = hardware_of(wanted)
+    choices = wanted.options
     with options.stages() as progress:
         network = load(wanted, progress)
         progress(f"compiling {network.name}")
-        compiled = compile_network(network.package, machine.arch, replace(choices, strict=False), timing=machine.timing)
+        compiled = compile_network(
+            network.package, machine.arch, replace(choices, strict=False), timing=machine.timing
+        )
         whole = _end_to_end(compiled, machine.timing)
-    results.write_tables(json, csv, _content(compiled, whole), placement_rows(placement_entries(compiled.partition)))
+    results.write_tables(
+        json, csv, _content(compiled, whole), placement_rows(placement_entries(compiled.partition))
+    )
     if verbose:
         from experiments.cli.tune import print_reasons
 
@@ -105,7 +120,10 @@ def _end_to_end(compiled: CompiledNetwork, timing: Timing) -> EndToEnd:
     from dla_sim.program_timing import ProgramTiming
     from experiments.report.assemble import end_to_end, host_estimate
 
-    cycles = {index: ProgramTiming(program).run(timing).cycles for index, program in compiled.programs.items()}
+    cycles = {
+        index: ProgramTiming(program).run(timing).cycles
+        for index, program in compiled.programs.items()
+    }
     return end_to_end(compiled, host_estimate(compiled.partition), cycles, timing.bus_bytes)
 
 
@@ -114,7 +132,8 @@ def _print_partition(compiled: CompiledNetwork, whole: EndToEnd, summary: bool) 
     from experiments.report.tables import end_to_end_line, fallback_table, integer_line, port_line
     from experiments.report.terminal import line, report_console
 
-    console, partition = report_console(), compiled.partition
+    console = report_console()
+    partition = compiled.partition
     if not summary:
         console.print(_placement_table(partition))
     for region in partition.regions:
@@ -125,9 +144,12 @@ def _print_partition(compiled: CompiledNetwork, whole: EndToEnd, summary: bool) 
             console.print(line(f"{port.role} {port_line(port)}"))
     if whole.fallbacks and not summary:
         console.print(fallback_table(whole))
-    count, macs = sum(entry.on == "dla" for entry in partition.placement), whole.dla_macs + whole.cpu_macs
+    count = sum(entry.on == "dla" for entry in partition.placement)
+    macs = whole.dla_macs + whole.cpu_macs
     share = whole.dla_macs / macs if macs else 0.0
-    nodes = f"{count} of {len(partition.placement)} nodes and {share:.2%} of {macs:,} MACs on the DLA"
+    nodes = (
+        f"{count} of {len(partition.placement)} nodes and {share:.2%} of {macs:,} MACs on the DLA"
+    )
     console.print(f"{nodes}, {whole.share(whole.dla_cycles):.1%} of the time")
     if whole.interface_cycles:
         console.print(integer_line(whole))
@@ -137,7 +159,9 @@ def _print_partition(compiled: CompiledNetwork, whole: EndToEnd, summary: bool) 
 def _placement_table(partition: Partition) -> ReportTable:
     from experiments.report.terminal import plain_table
 
-    table = plain_table(("node", "fold"), ("operator", "fold", 1), ("where", "left"), ("reason", "fold"))
+    table = plain_table(
+        ("node", "fold"), ("operator", "fold", 1), ("where", "left"), ("reason", "fold")
+    )
     for entry in partition.placement:
         where = "cpu" if entry.region is None else f"dla {entry.region}"
         table.add_row(entry.node, entry.op_type, where, entry.reason or "")
@@ -155,20 +179,28 @@ def _content(compiled: CompiledNetwork, whole: EndToEnd) -> dict[str, Any]:
     placement = [entry.model_dump() for entry in placement_entries(partition)]
     ports = [port.model_dump(mode="json") for port in port_entries(compiled.interface)]
     whole_json = whole.model_dump(mode="json")
-    return {"interface": ports, "placement": placement, "regions": regions, "end_to_end": whole_json}
+    return {
+        "interface": ports,
+        "placement": placement,
+        "regions": regions,
+        "end_to_end": whole_json,
+    }
 
 
-Region = Annotated[int | None, typer.Option("--region", min=0, help="Write only the program of this region.")]
+Region = Annotated[
+    int | None, typer.Option("--region", min=0, help="Write only the program of this region.")
+]
 SaveInputs = Annotated[
     bool,
     typer.Option(
         "--save-inputs",
-        help="Run the network and save each program's inputs, for dla simulate PROGRAM --input FILE.",
+        help="Run the network and save each program's inputs, for dla simulate PROGRAM --input "
+        "FILE.",
     ),
 ]
 
 
-@options.expanded
+@options.expand_options
 def emit(
     wanted: Compiling,
     region: Region = None,
@@ -177,8 +209,10 @@ def emit(
     verbose: options.Verbose = False,
     output: options.Output = None,
 ) -> None:
-    """Write the program of each region for one machine: several regions into a folder, or one with --region."""
-    with options.loading():
+    """Write the program of each region for one machine: several regions into a folder, or one
+    with --region.
+    """
+    with options.pause_collection():
         from byoc.compiler import compile as compile_network
         from experiments.running.inference import hardware_of
         from experiments.running.network import load
@@ -186,13 +220,18 @@ def emit(
 
     if input is not None and not save_inputs:
         raise InputError(f"--input {input}: programs do not depend on it; it is for --save-inputs")
-    machine, choices = hardware_of(wanted), wanted.options
+    machine = hardware_of(wanted)
+    choices = wanted.options
     with options.stages() as progress:
         network = load(wanted, progress)
         progress(f"compiling {network.name}")
         compiled = compile_network(network.package, machine.arch, choices, timing=machine.timing)
         places = _places(network.name, compiled.programs, region, output)
-        given = _given(network, machine, choices, input, wanted.seed, progress) if save_inputs else {}
+        given = (
+            _collect_inputs(network, machine, choices, input, wanted.seed, progress)
+            if save_inputs
+            else {}
+        )
     if verbose:
         from experiments.cli.tune import print_reasons
 
@@ -206,34 +245,47 @@ def emit(
 
             beside = place.with_suffix(".inputs.npz")
             write_arrays(beside, given[index])
-            say(f"{beside}: {', '.join(given[index])}; dla simulate {quote(str(place))} --input {quote(str(beside))}")
+            say(
+                f"{beside}: {', '.join(given[index])}; dla simulate {quote(str(place))} --input "
+                f"{quote(str(beside))}"
+            )
     _warn(network.package)
 
 
-def _given(
-    network: Network, machine: Preset, choices: CompileOptions, input: Path | None, seed: int, progress: Progress
+def _collect_inputs(
+    network: Network,
+    machine: Preset,
+    choices: CompileOptions,
+    input: Path | None,
+    seed: int,
+    progress: Progress,
 ) -> dict[int, Tensors]:
     """Return the inputs of each region in a run of the network, by the region's index."""
     from experiments.running.inference import infer
     from experiments.running.network import network_feeds
-    from experiments.running.simulate import regions_given
+    from experiments.running.simulate import list_region_inputs
 
     feeds = network_feeds(network, input, seed, choices)
-    return regions_given(infer(network, machine, feeds, choices, progress=progress))
+    return list_region_inputs(infer(network, machine, feeds, choices, progress=progress))
 
 
-def _places(name: str, programs: Mapping[int, Program], region: int | None, output: Path | None) -> dict[Path, int]:
+def _places(
+    name: str, programs: Mapping[int, Program], region: int | None, output: Path | None
+) -> dict[Path, int]:
     if not programs:
         raise InputError(f"{name}: no node runs on the DLA; 'dla partition' says why")
     if region is not None:
         if region not in programs:
-            raise InputError(f"--region {region}: the network has the regions 0 to {len(programs) - 1}")
+            raise InputError(
+                f"--region {region}: the network has the regions 0 to {len(programs) - 1}"
+            )
         return {output or Path(f"{name}-region{region}.prog"): region}
     if len(programs) == 1:
         return {output or Path(f"{name}.prog"): next(iter(programs))}
     if output is not None and (output.is_file() or output.suffix):
         raise InputError(
-            f"{output}: the network has {len(programs)} regions, a program each; give a folder, or choose with --region"
+            f"{output}: the network has {len(programs)} regions, a program each; give a folder, or "
+            "choose with --region"
         )
     folder = output or Path(f"{name}-programs")
     return {folder / f"region{index}.prog": index for index in programs}

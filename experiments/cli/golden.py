@@ -1,4 +1,7 @@
-"""``dla golden``: record, check, bless and export golden outputs; compare two machines or two versions on a network."""
+"""``dla golden``: record, check, bless and export golden outputs.
+
+Compare two machines or two versions on a network.
+"""
 
 from __future__ import annotations
 
@@ -35,30 +38,54 @@ class Format(StrEnum):
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the corpus.")]
 Levels = Annotated[
     list[str] | None,
-    typer.Option("--level", metavar="L0|L1|L2|L10|networks", help="Record only this level. Repeatable."),
+    typer.Option(
+        "--level", metavar="L0|L1|L2|L10|networks", help="Record only this level. Repeatable."
+    ),
 ]
 Missing = Annotated[
-    bool, typer.Option("--missing", help="Record only cases missing from DIR; leave existing ones unchanged.")
+    bool,
+    typer.Option(
+        "--missing", help="Record only cases missing from DIR; leave existing ones unchanged."
+    ),
 ]
-Cases = Annotated[list[str] | None, typer.Option("--case", metavar="NAME", help="Check only this case. Repeatable.")]
-ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="Program of dla emit, or assembly text.")]
+Cases = Annotated[
+    list[str] | None,
+    typer.Option("--case", metavar="NAME", help="Check only this case. Repeatable."),
+]
+ProgramFile = Annotated[
+    Path, typer.Argument(metavar="PROGRAM", help="Program of dla emit, or assembly text.")
+]
 CaseName = Annotated[str, typer.Option("--name", metavar="LEVEL/NAME", help="Name the case.")]
-TensorFiles = Annotated[list[str] | None, options.shown(ProgramRequest, "tensor")]
+TensorFiles = Annotated[list[str] | None, options.get_typer_option(ProgramRequest, "tensor")]
 Reason = Annotated[
     str,
-    typer.Option("--reason", metavar="TEXT", help="State why the new results are right; the corpus stores the text."),
+    typer.Option(
+        "--reason",
+        metavar="TEXT",
+        help="State why the new results are right; the corpus stores the text.",
+    ),
 ]
-Installed = Annotated[bool, typer.Option("--installed", help="Check the installed copy even in a checkout of another.")]
-FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop after the first case that differs.")]
+Installed = Annotated[
+    bool,
+    typer.Option("--installed", help="Check the installed copy even in a checkout of another."),
+]
+FailFast = Annotated[
+    bool, typer.Option("--fail-fast", help="Stop after the first case that differs.")
+]
 Side = Annotated[
     str,
     typer.Argument(
-        help="A machine (preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default), a snapshot, a run report, a corpus."
+        help="A machine (preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default), a snapshot, a "
+        "run report, a corpus."
     ),
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", metavar="MODEL", help="Run this model on the machines: a path or a built-in name."),
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="Run this model on the machines: a path or a built-in name.",
+    ),
 ]
 Html = Annotated[
     Path | None,
@@ -68,7 +95,9 @@ Html = Annotated[
 OnMachine = Annotated[
     str,
     typer.Option(
-        "--on", metavar="MACHINE", help="Use this machine: preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default."
+        "--on",
+        metavar="MACHINE",
+        help="Use this machine: preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default.",
     ),
 ]
 
@@ -78,12 +107,19 @@ class Wanted:
     """A golden case, or a program with its inputs and settings."""
 
     case: str = field(
-        metadata=option("", "A golden case, or a file: a program of dla emit, or assembly.", metavar="CASE|PROGRAM")
+        metadata=option(
+            "",
+            "A golden case, or a file: a program of dla emit, or assembly.",
+            metavar="CASE|PROGRAM",
+        )
     )
     corpus: Path | None = field(
         default=None,
         metadata=option(
-            "--corpus", "Take the case from this corpus. Default: the built-in cases.", Path, metavar="DIR"
+            "--corpus",
+            "Take the case from this corpus. Default: the built-in cases.",
+            Path,
+            metavar="DIR",
         ),
     )
     tensor: Sequence[str] = field(default=(), metadata=same(ProgramRequest, "tensor"))
@@ -91,19 +127,29 @@ class Wanted:
 
 
 Formats = Annotated[
-    Format, typer.Option("--format", help="Choose the format; readmemh: hexadecimal files, manifest, test bench.")
+    Format,
+    typer.Option(
+        "--format", help="Choose the format; readmemh: hexadecimal files, manifest, test bench."
+    ),
 ]
 Target = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Write the files to this folder. Default: runs/rtl/CASE."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Write the files to this folder. Default: runs/rtl/CASE.",
+    ),
     results.Destination(folder=True),
 ]
 
 
 @app.command("record")
-@options.limited
+@options.limit_command
 def record(folder: Folder, level: Levels = None, missing: Missing = False) -> int:
-    """Record every case of the catalogue as the corpus in DIR; an existing corpus is replaced in one step."""
+    """Record every case of the catalogue as the corpus in DIR; an existing corpus is replaced in
+    one step.
+    """
     from experiments.golden.catalogue import catalogue
     from experiments.golden.record import DisagreementError, record_corpus, record_missing
     from experiments.golden.store import check_levels
@@ -125,7 +171,7 @@ def record(folder: Folder, level: Levels = None, missing: Missing = False) -> in
 
 
 @app.command("add")
-@options.limited
+@options.limit_command
 def add(
     folder: Folder,
     program: ProgramFile,
@@ -133,7 +179,9 @@ def add(
     tensor: TensorFiles = None,
     settings: options.Settings = None,
 ) -> int:
-    """Record a program of your own as a further case of the corpus in DIR, which is created if it is missing."""
+    """Record a program of your own as a further case of the corpus in DIR, which is created if
+    it is missing.
+    """
     from experiments.golden.record import DisagreementError, add_case, own_case
 
     try:
@@ -145,7 +193,7 @@ def add(
 
 
 @app.command("check")
-@options.limited
+@options.limit_command
 def check(
     folder: Folder,
     level: Levels = None,
@@ -154,40 +202,50 @@ def check(
     installed: Installed = False,
     json: options.Json = None,
 ) -> int:
-    """Run every case and compare it with its record, to the bit and the cycle; exit status 1 at any difference.
+    """Run every case and compare it with its record, to the bit and the cycle.
 
-    Of cases that differ in the same instruction, only the first is shown in full; --json contains all.
+    Exit status 1 at any difference.
+
+    Of cases that differ in the same instruction, only the first is shown in full; --json contains
+    all.
     """
     there = other_checkout(Path.cwd())
     if there is not None and not installed:
         raise InputError(
-            f"dla would check the copy in {HOME}; to check this checkout: pip install -e {there}; else pass --installed"
+            f"dla would check the copy in {HOME}; to check this checkout: pip install -e {there}; "
+            "else pass --installed"
         )
     from experiments.golden.check import verify
-    from experiments.golden.deviation import by_instruction, checked_lines
+    from experiments.golden.deviation import format_checked_lines, group_by_instruction
     from experiments.golden.store import choose, open_corpus
 
     corpus = open_corpus(folder)
     names = choose(corpus.entries, level or (), case or ())
     with options.stages() as progress:
         outcomes = verify(corpus, names, progress, fail_fast=fail_fast)
-    results.write_json(json, _checked(corpus.digest, outcomes))
+    results.write_json(json, _format_outcomes(corpus.digest, outcomes))
     failed = [outcome for outcome in outcomes if not outcome.passed]
-    groups = by_instruction(failed)
+    groups = group_by_instruction(failed)
     for group in groups:
-        for line in checked_lines(group.cases[0]):  # --json contains all of them
+        for line in format_checked_lines(group.cases[0]):  # --json contains all of them
             say(line)
     for group in groups:
         say(group.line())
-    say(f"{folder}: {len(outcomes) - len(failed)} of {len(outcomes)} cases as recorded, digest {corpus.digest}")
+    say(
+        f"{folder}: {len(outcomes) - len(failed)} of {len(outcomes)} cases as recorded, digest "
+        f"{corpus.digest}"
+    )
     say(f"checked: {HOME}")
     return _different(f"{failed[0].name} and {len(failed) - 1} more cases differ") if failed else 0
 
 
 @app.command("bless")
-@options.limited
+@options.limit_command
 def bless(folder: Folder, reason: Reason, level: Levels = None, case: Cases = None) -> int:
-    """Accept the results of the present version as correct; the reason becomes part of the corpus."""
+    """Accept the results of the present version as correct.
+
+    The reason becomes part of the corpus.
+    """
     from experiments.golden import record as recording
     from experiments.golden.store import choose, open_corpus
 
@@ -207,7 +265,7 @@ def bless(folder: Folder, reason: Reason, level: Levels = None, case: Cases = No
 
 
 @app.command("list")
-@options.limited
+@options.limit_command
 def list_cases(folder: Folder, level: Levels = None) -> None:
     """List the cases of a corpus and its history."""
     from experiments.golden.store import choose, open_corpus
@@ -217,13 +275,20 @@ def list_cases(folder: Folder, level: Levels = None) -> None:
         say(f"{name:48} {corpus.entries[name].file}")
     for event in corpus.history:
         changed = f", {len(event.changed)} changed" if event.changed else ""
-        say(f"{event.action} by {event.version}: {event.cases} cases{changed}, digest {event.digest} {event.reason}")
+        say(
+            f"{event.action} by {event.version}: {event.cases} cases{changed}, digest "
+            f"{event.digest} {event.reason}"
+        )
 
 
 @app.command("snapshot")
-@options.limited
-def snapshot(model: options.Model, machine: OnMachine = "default", output: options.Output = None) -> None:
-    """Run a network and save values, cycles, instructions and bytes of every layer for a later diff."""
+@options.limit_command
+def snapshot(
+    model: options.Model, machine: OnMachine = "default", output: options.Output = None
+) -> None:
+    """Run a network and save values, cycles, instructions and bytes of every layer for a later
+    diff.
+    """
     from experiments.compare.sources import machine_snapshot, save_snapshot
 
     with options.stages() as progress:
@@ -234,9 +299,14 @@ def snapshot(model: options.Model, machine: OnMachine = "default", output: optio
 
 
 @app.command("diff")
-@options.limited
-def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None, html: Html = None) -> int:
-    """Compare two machines on a model, or two snapshots, reports or corpora; exit status 1 if values differ."""
+@options.limit_command
+def diff(
+    a: Side, b: Side, model: ModelOption = None, json: options.Json = None, html: Html = None
+) -> int:
+    """Compare two machines on a model, or two snapshots, reports or corpora.
+
+    Exit status 1 if values differ.
+    """
     from experiments.compare.comparison import compare, comparison_json
     from experiments.compare.presentation import COMPARISON
     from experiments.compare.sources import snapshot_of
@@ -257,10 +327,12 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
 
 
 @app.command("export")
-@options.limited
-@options.expanded
+@options.limit_command
+@options.expand_options
 def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = None) -> int:
-    """Write a case for an RTL test bench: memories before and after, command words, writes of every command."""
+    """Write a case for an RTL test bench: memories before and after, command words, writes of
+    every command.
+    """
     from experiments.golden.record import DisagreementError
     from experiments.report.store import DEFAULT_FOLDER
     from experiments.rtl.export import build_export, write_export
@@ -275,7 +347,10 @@ def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = N
     folder = output or Path(DEFAULT_FOLDER) / "rtl" / source.name.replace("/", "-")
     write_export(made, folder)
     stop = f", stops with {made.stopped}" if made.stopped else ""
-    say(f"{folder}: {source.name}, {len(made.operations)} operations, {made.trace.cycles:,} cycles{stop}")
+    say(
+        f"{folder}: {source.name}, {len(made.operations)} operations, {made.trace.cycles:,} "
+        f"cycles{stop}"
+    )
     return 0
 
 
@@ -284,19 +359,31 @@ def _different(message: str) -> int:
     return 1
 
 
-def _checked(digest: str, outcomes: list[CheckedCase]) -> dict[str, Any]:
-    from experiments.golden.deviation import checked_json
+def _format_outcomes(digest: str, outcomes: list[CheckedCase]) -> dict[str, Any]:
+    from experiments.golden.deviation import to_checked_json
 
-    return {"schema": "dla-golden-check/1", "digest": digest, "cases": [checked_json(item) for item in outcomes]}
+    return {
+        "schema": "dla-golden-check/1",
+        "digest": digest,
+        "cases": [to_checked_json(item) for item in outcomes],
+    }
 
 
 def export_source(wanted: Wanted) -> ExportSource:
-    """Return a case of a corpus, a built-in case or a program of the user; raise InputError for anything else."""
+    """Return a case of a corpus, a built-in case or a program of the user.
+
+    Raise InputError for anything else.
+    """
     from experiments.rtl.export import catalogue_source, corpus_source, program_source
 
-    case, corpus, tensors, settings = wanted.case, wanted.corpus, wanted.tensor, wanted.settings
+    case = wanted.case
+    corpus = wanted.corpus
+    tensors = wanted.tensor
+    settings = wanted.settings
     if corpus is None and Path(case).is_file():
         return program_source(Path(case), tensors, settings)
     if tensors or settings:
-        raise InputError(f"{case}: a case has its inputs and its timing; --tensor and --set are for programs")
+        raise InputError(
+            f"{case}: a case has its inputs and its timing; --tensor and --set are for programs"
+        )
     return catalogue_source(case) if corpus is None else corpus_source(corpus, case)

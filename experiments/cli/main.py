@@ -1,7 +1,8 @@
-"""The ``dla`` command: runs the command that is called, and turns every bad input into one line and exit status 2.
+"""The ``dla`` command: runs the command that is called, and turns every bad input into one line and
+exit status 2.
 
-Only the command that is called is imported, or all commands for the help. Each command imports what it needs when it
-runs, so that ``dla --help`` answers at once.
+Only the command that is called is imported, or all commands for the help. Each command imports what
+it needs when it runs, so that ``dla --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -18,14 +19,18 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
-from experiments.interruption import interrupted
+from experiments.interruption import is_interrupted
 from experiments.literal import ASCII, say
 from experiments.version import HOME, other_checkout
 from isa.errors import InputError
 
 MAXIMUM_LINE = 2000
 """Maximum length of a message, in characters."""
-DONE, DIFFERENT, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
+DONE = 0
+DIFFERENT = 1
+BAD_INPUT = 2
+INTERNAL_ERROR = 3
+INTERRUPTED = 130
 
 PANELS = {
     "Networks": {
@@ -62,24 +67,28 @@ PANELS = {
         "rtl": "rtl:app",
     },
 }
-"""Commands by name, grouped as in the help: their file in this folder, and their name in that file."""
+"""Commands by name, grouped as in the help: their file in this folder, and their name in that
+file.
+"""
 COMMANDS = {name: place for commands in PANELS.values() for name, place in commands.items()}
 
 
-def command_called(name: str) -> Any:
+def get_command(name: str) -> Any:
     """Return the function of a command, or the application of a group of commands."""
     module, _, attribute = COMMANDS[name].partition(":")
     return getattr(import_module(f"experiments.cli.{module}"), attribute)
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the application with the command that a command line names first, or with all commands.
+    """Return the application with the command that a command line names first, or with all
+    commands.
 
     All commands are needed for the help, and for the error message after an unknown name.
     """
     app = typer.Typer(
         name="dla",
-        help="Compile ONNX and TensorFlow Lite networks for a deep-learning accelerator and simulate every cycle.",
+        help="Compile ONNX and TensorFlow Lite networks for a deep-learning accelerator and "
+        "simulate every cycle.",
         add_completion=True,
         context_settings={"help_option_names": ["-h", "--help"]},
         no_args_is_help=False,
@@ -92,11 +101,11 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
         for name in commands:
             if name not in wanted:
                 continue
-            found = command_called(name)
+            found = get_command(name)
             if isinstance(found, typer.Typer):
                 app.add_typer(found, name=name, rich_help_panel=panel)
             else:
-                app.command(name, rich_help_panel=panel)(options.limited(found))
+                app.command(name, rich_help_panel=panel)(options.limit_command(found))
     return app
 
 
@@ -110,7 +119,10 @@ def _version(wanted: bool) -> None:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Accept the options of ``dla`` itself; the application has the help text."""
@@ -119,8 +131,8 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, by default the process's own, and return its exit status.
 
-    0: done. 1: a check found differences. 2: bad input; one line on standard error starts with ``error: ``. 3: a bug of
-    dla. 130: interrupted.
+    0: done. 1: a check found differences. 2: bad input; one line on standard error starts with
+    ``error: ``. 3: a bug of dla. 130: interrupted.
     """
     _degrade()
     _say_which_copy()
@@ -131,9 +143,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _fail(str(error))
     except MemoryError as error:
-        return _fail(f"the memory is used up ({error or 'no estimate saw it coming'}); give a lower --max-memory")
+        return _fail(
+            f"the memory is used up ({error or 'no estimate saw it coming'}); give a "
+            "lower --max-memory"
+        )
     except (BrokenPipeError, SystemExit) as error:
-        if getattr(error, "code", 1) != 0:  # the reader closed the pipe (`dla disasm FILE | head`): typer exits with 1
+        # the reader closed the pipe (`dla disasm FILE | head`): typer exits with 1
+        if getattr(error, "code", 1) != 0:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE  # else typer answered a shell's request
     except OSError as error:
@@ -143,8 +159,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's errors for wrong commands and options
             context = getattr(error, "ctx", None)
-            return _fail(f"{error.format_message()} (see {context.command_path if context else 'dla'} --help)")
-        return INTERRUPTED if interrupted() else _report_bug(error)  # a bug is neither a difference nor bad input
+            return _fail(
+                f"{error.format_message()} (see "
+                f"{context.command_path if context else 'dla'} --help)"
+            )
+        # a bug is neither a difference nor bad input
+        return INTERRUPTED if is_interrupted() else _report_bug(error)
 
 
 def _fail(message: str) -> int:
@@ -156,7 +176,9 @@ def _fail(message: str) -> int:
 
 
 def _report_bug(error: Exception) -> int:
-    """Print one line with the traceback's file and the place to report the bug: an installed package, or dla."""
+    """Print one line with the traceback's file and the place to report the bug: an installed
+    package, or dla.
+    """
     import tempfile
     import traceback
 
@@ -164,7 +186,9 @@ def _report_bug(error: Exception) -> int:
 
     text = "".join(traceback.format_exception(error))
     try:
-        with tempfile.NamedTemporaryFile("w", prefix="dla-bug-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="dla-bug-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as file:
             file.write(text.encode(errors="backslashreplace").decode())
         place = f"its traceback is in {file.name}"
     except OSError as reason:
@@ -174,8 +198,14 @@ def _report_bug(error: Exception) -> int:
         package = package_at_fault(error)
     if package:
         what = f"{type(error).__name__}: {error}"
-        return _fail(f"{package} makes dla end with {what:.200}; {place}: correct the package, or uninstall it")
-    _fail(f"this is a bug of dla itself ({type(error).__name__}); {place}: please report it with what you ran")
+        return _fail(
+            f"{package} makes dla end with {what:.200}; {place}: correct the package, or "
+            "uninstall it"
+        )
+    _fail(
+        f"this is a bug of dla itself ({type(error).__name__}); {place}: please report it with "
+        "what you ran"
+    )
     return INTERNAL_ERROR
 
 
@@ -184,7 +214,10 @@ def _say_which_copy() -> None:
     with contextlib.suppress(OSError):
         there = other_checkout(Path.cwd())
         if there is not None:
-            say(f"note: dla runs the copy in {HOME}; to run this checkout: pip install -e {there}", file=sys.stderr)
+            say(
+                f"note: dla runs the copy in {HOME}; to run this checkout: pip install -e {there}",
+                file=sys.stderr,
+            )
 
 
 def _degrade() -> None:

@@ -1,4 +1,6 @@
-"""Shared parts of commands: options from records or declared here, shell completion, and the status line."""
+"""Shared parts of commands: options from records or declared here, shell completion, and the
+status line.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from byoc.options import DEFAULTS, OPTIONS, CompileOptions
 from byoc.options import Option as CompilerOption
 from experiments.cli import results
 from experiments.literal import literal, say
-from experiments.running.declared import CommandOption, declared
+from experiments.running.declared import CommandOption, list_declared
 from experiments.running.given import Given, MachineChoice, RunRequest
 from isa import memory
 from isa.errors import InputError
@@ -34,42 +36,43 @@ class EngineChoice(StrEnum):
     rtl = "rtl"
 
 
-# Completion: words that a shell offers for an unfinished word (dla --install-completion). -----------------------------
+# Completion: words that a shell offers for an unfinished word (dla --install-completion).
+# -----------------------------
 
 
 def offer_models(begun: str) -> list[str]:
     """Return built-in networks and files that begin with ``begun``."""
     from experiments.models import MODELS
 
-    return _beginning(begun, [*MODELS, *_files(begun)])
+    return _complete_beginning(begun, [*MODELS, *_files(begun)])
 
 
 def offer_presets(begun: str) -> list[str]:
     """Return machines and files that begin with ``begun``."""
     from dla_sim.presets import preset_names
 
-    return _beginning(begun, [*preset_names(), *_files(begun)])
+    return _complete_beginning(begun, [*preset_names(), *_files(begun)])
 
 
 def offer_memory_modes(begun: str) -> list[str]:
     """Return memory modes that begin with ``begun``."""
     from dla_sim.presets import MEMORY_MODES
 
-    return _beginning(begun, [mode.name for mode in MEMORY_MODES])
+    return _complete_beginning(begun, [mode.name for mode in MEMORY_MODES])
 
 
 def offer_settings(begun: str) -> list[str]:
     """Return keys of a machine that begin with ``begun``."""
-    from dla_sim.presets import declared_settings
+    from dla_sim.presets import list_settings
 
-    return _beginning(begun, [f"{setting.key}=" for setting in declared_settings()])
+    return _complete_beginning(begun, [f"{setting.key}=" for setting in list_settings()])
 
 
 def _files(begun: str) -> list[str]:
     return sorted(iglob(f"{escape(begun)}*"))
 
 
-def _beginning(begun: str, words: list[str]) -> list[str]:
+def _complete_beginning(begun: str, words: list[str]) -> list[str]:
     return [word for word in words if word.startswith(begun)]
 
 
@@ -82,57 +85,75 @@ _OFFERED: Mapping[str, Callable[[str], list[str]]] = {
 
 
 @cache
-def _shown(option: CommandOption) -> Any:
-    about: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "rich_help_panel": option.panel}
+def _show_option(option: CommandOption) -> Any:
+    about: dict[str, Any] = {
+        "help": option.help,
+        "metavar": option.metavar,
+        "rich_help_panel": option.panel,
+    }
     about |= {"min": option.least} if option.least is not None else {}
     about |= {"autocompletion": _OFFERED[option.completion]} if option.completion else {}
     return typer.Option(*option.word.split(), **about) if option.word else typer.Argument(**about)
 
 
-def shown(record: type, name: str) -> Any:
-    """Return the Typer form of a record's option, for commands that take the option without the record."""
-    return _shown(declared(record)[name])
+def get_typer_option(record: type, name: str) -> Any:
+    """Return the Typer form of a record's option, for commands that take the option without the
+    record.
+    """
+    return _show_option(list_declared(record)[name])
 
 
 _compiler = partial(typer.Option, rich_help_panel="Compiler")
 _result = partial(typer.Option, rich_help_panel="Results")
 
-Model = Annotated[str, shown(Given, "model")]
-Seed = Annotated[int, shown(Given, "seed")]
-Settings = Annotated[list[str] | None, shown(MachineChoice, "settings")]
-Input = Annotated[Path | None, shown(RunRequest, "inputs")]
-Timeline = Annotated[Path | None, shown(RunRequest, "timeline"), results.Destination(".json")]
-Cost = Annotated[str | None, shown(RunRequest, "cost")]
+Model = Annotated[str, get_typer_option(Given, "model")]
+Seed = Annotated[int, get_typer_option(Given, "seed")]
+Settings = Annotated[list[str] | None, get_typer_option(MachineChoice, "settings")]
+Input = Annotated[Path | None, get_typer_option(RunRequest, "inputs")]
+Timeline = Annotated[
+    Path | None, get_typer_option(RunRequest, "timeline"), results.Destination(".json")
+]
+Cost = Annotated[str | None, get_typer_option(RunRequest, "cost")]
 Engine = Annotated[
     EngineChoice,
     typer.Option(
         "--engine",
         rich_help_panel="Machine",
-        help="Choose the engine; rtl simulates the hardware and compares it with the simulator (docs/rtl.md).",
+        help="Choose the engine; rtl simulates the hardware and compares it with the simulator "
+        "(docs/rtl.md).",
     ),
 ]
 Json = Annotated[
     Path | None,
     _result(
-        "--json", metavar="FILE|-", help="Write the result as JSON; '-' writes it to standard output, and nothing else."
+        "--json",
+        metavar="FILE|-",
+        help="Write the result as JSON; '-' writes it to standard output, and nothing else.",
     ),
     results.Destination(".json"),
 ]
 Csv = Annotated[
     Path | None,
     _result(
-        "--csv", metavar="FILE|-", help="Write the table as CSV; '-' writes it to standard output, and nothing else."
+        "--csv",
+        metavar="FILE|-",
+        help="Write the table as CSV; '-' writes it to standard output, and nothing else.",
     ),
     results.Destination(".csv"),
 ]
-Summary = Annotated[bool, _result("--summary", help="Print totals only; omit the tables of layers.")]
-Verbose = Annotated[bool, _result("--verbose", help="Also explain the tiling and the fusion of each layer.")]
+Summary = Annotated[
+    bool, _result("--summary", help="Print totals only; omit the tables of layers.")
+]
+Verbose = Annotated[
+    bool, _result("--verbose", help="Also explain the tiling and the fusion of each layer.")
+]
 MaximumMemory = Annotated[
     str | None,
     typer.Option(
         "--max-memory",
         metavar="SIZE",
-        help="Exit with an error if the command would need more memory, e.g. 4G. Default: half of this computer's.",
+        help="Exit with an error if the command would need more memory, e.g. 4G. Default: half of "
+        "this computer's.",
     ),
 ]
 Pins = Annotated[
@@ -141,15 +162,21 @@ Pins = Annotated[
 ]
 TunedLog = Annotated[
     Path | None,
-    _compiler("--tuned", metavar="FILE.jsonl", help="Use the best schedule in a log of 'dla tune'."),
+    _compiler(
+        "--tuned", metavar="FILE.jsonl", help="Use the best schedule in a log of 'dla tune'."
+    ),
 ]
 Output = Annotated[
-    Path | None, _result("--output", "-o", metavar="FILE", help="Write the result to this file."), results.Destination()
+    Path | None,
+    _result("--output", "-o", metavar="FILE", help="Write the result to this file."),
+    results.Destination(),
 ]
 
 
 def _compile_option(option: CompilerOption) -> inspect.Parameter:
-    kind: Any = bool if option.switch else StrEnum(option.name, {value: value for value in option.values})
+    kind: Any = (
+        bool if option.switch else StrEnum(option.name, {value: value for value in option.values})
+    )
     about = Annotated[kind, _compiler(f"--{option.word}", help=option.help)]
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=kind(option.default), annotation=about
@@ -169,17 +196,22 @@ Command = Callable[..., int | None]
 
 
 def _parameter(name: str, option: CommandOption, default: Any) -> inspect.Parameter:
-    """Return the parameter of a command for a declared option; an omitted option without a default is None."""
+    """Return the parameter of a command for a declared option.
+
+    An omitted option without a default is None.
+    """
     kind: Any = _enumeration(option) if isinstance(option.kind, tuple) else option.kind
     if isinstance(default, tuple):
         default = None
     elif isinstance(default, str) and isinstance(option.kind, tuple):
         default = kind(default)
-    annotation: Any = Annotated[kind | None if default is None else kind, _shown(option)]
+    annotation: Any = Annotated[kind | None if default is None else kind, _show_option(option)]
     if option.ending is not None:
         annotation = Annotated[annotation, results.Destination(option.ending)]
     shown = inspect.Parameter.empty if default is MISSING else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=annotation)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=annotation
+    )
 
 
 @cache
@@ -192,7 +224,7 @@ def _parameters(record: Any) -> Iterator[inspect.Parameter]:
     if record is CompileOptions:
         yield from (*_COMPILE_OPTIONS, *_CHOICES)
         return
-    known = declared(record)
+    known = list_declared(record)
     for item in fields(record):
         if item.default is DEFAULTS:
             yield from _parameters(CompileOptions)
@@ -200,24 +232,30 @@ def _parameters(record: Any) -> Iterator[inspect.Parameter]:
             yield _parameter(item.name, known[item.name], item.default)
 
 
-def _made(record: Any, given: dict[str, Any]) -> Any:
-    """Return a record of its options, which are removed from ``given``; omitted options get their defaults."""
+def _make_record(record: Any, given: dict[str, Any]) -> Any:
+    """Return a record of its options, which are removed from ``given``.
+
+    Omitted options get their defaults.
+    """
     taken = {part.name: given.pop(part.name) for part in _parameters(record)}
     plain = {key: value.value if isinstance(value, Enum) else value for key, value in taken.items()}
     if record is CompileOptions:
         return _compile_options(**plain)
-    known, made = declared(record), dict[str, Any]()
+    known = list_declared(record)
+    made = dict[str, Any]()
     for item in fields(record):
         if item.default is DEFAULTS:
-            made[item.name] = _made(CompileOptions, plain)
+            made[item.name] = _make_record(CompileOptions, plain)
         elif plain.get(item.name) is not None:
             parse = known[item.name].parse
             made[item.name] = plain[item.name] if parse is None else parse(plain[item.name])
     return record(**made)
 
 
-def expanded(command: Command) -> Command:
-    """Return ``command`` for Typer: each parameter that is a record becomes one option per field."""
+def expand_options(command: Command) -> Command:
+    """Return ``command`` for Typer: each parameter that is a record becomes one option per
+    field.
+    """
     signature = inspect.signature(command, eval_str=True)
     records: dict[str, Any] = {
         p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)
@@ -225,14 +263,16 @@ def expanded(command: Command) -> Command:
     parameters = [
         part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in signature.parameters.values()
-        for part in (_parameters(parameter.annotation) if parameter.name in records else [parameter])
+        for part in (
+            _parameters(parameter.annotation) if parameter.name in records else [parameter]
+        )
     ]
 
-    def taking_options(**given: Any) -> int | None:
-        made = {name: _made(record, given) for name, record in records.items()}
+    def take_options(**given: Any) -> int | None:
+        made = {name: _make_record(record, given) for name, record in records.items()}
         return command(**given, **made)
 
-    return _presented(taking_options, command, parameters)
+    return _present_as(take_options, command, parameters)
 
 
 def _compile_options(pins: Path | None, tuned: Path | None, **options: Any) -> CompileOptions:
@@ -251,21 +291,36 @@ def _compile_options(pins: Path | None, tuned: Path | None, **options: Any) -> C
     return plain
 
 
-def limited(command: Command) -> Command:
-    """Return ``command`` with the option ``--max-memory`` and protection of its input and result files."""
+def limit_command(command: Command) -> Command:
+    """Return ``command`` with the option ``--max-memory`` and protection of its input and result
+    files.
+    """
     signature = inspect.signature(command, eval_str=True)
-    limit = inspect.Parameter("max_memory", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MaximumMemory)
-    parameters = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in (*signature.parameters.values(), limit)]
+    limit = inspect.Parameter(
+        "max_memory", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MaximumMemory
+    )
+    parameters = [
+        part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for part in (*signature.parameters.values(), limit)
+    ]
 
-    def taking_limit(max_memory: str | None = None, **given: Any) -> int | None:
-        with memory.limited(max_memory), results.reserved(given), results.placed(signature, given):
+    def take_limit(max_memory: str | None = None, **given: Any) -> int | None:
+        with (
+            memory.limit_memory(max_memory),
+            results.reserve_output(given),
+            results.check_destinations(signature, given),
+        ):
             return command(**given)
 
-    return _presented(taking_limit, command, parameters)
+    return _present_as(take_limit, command, parameters)
 
 
-def _presented(taking: Command, command: Command, parameters: Sequence[inspect.Parameter]) -> Command:
-    """Give ``taking`` the name, docstring and parameters that Typer shows for ``command``, and return it."""
+def _present_as(
+    taking: Command, command: Command, parameters: Sequence[inspect.Parameter]
+) -> Command:
+    """Give ``taking`` the name, docstring and parameters that Typer shows for ``command``, and
+    return it.
+    """
     shown = inspect.signature(command, eval_str=True).replace(parameters=parameters)
     vars(taking).update(__signature__=shown)
     taking.__annotations__ = {part.name: part.annotation for part in parameters}
@@ -275,7 +330,9 @@ def _presented(taking: Command, command: Command, parameters: Sequence[inspect.P
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """On an interrupt in the block, print the workflow's notes: which results are kept, and how to continue."""
+    """On an interrupt in the block, print the workflow's notes: which results are kept, and how
+    to continue.
+    """
     try:
         yield
     except KeyboardInterrupt as stop:  # typer turns it into an exit status
@@ -298,7 +355,8 @@ def stages() -> Iterator[Progress]:
     from experiments.report.terminal import status_console
 
     columns = (
-        shown.TextColumn("{task.description}", markup=False), shown.BarColumn(), shown.TaskProgressColumn(),
+        shown.TextColumn("{task.description}", markup=False), shown.BarColumn(),
+        shown.TaskProgressColumn(),
         shown.TimeRemainingColumn(),
     )  # fmt: skip
     with shown.Progress(*columns, console=status_console(), transient=True) as bar:
@@ -313,11 +371,12 @@ def stages() -> Iterator[Progress]:
 
 
 @contextmanager
-def loading() -> Iterator[None]:
-    """Turn off garbage collection for the imports of a command, and exclude their objects from later collections.
+def pause_collection() -> Iterator[None]:
+    """Turn off garbage collection for the imports of a command, and exclude their objects from
+    later collections.
 
-    Modules stay as long as the process, so the collector need not examine them. Only the first use in a process does
-    this, because almost no other objects exist then.
+    Modules stay as long as the process, so the collector need not examine them. Only the first use
+    in a process does this, because almost no other objects exist then.
     """
     if gc.get_freeze_count() or not gc.isenabled():
         yield

@@ -1,4 +1,6 @@
-"""``dla simulate``, ``dla asm``, ``dla disasm``: simulation of packages and programs, and programs as text."""
+"""``dla simulate``, ``dla asm``, ``dla disasm``: simulation of packages and programs, and
+programs as text.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,20 @@ if TYPE_CHECKING:
     from experiments.report.schema import Figures
     from experiments.running.simulate import Sanitized
 
-What = Annotated[Path, typer.Argument(metavar="DLA|PROGRAM", help="A package (.dla) or a program of dla emit.")]
+What = Annotated[
+    Path, typer.Argument(metavar="DLA|PROGRAM", help="A package (.dla) or a program of dla emit.")
+]
 Sanitize = Annotated[
     bool,
     typer.Option(
         "--sanitize",
-        help="Check the programs for races, deadlocks and wrong addresses first; exit status 1 if there are any.",
+        help="Check the programs for races, deadlocks and wrong addresses first; exit status 1 if "
+        "there are any.",
     ),
 ]
 
 
-@options.expanded
+@options.expand_options
 def simulate(
     *,
     file: What,
@@ -41,26 +46,37 @@ def simulate(
     summary: options.Summary = False,
     wishes: Wishes,
 ) -> int:
-    """Run a package or a program without checking values; print its cycles, and write its outputs (-o FILE.npz).
+    """Run a package or a program without checking values.
 
-    --break and --until stop the run and show the state of the machine. With --against, a difference gives exit status
-      1.
+    Print its cycles, and write its outputs (-o FILE.npz).
+
+    --break and --until stop the run and show the state of the machine. With --against, a difference
+      gives exit status 1.
     """
     from experiments.debug import session
     from experiments.report.store import write_arrays
     from experiments.running.network import is_package
-    from experiments.running.simulate import sanitize_package, sanitize_program, simulate_package, simulate_program
+    from experiments.running.simulate import (
+        sanitize_package,
+        sanitize_program,
+        simulate_package,
+        simulate_program,
+    )
     from isa.reading import check_file
 
     check_file(file, "'dla compile' makes packages and 'dla emit' programs")
     if (output or json or csv) and wishes.stop:
-        raise InputError(f"{file}: --output, --json and --csv need the whole run; leave out --break and --until")
+        raise InputError(
+            f"{file}: --output, --json and --csv need the whole run; leave out --break and --until"
+        )
     package = is_package(file)
     if package and (wanted.tensor or wanted.image):
-        raise InputError(f"{file}: --tensor and --image are for programs; give a package its --input")
+        raise InputError(
+            f"{file}: --tensor and --image are for programs; give a package its --input"
+        )
     if sanitize:
         found = sanitize_package(file, wanted) if package else sanitize_program(file, wanted.image)
-        if _sanitized(file, found):
+        if _print_findings(file, found):
             return 1
     with options.stages() as progress:
         progress(f"simulating {file}")
@@ -78,8 +94,11 @@ def simulate(
     return _tell(findings)
 
 
-def _sanitized(file: Path, found: dict[str, Sanitized]) -> bool:
-    """Print the findings on programs, one per line, and their number; return whether any is an error."""
+def _print_findings(file: Path, found: dict[str, Sanitized]) -> bool:
+    """Print the findings on programs, one per line, and their number.
+
+    Return whether any is an error.
+    """
     for name, one in found.items():
         for finding in one.findings:
             say(f"{name}: {finding.text}")
@@ -101,20 +120,31 @@ def _tell(findings: Findings) -> int:
     return 1
 
 
-def _present(file: Path, figures: Figures, json: Path | None, csv: Path | None, summary: bool) -> None:
+def _present(
+    file: Path, figures: Figures, json: Path | None, csv: Path | None, summary: bool
+) -> None:
     """Write and print the figures of the machine."""
     from experiments.report.tables import figure_rows, figures_table, kind_table, unit_table
     from experiments.report.terminal import report_console
 
-    results.write_tables(json, csv, figures.model_dump(mode="json", by_alias=True), figure_rows(figures))
+    results.write_tables(
+        json, csv, figures.model_dump(mode="json", by_alias=True), figure_rows(figures)
+    )
     console = report_console()
-    for part in () if summary else (figures_table(figures), kind_table(figures), unit_table(figures)):
+    for part in (
+        () if summary else (figures_table(figures), kind_table(figures), unit_table(figures))
+    ):
         console.print(part)
     totals = figures.totals
-    say(f"{file}: {totals.cycles:,} cycles, {totals.macs:,} MACs, utilisation {totals.utilization:.1%}")
+    say(
+        f"{file}: {totals.cycles:,} cycles, {totals.macs:,} MACs, utilisation "
+        f"{totals.utilization:.1%}"
+    )
 
 
-Text = Annotated[Path, typer.Argument(metavar="TEXT", help="Assembly text, as dla disasm writes it.")]
+Text = Annotated[
+    Path, typer.Argument(metavar="TEXT", help="Assembly text, as dla disasm writes it.")
+]
 
 
 def asm(text: Text, output: options.Output = None) -> None:
@@ -129,11 +159,16 @@ def asm(text: Text, output: options.Output = None) -> None:
     say(f"{place}: {len(program.words)} words")
 
 
-ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program, as dla emit writes it.")]
+ProgramFile = Annotated[
+    Path, typer.Argument(metavar="PROGRAM", help="A program, as dla emit writes it.")
+]
 
 
 def disasm(program: ProgramFile, output: options.Output = None) -> None:
-    """Print a program as assembly text; dla asm turns the text into the same program, bit by bit."""
+    """Print a program as assembly text.
+
+    Dla asm turns the text into the same program, bit by bit.
+    """
     from isa import program_file
     from isa.assembler import disassemble
 

@@ -24,7 +24,9 @@ Files = Annotated[
         help="Result of dla run --json, dla system --json or dla sweep; two runs with --compare.",
     ),
 ]
-Compare = Annotated[bool, typer.Option("--compare", help="Compare two runs: dla report --compare A B.")]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Compare two runs: dla report --compare A B.")
+]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -44,7 +46,7 @@ Tables = Annotated[bool, typer.Option("--tables", help="Print the tables; write 
 PAGE_ENDINGS = (".html", ".htm")
 
 
-@options.expanded
+@options.expand_options
 def command(
     files: Files,
     compare: Compare = False,
@@ -64,17 +66,25 @@ def command(
     _check(files, compare, tables and (output is not None or png is not None))
     for file in files:
         sweep_file = file.suffix == ".sqlite"
-        maker, what = ("sweep SPEC.toml --output", "results") if sweep_file else ("run MODEL --json", "a report")
+        maker, what = (
+            ("sweep SPEC.toml --output", "results")
+            if sweep_file
+            else ("run MODEL --json", "a report")
+        )
         check_file(file, f"'dla {maker} {file}' makes {what}")
     sweep = not compare and is_sweep(files[0])
     if not sweep and of_sweep != OfSweep():
-        raise InputError("--x, --y and --cost are for the results of sweeps; leave them out for runs")
+        raise InputError(
+            "--x, --y and --cost are for the results of sweeps; leave them out for runs"
+        )
     if summary and (sweep or compare):
         raise InputError("--summary is for one run; leave it out for sweeps and comparisons")
     if compare:
-        name, document = f"{files[0].stem}-against-{files[1].stem}", _comparison(files[0], files[1])
+        name = f"{files[0].stem}-against-{files[1].stem}"
+        document = _comparison(files[0], files[1])
     else:
-        name, document = files[0].stem, _sweep(files[0], of_sweep) if sweep else _saved(files[0], summary)
+        name = files[0].stem
+        document = _sweep(files[0], of_sweep) if sweep else _load_saved(files[0], summary)
     if csv is not None:
         results.write_csv(csv, document.records())
     document.show(report_console(), summary)
@@ -92,15 +102,25 @@ def _check(files: list[Path], compare: bool, contradictory: bool) -> None:
     if contradictory:
         raise InputError("--tables writes nothing; leave out --output and --png, or --tables")
     if len(files) != 1 + compare:
-        wanted = "two runs: dla report --compare A B" if compare else "one file, or two runs with --compare"
-        raise InputError(f"dla report was given {len(files)} file{'s' * (len(files) != 1)}; give {wanted}")
+        wanted = (
+            "two runs: dla report --compare A B"
+            if compare
+            else "one file, or two runs with --compare"
+        )
+        raise InputError(
+            f"dla report was given {len(files)} file{'s' * (len(files) != 1)}; give {wanted}"
+        )
 
 
-def _places(name: str, beside: Path, output: Path | None, pictures: Path | None) -> tuple[Path, Path | None]:
-    """Return the file of the page of the report ``name``, and the folder of its images, or None for no images.
+def _places(
+    name: str, beside: Path, output: Path | None, pictures: Path | None
+) -> tuple[Path, Path | None]:
+    """Return the file of the page of the report ``name``, and the folder of its images, or None for
+    no images.
 
-    ``output`` is a file that ends in .html, or a folder for both. With a file, images are drawn only if ``pictures`` is
-    a folder. Without ``output``, both go to the folder ``<name>-report`` next to ``beside``.
+    ``output`` is a file that ends in .html, or a folder for both. With a file, images are drawn
+    only if ``pictures`` is a folder. Without ``output``, both go to the folder ``<name>-report``
+    next to ``beside``.
     """
     if output is not None and output.suffix.lower() in PAGE_ENDINGS and not output.is_dir():
         return output, pictures
@@ -108,16 +128,19 @@ def _places(name: str, beside: Path, output: Path | None, pictures: Path | None)
     return folder / f"{name}.html", pictures or folder
 
 
-def _saved(file: Path, summary: bool) -> Shown:
-    """Return the report of one run of a network or a system; raise InputError if the file contains none."""
+def _load_saved(file: Path, summary: bool) -> Shown:
+    """Return the report of one run of a network or a system.
+
+    Raise InputError if the file contains none.
+    """
     from experiments.report.shown import Document
-    from experiments.report.store import run_report, saved_content, schema_of
+    from experiments.report.store import read_saved, run_report, schema_of
     from experiments.running.result import RUN
     from experiments.systems.report import SCHEMA, system_report
     from experiments.systems.result import SYSTEM
     from experiments.systems.sweep import SCHEMA as SWEEP
 
-    content = saved_content(file)
+    content = read_saved(file)
     if schema_of(content) == SWEEP:
         remedy = "'dla system ... --sweep ... --output FILE' keeps results of which there is one"
         raise InputError(f"{file}: a sweep of a system, of which there is no page; {remedy}")
@@ -135,23 +158,30 @@ def _comparison(before: Path, after: Path) -> Shown:
     from experiments.compare.sources import report_snapshot
     from experiments.report.shown import Document
 
-    return Document(compare(*(report_snapshot(_run_of(file), file.stem) for file in (before, after))), COMPARISON)
+    return Document(
+        compare(*(report_snapshot(_run_of(file), file.stem) for file in (before, after))),
+        COMPARISON,
+    )
 
 
 def _run_of(file: Path) -> RunReport:
     """Return the report of a run of a network; raise InputError if the file contains none."""
-    from experiments.report.store import run_report, saved_content, schema_of
+    from experiments.report.store import read_saved, run_report, schema_of
     from experiments.systems.report import SCHEMA
 
-    content = saved_content(file)
+    content = read_saved(file)
     if schema_of(content) == SCHEMA:
         remedy = "'dla system FILE --sweep KEY=VALUE,...' puts systems side by side"
-        raise InputError(f"{file}: a run of a system, and --compare is for two runs of networks; {remedy}")
+        raise InputError(
+            f"{file}: a run of a system, and --compare is for two runs of networks; {remedy}"
+        )
     return run_report(content, file)
 
 
 def _sweep(file: Path, wanted: OfSweep) -> Shown:
-    """Return a sweep's results with the Pareto front over two columns; raise InputError for a wrong file or column.
+    """Return a sweep's results with the Pareto front over two columns.
+
+    Raise InputError for a wrong file or column.
 
     A cost table adds columns with estimates of energy and area.
     """

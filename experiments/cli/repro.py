@@ -20,22 +20,30 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="NAME|FILE",
-        help=f"A figure ({', '.join(FIGURES)}), a results file of dla sweep, or a report (.json) of dla run.",
+        help=f"A figure ({', '.join(FIGURES)}), a results file of dla sweep, or a report (.json) "
+        "of dla run.",
     ),
 ]
 Folder = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="DIR", help="Write the files of a figure to this folder. Default: runs/NAME."
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Write the files of a figure to this folder. Default: runs/NAME.",
     ),
     results.Destination(folder=True),
 ]
 Points = Annotated[
-    int | None, typer.Option("--points", metavar="N", help="Repeat N random points of a results file. Default: all.")
+    int | None,
+    typer.Option(
+        "--points", metavar="N", help="Repeat N random points of a results file. Default: all."
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Set the seed of the random points.")]
 Workers = Annotated[
-    int | None, typer.Option("--workers", metavar="N", help="Use N local processes. Default: one per CPU.")
+    int | None,
+    typer.Option("--workers", metavar="N", help="Use N local processes. Default: one per CPU."),
 ]
 SHOWN = 10
 
@@ -48,21 +56,29 @@ def command(
     seed: Seed = 0,
     workers: Workers = None,
 ) -> int:
-    """Reproduce a published figure and check its publication's statements, or repeat a results file and compare it.
+    """Reproduce a published figure and check its publication's statements, or repeat a results file
+    and compare it.
 
-    The exit status is 1 if a statement does not hold for our numbers, or if a repeated figure differs.
+    The exit status is 1 if a statement does not hold for our numbers, or if a repeated figure
+    differs.
     """
     if what in FIGURES:
         if points is not None:
-            raise InputError(f"--points does not apply to the figure {what}; it repeats points of a results file")
+            raise InputError(
+                f"--points does not apply to the figure {what}; it repeats points of a results file"
+            )
         return _figure(what, output or Path("runs") / what, workers)
     if output is not None:
-        raise InputError(f"--output applies to the figures {', '.join(FIGURES)} alone, not to the file {what}")
+        raise InputError(
+            f"--output applies to the figures {', '.join(FIGURES)} alone, not to the file {what}"
+        )
     return _file(Path(what), points, seed, workers, context.obj)
 
 
 def _figure(name: str, folder: Path, workers: int | None) -> int:
-    """Reproduce a figure, print every claim with its numbers, and return 0 if all hold (published schedule)."""
+    """Reproduce a figure, print every claim with its numbers, and return 0 if all hold
+    (published schedule).
+    """
     from experiments.repro import claim_lines, figure4, table5
 
     with options.stages() as progress:
@@ -70,22 +86,31 @@ def _figure(name: str, folder: Path, workers: int | None) -> int:
             if workers is not None:
                 raise InputError(f"--workers does not apply to {name}, which runs in one process")
             table = table5.reproduce(folder, progress=progress)
-            text, files, holds = "\n".join(claim_lines(table.claims)), table.files, table.holds
+            text = "\n".join(claim_lines(table.claims))
+            files = table.files
+            holds = table.holds
         else:
             figure = figure4.reproduce(folder, workers=workers, stage=progress)
-            text, files, holds = figure4.claims_text(figure.claims), figure.files, figure.holds
+            text = figure4.claims_text(figure.claims)
+            files = figure.files
+            holds = figure.holds
     print(text)
     for file in files:
         say(f"written: {file}")
     return 0 if holds else 1
 
 
-def _file(path: Path, points: int | None, seed: int, workers: int | None, command_line: CommandLine) -> int:
+def _file(
+    path: Path, points: int | None, seed: int, workers: int | None, command_line: CommandLine
+) -> int:
     from isa.reading import file_fault
 
     if fault := file_fault(path):
         fault = f"{fault} or figure" if fault == "no such file" else fault
-        raise InputError(f"{path}: {fault}; 'dla sweep SPEC.toml' makes results, the figures are {', '.join(FIGURES)}")
+        raise InputError(
+            f"{path}: {fault}; 'dla sweep SPEC.toml' makes results, the figures are "
+            f"{', '.join(FIGURES)}"
+        )
     if path.suffix == ".json":
         return _run(path, command_line)
     return _sweep(path, points, seed, workers)
@@ -98,7 +123,9 @@ def _run(path: Path, command_line: CommandLine) -> int:
     with options.stages() as progress:
         progress(f"repeating {path}")
         found = run_again(path, command_line)
-    return _status(path, found, f"repeated, all {found.compared} values equal", "repeated, {} differ")
+    return _status(
+        path, found, f"repeated, all {found.compared} values equal", "repeated, {} differ"
+    )
 
 
 def _sweep(path: Path, points: int | None, seed: int, workers: int | None) -> int:
@@ -108,11 +135,15 @@ def _sweep(path: Path, points: int | None, seed: int, workers: int | None) -> in
     with options.stages() as progress:
         found = repeat_sweep(path, points=points, seed=seed, workers=workers, stage=progress)
     total = found.compared
-    return _status(path, found, f"{total} points repeated, all figures equal", f"{{}} of {total} points differ")
+    return _status(
+        path, found, f"{total} points repeated, all figures equal", f"{{}} of {total} points differ"
+    )
 
 
 def _status(path: Path, found: Repetition, equal: str, differ: str) -> int:
-    """Print the outcome and return the exit status; ``differ`` has a place for the number of deviations."""
+    """Print the outcome and return the exit status; ``differ`` has a place for the number of
+    deviations.
+    """
     for change in found.changes:
         say(f"note: {change}")
     for deviation in found.deviations[:SHOWN]:

@@ -1,4 +1,7 @@
-"""Destinations of results: a file, or standard output without any other text; never the file of an input."""
+"""Destinations of results: a file, or standard output without any other text.
+
+Never the file of an input.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from experiments.literal import neutral
-from isa.files import check_distinct, check_writable, protecting, write_atomically
+from isa.files import check_distinct, check_writable, protect_files, write_atomically
 
 STANDARD_OUTPUT = Path("-")
 """Name that stands for standard output."""
@@ -26,8 +29,10 @@ _output: ContextVar[TextIO | None] = ContextVar("output", default=None)
 
 
 @contextmanager
-def reserved(given: Mapping[str, Any]) -> Iterator[None]:
-    """Discard what the command prints in the block if an option of ``given`` sends a result to standard output."""
+def reserve_output(given: Mapping[str, Any]) -> Iterator[None]:
+    """Discard what the command prints in the block if an option of ``given`` sends a result to
+    standard output.
+    """
     if STANDARD_OUTPUT not in (given.get(name) for name in RESULTS):
         yield
         return
@@ -41,26 +46,35 @@ def reserved(given: Mapping[str, Any]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Destination:
-    """Mark of an option that names a destination, with the usual ending of its files, such as ``.json``."""
+    """Mark of an option that names a destination, with the usual ending of its files, such as
+    ``.json``.
+    """
 
     ending: str = ""
     folder: bool = False
 
 
 @contextmanager
-def placed(command: inspect.Signature, given: Mapping[str, Any]) -> Iterator[None]:
-    """Check the destinations of a command's results, and protect the files of its inputs within the block.
+def check_destinations(command: inspect.Signature, given: Mapping[str, Any]) -> Iterator[None]:
+    """Check the destinations of a command's results, and protect the files of its inputs within the
+    block.
 
-    Inputs are the files that an option or argument of ``command`` without a :class:`Destination` names. Raises
-    InputError, before any work is done, if two options name one file, a file cannot be written, or a file must not be
-    replaced.
+    Inputs are the files that an option or argument of ``command`` without a :class:`Destination`
+    names. Raises InputError, before any work is done, if two options name one file, a file cannot
+    be written, or a file must not be replaced.
     """
-    places = {name: kind for name, part in command.parameters.items() if (kind := _place(part)) is not None}
+    places = {
+        name: kind
+        for name, part in command.parameters.items()
+        if (kind := _place(part)) is not None
+    }
     files = [path for name, value in given.items() if name not in places for path in _files(value)]
     wanted = {
-        name: path for name, kind in places.items() if isinstance(path := given.get(name), Path) and not kind.folder
+        name: path
+        for name, kind in places.items()
+        if isinstance(path := given.get(name), Path) and not kind.folder
     }
-    with protecting(files):
+    with protect_files(files):
         check_distinct(**{_word(command.parameters[name]): path for name, path in wanted.items()})
         for name, path in wanted.items():
             if path != STANDARD_OUTPUT:
@@ -69,12 +83,23 @@ def placed(command: inspect.Signature, given: Mapping[str, Any]) -> Iterator[Non
 
 
 def _place(part: inspect.Parameter) -> Destination | None:
-    return next((mark for mark in getattr(part.annotation, "__metadata__", ()) if isinstance(mark, Destination)), None)
+    return next(
+        (
+            mark
+            for mark in getattr(part.annotation, "__metadata__", ())
+            if isinstance(mark, Destination)
+        ),
+        None,
+    )
 
 
 def _word(part: inspect.Parameter) -> str:
-    """Return the name of an option on command lines; Typer stores the first name as the default of its annotation."""
-    words = (getattr(mark, "default", None) for mark in getattr(part.annotation, "__metadata__", ()))
+    """Return the name of an option on command lines; Typer stores the first name as the default
+    of its annotation.
+    """
+    words = (
+        getattr(mark, "default", None) for mark in getattr(part.annotation, "__metadata__", ())
+    )
     return next((word.removeprefix("--") for word in words if isinstance(word, str)), part.name)
 
 
@@ -89,7 +114,10 @@ def _files(value: Any) -> Iterator[Path]:
 
 
 def write(place: Path, text: str) -> None:
-    """Write a result; standard output gets the same bytes as a file, regardless of the terminal's encoding."""
+    """Write a result.
+
+    Standard output gets the same bytes as a file, regardless of the terminal's encoding.
+    """
     stream = _output.get()
     if place != STANDARD_OUTPUT or stream is None:
         write_atomically(place, text)
@@ -107,18 +135,25 @@ def write_json(place: Path | None, content: Any) -> None:
         write(place, dumps(content, indent=1) + "\n")
 
 
-def write_tables(json: Path | None, csv: Path | None, content: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_tables(
+    json: Path | None, csv: Path | None, content: Any, rows: Sequence[Mapping[str, Any]]
+) -> None:
     """Write a result as JSON and its table as CSV, each if it has a destination."""
     write_json(json, content)
     write_csv(csv, rows)
 
 
 def write_csv(place: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as CSV, with columns in order of first appearance; do nothing without a destination."""
+    """Write rows as CSV, with columns in order of first appearance.
+
+    Do nothing without a destination.
+    """
     if place is None:
         return
     text = io.StringIO()
-    table = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    table = csv.DictWriter(
+        text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n"
+    )
     table.writeheader()
     table.writerows({name: neutral(value) for name, value in row.items()} for row in rows)
     write(place, text.getvalue())

@@ -1,4 +1,6 @@
-"""``dla rtl``: the machine as hardware: Verilog, gates, comparison with the simulator, and waves."""
+"""``dla rtl``: the machine as hardware: Verilog, gates, comparison with the simulator, and
+waves.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from isa.progress import Progress
 
 app = typer.Typer(
-    help="Build the machine as hardware, compare it with the simulator, and show its waves.", no_args_is_help=True
+    help="Build the machine as hardware, compare it with the simulator, and show its waves.",
+    no_args_is_help=True,
 )
 
 MAXIMUM_VERILOG = 1 << 26
@@ -29,7 +32,11 @@ MAXIMUM_VERILOG = 1 << 26
 
 Network = Annotated[
     str | None,
-    typer.Argument(metavar="[MODEL]", help="Network whose commands are measured.", autocompletion=options.offer_models),
+    typer.Argument(
+        metavar="[MODEL]",
+        help="Network whose commands are measured.",
+        autocompletion=options.offer_models,
+    ),
 ]
 BuildFolder = Annotated[
     Path,
@@ -38,16 +45,22 @@ BuildFolder = Annotated[
 ]
 LogFolder = Annotated[
     Path | None,
-    typer.Option("--logs", metavar="DIR", help="Write the logs of Yosys to this folder; ignore the cache."),
+    typer.Option(
+        "--logs", metavar="DIR", help="Write the logs of Yosys to this folder; ignore the cache."
+    ),
     results.Destination(folder=True),
 ]
 WaveFile = Annotated[
     Path,
-    typer.Option("--output", "-o", metavar="FILE.vcd|FILE.fst", help="Write the waves to this file."),
+    typer.Option(
+        "--output", "-o", metavar="FILE.vcd|FILE.fst", help="Write the waves to this file."
+    ),
     results.Destination(),
 ]
 CaseFile = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE", help="Write the case to this file."), results.Destination()
+    Path,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the case to this file."),
+    results.Destination(),
 ]
 Replacing = Annotated[
     list[Path] | None,
@@ -60,25 +73,37 @@ Replacing = Annotated[
 Simulated = Annotated[
     bool,
     typer.Option(
-        "--executable/--verilog", help="Also build the executable, or only write Verilog, which needs no C++ compiler."
+        "--executable/--verilog",
+        help="Also build the executable, or only write Verilog, which needs no C++ compiler.",
     ),
 ]
 
 
-Word = Annotated[int | None, typer.Option("--command", metavar="WORD", min=0, help="Write the cycles of this command.")]
-LayerName = Annotated[str | None, typer.Option("--layer", metavar="NAME", help="Write the cycles of this layer.")]
+Word = Annotated[
+    int | None,
+    typer.Option("--command", metavar="WORD", min=0, help="Write the cycles of this command."),
+]
+LayerName = Annotated[
+    str | None, typer.Option("--layer", metavar="NAME", help="Write the cycles of this layer.")
+]
 CycleRange = Annotated[
-    str | None, typer.Option("--cycles", metavar="FIRST:END", help="Write this range of cycles, e.g. 100:200.")
+    str | None,
+    typer.Option("--cycles", metavar="FIRST:END", help="Write this range of cycles, e.g. 100:200."),
 ]
 
 
 @app.command("build")
-@options.limited
-@options.expanded
+@options.limit_command
+@options.expand_options
 def build(
-    hardware: MachineChoice, output: BuildFolder, replacing: Replacing = None, executable: Simulated = True
+    hardware: MachineChoice,
+    output: BuildFolder,
+    replacing: Replacing = None,
+    executable: Simulated = True,
 ) -> None:
-    """Write the Verilog of a machine, a model of its scratchpad, and an executable that simulates it."""
+    """Write the Verilog of a machine, a model of its scratchpad, and an executable that
+    simulates it.
+    """
     _require()
     from experiments.rtl.build import write_build
 
@@ -88,8 +113,8 @@ def build(
 
 
 @app.command("synth")
-@options.limited
-@options.expanded
+@options.limit_command
+@options.expand_options
 def synth(
     hardware: MachineChoice,
     logs: LogFolder = None,
@@ -97,19 +122,24 @@ def synth(
     json: options.Json = None,
     csv: options.Csv = None,
 ) -> None:
-    """Synthesise a machine with Yosys, without its memories, and count the gates of each component."""
+    """Synthesise a machine with Yosys, without its memories, and count the gates of each
+    component.
+    """
     _require()
     from experiments.cost.table import DEFAULT_TABLE, load_table
     from experiments.report.terminal import plain_table, report_console
     from experiments.rtl import gates
 
-    machine, table = _machine(hardware), load_table(cost or DEFAULT_TABLE)
+    machine = _machine(hardware)
+    table = load_table(cost or DEFAULT_TABLE)
     with options.stages() as progress:
         found = gates.synthesise_hardware(machine, logs=logs, progress=progress)
     rows = gates.component_rows(found)
     results.write_tables(json, csv, gates.synthesis_json(found, machine, table), rows)
-    shown = plain_table(("component", "fold"), *((name.replace("_", " "), "right") for name in list(rows[0])[1:]))
-    for row in gates.shown(rows):
+    shown = plain_table(
+        ("component", "fold"), *((name.replace("_", " "), "right") for name in list(rows[0])[1:])
+    )
+    for row in gates.list_cells(rows):
         shown.add_row(*row)
     report_console().print(shown)
     for line in gates.summary_lines(found, machine, table):
@@ -117,8 +147,8 @@ def synth(
 
 
 @app.command("ports")
-@options.limited
-@options.expanded
+@options.limit_command
+@options.expand_options
 def ports(
     hardware: MachineChoice,
     choices: CompileOptions,
@@ -127,7 +157,9 @@ def ports(
     json: options.Json = None,
     csv: options.Csv = None,
 ) -> None:
-    """List the machine's ports on the scratchpad, or the ports that the commands of a network need."""
+    """List the machine's ports on the scratchpad, or the ports that the commands of a network
+    need.
+    """
     from experiments.report.terminal import plain_table, report_console
     from isa.arch import BankedMemory, IdealMemory
 
@@ -138,9 +170,13 @@ def ports(
     listed = list_ports(machine, programs)
     results.write_tables(json, csv, listed.document, listed.rows)
     texts = ("instruction", "operand", "access", "owner", "port", "slots")
-    shown = plain_table(*((name.replace("_", " "), "fold" if name in texts else "right") for name in listed.rows[0]))
+    shown = plain_table(
+        *((name.replace("_", " "), "fold" if name in texts else "right") for name in listed.rows[0])
+    )
     for row in listed.rows:
-        shown.add_row(*(str(value) if isinstance(value, str) else f"{value:,}" for value in row.values()))
+        shown.add_row(
+            *(str(value) if isinstance(value, str) else f"{value:,}" for value in row.values())
+        )
     report_console().print(shown)
     for line in listed.lines:
         say(line)
@@ -159,25 +195,27 @@ def _byte_ports(machine: Preset, programs: list[Program] | None) -> _Listed:
     from experiments.rtl import memory_ports
 
     found = memory_ports.hardware_ports(machine)
-    rows, lines = memory_ports.port_rows(found), list(memory_ports.summary_lines(machine, found))
+    rows = memory_ports.port_rows(found)
+    lines = list(memory_ports.summary_lines(machine, found))
     if programs is not None:
         rows = memory_ports.stream_rows(memory_ports.streams(programs))
-        lines.append(memory_ports.needs_line(memory_ports.needs(programs)))
+        lines.append(memory_ports.format_needs(memory_ports.compute_needs(programs)))
     return _Listed(rows, lines, memory_ports.ports_json(machine, found, programs))
 
 
 def _word_ports(machine: Preset, programs: list[Program] | None) -> _Listed:
     from experiments.rtl import word_ports
 
-    rows, lines = word_ports.port_rows(machine), list(word_ports.summary_lines(machine))
+    rows = word_ports.port_rows(machine)
+    lines = list(word_ports.summary_lines(machine))
     if programs is not None:
         rows = word_ports.stream_rows(word_ports.streams(programs, machine.timing))
-        lines.append(word_ports.waits_line(word_ports.waits(programs, machine.timing)))
+        lines.append(word_ports.format_waits(word_ports.compute_waits(programs, machine.timing)))
     return _Listed(rows, lines, word_ports.ports_json(machine, programs))
 
 
 @app.command("check")
-@options.limited
+@options.limit_command
 def check(
     folder: golden.Folder,
     level: golden.Levels = None,
@@ -185,13 +223,17 @@ def check(
     replacing: Replacing = None,
     json: options.Json = None,
 ) -> int:
-    """Run a corpus on the hardware and name the first wrong command of every case; exit status 1 at any difference."""
+    """Run a corpus on the hardware and name the first wrong command of every case.
+
+    Exit status 1 at any difference.
+    """
     _require()
     from experiments.golden.store import choose, open_corpus
     from experiments.rtl.comparison import comparison_json, corpus_cases, outcome_lines
     from experiments.rtl.hardware import run_each
 
-    corpus, modules = open_corpus(folder), _modules(replacing)
+    corpus = open_corpus(folder)
+    modules = _modules(replacing)
     names = choose(corpus.entries, level or (), case or ())
     with options.stages() as progress:
         outcomes = list(run_each(corpus_cases(corpus, names), progress, modules))
@@ -201,20 +243,31 @@ def check(
     for outcome in wrong:
         for line in outcome_lines(outcome, f"dla rtl waves {outcome.case.name} {given}"):
             say(line)
-    cycles, commands = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("cycles", "commands"))
-    equal, refused = len(outcomes) - len(wrong), len(names) - len(outcomes)
-    done = f"{equal} of {len(outcomes)} cases equal on the hardware, {commands:,} commands, {cycles:,} cycles"
+    cycles, commands = (
+        sum(getattr(outcome, name) for outcome in outcomes) for name in ("cycles", "commands")
+    )
+    equal = len(outcomes) - len(wrong)
+    refused = len(names) - len(outcomes)
+    done = (
+        f"{equal} of {len(outcomes)} cases equal on the hardware, {commands:,} commands, "
+        f"{cycles:,} cycles"
+    )
     say(f"{folder}: {done}; {refused} more are refused by every machine")
     if wrong:
-        say(f"difference: {wrong[0].case.name} and {len(wrong) - 1} more cases differ", file=sys.stderr)
+        say(
+            f"difference: {wrong[0].case.name} and {len(wrong) - 1} more cases differ",
+            file=sys.stderr,
+        )
     return 1 if wrong else 0
 
 
 @app.command("case")
-@options.limited
-@options.expanded
+@options.limit_command
+@options.expand_options
 def case(wanted: golden.Wanted, output: CaseFile) -> None:
-    """Write a case and its expected results for the executable that dla rtl build makes of the same machine."""
+    """Write a case and its expected results for the executable that dla rtl build makes of the
+    same machine.
+    """
     _require()
     from dla_sim.rtl.simulator.case import case_bytes
     from experiments.rtl.comparison import source_case
@@ -226,8 +279,8 @@ def case(wanted: golden.Wanted, output: CaseFile) -> None:
 
 
 @app.command("waves")
-@options.limited
-@options.expanded
+@options.limit_command
+@options.expand_options
 def waves(
     wanted: golden.Wanted,
     output: WaveFile,
@@ -236,12 +289,15 @@ def waves(
     cycles: CycleRange = None,
     replacing: Replacing = None,
 ) -> int:
-    """Write the signals of some cycles as VCD or FST, including the command and the layer of each unit."""
+    """Write the signals of some cycles as VCD or FST, including the command and the layer of
+    each unit.
+    """
     _require()
     from experiments.rtl.comparison import outcome_lines, source_case
     from experiments.rtl.windows import layers_between, write_window
 
-    window, modules = _window(command, layer, cycles), _modules(replacing)
+    window = _window(command, layer, cycles)
+    modules = _modules(replacing)
     with options.stages() as progress:
         chosen = source_case(golden.export_source(wanted))
         outcome, first, end = write_window(chosen, window, output, progress, modules)
@@ -265,8 +321,13 @@ def _require() -> None:
     require_amaranth()
 
 
-def _programs(model: str, machine: Preset, choices: CompileOptions, seed: int, progress: Progress) -> list[Program]:
-    """Return the programs of a network's regions; raise InputError if no node runs on the accelerator."""
+def _programs(
+    model: str, machine: Preset, choices: CompileOptions, seed: int, progress: Progress
+) -> list[Program]:
+    """Return the programs of a network's regions.
+
+    Raise InputError if no node runs on the accelerator.
+    """
     from byoc.compiler import compile as compile_network
     from experiments.running.network import load
 
@@ -283,7 +344,10 @@ def _modules(replacing: list[Path] | None) -> dict[str, str]:
     """Return Verilog texts by file name."""
     from isa.reading import read_bytes, text_of
 
-    return {str(path): text_of(read_bytes(path, MAXIMUM_VERILOG, "Verilog"), str(path)) for path in replacing or ()}
+    return {
+        str(path): text_of(read_bytes(path, MAXIMUM_VERILOG, "Verilog"), str(path))
+        for path in replacing or ()
+    }
 
 
 def _window(command: int | None, layer: str | None, cycles: str | None) -> RunWindow:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from experiments.report.schema import RunReport
 
 
-@options.expanded
+@options.expand_options
 def command(
     wanted: RunRequest,
     json: options.Json = None,
@@ -23,8 +23,10 @@ def command(
     verbose: options.Verbose = False,
     engine: options.Engine = options.EngineChoice.simulator,
 ) -> int:
-    """Quantise a model if needed, compile, simulate, check against the CPU, and print a table of its layers."""
-    with options.loading():
+    """Quantise a model if needed, compile, simulate, check against the CPU, and print a table of
+    its layers.
+    """
+    with options.pause_collection():
         from experiments.report.schema import report_json
         from experiments.report.store import default_path
         from experiments.report.tables import layer_rows
@@ -32,7 +34,7 @@ def command(
         from experiments.running.inference import hardware_of, run_requested
 
     if engine is options.EngineChoice.rtl:
-        wanted = _on_hardware(wanted)
+        wanted = _use_hardware(wanted)
     with options.stages() as progress:
         done = run_requested(replace(wanted, progress=progress))
     report = done.report
@@ -44,11 +46,14 @@ def command(
 
         print_reasons(done.package, hardware_of(wanted), wanted.options)
     done.show(report_console(), summary)
-    say(f"report written to {place}" + (f", timeline to {wanted.timeline}" if wanted.timeline else ""))
+    say(
+        f"report written to {place}"
+        + (f", timeline to {wanted.timeline}" if wanted.timeline else "")
+    )
     return _status(report)
 
 
-def _on_hardware(wanted: RunRequest) -> RunRequest:
+def _use_hardware(wanted: RunRequest) -> RunRequest:
     """Return the request with the hardware (RTL) as its engine."""
     from experiments.extras import require_amaranth
 
@@ -59,14 +64,22 @@ def _on_hardware(wanted: RunRequest) -> RunRequest:
 
 
 def _status(report: RunReport) -> int:
-    """Return 0, or print to standard error where accelerator and oracle first differ and return 1."""
-    first, accuracy, hardware = report.check.first, report.accuracy, report.hardware
-    if hardware is not None and hardware.first is not None:  # it explains the differences that it causes in the results
+    """Return 0, or print to standard error where accelerator and oracle first differ and return
+    1.
+    """
+    first = report.check.first
+    accuracy = report.accuracy
+    hardware = report.hardware
+    # it explains the differences that it causes in the results
+    if hardware is not None and hardware.first is not None:
         say(f"difference: the hardware is not the simulator: {hardware.first}", file=sys.stderr)
     elif first is not None:
         say(f"difference: {first.message()}", file=sys.stderr)
     elif accuracy is not None and accuracy.differences and report.check.vouched:
-        say(f"difference: {accuracy.differences} of {accuracy.images} images have other outputs", file=sys.stderr)
+        say(
+            f"difference: {accuracy.differences} of {accuracy.images} images have other outputs",
+            file=sys.stderr,
+        )
     else:
         return 0
     return 1

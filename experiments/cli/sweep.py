@@ -1,4 +1,5 @@
-"""``dla sweep``: every point of a specification; ``dla explore``: the Pareto front of two objectives among them.
+"""``dla sweep``: every point of a specification; ``dla explore``: the Pareto front of two
+objectives among them.
 
 Both write a results file that stays valid if the process ends at any time.
 """
@@ -27,20 +28,25 @@ if TYPE_CHECKING:
 
 Export = Annotated[
     Path | None,
-    typer.Option("--export", metavar="FILE.csv|.parquet", help="Also write the results as a table."),
+    typer.Option(
+        "--export", metavar="FILE.csv|.parquet", help="Also write the results as a table."
+    ),
     results.Destination(),
 ]
 
 
-@options.expanded
+@options.expand_options
 def sweep(wanted: SweepRequest, export: Export = None, cost: options.Cost = None) -> int:
-    """Run a design-space sweep; run it again to continue after an interruption. Exit status 1 if no point is ok."""
+    """Run a design-space sweep; run it again to continue after an interruption.
+
+    Exit status 1 if no point is ok.
+    """
     from experiments.sweep.grid import Grid
     from experiments.sweep.results import check_export
     from experiments.sweep.results import export as export_table
-    from experiments.sweep.session import specified, sweep_requested
+    from experiments.sweep.session import read_specification, sweep_requested
 
-    checked = specified(wanted)
+    checked = read_specification(wanted)
     if export is not None:
         check_export(export)
     _check_cost(cost, export)
@@ -60,34 +66,44 @@ def sweep(wanted: SweepRequest, export: Export = None, cost: options.Cost = None
 
 
 def _check_cost(cost: str | None, export: Path | None) -> None:
-    """Raise InputError, before any work is done, for an invalid cost table or one that no option uses."""
+    """Raise InputError, before any work is done, for an invalid cost table or one that no option
+    uses.
+    """
     if cost is None:
         return
     from experiments.cost.table import load_table
 
     load_table(cost)
     if export is None:
-        raise InputError(f"--cost {cost}: it adds estimates to the table of --export FILE.csv; give that, too")
+        raise InputError(
+            f"--cost {cost}: it adds estimates to the table of --export FILE.csv; give that, too"
+        )
 
 
 Picture = Annotated[
     Path | None,
-    typer.Option("--png", metavar="FILE.png", help="Draw the Pareto front and the progress of the search."),
+    typer.Option(
+        "--png", metavar="FILE.png", help="Draw the Pareto front and the progress of the search."
+    ),
     results.Destination(".png"),
 ]
 
 
-@options.expanded
-def explore(wanted: ExploreRequest, json: options.Json = None, csv: options.Csv = None, png: Picture = None) -> int:
-    """Search a sweep's specification for the Pareto front of two objectives; run it again to continue or go further.
+@options.expand_options
+def explore(
+    wanted: ExploreRequest, json: options.Json = None, csv: options.Csv = None, png: Picture = None
+) -> int:
+    """Search a sweep's specification for the Pareto front of two objectives.
+
+    Run it again to continue or go further.
 
     The exit status is 1 if no point is ok.
     """
     from experiments.explore.exploring import explore_requested
     from experiments.report.terminal import report_console
-    from experiments.sweep.session import results_file, specified
+    from experiments.sweep.session import read_specification, results_file
 
-    checked = specified(wanted)
+    checked = read_specification(wanted)
     with options.stoppable(), _progress(wanted.trials) as (stage, report):
         found = explore_requested(replace(wanted, spec=checked, stage=stage, report=report))
     found.show(report_console())
@@ -132,7 +148,9 @@ def _progress(total: int) -> Iterator[tuple[Progress, Callable[[int], None]]]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
     )
-    with Bar(*columns, TimeRemainingColumn(), console=status_console(), speed_estimate_period=10) as bar:
+    with Bar(
+        *columns, TimeRemainingColumn(), console=status_console(), speed_estimate_period=10
+    ) as bar:
         task = bar.add_task("reading", total=total, rate="")
 
         def stage(said: str, done: int = 0, total: int = 0) -> None:

@@ -1,4 +1,6 @@
-"""``dla system``: several networks on several accelerators, and their deadlines; ``dla split``: one network on all."""
+"""``dla system``: several networks on several accelerators, and their deadlines; ``dla split``:
+one network on all.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,14 @@ Sweep = Annotated[
     typer.Option(
         "--sweep",
         metavar="KEY=VALUE,...",
-        help="Run with each of these values of a key of the file, e.g. accelerator.npu.count=1,2,4 or "
+        help="Run with each of these values of a key of the file, e.g. accelerator.npu.count=1,2,4 "
+        "or "
         "run.policy=fcfs,edf; repeated, with all combinations.",
     ),
 ]
 
 
-@options.expanded
+@options.expand_options
 def command(
     wanted: SystemCommand,
     sweep: Sweep = None,
@@ -44,7 +47,8 @@ def command(
 ) -> int:
     """Run several networks on several accelerators.
 
-    The exit status is 1 if a job misses its deadline, or with --sweep, if jobs miss deadlines at every point.
+    The exit status is 1 if a job misses its deadline, or with --sweep, if jobs miss deadlines at
+    every point.
     """
     if not sweep:
         for item in fields(Kept):
@@ -58,7 +62,7 @@ def command(
 
 
 def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path | None) -> int:
-    with options.loading():
+    with options.pause_collection():
         from dla_sim.systems.simulate import Interval
         from experiments.report.terminal import report_console
         from experiments.systems.report import report_json, task_rows
@@ -68,49 +72,65 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
     intervals: list[Interval] = []
     watch = intervals.append if trace is not None else None
     with options.stages() as progress:
-        heard = progress if sys.stderr.isatty() else _said_once(_how_much(wanted))
+        heard = progress if sys.stderr.isatty() else _make_progress(_how_much(wanted))
         found = system_requested(replace(wanted, watch=watch, progress=heard))
     report = found.report
     found.show(report_console())
     if found.rate is not None:
         tried = len(found.rate.tried)
-        say(f"highest rate without a miss: {found.highest_rate:.3f} of the file's; {tried} rates tried")
+        say(
+            f"highest rate without a miss: {found.highest_rate:.3f} of the file's; {tried} rates "
+            "tried"
+        )
     if json is not None:
         results.write(json, report_json(report))
     results.write_csv(csv, list(task_rows(report)))
     if trace is not None:
         write_atomically(trace, timeline_json(report, intervals))
     if report.check is not None and report.check.mismatches:
-        say(f"difference: {report.check.first} in pieces has other bits than whole", file=sys.stderr)
+        say(
+            f"difference: {report.check.first} in pieces has other bits than whole", file=sys.stderr
+        )
         return 1
     if not report.missed:
         return 0
     late = max(report.tasks, key=lambda task: (task.missed, task.name))
     say(
-        f"missed: {report.missed} jobs missed their deadlines, {late.missed} of them of task '{late.name}'",
+        f"missed: {report.missed} jobs missed their deadlines, {late.missed} of them of task "
+        f"'{late.name}'",
         file=sys.stderr,
     )
     return 1
 
 
 MANY_JOBS = 50_000
-"""Number of jobs above which a note is printed unless ``--until`` is given; their simulation takes seconds."""
+"""Number of jobs above which a note is printed unless ``--until`` is given.
+
+Their simulation takes seconds.
+"""
 
 
 def _how_much(wanted: SystemRequest) -> str:
-    """Return a note on the number of jobs if it is large and ``--until`` is not given; else an empty text."""
-    from dla_sim.systems.spec import released, specified, with_conditions
+    """Return a note on the number of jobs if it is large and ``--until`` is not given.
 
-    if wanted.until is not None or not Path(str(wanted.spec)).is_file():  # a pipe can be read only once
+    Else an empty text.
+    """
+    from dla_sim.systems.spec import estimate_releases, read_system, replace_conditions
+
+    # a pipe can be read only once
+    if wanted.until is not None or not Path(str(wanted.spec)).is_file():
         return ""
-    system = with_conditions(specified(wanted.spec), wanted.chosen)
-    if (jobs := released(system)) <= MANY_JOBS:
+    system = replace_conditions(read_system(wanted.spec), wanted.chosen)
+    if (jobs := estimate_releases(system)) <= MANY_JOBS:
         return ""
     until = system.conditions.until
-    return f"about {jobs:,} jobs are simulated, until cycle {until:,}; give an earlier --until for fewer"
+    return (
+        f"about {jobs:,} jobs are simulated, until cycle {until:,}; give an earlier --until for "
+        "fewer"
+    )
 
 
-def _said_once(line: str) -> Progress:
+def _make_progress(line: str) -> Progress:
     """Return a progress function that prints ``line`` to standard error when the simulation begins.
 
     If a request is rejected before, only its error is printed.
@@ -125,14 +145,19 @@ def _said_once(line: str) -> Progress:
 
 
 def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path | None) -> int:
-    with options.loading():
+    with options.pause_collection():
         from experiments.report.terminal import report_console
         from experiments.systems.requested import sweep_requested
         from experiments.systems.sweep import parse_axes, sweep_json
 
     with options.stoppable(), options.stages() as progress:
-        conditions = {item.name: getattr(wanted, item.name) for item in (*fields(SystemOptions), *fields(Kept))}
-        found = sweep_requested(SystemSweepRequest(axes=parse_axes(texts), **conditions | {"progress": progress}))
+        conditions = {
+            item.name: getattr(wanted, item.name)
+            for item in (*fields(SystemOptions), *fields(Kept))
+        }
+        found = sweep_requested(
+            SystemSweepRequest(axes=parse_axes(texts), **conditions | {"progress": progress})
+        )
     found.show(report_console())
     if json is not None:
         results.write(json, sweep_json(found))
@@ -140,13 +165,14 @@ def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path
     return 1 if found.deadlines and not found.without_a_miss else 0
 
 
-@options.expanded
+@options.expand_options
 def split(wanted: SplitRequest, json: options.Json = None) -> int:
-    """Run one network on all accelerators of a system, and explain why the speed-up is below their number.
+    """Run one network on all accelerators of a system, and explain why the speed-up is below their
+    number.
 
     The exit status is 1 if the bits differ.
     """
-    with options.loading():
+    with options.pause_collection():
         from experiments.report.terminal import report_console
         from experiments.systems.requested import split_requested
         from experiments.systems.split import split_json
@@ -157,5 +183,8 @@ def split(wanted: SplitRequest, json: options.Json = None) -> int:
     if json is not None:
         results.write(json, split_json(report))
     if report.mismatches:
-        say(f"difference: {report.mismatches} elements of the split network have other bits", file=sys.stderr)
+        say(
+            f"difference: {report.mismatches} elements of the split network have other bits",
+            file=sys.stderr,
+        )
     return 1 if report.mismatches else 0

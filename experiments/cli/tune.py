@@ -1,4 +1,6 @@
-"""``dla tune``: finds a better schedule by measurement; ``dla explain``: explains the compiler's choices."""
+"""``dla tune``: finds a better schedule by measurement; ``dla explain``: explains the compiler's
+choices.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
     from experiments.tune.tuning import Tuned
 
 
-@options.expanded
+@options.expand_options
 def command(wanted: TuneRequest) -> None:
-    """Measure schedules of a network, keep them in a log, and name the best; run it again to continue or go further."""
+    """Measure schedules of a network, keep them in a log, and name the best.
+
+    Run it again to continue or go further.
+    """
     from experiments.tune.tuning import tune_requested
 
     with options.stoppable(), options.stages() as progress:
@@ -38,7 +43,7 @@ def command(wanted: TuneRequest) -> None:
     say(f"log in {place}; 'dla run {wanted.model} ... --tuned {place}' runs the best schedule")
 
 
-def _grouped(choices: Choices) -> dict[str, str]:
+def _group_choices(choices: Choices) -> dict[str, str]:
     return {
         name: f"in a group, {group.layers[0]} to {group.layers[-1]}, {group.turns}"
         for group in choices.groups or ()
@@ -51,14 +56,18 @@ def _group_line(group: GroupChoice) -> str:
         return f"group: {group.layers[-1]} on every tile of {group.layers[0]}"
     tiles = ", ".join(
         f"{name} {channels} channels{'' if held else ' (constants again in every band)'}"
-        for name, channels, held in zip(group.layers, group.channels or (), group.held or (), strict=True)
+        for name, channels, held in zip(
+            group.layers, group.channels or (), group.held or (), strict=True
+        )
     )
     kept = ", ".join(group.kept or ()) or "nothing"
     return f"group: {group.turns}; tiles: {tiles}; kept from band to band: {kept}"
 
 
 def _tiling(choice: LayerChoice) -> str:
-    """Return a tiling as one cell: output channels x rows, input channels, loop order and buffers."""
+    """Return a tiling as one cell: output channels x rows, input channels, loop order and
+    buffers.
+    """
     depth = f" of {choice.depth}" if choice.depth else ""
     slots = "/".join(map(str, choice.slots or ()))
     return f"{choice.channels} x {choice.rows}{depth} {choice.order} {slots}"
@@ -68,49 +77,68 @@ def _print(tuned: Tuned, measurements: int) -> None:
     from experiments.report.terminal import line, plain_table, report_console
 
     log = tuned.log
-    records, best = log.records[:measurements], log.best
-    own, fewest = records[0].measurement, best.measurement
+    records = log.records[:measurements]
+    best = log.best
+    own = records[0].measurement
+    fewest = best.measurement
     assert own.cycles is not None
     assert fewest.cycles is not None
     console = report_console()
     table = plain_table(
-        ("layer", "fold"), ("cycles", "right"), ("tuned", "right"), ("tiling", "left"), ("tuned", "left")
+        ("layer", "fold"),
+        ("cycles", "right"),
+        ("tuned", "right"),
+        ("tiling", "left"),
+        ("tuned", "left"),
     )
-    groups = [_grouped(one.choices) for one in (records[0], best)]
+    groups = [_group_choices(one.choices) for one in (records[0], best)]
     pairs = zip(records[0].choices.layers, best.choices.layers, strict=True)
     for number, (before, after) in enumerate(pairs):
-        tilings = [group.get(one.layer, _tiling(one)) for group, one in zip(groups, (before, after), strict=True)]
+        tilings = [
+            group.get(one.layer, _tiling(one))
+            for group, one in zip(groups, (before, after), strict=True)
+        ]
         if tilings[0] != tilings[1]:
-            table.add_row(before.layer, f"{own.sites[number]:,}", f"{fewest.sites[number]:,}", *tilings)
+            table.add_row(
+                before.layer, f"{own.sites[number]:,}", f"{fewest.sites[number]:,}", *tilings
+            )
     console.print(table)
     if tuned.donor is not None:
         console.print(line(f"schedules offered by {tuned.donor}"))
     console.print(line(tuned.summary), soft_wrap=True)
 
 
-LayerName = Annotated[str | None, typer.Argument(metavar="[LAYER]", help="Layer to explain. Default: list all layers.")]
+LayerName = Annotated[
+    str | None,
+    typer.Argument(metavar="[LAYER]", help="Layer to explain. Default: list all layers."),
+]
 
 
-@options.expanded
-def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = None, csv: options.Csv = None) -> None:
-    """Show which tilings of a layer were considered, their estimates, why the best one won, and which did not fit."""
+@options.expand_options
+def explain(
+    wanted: Compiling, layer: LayerName = None, json: options.Json = None, csv: options.Csv = None
+) -> None:
+    """Show which tilings of a layer were considered, their estimates, why the best one won, and
+    which did not fit.
+    """
     from experiments.running.inference import hardware_of
     from experiments.running.network import load
-    from experiments.tune.explain import compiled_regions, region_layouts, taken
+    from experiments.tune.explain import compare_cycles, compile_package, region_layouts
     from experiments.tune.explain import explain as explain_layer
 
-    machine, choices = hardware_of(wanted), wanted.options
+    machine = hardware_of(wanted)
+    choices = wanted.options
     with options.stages() as progress:
         network = load(wanted, progress)
         progress(f"compiling {network.name}")
         if layer is None:
-            made = compiled_regions(network.package, machine.arch, choices, machine.timing)
+            made = compile_package(network.package, machine.arch, choices, machine.timing)
             layouts = region_layouts(network.package, machine.arch, choices, made, machine.timing)
         else:
             found = explain_layer(network.package, layer, machine.arch, choices, machine.timing)
     if layer is None:
         chosen = [report.choices for _, report in made]
-        cycles = [taken(one, machine.timing) for one in made]
+        cycles = [compare_cycles(one, machine.timing) for one in made]
         rows = [
             {"region": region} | asdict(choice) | cycles[region][choice.layer]._asdict()
             for region, one in enumerate(chosen)
@@ -124,7 +152,12 @@ def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = Non
             for found in layouts
         ]
         more = [{"layouts": one} for one in told] or [{}] * len(chosen)
-        results.write_tables(json, csv, [asdict(one) | beside for one, beside in zip(chosen, more, strict=True)], rows)
+        results.write_tables(
+            json,
+            csv,
+            [asdict(one) | beside for one, beside in zip(chosen, more, strict=True)],
+            rows,
+        )
         _list(chosen, cycles)
         _list_layouts(layouts)
     else:
@@ -137,15 +170,18 @@ def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, LayerCycles]]
 
     waits = any(one.bank_waits for region in cycles for one in region.values())
     table = plain_table(
-        ("layer", "fold"), ("region", "right"), ("tiling", "left"), ("estimate", "right", 1), ("cycles", "right", 2),
+        ("layer", "fold"), ("region", "right"), ("tiling", "left"), ("estimate", "right", 1),
+        ("cycles", "right", 2),
         *([("waits for banks", "right", 3)] if waits else ()),
     )  # fmt: skip
     for region, choices in enumerate(chosen):
-        groups = _grouped(choices)
+        groups = _group_choices(choices)
         for choice in choices.layers:
             taken = cycles[region][choice.layer]
             figures = [f"{one:,}" for one in (taken if waits else taken[:2])]
-            table.add_row(choice.layer, str(region), groups.get(choice.layer, _tiling(choice)), *figures)
+            table.add_row(
+                choice.layer, str(region), groups.get(choice.layer, _tiling(choice)), *figures
+            )
     console = report_console()
     console.print(table)
     names = sorted({name for choices in chosen for name in choices.residents or ()})
@@ -154,29 +190,47 @@ def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, LayerCycles]]
 
 
 def _list_layouts(found: Sequence[RegionLayouts]) -> None:
-    """Print the layouts of results, the copies for consumers, and inputs and outputs; only for banked memory."""
+    """Print the layouts of results, the copies for consumers, and inputs and outputs.
+
+    Only for banked memory.
+    """
     from experiments.report.terminal import line, plain_table, report_console
     from experiments.tune.layouts import edge_line
 
     if not found:
         return
-    names = ("copied bytes", 1), ("cycles of the copies", 2), ("direct (cycles)", 3), ("as matrices (cycles)", 4)
+    names = (
+        ("copied bytes", 1),
+        ("cycles of the copies", 2),
+        ("direct (cycles)", 3),
+        ("as matrices (cycles)", 4),
+    )
     table = plain_table(
-        ("layer", "fold"), ("layout of the result", "fold"), *((name, "right", rank) for name, rank in names)
+        ("layer", "fold"),
+        ("layout of the result", "fold"),
+        *((name, "right", rank) for name, rank in names),
     )
     for region in found:
         for name, one in region.layers.items():
             _, result = one.operations[-1].operands[-1]
-            moved = [f"{one.moved.nbytes:,}", f"{one.moved.cycles:,}"] if one.moved.commands else ["", ""]
+            moved = (
+                [f"{one.moved.nbytes:,}", f"{one.moved.cycles:,}"]
+                if one.moved.commands
+                else ["", ""]
+            )
             both = (
-                ["", ""] if one.convolution is None else [f"{one.convolution.direct:,}", f"{one.convolution.matrix:,}"]
+                ["", ""]
+                if one.convolution is None
+                else [f"{one.convolution.direct:,}", f"{one.convolution.matrix:,}"]
             )
             table.add_row(name, result, *moved, *both)
     console = report_console()
     console.print(table)
     for text in (
-        "copied: by OP_PERMUTE, because the layer needs another layout, or because it moves elements itself",
-        "direct, as matrices: cycles of EX by the formulas, for a direct convolution, and for a matrix product "
+        "copied: by OP_PERMUTE, because the layer needs another layout, or because it moves "
+        "elements itself",
+        "direct, as matrices: cycles of EX by the formulas, for a direct convolution, and for a "
+        "matrix product "
         "including its copy (docs/compiler.md)",
         *(edge_line(edge) for region in found for edge in region.edges),
     ):
@@ -184,13 +238,17 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
 
 
 def print_reasons(package: Package, machine: Preset, choices: CompileOptions) -> None:
-    """Print each layer's tiling, the compiler's estimate of its cycles, and the reason, for --verbose."""
+    """Print each layer's tiling, the compiler's estimate of its cycles, and the reason, for
+    --verbose.
+    """
     from experiments.report.terminal import line, plain_table, report_console
     from experiments.tune.explain import explain_all
 
     console = report_console()
     if choices.schedule == "seed":
-        console.print("reason: schedule seed takes the largest tile that fits and considers no other tiling")
+        console.print(
+            "reason: schedule seed takes the largest tile that fits and considers no other tiling"
+        )
         return
     table = plain_table(
         ("layer", "fold"),
@@ -201,7 +259,8 @@ def print_reasons(package: Package, machine: Preset, choices: CompileOptions) ->
     )
     told: set[tuple[int, str]] = set()
     for one in explain_all(package, machine.arch, choices, machine.timing):
-        why, tiling = one.why, _tiling(one.winner.choice)
+        why = one.why
+        tiling = _tiling(one.winner.choice)
         if one.group is not None:
             first = one.group.layers[0]
             why = f"as {first}" if (one.region, first) in told else one.together
@@ -210,7 +269,10 @@ def print_reasons(package: Package, machine: Preset, choices: CompileOptions) ->
         others = one.fitting + one.unfitting
         table.add_row(one.layer, tiling, f"{one.winner.estimated_cycles:,}", f"{others:,}", why)
     console.print(table)
-    text = "estimated cycles: of the layer alone; other tilings: number considered, see 'dla explain MODEL LAYER'"
+    text = (
+        "estimated cycles: of the layer alone; other tilings: number considered, see 'dla explain "
+        "MODEL LAYER'"
+    )
     console.print(line(text), soft_wrap=True)
 
 
@@ -220,12 +282,33 @@ def _print_explanation(found: Explanation) -> None:
     console = report_console()
     near = f", {', '.join(found.resident)} in the scratchpad" if found.resident else ""
     console.print(
-        line(f"{found.layer} ({found.kind}, region {found.region}): {found.budget_bytes:,} bytes for tiles{near}")
+        line(
+            f"{found.layer} ({found.kind}, region {found.region}): {found.budget_bytes:,} bytes "
+            f"for tiles{near}"
+        )
     )
-    ranks = {"estimated cycles": 0, "compute": 3, "bytes moved": 1, "buffers": 4, "tiles": 5, "missing": 2}
-    table = plain_table(("tiling", "left"), *((name, "right", rank) for name, rank in ranks.items()))
-    for mark, one in (("* ", found.winner), *(("  ", one) for one in (*found.others, *found.misfits))):
-        figures = one.estimated_cycles, one.compute_cycles, one.moved_bytes, one.working_set_bytes, one.tiles
+    ranks = {
+        "estimated cycles": 0,
+        "compute": 3,
+        "bytes moved": 1,
+        "buffers": 4,
+        "tiles": 5,
+        "missing": 2,
+    }
+    table = plain_table(
+        ("tiling", "left"), *((name, "right", rank) for name, rank in ranks.items())
+    )
+    for mark, one in (
+        ("* ", found.winner),
+        *(("  ", one) for one in (*found.others, *found.misfits)),
+    ):
+        figures = (
+            one.estimated_cycles,
+            one.compute_cycles,
+            one.moved_bytes,
+            one.working_set_bytes,
+            one.tiles,
+        )
         table.add_row(
             mark + _tiling(one.choice),
             *(f"{figure:,}" for figure in figures),
@@ -235,10 +318,17 @@ def _print_explanation(found: Explanation) -> None:
     for text in (
         *(() if found.group is None else (_group_line(found.group),)),
         f"*: {found.why}",
-        f"among all layers {found.estimate:,} cycles were expected of it, and it takes {found.cycles:,}",
-        *([f"in {found.bank_waits:,} of them EX waits for banks of the scratchpad"] if found.bank_waits else ()),
-        f"considered: {found.fitting + 1} tilings that fit and {found.unfitting} that do not; cycles are estimates",
+        f"among all layers {found.estimate:,} cycles were expected of it, and it takes "
+        f"{found.cycles:,}",
+        *(
+            [f"in {found.bank_waits:,} of them EX waits for banks of the scratchpad"]
+            if found.bank_waits
+            else ()
+        ),
+        f"considered: {found.fitting + 1} tilings that fit and {found.unfitting} that do not; "
+        "cycles are estimates",
         *(() if found.layouts is None else found.layouts.lines()),
-        "a tiling: output channels x rows [of input channels], outer loop, buffers of inputs/constants/outputs",
+        "a tiling: output channels x rows [of input channels], outer loop, buffers of "
+        "inputs/constants/outputs",
     ):
         console.print(line(text), soft_wrap=True)

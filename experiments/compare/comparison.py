@@ -1,4 +1,5 @@
-"""Comparison of two snapshots: changes in conditions, in totals, and in the values and figures of every layer.
+"""Comparison of two snapshots: changes in conditions, in totals, and in the values and figures of
+every layer.
 
 A snapshot is one side of a comparison: a network on a machine, a run report, or a corpus.
 """
@@ -12,19 +13,24 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from experiments.figure import all_figures, figures_of
-from experiments.report.schema import Layer, RunReport, Totals
+from experiments.report.schema import Layer, RunReport, RunTotals
 from experiments.running.check import compare_tensors
 
 RECORDED = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "macs")
-"""Figures that snapshots and corpora of all versions record, in this order; newer figures follow them."""
+"""Figures that snapshots and corpora of all versions record, in this order.
+
+Newer figures follow them.
+"""
 _OF_LAYERS = {figure.name for figure in figures_of(Layer)}
 COUNTED = {
     figure.name: figure
-    for figure in figures_of(Totals)
+    for figure in figures_of(RunTotals)
     if figure.name == "instructions" or (figure.kind is int and figure.name in _OF_LAYERS)
 }
 """Figures known for every layer and for the whole run, where they are the sum over the layers."""
-FIGURES = tuple(sorted(COUNTED, key=lambda name: RECORDED.index(name) if name in RECORDED else len(RECORDED)))
+FIGURES = tuple(
+    sorted(COUNTED, key=lambda name: RECORDED.index(name) if name in RECORDED else len(RECORDED))
+)
 OF_RUNS = {figure.name: figure for figure in all_figures(RunReport)}
 """All figures that a run report may contain, by name."""
 MILLISECONDS = "milliseconds"
@@ -40,9 +46,9 @@ Pair = tuple[float | None, float | None]
 class LayerSnapshot:
     """One layer of a snapshot: its figures and its output tensors.
 
-    ``figures`` holds the known ones of :data:`FIGURES` by name. ``values`` holds output tensors by name; None if the
-    source of the snapshot does not contain them. ``kinds`` are the layer's kinds of operation; empty if unknown, as in
-    a file.
+    ``figures`` holds the known ones of :data:`FIGURES` by name. ``values`` holds output tensors by
+    name; None if the source of the snapshot does not contain them. ``kinds`` are the layer's kinds
+    of operation; empty if unknown, as in a file.
     """
 
     name: str
@@ -55,8 +61,8 @@ class LayerSnapshot:
 class Snapshot:
     """Results of a network or a corpus on a machine.
 
-    ``conditions`` describe the run: equal texts mean equal conditions. ``totals`` are by name, those of :data:`FIGURES`
-    first. ``kinds`` (cycles by kind) and ``command`` are empty if unknown.
+    ``conditions`` describe the run: equal texts mean equal conditions. ``totals`` are by name,
+    those of :data:`FIGURES` first. ``kinds`` (cycles by kind) and ``command`` are empty if unknown.
     """
 
     title: str
@@ -69,7 +75,9 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class LayerPair:
-    """One layer on both sides: verdict on its values, and its figures in A and B (None if unknown)."""
+    """One layer on both sides: verdict on its values, and its figures in A and B (None if
+    unknown).
+    """
 
     name: str
     kinds: tuple[str, ...]
@@ -88,8 +96,8 @@ class LayerPair:
 class RunComparison:
     """Changes from ``a`` to ``b``: differing conditions, totals, cycles by kind, and layers.
 
-    ``kinds`` contains kinds that both sides record. Layers are matched by name and ordered as in A; layers of B alone
-    come last.
+    ``kinds`` contains kinds that both sides record. Layers are matched by name and ordered as in A;
+    layers of B alone come last.
     """
 
     a: Snapshot
@@ -106,7 +114,12 @@ class RunComparison:
     @property
     def movers(self) -> tuple[LayerPair, ...]:
         """Layers whose cycles changed, largest change first."""
-        return tuple(sorted((layer for layer in self.layers if layer.change), key=lambda layer: -abs(layer.change)))
+        return tuple(
+            sorted(
+                (layer for layer in self.layers if layer.change),
+                key=lambda layer: -abs(layer.change),
+            )
+        )
 
     @property
     def has_values(self) -> bool:
@@ -130,7 +143,9 @@ def compare(a: Snapshot, b: Snapshot) -> RunComparison:
         key: (a.conditions.get(key, "unknown"), b.conditions.get(key, "unknown"))
         for key in (*a.conditions, *b.conditions)
     }
-    totals = {name: (a.totals.get(name), b.totals.get(name)) for name in (*FIGURES, *a.totals, *b.totals)}
+    totals = {
+        name: (a.totals.get(name), b.totals.get(name)) for name in (*FIGURES, *a.totals, *b.totals)
+    }
     kinds = {name: (a.kinds[name], b.kinds[name]) for name in a.kinds if name in b.kinds}
     return RunComparison(
         a,
@@ -146,7 +161,13 @@ def _layer(name: str, a: LayerSnapshot | None, b: LayerSnapshot | None) -> Layer
     verdict, remark = _values(a, b)
     first, second = (layer.figures if layer is not None else {} for layer in (a, b))
     kinds = dict.fromkeys(kind for layer in (a, b) if layer is not None for kind in layer.kinds)
-    return LayerPair(name, tuple(kinds), verdict, remark, {key: (first.get(key), second.get(key)) for key in FIGURES})
+    return LayerPair(
+        name,
+        tuple(kinds),
+        verdict,
+        remark,
+        {key: (first.get(key), second.get(key)) for key in FIGURES},
+    )
 
 
 def _values(a: LayerSnapshot | None, b: LayerSnapshot | None) -> tuple[Verdict, str]:
@@ -165,7 +186,8 @@ def _values(a: LayerSnapshot | None, b: LayerSnapshot | None) -> tuple[Verdict, 
     if found.first is None:
         return "equal", ""
     return "differ", (
-        f"{found.mismatches} of {found.elements} elements, by at most {found.max_abs_diff}; the first in tensor "
+        f"{found.mismatches} of {found.elements} elements, by at most {found.max_abs_diff}; the "
+        "first in tensor "
         f"'{found.first.tensor}' at {list(found.first.coordinates)}: {found.first.expected} in A, "
         f"{found.first.actual} in B"
     )
@@ -193,7 +215,9 @@ def comparison_json(found: RunComparison) -> dict[str, Any]:
 
 
 def comparison_rows(found: RunComparison) -> list[dict[str, Any]]:
-    """Return a row per layer: name, verdict on its values, and every figure of A and of B; unknown figures are None."""
+    """Return a row per layer: name, verdict on its values, and every figure of A and of B;
+    unknown figures are None.
+    """
     return [
         {"layer": layer.name, "values": layer.values, "remark": layer.remark}
         | {

@@ -19,15 +19,31 @@ from experiments.compare.comparison import (
 from experiments.figure import SHARE, measure
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
 from experiments.report.charts.model import FASTER, FIRST, SECOND, SLOWER, BarChart, Chart, Series
-from experiments.report.html import CHOOSER, Section, chart_place, joined, page, pairs, table, table_place
+from experiments.report.html import (
+    CHOOSER,
+    Section,
+    chart_place,
+    join_parts,
+    page,
+    pairs,
+    table,
+    table_place,
+)
 from experiments.report.shown import Presentation
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
 
 _COLUMNS = {"dram_read_bytes": "bytes read", "dram_write_bytes": "bytes written"}
-_COLUMNS = {name: _COLUMNS.get(name, COUNTED[name].words) for name in FIGURES if name not in ("cycles", "macs")}
+_COLUMNS = {
+    name: _COLUMNS.get(name, COUNTED[name].words)
+    for name in FIGURES
+    if name not in ("cycles", "macs")
+}
 """Headings of a layer's figures other than cycles and MACs, by figure."""
 _RANKS = {"kind": 2, "cycles B": 1, "instructions": 5, "bytes read": 4, "bytes written": 3}
-"""Ranks of columns in the table of layers; a narrow terminal omits the column of the highest rank first."""
+"""Ranks of columns in the table of layers.
+
+A narrow terminal omits the column of the highest rank first.
+"""
 _SOLE = {"only in A": "only A", "only in B": "only B"}
 NO_CONDITION = ("only the results", "", "")
 """Row shown if no condition differs."""
@@ -41,7 +57,11 @@ def comparison_tables(found: RunComparison) -> Iterator[Printed]:
     figures = [(name, "right") for name in ("A", "B", "B - A", "change")]
     yield _table(("total", "left"), *figures, rows=totals_rows(found))
     movers = found.movers
-    yield _layers_table(found, f"largest changes of {len(movers)}", movers[:MOVERS]) if movers else line(NO_MOVERS)
+    yield (
+        _layers_table(found, f"largest changes of {len(movers)}", movers[:MOVERS])
+        if movers
+        else line(NO_MOVERS)
+    )
     yield _layers_table(found, "layer", found.layers)
     for layer in found.differing:
         yield line(f"{layer.name}: {layer.remark}", style="red")
@@ -62,17 +82,21 @@ def totals_rows(found: RunComparison) -> Iterable[Sequence[str]]:
     """Yield name, A, B, difference, and change in percent: values first, cycles by kind last."""
     if found.has_values:
         yield "values", "", found.verdict, "", ""
-    rows: list[tuple[str, str, Pair]] = [(*_named(name), pair) for name, pair in found.totals.items()]
+    rows: list[tuple[str, str, Pair]] = [
+        (*_name_total(name), pair) for name, pair in found.totals.items()
+    ]
     rows += [(f"cycles of {kind}", "cycles", pair) for kind, pair in found.kinds.items()]
     for name, unit, (before, after) in rows:
         if before is not None or after is not None:
-            gap, share = "", ""
+            gap = ""
+            share = ""
             if before is not None and after is not None:
-                gap, share = signed(after - before), change(before, after) if unit != "%" else ""
+                gap = format_signed(after - before)
+                share = change(before, after) if unit != "%" else ""
             yield name, _number(before, unit), _number(after, unit), gap, share
 
 
-def _named(name: str) -> tuple[str, str]:
+def _name_total(name: str) -> tuple[str, str]:
     """Return the displayed name of a total, and its unit."""
     if name == MILLISECONDS:
         return "time", "ms"
@@ -87,7 +111,7 @@ def _number(value: float | None, unit: str) -> str:
     return f"{value:,} {unit}".strip() if isinstance(value, int) else f"{value:,.3f} {unit}".strip()
 
 
-def signed(value: float) -> str:
+def format_signed(value: float) -> str:
     """Return a difference with its sign; empty if it is 0."""
     if not value:
         return ""
@@ -95,7 +119,10 @@ def signed(value: float) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """Return the change from ``before`` to ``after`` in percent; empty if nothing changes, "new" if it was 0."""
+    """Return the change from ``before`` to ``after`` in percent.
+
+    Empty if nothing changes, "new" if it was 0.
+    """
     if not before:
         return "" if not after else "new"
     share = (after - before) / before
@@ -103,8 +130,10 @@ def change(before: float, after: float) -> str:
 
 
 def layer_headings(found: RunComparison) -> tuple[str, ...]:
-    """Return the headings of the columns after the layer's name: text columns first, then figures that a side knows."""
-    known = [heading for name, heading in _COLUMNS.items() if _known(found, name)]
+    """Return the headings of the columns after the layer's name: text columns first, then
+    figures that a side knows.
+    """
+    known = [heading for name, heading in _COLUMNS.items() if _is_known(found, name)]
     return (*_words(found), "cycles A", "cycles B", "B - A", "change", *known)
 
 
@@ -118,7 +147,7 @@ def first_figure(found: RunComparison) -> int:
     return len(_words(found))
 
 
-def _known(found: RunComparison, name: str) -> bool:
+def _is_known(found: RunComparison, name: str) -> bool:
     return any(value is not None for layer in found.layers for value in layer.figures[name])
 
 
@@ -126,7 +155,11 @@ def layer_row(found: RunComparison, layer: LayerPair) -> Sequence[str]:
     """Return the cells of a layer under :func:`layer_headings`."""
     cells = {"kind": " + ".join(layer.kinds), "values": layer.values}
     before, after = layer.figures["cycles"]
-    cells |= {"cycles A": _number(before, ""), "cycles B": _number(after, ""), "B - A": signed(layer.change)}
+    cells |= {
+        "cycles A": _number(before, ""),
+        "cycles B": _number(after, ""),
+        "B - A": format_signed(layer.change),
+    }
     cells["change"] = _SOLE.get(layer.values) or change(before or 0, after or 0)
     cells |= {heading: _arrow(layer.figures[name]) for name, heading in _COLUMNS.items()}
     return [cells[heading] for heading in layer_headings(found)]
@@ -140,14 +173,22 @@ def _arrow(pair: Pair) -> str:
 
 
 def _layers_table(found: RunComparison, heading: str, layers: Iterable[LayerPair]) -> ReportTable:
-    headings, words = layer_headings(found), first_figure(found)
+    headings = layer_headings(found)
+    words = first_figure(found)
     columns = [
-        (name, "left" if number < words else "right", _RANKS.get(name, 0)) for number, name in enumerate(headings)
+        (name, "left" if number < words else "right", _RANKS.get(name, 0))
+        for number, name in enumerate(headings)
     ]
-    return _table((heading, "fold"), *columns, rows=[(layer.name, *layer_row(found, layer)) for layer in layers])
+    return _table(
+        (heading, "fold"),
+        *columns,
+        rows=[(layer.name, *layer_row(found, layer)) for layer in layers],
+    )
 
 
-def _table(*columns: tuple[str, str] | tuple[str, str, int], rows: Iterable[Sequence[str]]) -> ReportTable:
+def _table(
+    *columns: tuple[str, str] | tuple[str, str, int], rows: Iterable[Sequence[str]]
+) -> ReportTable:
     table = plain_table(*columns)
     for row in rows:
         table.add_row(*row)
@@ -158,7 +199,10 @@ _LAYERS = ("layer-changes", "layer-cycles", "layer-traffic")
 
 
 def comparison_charts(found: RunComparison) -> tuple[Chart, ...]:
-    """Return all charts; none if neither side has a layer, and no chart of kinds unless both sides know them."""
+    """Return all charts.
+
+    None if neither side has a layer, and no chart of kinds unless both sides know them.
+    """
     if not found.layers:
         return ()
     return (
@@ -182,28 +226,39 @@ def change_chart(found: RunComparison) -> BarChart:
     )
     axis = "size of the change (cycles), labelled with B − A"
     note = (
-        "The length of a bar is the size of the change, without its sign. A layer and its requantisation count as one "
+        "The length of a bar is the size of the change, without its sign. A layer and its "
+        "requantisation count as one "
         "layer. The changes add up to the change of the total."
     )
     title = "Change of cycles per layer"
-    return BarChart("layer-changes", title, axis, "cycles", _names(found), series, note=note, signed=True)
+    return BarChart(
+        "layer-changes", title, axis, "cycles", _names(found), series, note=note, signed=True
+    )
 
 
 def cycles_chart(found: RunComparison) -> BarChart:
     """Return a chart of the cycles of each layer on both sides."""
     series = _both([layer.figures["cycles"] for layer in found.layers])
-    return BarChart("layer-cycles", "Cycles per layer", "cycles", "cycles", _names(found), series, grouped=True)
+    return BarChart(
+        "layer-cycles", "Cycles per layer", "cycles", "cycles", _names(found), series, grouped=True
+    )
 
 
 def traffic_chart(found: RunComparison) -> BarChart:
-    """Return a chart of the bytes that each layer read from and wrote to system memory, on both sides."""
+    """Return a chart of the bytes that each layer read from and wrote to system memory, on both
+    sides.
+    """
     moved = []
     for layer in found.layers:
-        read, written = layer.figures["dram_read_bytes"], layer.figures["dram_write_bytes"]
-        moved.append(tuple((one or 0) + (other or 0) for one, other in zip(read, written, strict=True)))
+        read = layer.figures["dram_read_bytes"]
+        written = layer.figures["dram_write_bytes"]
+        moved.append(
+            tuple((one or 0) + (other or 0) for one, other in zip(read, written, strict=True))
+        )
     size, unit = measure(bytes_ for pair in moved for bytes_ in pair)
     series = _both([tuple(bytes_ / size for bytes_ in pair) for pair in moved])
-    title, axis = "DRAM traffic per layer, read and written", f"DRAM traffic ({unit})"
+    title = "DRAM traffic per layer, read and written"
+    axis = f"DRAM traffic ({unit})"
     return BarChart("layer-traffic", title, axis, unit, _names(found), series, grouped=True)
 
 
@@ -211,41 +266,66 @@ def kinds_chart(found: RunComparison) -> BarChart:
     """Return a chart of the cycles of the run by kind, on both sides."""
     series = _both(found.kinds.values())
     return BarChart(
-        "kind-cycles", "Cycles by kind", "cycles", "cycles", tuple(found.kinds), series, layers=False, grouped=True
+        "kind-cycles",
+        "Cycles by kind",
+        "cycles",
+        "cycles",
+        tuple(found.kinds),
+        series,
+        layers=False,
+        grouped=True,
     )
 
 
 def _both(rows: Iterable[tuple[float | None, ...]]) -> tuple[Series, Series]:
     """Return a series per side; missing values count as 0."""
     first, second = zip(*rows, strict=True)
-    return Series("A", tuple(one or 0 for one in first), FIRST), Series("B", tuple(one or 0 for one in second), SECOND)
+    return Series("A", tuple(one or 0 for one in first), FIRST), Series(
+        "B", tuple(one or 0 for one in second), SECOND
+    )
 
 
 def comparison_page(found: RunComparison) -> str:
     """Return the page as HTML text; equal comparisons give equal text."""
     charts = comparison_charts(found)
     drawn = {chart.identity: chart for chart in charts}
-    sides = [(f"{letter}: {title}", "".join(command)) for letter, title, *command in side_lines(found)]
+    sides = [
+        (f"{letter}: {title}", "".join(command)) for letter, title, *command in side_lines(found)
+    ]
     conditions = table(("what differs", "A", "B"), condition_rows(found))
     totals = table(("total", "A", "B", "B − A", "change"), totals_rows(found), range(1, 5))
-    sections = [Section("summary", "Summary", joined(pairs(sides), conditions, totals))]
+    sections = [Section("summary", "Summary", join_parts(pairs(sides), conditions, totals))]
     if found.differing:
-        remarks = table(("layer", "values"), [(layer.name, layer.remark) for layer in found.differing])
+        remarks = table(
+            ("layer", "values"), [(layer.name, layer.remark) for layer in found.differing]
+        )
         sections.append(Section("values", "Values that differ", remarks))
     if drawn:
         places = (chart_place(name, drawn[name].title, drawn[name].note) for name in _LAYERS)
-        sections.append(Section("layers", "Layers", joined(CHOOSER, *places)))
+        sections.append(Section("layers", "Layers", join_parts(CHOOSER, *places)))
     if "kind-cycles" in drawn:
-        sections.append(Section("kinds", "Kinds", chart_place("kind-cycles", drawn["kind-cycles"].title)))
+        sections.append(
+            Section("kinds", "Kinds", chart_place("kind-cycles", drawn["kind-cycles"].title))
+        )
     if drawn:
-        sections.append(Section("table", "All layers, largest changes first", table_place("layer-table")))
-    return page(f"{found.a.title} against {found.b.title}", sections, _data(found, charts), ["gantt.js", "layers.js"])
+        sections.append(
+            Section("table", "All layers, largest changes first", table_place("layer-table"))
+        )
+    return page(
+        f"{found.a.title} against {found.b.title}",
+        sections,
+        _data(found, charts),
+        ["gantt.js", "layers.js"],
+    )
 
 
 def _data(found: RunComparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
     return {
         "figures": [figure(chart) for chart in charts],
-        "layers": [{"name": layer.name, "kind": layer.kinds[0] if layer.kinds else ""} for layer in found.layers],
+        "layers": [
+            {"name": layer.name, "kind": layer.kinds[0] if layer.kinds else ""}
+            for layer in found.layers
+        ],
         "table": _layer_table(found),
         "weights": [abs(layer.change) for layer in found.layers],
         "weight": "change",
@@ -255,24 +335,38 @@ def _data(found: RunComparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
 
 
 def _layer_table(found: RunComparison) -> dict[str, Any]:
-    """Return the table of the page: every figure of every layer on both sides, largest changes first.
+    """Return the table of the page: every figure of every layer on both sides, largest changes
+    first.
 
     ``layers`` holds the layer's number for each row.
     """
-    known = [name for name in FIGURES if any(set(layer.figures[name]) != {None} for layer in found.layers)]
-    columns = [("layer", "text"), ("kind", "text"), *([("values", "text")] if found.has_values else [])]
+    known = [
+        name
+        for name in FIGURES
+        if any(set(layer.figures[name]) != {None} for layer in found.layers)
+    ]
+    columns = [
+        ("layer", "text"),
+        ("kind", "text"),
+        *([("values", "text")] if found.has_values else []),
+    ]
     columns += [("change", "share"), ("B − A", "cycles")]
-    columns += [(f"{COUNTED[name].head} {side}", COUNTED[name].unit) for name in known for side in "AB"]
+    columns += [
+        (f"{COUNTED[name].head} {side}", COUNTED[name].unit) for name in known for side in "AB"
+    ]
     number = {layer.name: place for place, layer in enumerate(found.layers)}
     members = (*found.movers, *(layer for layer in found.layers if not layer.change))
     return {
         "columns": [{"heading": heading, "unit": unit} for heading, unit in columns],
-        "rows": [[*_said(found, one), *(side for name in known for side in one.figures[name])] for one in members],
+        "rows": [
+            [*_list_cells(found, one), *(side for name in known for side in one.figures[name])]
+            for one in members
+        ],
         "layers": [number[layer.name] for layer in members],
     }
 
 
-def _said(found: RunComparison, layer: LayerPair) -> Iterable[Any]:
+def _list_cells(found: RunComparison, layer: LayerPair) -> Iterable[Any]:
     """Yield name, kind, verdict on the values, and change of the cycles, relative and absolute.
 
     The relative change is None if a side does not have the layer.

@@ -1,6 +1,8 @@
-"""Sources of snapshots: a network run on a described machine, a snapshot file, a run report, or a corpus.
+"""Sources of snapshots: a network run on a described machine, a snapshot file, a run report, or a
+corpus.
 
-A snapshot file is a zip of ``snapshot.json`` and one array per tensor; later versions can compare with it.
+A snapshot file is a zip of ``snapshot.json`` and one array per tensor; later versions can compare
+with it.
 """
 
 from __future__ import annotations
@@ -35,24 +37,35 @@ from isa.progress import Progress
 from isa.reading import array_of, file_fault, json_of, open_zip, zip_member
 
 SEPARATE_PART = ":requantise"
-"""Suffix of the layer name of a separate requantisation, which other schedules fuse into the layer."""
+"""Suffix of the layer name of a separate requantisation, which other schedules fuse into the
+layer.
+"""
 _OPTIONS = ",".join(f"{option.word}={'|'.join(option.texts)}" for option in OPTIONS)
 _FORM = f"write it as preset=NAME,isa=v1,memory-mode=flash,{_OPTIONS},KEY=VALUE"
 
 
 def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
-    """Return the snapshot that ``side`` names; if it describes a machine, run ``model`` on that machine.
+    """Return the snapshot that ``side`` names.
 
-    Raises InputError if ``side`` is not a snapshot, report, corpus or machine, or if it is a machine and there is no
-    model.
+    If it describes a machine, run ``model`` on that machine.
+
+    Raises InputError if ``side`` is not a snapshot, report, corpus or machine, or if it is a
+    machine and there is no model.
     """
     path = Path(side)
     if (path / INDEX).is_file():
         return corpus_snapshot(path)
     if path.is_file():
-        return load_snapshot(path) if zipfile.is_zipfile(path) else report_snapshot(load_report(path), str(path))
+        return (
+            load_snapshot(path)
+            if zipfile.is_zipfile(path)
+            else report_snapshot(load_report(path), str(path))
+        )
     if "/" in side or ("=" not in side and path.suffix) or path.exists() or path.is_symlink():
-        raise InputError(f"{side}: {file_fault(path)}; give a snapshot, a report, a corpus, or a machine ({_FORM})")
+        raise InputError(
+            f"{side}: {file_fault(path)}; give a snapshot, a report, a corpus, or a "
+            f"machine ({_FORM})"
+        )
     if "=" not in side and side != "default":
         raise InputError(f"'{side}' is no file, no corpus and no machine; {_FORM}, or 'default'")
     if model is None:
@@ -61,49 +74,79 @@ def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
 
 
 def machine_snapshot(words: str, model: str, progress: Progress) -> Snapshot:
-    """Run ``model`` on the machine that ``words`` describe; ``default`` is the default machine and compiler."""
-    given = dict(part.partition("=")[::2] for part in words.split(",")) if words != "default" else {}
-    preset, isa = given.pop("preset", DEFAULT_PRESET), given.pop("isa", None)
+    """Run ``model`` on the machine that ``words`` describe; ``default`` is the default machine
+    and compiler.
+    """
+    given = (
+        dict(part.partition("=")[::2] for part in words.split(",")) if words != "default" else {}
+    )
+    preset = given.pop("preset", DEFAULT_PRESET)
+    isa = given.pop("isa", None)
     memory_mode = given.pop("memory-mode", None)
     options = _options(words, given)
-    hardware = load_hardware(preset, [f"{key}={value}" for key, value in given.items()], isa, memory_mode)
+    hardware = load_hardware(
+        preset, [f"{key}={value}" for key, value in given.items()], isa, memory_mode
+    )
     progress(f"reading {model}")
     return take_snapshot(load_network(model), hardware, options, words, progress)
 
 
 def take_snapshot(
-    network: Network, hardware: Preset, options: CompileOptions, title: str, progress: Progress, *, seed: int = 0
+    network: Network,
+    hardware: Preset,
+    options: CompileOptions,
+    title: str,
+    progress: Progress,
+    *,
+    seed: int = 0,
 ) -> Snapshot:
     """Run ``network`` on its input and record the figures and values of all layers.
 
-    Cycles, instructions and bytes are those of the network as it is compiled. For layers whose results never leave the
-    scratchpad, the values come from a second compilation, in which every layer's result is an output of the network.
+    Cycles, instructions and bytes are those of the network as it is compiled. For layers whose
+    results never leave the scratchpad, the values come from a second compilation, in which every
+    layer's result is an output of the network.
     """
     feeds = network_feeds(network, None, seed)
     done = infer(network, hardware, feeds, options, progress=progress)
     progress("running it again with every layer's result as an output")
-    exposed = infer(replace(network, package=_exposed(network.package)), hardware, feeds, options)
-    values = {**exposed.result.values, **done.result.values, **done.compiled.interface.real(done.result.outputs)}
+    exposed = infer(
+        replace(network, package=_expose_results(network.package)), hardware, feeds, options
+    )
+    values = {
+        **exposed.result.values,
+        **done.result.values,
+        **done.compiled.interface.real(done.result.outputs),
+    }
     figures, kinds = _figures(done)
     layers = []
     for node in network.package.graph.nodes:
         own = {name: values[name] for name in node.outputs if name in values}
-        layers.append(LayerSnapshot(node.name, figures.pop(node.name, Counter()), own, kinds.get(node.name, ())))
+        layers.append(
+            LayerSnapshot(
+                node.name, figures.pop(node.name, Counter()), own, kinds.get(node.name, ())
+            )
+        )
     layers += [LayerSnapshot(name, rest, kinds=kinds[name]) for name, rest in figures.items()]
     totals = {name: sum(layer.figures.get(name, 0) for layer in layers) for name in FIGURES}
-    totals["instructions"] += len(done.result.traces)  # the OP_END of each region belongs to no layer
+    # the OP_END of each region belongs to no layer
+    totals["instructions"] += len(done.result.traces)
     return Snapshot(title, _conditions(network, hardware, options), tuple(layers), totals)
 
 
-def _exposed(package: Package) -> Package:
+def _expose_results(package: Package) -> Package:
     """Return the package with the result of every node as an output of its graph."""
     graph = package.graph
     made = (name for node in graph.nodes for name in node.outputs)
-    return replace(package, graph=replace(graph, outputs=tuple(dict.fromkeys((*graph.outputs, *made)))))
+    return replace(
+        package, graph=replace(graph, outputs=tuple(dict.fromkeys((*graph.outputs, *made))))
+    )
 
 
 def _figures(done: Inference) -> tuple[dict[str, Counter[str]], dict[str, tuple[str, ...]]]:
-    """Return figures and kinds by node name; a layer that belongs to no node appears under its own name."""
+    """Return figures and kinds by node name.
+
+    A layer that belongs to no node appears under its own name.
+    """
     nodes = {node.onnx_nodes: node.name for node in done.compiled.graph.nodes}
     figures: dict[str, Counter[str]] = {}
     kinds: dict[str, tuple[str, ...]] = {}
@@ -122,10 +165,16 @@ def _figures(done: Inference) -> tuple[dict[str, Counter[str]], dict[str, tuple[
 
 
 def _conditions(network: Network, hardware: Preset, options: CompileOptions) -> dict[str, str]:
-    conditions = {"model": network.name, "package": network.package.digest[:16], "version": tool_version()}
+    conditions = {
+        "model": network.name,
+        "package": network.package.digest[:16],
+        "version": tool_version(),
+    }
     machine = {"arch": hardware.arch.model_dump(), "timing": hardware.timing.model_dump()}
     return (
-        conditions | _texts(machine) | {option.word: str(getattr(options, option.name)) for option in PROGRAM_OPTIONS}
+        conditions
+        | _texts(machine)
+        | {option.word: str(getattr(options, option.name)) for option in PROGRAM_OPTIONS}
     )
 
 
@@ -133,7 +182,9 @@ def _options(words: str, given: dict[str, str]) -> CompileOptions:
     """Remove the compiler's options from the settings of a machine and return them."""
     chosen = [option for option in OPTIONS if option.word in given]
     try:
-        return CompileOptions(**{option.name: option.parse(given.pop(option.word)) for option in chosen})
+        return CompileOptions(
+            **{option.name: option.parse(given.pop(option.word)) for option in chosen}
+        )
     except InputError as error:
         raise InputError(f"'{words}': {error}") from error
 
@@ -148,13 +199,19 @@ def report_snapshot(report: RunReport, title: str) -> Snapshot:
         parts.setdefault(layer.name.removesuffix(SEPARATE_PART), []).append(layer)
     hashes = {name: report.hashes[name] for name in ("package", "input") if name in report.hashes}
     conditions = {"model": report.model, "version": report.version, "schedule": report.schedule}
-    conditions |= {"seed": str(report.seed), **_texts({"arch": report.arch, "timing": report.timing}), **hashes}
+    conditions |= {
+        "seed": str(report.seed),
+        **_texts({"arch": report.arch, "timing": report.timing}),
+        **hashes,
+    }
     layers = tuple(_report_layer(name, layers) for name, layers in parts.items())
     return Snapshot(title, conditions, layers, _report_totals(report), report.kinds, report.command)
 
 
 def _report_layer(name: str, parts: list[Layer]) -> LayerSnapshot:
-    figures = {key: sum(getattr(part, key) for part in parts) for key in FIGURES if key != "instructions"}
+    figures = {
+        key: sum(getattr(part, key) for part in parts) for key in FIGURES if key != "instructions"
+    }
     return LayerSnapshot(name, figures, kinds=tuple(dict.fromkeys(part.kind for part in parts)))
 
 
@@ -172,18 +229,33 @@ def _texts(machine: Mapping[str, Any]) -> dict[str, str]:
 
 
 def corpus_snapshot(folder: Path) -> Snapshot:
-    """Convert a corpus to a snapshot: cases are its layers, checksums of each command's writes are its values."""
+    """Convert a corpus to a snapshot: cases are its layers, checksums of each command's writes
+    are its values.
+    """
     corpus = open_corpus(folder)
     layers = tuple(_case_layer(corpus.case(name)) for name in corpus.entries)
-    totals = {name: sum(layer.figures.get(name, 0) for layer in layers) for name in layers[0].figures} if layers else {}
+    totals = (
+        {name: sum(layer.figures.get(name, 0) for layer in layers) for name in layers[0].figures}
+        if layers
+        else {}
+    )
     return Snapshot(str(folder), {"corpus": corpus.digest}, layers, totals)
 
 
 def _case_layer(case: StoredCase) -> LayerSnapshot:
     record = case.record
-    figures = {name: record.totals.get(name, 0) for name in RECORDED} | {"cycles": record.cycles.total}
-    sums = [int(part, 16) for row in record.commands for part in (row.writes or "-").split(",") if part != "-"]
-    return LayerSnapshot(case.name, figures, {"CRC-32 of what each command writes": np.array(sums, np.int64)})
+    figures = {name: record.totals.get(name, 0) for name in RECORDED} | {
+        "cycles": record.cycles.total
+    }
+    sums = [
+        int(part, 16)
+        for row in record.commands
+        for part in (row.writes or "-").split(",")
+        if part != "-"
+    ]
+    return LayerSnapshot(
+        case.name, figures, {"CRC-32 of what each command writes": np.array(sums, np.int64)}
+    )
 
 
 FORMAT = "dla-snapshot/1"
@@ -200,7 +272,13 @@ def save_snapshot(snapshot: Snapshot, path: Path) -> None:
             places[name] = f"values/{len(arrays)}.npy"
             arrays[places[name]] = value
         known = layer.values is not None
-        layers.append({"name": layer.name, "figures": dict(layer.figures), "values": places if known else None})
+        layers.append(
+            {
+                "name": layer.name,
+                "figures": dict(layer.figures),
+                "values": places if known else None,
+            }
+        )
     document = {
         "format": FORMAT,
         "title": snapshot.title,
@@ -214,24 +292,38 @@ def save_snapshot(snapshot: Snapshot, path: Path) -> None:
 
 
 def load_snapshot(path: Path) -> Snapshot:
-    """Read a snapshot; raise InputError for a file that is no snapshot, is damaged, or has another format version."""
+    """Read a snapshot.
+
+    Raise InputError for a file that is no snapshot, is damaged, or has another format version.
+    """
     try:
         wrong = f"{path}: not a snapshot of 'dla golden snapshot'"
         with open_zip(path, wrong) as archive:
             document = json_of(zip_member(archive, "snapshot.json", wrong), wrong, "a snapshot")
             found = document.get("format") if isinstance(document, dict) else None
             if found != FORMAT:
-                raise InputError(f"{path}: format {found!r}, this version reads {FORMAT!r}; take the snapshot again")
+                raise InputError(
+                    f"{path}: format {found!r}, this version reads {FORMAT!r}; take "
+                    "the snapshot again"
+                )
             layers = tuple(_layer(item, archive) for item in document["layers"])
-            totals = {name: int(document["totals"][name]) for name in FIGURES if name in document["totals"]}
+            totals = {
+                name: int(document["totals"][name])
+                for name in FIGURES
+                if name in document["totals"]
+            }
             conditions = document["conditions"]
-            if not isinstance(conditions, dict) or not all(isinstance(text, str) for text in conditions.values()):
+            if not isinstance(conditions, dict) or not all(
+                isinstance(text, str) for text in conditions.values()
+            ):
                 raise InputError(f"{path}: its conditions are not a table of texts; {_REMEDY}")
             return Snapshot(str(document["title"]), conditions, layers, totals)
     except InputError:
         raise
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise InputError(f"{path}: not a snapshot of 'dla golden snapshot' ({type(error).__name__})") from error
+        raise InputError(
+            f"{path}: not a snapshot of 'dla golden snapshot' ({type(error).__name__})"
+        ) from error
 
 
 def _layer(item: dict[str, Any], archive: zipfile.ZipFile) -> LayerSnapshot:
@@ -242,4 +334,6 @@ def _layer(item: dict[str, Any], archive: zipfile.ZipFile) -> LayerSnapshot:
             name: array_of(zip_member(archive, place, source, _REMEDY), f"{source}, {place}")
             for name, place in values.items()
         }
-    return LayerSnapshot(str(item["name"]), {name: int(value) for name, value in item["figures"].items()}, values)
+    return LayerSnapshot(
+        str(item["name"]), {name: int(value) for name, value in item["figures"].items()}, values
+    )

@@ -1,4 +1,6 @@
-"""Estimates of energy and area: a cost table applied to the activity of a run or of a sweep point."""
+"""Estimates of energy and area: a cost table applied to the activity of a run or of a sweep
+point.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,16 @@ if TYPE_CHECKING:
 
 
 NOT_COUNTED = (
-    "not counted: leakage, clock tree, control, registers and wires between processing elements, requantisation, "
+    "not counted: leakage, clock tree, control, registers and wires between processing elements, "
+    "requantisation, "
     "activation and pooling arithmetic, the CPU"
 )
 """Note in every estimate: contributions that no cost table contains."""
 
-UNPRICED = "not counted: {:,} bytes of flash, or of SRAM next to the accelerator; no table has a figure for them"
+UNPRICED = (
+    "not counted: {:,} bytes of flash, or of SRAM next to the accelerator; no table has a figure "
+    "for them"
+)
 """Note on bytes of memories other than DRAM, for which no table has a figure."""
 
 Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -33,10 +39,10 @@ Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class EnergyEvents:
     """Events of a run that cost energy.
 
-    ``sram_bytes`` counts bytes of the scratchpad: for EX, each operand read once and each result written once, and for
-    DMA. ``dram_bytes`` counts bytes that LD, ST and the command fetch moved from or to DRAM. ``unpriced_bytes`` counts
-    the bytes that they moved from or to a flash or an SRAM next to the accelerator instead. ``register_writes`` counts
-    the SETs executed.
+    ``sram_bytes`` counts bytes of the scratchpad: for EX, each operand read once and each result
+    written once, and for DMA. ``dram_bytes`` counts bytes that LD, ST and the command fetch moved
+    from or to DRAM. ``unpriced_bytes`` counts the bytes that they moved from or to a flash or an
+    SRAM next to the accelerator instead. ``register_writes`` counts the SETs executed.
     """
 
     macs: int
@@ -60,11 +66,13 @@ MICROJOULE = 1e6
 SQUARE_MILLIMETRE = 1e6
 """Square micrometres per square millimetre."""
 _ENERGY = Figure(
-    "estimated energy", "pJ", "less", name="estimated_energy_pj", goal="energy", shown=("µJ", 1 / MICROJOULE),
+    "estimated energy", "pJ", "less", name="estimated_energy_pj", goal="energy",
+    shown=("µJ", 1 / MICROJOULE),
     estimate=True,
 )  # fmt: skip
 _AREA = Figure(
-    "estimated area", "µm²", "less", name="estimated_area_um2", goal="area", shown=("mm²", 1 / SQUARE_MILLIMETRE),
+    "estimated area", "µm²", "less", name="estimated_area_um2", goal="area",
+    shown=("mm²", 1 / SQUARE_MILLIMETRE),
     estimate=True,
 )  # fmt: skip
 
@@ -94,20 +102,23 @@ class AreaParts(_CostPart):
 class MeasuredLogic(_CostPart):
     """Gates of a machine's data path and control, counted by synthesis, and their area.
 
-    ``gates`` are gate equivalents; memories are not included. ``machine`` is the synthesised machine, which has the
-    same array, lanes and numerics.
+    ``gates`` are gate equivalents; memories are not included. ``machine`` is the synthesised
+    machine, which has the same array, lanes and numerics.
     """
 
     machine: str
     gates: Annotated[int, Figure("measured gates", name="measured_gates")]
-    square_micrometres: Annotated[Positive, Figure("measured logic", "µm²", name="measured_logic_um2")]
+    square_micrometres: Annotated[
+        Positive, Figure("measured logic", "µm²", name="measured_logic_um2")
+    ]
 
 
 class Estimate(_CostPart):
     """Energy of a run and area of its machine, estimated with a cost table.
 
-    ``sources`` gives the publication and the process node of every figure used. Only ``logic`` is measured; it is None
-    if no machine with that array was synthesised, or if the table has no price for gates.
+    ``sources`` gives the publication and the process node of every figure used. Only ``logic`` is
+    measured; it is None if no machine with that array was synthesised, or if the table has no price
+    for gates.
     """
 
     estimate: Literal[True] = True
@@ -123,7 +134,7 @@ class Estimate(_CostPart):
 def estimate(table: CostTable, arch: Arch, activity: EnergyEvents) -> Estimate:
     """Estimate the energy of ``activity`` and the area of a machine with ``arch``, by ``table``."""
     byte = table.energy.sram.byte(arch.sram_bytes // arch.sram_banks)
-    logic = measured_logic(table, arch)
+    logic = find_measured_logic(table, arch)
     notes = (NOT_COUNTED,) if byte.note is None else (byte.note, NOT_COUNTED)
     unpriced = {"unpriced_bytes": activity.unpriced_bytes} if activity.unpriced_bytes else {}
     if unpriced:
@@ -164,29 +175,39 @@ def area(table: CostTable, arch: Arch) -> AreaParts:
     return AreaParts(pe=pe, sram=sram, total=pe + sram)
 
 
-def measured_logic(table: CostTable, arch: Arch) -> MeasuredLogic | None:
-    """Return the measured logic of a machine; None if it was not synthesised or ``table`` has no price for gates."""
-    from experiments.cost.table import measured
+def find_measured_logic(table: CostTable, arch: Arch) -> MeasuredLogic | None:
+    """Return the measured logic of a machine; None if it was not synthesised or ``table`` has no
+    price for gates.
+    """
+    from experiments.cost.table import find_measured
 
-    found = measured(arch)
+    found = find_measured(arch)
     if found is None or table.area.gate is None:
         return None
     price = table.area.gate.square_micrometres
-    return MeasuredLogic(machine=found.machine, gates=found.gates, square_micrometres=found.gates * price)
+    return MeasuredLogic(
+        machine=found.machine, gates=found.gates, square_micrometres=found.gates * price
+    )
 
 
 def _sources(table: CostTable, logic: MeasuredLogic | None) -> dict[str, str]:
     figures: dict[str, Sourced | None] = {f"energy.{name}": figure for name, figure in table.energy}
-    figures |= {f"area.{name}": figure for name, figure in table.area if name != "gate" or logic is not None}
-    return {name: f"{figure.node}: {figure.source}" for name, figure in figures.items() if figure is not None}
+    figures |= {
+        f"area.{name}": figure for name, figure in table.area if name != "gate" or logic is not None
+    }
+    return {
+        name: f"{figure.node}: {figure.source}"
+        for name, figure in figures.items()
+        if figure is not None
+    }
 
 
 COMMAND_WORD_BYTES = 8
 COLUMNS = tuple(figure.name for figure in all_figures(Estimate))
 """Columns that a cost table adds to the rows of a sweep.
 
-They are None in rows whose status is not ok. The columns of measured logic are None for arrays that were not
-synthesised.
+They are None in rows whose status is not ok. The columns of measured logic are None for arrays that
+were not synthesised.
 """
 
 FlatRow = Mapping[str, Any]
@@ -200,28 +221,45 @@ def run_activity(traces: Iterable[Trace], main_memory: MainMemory = "DRAM") -> E
     total = EnergyEvents(0, 0, 0, 0)
     for trace in traces:
         moved = trace.dram_read_bytes + trace.dram_write_bytes + trace.fetch_bytes
-        flash = trace.flash_read_bytes + (trace.fetch_bytes if trace.workload.timing.flash is not None else 0)
+        flash = trace.flash_read_bytes + (
+            trace.fetch_bytes if trace.workload.timing.flash is not None else 0
+        )
         dram = moved - flash if main_memory == "DRAM" else 0
-        total += EnergyEvents(trace.macs, trace.sram_moved_bytes, dram, trace.register_writes, moved - dram)
+        total += EnergyEvents(
+            trace.macs, trace.sram_moved_bytes, dram, trace.register_writes, moved - dram
+        )
     return total
 
 
 def layer_activities(trace: Trace, main_memory: MainMemory = "DRAM") -> tuple[EnergyEvents, ...]:
-    """Return the activity of each of ``trace.layers``, in order; their sum is the activity of the run.
+    """Return the activity of each of ``trace.layers``, in order.
 
-    The words of a command are its own word and the register writes before it. ``OP_END`` counts for the last command.
+    Their sum is the activity of the run.
+
+    The words of a command are its own word and the register writes before it. ``OP_END`` counts for
+    the last command.
     """
-    labels, demands = trace.labels, trace.workload.demands
+    labels = trace.labels
+    demands = trace.workload.demands
     if not trace.layers:
         return ()
     words = np.diff(demands.word, prepend=-1)
     words[-1] += trace.command_words - words.sum()
     writes = words - 1
     writes[-1] -= 1
-    moved, fetched = labels.read + labels.write, COMMAND_WORD_BYTES * words
-    flash = moved * trace.workload.columns["flash"] + fetched * (trace.workload.timing.flash is not None)
+    moved = labels.read + labels.write
+    fetched = COMMAND_WORD_BYTES * words
+    flash = moved * trace.workload.columns["flash"] + fetched * (
+        trace.workload.timing.flash is not None
+    )
     dram = (moved + fetched - flash) * (main_memory == "DRAM")
-    columns = labels.macs, demands.reads + demands.writes + moved, dram, writes, moved + fetched - dram
+    columns = (
+        labels.macs,
+        demands.reads + demands.writes + moved,
+        dram,
+        writes,
+        moved + fetched - dram,
+    )
     sums = np.zeros((len(columns), len(labels.layers)), dtype=np.int64)
     for total, column in zip(sums, columns, strict=True):
         np.add.at(total, labels.layer, column)
@@ -231,7 +269,10 @@ def layer_activities(trace: Trace, main_memory: MainMemory = "DRAM") -> tuple[En
 def layer_energies(
     table: CostTable, arch: Arch, traces: Mapping[int, Trace], main_memory: MainMemory = "DRAM"
 ) -> dict[tuple[int, str], float]:
-    """Estimate the energy of every layer in picojoules, by region and layer name; the sum is the energy of the run."""
+    """Estimate the energy of every layer in picojoules, by region and layer name.
+
+    The sum is the energy of the run.
+    """
     byte = table.energy.sram.byte(arch.sram_bytes // arch.sram_banks).picojoules
     return {
         (region, layer.name): _energy(table, activity, byte).total
@@ -241,7 +282,9 @@ def layer_energies(
 
 
 def row_activity(row: FlatRow) -> EnergyEvents:
-    """Return the activity of a sweep point from a row of ``experiments.sweep.results.flat_rows`` with status ok."""
+    """Return the activity of a sweep point from a row of ``experiments.sweep.results.flat_rows``
+    with status ok.
+    """
     words = row["instructions"] + row["register_writes"]
     return EnergyEvents(
         macs=row["macs"],
@@ -251,10 +294,11 @@ def row_activity(row: FlatRow) -> EnergyEvents:
     )
 
 
-def costed(rows: Iterable[FlatRow], table: CostTable) -> Iterator[dict[str, Any]]:
+def add_costs(rows: Iterable[FlatRow], table: CostTable) -> Iterator[dict[str, Any]]:
     """Yield the rows of a sweep with the columns :data:`COLUMNS`, priced with ``table``.
 
-    The energy is None for machines with a flash, because rows do not record how many bytes came from the flash.
+    The energy is None for machines with a flash, because rows do not record how many bytes came
+    from the flash.
     """
     for row in rows:
         values: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -277,11 +321,18 @@ _OF_AREA = {"pe": "PEs", "sram": "SRAM"}
 
 
 def cost_lines(found: Estimate) -> Iterator[tuple[str, str]]:
-    """Yield name and text of every line about an estimate: energy, area, measured logic and notes."""
-    energy, area = found.energy_pj, found.area_um2
-    parts = ", ".join(_share(name, getattr(energy, key), energy.total) for key, name in _OF_ENERGY.items())
+    """Yield name and text of every line about an estimate: energy, area, measured logic and
+    notes.
+    """
+    energy = found.energy_pj
+    area = found.area_um2
+    parts = ", ".join(
+        _share(name, getattr(energy, key), energy.total) for key, name in _OF_ENERGY.items()
+    )
     yield "energy (estimate)", f"{energy.total / MICROJOULE:,.1f} µJ by {found.table}: {parts}"
-    parts = ", ".join(_share(name, getattr(area, key), area.total) for key, name in _OF_AREA.items())
+    parts = ", ".join(
+        _share(name, getattr(area, key), area.total) for key, name in _OF_AREA.items()
+    )
     yield "area (estimate)", f"{area.total / SQUARE_MILLIMETRE:.3f} mm² by {found.table}: {parts}"
     if (logic := found.logic) is not None:
         millimetres = logic.square_micrometres / SQUARE_MILLIMETRE

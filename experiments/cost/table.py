@@ -1,7 +1,8 @@
-"""Cost tables: TOML files of energies and areas, each figure with its source and process node (docs/energy.md).
+"""Cost tables: TOML files of energies and areas, each figure with its source and process node
+(docs/energy.md).
 
-The module also reads ``measured-gates.csv``, the gates of synthesised machines, which ``python -m benchmarks.rtl_area``
-writes.
+The module also reads ``measured-gates.csv``, the gates of synthesised machines, which
+``python -m benchmarks.rtl_area`` writes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Size(_TablePart):
 
 
 class EnergyCost(NamedTuple):
-    """Energy in picojoules; ``note`` says how it was derived if the table has no entry for it, else it is None."""
+    """Energy in picojoules; ``note`` says how it was derived if the table has no entry for it,
+    else it is None.
+    """
 
     picojoules: float
     note: str | None
@@ -68,7 +71,8 @@ class EnergyCost(NamedTuple):
 class SramEnergy(Sourced):
     """Energy per byte of a scratchpad bank, by the size of the bank.
 
-    ``between`` selects the energy of a size between two entries: a power law through both, or the next larger entry.
+    ``between`` selects the energy of a size between two entries: a power law through both, or the
+    next larger entry.
     """
 
     between: Literal["power-law", "next-larger"]
@@ -81,7 +85,7 @@ class SramEnergy(Sourced):
 
     @field_validator("sizes")
     @classmethod
-    def _rising(cls, value: tuple[Size, ...]) -> tuple[Size, ...]:
+    def _check_rising(cls, value: tuple[Size, ...]) -> tuple[Size, ...]:
         if any(later.bytes <= size.bytes for size, later in pairwise(value)):
             raise ValueError("the sizes must rise from one entry to the next")
         return value
@@ -91,33 +95,46 @@ class SramEnergy(Sourced):
 
         A size outside the table gets the energy of the nearest entry, and a note that says so.
         """
-        first, last = self.sizes[0], self.sizes[-1]
+        first = self.sizes[0]
+        last = self.sizes[-1]
         if bank_bytes < first.bytes:
-            return EnergyCost(first.picojoules, _outside(bank_bytes, first, "smaller", "upper"))
+            return EnergyCost(
+                first.picojoules, _explain_outside(bank_bytes, first, "smaller", "upper")
+            )
         if bank_bytes > last.bytes:
-            return EnergyCost(last.picojoules, _outside(bank_bytes, last, "larger", "lower"))
+            return EnergyCost(
+                last.picojoules, _explain_outside(bank_bytes, last, "larger", "lower")
+            )
         above = next(size for size in self.sizes if size.bytes >= bank_bytes)
         if above.bytes == bank_bytes:
             return EnergyCost(above.picojoules, None)
         below = [size for size in self.sizes if size.bytes < bank_bytes][-1]
         if self.between == "next-larger":
             return EnergyCost(
-                above.picojoules, f"SRAM banks of {bank_bytes} bytes cost what the table has for {above.bytes}"
+                above.picojoules,
+                f"SRAM banks of {bank_bytes} bytes cost what the table has for {above.bytes}",
             )
         between = _power_law(below, above, bank_bytes)
-        note = f"SRAM banks of {bank_bytes} bytes: {between:.4g} pJ a byte by a power law through the table's"
+        note = (
+            f"SRAM banks of {bank_bytes} bytes: {between:.4g} pJ a byte by a power law through the "
+            "table's"
+        )
         return EnergyCost(between, f"{note} {below.bytes} and {above.bytes} bytes")
 
 
-def _outside(bank_bytes: int, nearest: Size, than: str, bound: str) -> str:
+def _explain_outside(bank_bytes: int, nearest: Size, than: str, bound: str) -> str:
     return (
-        f"SRAM banks of {bank_bytes} bytes are {than} than any in the table; they cost what it has for "
+        f"SRAM banks of {bank_bytes} bytes are {than} than any in the table; they cost what it has "
+        "for "
         f"{nearest.bytes}: {bound} bound"
     )
 
 
 def _power_law(below: Size, above: Size, nbytes: int) -> float:
-    """Interpolate linearly in the logarithms; if one of the two energies is 0, linearly in the size."""
+    """Interpolate linearly in the logarithms.
+
+    If one of the two energies is 0, linearly in the size.
+    """
     if not below.picojoules or not above.picojoules:
         share = (nbytes - below.bytes) / (above.bytes - below.bytes)
         return below.picojoules + share * (above.picojoules - below.picojoules)
@@ -126,7 +143,9 @@ def _power_law(below: Size, above: Size, nbytes: int) -> float:
 
 
 class Energies(_TablePart):
-    """Energies of one int8 multiply-accumulate, one scratchpad byte, one system memory byte and one register write."""
+    """Energies of one int8 multiply-accumulate, one scratchpad byte, one system memory byte and
+    one register write.
+    """
 
     mac: Energy
     sram: SramEnergy
@@ -135,7 +154,9 @@ class Energies(_TablePart):
 
 
 class Areas(_TablePart):
-    """Areas of one processing element, one KiB of scratchpad and one gate equivalent of synthesised logic."""
+    """Areas of one processing element, one KiB of scratchpad and one gate equivalent of
+    synthesised logic.
+    """
 
     pe: Area
     sram: Area
@@ -156,7 +177,10 @@ def table_names() -> list[str]:
 
 
 def load_table(name: str = DEFAULT_TABLE) -> CostTable:
-    """Load a built-in table or the TOML file ``name``; raise InputError, which names file and key, if it is invalid."""
+    """Load a built-in table or the TOML file ``name``.
+
+    Raise InputError, which names file and key, if it is invalid.
+    """
     path = Path(name) if name.endswith(".toml") or "/" in name else FOLDER / f"{name}.toml"
     if fault := file_fault(path):
         fault = "no such cost table" if path.parent == FOLDER else fault
@@ -177,7 +201,11 @@ def _problem(error: ValidationError) -> str:
         return f"{key} is missing"
     if first["type"] == "extra_forbidden":
         return f"{key}: unknown key"
-    why = first["ctx"]["error"] if first["type"] == "value_error" else str(first["msg"]).removeprefix("Input ")
+    why = (
+        first["ctx"]["error"]
+        if first["type"] == "value_error"
+        else str(first["msg"]).removeprefix("Input ")
+    )
     return f"{key} is {first['input']!r}: {why}"
 
 
@@ -187,10 +215,12 @@ Key = tuple[int, int, int, int, str]
 
 
 class SynthesisedGates(BaseModel):
-    """Gates of one synthesised machine by Yosys: data path and control without memories (``dla_sim.rtl.synthesis``).
+    """Gates of one synthesised machine by Yosys: data path and control without memories
+    (``dla_sim.rtl.synthesis``).
 
-    ``machine`` is a preset and the differences from it. ``gates`` are gate equivalents and include the flip-flops of
-    ``registers``. ``levels`` is the logic depth of ``deepest``, the component with the longest path.
+    ``machine`` is a preset and the differences from it. ``gates`` are gate equivalents and include
+    the flip-flops of ``registers``. ``levels`` is the logic depth of ``deepest``, the component
+    with the longest path.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -210,7 +240,10 @@ class SynthesisedGates(BaseModel):
 
     @property
     def key(self) -> Key:
-        """Properties that determine the number of gates; machines with equal keys have equal gates."""
+        """Properties that determine the number of gates.
+
+        Machines with equal keys have equal gates.
+        """
         return self.ic, self.oc, self.ow, self.lanes, self.numerics
 
 
@@ -221,10 +254,12 @@ def read_measured(path: Path = MEASURED) -> list[SynthesisedGates]:
 
 
 @cache
-def _by_key() -> Mapping[Key, SynthesisedGates]:
+def _index_by_key() -> Mapping[Key, SynthesisedGates]:
     return {row.key: row for row in read_measured()}
 
 
-def measured(arch: Arch) -> SynthesisedGates | None:
-    """Return the committed measurement of a machine's array, lanes and numerics; None if there is none."""
-    return _by_key().get((arch.pe.ic, arch.pe.oc, arch.pe.ow, arch.lanes, arch.numerics))
+def find_measured(arch: Arch) -> SynthesisedGates | None:
+    """Return the committed measurement of a machine's array, lanes and numerics; None if there
+    is none.
+    """
+    return _index_by_key().get((arch.pe.ic, arch.pe.oc, arch.pe.ow, arch.lanes, arch.numerics))

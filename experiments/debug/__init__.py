@@ -1,1 +1,3 @@
-"""Debugging views of a run: timeline, commit log, state of the machine at a cycle or command, scratchpad contents."""
+"""Debugging views of a run: timeline, commit log, state of the machine at a cycle or command,
+scratchpad contents.
+"""

@@ -1,4 +1,6 @@
-"""Commit log: one line per command in order of completion, comparable with an RTL log (docs/debugging.md)."""
+"""Commit log: one line per command in order of completion, comparable with an RTL log
+(docs/debugging.md).
+"""
 
 from __future__ import annotations
 
@@ -27,19 +29,23 @@ _LAYOUT = "{:>10} {:>10} {:<4} {:>7} {:<35} {:<8} {}"
 
 
 def header(region: int, program: Program) -> Iterator[str]:
-    """Yield two comment lines before a region's commands: format with hashes of program and Arch, and column names."""
+    """Yield two comment lines before a region's commands: format with hashes of program and
+    Arch, and column names.
+    """
     digest = hashlib.sha256(program_file.to_bytes(program)).hexdigest()[:16]
     yield f"# {FORMAT} region {region} program {digest} arch {program.arch.digest()}"
     yield "# " + _LAYOUT.format(*COLUMNS)[2:]
 
 
 def lines(playback: Playback, program: Program, trace: Trace, until: int) -> Iterator[str]:
-    """Yield a line for each command that completes by cycle ``until``, and execute it on ``playback``.
+    """Yield a line for each command that completes by cycle ``until``, and execute it on
+    ``playback``.
 
     The log of a whole run ends with ``OP_END``, which the command processor executes (unit CP).
     """
-    start, end = trace.times.start, trace.times.end
-    while (number := playback.following(until)) is not None:
+    start = trace.times.start
+    end = trace.times.end
+    while (number := playback.find_next(until)) is not None:
         command = trace.commands[number]
         operands = command.instruction.operands(command, program.arch)
         reads = checksums(operands.reads, playback.machine)
@@ -49,12 +55,18 @@ def lines(playback: Playback, program: Program, trace: Trace, until: int) -> Ite
         yield _LAYOUT.format(end[number], start[number], *texts)
     if until >= trace.cycles:
         last = program.commands[-1]
-        yield _LAYOUT.format(trace.cycles, trace.cycles - 1, "CP", last.index, "-", "-", command_text(last))
+        yield _LAYOUT.format(
+            trace.cycles, trace.cycles - 1, "CP", last.index, "-", "-", command_text(last)
+        )
 
 
 def checksums(accesses: Sequence[Access], machine: Machine) -> str:
-    """Return the CRC-32 of each operand, 8 hexadecimal digits, separated by commas; ``-`` if there is no operand."""
-    return ",".join(f"{zlib.crc32(access_bytes(access, machine)):08x}" for access in accesses) or "-"
+    """Return the CRC-32 of each operand, 8 hexadecimal digits, separated by commas; ``-`` if
+    there is no operand.
+    """
+    return (
+        ",".join(f"{zlib.crc32(access_bytes(access, machine)):08x}" for access in accesses) or "-"
+    )
 
 
 def access_bytes(access: Access, machine: Machine) -> bytes:
@@ -69,7 +81,10 @@ def access_bytes(access: Access, machine: Machine) -> bytes:
 
 @dataclass(frozen=True)
 class LogDifference:
-    """First difference of two logs: ``line`` counts command lines from 1; a missing line is ``""``."""
+    """First difference of two logs: ``line`` counts command lines from 1.
+
+    A missing line is ``""``.
+    """
 
     line: int
     columns: tuple[str, ...]
@@ -81,18 +96,24 @@ class LogDifference:
         if not self.found or not self.expected:
             which, rest = (source, self.found) if self.found else ("this run", self.expected)
             return f"command {self.line}: {which} ends before '{' '.join(rest.split())}'"
-        word, assembly = _values(self.found)[3], _values(self.found)[6]
+        word = _values(self.found)[3]
+        assembly = _values(self.found)[6]
         differences = []
         for name in self.columns:
             column = COLUMNS.index(name)
-            found, expected = _values(self.found)[column], _values(self.expected)[column]
+            found = _values(self.found)[column]
+            expected = _values(self.expected)[column]
             differences.append(f"{name} {found} here, {expected} there")
         return f"command {self.line}, word {word} {assembly}: {'; '.join(differences)} ({source})"
 
 
 def first_difference(found: str, expected: str) -> LogDifference | None:
-    """Return the first command line in which two logs differ, or None; comments and spacing are ignored."""
-    ours, theirs = _commands(found), _commands(expected)
+    """Return the first command line in which two logs differ, or None.
+
+    Comments and spacing are ignored.
+    """
+    ours = _commands(found)
+    theirs = _commands(expected)
     for number in range(max(len(ours), len(theirs))):
         one = ours[number] if number < len(ours) else ""
         other = theirs[number] if number < len(theirs) else ""
@@ -104,14 +125,22 @@ def first_difference(found: str, expected: str) -> LogDifference | None:
 
 
 def read(file: Path) -> str:
-    """Return the text of a log; raise InputError if the file is missing or is no log of this format."""
-    content = read_bytes(file, MAXIMUM_BYTES, "a commit log", f"'dla simulate ... --log {file}' makes a log")
+    """Return the text of a log.
+
+    Raise InputError if the file is missing or is no log of this format.
+    """
+    content = read_bytes(
+        file, MAXIMUM_BYTES, "a commit log", f"'dla simulate ... --log {file}' makes a log"
+    )
     text = content.decode(errors="replace")
     if not text.startswith(f"# {FORMAT} "):
         raise InputError(f"{file}: not a commit log (its first line must start with '# {FORMAT} ')")
     for line in _commands(text):
         if len(_values(line)) != len(COLUMNS):
-            raise InputError(f"{file}: a line needs the columns {', '.join(COLUMNS)}; this has fewer: '{line[:60]}'")
+            raise InputError(
+                f"{file}: a line needs the columns {', '.join(COLUMNS)}; this has "
+                f"fewer: '{line[:60]}'"
+            )
     return text
 
 

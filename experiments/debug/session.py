@@ -1,7 +1,9 @@
-"""Debugging options of ``dla simulate``: breakpoints, machine state, scratchpad dumps and commit logs.
+"""Debugging options of ``dla simulate``: breakpoints, machine state, scratchpad dumps and commit
+logs.
 
-``--break [REGION/]WORD|LAYER[:after]`` and ``--until CYCLE`` stop the run and show the state of the machine.
-``--dump-sram FIRST..END[:FILE]`` shows bytes of the scratchpad. The commit log can be compared with another one.
+``--break [REGION/]WORD|LAYER[:after]`` and ``--until CYCLE`` stop the run and show the state of the
+machine. ``--dump-sram FIRST..END[:FILE]`` shows bytes of the scratchpad. The commit log can be
+compared with another one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Stop:
-    """Cycle at which the run of a region stops; ``command`` is the number of the command that ``--break`` selected."""
+    """Cycle at which the run of a region stops; ``command`` is the number of the command that
+    ``--break`` selected.
+    """
 
     run: int
     cycle: int
@@ -40,15 +44,18 @@ class Stop:
 
 
 def find_stop(runs: Sequence[RegionRun], break_at: str | None, until: int | None) -> Stop | None:
-    """Return where to stop, or None; raise InputError for both options at once and for a place that does not exist."""
+    """Return where to stop, or None.
+
+    Raise InputError for both options at once and for a place that does not exist.
+    """
     if break_at is not None and until is not None:
         raise InputError(f"--break {break_at} and --until {until}: choose one of them")
     if until is not None:
-        return _at_cycle(runs, until)
-    return None if break_at is None else _at_command(runs, break_at)
+        return _stop_at_cycle(runs, until)
+    return None if break_at is None else _stop_at_command(runs, break_at)
 
 
-def _at_cycle(runs: Sequence[RegionRun], until: int) -> Stop:
+def _stop_at_cycle(runs: Sequence[RegionRun], until: int) -> Stop:
     """Return the stop at a cycle of the whole run, in which regions run one after another."""
     offset = 0
     for number, run in enumerate(runs):
@@ -56,59 +63,90 @@ def _at_cycle(runs: Sequence[RegionRun], until: int) -> Stop:
         if until < offset + run.trace.cycles or (last and until == offset + run.trace.cycles):
             return Stop(number, until - offset, None)
         offset += run.trace.cycles
-    raise InputError(f"--until {until}: the run ends at cycle {offset}; choose a cycle from 0 to {offset}")
+    raise InputError(
+        f"--until {until}: the run ends at cycle {offset}; choose a cycle from 0 to {offset}"
+    )
 
 
-def _at_command(runs: Sequence[RegionRun], text: str) -> Stop:
+def _stop_at_command(runs: Sequence[RegionRun], text: str) -> Stop:
     place, _, side = text.rpartition(":")
     after = side == "after" and bool(place)
     place = place if after else text
     word = _WORD.fullmatch(place)
     if word is None:
-        return _at_layer(runs, place, after)
+        return _stop_at_layer(runs, place, after)
     if word[1] is None and len(runs) > 1:
         regions = " or ".join(f"{run.region}/{word[2]}" for run in runs[:_SHOWN])
-        raise InputError(f"--break {text}: the network has {len(runs)} regions, a program each; write {regions}")
-    found = [number for number, run in enumerate(runs) if word[1] is None or run.region == int(word[1])]
+        raise InputError(
+            f"--break {text}: the network has {len(runs)} regions, a program each; write {regions}"
+        )
+    found = [
+        number for number, run in enumerate(runs) if word[1] is None or run.region == int(word[1])
+    ]
     if not found:
-        raise InputError(f"--break {text}: there is no region {word[1]}; regions are 0 to {len(runs) - 1}")
-    return _at_word(runs[found[0]], found[0], int(word[2], 0), after, text)
+        raise InputError(
+            f"--break {text}: there is no region {word[1]}; regions are 0 to {len(runs) - 1}"
+        )
+    return _stop_at_word(runs[found[0]], found[0], int(word[2], 0), after, text)
 
 
-def _at_word(run: RegionRun, number: int, word: int, after: bool, text: str) -> Stop:
-    trace, count = run.trace, len(run.program.words)
+def _stop_at_word(run: RegionRun, number: int, word: int, after: bool, text: str) -> Stop:
+    trace = run.trace
+    count = len(run.program.words)
     if word >= count:
-        raise InputError(f"--break {text}: the program has the words 0 to {count - 1}; 'dla disasm' shows them")
+        raise InputError(
+            f"--break {text}: the program has the words 0 to {count - 1}; 'dla disasm' shows them"
+        )
     following = next((n for n, command in enumerate(trace.commands) if command.index >= word), None)
     operation = trace.commands[following].index if following is not None else count - 1
     if operation != word:
-        raise InputError(f"--break {text}: word {word} is a SET; the next operation is word {operation}")
+        raise InputError(
+            f"--break {text}: word {word} is a SET; the next operation is word {operation}"
+        )
     if following is None:  # OP_END, which no unit executes
         return Stop(number, trace.cycles - (not after), None)
     times = trace.times.end if after else trace.times.start
     return Stop(number, int(times[following]), following)
 
 
-def _at_layer(runs: Sequence[RegionRun], layer: str, after: bool) -> Stop:
-    """Return the stop at the first command of a layer to start or, with ``after``, at the last one to complete."""
+def _stop_at_layer(runs: Sequence[RegionRun], layer: str, after: bool) -> Stop:
+    """Return the stop at the first command of a layer to start or, with ``after``, at the last
+    one to complete.
+    """
     for number, run in enumerate(runs):
         times = run.trace.times
-        members = [n for n, source in enumerate(run.trace.sources) if source is not None and source.layer == layer]
+        members = [
+            n
+            for n, source in enumerate(run.trace.sources)
+            if source is not None and source.layer == layer
+        ]
         if members:
-            command = max(members, key=times.end.__getitem__) if after else min(members, key=times.start.__getitem__)
+            command = (
+                max(members, key=times.end.__getitem__)
+                if after
+                else min(members, key=times.start.__getitem__)
+            )
             return Stop(number, int((times.end if after else times.start)[command]), command)
     known = list(dict.fromkeys(name for run in runs for name in run.trace.labels.layers if name))
     shown = get_close_matches(layer, known, _SHOWN) or known[:_SHOWN]
     more = f" and {len(known) - len(shown)} more" if len(known) > len(shown) else ""
-    raise InputError(f"--break {layer}: no layer has this name; layers are {', '.join(shown) or 'none'}{more}")
+    raise InputError(
+        f"--break {layer}: no layer has this name; layers are {', '.join(shown) or 'none'}{more}"
+    )
 
 
 def state_lines(run: RegionRun, stop: Stop) -> Iterator[str]:
-    """Yield the state of the machine at the stop; for a command, also its operands and register snapshot."""
+    """Yield the state of the machine at the stop.
+
+    For a command, also its operands and register snapshot.
+    """
     state = state_at(run.trace.workload, run.trace.times, stop.cycle)
     yield f"region {run.region} at cycle {stop.cycle:,} of {run.trace.cycles:,}"
     for unit in state.units:
-        yield f"  {unit.name}  {unit.done} of {unit.commands} commands done; {_doing(run, unit)}"
+        yield (
+            f"  {unit.name}  {unit.done} of {unit.commands} commands done; "
+            f"{_describe_unit(run, unit)}"
+        )
         for waiting in unit.waiting:
             yield f"      in queue: {_name(run, waiting.command)}, {_reason(run, waiting)}"
     yield f"  tokens  {', '.join(_counters(state))}"
@@ -118,7 +156,8 @@ def state_lines(run: RegionRun, stop: Stop) -> Iterator[str]:
 
 
 def _name(run: RegionRun, number: int) -> str:
-    command, source = run.trace.commands[number], run.trace.sources[number]
+    command = run.trace.commands[number]
+    source = run.trace.sources[number]
     layer = f" (layer '{source.layer}', tile {source.tile})" if source is not None else ""
     return f"word {command.index} {command_text(command)}{layer}"
 
@@ -127,7 +166,7 @@ def _word(run: RegionRun, number: int) -> int:
     return run.trace.commands[number].index
 
 
-def _doing(run: RegionRun, unit: UnitState) -> str:
+def _describe_unit(run: RegionRun, unit: UnitState) -> str:
     if unit.executing is None:
         return "idle" if unit.done < unit.commands else "drained"
     times = run.trace.times
@@ -142,7 +181,9 @@ def _reason(run: RegionRun, waiting: QueuedCommand) -> str:
     tokens = []
     for counter, pusher in waiting.missing:
         giver = UNIT_NAMES[TOKEN_QUEUES[counter][0]]
-        tokens.append(f"a token from {giver}, which word {_word(run, pusher)} pushes at {end[pusher]:,}")
+        tokens.append(
+            f"a token from {giver}, which word {_word(run, pusher)} pushes at {end[pusher]:,}"
+        )
     return f"waits for {' and for '.join(tokens)}"
 
 
@@ -159,14 +200,20 @@ def _processor(run: RegionRun, state: MachineState) -> str:
     arrival = int(run.trace.times.arrival[state.next])
     if arrival == state.cycle + 1:
         return f"executes {_name(run, state.next)} in this cycle"
-    reason = f"the queue of {state.blocked} is full" if state.blocked else "the words before it come first"
+    reason = (
+        f"the queue of {state.blocked} is full"
+        if state.blocked
+        else "the words before it come first"
+    )
     return f"next {_name(run, state.next)}, in its queue from {arrival:,} on: {reason}"
 
 
 def _command_lines(run: RegionRun, number: int) -> Iterator[str]:
-    command, times = run.trace.commands[number], run.trace.times
-    yield f"{_name(run, number)}: in its queue from {times.arrival[number]:,}, executes in cycles " + (
-        f"{times.start[number]:,} to {times.end[number]:,}"
+    command = run.trace.commands[number]
+    times = run.trace.times
+    yield (
+        f"{_name(run, number)}: in its queue from {times.arrival[number]:,}, executes in cycles "
+        + (f"{times.start[number]:,} to {times.end[number]:,}")
     )
     operands = command.instruction.operands(command, run.program.arch)
     for verb, accesses in (("reads", operands.reads), ("writes", operands.writes)):
@@ -197,11 +244,18 @@ class SramRange:
 
 
 def parse_range(text: str, sram_bytes: int) -> SramRange:
-    """Parse a half-open range such as ``0x100..0x200`` or ``256..512:FILE``; raise InputError for other text."""
+    """Parse a half-open range such as ``0x100..0x200`` or ``256..512:FILE``.
+
+    Raise InputError for other text.
+    """
     match = _RANGE.fullmatch(text)
     if match is None:
-        raise InputError(f"--dump-sram {text}: write it as FIRST..END or FIRST..END:FILE, for example 0x100..0x200")
-    first, end = int(match[1], 0), int(match[2], 0)
+        raise InputError(
+            f"--dump-sram {text}: write it as FIRST..END or FIRST..END:FILE, for "
+            "example 0x100..0x200"
+        )
+    first = int(match[1], 0)
+    end = int(match[2], 0)
     if not first < end <= sram_bytes:
         raise InputError(
             f"--dump-sram {text}: the scratchpad has the bytes 0x0 to {sram_bytes:#x}; "
@@ -211,8 +265,12 @@ def parse_range(text: str, sram_bytes: int) -> SramRange:
 
 
 def hex_lines(first: int, data: bytes) -> Iterator[str]:
-    """Yield lines of an address and 16 bytes, aligned to 16; lines that repeat the previous one become one ``*``."""
-    before, repeated = b"", False
+    """Yield lines of an address and 16 bytes, aligned to 16.
+
+    Lines that repeat the previous one become one ``*``.
+    """
+    before = b""
+    repeated = False
     position = 0
     while position < len(data):
         address = first + position
@@ -225,32 +283,44 @@ def hex_lines(first: int, data: bytes) -> Iterator[str]:
         else:
             yield f"{address:08x}  {' '.join(f'{byte:02x}' for byte in row)}"
             repeated = False
-        before, position = row, position + len(row)
+        before = row
+        position = position + len(row)
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Result of debugging: lines to print, whether the run stopped early, and the first difference of the logs."""
+    """Result of debugging: lines to print, whether the run stopped early, and the first
+    difference of the logs.
+    """
 
     lines: tuple[str, ...] = ()
     stopped: bool = False
     difference: str | None = None
 
 
-def debug(file: Path, hardware: Preset, regions: Sequence[SimulatedRegion], wishes: Wishes) -> Findings:
-    """Write the requested files and return the lines to print; raise InputError if the run cannot meet a request.
+def debug(
+    file: Path, hardware: Preset, regions: Sequence[SimulatedRegion], wishes: Wishes
+) -> Findings:
+    """Write the requested files and return the lines to print.
+
+    Raise InputError if the run cannot meet a request.
 
     The scratchpad is shown at the stop or, without a stop, at the end of the last region.
     """
     if not regions:
-        raise InputError(f"{file}: no node runs on the DLA, so there is nothing to look at; 'dla partition' says why")
+        raise InputError(
+            f"{file}: no node runs on the DLA, so there is nothing to look at; 'dla "
+            "partition' says why"
+        )
     ranges = [parse_range(text, hardware.arch.sram_bytes) for text in wishes.dump_sram]
     stop = find_stop(regions, wishes.break_at, wishes.until)
     expected = commit_log.read(wishes.against) if wishes.against is not None else None
     lines: list[str] = []
     if wishes.trace is not None:
         write_atomically(wishes.trace, timeline_json(regions))
-        lines.append(f"{wishes.trace}: timeline of {sum(region.trace.cycles for region in regions):,} cycles")
+        lines.append(
+            f"{wishes.trace}: timeline of {sum(region.trace.cycles for region in regions):,} cycles"
+        )
     if stop is not None:
         lines += state_lines(regions[stop.run], stop)
     difference = None
@@ -267,8 +337,12 @@ def debug(file: Path, hardware: Preset, regions: Sequence[SimulatedRegion], wish
     return Findings(tuple(lines), stop is not None, difference)
 
 
-def _play(device: Device, regions: Sequence[SimulatedRegion], stop: Stop | None, log: list[str]) -> Playback:
-    """Execute all effects up to the stop, append a line for each to ``log``, and return the last region's playback."""
+def _play(
+    device: Device, regions: Sequence[SimulatedRegion], stop: Stop | None, log: list[str]
+) -> Playback:
+    """Execute all effects up to the stop, append a line for each to ``log``, and return the last
+    region's playback.
+    """
     last = stop.run if stop is not None else len(regions) - 1
     for number, region in enumerate(regions[: last + 1]):
         until = stop.cycle if stop is not None and number == last else region.trace.cycles
@@ -296,8 +370,13 @@ def _dump(playback: Playback, ranges: Sequence[SramRange]) -> Iterator[str]:
             yield f"{wanted.file}: {len(data):,} bytes of the scratchpad from {wanted.first:#x} on"
 
 
-def _compare(log: Sequence[str], expected: str | None, against: Path | None, *, whole: bool) -> str | None:
-    """Return the first difference as text; the log of a run that stopped on request may be shorter."""
+def _compare(
+    log: Sequence[str], expected: str | None, against: Path | None, *, whole: bool
+) -> str | None:
+    """Return the first difference as text.
+
+    The log of a run that stopped on request may be shorter.
+    """
     found = commit_log.first_difference("\n".join(log), expected) if expected is not None else None
     if found is None or not (found.found or whole):
         return None

@@ -1,13 +1,14 @@
 """Public Python interface: run networks on a simulated deep-learning accelerator (docs/python.md).
 
-:func:`run` runs one network on one machine, :func:`split` one network on several machines, and :func:`system` several
-networks on several machines. :func:`sweep`, :func:`sweep_system`, :func:`explore` and :func:`tune` try many machines,
-systems or schedules; :func:`load` reads their results. :func:`import_model`, :func:`compile` and :class:`Device` run
-the steps one by one. Invalid input raises an :class:`InputError` with a message of one line. The names load on first
-use.
+:func:`run` runs one network on one machine, :func:`split` one network on several machines, and
+:func:`system` several networks on several machines. :func:`sweep`, :func:`sweep_system`,
+:func:`explore` and :func:`tune` try many machines, systems or schedules; :func:`load` reads their
+results. :func:`import_model`, :func:`compile` and :class:`Device` run the steps one by one. Invalid
+input raises an :class:`InputError` with a message of one line. The names load on first use.
 
-The packages ``isa``, ``byoc``, ``dla_sim`` and ``experiments`` implement this interface. Their names are common ones,
-so this package loads them from its own place, even if the working folder contains packages with these names.
+The packages ``isa``, ``byoc``, ``dla_sim`` and ``experiments`` implement this interface. Their
+names are common ones, so this package loads them from its own place, even if the working folder
+contains packages with these names.
 """
 
 from __future__ import annotations
@@ -25,16 +26,22 @@ _BEHIND = ("isa", "byoc", "dla_sim", "experiments")
 
 
 def _home() -> Path:
-    """Return the folder of the four packages: the parent folder, or in a source tree the parent of ``experiments``."""
+    """Return the folder of the four packages: the parent folder, or in a source tree the parent
+    of ``experiments``.
+    """
     folders = Path(__file__).resolve().parents
     for folder in (folders[1], folders[2]):
         if all((folder / name / "__init__.py").is_file() for name in _BEHIND):
             return folder
-    raise ImportError(f"dla needs its packages {', '.join(_BEHIND)} beside it, in {folders[1]}; install it again")
+    raise ImportError(
+        f"dla needs its packages {', '.join(_BEHIND)} beside it, in {folders[1]}; install it again"
+    )
 
 
 def _claim() -> None:
-    """Load the four packages from their own folder before an import can find others with the same names."""
+    """Load the four packages from their own folder before an import can find others with the
+    same names.
+    """
     home = _home()
     for name in _BEHIND:
         known = sys.modules.get(name)
@@ -43,7 +50,8 @@ def _claim() -> None:
             if places != [str(home / name)]:
                 where = getattr(known, "__file__", None) or ", ".join(places)
                 raise ImportError(
-                    f"dla needs its own package '{name}', and {where} has been imported under that name; "
+                    f"dla needs its own package '{name}', and {where} has been imported under that "
+                    "name; "
                     "rename that, or import dla first"
                 )
             continue
@@ -55,12 +63,15 @@ def _claim() -> None:
 
 
 def _end_at_once() -> None:
-    """Let the system end the command ``dla`` on Ctrl-C while it is imported: there is nothing to clean up yet.
+    """Let the system end the command ``dla`` on Ctrl-C while it is imported: there is nothing to
+    clean up yet.
 
     Other programs that import this package keep their signal handlers.
     """
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
-    command = name in ("dla", "dla.exe", "dla-script.py") or (name == "-m" and sys.orig_argv[1:3] == ["-m", "dla"])
+    command = name in ("dla", "dla.exe", "dla-script.py") or (
+        name == "-m" and sys.orig_argv[1:3] == ["-m", "dla"]
+    )
     if command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -96,7 +107,7 @@ if TYPE_CHECKING:
     from isa.errors import InputError
 else:
     from isa.exports import lazily
-    from isa.typed import typed_function
+    from isa.typed import check_if_function
 
     __getattr__, __dir__ = lazily(
         __name__,
@@ -136,12 +147,15 @@ else:
             "system": "experiments.systems.requested",
             "tune": "experiments.tune.tuning",
         },
-        typed_function,
+        check_if_function,
     )
 
 __all__ = [
-    "MODELS", "Advice", "CompileOptions", "CompiledNetwork", "Device", "Exploration", "InputError", "Package",
-    "Preset", "Result", "RunReport", "SplitReport", "Swept", "SystemReport", "SystemResult", "SystemSweep", "Timing",
-    "Tuned", "advise", "compile", "explore", "import_model", "load", "load_hardware", "load_package", "load_report",
+    "MODELS", "Advice", "CompileOptions", "CompiledNetwork", "Device", "Exploration", "InputError",
+    "Package",
+    "Preset", "Result", "RunReport", "SplitReport", "Swept", "SystemReport", "SystemResult",
+    "SystemSweep", "Timing",
+    "Tuned", "advise", "compile", "explore", "import_model", "load", "load_hardware",
+    "load_package", "load_report",
     "preset_names", "run", "save_package", "split", "sweep", "sweep_system", "system", "tune",
 ]  # fmt: skip

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Sequence
 
 from experiments.cli import main as command
-from experiments.interruption import ending
+from experiments.interruption import end_on_interrupt
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line, by default the process's own, and return its exit status; Ctrl-C ends the process."""
-    with ending():
+    """Run one command line, by default the process's own, and return its exit status; Ctrl-C
+    ends the process.
+    """
+    with end_on_interrupt():
         return command.main(arguments)
 
 

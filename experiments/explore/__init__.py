@@ -1,1 +1,3 @@
-"""Search of a sweep's grid for the best trade-offs of two objectives, without running every point."""
+"""Search of a sweep's grid for the best trade-offs of two objectives, without running every
+point.
+"""

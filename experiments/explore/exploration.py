@@ -1,4 +1,6 @@
-"""Result of an exploration and its report: charts of the front and of the growing hypervolume, a table, and text."""
+"""Result of an exploration and its report: charts of the front and of the growing hypervolume, a
+table, and text.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.explore.objectives import Objectives, hypervolume
 from experiments.explore.search import EvaluatedPoint
-from experiments.figure import shown
-from experiments.report.charts.model import BLUE, GREY, ORANGE, Measure, Picture, Scatter, Series, StepChart, Style
+from experiments.figure import format_figure
+from experiments.report.charts.model import (
+    BLUE,
+    GREY,
+    ORANGE,
+    Measure,
+    Picture,
+    Scatter,
+    Series,
+    StepChart,
+    Style,
+)
 from experiments.report.plots import picture
 from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
@@ -26,10 +38,11 @@ SCHEMA = "dla-explore/1"
 
 @dataclass(frozen=True)
 class GridComparison:
-    """Comparison of a search with the whole grid: hypervolumes, and points needed for the share ``GOAL`` of the grid's.
+    """Comparison of a search with the whole grid: hypervolumes, and points needed for the share
+    ``GOAL`` of the grid's.
 
-    ``needed`` is the number of points of the search; ``by_chance`` is the median over random orders of the grid. Both
-    are None if the goal was not reached.
+    ``needed`` is the number of points of the search; ``by_chance`` is the median over random orders
+    of the grid. Both are None if the goal was not reached.
     """
 
     points: int
@@ -42,10 +55,11 @@ class GridComparison:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exploration(Shown):
-    """Result of an exploration: the evaluated points in order, the front, and the comparison with the grid.
+    """Result of an exploration: the evaluated points in order, the front, and the comparison with
+    the grid.
 
-    ``settings`` are the columns that vary. ``reference`` is the reference point of hypervolumes. ``grid`` has the
-    objectives of all points of the grid if it was run.
+    ``settings`` are the columns that vary. ``reference`` is the reference point of hypervolumes.
+    ``grid`` has the objectives of all points of the grid if it was run.
     """
 
     conditions: Mapping[str, Any]
@@ -63,7 +77,9 @@ class Exploration(Shown):
         return self, EXPLORATION
 
     def content(self) -> dict[str, Any]:
-        """Return the exploration as JSON values: objectives by name and unit, and the settings of every point."""
+        """Return the exploration as JSON values: objectives by name and unit, and the settings
+        of every point.
+        """
         compared = self.comparison
         return {
             "schema": SCHEMA,
@@ -84,7 +100,9 @@ class Exploration(Shown):
         }  # fmt: skip
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per point in the order of evaluation; ``front`` is True for points of the Pareto front."""
+        """Return one row per point in the order of evaluation; ``front`` is True for points of
+        the Pareto front.
+        """
         best = {found.row["key"] for found in self.front}
         return [{"front": found.row["key"] in best, **self._point(found)} for found in self.found]
 
@@ -102,7 +120,10 @@ def draw(found: Exploration) -> bytes:
 
 def exploration_charts(found: Exploration) -> list[Picture]:
     """Return the chart of the points with the front, and the chart of the growing hypervolume."""
-    return [points_chart(found), *([] if found.reference is None else [growth_chart(found, found.reference)])]
+    return [
+        points_chart(found),
+        *([] if found.reference is None else [growth_chart(found, found.reference)]),
+    ]
 
 
 def points_chart(found: Exploration) -> Scatter:
@@ -111,13 +132,18 @@ def points_chart(found: Exploration) -> Scatter:
         ("grid", Style(GREY), found.grid),
         ("evaluated", Style(ORANGE, marker="x"), [point.costs for point in found.found]),
     ]
-    drawn = tuple((name, style, _places(found, pairs)) for name, style, pairs in groups if any(pairs))
+    drawn = tuple(
+        (name, style, _places(found, pairs)) for name, style, pairs in groups if any(pairs)
+    )
     front = _places(found, [point.costs for point in found.front])
     across, up = (
         Measure(objective.title, "", bool(front) and min(place[number] for place in front) > 0)
         for number, objective in enumerate(found.objectives)
     )
-    title = f"{found.conditions['network']}: {found.objectives[0].name} against {found.objectives[1].name}"
+    title = (
+        f"{found.conditions['network']}: {found.objectives[0].name} against "
+        f"{found.objectives[1].name}"
+    )
     return Scatter("points", title, across, up, drawn, front)
 
 
@@ -131,7 +157,10 @@ def growth_chart(found: Exploration, reference: Pair) -> StepChart:
     """Return the chart of the hypervolume over the number of evaluated points."""
     compared = found.comparison
     pairs = [point.costs for point in found.found]
-    grown = [hypervolume([p for p in pairs[: n + 1] if p is not None], reference) for n in range(len(pairs))]
+    grown = [
+        hypervolume([p for p in pairs[: n + 1] if p is not None], reference)
+        for n in range(len(pairs))
+    ]
     whole = (compared.grid_hypervolume if compared else 0) or grown[-1] or 1.0
     limits: tuple[tuple[str, float], ...] = ()
     marks: list[tuple[str, float]] = []
@@ -150,35 +179,59 @@ def growth_chart(found: Exploration, reference: Pair) -> StepChart:
 
 
 def front_table(found: Exploration) -> ReportTable:
-    """Return the table of the front, ordered by the first objective, with the settings of every point."""
+    """Return the table of the front, ordered by the first objective, with the settings of every
+    point.
+    """
     headings = [(objective.title, "right") for objective in found.objectives]
-    table = plain_table(*headings, *((name, "right", place) for place, name in enumerate(found.settings, 1)))
+    table = plain_table(
+        *headings, *((name, "right", place) for place, name in enumerate(found.settings, 1))
+    )
     for point in found.front:
-        table.add_row(*_cells(found, point), *(shown(point.row.get(name)) for name in found.settings))
+        table.add_row(
+            *_cells(found, point), *(format_figure(point.row.get(name)) for name in found.settings)
+        )
     return table
 
 
 def _cells(found: Exploration, point: EvaluatedPoint) -> Iterator[str]:
-    return (shown_value(objective.value(point.row)) for objective in found.objectives)
+    return (format_value(objective.value(point.row)) for objective in found.objectives)
 
 
-def shown_value(value: float) -> str:
-    """Return a number as text: integers without decimals, large values with one, others with four digits."""
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
+def format_value(value: float) -> str:
+    """Return a number as text: integers without decimals, large values with one, others with
+    four digits.
+    """
+    return (
+        f"{value:,.0f}"
+        if value == int(value)
+        else f"{value:,.4g}"
+        if abs(value) < 1000
+        else f"{value:,.1f}"
+    )
 
 
 def lines(found: Exploration) -> Iterator[str]:
     """Yield the lines of text below the table."""
-    total, ended = len(found.found), sum(point.costs is not None for point in found.found)
+    total = len(found.found)
+    ended = sum(point.costs is not None for point in found.found)
     share = total / found.grid_points
-    yield f"{total} of {found.grid_points} points evaluated ({share:.1%}), {ended} ok; {len(found.front)} on the front"
+    yield (
+        f"{total} of {found.grid_points} points evaluated ({share:.1%}), {ended} ok; "
+        f"{len(found.front)} on the front"
+    )
     yield from _comparison(found)
     if any(objective.column.startswith("estimated_") for objective in found.objectives):
-        yield f"energy and area are estimates by the cost table {found.conditions['cost_table']} (docs/energy.md)"
+        yield (
+            f"energy and area are estimates by the cost table {found.conditions['cost_table']} "
+            "(docs/energy.md)"
+        )
     hosts = {point.row["host_nodes"] for point in found.front}
     if len(hosts) > 1:
         counts = " or ".join(str(count) for count in sorted(hosts))
-        yield f"note: points of the front leave {counts} nodes to the CPU, whose time is in none of the cycles"
+        yield (
+            f"note: points of the front leave {counts} nodes to the CPU, whose time is in none of "
+            "the cycles"
+        )
 
 
 def _comparison(found: Exploration) -> Iterator[str]:
@@ -187,8 +240,15 @@ def _comparison(found: Exploration) -> Iterator[str]:
         if found.front:
             yield f"not compared with the grid of {found.grid_points} points; --grid runs all of it"
         return
-    yield f"the front reaches {compared.share:.2%} of the hypervolume of the whole grid ({compared.ok} points ok)"
-    chance = "" if compared.by_chance is None else f"; in random order it takes {compared.by_chance:g} (median)"
+    yield (
+        f"the front reaches {compared.share:.2%} of the hypervolume of the whole grid "
+        f"({compared.ok} points ok)"
+    )
+    chance = (
+        ""
+        if compared.by_chance is None
+        else f"; in random order it takes {compared.by_chance:g} (median)"
+    )
     if compared.needed is None:
         yield f"{GOAL:.0%} of it was not reached with {len(found.found)} points{chance}"
     else:
@@ -199,7 +259,8 @@ def _comparison(found: Exploration) -> Iterator[str]:
 def _lines(found: Exploration) -> Iterator[str]:
     traded = " and ".join(objective.name for objective in found.objectives)
     yield (
-        f"{found.conditions['network']}, {traded}: {len(found.found)} of {found.grid_points} points evaluated, "
+        f"{found.conditions['network']}, {traded}: {len(found.found)} of {found.grid_points} "
+        "points evaluated, "
         f"{len(found.front)} on the front"
     )
 

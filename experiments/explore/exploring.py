@@ -12,16 +12,22 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.cost.estimate import costed
+from experiments.cost.estimate import add_costs
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
 from experiments.explore.exploration import GOAL, Exploration, GridComparison
-from experiments.explore.objectives import Objectives, costs, hypervolume, needed, parse_objectives
+from experiments.explore.objectives import (
+    Objectives,
+    costs,
+    count_needed,
+    hypervolume,
+    parse_objectives,
+)
 from experiments.explore.search import Evaluate, EvaluatedPoint, Proposal, search
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.sweep.request import SAMPLERS, ExploreRequest
 from experiments.sweep.results import FlatRow, Pair, front
-from experiments.sweep.session import SweepSession, going_on_in, results_file, specified
+from experiments.sweep.session import SweepSession, note_place, read_specification, results_file
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
 
@@ -31,7 +37,7 @@ ORDERS = 200
 """Number of random orders of the grid with which the search is compared."""
 
 
-def explored(
+def make_exploration(
     conditions: Mapping[str, Any],
     objectives: Objectives,
     settings: tuple[str, ...],
@@ -55,13 +61,16 @@ def explored(
         front=tuple(ended[place] for place in best),
         grid_points=grid_points,
         reference=reference,
-        comparison=None if grid is None or reference is None else against_grid(found, grid, reference),
+        comparison=None
+        if grid is None or reference is None
+        else compare_with_grid(found, grid, reference),
         grid=() if grid is None else tuple(grid),
     )
 
 
 def _reference(objectives: Objectives, pairs: Sequence[Pair]) -> Pair | None:
-    """Return the reference point: ``MARGIN`` times the worst value of each objective; None without pairs.
+    """Return the reference point: ``MARGIN`` times the worst value of each objective; None without
+    pairs.
 
     An objective of which more is better has the reference 0.
     """
@@ -69,12 +78,15 @@ def _reference(objectives: Objectives, pairs: Sequence[Pair]) -> Pair | None:
         return None
     worst = max(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
     first, second = (
-        0.0 if objective.more else value * MARGIN for objective, value in zip(objectives, worst, strict=True)
+        0.0 if objective.more else value * MARGIN
+        for objective, value in zip(objectives, worst, strict=True)
     )
     return first, second
 
 
-def against_grid(found: Sequence[EvaluatedPoint], grid: Sequence[Pair | None], reference: Pair) -> GridComparison:
+def compare_with_grid(
+    found: Sequence[EvaluatedPoint], grid: Sequence[Pair | None], reference: Pair
+) -> GridComparison:
     """Compare the points of a search, in their order, with the whole grid."""
     total = _volume(grid, reference)
     reached = _volume([item.costs for item in found], reference)
@@ -83,8 +95,10 @@ def against_grid(found: Sequence[EvaluatedPoint], grid: Sequence[Pair | None], r
         ok=sum(pair is not None for pair in grid),
         grid_hypervolume=total,
         share=reached / total if total else 1.0,
-        needed=needed([item.costs for item in found], reference, GOAL * total) if found else None,
-        by_chance=_by_chance(grid, reference, GOAL * total),
+        needed=count_needed([item.costs for item in found], reference, GOAL * total)
+        if found
+        else None,
+        by_chance=_estimate_by_chance(grid, reference, GOAL * total),
     )
 
 
@@ -92,59 +106,79 @@ def _volume(pairs: Sequence[Pair | None], reference: Pair) -> float:
     return hypervolume((pair for pair in pairs if pair is not None), reference)
 
 
-def _by_chance(grid: Sequence[Pair | None], reference: Pair, goal: float) -> float | None:
+def _estimate_by_chance(grid: Sequence[Pair | None], reference: Pair, goal: float) -> float | None:
     """Return the median number of points that random orders of the grid need to reach ``goal``.
 
-    The orders are seeded, so the result is reproducible. The result is None if no order reaches the goal.
+    The orders are seeded, so the result is reproducible. The result is None if no order reaches the
+    goal.
     """
     counts = []
     for number in range(ORDERS):
         order = random.Random(number).sample(list(grid), len(grid))
-        counts.append(needed(order, reference, goal))
+        counts.append(count_needed(order, reference, goal))
     reached = [count for count in counts if count is not None]
     return statistics.median(reached) if reached else None
 
 
 SMALL_GRID = 1000
-"""Largest grid that is also run completely by default, to report how much of it the search needed."""
+"""Largest grid that is also run completely by default, to report how much of it the search
+needed.
+"""
 LARGEST_GRID = 100_000
 """Most combinations of values of a grid with which a search can be compared."""
 
 
 def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
-    """Return the cost table; raise InputError, before any work is done, if the request cannot be explored."""
+    """Return the cost table.
+
+    Raise InputError, before any work is done, if the request cannot be explored.
+    """
     if len(spec.networks) != 1:
         names = ", ".join(spec.networks)
         raise InputError(
-            f"networks: {names}; give one, for a front compares points of one network: 'dla sweep' runs several, and "
+            f"networks: {names}; give one, for a front compares points of one network: 'dla sweep' "
+            "runs several, and "
             "'dla report' of its results shows a front for each"
         )
     parse_objectives(wanted.objectives)
     if wanted.trials < 1:
         raise InputError(f"--trials is {wanted.trials}; it must be 1 or more")
     if wanted.sampler not in SAMPLERS:
-        raise InputError(f"--sampler {wanted.sampler}: unknown; choose one of {', '.join(SAMPLERS)}")
+        raise InputError(
+            f"--sampler {wanted.sampler}: unknown; choose one of {', '.join(SAMPLERS)}"
+        )
     return load_table(wanted.cost or DEFAULT_TABLE)
 
 
 def explore_requested(wanted: ExploreRequest) -> Exploration:
-    """Search the grid of a specification for the best trade-offs of two objectives, as ``dla explore`` does.
+    """Search the grid of a specification for the best trade-offs of two objectives, as
+    ``dla explore`` does.
 
-    ``spec``, ``output``, ``workers`` and ``scheduler`` are those of a sweep. ``objectives`` are two names
-    (docs/sweeps.md), ``trials`` is the number of points to evaluate, ``sampler`` and ``seed`` control proposals, and
-    ``cost`` is the cost table of the estimates. ``grid`` True also runs the whole grid; None runs only small grids.
-    ``stage`` is called with a text for each step, ``report`` with the number of points found.
+    ``spec``, ``output``, ``workers`` and ``scheduler`` are those of a sweep. ``objectives`` are two
+    names (docs/sweeps.md), ``trials`` is the number of points to evaluate, ``sampler`` and ``seed``
+    control proposals, and ``cost`` is the cost table of the estimates. ``grid`` True also runs the
+    whole grid; None runs only small grids. ``stage`` is called with a text for each step,
+    ``report`` with the number of points found.
 
-    Each point gets a row in the results file. Points that have a row are read, not run: an interrupted exploration
-    continues at the same point, and a longer one starts with the same points. Raises InputError for bad input.
+    Each point gets a row in the results file. Points that have a row are read, not run: an
+    interrupted exploration continues at the same point, and a longer one starts with the same
+    points. Raises InputError for bad input.
     """
-    spec = specified(wanted)
-    table, objectives, stage = check(spec, wanted), parse_objectives(wanted.objectives), wanted.stage
-    command, place = command_of("explore", wanted), results_file(spec, wanted.output)
-    workers, scheduler = wanted.workers, wanted.scheduler
+    spec = read_specification(wanted)
+    table, objectives, stage = (
+        check(spec, wanted),
+        parse_objectives(wanted.objectives),
+        wanted.stage,
+    )
+    command = command_of("explore", wanted)
+    place = results_file(spec, wanted.output)
+    workers = wanted.workers
+    scheduler = wanted.scheduler
     with (
-        going_on_in(place),
-        SweepSession(spec, place, workers=workers, scheduler=scheduler, command=command, stage=stage) as session,
+        note_place(place),
+        SweepSession(
+            spec, place, workers=workers, scheduler=scheduler, command=command, stage=stage
+        ) as session,
     ):
         evaluate = _evaluator(session, table)
         grid = session.grid
@@ -167,7 +201,9 @@ def explore_requested(wanted: ExploreRequest) -> Exploration:
             "seed": wanted.seed,
             "cost_table": table.name,
         }
-        return explored(conditions, objectives, _columns(settings), found, grid.points, pairs)
+        return make_exploration(
+            conditions, objectives, _columns(settings), found, grid.points, pairs
+        )
 
 
 explore = door("explore", ExploreRequest, ExploreRequest, explore_requested)
@@ -175,24 +211,43 @@ explore = door("explore", ExploreRequest, ExploreRequest, explore_requested)
 
 def _evaluator(session: SweepSession, table: CostTable) -> Evaluate:
     def evaluate(choices: Sequence[Proposal]) -> list[FlatRow | None]:
-        return [None if row is None else next(costed([row], table)) for row in session.evaluate(choices)]
+        return [
+            None if row is None else next(add_costs([row], table))
+            for row in session.evaluate(choices)
+        ]
 
     return evaluate
 
 
 def _columns(settings: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that contain the values of axes: whole arrays become the lengths of their sides."""
-    return tuple(column for name in settings for column in (("pe.ic", "pe.oc", "pe.ow") if name == "pe" else (name,)))
+    """Return the columns that contain the values of axes: whole arrays become the lengths of
+    their sides.
+    """
+    return tuple(
+        column
+        for name in settings
+        for column in (("pe.ic", "pe.oc", "pe.ow") if name == "pe" else (name,))
+    )
 
 
-def _whole_grid(session: SweepSession, wanted: ExploreRequest, evaluate: Evaluate) -> tuple[Pair | None, ...] | None:
-    """Return the objectives of every point of the grid, by key; None if the grid is not to be run."""
-    axes, points = session.grid.axes, session.grid.points
+def _whole_grid(
+    session: SweepSession, wanted: ExploreRequest, evaluate: Evaluate
+) -> tuple[Pair | None, ...] | None:
+    """Return the objectives of every point of the grid, by key; None if the grid is not to be
+    run.
+    """
+    axes = session.grid.axes
+    points = session.grid.points
     combinations = math.prod(len(values) for values in axes.values())
-    if wanted.grid is False or (wanted.grid is None and max(points, combinations // 10) > SMALL_GRID):
+    if wanted.grid is False or (
+        wanted.grid is None and max(points, combinations // 10) > SMALL_GRID
+    ):
         return None
     if combinations > LARGEST_GRID:
-        raise InputError(f"--grid: the axes have {combinations} combinations; at most {LARGEST_GRID} can be compared")
+        raise InputError(
+            f"--grid: the axes have {combinations} combinations; at most "
+            f"{LARGEST_GRID} can be compared"
+        )
     wanted.stage(f"running all {points} points for comparison")
     session.run(session.grid.batches())
     choices: list[dict[str, Any]] = [

@@ -12,11 +12,12 @@ from typing import Any
 
 from experiments.figure import SHARE, Figure
 from experiments.sweep.results import PES, SWEPT, Pair
-from isa.errors import InputError, meant
+from isa.errors import InputError, suggest_name
 
 
 def hypervolume(pairs: Iterable[Pair], reference: Pair) -> float:
-    """Return the hypervolume of the pairs: the area of all points between ``reference`` and some pair.
+    """Return the hypervolume of the pairs: the area of all points between ``reference`` and some
+    pair.
 
     Pairs that are not better than the reference in both objectives add nothing.
     """
@@ -28,14 +29,16 @@ def hypervolume(pairs: Iterable[Pair], reference: Pair) -> float:
     return area
 
 
-def needed(pairs: Sequence[Pair | None], reference: Pair, goal: float) -> int | None:
-    """Return how many ``pairs``, in order, are needed to reach hypervolume ``goal``; None if all do not suffice.
+def count_needed(pairs: Sequence[Pair | None], reference: Pair, goal: float) -> int | None:
+    """Return how many ``pairs``, in order, are needed to reach hypervolume ``goal``; None if all do
+    not suffice.
 
     None in ``pairs`` is a point that counts but has no objectives. The result is at least 1.
     """
     if hypervolume((pair for pair in pairs if pair is not None), reference) < goal:
         return None
-    low, high = 1, len(pairs)
+    low = 1
+    high = len(pairs)
     while low < high:
         middle = (low + high) // 2
         if hypervolume((pair for pair in pairs[:middle] if pair is not None), reference) >= goal:
@@ -51,7 +54,10 @@ ESTIMATED = "estimate"
 
 @dataclass(frozen=True)
 class Objective:
-    """Column of a sweep's rows that can be optimised. ``scale`` converts it to ``unit``; ``more``: more is better."""
+    """Column of a sweep's rows that can be optimised.
+
+    ``scale`` converts it to ``unit``; ``more``: more is better.
+    """
 
     name: str
     column: str
@@ -74,7 +80,10 @@ class Objective:
 
 
 def _objective(figure: Figure) -> Objective:
-    """Return a figure as an objective; a unit that the figure's words or range already imply is left out."""
+    """Return a figure as an objective.
+
+    A unit that the figure's words or range already imply is left out.
+    """
     unit, scale = figure.shown or ("" if figure.unit in (figure.words, SHARE) else figure.unit, 1.0)
     name = figure.goal or figure.name.removesuffix("_bytes").replace("_", "-")
     said = ", ".join((unit, ESTIMATED)) if figure.estimate else unit
@@ -93,12 +102,17 @@ Objectives = tuple[Objective, Objective]
 
 
 def parse_objectives(text: str) -> Objectives:
-    """Return the two objectives in a text such as ``"cycles,area"``; raise InputError for an invalid text."""
+    """Return the two objectives in a text such as ``"cycles,area"``.
+
+    Raise InputError for an invalid text.
+    """
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in OBJECTIVES:
-            close = meant(name, OBJECTIVES)
-            raise InputError(f"--objectives: unknown '{name}'; {close}choose two of {', '.join(OBJECTIVES)}")
+            close = suggest_name(name, OBJECTIVES)
+            raise InputError(
+                f"--objectives: unknown '{name}'; {close}choose two of {', '.join(OBJECTIVES)}"
+            )
     if len(names) != 2 or names[0] == names[1]:
         raise InputError(f"--objectives is '{text}'; name two different ones, such as cycles,area")
     return OBJECTIVES[names[0]], OBJECTIVES[names[1]]

@@ -1,8 +1,9 @@
-"""Search loop: propose points, evaluate them in batches, report the results to the sampler, stop at the trial budget.
+"""Search loop: propose points, evaluate them in batches, report the results to the sampler, stop at
+the trial budget.
 
-Optuna proposes points. Its proposals depend only on the axes, the seed and the reported results, never on the machine
-or the time. An interrupted search needs only the results file of its sweep: when restarted it repeats the same steps,
-reads the stored rows, and continues.
+Optuna proposes points. Its proposals depend only on the axes, the seed and the reported results,
+never on the machine or the time. An interrupted search needs only the results file of its sweep:
+when restarted it repeats the same steps, reads the stored rows, and continues.
 """
 
 from __future__ import annotations
@@ -30,13 +31,18 @@ Places = tuple[int, ...]
 """A point of the grid: the index of its value on every axis."""
 
 POPULATION = 8
-"""Population of NSGA-II, and number of random trials before TPE. Larger ones converged more slowly (docs/sweeps.md)."""
+"""Population of NSGA-II, and number of random trials before TPE.
+
+Larger ones converged more slowly (docs/sweeps.md).
+"""
 TRIES = 100
 """Neighbours that are tried to find a new one."""
 
 
 class Proposer:
-    """Proposer of points. At least one of ``axes`` has two or more values; less is better in both objectives.
+    """Proposer of points.
+
+    At least one of ``axes`` has two or more values; less is better in both objectives.
 
     Raises InputError if Optuna is not installed.
     """
@@ -62,9 +68,11 @@ class Proposer:
         return [self._ask() for _ in range(count)]
 
     def tell(self, trial: Trial, costs: Pair | None, excluded: bool) -> None:
-        """Report a trial's objectives, None if it has none; ``excluded``: the grid does not contain the point.
+        """Report a trial's objectives, None if it has none; ``excluded``: the grid does not contain
+        the point.
 
-        A proposal that is known or excluded is not evaluated; a new neighbour of it is proposed soon.
+        A proposal that is known or excluded is not evaluated; a new neighbour of it is proposed
+        soon.
         """
         from optuna.trial import TrialState
 
@@ -80,8 +88,11 @@ class Proposer:
                 self._enqueue_neighbour(trial.number, places)
 
     def _ask(self) -> tuple[Trial, dict[str, Any]]:
-        # A new sampler for every trial: proposals then depend on the study alone, not on a sampler's state.
-        self._study.sampler = _sampler(self._sampler, random.Random(f"{self._seed} {self._number}").getrandbits(31))
+        # A new sampler for every trial: proposals then depend on the study alone, not on a
+        # sampler's state.
+        self._study.sampler = _sampler(
+            self._sampler, random.Random(f"{self._seed} {self._number}").getrandbits(31)
+        )
         self._number += 1
         trial = self._study.ask()
         for name, order in self._orders.items():
@@ -95,11 +106,14 @@ class Proposer:
     def _places(self, trial: Trial) -> Places:
         chosen = (trial.params[name] for name in self._orders)
         return tuple(
-            place if order is None else order[place] for place, order in zip(chosen, self._orders.values(), strict=True)
+            place if order is None else order[place]
+            for place, order in zip(chosen, self._orders.values(), strict=True)
         )
 
     def _enqueue_neighbour(self, number: int, places: Places) -> None:
-        """Enqueue a new point that differs in one axis, or in more axes if all such neighbours are known."""
+        """Enqueue a new point that differs in one axis, or in more axes if all such neighbours
+        are known.
+        """
         lengths = [len(values) for values in self._axes.values()]
         generator = random.Random(f"{self._seed} {number} neighbour")
         for attempt in range(TRIES):
@@ -119,7 +133,9 @@ class Proposer:
 
 
 def _order(values: Sequence[Any]) -> list[int] | None:
-    """Return the indices of numeric values by size, so that neighbours are close; None if not all are numbers."""
+    """Return the indices of numeric values by size, so that neighbours are close; None if not
+    all are numbers.
+    """
     if any(type(value) not in (int, float) for value in values):
         return None
     return sorted(range(len(values)), key=lambda place: values[place])
@@ -138,10 +154,13 @@ def _sampler(name: SamplerName, seed: int) -> Any:
 def _optuna() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tqdm, an import of Optuna, warns in notebooks without widgets
+            # tqdm, an import of Optuna, warns in notebooks without widgets
+            warnings.simplefilter("ignore")
             import optuna
     except ImportError as error:
-        raise InputError(f"dla explore needs Optuna; install it with: {remedy('explore')}") from error
+        raise InputError(
+            f"dla explore needs Optuna; install it with: {remedy('explore')}"
+        ) from error
     return optuna
 
 
@@ -166,7 +185,10 @@ Costs = Callable[[FlatRow], Pair | None]
 """The two objectives of a row, less being better; None if it has none."""
 
 TOGETHER = 8
-"""Points proposed at once. It does not depend on the number of workers, so every machine runs the same search."""
+"""Points proposed at once.
+
+It does not depend on the number of workers, so every machine runs the same search.
+"""
 ATTEMPTS = 10
 """Proposals allowed per requested point, because proposals may be known or excluded."""
 
@@ -191,8 +213,8 @@ def search(
 ) -> list[EvaluatedPoint]:
     """Return up to ``points`` different points in the order in which they were found.
 
-    Fewer are returned if the grid has no more, or if the sampler proposes nothing new. ``report`` is called with the
-    number of points found so far. Raises InputError if Optuna is not installed.
+    Fewer are returned if the grid has no more, or if the sampler proposes nothing new. ``report``
+    is called with the number of points found so far. Raises InputError if Optuna is not installed.
     """
     known: dict[str, EvaluatedPoint] = {}
     first = {name: values[0] for name, values in axes.items()}

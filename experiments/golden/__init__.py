@@ -1,1 +1,3 @@
-"""Golden outputs: record a machine's results to the bit and cycle, and find the first difference after a change."""
+"""Golden outputs: record a machine's results to the bit and cycle, and find the first difference
+after a change.
+"""

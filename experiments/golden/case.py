@@ -20,7 +20,8 @@ from isa.reading import toml_of
 LEVELS: Mapping[str, str] = {
     "L0": "passthrough: each instruction alone, on values that can be followed by hand",
     "L1": "common shapes of networks, on every shape of the array, and common streams of commands",
-    "L2": "corners: smallest and largest values, odd strides, wide padding, saturation, ties, what must be refused",
+    "L2": "corners: smallest and largest values, odd strides, wide padding, saturation, ties, what "
+    "must be refused",
     "L10": "seeded random instructions on random machines",
     "networks": "whole networks as the compiler has emitted them",
 }
@@ -31,10 +32,10 @@ LEVELS: Mapping[str, str] = {
 class GoldenCase:
     """A case to run.
 
-    ``name`` is ``LEVEL/words-with-hyphens``; ``inputs`` are the bytes of each input tensor; ``timing`` has the values
-    of a ``dla_sim.timing.Timing``. With ``contents``, the bytes that each command writes are stored, else only their
-    CRC-32 and the outputs. ``words``, if given, replace the program's words. They may be illegal, to record a program
-    that the machine must reject.
+    ``name`` is ``LEVEL/words-with-hyphens``; ``inputs`` are the bytes of each input tensor;
+    ``timing`` has the values of a ``dla_sim.timing.Timing``. With ``contents``, the bytes that each
+    command writes are stored, else only their CRC-32 and the outputs. ``words``, if given, replace
+    the program's words. They may be illegal, to record a program that the machine must reject.
     """
 
     name: str
@@ -54,9 +55,10 @@ class GoldenCase:
 class CommandRecord:
     """One executed operation. Cycles are ``[start, end)``.
 
-    ``reads`` and ``writes`` are CRC-32 checksums of its operands as in a commit log (``dla simulate --log``), separated
-    by commas, ``-`` for none; None if the command did not execute or stopped the machine. ``content`` has the bytes
-    written, None if only their checksum is stored; ``written`` is their number.
+    ``reads`` and ``writes`` are CRC-32 checksums of its operands as in a commit log
+    (``dla simulate --log``), separated by commas, ``-`` for none; None if the command did not
+    execute or stopped the machine. ``content`` has the bytes written, None if only their checksum
+    is stored; ``written`` is their number.
     """
 
     word: int
@@ -71,7 +73,10 @@ class CommandRecord:
 
 @dataclass(frozen=True)
 class GoldenCycles:
-    """Cycles of a whole run. For every unit, its causes in ``units`` sum to ``total``; so do the ``kinds``."""
+    """Cycles of a whole run.
+
+    For every unit, its causes in ``units`` sum to ``total``; so do the ``kinds``.
+    """
 
     total: int
     units: Mapping[str, Mapping[str, int]]
@@ -82,9 +87,9 @@ class GoldenCycles:
 class GoldenRecord:
     """Observations of one run.
 
-    ``refused`` is the reason if the machine rejected the program; then nothing else is recorded. ``stopped`` names the
-    command and the exception if an instruction stopped the machine; then there are no ``outputs``. ``totals`` are
-    multiply-accumulates, bytes, words and operations.
+    ``refused`` is the reason if the machine rejected the program; then nothing else is recorded.
+    ``stopped`` names the command and the exception if an instruction stopped the machine; then
+    there are no ``outputs``. ``totals`` are multiply-accumulates, bytes, words and operations.
     """
 
     refused: str | None = None
@@ -99,7 +104,8 @@ class GoldenRecord:
 class StoredCase:
     """A case as stored in a corpus, before it is assembled or decoded.
 
-    ``assembly`` is the program's text without memory images; ``words`` are its command words as encoded at recording.
+    ``assembly`` is the program's text without memory images; ``words`` are its command words as
+    encoded at recording.
     """
 
     name: str
@@ -124,14 +130,24 @@ Contents = Callable[[str], bytes]
 
 
 def case_text(case: StoredCase, reference: Reference) -> str:
-    """Return the text of a case's file; ``reference`` stores contents. Raises InputError for unquotable text."""
+    """Return the text of a case's file; ``reference`` stores contents.
+
+    Raises InputError for unquotable text.
+    """
     record = case.record
-    lines = [f"name = {_quoted(case.name)}", f"description = {_quoted(case.description)}", f"isa = {_quoted(case.isa)}"]
-    lines += [f"contents = {json.dumps(case.contents)}", f"words = {_quoted(reference(case.words.tobytes()))}"]
+    lines = [
+        f"name = {_quote(case.name)}",
+        f"description = {_quote(case.description)}",
+        f"isa = {_quote(case.isa)}",
+    ]
+    lines += [
+        f"contents = {json.dumps(case.contents)}",
+        f"words = {_quote(reference(case.words.tobytes()))}",
+    ]
     if record.refused is not None:
-        lines.append(f"refused = {_quoted(record.refused)}")
+        lines.append(f"refused = {_quote(record.refused)}")
     if record.stopped is not None:
-        lines.append(f"stopped = {_quoted(record.stopped)}")
+        lines.append(f"stopped = {_quote(record.stopped)}")
     lines.append(f"timing = {_inline(case.timing)}")
     if record.refused is None:
         lines.append(f"totals = {_inline(record.totals)}")
@@ -139,15 +155,26 @@ def case_text(case: StoredCase, reference: Reference) -> str:
         lines += ["", f"commands = {_block(_table(record.commands, reference))}"]
     lines += ["", f"assembly = {_block(case.assembly)}"]
     lines += _section("inputs", {name: reference(content) for name, content in case.inputs.items()})
-    lines += _section("outputs", {name: reference(content) for name, content in record.outputs.items()})
-    lines += _section("images", {str(item.address): reference(item.data.tobytes()) for item in case.images})
+    lines += _section(
+        "outputs", {name: reference(content) for name, content in record.outputs.items()}
+    )
+    lines += _section(
+        "images", {str(item.address): reference(item.data.tobytes()) for item in case.images}
+    )
     if record.refused is None:
-        lines += ["", "[cycles]", f"total = {record.cycles.total}", f"kinds = {_inline(record.cycles.kinds)}"]
-        lines += [f"units.{unit} = {_inline(causes)}" for unit, causes in record.cycles.units.items()]
+        lines += [
+            "",
+            "[cycles]",
+            f"total = {record.cycles.total}",
+            f"kinds = {_inline(record.cycles.kinds)}",
+        ]
+        lines += [
+            f"units.{unit} = {_inline(causes)}" for unit, causes in record.cycles.units.items()
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -164,7 +191,7 @@ def _inline(values: Mapping[str, int]) -> str:
 def _section(name: str, values: Mapping[str, str | int]) -> list[str]:
     if not values:
         return []
-    shown = (f"{_quoted(k)} = {_quoted(v) if isinstance(v, str) else v}" for k, v in values.items())
+    shown = (f"{_quote(k)} = {_quote(v) if isinstance(v, str) else v}" for k, v in values.items())
     return ["", f"[{name}]", *shown]
 
 
@@ -173,7 +200,10 @@ def _table(commands: tuple[CommandRecord, ...], reference: Reference) -> str:
     for row in commands:
         content = "-" if row.content is None or not row.written else reference(row.content)
         sums = f"{row.reads or '*':<26} {row.writes or '*':<8}"
-        rows.append(f"{row.word:6d} {row.start:6d} {row.end:6d}  {sums} {row.written:6d}  {content}  {row.text}")
+        rows.append(
+            f"{row.word:6d} {row.start:6d} {row.end:6d}  {sums} {row.written:6d}  "
+            f"{content}  {row.text}"
+        )
     return "\n".join(rows) + "\n"
 
 
@@ -185,7 +215,9 @@ def parse_case(text: str, contents: Contents) -> StoredCase:
     except InputError:
         raise
     except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
-        raise InputError(f"not the text of a golden case ({type(error).__name__}: {error})") from error
+        raise InputError(
+            f"not the text of a golden case ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _case(document: dict[str, Any], contents: Contents) -> StoredCase:
@@ -196,7 +228,9 @@ def _case(document: dict[str, Any], contents: Contents) -> StoredCase:
         isa=str(document["isa"]),
         assembly=str(document["assembly"]),
         words=np.frombuffer(contents(document["words"]), dtype="<u8").astype(np.uint64),
-        images=tuple(Segment(int(at), np.frombuffer(contents(ref), np.uint8)) for at, ref in images.items()),
+        images=tuple(
+            Segment(int(at), np.frombuffer(contents(ref), np.uint8)) for at, ref in images.items()
+        ),
         inputs={name: contents(ref) for name, ref in document.get("inputs", {}).items()},
         timing={name: int(value) for name, value in document.get("timing", {}).items()},
         contents=bool(document["contents"]),
@@ -206,7 +240,11 @@ def _case(document: dict[str, Any], contents: Contents) -> StoredCase:
 
 def _record(document: dict[str, Any], contents: Contents) -> GoldenRecord:
     cycles = document.get("cycles", {"total": 0})
-    rows = [line for line in document.get("commands", "").splitlines() if line and not line.startswith("#")]
+    rows = [
+        line
+        for line in document.get("commands", "").splitlines()
+        if line and not line.startswith("#")
+    ]
     return GoldenRecord(
         refused=document.get("refused"),
         stopped=document.get("stopped"),

@@ -1,9 +1,11 @@
-"""Cases to record: levels 0, 1, 2 and 10 from data, and networks as the current compiler compiles them.
+"""Cases to record: levels 0, 1, 2 and 10 from data, and networks as the current compiler compiles
+them.
 
-``cases.zip`` has programs as assembly text, so that every version encodes them itself, with their inputs; ``python -m
-tests.golden_cases`` makes it. Networks are compiled when the corpus is recorded, and their programs are stored.
-Calibration runs in float on the local CPU, so scales may differ in the last bit between CPUs. A check runs the stored
-program on the stored input and does not depend on that.
+``cases.zip`` has programs as assembly text, so that every version encodes them itself, with their
+inputs; ``python -m tests.golden_cases`` makes it. Networks are compiled when the corpus is
+recorded, and their programs are stored. Calibration runs in float on the local CPU, so scales may
+differ in the last bit between CPUs. A check runs the stored program on the stored input and does
+not depend on that.
 """
 
 from __future__ import annotations
@@ -40,14 +42,19 @@ NETWORKS = "networks"
 
 
 def catalogue(levels: Collection[str] = ()) -> Iterator[GoldenCase]:
-    """Yield the cases of ``levels`` (of all levels if empty), ordered by level; each is built when it is needed."""
-    yield from _loaded(one for one in _documents() if not levels or one["name"].partition("/")[0] in levels)
+    """Yield the cases of ``levels`` (of all levels if empty), ordered by level; each is built
+    when it is needed.
+    """
+    yield from _load_cases(
+        one for one in _documents() if not levels or one["name"].partition("/")[0] in levels
+    )
     if not levels or NETWORKS in levels:
         yield from _networks()
 
 
-def built_in_case(name: str) -> GoldenCase | None:
-    """Return the case ``name``, or the first with that name if the level is omitted; None if there is none.
+def find_built_in_case(name: str) -> GoldenCase | None:
+    """Return the case ``name``, or the first with that name if the level is omitted; None if there
+    is none.
 
     Networks are found only by their full name.
     """
@@ -55,7 +62,7 @@ def built_in_case(name: str) -> GoldenCase | None:
     if separator and level == NETWORKS:
         return next((case for case in _networks() if case.name == name), None)
     wanted = (one for one in _documents() if name in (one["name"], one["name"].partition("/")[2]))
-    return next(_loaded(wanted), None)
+    return next(_load_cases(wanted), None)
 
 
 @cache
@@ -64,15 +71,21 @@ def _documents() -> tuple[dict[str, Any], ...]:
         return tuple(json.loads(archive.read(INDEX)))
 
 
-def _loaded(documents: Iterable[Mapping[str, Any]]) -> Iterator[GoldenCase]:
+def _load_cases(documents: Iterable[Mapping[str, Any]]) -> Iterator[GoldenCase]:
     reader = Reader(CASES.parent, (CASES.name,))
     for one in documents:
         images = one.get("images", {}).items()
-        segments = (Segment(int(at), np.frombuffer(reader.content(place), np.uint8)) for at, place in images)
+        segments = (
+            Segment(int(at), np.frombuffer(reader.content(place), np.uint8)) for at, place in images
+        )
         program = replace(assemble(one["assembly"], one["name"]), segments=tuple(segments))
         inputs = {name: reader.content(place) for name, place in one.get("inputs", {}).items()}
         timing = Timing.model_validate(one.get("timing", {})).model_dump()
-        words = np.array([int(word, 16) for word in one["words"]], np.uint64) if "words" in one else None
+        words = (
+            np.array([int(word, 16) for word in one["words"]], np.uint64)
+            if "words" in one
+            else None
+        )
         yield GoldenCase(one["name"], one["description"], program, inputs, timing, words=words)
 
 
@@ -112,7 +125,10 @@ RECIPES = (
 
 
 def _networks() -> Iterator[GoldenCase]:
-    """Yield the networks of :data:`RECIPES`, one case per region; each network is one region here."""
+    """Yield the networks of :data:`RECIPES`, one case per region.
+
+    Each network is one region here.
+    """
     networks: dict[str, Network] = {}
     for recipe in RECIPES:
         if recipe.model not in networks:
@@ -130,27 +146,40 @@ def _cases(recipe: Recipe, network: Network) -> Iterator[GoldenCase]:
 
     hardware: Preset = load_hardware(recipe.preset, [f"numerics={recipe.numerics}"], recipe.isa)
     options = CompileOptions(
-        schedule=recipe.schedule, emulate_depthwise="OP_DEPTH_CONV" not in variant(recipe.isa).mnemonics
+        schedule=recipe.schedule,
+        emulate_depthwise="OP_DEPTH_CONV" not in variant(recipe.isa).mnemonics,
     )
     done = infer(network, hardware, network_feeds(network), options)
     for index, program in done.compiled.programs.items():
-        inputs = {name: data.tobytes() for name, data in region_inputs(program, done.result.values).items()}
+        inputs = {
+            name: data.tobytes()
+            for name, data in region_inputs(program, done.result.values).items()
+        }
         name = recipe.name if len(done.compiled.programs) == 1 else f"{recipe.name}-region{index}"
         text = (
-            f"{recipe.model} on {recipe.preset}, {recipe.isa}, numerics {recipe.numerics}, schedule {recipe.schedule}"
+            f"{recipe.model} on {recipe.preset}, {recipe.isa}, numerics {recipe.numerics}, "
+            f"schedule {recipe.schedule}"
         )
         yield GoldenCase(name, text, program, inputs, hardware.timing.model_dump(), recipe.contents)
 
 
 def thin_mobilenet() -> ModelProto:
-    """Return a few MobileNet blocks with a residual sum and a grouped convolution: they need all of v3.
+    """Return a few MobileNet blocks with a residual sum and a grouped convolution: they need all of
+    v3.
 
     The input has shape (1, 3, 32, 32).
     """
 
     net = NetworkBuilder("thin-mobilenet", "image", (1, 3, 32, 32), 0)
 
-    def layer(name: str, source: str, channels: tuple[int, int], kernel: int, stride: int = 1, groups: int = 1) -> str:
+    def layer(
+        name: str,
+        source: str,
+        channels: tuple[int, int],
+        kernel: int,
+        stride: int = 1,
+        groups: int = 1,
+    ) -> str:
         value = net.convolution(name, source, channels, kernel, stride, groups=groups)
         return net.relu(f"{name}_relu", net.batch_norm(f"{name}_bn", value, channels[1]))
 
@@ -162,4 +191,4 @@ def thin_mobilenet() -> ModelProto:
     value = net.node("AveragePool", "average", value, kernel_shape=[2, 2], strides=[2, 2])
     value = net.node("GlobalAveragePool", "pool", value)
     value = net.node("Flatten", "flatten", value, axis=1)
-    return net.model(net.fully_connected("logits", value, (36, 10)), (1, 10))
+    return net.model(net.add_fully_connected("logits", value, (36, 10)), (1, 10))

@@ -34,50 +34,65 @@ from isa.program import Program
 
 
 def check_case(case: StoredCase) -> CheckedCase:
-    """Return the differences of ``case`` from its record; raise InputError if this version lacks its ISA variant."""
+    """Return the differences of ``case`` from its record.
+
+    Raise InputError if this version lacks its ISA variant.
+    """
     require_variant(case)
     found = list(_encoding(case))
-    program, trace = None, None
+    program = None
+    trace = None
     try:
         program = runnable(case)
         runs = _CaseRuns(case, program)
         found += runs.deviations()
         trace = runs.trace
-    except Exception as error:  # a broken assembler may raise anything; the encoding check has usually reported it
+    # a broken assembler may raise anything; the encoding check has usually reported it
+    except Exception as error:
         if not any(item.aspect == "encoding" for item in found):
-            found.append(Deviation("encoding", None, f"the assembly cannot be read: {complaint(error)}"))
+            found.append(
+                Deviation("encoding", None, f"the assembly cannot be read: {complaint(error)}")
+            )
     found.sort(key=lambda item: item.order)
-    moment = moment_of(case, program, trace, found[0].word) if found and program is not None else None
+    moment = (
+        moment_of(case, program, trace, found[0].word) if found and program is not None else None
+    )
     after = trace.cycles if trace is not None else None
     return CheckedCase(case.name, tuple(found), moment, case.record.cycles.total, after)
 
 
 def require_variant(case: StoredCase) -> None:
-    """Raise InputError that names the case if its ISA variant does not exist or its Timing has other keys."""
+    """Raise InputError that names the case if its ISA variant does not exist or its Timing has
+    other keys.
+    """
     try:
         variant(case.isa)
         timing_of(case)
     except ValueError as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"case {case.name} is for a machine that this version does not have: {reason}") from error
+        raise InputError(
+            f"case {case.name} is for a machine that this version does not have: {reason}"
+        ) from error
 
 
 def timing_of(case: StoredCase) -> Timing:
     return Timing.model_validate(dict(case.timing))
 
 
-def assembled(case: StoredCase) -> Program:
-    """Return the program that the current assembler makes of the text, with the case's memory images."""
+def assemble_case(case: StoredCase) -> Program:
+    """Return the program that the current assembler makes of the text, with the case's memory
+    images.
+    """
     return replace(assemble(case.assembly, case.name), segments=case.images)
 
 
 def runnable(case: StoredCase) -> Program:
     """Return the program of a case with the words that the current assembler encodes.
 
-    It has the recorded words if the machine must reject them, because they may be illegal, or if the assembler encodes
-    none.
+    It has the recorded words if the machine must reject them, because they may be illegal, or if
+    the assembler encodes none.
     """
-    program = assembled(case)
+    program = assemble_case(case)
     recorded = replace(program, words=case.words)
     if case.record.refused is not None or np.array_equal(program.words, case.words):
         return recorded
@@ -85,27 +100,44 @@ def runnable(case: StoredCase) -> Program:
 
 
 def _encoding(case: StoredCase) -> Iterator[Deviation]:
-    """Yield differences between the record and today's assembler (text to words) or decoder (words to text)."""
+    """Yield differences between the record and today's assembler (text to words) or decoder
+    (words to text).
+    """
     if case.record.refused is not None:
         return
-    texts = [line.strip() for line in case.assembly.splitlines() if line.strip() and not line.startswith(".")]
+    texts = [
+        line.strip()
+        for line in case.assembly.splitlines()
+        if line.strip() and not line.startswith(".")
+    ]
     try:
-        words = assembled(case).words
-        wrong = [i for i, (a, b) in enumerate(zip(words.tolist(), case.words.tolist(), strict=False)) if a != b]
+        words = assemble_case(case).words
+        wrong = [
+            i
+            for i, (a, b) in enumerate(zip(words.tolist(), case.words.tolist(), strict=False))
+            if a != b
+        ]
         if wrong or len(words) != len(case.words):
             yield _word_deviation(case, words.tolist(), wrong, texts)
     except Exception as error:  # a broken assembler may raise anything
-        yield Deviation("encoding", _line_word(error, case), f"cannot be assembled: {complaint(error)}")
+        yield Deviation(
+            "encoding", _line_word(error, case), f"cannot be assembled: {complaint(error)}"
+        )
     yield from _decoding(case, texts)
 
 
-def _word_deviation(case: StoredCase, words: list[int], wrong: list[int], texts: list[str]) -> Deviation:
+def _word_deviation(
+    case: StoredCase, words: list[int], wrong: list[int], texts: list[str]
+) -> Deviation:
     first = wrong[0] if wrong else min(len(words), len(case.words))
     before = f"{int(case.words[first]):#018x}" if first < len(case.words) else "nothing"
     now = f"{words[first]:#018x}" if first < len(words) else "nothing"
     count = len(wrong) or abs(len(words) - len(case.words))
     text = texts[first] if first < len(texts) else ""
-    summary = f"'{text}' is encoded as {now}, recorded {before}; {count} of {len(case.words)} words differ"
+    summary = (
+        f"'{text}' is encoded as {now}, recorded {before}; {count} of {len(case.words)} words "
+        "differ"
+    )
     return Deviation("encoding", first, summary, {"expected": before, "actual": now})
 
 
@@ -142,11 +174,13 @@ class _CaseRuns:
         record = self.case.record
         traces: dict[str, Trace] = {}
         for aspect, engine in ENGINES.items():
-            refused, message = None, "it runs"
+            refused = None
+            message = "it runs"
             try:
                 traces[aspect] = run_timing(self.program, self.timing, engine)
             except Exception as error:  # any exception of a machine is an observation
-                refused, message = refusal(error), complaint(error)
+                refused = refusal(error)
+                message = complaint(error)
             if refused != record.refused:
                 yield self._refusal(aspect, refused, message)
         self.trace = traces.get("cycles") or traces.get("recurrence")
@@ -167,13 +201,18 @@ class _CaseRuns:
         spans = list(zip(trace.times.start.tolist(), trace.times.end.tolist(), strict=True))
         for row, command, (start, end) in zip(record.commands, trace.commands, spans, strict=False):
             if (row.start, row.end) != (start, end):
-                summary = f"{start} to {end} ({end - start} cycles), recorded {row.start} to {row.end} " + (
-                    f"({row.end - row.start} cycles); whole case {trace.cycles}, recorded {record.cycles.total}"
+                summary = (
+                    f"{start} to {end} ({end - start} cycles), recorded {row.start} to {row.end} "
+                    + (
+                        f"({row.end - row.start} cycles); whole case {trace.cycles}, recorded "
+                        f"{record.cycles.total}"
+                    )
                 )
                 details = {"expected": [row.start, row.end], "actual": [start, end]}
                 yield Deviation(aspect, command.index, summary, details)
                 return
-        before, now = record.cycles, cycles_of(trace)
+        before = record.cycles
+        now = cycles_of(trace)
         for table_before, table_now in (
             ({"total": before.total}, {"total": now.total}),
             (before.kinds, now.kinds),
@@ -214,19 +253,27 @@ class _CaseRuns:
                 return
 
 
-def _table_deviation(aspect: str, word: int | None, before: Mapping[str, int], now: Mapping[str, int]) -> Deviation:
+def _table_deviation(
+    aspect: str, word: int | None, before: Mapping[str, int], now: Mapping[str, int]
+) -> Deviation:
     keys = [key for key in {**before, **now} if before.get(key, 0) != now.get(key, 0)]
     shown = ", ".join(f"{key} {now.get(key, 0)}, recorded {before.get(key, 0)}" for key in keys)
     return Deviation(aspect, word, shown, {"expected": dict(before), "actual": dict(now)})
 
 
 def verify(
-    corpus: Corpus, names: Iterable[str], progress: Callable[[str], None], *, fail_fast: bool = False
+    corpus: Corpus,
+    names: Iterable[str],
+    progress: Callable[[str], None],
+    *,
+    fail_fast: bool = False,
 ) -> list[CheckedCase]:
-    """Check the cases ``names`` and return their outcomes; all are read and validated before the first runs.
+    """Check the cases ``names`` and return their outcomes.
 
-    Raises:
-        InputError: a case is missing, edited or damaged, or needs an ISA variant that this version lacks.
+    All are read and validated before the first runs.
+
+    Raises: InputError: a case is missing, edited or damaged, or needs an ISA variant that this
+        version lacks.
     """
     cases = [corpus.case(name) for name in names]
     for case in cases:

@@ -1,4 +1,6 @@
-"""Differences from a record: the element and command that differ, the state at that command, and the report."""
+"""Differences from a record: the element and command that differ, the state at that command, and
+the report.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from dla_sim.device import Trace
 from experiments.golden.case import CommandRecord, StoredCase
-from experiments.golden.observe import Effects, Watcher, completion_order, touched
+from experiments.golden.observe import Effects, Watcher, completion_order, read_touched
 from isa.access import Access, row_starts
 from isa.assembler import command_text
 from isa.instruction import Command, Machine, Operands
@@ -26,15 +28,20 @@ SHAPES: tuple[Axes, ...] = (
     (("element", "LENGTH"),),
     (("box", "COUNT_3"), ("plane", "COUNT_2"), ("row", "COUNT_1"), ("byte", "BYTES")),
 )
-"""Axes of a result, and the registers with their lengths; the first entry applies whose registers a command has."""
+"""Axes of a result, and the registers with their lengths.
+
+The first entry applies whose registers a command has.
+"""
 ASPECTS = (
-    "encoding", "decoding", "refusal", "reference", "kernels", "device", "cycles", "recurrence", "totals",
+    "encoding", "decoding", "refusal", "reference", "kernels", "device", "cycles", "recurrence",
+    "totals",
 )  # fmt: skip
 """Aspects that are compared separately, in this order.
 
-Encoding: words from the assembler. Decoding: text and commands decoded from the recorded words. Refusal: programs that
-the machine rejects. Reference, kernels: values by the reference semantics and by the kernels. Device: its outputs.
-Cycles, recurrence: cycles by the event engine and by the engine without events. Totals: work and traffic.
+Encoding: words from the assembler. Decoding: text and commands decoded from the recorded words.
+Refusal: programs that the machine rejects. Reference, kernels: values by the reference semantics
+and by the kernels. Device: its outputs. Cycles, recurrence: cycles by the event engine and by the
+engine without events. Totals: work and traffic.
 """
 
 SHOWN = 16
@@ -44,7 +51,10 @@ SHOWN_CASES = 4
 
 @dataclass(frozen=True)
 class Deviation:
-    """First difference of one aspect. ``word`` is the command's index in the stream, None for the whole case."""
+    """First difference of one aspect.
+
+    ``word`` is the command's index in the stream, None for the whole case.
+    """
 
     aspect: str
     word: int | None
@@ -74,7 +84,8 @@ class Moment:
 
 @dataclass(frozen=True)
 class CheckedCase:
-    """Outcome of one check: the first difference of every aspect, in order, and the state at the very first one.
+    """Outcome of one check: the first difference of every aspect, in order, and the state at the
+    very first one.
 
     ``deviations`` is empty if nothing differs.
     """
@@ -91,8 +102,10 @@ class CheckedCase:
         return not self.deviations
 
 
-def checked_lines(checked: CheckedCase) -> list[str]:
-    """Return the report of a case that differs, as lines, with the first wrong command at the top."""
+def format_checked_lines(checked: CheckedCase) -> list[str]:
+    """Return the report of a case that differs, as lines, with the first wrong command at the
+    top.
+    """
     names = ", ".join(dict.fromkeys(item.aspect for item in checked.deviations))
     lines = [f"{checked.name}: differs in {names}"]
     if checked.moment is not None:
@@ -105,7 +118,9 @@ def checked_lines(checked: CheckedCase) -> list[str]:
 
 @dataclass(frozen=True)
 class DifferingInstruction:
-    """Cases whose first difference is in the same instruction and the same aspects; ``text`` names both."""
+    """Cases whose first difference is in the same instruction and the same aspects; ``text``
+    names both.
+    """
 
     text: str
     cases: tuple[CheckedCase, ...]
@@ -118,7 +133,7 @@ class DifferingInstruction:
         return f"{self.text}: {len(self.cases)} case{'s' * (len(self.cases) > 1)}, {names}{more}"
 
 
-def by_instruction(failed: Iterable[CheckedCase]) -> list[DifferingInstruction]:
+def group_by_instruction(failed: Iterable[CheckedCase]) -> list[DifferingInstruction]:
     """Group cases by instruction and aspects of their first difference, largest groups first."""
     groups: dict[str, list[CheckedCase]] = {}
     for case in failed:
@@ -133,11 +148,19 @@ def _moment_lines(checked: CheckedCase, moment: Moment) -> list[str]:
     nodes = ", ".join(moment.onnx_nodes) or "none"
     lines = [f"first diverging command: word {moment.word}, {moment.text}"]
     lines.append(f"source: layer '{moment.layer}', ONNX nodes {nodes}")
-    lines.append(f"cycles: {_span(moment.cycles_before)} before, {_span(moment.cycles_after)} now; " + _totals(checked))
-    registers = " ".join(f"{name}={value}" for name, value in {**moment.fields, **moment.registers}.items())
+    lines.append(
+        f"cycles: {_span(moment.cycles_before)} before, {_span(moment.cycles_after)} "
+        "now; " + _totals(checked)
+    )
+    registers = " ".join(
+        f"{name}={value}" for name, value in {**moment.fields, **moment.registers}.items()
+    )
     lines.append(f"registers: {registers}")
     for operand in moment.operands:
-        place = f"{operand['space']} {operand['address']:#x}, {operand['bytes']} bytes, CRC-32 {operand['crc']:08x}"
+        place = (
+            f"{operand['space']} {operand['address']:#x}, {operand['bytes']} bytes, CRC-32 "
+            f"{operand['crc']:08x}"
+        )
         lines.append(f"operand: {place}: {operand['first']}")
     return lines
 
@@ -151,7 +174,7 @@ def _totals(checked: CheckedCase) -> str:
     return f"whole case {checked.total_before} before, {now} now"
 
 
-def checked_json(checked: CheckedCase) -> dict[str, Any]:
+def to_checked_json(checked: CheckedCase) -> dict[str, Any]:
     """Return the outcome of a check as plain JSON values."""
     return {
         "case": checked.name,
@@ -165,18 +188,28 @@ def checked_json(checked: CheckedCase) -> dict[str, Any]:
     }
 
 
-def moment_of(case: StoredCase, program: Program, trace: Trace | None, word: int | None) -> Moment | None:
-    """Return the state at the command that contains ``word``, or None; a SET belongs to the next operation."""
+def moment_of(
+    case: StoredCase, program: Program, trace: Trace | None, word: int | None
+) -> Moment | None:
+    """Return the state at the command that contains ``word``, or None.
+
+    A SET belongs to the next operation.
+    """
     if word is None:
         return None
     try:
-        number = next((n for n, command in enumerate(program.commands) if command.index >= word), None)
+        number = next(
+            (n for n, command in enumerate(program.commands) if command.index >= word), None
+        )
     except ValueError:  # words that cannot be decoded
         return None
     if number is None or number >= len(program.commands) - 1:
         return None
-    command, source = program.commands[number], program.sources[number]
-    before = next(((row.start, row.end) for row in case.record.commands if row.word == command.index), None)
+    command = program.commands[number]
+    source = program.sources[number]
+    before = next(
+        ((row.start, row.end) for row in case.record.commands if row.word == command.index), None
+    )
     after = None
     if trace is not None:
         after = int(trace.times.start[number]), int(trace.times.end[number])
@@ -193,8 +226,12 @@ def moment_of(case: StoredCase, program: Program, trace: Trace | None, word: int
     )
 
 
-def _operands(case: StoredCase, program: Program, trace: Trace | None, number: int) -> tuple[dict[str, Any], ...]:
-    """Return the byte ranges that the command reads, after the earlier commands ran by the reference semantics."""
+def _operands(
+    case: StoredCase, program: Program, trace: Trace | None, number: int
+) -> tuple[dict[str, Any], ...]:
+    """Return the byte ranges that the command reads, after the earlier commands ran by the
+    reference semantics.
+    """
     if trace is None:
         return ()
     try:
@@ -203,12 +240,13 @@ def _operands(case: StoredCase, program: Program, trace: Trace | None, number: i
             if earlier == number or not watcher.step(earlier):
                 break
         return tuple(_operand(access, watcher.machine) for access in watcher.operands[number].reads)
-    except Exception:  # a broken part may fail here too; the difference itself is reported elsewhere
+    # a broken part may fail here too; the difference itself is reported elsewhere
+    except Exception:
         return ()
 
 
 def _operand(access: Access, machine: Machine) -> dict[str, Any]:
-    content = touched((access,), machine)
+    content = read_touched((access,), machine)
     first = np.frombuffer(content[:SHOWN], np.int8).tolist()
     more = " ..." if len(content) > SHOWN else ""
     return {
@@ -220,20 +258,27 @@ def _operand(access: Access, machine: Machine) -> dict[str, Any]:
     }
 
 
-def value_deviation(case: StoredCase, program: Program, way: str, effects: Effects, other: Effects) -> Deviation | None:
-    """Return the first difference in stream order: of a command, else of the stop, else of the outputs; or None.
+def value_deviation(
+    case: StoredCase, program: Program, way: str, effects: Effects, other: Effects
+) -> Deviation | None:
+    """Return the first difference in stream order: of a command, else of the stop, else of the
+    outputs; or None.
 
-    ``other`` has the effects of the other way of execution. If only checksums are recorded and the other way matches
-    them, its bytes are the expected values.
+    ``other`` has the effects of the other way of execution. If only checksums are recorded and the
+    other way matches them, its bytes are the expected values.
     """
     for number, row in enumerate(case.record.commands):
         if number >= len(effects.writes):
             return Deviation(way, row.word, f"the stream has only {len(effects.writes)} commands")
-        found = _command_deviation(program, way, number, _completed(row, number, other), effects)
+        found = _command_deviation(
+            program, way, number, _complete_record(row, number, other), effects
+        )
         if found is not None:
             return found
     if len(effects.writes) != len(case.record.commands):
-        return Deviation(way, None, f"{len(effects.writes)} commands, recorded {len(case.record.commands)}")
+        return Deviation(
+            way, None, f"{len(effects.writes)} commands, recorded {len(case.record.commands)}"
+        )
     if effects.stopped != case.record.stopped:
         return Deviation(way, None, _stops(effects.stopped, case.record.stopped))
     for name, content in case.record.outputs.items():
@@ -242,8 +287,11 @@ def value_deviation(case: StoredCase, program: Program, way: str, effects: Effec
     return None
 
 
-def _completed(row: CommandRecord, number: int, other: Effects) -> CommandRecord:
-    """Return a command's record with its bytes; if only a checksum is recorded, a matching ``other`` supplies them."""
+def _complete_record(row: CommandRecord, number: int, other: Effects) -> CommandRecord:
+    """Return a command's record with its bytes.
+
+    If only a checksum is recorded, a matching ``other`` supplies them.
+    """
     if row.content is None and number < len(other.writes) and other.writes[number] == row.writes:
         return replace(row, content=other.contents[number])
     return row
@@ -256,7 +304,8 @@ def _stops(now: str | None, before: str | None) -> str:
 def _command_deviation(
     program: Program, way: str, number: int, row: CommandRecord, effects: Effects
 ) -> Deviation | None:
-    reads, writes = effects.reads[number], effects.writes[number]
+    reads = effects.reads[number]
+    writes = effects.writes[number]
     if reads is not None and row.reads is not None and reads != row.reads:
         summary = f"the operands have CRC-32 {reads}, recorded {row.reads}: other bytes are read"
         return Deviation(way, row.word, summary, {"expected_crc": row.reads, "actual_crc": reads})
@@ -268,31 +317,49 @@ def _command_deviation(
     return _bytes_deviation(program, way, number, row, effects)
 
 
-def _bytes_deviation(program: Program, way: str, number: int, row: CommandRecord, effects: Effects) -> Deviation:
+def _bytes_deviation(
+    program: Program, way: str, number: int, row: CommandRecord, effects: Effects
+) -> Deviation:
     now = effects.contents[number] or b""
     details: dict[str, Any] = {"expected_crc": row.writes, "actual_crc": effects.writes[number]}
     sums = f"CRC-32 {effects.writes[number]}, recorded {row.writes}"
     if len(now) != row.written:
         return Deviation(way, row.word, f"writes {len(now)} bytes, recorded {row.written}", details)
     if row.content is None:
-        return Deviation(way, row.word, f"{sums}; only the sum of its {row.written} bytes is recorded", details)
+        return Deviation(
+            way, row.word, f"{sums}; only the sum of its {row.written} bytes is recorded", details
+        )
     command = program.commands[number]
     operands = command.instruction.operands(command, program.arch)
-    before, after = np.frombuffer(row.content, np.uint8), np.frombuffer(now, np.uint8)
+    before = np.frombuffer(row.content, np.uint8)
+    after = np.frombuffer(now, np.uint8)
     offset = int(np.argmax(before != after))
     element = locate(program, command, operands, offset, len(now))
     dtype = "<i4" if element.size == 4 else np.int8
-    old, new = before.view(dtype), after.view(dtype)
-    expected, actual = int(old[element.number]), int(new[element.number])
+    old = before.view(dtype)
+    new = after.view(dtype)
+    expected = int(old[element.number])
+    actual = int(new[element.number])
     count = int(np.count_nonzero(old != new))
-    details |= {"expected": expected, "actual": actual, "element": vars(element), "differ": count, "of": old.size}
-    summary = f"{element.text()}: expected {expected}, actual {actual}; {count} of {old.size} elements differ; {sums}"
+    details |= {
+        "expected": expected,
+        "actual": actual,
+        "element": vars(element),
+        "differ": count,
+        "of": old.size,
+    }
+    summary = (
+        f"{element.text()}: expected {expected}, actual {actual}; {count} of {old.size} elements "
+        f"differ; {sums}"
+    )
     return Deviation(way, row.word, summary, details)
 
 
 @dataclass(frozen=True)
 class Element:
-    """One element of a result: its ``index`` by axis, byte ``address`` in ``space``, and tensor if it is in one."""
+    """One element of a result: its ``index`` by axis, byte ``address`` in ``space``, and tensor
+    if it is in one.
+    """
 
     number: int
     size: int
@@ -306,7 +373,9 @@ class Element:
         """Return the element as text: ``[channel 2, row 0, column 5] (scratchpad 0x1c4)``."""
         inside = ", ".join(f"{axis} {value}" for axis, value in self.index.items())
         memory = "scratchpad" if self.space == "sram" else "system memory"
-        tensor = f", tensor '{self.tensor}' {list(self.coordinates)}" if self.tensor is not None else ""
+        tensor = (
+            f", tensor '{self.tensor}' {list(self.coordinates)}" if self.tensor is not None else ""
+        )
         return f"[{inside}] ({memory} {self.address:#x}{tensor})"
 
 
@@ -323,26 +392,36 @@ def result_shape(command: Command, nbytes: int) -> tuple[dict[str, int], int]:
     return {"byte": nbytes}, 1
 
 
-def locate(program: Program, command: Command, operands: Operands, offset: int, nbytes: int) -> Element:
-    """Return the element that contains byte ``offset`` of the ``nbytes`` bytes that ``command`` wrote."""
+def locate(
+    program: Program, command: Command, operands: Operands, offset: int, nbytes: int
+) -> Element:
+    """Return the element that contains byte ``offset`` of the ``nbytes`` bytes that ``command``
+    wrote.
+    """
     lengths, size = result_shape(command, nbytes)
     number = offset // size
     index = [int(value) for value in np.unravel_index(number, tuple(lengths.values()))]
     space, address = _address(operands, number * size)
     tensor, coordinates = _tensor(program, space, address)
-    return Element(number, size, dict(zip(lengths, index, strict=True)), space, address, tensor, coordinates)
+    return Element(
+        number, size, dict(zip(lengths, index, strict=True)), space, address, tensor, coordinates
+    )
 
 
 def _address(operands: Operands, offset: int) -> tuple[str, int]:
     for access in operands.writes:
         if offset < access.total:
-            return access.space, int(row_starts(access)[offset // access.nbytes]) + offset % access.nbytes
+            return access.space, int(
+                row_starts(access)[offset // access.nbytes]
+            ) + offset % access.nbytes
         offset -= access.total
     return "sram", 0
 
 
 def _tensor(program: Program, space: str, address: int) -> tuple[str | None, tuple[int, ...]]:
-    """Return the tensor that contains a byte of system memory, and the coordinates of the element in it."""
+    """Return the tensor that contains a byte of system memory, and the coordinates of the
+    element in it.
+    """
     for tensor in program.tensors:
         if space == "dram" and tensor.address <= address < tensor.address + tensor.nbytes:
             element = (address - tensor.address) // np.dtype(tensor.dtype).itemsize

@@ -1,7 +1,9 @@
-"""Execution of a program with every command observed: its reads and writes, its cycles, and its exceptions.
+"""Execution of a program with every command observed: its reads and writes, its cycles, and its
+exceptions.
 
-Everything runs twice and independently: values by the reference semantics and by the device's kernels, cycles by the
-event engine and by the engine without events. All four are observed, so that a change of any one of them shows.
+Everything runs twice and independently: values by the reference semantics and by the device's
+kernels, cycles by the event engine and by the engine without events. All four are observed, so that
+a change of any one of them shows.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ ENGINES: Mapping[str, Engine] = {"cycles": simulate, "recurrence": compute_times
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Effects of commands on the memories, by index: checksums of reads and writes, and the bytes written.
+    """Effects of commands on the memories, by index: checksums of reads and writes, and the bytes
+    written.
 
     Entries are None for commands that did not execute.
     """
@@ -48,18 +51,26 @@ class Effects:
 
 
 def tensors(program: Program, inputs: Inputs) -> dict[str, NDArray[np.generic]]:
-    """Return the input tensors of ``program`` from their bytes; raise InputError if the number of bytes is wrong."""
+    """Return the input tensors of ``program`` from their bytes.
+
+    Raise InputError if the number of bytes is wrong.
+    """
     arrays = {}
     for tensor in program.inputs:
         raw = np.frombuffer(inputs.get(tensor.name, b""), np.uint8)
         if raw.size != tensor.nbytes:
-            raise InputError(f"input '{tensor.name}' has {raw.size} bytes, its tensor {tensor.nbytes}")
+            raise InputError(
+                f"input '{tensor.name}' has {raw.size} bytes, its tensor {tensor.nbytes}"
+            )
         arrays[tensor.name] = raw.view(tensor.dtype).reshape(tensor.shape)
     return arrays
 
 
 def run_timing(program: Program, timing: Timing, engine: Engine) -> Trace:
-    """Return the trace of a run by ``engine``; raise InputError if the machine rejects the program."""
+    """Return the trace of a run by ``engine``.
+
+    Raise InputError if the machine rejects the program.
+    """
     return Device(program.arch, timing, engine=engine).run(program, {}, timing_only=True).trace
 
 
@@ -88,7 +99,9 @@ class Watcher:
         self._memory = memory
         sram = scratchpad(program.arch, highest_byte(self.operands, "sram"), 0)
         self.machine = Machine(program.arch, sram, memory.data)
-        self._execute: Callable[[Command, Machine], None] = _semantics if way == "reference" else _kernels(program)
+        self._execute: Callable[[Command, Machine], None] = (
+            _semantics if way == "reference" else _kernels(program)
+        )
         self._reads: list[str | None] = [None] * len(self.commands)
         self._writes: list[str | None] = [None] * len(self.commands)
         self._contents: list[bytes | None] = [None] * len(self.commands)
@@ -96,25 +109,36 @@ class Watcher:
 
     def step(self, number: int) -> bool:
         """Execute command ``number``; return False if any exception stopped the machine."""
-        command, operands = self.commands[number], self.operands[number]
+        command = self.commands[number]
+        operands = self.operands[number]
         self._reads[number] = checksums(operands.reads, self.machine)
         try:
             self._execute(command, self.machine)
-        except Exception as error:  # any exception of an instruction is an observation and stops the machine
+        # any exception of an instruction is an observation and stops the machine
+        except Exception as error:
             self._stopped = f"{type(error).__name__} at word {command.index}"
             return False
         self._writes[number] = checksums(operands.writes, self.machine)
-        self._contents[number] = touched(operands.writes, self.machine)
+        self._contents[number] = read_touched(operands.writes, self.machine)
         return True
 
     def effects(self) -> Effects:
         """Return the observations so far; outputs only if nothing stopped the machine."""
-        outputs = {} if self._stopped else {t.name: self._memory.take(t).tobytes() for t in self.program.outputs}
-        return Effects(tuple(self._reads), tuple(self._writes), tuple(self._contents), outputs, self._stopped)
+        outputs = (
+            {}
+            if self._stopped
+            else {t.name: self._memory.take(t).tobytes() for t in self.program.outputs}
+        )
+        return Effects(
+            tuple(self._reads), tuple(self._writes), tuple(self._contents), outputs, self._stopped
+        )
 
 
-def touched(accesses: Iterable[Access], machine: Machine) -> bytes:
-    """Return the current bytes of ``accesses``, concatenated; a row that repeats is included as often as it repeats."""
+def read_touched(accesses: Iterable[Access], machine: Machine) -> bytes:
+    """Return the current bytes of ``accesses``, concatenated.
+
+    A row that repeats is included as often as it repeats.
+    """
     return b"".join(access_bytes(access, machine) for access in accesses)
 
 
@@ -127,14 +151,19 @@ def _kernels(program: Program) -> Callable[[Command, Machine], None]:
 
 
 def completion_order(trace: Trace) -> list[int]:
-    """Return the indices of the commands by completion; ties are broken by unit, as in the device."""
+    """Return the indices of the commands by completion.
+
+    Ties are broken by unit, as in the device.
+    """
     return list(times.completion_order(trace.workload, trace.times))
 
 
 def cycles_of(trace: Trace) -> GoldenCycles:
     """Return the cycles of a run, by cause and by kind."""
     return GoldenCycles(
-        trace.cycles, {name: present(causes) for name, causes in trace.units.items()}, present(trace.kinds)
+        trace.cycles,
+        {name: present(causes) for name, causes in trace.units.items()},
+        present(trace.kinds),
     )
 
 
@@ -157,7 +186,8 @@ def totals_of(trace: Trace) -> dict[str, int]:
 
 def command_rows(trace: Trace, effects: Effects, contents: bool) -> tuple[CommandRecord, ...]:
     """Return one record per command, in stream order."""
-    starts, ends = trace.times.start.tolist(), trace.times.end.tolist()
+    starts = trace.times.start.tolist()
+    ends = trace.times.end.tolist()
     rows = []
     for number, command in enumerate(trace.commands):
         content = effects.contents[number]
@@ -177,7 +207,8 @@ def command_rows(trace: Trace, effects: Effects, contents: bool) -> tuple[Comman
 
 
 def refusal(error: Exception) -> str:
-    """Return the reason of a rejection for the record: the type of the error, and the words that it names.
+    """Return the reason of a rejection for the record: the type of the error, and the words that it
+    names.
 
     The message is left out because it may be reworded at any time.
     """
@@ -198,4 +229,6 @@ def observe(program: Program, inputs: Inputs, timing: Timing, contents: bool) ->
         return GoldenRecord(refused=refusal(error))
     effects = watch(program, inputs, completion_order(trace), "reference")
     rows = command_rows(trace, effects, contents)
-    return GoldenRecord(None, effects.stopped, rows, effects.outputs, cycles_of(trace), totals_of(trace))
+    return GoldenRecord(
+        None, effects.stopped, rows, effects.outputs, cycles_of(trace), totals_of(trace)
+    )

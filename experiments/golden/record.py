@@ -11,9 +11,16 @@ import numpy as np
 from dla_sim.presets import Preset, apply_settings
 from dla_sim.timing import Timing
 from experiments.golden.case import GoldenCase, GoldenRecord, StoredCase
-from experiments.golden.check import assembled, check_case, require_variant, timing_of
+from experiments.golden.check import assemble_case, check_case, require_variant, timing_of
 from experiments.golden.observe import observe
-from experiments.golden.store import NAME, Corpus, Event, corpus_to_replace, open_corpus, write_corpus
+from experiments.golden.store import (
+    NAME,
+    Corpus,
+    Event,
+    corpus_to_replace,
+    open_corpus,
+    write_corpus,
+)
 from experiments.running.simulate import program_inputs
 from experiments.version import tool_version
 from isa import program_file
@@ -37,7 +44,10 @@ class Blessing:
 
 
 def record_case(case: GoldenCase) -> StoredCase:
-    """Run ``case`` and return it with its record; raise DisagreementError if the kernels or an engine differ."""
+    """Run ``case`` and return it with its record.
+
+    Raise DisagreementError if the kernels or an engine differ.
+    """
     words = case.program.words if case.words is None else case.words
     program = replace(case.program, words=words)
     record = observe(program, case.inputs, Timing.model_validate(dict(case.timing)), case.contents)
@@ -56,19 +66,23 @@ def record_case(case: GoldenCase) -> StoredCase:
         contents=case.contents,
         record=record,
     )
-    return _agreed(stored)
+    return _check_agreement(stored)
 
 
-def _agreed(case: StoredCase) -> StoredCase:
+def _check_agreement(case: StoredCase) -> StoredCase:
     outcome = check_case(case)
     if not outcome.passed:
         first = outcome.deviations[0]
-        raise DisagreementError(f"case {case.name}: {first.aspect} at word {first.word}: {first.summary}")
+        raise DisagreementError(
+            f"case {case.name}: {first.aspect} at word {first.word}: {first.summary}"
+        )
     return case
 
 
 def record_corpus(folder: Path, cases: Iterable[GoldenCase], progress: Progress) -> Corpus:
-    """Record ``cases`` as the corpus in ``folder``. It replaces the old corpus in one step and keeps its history.
+    """Record ``cases`` as the corpus in ``folder``.
+
+    It replaces the old corpus in one step and keeps its history.
 
     Raises InputError for a folder with other content, and DisagreementError as :func:`record_case`.
     """
@@ -82,8 +96,11 @@ def record_corpus(folder: Path, cases: Iterable[GoldenCase], progress: Progress)
     return write_corpus(folder, stored, history, Event("record", "", tool_version(), 0, (), ""))
 
 
-def record_missing(folder: Path, cases: Iterable[GoldenCase], progress: Progress) -> tuple[str, ...]:
-    """Record the ``cases`` that the corpus in ``folder`` lacks, add them to it, and return their names.
+def record_missing(
+    folder: Path, cases: Iterable[GoldenCase], progress: Progress
+) -> tuple[str, ...]:
+    """Record the ``cases`` that the corpus in ``folder`` lacks, add them to it, and return their
+    names.
 
     Existing cases do not change by a byte. A corpus that has all cases is not written. Raises as
     :func:`record_corpus`.
@@ -97,7 +114,9 @@ def record_missing(folder: Path, cases: Iterable[GoldenCase], progress: Progress
     names = tuple(case.name for case in added)
     if names:
         kept = [corpus.case(name) for name in corpus.entries]
-        write_corpus(folder, [*kept, *added], corpus.history, Event("add", "", tool_version(), 0, names, ""))
+        write_corpus(
+            folder, [*kept, *added], corpus.history, Event("add", "", tool_version(), 0, names, "")
+        )
     return names
 
 
@@ -108,29 +127,38 @@ def add_case(folder: Path, case: GoldenCase) -> Corpus:
     """
     corpus = corpus_to_replace(folder)
     if not NAME.fullmatch(case.name):
-        raise InputError(f"case name '{case.name}' must be LEVEL/name of letters, digits, points and hyphens")
+        raise InputError(
+            f"case name '{case.name}' must be LEVEL/name of letters, digits, points and hyphens"
+        )
     if case.name in corpus.entries:
-        raise InputError(f"{folder}: case {case.name} exists; accept other results with bless, or choose another name")
+        raise InputError(
+            f"{folder}: case {case.name} exists; accept other results with bless, or "
+            "choose another name"
+        )
     cases = [*(corpus.case(name) for name in corpus.entries), record_case(case)]
-    return write_corpus(folder, cases, corpus.history, Event("add", "", tool_version(), 0, (case.name,), ""))
+    return write_corpus(
+        folder, cases, corpus.history, Event("add", "", tool_version(), 0, (case.name,), "")
+    )
 
 
 def bless(folder: Path, names: Iterable[str], reason: str, progress: Progress) -> Blessing:
     """Accept the current machine's results for the cases ``names``, and store the ``reason``.
 
-    A corpus in which nothing changed is not written. Before anything is written, raises InputError for an empty reason
-    or an unreadable corpus or case, and DisagreementError if the ways of execution disagree.
+    A corpus in which nothing changed is not written. Before anything is written, raises InputError
+    for an empty reason or an unreadable corpus or case, and DisagreementError if the ways of
+    execution disagree.
     """
     if not reason.strip():
         raise InputError("--reason is empty; say why the new results are right")
     corpus = open_corpus(folder)
     chosen = set(names)
-    cases, changed = [], []
+    cases = []
+    changed = []
     for name in corpus.entries:
         progress(f"checking {name}")
         case = corpus.case(name)
         if name in chosen and not check_case(case).passed:
-            case = _renewed(case)
+            case = _renew_case(case)
             changed.append(name)
         cases.append(case)
     if not changed:
@@ -139,28 +167,37 @@ def bless(folder: Path, names: Iterable[str], reason: str, progress: Progress) -
     return Blessing(tuple(changed), write_corpus(folder, cases, corpus.history, event))
 
 
-def _renewed(case: StoredCase) -> StoredCase:
-    """Return the case as the current machine runs it: text assembled again, results observed again."""
+def _renew_case(case: StoredCase) -> StoredCase:
+    """Return the case as the current machine runs it: text assembled again, results observed
+    again.
+    """
     require_variant(case)
-    program = assembled(case)
+    program = assemble_case(case)
     words = program.words if len(program.words) else case.words
-    record: GoldenRecord = observe(replace(program, words=words), case.inputs, timing_of(case), case.contents)
-    return _agreed(replace(case, words=words, record=record))
+    record: GoldenRecord = observe(
+        replace(program, words=words), case.inputs, timing_of(case), case.contents
+    )
+    return _check_agreement(replace(case, words=words, record=record))
 
 
 def own_case(file: Path, name: str, tensors: Iterable[str], settings: Iterable[str]) -> GoldenCase:
-    """Return a case of the user: the program in ``file`` (binary or assembly text) with ``tensors`` ("NAME=FILE.npy").
+    """Return a case of the user: the program in ``file`` (binary or assembly text) with ``tensors``
+    ("NAME=FILE.npy").
 
-    ``settings`` ("key=value") belong to the Timing. Raises InputError for a file that is no program, a missing tensor,
-    or a setting that would change the Arch, which the program fixes.
+    ``settings`` ("key=value") belong to the Timing. Raises InputError for a file that is no
+    program, a missing tensor, or a setting that would change the Arch, which the program fixes.
     """
     program = _program(file)
     base = Preset(name="program", arch=program.arch, timing=Timing())
     hardware = apply_settings(base, settings)
     if hardware.arch != base.arch:
-        raise InputError(f"{file}: the program names its Arch; only settings of the timing can be given")
+        raise InputError(
+            f"{file}: the program names its Arch; only settings of the timing can be given"
+        )
     inputs = {key: array.tobytes() for key, array in program_inputs(program, tensors).items()}
-    return GoldenCase(name, f"recorded from {file.name}", program, inputs, hardware.timing.model_dump())
+    return GoldenCase(
+        name, f"recorded from {file.name}", program, inputs, hardware.timing.model_dump()
+    )
 
 
 def _program(file: Path) -> Program:

@@ -1,17 +1,19 @@
 """Corpus on disk: an index, one readable file per case, and packs of contents.
 
-``corpus.json`` names every case with its file and that file's SHA-256; other files do not count. Names of case files
-and packs contain a digest, so no file that a corpus needs is ever overwritten. A new corpus is written next to the old
-one and becomes valid when its index replaces the old index in one step. A process that is killed before that step
-leaves the old corpus, and one killed later the new corpus.
+``corpus.json`` names every case with its file and that file's SHA-256; other files do not count.
+Names of case files and packs contain a digest, so no file that a corpus needs is ever overwritten.
+A new corpus is written next to the old one and becomes valid when its index replaces the old index
+in one step. A process that is killed before that step leaves the old corpus, and one killed later
+the new corpus.
 
-Only files named in the index are ever removed or replaced, and links are never followed. Before a file is written,
-the index lists it as unfinished. After the last step the index lists the old corpus's files until they are removed.
-The next writer therefore knows which files an interrupted one has left.
+Only files named in the index are ever removed or replaced, and links are never followed. Before a
+file is written, the index lists it as unfinished. After the last step the index lists the old
+corpus's files until they are removed. The next writer therefore knows which files an interrupted
+one has left.
 
-Short contents are in the case files as hexadecimal digits. Longer ones are objects, named by the first 32 digits of
-their SHA-256; equal contents are stored once. One standard zip file per level contains the objects that no earlier
-level needs.
+Short contents are in the case files as hexadecimal digits. Longer ones are objects, named by the
+first 32 digits of their SHA-256; equal contents are stored once. One standard zip file per level
+contains the objects that no earlier level needs.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Index of a corpus in ``folder``: its cases by name, ordered by level and name, its packs and its history.
+    """Index of a corpus in ``folder``: its cases by name, ordered by level and name, its packs and
+    its history.
 
     ``unfinished`` are files that an interrupted writer may have left and that no case needs.
     """
@@ -90,35 +93,50 @@ class Corpus:
     @property
     def places(self) -> frozenset[str]:
         """Every file of this corpus except the index."""
-        return frozenset((*self.packs, *self.unfinished, *(entry.file for entry in self.entries.values())))
+        return frozenset(
+            (*self.packs, *self.unfinished, *(entry.file for entry in self.entries.values()))
+        )
 
     def case(self, name: str) -> StoredCase:
-        """Return a case; raise InputError if its file is missing or edited, or if one of its objects is damaged."""
+        """Return a case.
+
+        Raise InputError if its file is missing or edited, or if one of its objects is damaged.
+        """
         entry = self.entries[name]
         file = _own(self.folder, entry.file)
         if not file.is_file():
-            raise InputError(f"{self.folder}: case {name} is missing ({entry.file}); restore it or record again")
+            raise InputError(
+                f"{self.folder}: case {name} is missing ({entry.file}); restore it or record again"
+            )
         raw = read_bytes(file, MAXIMUM_BYTES, "a case of a corpus", "restore it")
         if hashlib.sha256(raw).hexdigest() != entry.sha256:
             raise InputError(
-                f"{self.folder}: case {name} was edited ({entry.file}); restore it, and accept new results with bless"
+                f"{self.folder}: case {name} was edited ({entry.file}); restore it, and accept new "
+                "results with bless"
             )
         try:
             case = parse_case(raw.decode(), self._reader.content)
         except (InputError, UnicodeDecodeError) as error:
             raise InputError(f"{self.folder}: case {name}: {error}") from error
         if case.name != name:
-            raise InputError(f"{self.folder}: the file of case {name} holds {case.name}; restore it")
+            raise InputError(
+                f"{self.folder}: the file of case {name} holds {case.name}; restore it"
+            )
         return case
 
 
 def open_corpus(folder: Path) -> Corpus:
-    """Return the corpus in ``folder``; raise InputError if there is none, or if it is empty or damaged."""
+    """Return the corpus in ``folder``.
+
+    Raise InputError if there is none, or if it is empty or damaged.
+    """
     if not (folder / INDEX).is_file():
         raise InputError(f"{folder}: no golden corpus here; 'dla golden record {folder}' makes one")
     corpus = _read_index(folder)
     if not corpus.entries:
-        raise InputError(f"{folder}: the corpus has no cases; 'dla golden record {folder}' makes some")
+        raise InputError(
+            f"{folder}: the corpus has no cases; 'dla golden record {folder}' makes some"
+        )
     return corpus
 
 
@@ -132,7 +150,9 @@ def corpus_to_replace(folder: Path) -> Corpus:
     if folder.exists():
         foreign = sorted(item.name for item in folder.iterdir() if not is_leftover(item))
         if foreign:
-            raise InputError(f"{folder}: holds {foreign[0]} and no golden corpus; choose an empty folder")
+            raise InputError(
+                f"{folder}: holds {foreign[0]} and no golden corpus; choose an empty folder"
+            )
     return Corpus(folder, {})
 
 
@@ -144,7 +164,8 @@ def _read_index(folder: Path) -> Corpus:
         found = document.get("format") if isinstance(document, dict) else None
         if found != FORMAT:
             raise InputError(
-                f"{folder}: the corpus has format {found!r}, this version reads {FORMAT!r}; use the version that wrote "
+                f"{folder}: the corpus has format {found!r}, this version reads {FORMAT!r}; use "
+                "the version that wrote "
                 "it, or record into another folder"
             )
         return _parse(folder, document)
@@ -155,34 +176,57 @@ def _read_index(folder: Path) -> Corpus:
 
 
 def _parse(folder: Path, document: dict[str, Any]) -> Corpus:
-    entries = {name: Entry(str(item["file"]), str(item["sha256"])) for name, item in document["cases"].items()}
+    entries = {
+        name: Entry(str(item["file"]), str(item["sha256"]))
+        for name, item in document["cases"].items()
+    }
     packs = tuple(map(str, document["packs"]))
-    history = tuple(Event(**{**item, "changed": tuple(item["changed"])}) for item in document["history"])
-    corpus = Corpus(folder, entries, packs, history, tuple(map(str, document.get("unfinished", ()))))
+    history = tuple(
+        Event(**{**item, "changed": tuple(item["changed"])}) for item in document["history"]
+    )
+    corpus = Corpus(
+        folder, entries, packs, history, tuple(map(str, document.get("unfinished", ())))
+    )
     for name, entry in entries.items():
         if not NAME.fullmatch(name):
-            raise InputError(f"{folder}: the index names a case {name!r}, which is no name of a case; restore it")
+            raise InputError(
+                f"{folder}: the index names a case {name!r}, which is no name of a case; restore it"
+            )
         if not _DIGEST.fullmatch(entry.sha256) or entry.file != _case_file(name, entry.sha256):
-            raise InputError(f"{folder}: the index names no file of case {name} ({entry.file!r}); restore it")
+            raise InputError(
+                f"{folder}: the index names no file of case {name} ({entry.file!r}); restore it"
+            )
     for place in corpus.places:
         if not _PLACE.fullmatch(place):
-            raise InputError(f"{folder}: the index names a file outside the corpus ({place!r}); restore it")
+            raise InputError(
+                f"{folder}: the index names a file outside the corpus ({place!r}); restore it"
+            )
     last = history[-1] if history else Event("", "", "", 0, (), corpus.digest)
-    if (document["digest"], last.digest, last.cases) != (corpus.digest, corpus.digest, len(entries)):
+    if (document["digest"], last.digest, last.cases) != (
+        corpus.digest,
+        corpus.digest,
+        len(entries),
+    ):
         raise InputError(
-            f"{folder}: the index was changed: it holds {len(entries)} cases of digest {corpus.digest}, its history "
+            f"{folder}: the index was changed: it holds {len(entries)} cases of digest "
+            f"{corpus.digest}, its history "
             f"ends with {last.cases} of {str(last.digest)[:16]}; restore it"
         )
     return corpus
 
 
 def _own(folder: Path, place: str) -> Path:
-    """Return the file at ``place`` in a corpus's folder; raise InputError if the path contains a symbolic link."""
+    """Return the file at ``place`` in a corpus's folder.
+
+    Raise InputError if the path contains a symbolic link.
+    """
     file = folder
     for part in place.split("/"):
         file = file / part
         if file.is_symlink():
-            raise InputError(f"{file}: a link, and a golden corpus consists of files of its own; remove it")
+            raise InputError(
+                f"{file}: a link, and a golden corpus consists of files of its own; remove it"
+            )
     return file
 
 
@@ -190,11 +234,14 @@ def _case_file(name: str, sha256: str) -> str:
     return f"cases/{name}-{sha256[:8]}.toml"
 
 
-def write_corpus(folder: Path, cases: Iterable[StoredCase], history: tuple[Event, ...], event: Event) -> Corpus:
-    """Store ``cases`` as the corpus in ``folder``, in one step, with ``event`` and the new digest in its history.
+def write_corpus(
+    folder: Path, cases: Iterable[StoredCase], history: tuple[Event, ...], event: Event
+) -> Corpus:
+    """Store ``cases`` as the corpus in ``folder``, in one step, with ``event`` and the new digest
+    in its history.
 
-    Raises InputError as :func:`corpus_to_replace`, for symbolic links in the folder, and for a foreign file in place of
-    one of the corpus; then nothing is changed.
+    Raises InputError as :func:`corpus_to_replace`, for symbolic links in the folder, and for a
+    foreign file in place of one of the corpus; then nothing is changed.
     """
     old = corpus_to_replace(folder)
     writer = ObjectWriter()
@@ -206,18 +253,24 @@ def write_corpus(folder: Path, cases: Iterable[StoredCase], history: tuple[Event
         sha256 = hashlib.sha256(text).hexdigest()
         entries[case.name] = Entry(_case_file(case.name, sha256), sha256)
         files[entries[case.name].file] = text
-    packs = writer.packs()
+    packs = writer.make_packs()
     files |= packs
     corpus = Corpus(folder, entries, tuple(packs))
-    corpus = replace(corpus, history=(*history, replace(event, cases=len(entries), digest=corpus.digest)))
-    missing = [place for place, content in files.items() if not _holds(_own(folder, place), content)]
+    corpus = replace(
+        corpus, history=(*history, replace(event, cases=len(entries), digest=corpus.digest))
+    )
+    missing = [
+        place for place, content in files.items() if not _has_content(_own(folder, place), content)
+    ]
     left = sorted(old.places.difference(files))
     for place in left:
         _own(folder, place)
     new = [place for place in missing if place not in old.places]
     for place in new:
         if (folder / place).exists():
-            raise InputError(f"{folder / place}: in the way, and not the corpus's; move it elsewhere")
+            raise InputError(
+                f"{folder / place}: in the way, and not the corpus's; move it elsewhere"
+            )
     if new:
         _write_index(replace(old, unfinished=(*old.unfinished, *new)))
     for place in missing:
@@ -230,7 +283,7 @@ def write_corpus(folder: Path, cases: Iterable[StoredCase], history: tuple[Event
     return corpus
 
 
-def _holds(file: Path, content: bytes) -> bool:
+def _has_content(file: Path, content: bytes) -> bool:
     return file.is_file() and file.read_bytes() == content
 
 
@@ -272,7 +325,8 @@ def check_levels(levels: Iterable[str], known: Iterable[str] = LEVELS) -> None:
 def choose(names: Collection[str], levels: Collection[str], cases: Collection[str]) -> list[str]:
     """Return the ``names`` of the given levels and cases; all names if neither is given.
 
-    A case may be named without its level. Raises InputError for a level or a case that does not exist.
+    A case may be named without its level. Raises InputError for a level or a case that does not
+    exist.
     """
     check_levels(levels, (name.partition("/")[0] for name in names))
     by_name = {name: [name] for name in names}
@@ -282,7 +336,11 @@ def choose(names: Collection[str], levels: Collection[str], cases: Collection[st
         if case not in by_name:
             raise InputError(f"no case is called '{case}'; 'dla golden list' shows all of a corpus")
     wanted = {name for case in cases for name in by_name[case]}
-    return [name for name in names if name in wanted or name.partition("/")[0] in levels or not (levels or cases)]
+    return [
+        name
+        for name in names
+        if name in wanted or name.partition("/")[0] in levels or not (levels or cases)
+    ]
 
 
 def digest_of(content: bytes) -> str:
@@ -290,7 +348,10 @@ def digest_of(content: bytes) -> str:
 
 
 class ObjectWriter:
-    """Converter of contents to references; it collects long contents as objects in one pack per ``level``."""
+    """Converter of contents to references.
+
+    It collects long contents as objects in one pack per ``level``.
+    """
 
     def __init__(self) -> None:
         self.level = ""
@@ -307,7 +368,7 @@ class ObjectWriter:
             self._packs.setdefault(self.level, {})[digest] = content
         return f"object:{digest}"
 
-    def packs(self) -> dict[str, bytes]:
+    def make_packs(self) -> dict[str, bytes]:
         """Return the packs by file name; names and bytes depend only on the contents."""
         files = {}
         for level, objects in self._packs.items():
@@ -317,7 +378,9 @@ class ObjectWriter:
 
 
 class Reader:
-    """Converter of a corpus's references back to contents; ``packs`` are the zip files in ``folder``."""
+    """Converter of a corpus's references back to contents; ``packs`` are the zip files in
+    ``folder``.
+    """
 
     def __init__(self, folder: Path, packs: Iterable[str]) -> None:
         self._folder = folder
@@ -325,7 +388,10 @@ class Reader:
         self._places: dict[str, zipfile.ZipFile] | None = None
 
     def content(self, reference: str) -> bytes:
-        """Return the content of a reference; raise InputError if it is malformed or its object missing or damaged."""
+        """Return the content of a reference.
+
+        Raise InputError if it is malformed or its object missing or damaged.
+        """
         kind, _, text = reference.partition(":")
         if kind == "hex":
             try:
@@ -337,7 +403,9 @@ class Reader:
         if self._places is None:
             self._places = {name: pack for pack in self._open() for name in pack.namelist()}
         if text not in self._places:
-            raise InputError(f"object {text[:40]} is in no pack; restore the corpus or record it again")
+            raise InputError(
+                f"object {text[:40]} is in no pack; restore the corpus or record it again"
+            )
         return self._read(self._places[text], text)
 
     def _open(self) -> Iterable[zipfile.ZipFile]:
@@ -351,8 +419,12 @@ class Reader:
     @staticmethod
     def _read(pack: zipfile.ZipFile, digest: str) -> bytes:
         if pack.getinfo(digest).file_size > MAXIMUM_BYTES:
-            raise InputError(f"object {digest} has more than {MAXIMUM_BYTES} bytes; restore the corpus")
+            raise InputError(
+                f"object {digest} has more than {MAXIMUM_BYTES} bytes; restore the corpus"
+            )
         content = zip_member(pack, digest, f"object {digest}", "restore the corpus")
         if digest_of(content) != digest:
-            raise InputError(f"object {digest} was changed (its SHA-256 is another); restore the corpus")
+            raise InputError(
+                f"object {digest} was changed (its SHA-256 is another); restore the corpus"
+            )
         return content

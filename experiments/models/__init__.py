@@ -1,4 +1,7 @@
-"""Built-in networks by name. The module that builds a network is imported when the network is built."""
+"""Built-in networks by name.
+
+The module that builds a network is imported when the network is built.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,13 @@ PHOTOGRAPH_CROPS = 16
 
 @dataclass(frozen=True)
 class BuiltinModel:
-    """A built-in network: how to build it, feed it, calibrate it and, if labels exist, measure its accuracy.
+    """A built-in network: how to build it, feed it, calibrate it and, if labels exist, measure its
+    accuracy.
 
-    ``build(seed)`` returns the float model (the trained network ignores the seed). ``calibration(seed)`` yields feeds
-    for quantisation; ``sample_input()`` is the feed of ``dla run``. ``dataset()`` returns held-out images (N, C, H, W)
-    for the single input and labels (N,), or None.
+    ``build(seed)`` returns the float model (the trained network ignores the seed).
+    ``calibration(seed)`` yields feeds for quantisation; ``sample_input()`` is the feed of
+    ``dla run``. ``dataset()`` returns held-out images (N, C, H, W) for the single input and labels
+    (N,), or None.
     """
 
     name: str
@@ -40,12 +45,16 @@ class BuiltinModel:
     dataset: Callable[[], Dataset | None] = lambda: None
 
 
-def _built(place: str, **how: Any) -> Callable[[int], ModelProto]:
-    """Return a builder that calls ``FILE.FUNCTION`` of this folder with a seed and the arguments ``how``."""
+def _make_builder(place: str, **how: Any) -> Callable[[int], ModelProto]:
+    """Return a builder that calls ``FILE.FUNCTION`` of this folder with a seed and the arguments
+    ``how``.
+    """
     module, _, name = place.partition(".")
 
     def build(seed: int) -> ModelProto:
-        made: ModelProto = getattr(import_module(f"experiments.models.{module}"), name)(seed=seed, **how)
+        made: ModelProto = getattr(import_module(f"experiments.models.{module}"), name)(
+            seed=seed, **how
+        )
         return made
 
     return build
@@ -55,7 +64,7 @@ def _crops(input_name: str, size: int, count: int, seed: int) -> Iterator[Feeds]
     return ({input_name: crop} for crop in inputs.photograph_crops(count, seed, size))
 
 
-def _photographed(
+def _make_photograph_model(
     name: str,
     title: str,
     build: Callable[[int], ModelProto],
@@ -64,7 +73,9 @@ def _photographed(
     source: str = "image",
     crops: int,
 ) -> BuiltinModel:
-    """Return an untrained network whose input is the photograph, calibrated on ``crops`` seeded crops of it."""
+    """Return an untrained network whose input is the photograph, calibrated on ``crops`` seeded
+    crops of it.
+    """
     return BuiltinModel(
         name,
         f"{title}, seeded weights",
@@ -77,8 +88,12 @@ def _photographed(
 def _light(name: str) -> BuiltinModel:
     # Input names of the files: the two families come from two exporters.
     source = "gpu_0/data_0" if name in ("resnet50", "shufflenet", "zfnet512") else "data_0"
-    found = _photographed(f"light-{name}", "", _built("light.light_model", name=name), source=source, crops=2)
-    return replace(found, description=f"{light.LIGHT_NETWORKS[name][1]} (onnx package, seeded weights)")
+    found = _make_photograph_model(
+        f"light-{name}", "", _make_builder("light.light_model", name=name), source=source, crops=2
+    )
+    return replace(
+        found, description=f"{light.LIGHT_NETWORKS[name][1]} (onnx package, seeded weights)"
+    )
 
 
 GPT2_PAST = 63
@@ -86,8 +101,12 @@ _SAMPLE = 1 << 20
 """Seed for the input of a run; no calibration uses it."""
 
 
-def _seeded(
-    name: str, title: str, build: Callable[[int], ModelProto], feeds: Callable[[int], Feeds], samples: int
+def _make_seeded_model(
+    name: str,
+    title: str,
+    build: Callable[[int], ModelProto],
+    feeds: Callable[[int], Feeds],
+    samples: int,
 ) -> BuiltinModel:
     """Return an untrained network whose ``feeds`` are generated from seeds."""
     return BuiltinModel(
@@ -113,11 +132,14 @@ def _sentence(tokens: int, seed: int) -> Feeds:
     return _tokens(BERT_WORDS, tokens, seed)
 
 
-def _cached_token(blocks: int, seed: int) -> Feeds:
-    """Return a token, and cached keys and values of variance one, as projections of normalised rows have."""
+def _draw_cached_token(blocks: int, seed: int) -> Feeds:
+    """Return a token, and cached keys and values of variance one, as projections of normalised
+    rows have.
+    """
     from experiments.models.sequences import GPT2_WORDS, HEADS
 
-    random, shape = np.random.default_rng(seed), (1, HEADS, GPT2_PAST, 64)
+    random = np.random.default_rng(seed)
+    shape = (1, HEADS, GPT2_PAST, 64)
     names = [f"past_{part}_{index}" for index in range(blocks) for part in ("key", "value")]
     return {
         **_tokens(GPT2_WORDS, 1, seed),
@@ -142,13 +164,20 @@ def _pillars(seed: int) -> Feeds:
 
 def _wave(seed: int) -> Feeds:
     """Return five tones with a little noise, from -1 to 1."""
-    random, time = np.random.default_rng(seed), np.arange(2048) / 16_000
-    tones = np.sin(2 * np.pi * random.uniform(80, 4000, (5, 1)) * time + random.uniform(0, 6, (5, 1))).sum(axis=0) / 6
+    random = np.random.default_rng(seed)
+    time = np.arange(2048) / 16_000
+    tones = (
+        np.sin(
+            2 * np.pi * random.uniform(80, 4000, (5, 1)) * time + random.uniform(0, 6, (5, 1))
+        ).sum(axis=0)
+        / 6
+    )
     wave = np.clip(tones + random.normal(0, 0.02, 2048), -1, 1)
     return {"wave": wave.astype(np.float32).reshape(1, 1, 2048)}
 
 
-# The networks, in the order of `dla models`. ------------------------------------------------------------------------
+# The networks, in the order of `dla models`.
+# ------------------------------------------------------------------------
 
 _MICRO = "of TensorFlow Lite for Microcontrollers"
 _ALL = (
@@ -156,137 +185,191 @@ _ALL = (
         "digits-cnn",
         "depthwise-separable CNN trained on 8x8 handwritten digits",
         build=lambda seed: digits.digits_model(),
-        calibration=lambda seed: ({"image": image[np.newaxis]} for image in digits.calibration_digits()),
+        calibration=lambda seed: (
+            {"image": image[np.newaxis]} for image in digits.calibration_digits()
+        ),
         sample_input=lambda: {"image": digits.held_out_digits()[0][:1]},
         dataset=digits.held_out_digits,
     ),
-    _photographed(
-        "mobilenet-v1", "MobileNetV1 1.0/224, 569 MMAC", _built("classifiers.mobilenet_v1"), crops=PHOTOGRAPH_CROPS
+    _make_photograph_model(
+        "mobilenet-v1",
+        "MobileNetV1 1.0/224, 569 MMAC",
+        _make_builder("classifiers.mobilenet_v1"),
+        crops=PHOTOGRAPH_CROPS,
     ),
-    _photographed("resnet-8", "ResNet-8 of MLPerf Tiny, 32x32", _built("classifiers.resnet_8"), 32, crops=16),
-    _photographed("resnet-18", "ResNet-18, 224x224", _built("classifiers.resnet_18"), crops=4),
-    _photographed("resnext-11", "ResNeXt-11, 16 groups, 32x32", _built("classifiers.resnext_11"), 32, crops=16),
+    _make_photograph_model(
+        "resnet-8",
+        "ResNet-8 of MLPerf Tiny, 32x32",
+        _make_builder("classifiers.resnet_8"),
+        32,
+        crops=16,
+    ),
+    _make_photograph_model(
+        "resnet-18", "ResNet-18, 224x224", _make_builder("classifiers.resnet_18"), crops=4
+    ),
+    _make_photograph_model(
+        "resnext-11",
+        "ResNeXt-11, 16 groups, 32x32",
+        _make_builder("classifiers.resnext_11"),
+        32,
+        crops=16,
+    ),
     *(_light(name) for name in light.LIGHT_NETWORKS),
     *(
-        _photographed(name, f"{title}, 224x224", build, crops=4)
+        _make_photograph_model(name, f"{title}, 224x224", build, crops=4)
         for name, title, build in (
-            ("mobilenet-v2", "MobileNetV2 1.0, 0.30 GMAC", _built("classifiers.mobilenet_v2")),
+            (
+                "mobilenet-v2",
+                "MobileNetV2 1.0, 0.30 GMAC",
+                _make_builder("classifiers.mobilenet_v2"),
+            ),
             (
                 "mobilenet-v3-small",
                 "MobileNetV3 small, 0.06 GMAC",
-                _built("classifiers.mobilenet_v3", size_name="small"),
+                _make_builder("classifiers.mobilenet_v3", size_name="small"),
             ),
             (
                 "mobilenet-v3-large",
                 "MobileNetV3 large, 0.22 GMAC",
-                _built("classifiers.mobilenet_v3", size_name="large"),
+                _make_builder("classifiers.mobilenet_v3", size_name="large"),
             ),
-            ("efficientnet-b0", "EfficientNet-B0, 0.39 GMAC", _built("classifiers.efficientnet_b0")),
-            ("squeezenet", "SqueezeNet 1.1, 0.35 GMAC", _built("classifiers.squeezenet")),
-            ("shufflenet-v2", "ShuffleNetV2 1.0, 0.15 GMAC", _built("classifiers.shufflenet_v2")),
-            ("vit-tiny", "vision transformer (DeiT-Ti), 1.3 GMAC", _built("sequences.vit_tiny")),
+            (
+                "efficientnet-b0",
+                "EfficientNet-B0, 0.39 GMAC",
+                _make_builder("classifiers.efficientnet_b0"),
+            ),
+            ("squeezenet", "SqueezeNet 1.1, 0.35 GMAC", _make_builder("classifiers.squeezenet")),
+            (
+                "shufflenet-v2",
+                "ShuffleNetV2 1.0, 0.15 GMAC",
+                _make_builder("classifiers.shufflenet_v2"),
+            ),
+            (
+                "vit-tiny",
+                "vision transformer (DeiT-Ti), 1.3 GMAC",
+                _make_builder("sequences.vit_tiny"),
+            ),
         )
     ),
-    _photographed(
+    _make_photograph_model(
         "ssd-mobilenet-v1",
         "SSD with MobileNetV1, 1.2 GMAC, 300x300",
-        _built("detection.ssd_mobilenet_v1"),
+        _make_builder("detection.ssd_mobilenet_v1"),
         300,
         crops=4,
     ),
-    _photographed(
-        "yolo-v8n", "YOLOv8n, 4.4 GMAC, 640x640", _built("detection.yolo_v8n"), 640, source="images", crops=2
+    _make_photograph_model(
+        "yolo-v8n",
+        "YOLOv8n, 4.4 GMAC, 640x640",
+        _make_builder("detection.yolo_v8n"),
+        640,
+        source="images",
+        crops=2,
     ),
-    _photographed("unet", "U-Net, 3.0 GMAC, 256x256", _built("imaging.unet"), 256, crops=2),
-    _seeded(
+    _make_photograph_model(
+        "unet", "U-Net, 3.0 GMAC, 256x256", _make_builder("imaging.unet"), 256, crops=2
+    ),
+    _make_seeded_model(
         "point-pillars",
         "PointPillars behind its encoder, 34 GMAC, 496x432",
-        _built("detection.point_pillars"),
+        _make_builder("detection.point_pillars"),
         _pillars,
         samples=2,
     ),
-    _seeded(
+    _make_seeded_model(
         "super-resolution",
         "sub-pixel super-resolution, 224x224 to 672x672, 3.0 GMAC",
-        _built("imaging.super_resolution"),
+        _make_builder("imaging.super_resolution"),
         _luminance,
         samples=2,
     ),
-    _seeded("c3d", "C3D, 16 frames, 38 GMAC", _built("classifiers.c3d"), _video, samples=2),
-    _seeded(
-        "r2plus1d", "R(2+1)D with 18 layers, 16 frames, 41 GMAC", _built("classifiers.r2plus1d"), _video, samples=2
+    _make_seeded_model(
+        "c3d", "C3D, 16 frames, 38 GMAC", _make_builder("classifiers.c3d"), _video, samples=2
+    ),
+    _make_seeded_model(
+        "r2plus1d",
+        "R(2+1)D with 18 layers, 16 frames, 41 GMAC",
+        _make_builder("classifiers.r2plus1d"),
+        _video,
+        samples=2,
     ),
     *(
-        _seeded(
+        _make_seeded_model(
             f"bert-{blocks}-{tokens}",
             f"BERT, {blocks} layers, {tokens} tokens",
-            _built("sequences.bert", blocks=blocks, tokens=tokens),
+            _make_builder("sequences.bert", blocks=blocks, tokens=tokens),
             partial(_sentence, tokens),
             samples=4,
         )
         for blocks, tokens in ((2, 128), (2, 256), (12, 128), (12, 256))
     ),
     *(
-        _seeded(
+        _make_seeded_model(
             f"gpt2-{blocks}",
-            f"GPT-2, {blocks} block{'s' if blocks > 1 else ''}, one token behind {GPT2_PAST} cached",
-            _built("sequences.gpt2", blocks=blocks, past=GPT2_PAST),
-            partial(_cached_token, blocks),
+            f"GPT-2, {blocks} block{'s' if blocks > 1 else ''}, one token behind {GPT2_PAST} "
+            "cached",
+            _make_builder("sequences.gpt2", blocks=blocks, past=GPT2_PAST),
+            partial(_draw_cached_token, blocks),
             samples=4,
         )
         for blocks in (1, 12)
     ),
-    _seeded(
+    _make_seeded_model(
         "lstm",
         "LSTM, 4 layers of 1,024, 100 steps",
-        _built("sequences.lstm"),
+        _make_builder("sequences.lstm"),
         partial(_normal, "sequence", (100, 1, 1024)),
         samples=2,
     ),
-    _seeded(
+    _make_seeded_model(
         "lstm-small",
         "LSTM, 2 layers of 64, 10 steps",
-        _built("sequences.lstm", layers=2, hidden=64, steps=10),
+        _make_builder("sequences.lstm", layers=2, hidden=64, steps=10),
         partial(_normal, "sequence", (10, 1, 64)),
         samples=4,
     ),
-    _seeded(
-        "wavenet", "dilated 1-D convolutions as in WaveNet, 1.3 GMAC", _built("sequences.wavenet"), _wave, samples=4
+    _make_seeded_model(
+        "wavenet",
+        "dilated 1-D convolutions as in WaveNet, 1.3 GMAC",
+        _make_builder("sequences.wavenet"),
+        _wave,
+        samples=4,
     ),
-    _seeded(
+    _make_seeded_model(
         "autoencoder",
         "autoencoder of MLPerf Tiny, 0.26 MMAC",
-        _built("imaging.autoencoder"),
+        _make_builder("imaging.autoencoder"),
         partial(_normal, "spectrum", (1, 640)),
         samples=16,
     ),
-    # For microcontrollers; two more networks of MLPerf Tiny, resnet-8 and autoencoder, are listed above.
-    _photographed(
+    # For microcontrollers; two more networks of MLPerf Tiny, resnet-8 and autoencoder, are listed
+    # above.
+    _make_photograph_model(
         "resnet-8-large",
         "ResNet-8 of MLPerf Tiny, large, 76 MMAC, 32x32",
-        _built("classifiers.resnet_8", width=40),
+        _make_builder("classifiers.resnet_8", width=40),
         32,
         crops=16,
     ),
-    _photographed(
+    _make_photograph_model(
         "visual-wake-words",
         "visual wake words of MLPerf Tiny, 7.5 MMAC, 96x96",
-        _built("classifiers.visual_wake_words"),
+        _make_builder("classifiers.visual_wake_words"),
         96,
         crops=16,
     ),
-    _seeded(
+    _make_seeded_model(
         "person-detection",
         f"person detection {_MICRO}, 7.2 MMAC, 96x96",
-        _built("classifiers.person_detection"),
+        _make_builder("classifiers.person_detection"),
         partial(_luminance, size=96),
         samples=16,
     ),
     *(
-        _seeded(
+        _make_seeded_model(
             name,
             title,
-            _built(f"classifiers.{name.replace('-', '_')}"),
+            _make_builder(f"classifiers.{name.replace('-', '_')}"),
             partial(_normal, "spectrum", shape),
             samples=16,
         )

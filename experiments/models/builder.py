@@ -16,20 +16,30 @@ IR_VERSION = 10
 BATCH_NORM_EPSILON = 1e-3
 
 GAINS = {"relu": 2.0, "relu6": 2.0, "hardswish": 3.0, "silu": 3.0, "linear": 1.0}
-"""Variance of weights times fan-in that approximately keeps the signal's variance after an activation."""
+"""Variance of weights times fan-in that approximately keeps the signal's variance after an
+activation.
+"""
 
 
 class NetworkBuilder:
-    """Collector of nodes and initialisers; each method adds one layer and returns the name of its output.
+    """Collector of nodes and initialisers.
 
-    Weights are He-normal (standard deviation ``sqrt(gain / fan_in)``, gain 2 by default), drawn from ``seed`` in the
-    order of the calls. Each filter that reads more than one channel has mean zero: inputs after a ReLU are positive,
-    and otherwise deep layers would mainly see their mean. Batch normalisation then receives a variance near one, and
-    its statistics match: mean 0 ± 0.1, variance 0.8..1.25, gamma 0.9..1.1, beta 0.1 ± 0.1.
+    Each method adds one layer and returns the name of its output.
+
+    Weights are He-normal (standard deviation ``sqrt(gain / fan_in)``, gain 2 by default), drawn
+    from ``seed`` in the order of the calls. Each filter that reads more than one channel has mean
+    zero: inputs after a ReLU are positive, and otherwise deep layers would mainly see their mean.
+    Batch normalisation then receives a variance near one, and its statistics match: mean 0 ± 0.1,
+    variance 0.8..1.25, gamma 0.9..1.1, beta 0.1 ± 0.1.
     """
 
     def __init__(
-        self, name: str, input_name: str, shape: tuple[int, ...], seed: int, dtype: DTypeLike = np.float32
+        self,
+        name: str,
+        input_name: str,
+        shape: tuple[int, ...],
+        seed: int,
+        dtype: DTypeLike = np.float32,
     ) -> None:
         self._name = name
         self._random = np.random.default_rng(seed)
@@ -53,12 +63,21 @@ class NetworkBuilder:
         from onnx import numpy_helper
 
         if name not in self._constants:
-            stored = array if np.issubdtype(array.dtype, np.integer) else array.astype(np.float32, copy=False)
+            stored = (
+                array
+                if np.issubdtype(array.dtype, np.integer)
+                else array.astype(np.float32, copy=False)
+            )
             self._constants[name] = numpy_helper.from_array(stored, name)
         return name
 
-    def weights(self, name: str, shape: tuple[int, ...], fan_in: int, gain: float = 1.0, *, centred: int = 0) -> str:
-        """Add a constant of normal weights; with ``centred``, their mean over that many last axes is zero."""
+    def weights(
+        self, name: str, shape: tuple[int, ...], fan_in: int, gain: float = 1.0, *, centred: int = 0
+    ) -> str:
+        """Add a constant of normal weights.
+
+        With ``centred``, their mean over that many last axes is zero.
+        """
         weights = self._random.standard_normal(shape, np.float32)
         if centred:
             weights -= weights.mean(axis=tuple(range(-centred, 0)), keepdims=True)
@@ -69,20 +88,35 @@ class NetworkBuilder:
         """Add a constant of biases, ``mean`` ± 0.1."""
         return self.constant(name, self._random.normal(mean, 0.1, size))
 
-    def node(self, op_type: str, name: str, *inputs: str, outputs: Sequence[str] = (), **attributes: Any) -> str:
-        """Add an ONNX node and return its name, which is also the name of its output unless ``outputs`` is given."""
+    def node(
+        self, op_type: str, name: str, *inputs: str, outputs: Sequence[str] = (), **attributes: Any
+    ) -> str:
+        """Add an ONNX node and return its name, which is also the name of its output unless
+        ``outputs`` is given.
+        """
         from onnx import helper
 
-        self._nodes.append(helper.make_node(op_type, list(inputs), list(outputs or [name]), name=name, **attributes))
+        self._nodes.append(
+            helper.make_node(
+                op_type, list(inputs), list(outputs or [name]), name=name, **attributes
+            )
+        )
         return name
 
     def reshape(self, name: str, source: str, shape: Sequence[int]) -> str:
-        return self.node("Reshape", name, source, self.constant(f"{name}_shape", np.array(shape, np.int64)))
+        return self.node(
+            "Reshape", name, source, self.constant(f"{name}_shape", np.array(shape, np.int64))
+        )
 
     def split(self, name: str, source: str, sizes: Sequence[int], axis: int = 1) -> list[str]:
         parts = [f"{name}_{index}" for index in range(len(sizes))]
         self.node(
-            "Split", name, source, self.constant(f"{name}_sizes", np.array(sizes, np.int64)), outputs=parts, axis=axis
+            "Split",
+            name,
+            source,
+            self.constant(f"{name}_sizes", np.array(sizes, np.int64)),
+            outputs=parts,
+            axis=axis,
         )
         return parts
 
@@ -102,9 +136,11 @@ class NetworkBuilder:
         bias: float | None = None,
         **attributes: Any,
     ) -> str:
-        """Add a Conv with ``channels`` (in, out), padded by ``kernel // 2``; ``bias`` is the mean of its biases.
+        """Add a Conv with ``channels`` (in, out), padded by ``kernel // 2``; ``bias`` is the mean
+        of its biases.
 
-        Without ``bias`` it has none. An integer ``kernel`` or ``stride`` applies to both axes of a plane.
+        Without ``bias`` it has none. An integer ``kernel`` or ``stride`` applies to both axes of a
+        plane.
         """
         inputs, outputs = channels
         sizes = (kernel, kernel) if isinstance(kernel, int) else kernel
@@ -116,10 +152,16 @@ class NetworkBuilder:
         if bias is not None:
             operands.append(self.biases(f"{name}_bias", outputs, bias))
         pads = {} if "auto_pad" in attributes else {"pads": [size // 2 for size in sizes] * 2}
-        fields = {"kernel_shape": list(sizes), "strides": list(strides), **pads, "group": groups, **attributes}
+        fields = {
+            "kernel_shape": list(sizes),
+            "strides": list(strides),
+            **pads,
+            "group": groups,
+            **attributes,
+        }
         return self.node("Conv", name, *operands, **fields)
 
-    def transposed(
+    def add_transposed(
         self,
         name: str,
         source: str,
@@ -128,16 +170,24 @@ class NetworkBuilder:
         gain: float = 2.0,
         bias: float | None = None,
     ) -> str:
-        """Add a ConvTranspose with ``channels`` (in, out) and a kernel of the size of the stride: no overlaps."""
-        operands = [source, self.weights(f"{name}_weight", (*channels, stride, stride), channels[0], gain)]
+        """Add a ConvTranspose with ``channels`` (in, out) and a kernel of the size of the
+        stride: no overlaps.
+        """
+        operands = [
+            source,
+            self.weights(f"{name}_weight", (*channels, stride, stride), channels[0], gain),
+        ]
         if bias is not None:
             operands.append(self.biases(f"{name}_bias", channels[1], bias))
         sizes = [stride, stride]
         return self.node("ConvTranspose", name, *operands, kernel_shape=sizes, strides=sizes)
 
     def batch_norm(self, name: str, source: str, channels: int, gain: float = 1.0) -> str:
-        """Add batch normalisation for inference; ``gain`` scales gamma (below 1 it keeps residual sums small)."""
-        uniform, normal = self._random.uniform, self._random.normal
+        """Add batch normalisation for inference; ``gain`` scales gamma (below 1 it keeps
+        residual sums small).
+        """
+        uniform = self._random.uniform
+        normal = self._random.normal
         parameters = {
             "gamma": gain * uniform(0.9, 1.1, channels),
             "beta": normal(0.1, 0.1, channels),
@@ -150,17 +200,23 @@ class NetworkBuilder:
     def layer_norm(self, name: str, source: str, width: int) -> str:
         """Add layer normalisation over the last axis."""
         gamma = self.constant(f"{name}_gamma", self._random.uniform(0.9, 1.1, width))
-        return self.node("LayerNormalization", name, source, gamma, self.biases(f"{name}_beta", width), axis=-1)
+        return self.node(
+            "LayerNormalization", name, source, gamma, self.biases(f"{name}_beta", width), axis=-1
+        )
 
     def relu(self, name: str, source: str) -> str:
         return self.node("Relu", name, source)
 
     def activation(self, kind: str, name: str, source: str) -> str:
-        """Add an activation of ``GAINS`` in the form of exporters: ReLU6 is a Clip, SiLU a Sigmoid and a Mul."""
+        """Add an activation of ``GAINS`` in the form of exporters: ReLU6 is a Clip, SiLU a
+        Sigmoid and a Mul.
+        """
         if kind == "linear":
             return source
         if kind == "relu6":
-            low, high = (self.constant(key, np.array(value)) for key, value in (("zero", 0.0), ("six", 6.0)))
+            low, high = (
+                self.constant(key, np.array(value)) for key, value in (("zero", 0.0), ("six", 6.0))
+            )
             return self.node("Clip", name, source, low, high)
         if kind == "silu":
             return self.node("Mul", name, source, self.node("Sigmoid", f"{name}_sigmoid", source))
@@ -179,33 +235,56 @@ class NetworkBuilder:
         gain: float = 2.0,
         scale: float = 1.0,
     ) -> str:
-        """Add a convolution, batch normalisation with gamma scaled by ``scale``, and an activation."""
+        """Add a convolution, batch normalisation with gamma scaled by ``scale``, and an
+        activation.
+        """
         value = self.convolution(name, source, channels, kernel, stride, groups=groups, gain=gain)
         value = self.batch_norm(f"{name}_bn", value, channels[1], scale)
         return self.activation(activation, f"{name}_{activation}", value)
 
-    def fully_connected(self, name: str, source: str, features: tuple[int, int], gain: float = 2.0) -> str:
+    def add_fully_connected(
+        self, name: str, source: str, features: tuple[int, int], gain: float = 2.0
+    ) -> str:
         """Add a Gemm with transposed weights (out, in) and a bias; ``features`` (in, out)."""
         inputs, outputs = features
         weights = self.weights(f"{name}_weight", (outputs, inputs), inputs, gain, centred=1)
-        return self.node("Gemm", name, source, weights, self.biases(f"{name}_bias", outputs), transB=1)
+        return self.node(
+            "Gemm", name, source, weights, self.biases(f"{name}_bias", outputs), transB=1
+        )
 
     def linear(self, name: str, source: str, features: tuple[int, int], gain: float = 1.0) -> str:
-        """Add a MatMul with weights (in, out) and an Add of the bias, over the last axis of any tensor."""
+        """Add a MatMul with weights (in, out) and an Add of the bias, over the last axis of any
+        tensor.
+        """
         weights = self.weights(f"{name}_weight", features, features[0], gain)
         product = self.node("MatMul", f"{name}_product", source, weights)
         return self.node("Add", name, product, self.biases(f"{name}_bias", features[1]))
 
     def classifier(self, source: str, features: tuple[int, int], gain: float = 2.0) -> ModelProto:
-        """Finish the network with global average pooling and a fully connected layer ``logits``, and return it."""
-        value = self.node("Flatten", "flatten", self.node("GlobalAveragePool", "pool", source), axis=1)
-        return self.model(self.fully_connected("logits", value, features, gain), (1, features[1]))
+        """Finish the network with global average pooling and a fully connected layer ``logits``,
+        and return it.
+        """
+        value = self.node(
+            "Flatten", "flatten", self.node("GlobalAveragePool", "pool", source), axis=1
+        )
+        return self.model(
+            self.add_fully_connected("logits", value, features, gain), (1, features[1])
+        )
 
     def model(self, output: str, shape: tuple[int, ...], **others: tuple[int, ...]) -> ModelProto:
-        """Return the finished network (opset 21) with the float outputs ``output`` and ``others`` and their shapes."""
+        """Return the finished network (opset 21) with the float outputs ``output`` and
+        ``others`` and their shapes.
+        """
         from onnx import TensorProto, helper
 
         shapes = {output: shape, **others}
-        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
-        graph = helper.make_graph(self._nodes, self._name, self._inputs, values, list(self._constants.values()))
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        values = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in shapes.items()
+        ]
+        graph = helper.make_graph(
+            self._nodes, self._name, self._inputs, values, list(self._constants.values())
+        )
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+        )

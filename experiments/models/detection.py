@@ -1,8 +1,9 @@
 """Detectors with seeded weights, up to the inputs of non-maximum suppression.
 
-SSD with MobileNetV1 (Howard et al., 2017, table 13) has six feature maps and 1,917 boxes as in the TensorFlow object
-detection models. YOLOv8n (Ultralytics, 2023) has C2f and SPPF blocks, SiLU, and distances as distributions over 16
-bins. PointPillars starts after its pillar encoder (Lang et al., 2019, figure 2 and section 2.2, at the size of KITTI).
+SSD with MobileNetV1 (Howard et al., 2017, table 13) has six feature maps and 1,917 boxes as in the
+TensorFlow object detection models. YOLOv8n (Ultralytics, 2023) has C2f and SPPF blocks, SiLU, and
+distances as distributions over 16 bins. PointPillars starts after its pillar encoder (Lang et al.,
+2019, figure 2 and section 2.2, at the size of KITTI).
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ SSD_EXTRA = ((256, 512), (128, 256), (128, 256), (64, 128))
 
 
 def ssd_mobilenet_v1(seed: int = 0, size: int = 300) -> ModelProto:
-    """Return SSD: ``image`` (1, 3, ``size``, ``size``) to ``boxes`` (1, N, 4) and ``scores`` (1, N, 91).
+    """Return SSD: ``image`` (1, 3, ``size``, ``size``) to ``boxes`` (1, N, 4) and ``scores`` (1, N,
+    91).
 
     At size 300, N is 1,917.
     """
     net = NetworkBuilder("ssd-mobilenet-v1", "image", (1, 3, size, size), seed)
     blocks = mobilenet_v1_blocks(net, "image")
-    maps, channels = [(blocks[10], 512), (blocks[12], 1024)], 1024
+    maps = [(blocks[10], 512), (blocks[12], 1024)]
+    channels = 1024
     plane = size
     for _ in range(4):
         plane = -(-plane // 2)
@@ -41,7 +44,8 @@ def ssd_mobilenet_v1(seed: int = 0, size: int = 300) -> ModelProto:
         channels = outputs
         maps.append((value, outputs))
         planes.append(-(-planes[-1] // 2))
-    boxes, scores = [], []
+    boxes = []
+    scores = []
     for index, ((source, width), side) in enumerate(zip(maps, planes, strict=True)):
         anchors = 6 if index else 3
         boxes.append(_ssd_head(net, f"boxes{index}", source, width, anchors, side, 4))
@@ -52,19 +56,23 @@ def ssd_mobilenet_v1(seed: int = 0, size: int = 300) -> ModelProto:
     return net.model("boxes", (1, count, 4), scores=(1, count, SSD_CLASSES))
 
 
-def _ssd_head(net: NetworkBuilder, name: str, source: str, width: int, anchors: int, side: int, depth: int) -> str:
+def _ssd_head(
+    net: NetworkBuilder, name: str, source: str, width: int, anchors: int, side: int, depth: int
+) -> str:
     """Add a 1×1 convolution and reshape its result to one row for every anchor of every place."""
     value = net.convolution(name, source, (width, anchors * depth), 1, bias=0.0)
     value = net.node("Transpose", f"{name}_nhwc", value, perm=[0, 2, 3, 1])
     return net.reshape(f"{name}_rows", value, (1, anchors * side * side, depth))
 
 
-YOLO_CLASSES, YOLO_BINS = 80, 16
+YOLO_CLASSES = 80
+YOLO_BINS = 16
 SILU = GAINS["silu"]
 
 
 def yolo_v8n(seed: int = 0, size: int = 640) -> ModelProto:
-    """Return YOLOv8n: ``images`` (1, 3, ``size``, ``size``) to ``output0`` (1, 84, N), boxes then scores.
+    """Return YOLOv8n: ``images`` (1, 3, ``size``, ``size``) to ``output0`` (1, 84, N), boxes then
+    scores.
 
     ``size`` is a multiple of 32.
     """
@@ -80,15 +88,17 @@ def yolo_v8n(seed: int = 0, size: int = 640) -> ModelProto:
     value = _c2f(net, "c2f8", value, (256, 256), 1, shortcut=True)
     deep = _sppf(net, "sppf9", value, 256)
 
-    value = net.concat("concat11", _upsampled(net, "up10", deep), sixteenth)
+    value = net.concat("concat11", _add_upsampled(net, "up10", deep), sixteenth)
     middle = _c2f(net, "c2f12", value, (384, 128), 1)
-    value = net.concat("concat14", _upsampled(net, "up13", middle), eighth)
+    value = net.concat("concat14", _add_upsampled(net, "up13", middle), eighth)
     small = _c2f(net, "c2f15", value, (192, 64), 1)
     value = net.concat("concat17", _silu(net, "conv16", small, (64, 64), 3, 2), middle)
     medium = _c2f(net, "c2f18", value, (192, 128), 1)
     value = net.concat("concat20", _silu(net, "conv19", medium, (128, 128), 3, 2), deep)
     large = _c2f(net, "c2f21", value, (384, 256), 1)
-    return _yolo_head(net, ((small, 64, size // 8), (medium, 128, size // 16), (large, 256, size // 32)), size)
+    return _yolo_head(
+        net, ((small, 64, size // 8), (medium, 128, size // 16), (large, 256, size // 32)), size
+    )
 
 
 def _silu(
@@ -101,20 +111,44 @@ def _silu(
     gain: float = SILU,
     scale: float = 1.0,
 ) -> str:
-    return net.layer(name, source, channels, kernel, stride, activation="silu", gain=gain, scale=scale)
+    return net.layer(
+        name, source, channels, kernel, stride, activation="silu", gain=gain, scale=scale
+    )
 
 
 def _c2f(
-    net: NetworkBuilder, name: str, source: str, channels: tuple[int, int], count: int, *, shortcut: bool = False
+    net: NetworkBuilder,
+    name: str,
+    source: str,
+    channels: tuple[int, int],
+    count: int,
+    *,
+    shortcut: bool = False,
 ) -> str:
-    """Add a C2f block: split, a chain of ``count`` bottlenecks on the second half, and a mix of all parts."""
+    """Add a C2f block: split, a chain of ``count`` bottlenecks on the second half, and a mix of
+    all parts.
+    """
     half = channels[1] // 2
-    parts = net.split(f"{name}_split", _silu(net, f"{name}_first", source, (channels[0], 2 * half), 1), (half, half))
+    parts = net.split(
+        f"{name}_split",
+        _silu(net, f"{name}_first", source, (channels[0], 2 * half), 1),
+        (half, half),
+    )
     for index in range(count):
         value = _silu(net, f"{name}_{index}_a", parts[-1], (half, half), 3)
-        value = _silu(net, f"{name}_{index}_b", value, (half, half), 3, scale=0.5 if shortcut else 1.0)
-        parts.append(net.node("Add", f"{name}_{index}_add", parts[-1], value) if shortcut else value)
-    return _silu(net, f"{name}_last", net.concat(f"{name}_concat", *parts), ((2 + count) * half, channels[1]), 1)
+        value = _silu(
+            net, f"{name}_{index}_b", value, (half, half), 3, scale=0.5 if shortcut else 1.0
+        )
+        parts.append(
+            net.node("Add", f"{name}_{index}_add", parts[-1], value) if shortcut else value
+        )
+    return _silu(
+        net,
+        f"{name}_last",
+        net.concat(f"{name}_concat", *parts),
+        ((2 + count) * half, channels[1]),
+        1,
+    )
 
 
 def _sppf(net: NetworkBuilder, name: str, source: str, channels: int) -> str:
@@ -122,30 +156,52 @@ def _sppf(net: NetworkBuilder, name: str, source: str, channels: int) -> str:
     parts = [_silu(net, f"{name}_first", source, (channels, channels // 2), 1)]
     for index in range(3):
         pooled = net.node(
-            "MaxPool", f"{name}_pool{index}", parts[-1], kernel_shape=[5, 5], strides=[1, 1], pads=[2] * 4
+            "MaxPool",
+            f"{name}_pool{index}",
+            parts[-1],
+            kernel_shape=[5, 5],
+            strides=[1, 1],
+            pads=[2] * 4,
         )
         parts.append(pooled)
-    return _silu(net, f"{name}_last", net.concat(f"{name}_concat", *parts), (2 * channels, channels), 1)
+    return _silu(
+        net, f"{name}_last", net.concat(f"{name}_concat", *parts), (2 * channels, channels), 1
+    )
 
 
-def _upsampled(net: NetworkBuilder, name: str, source: str) -> str:
+def _add_upsampled(net: NetworkBuilder, name: str, source: str) -> str:
     scales = net.constant("twice", np.array([1.0, 1.0, 2.0, 2.0]))
-    how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    how = {
+        "mode": "nearest",
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
     return net.node("Resize", name, source, "", scales, **how)
 
 
-def _yolo_head(net: NetworkBuilder, maps: tuple[tuple[str, int, int], ...], size: int) -> ModelProto:
-    """Add the head: distances and scores of every place of every map; distances become boxes in pixels."""
-    rows, centres, strides = [], [], []
+def _yolo_head(
+    net: NetworkBuilder, maps: tuple[tuple[str, int, int], ...], size: int
+) -> ModelProto:
+    """Add the head: distances and scores of every place of every map.
+
+    Distances become boxes in pixels.
+    """
+    rows = []
+    centres = []
+    strides = []
     hidden = max(maps[0][1], YOLO_CLASSES)
     for index, (source, width, side) in enumerate(maps):
         parts = []
         for name, inner, outputs in (("box", 64, 4 * YOLO_BINS), ("class", hidden, YOLO_CLASSES)):
             value = _silu(net, f"{name}{index}_a", source, (width, inner), 3)
             value = _silu(net, f"{name}{index}_b", value, (inner, inner), 3)
-            parts.append(net.convolution(f"{name}{index}", value, (inner, outputs), 1, gain=SILU, bias=0.0))
+            parts.append(
+                net.convolution(f"{name}{index}", value, (inner, outputs), 1, gain=SILU, bias=0.0)
+            )
         both = net.concat(f"head{index}", *parts)
-        rows.append(net.reshape(f"rows{index}", both, (1, 4 * YOLO_BINS + YOLO_CLASSES, side * side)))
+        rows.append(
+            net.reshape(f"rows{index}", both, (1, 4 * YOLO_BINS + YOLO_CLASSES, side * side))
+        )
         grid = np.stack(np.meshgrid(np.arange(side) + 0.5, np.arange(side) + 0.5))
         centres.append(grid.reshape(2, side * side))
         strides.append(np.full(side * side, size // side))
@@ -155,32 +211,50 @@ def _yolo_head(net: NetworkBuilder, maps: tuple[tuple[str, int, int], ...], size
     value = net.reshape("bins", distances, (1, 4, YOLO_BINS, count))
     value = net.node("Transpose", "bins_first", value, perm=[0, 2, 1, 3])
     value = net.node("Softmax", "bins_softmax", value, axis=1)
-    expected = net.constant("bins_weight", np.arange(YOLO_BINS, dtype=np.float32).reshape(1, YOLO_BINS, 1, 1))
-    value = net.reshape("distances", net.node("Conv", "bins_mean", value, expected, kernel_shape=[1, 1]), (1, 4, count))
+    expected = net.constant(
+        "bins_weight", np.arange(YOLO_BINS, dtype=np.float32).reshape(1, YOLO_BINS, 1, 1)
+    )
+    value = net.reshape(
+        "distances",
+        net.node("Conv", "bins_mean", value, expected, kernel_shape=[1, 1]),
+        (1, 4, count),
+    )
     before, after = net.split("ends", value, (2, 2))
     anchors = net.constant("anchors", np.concatenate(centres, axis=1)[np.newaxis])
-    low, high = net.node("Sub", "low", anchors, before), net.node("Add", "high", anchors, after)
+    low = net.node("Sub", "low", anchors, before)
+    high = net.node("Add", "high", anchors, after)
     half = net.constant("half", np.array(0.5))
     middle = net.node("Mul", "middle", net.node("Add", "both", low, high), half)
     cells = net.concat("cells", middle, net.node("Sub", "extent", high, low))
-    boxes = net.node("Mul", "boxes", cells, net.constant("strides", np.concatenate(strides).reshape(1, 1, count) * 1.0))
+    boxes = net.node(
+        "Mul",
+        "boxes",
+        cells,
+        net.constant("strides", np.concatenate(strides).reshape(1, 1, count) * 1.0),
+    )
     net.concat("output0", boxes, net.node("Sigmoid", "scores", classes))
     return net.model("output0", (1, 4 + YOLO_CLASSES, count))
 
 
 def point_pillars(seed: int = 0, size: tuple[int, int] = (496, 432)) -> ModelProto:
-    """Return PointPillars: input ``pillars`` (1, 64, H, W) from the encoder's scatter, outputs at half that size.
+    """Return PointPillars: input ``pillars`` (1, 64, H, W) from the encoder's scatter, outputs at
+    half that size.
 
-    Outputs are ``classes`` (1, 18, ...), ``boxes`` (1, 42, ...) and ``directions`` (1, 12, ...): six anchors per place.
+    Outputs are ``classes`` (1, 18, ...), ``boxes`` (1, 42, ...) and ``directions`` (1, 12, ...):
+    six anchors per place.
     """
     net = NetworkBuilder("point-pillars", "pillars", (1, 64, *size), seed)
-    value, channels, maps = "pillars", 64, []
+    value = "pillars"
+    channels = 64
+    maps = []
     for block, (outputs, count) in enumerate(((64, 4), (128, 6), (256, 6)), start=1):
         for index in range(count):
-            value = net.layer(f"block{block}_{index}", value, (channels, outputs), 3, 1 if index else 2)
+            value = net.layer(
+                f"block{block}_{index}", value, (channels, outputs), 3, 1 if index else 2
+            )
             channels = outputs
         stride = 1 << (block - 1)
-        raised = net.transposed(f"up{block}", value, (channels, 128), stride)
+        raised = net.add_transposed(f"up{block}", value, (channels, 128), stride)
         maps.append(net.relu(f"up{block}_relu", net.batch_norm(f"up{block}_bn", raised, 128)))
     value = net.concat("features", *maps)
     shapes = {}

@@ -1,7 +1,8 @@
 """The nine ``light`` networks of the onnx package, with seeded weights.
 
-The package ships them at opset 9 with every weight made by a ConstantOfShape node of 0.02, so that all elements of an
-output are equal. Here initialisers with seeded contents replace those nodes; the graphs are otherwise unchanged.
+The package ships them at opset 9 with every weight made by a ConstantOfShape node of 0.02, so that
+all elements of an output are equal. Here initialisers with seeded contents replace those nodes; the
+graphs are otherwise unchanged.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ Fill = Callable[[Generator, tuple[int, ...]], NDArray[np.float32]]
 
 
 def light_model(name: str, seed: int = 0) -> ModelProto:
-    """Return the light network ``name`` (a key of ``LIGHT_NETWORKS``) with seeded weights, opset 9, IR version 3.
+    """Return the light network ``name`` (a key of ``LIGHT_NETWORKS``) with seeded weights, opset 9,
+    IR version 3.
 
-    Conv and Gemm weights are He-normal, biases 0 ± 0.05. BatchNormalization has mean 0 ± 0.1, variance 1.6..2.4 (the
-    variance after He-normal weights and inputs of mean square one), gamma 0.9..1.1 and beta 0.1 ± 0.1. A Mul after it
-    has 0.9..1.1, an Add 0 ± 0.1.
+    Conv and Gemm weights are He-normal, biases 0 ± 0.05. BatchNormalization has mean 0 ± 0.1,
+    variance 1.6..2.4 (the variance after He-normal weights and inputs of mean square one), gamma
+    0.9..1.1 and beta 0.1 ± 0.1. A Mul after it has 0.9..1.1, an Add 0 ± 0.1.
     """
     import onnx
 
@@ -52,20 +54,28 @@ def _give_weights(graph: GraphProto, random: Generator) -> None:
     from onnx import numpy_helper
 
     dims = {
-        t.name: tuple(int(d) for d in numpy_helper.to_array(t)) for t in graph.initializer if t.data_type == t.INT64
+        t.name: tuple(int(d) for d in numpy_helper.to_array(t))
+        for t in graph.initializer
+        if t.data_type == t.INT64
     }
     readers = {name: (node, index) for node in graph.node for index, name in enumerate(node.input)}
     made = [node for node in graph.node if node.op_type == "ConstantOfShape"]
     _drop(graph, made)
     for node in made:
-        name, shape = node.output[0], dims[node.input[0]]
+        name = node.output[0]
+        shape = dims[node.input[0]]
         _add_weight(graph, name, _fill(*_reader(name, readers))(random, shape))
 
 
 def _reader(name: str, readers: dict[str, tuple[NodeProto, int]]) -> tuple[str, int]:
-    """Return operator type and operand index of the consumer of a constant; an Unsqueeze in between is skipped."""
+    """Return operator type and operand index of the consumer of a constant.
+
+    An Unsqueeze in between is skipped.
+    """
     node, index = readers[name]
-    return _reader(node.output[0], readers) if node.op_type == "Unsqueeze" else (node.op_type, index)
+    return (
+        _reader(node.output[0], readers) if node.op_type == "Unsqueeze" else (node.op_type, index)
+    )
 
 
 def _fill(op_type: str, index: int) -> Fill:
@@ -73,12 +83,16 @@ def _fill(op_type: str, index: int) -> Fill:
     if op_type in ("Conv", "Gemm"):
         return _he_normal if index == 1 else _normal(0.0, 0.05)
     if op_type == "BatchNormalization":
-        return (_uniform(0.9, 1.1), _normal(0.1, 0.1), _normal(0.0, 0.1), _uniform(1.6, 2.4))[index - 1]
+        return (_uniform(0.9, 1.1), _normal(0.1, 0.1), _normal(0.0, 0.1), _uniform(1.6, 2.4))[
+            index - 1
+        ]
     return _uniform(0.9, 1.1) if op_type == "Mul" else _normal(0.0, 0.1)
 
 
 def _he_normal(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Draw weights for the fan-in of all axes but the first, which is the output axis in Conv and in these Gemms."""
+    """Draw weights for the fan-in of all axes but the first, which is the output axis in Conv
+    and in these Gemms.
+    """
     weights = random.standard_normal(shape, np.float32)
     weights *= np.float32(np.sqrt(2.0 / np.prod(shape[1:])))
     return weights
@@ -93,7 +107,9 @@ def _uniform(low: float, high: float) -> Fill:
 
 
 def _drop(graph: GraphProto, made: list[NodeProto]) -> None:
-    """Remove the ConstantOfShape nodes and their operands, which IR version 3 lists as inputs too."""
+    """Remove the ConstantOfShape nodes and their operands, which IR version 3 lists as inputs
+    too.
+    """
     shapes = {node.input[0] for node in made}
     outputs = {node.output[0] for node in made}
     for field, kept in (

@@ -1,6 +1,8 @@
-"""Assembly of a run report: conditions of the run, figures of the machine, placement and compilation.
+"""Assembly of a run report: conditions of the run, figures of the machine, placement and
+compilation.
 
-The report contains the account of the whole inference: accelerator, CPU and transfers, one after another.
+The report contains the account of the whole inference: accelerator, CPU and transfers, one after
+another.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Node
 from byoc.host.sessions import DEFAULT_COST, estimate_cycles
-from byoc.layout.region import packed_bytes
+from byoc.layout.region import count_packed_bytes
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.package.interface import Interface, NetworkPort, connect
 from byoc.partitioning.partition import Partition
@@ -43,7 +45,7 @@ from experiments.report.schema import (
     PlacementEntry,
     PortEntry,
     RunReport,
-    Segment,
+    RunSegment,
 )
 from experiments.version import tool_version
 from isa.instruction import ceil_div
@@ -55,7 +57,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunConditions:
-    """Conditions of a run: the command that repeats it, network's name, seed, machine and cost table."""
+    """Conditions of a run: the command that repeats it, network's name, seed, machine and cost
+    table.
+    """
 
     command: str
     model: str
@@ -74,12 +78,14 @@ def assemble(
     accuracy: Accuracy | None,
     ran_on: HardwareCheck | None = None,
 ) -> RunReport:
-    """Return the report of one run, with an estimate of energy and area if the conditions have a cost table.
+    """Return the report of one run, with an estimate of energy and area if the conditions have a
+    cost table.
 
-    ``ran_on`` is the comparison with the simulator if the programs ran on hardware. Raises ValueError (pydantic's) if a
-    sum does not add up.
+    ``ran_on`` is the comparison with the simulator if the programs ran on hardware. Raises
+    ValueError (pydantic's) if a sum does not add up.
     """
-    hardware, costs = conditions.hardware, conditions.costs
+    hardware = conditions.hardware
+    costs = conditions.costs
     runs = [
         RegionRun(
             index,
@@ -93,7 +99,9 @@ def assemble(
         for index, report in ((index, compiled.reports[index]) for index in sorted(traces))
     ]
     machine = figures(hardware, runs)
-    layers = _in_network_order(_with_energy(machine.layers, hardware, traces, costs), compiled.partition)
+    layers = _sort_by_network(
+        _add_energy(machine.layers, hardware, traces, costs), compiled.partition
+    )
     host = host_estimate(compiled.partition)
     cycles = {index: trace.cycles for index, trace in traces.items()}
     return RunReport(
@@ -124,18 +132,24 @@ def assemble(
         compile=_compilation(compiled),
         occupancy=occupancy(runs),
         timeline=timeline(runs, layers),
-        cost=costs and estimate(costs, hardware.arch, run_activity(traces.values(), hardware.main_memory)),
+        cost=costs
+        and estimate(costs, hardware.arch, run_activity(traces.values(), hardware.main_memory)),
     )
 
 
-def _with_energy(
-    layers: tuple[Layer, ...], hardware: Preset, traces: Mapping[int, Trace], costs: CostTable | None
+def _add_energy(
+    layers: tuple[Layer, ...],
+    hardware: Preset,
+    traces: Mapping[int, Trace],
+    costs: CostTable | None,
 ) -> tuple[Layer, ...]:
     """Return the layers with the energy that ``costs`` estimates for each of them."""
     if costs is None:
         return layers
     found = layer_energies(costs, hardware.arch, traces, hardware.main_memory)
-    return tuple(layer.model_copy(update={"energy_pj": found[layer.region, layer.name]}) for layer in layers)
+    return tuple(
+        layer.model_copy(update={"energy_pj": found[layer.region, layer.name]}) for layer in layers
+    )
 
 
 def bus_entry(timing: Timing) -> Bus:
@@ -147,20 +161,33 @@ def bus_entry(timing: Timing) -> Bus:
     )
 
 
-def _in_network_order(layers: Iterable[Layer], partition: Partition) -> tuple[Layer, ...]:
+def _sort_by_network(layers: Iterable[Layer], partition: Partition) -> tuple[Layer, ...]:
     """Sort layers by region and, within a region, in the graph's order.
 
-    Commands prefetch for later layers, so the order in which layers first appear in a trace is not the network's order.
+    Commands prefetch for later layers, so the order in which layers first appear in a trace is not
+    the network's order.
     """
-    position = {name: index for index, node in enumerate(partition.graph.nodes) for name in node.onnx_nodes}
+    position = {
+        name: index for index, node in enumerate(partition.graph.nodes) for name in node.onnx_nodes
+    }
     last = len(position)
     return tuple(
-        sorted(layers, key=lambda layer: (layer.region, min((position[n] for n in layer.onnx_nodes), default=last)))
+        sorted(
+            layers,
+            key=lambda layer: (
+                layer.region,
+                min((position[n] for n in layer.onnx_nodes), default=last),
+            ),
+        )
     )
 
 
-def _hashes(hardware: Preset, compiled: CompiledNetwork, inputs: Mapping[str, NDArray[Any]]) -> dict[str, str]:
-    """Return the first 16 hexadecimal digits of SHA-256 sums of everything that the figures depend on."""
+def _hashes(
+    hardware: Preset, compiled: CompiledNetwork, inputs: Mapping[str, NDArray[Any]]
+) -> dict[str, str]:
+    """Return the first 16 hexadecimal digits of SHA-256 sums of everything that the figures
+    depend on.
+    """
     timing = json.dumps(hardware.timing.model_dump(), sort_keys=True).encode()
     tensors = (part for name, array in inputs.items() for part in (name.encode(), array.tobytes()))
     chosen = compiled.options.chosen
@@ -182,15 +209,20 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 
 def port_entries(interface: Interface) -> tuple[PortEntry, ...]:
-    """Return an entry for every input, then for every output, as exchanged between application and network."""
+    """Return an entry for every input, then for every output, as exchanged between application
+    and network.
+    """
     inputs = tuple(_port_entry(port, "input") for port in interface.inputs)
     return (*inputs, *(_port_entry(port, "output") for port in interface.outputs))
 
 
 def _port_entry(port: NetworkPort, role: Literal["input", "output"]) -> PortEntry:
-    value, scale, zero_point = port.value, None, None
+    value = port.value
+    scale = None
+    zero_point = None
     if value.quantization is not None and value.quantization.per_tensor:
-        scale, zero_point = float(value.quantization.scale), int(value.quantization.zero_point)
+        scale = float(value.quantization.scale)
+        zero_point = int(value.quantization.zero_point)
     return PortEntry(
         name=port.name,
         role=role,
@@ -206,13 +238,20 @@ def _port_entry(port: NetworkPort, role: Literal["input", "output"]) -> PortEntr
 def placement_entries(partition: Partition) -> tuple[PlacementEntry, ...]:
     """Return where every node runs, in the graph's order."""
     return tuple(
-        PlacementEntry(node=entry.node, op_type=entry.op_type, on=entry.on, region=entry.region, reason=entry.reason)
+        PlacementEntry(
+            node=entry.node,
+            op_type=entry.op_type,
+            on=entry.on,
+            region=entry.region,
+            reason=entry.reason,
+        )
         for entry in partition.placement
     )
 
 
 def _compilation(compiled: CompiledNetwork) -> Compilation:
-    programs, reports = compiled.programs.values(), compiled.reports.values()
+    programs = compiled.programs.values()
+    reports = compiled.reports.values()
     words = sum(len(program.words) for program in programs)
     return Compilation(
         regions=len(programs),
@@ -245,18 +284,25 @@ def host_estimate(partition: Partition) -> Host:
     return Host(nodes=len(layers), estimated_cycles=total, layers=tuple(layers))
 
 
-def end_to_end(compiled: CompiledNetwork, host: Host, regions: Mapping[int, int], bus_bytes: int) -> EndToEnd:
+def end_to_end(
+    compiled: CompiledNetwork, host: Host, regions: Mapping[int, int], bus_bytes: int
+) -> EndToEnd:
     """Return the account of a whole inference, in which no part overlaps with another.
 
-    ``regions`` are the cycles of each region; the bus moves ``bus_bytes`` per cycle. A region's input that no other
-    region produces crosses the bus once, and so does a region's output that the CPU or the application consumes.
-    Tensors that pass from region to region are not moved. With banked memory, tensors cross the bus packed, and the
-    host moves the same number of bytes to pack or unpack them.
+    ``regions`` are the cycles of each region; the bus moves ``bus_bytes`` per cycle. A region's
+    input that no other region produces crosses the bus once, and so does a region's output that the
+    CPU or the application consumes. Tensors that pass from region to region are not moved. With
+    banked memory, tensors cross the bus packed, and the host moves the same number of bytes to pack
+    or unpack them.
     """
     partition = compiled.partition
-    packed = packed_bytes(compiled.programs)
+    packed = count_packed_bytes(compiled.programs)
     estimates = {layer.node: layer for layer in host.layers}
-    segments = tuple(_segments(partition, estimates, regions, partial(_transfer, partition.graph, packed, bus_bytes)))
+    segments = tuple(
+        _segments(
+            partition, estimates, regions, partial(_transfer, partition.graph, packed, bus_bytes)
+        )
+    )
     cycles = Counter[str]()
     for segment in segments:
         cycles[segment.on] += segment.cycles
@@ -274,7 +320,9 @@ def end_to_end(compiled: CompiledNetwork, host: Host, regions: Mapping[int, int]
 
 
 def _interface_cycles(compiled: CompiledNetwork, host: Host) -> int:
-    """Return the cycles of the CPU nodes that integer inputs and outputs (``--integer-io``) remove."""
+    """Return the cycles of the CPU nodes that integer inputs and outputs (``--integer-io``)
+    remove.
+    """
     between = connect(compiled.package, replace(compiled.options, integer_io=True)).graph
     kept = {node.name for node in between.nodes}
     return sum(layer.estimated_cycles for layer in host.layers if layer.node not in kept)
@@ -284,8 +332,8 @@ def _segments(
     partition: Partition,
     estimates: Mapping[str, HostLayer],
     regions: Mapping[int, int],
-    transfer: Callable[[Sequence[str], int], Iterator[Segment]],
-) -> Iterator[Segment]:
+    transfer: Callable[[Sequence[str], int], Iterator[RunSegment]],
+) -> Iterator[RunSegment]:
     """Yield every part in execution order, with the transfers before and after each region."""
     graph = partition.graph
     made = {name for region in partition.regions for name in region.outputs}
@@ -293,42 +341,62 @@ def _segments(
     for part in partition.parts:
         if not isinstance(part, Region):
             cycles = sum(estimates[node.name].estimated_cycles for node in part.nodes)
-            yield Segment(on="cpu", region=None, nodes=len(part.nodes), cycles=cycles)
+            yield RunSegment(on="cpu", region=None, nodes=len(part.nodes), cycles=cycles)
             continue
         arriving = [name for name in part.inputs if name not in made]
         made.update(arriving)  # another region that reads it needs no second transfer
         leaving = [name for name in part.outputs if name in wanted]
         yield from transfer(arriving, part.index)
-        yield Segment(on="dla", region=part.index, nodes=len(part.nodes), cycles=regions[part.index])
+        yield RunSegment(
+            on="dla", region=part.index, nodes=len(part.nodes), cycles=regions[part.index]
+        )
         yield from transfer(leaving, part.index)
 
 
 def _transfer(
-    graph: Graph, packed: Mapping[tuple[int, str], int], bus_bytes: int, names: Sequence[str], region: int
-) -> Iterator[Segment]:
+    graph: Graph,
+    packed: Mapping[tuple[int, str], int],
+    bus_bytes: int,
+    names: Sequence[str],
+    region: int,
+) -> Iterator[RunSegment]:
     """Yield the transfer of tensors into or out of a region, unless it takes no cycles.
 
     ``packed`` gives the bytes of tensors, by region and name, that the host packs or unpacks.
     """
     values = {name: graph.values[name] for name in names}
-    plain = {name: value.elements * np.dtype(value.dtype).itemsize for name, value in values.items()}
-    cycles = sum(ceil_div(packed.get((region, name), nbytes), bus_bytes) for name, nbytes in plain.items())
-    cycles += sum(math.ceil(packed.get((region, name), 0) / DEFAULT_COST.bytes_per_cycle) for name in names)
+    plain = {
+        name: value.elements * np.dtype(value.dtype).itemsize for name, value in values.items()
+    }
+    cycles = sum(
+        ceil_div(packed.get((region, name), nbytes), bus_bytes) for name, nbytes in plain.items()
+    )
+    cycles += sum(
+        math.ceil(packed.get((region, name), 0) / DEFAULT_COST.bytes_per_cycle) for name in names
+    )
     if cycles:
-        yield Segment(on="transfer", region=region, nodes=0, cycles=cycles)
+        yield RunSegment(on="transfer", region=region, nodes=0, cycles=cycles)
 
 
 def _fallbacks(partition: Partition, host: Host) -> tuple[Fallback, ...]:
     """Return the nodes on the CPU grouped by operator and rule, most expensive first."""
     estimates = {layer.node: layer for layer in host.layers}
-    keys = {place.node: (place.op_type, place.rule or "") for place in partition.placement if place.on == "cpu"}
-    reasons = {keys[place.node]: place.reason or "" for place in reversed(partition.placement) if place.on == "cpu"}
+    keys = {
+        place.node: (place.op_type, place.rule or "")
+        for place in partition.placement
+        if place.on == "cpu"
+    }
+    reasons = {
+        keys[place.node]: place.reason or ""
+        for place in reversed(partition.placement)
+        if place.on == "cpu"
+    }
     nodes, macs, cycles, edges = (Counter[tuple[str, str]]() for _ in range(4))
     for name, key in keys.items():
         nodes[key] += 1
         macs[key] += estimates[name].macs
         cycles[key] += estimates[name].estimated_cycles
-    for name, served in _served(partition, keys).items():
+    for name, served in _map_served(partition, keys).items():
         edges[served] += estimates[name].estimated_cycles
     found = (
         Fallback(
@@ -342,10 +410,17 @@ def _fallbacks(partition: Partition, host: Host) -> tuple[Fallback, ...]:
         )
         for key, reason in reasons.items()
     )
-    return tuple(sorted(found, key=lambda item: (-item.estimated_cycles - item.edge_cycles, item.op_type, item.rule)))
+    return tuple(
+        sorted(
+            found,
+            key=lambda item: (-item.estimated_cycles - item.edge_cycles, item.op_type, item.rule),
+        )
+    )
 
 
-def _served(partition: Partition, keys: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+def _map_served(
+    partition: Partition, keys: Mapping[str, tuple[str, str]]
+) -> dict[str, tuple[str, str]]:
     """Map quantisation nodes on the CPU to the operator and rule of the CPU nodes that they serve.
 
     Only nodes between the accelerator and CPU nodes of a single operator and rule are included.
@@ -363,7 +438,11 @@ def _served(partition: Partition, keys: Mapping[str, tuple[str, str]]) -> dict[s
         inwards = node.op_type == QUANTIZE
         float_name = node.inputs[0] if inwards else node.outputs[0]
         others = (
-            [made[float_name]] if inwards and float_name in made else [] if inwards else readers.get(float_name, [])
+            [made[float_name]]
+            if inwards and float_name in made
+            else []
+            if inwards
+            else readers.get(float_name, [])
         )
         kinds = {keys.get(other.name) for other in others}
         ends = float_name in graph.outputs or any(other.op_type in BOUNDARIES for other in others)

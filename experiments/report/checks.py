@@ -23,14 +23,17 @@ class FirstDifference(Part):
     def message(self) -> str:
         """Return one line with tensor, coordinates and both values."""
         where = ", ".join(map(str, self.coordinates))
-        return f"tensor '{self.tensor}' at [{where}]: the DLA has {self.dla}, the oracle has {self.oracle}"
+        return (
+            f"tensor '{self.tensor}' at [{where}]: the DLA has {self.dla}, the oracle has "
+            f"{self.oracle}"
+        )
 
 
 class OutputsCheck(Part):
     """Comparison of the model's outputs with the outputs of the whole model on its runtime.
 
-    ``exact`` means that the CPU only quantises and dequantises, so that outputs must be equal. Otherwise
-    ``differences`` come from the CPU's own computation.
+    ``exact`` means that the CPU only quantises and dequantises, so that outputs must be equal.
+    Otherwise ``differences`` come from the CPU's own computation.
     """
 
     exact: bool
@@ -41,11 +44,13 @@ class OutputsCheck(Part):
 
 
 class Check(Part):
-    """Comparison of every output of every region with the oracle, element by element, without tolerance.
+    """Comparison of every output of every region with the oracle, element by element, without
+    tolerance.
 
-    ``outputs`` compares the model's outputs with the whole model on the oracle; if they must be equal, their
-    differences count as mismatches. ``definitions`` are the units whose oracle is not an operator of ONNX Runtime.
-    Reports of earlier versions lack ``regions``, ``outputs`` and ``definitions``.
+    ``outputs`` compares the model's outputs with the whole model on the oracle; if they must be
+    equal, their differences count as mismatches. ``definitions`` are the units whose oracle is not
+    an operator of ONNX Runtime. Reports of earlier versions lack ``regions``, ``outputs`` and
+    ``definitions``.
     """
 
     oracle: Text
@@ -60,16 +65,19 @@ class Check(Part):
 
     @property
     def vouched(self) -> bool:
-        """True if an oracle checked the results of the accelerator, or if nothing ran on the accelerator."""
+        """True if an oracle checked the results of the accelerator, or if nothing ran on the
+        accelerator.
+        """
         return self.regions == 0 or self.tensors > 0
 
 
 class HardwareCheck(Part):
-    """Comparison of programs on hardware with the simulator; ``differences`` counts all differences.
+    """Comparison of programs on hardware with the simulator; ``differences`` counts all
+    differences.
 
-    Compared are the start and end of every command (``commands``), every byte that commands wrote (``written_bytes``),
-    the total ``cycles``, the cycles of every unit by cause, and both memories at the end. ``first`` describes the
-    difference to look at first.
+    Compared are the start and end of every command (``commands``), every byte that commands wrote
+    (``written_bytes``), the total ``cycles``, the cycles of every unit by cause, and both memories
+    at the end. ``first`` describes the difference to look at first.
     """
 
     programs: Count
@@ -81,24 +89,31 @@ class HardwareCheck(Part):
 
 
 _SUSPICIONS = {
-    "uncalibrated": "quantised on {samples:.0f} inputs of random numbers; give samples with --calibration FILE.npz",
-    "noise": "output '{tensor}' of the int8 model hardly resembles float: {decibels:.1f} dB signal to noise",
+    "uncalibrated": "quantised on {samples:.0f} inputs of random numbers; give samples with "
+    "--calibration FILE.npz",
+    "noise": "output '{tensor}' of the int8 model hardly resembles float: {decibels:.1f} dB signal "
+    "to noise",
     "outside": (
-        "{share:.1%} of input '{tensor}' ({least:.3g} to {most:.3g}) is outside the calibrated range "
+        "{share:.1%} of input '{tensor}' ({least:.3g} to {most:.3g}) is outside the calibrated "
+        "range "
         "{low:.3g} to {high:.3g}; calibrate with more representative inputs"
     ),
     "constant": "all {elements:.0f} elements of output '{tensor}' are {value:g}",
     "infinite": "all {elements:.0f} elements of output '{tensor}' are the same infinite number",
-    "saturated": "{share:.1%} of output '{tensor}' saturates; calibrate with more representative inputs",
+    "saturated": "{share:.1%} of output '{tensor}' saturates; calibrate with more representative "
+    "inputs",
     "file": (
-        "on random inputs, {beyond:.0f} of {elements:.0f} elements differ from the file by more than one step: "
+        "on random inputs, {beyond:.0f} of {elements:.0f} elements differ from the file by more "
+        "than one step: "
         "output '{tensor}' by up to {steps:.3g} steps"
     ),
     "wraps": (
-        "sums of '{tensor}' may pass int32 (such operators in all: {nodes:.0f}); ONNX Runtime's integer ones wrap "
+        "sums of '{tensor}' may pass int32 (such operators in all: {nodes:.0f}); ONNX Runtime's "
+        "integer ones wrap "
         "around there, where the file saturates"
     ),
-    "rounding": "{nodes:.0f} of {all:.0f} nodes run on the CPU only because of rounding; use --set numerics=fixed",
+    "rounding": "{nodes:.0f} of {all:.0f} nodes run on the CPU only because of rounding; use --set "
+    "numerics=fixed",
 }
 
 
@@ -108,12 +123,22 @@ class Suspicion(Part):
     ``tensor`` is empty if the warning is about the whole network.
     """
 
-    kind: Literal["uncalibrated", "noise", "outside", "constant", "infinite", "saturated", "rounding", "file", "wraps"]
+    kind: Literal[
+        "uncalibrated",
+        "noise",
+        "outside",
+        "constant",
+        "infinite",
+        "saturated",
+        "rounding",
+        "file",
+        "wraps",
+    ]
     tensor: Text
     figures: Mapping[str, float]
 
     @model_validator(mode="after")
-    def _told(self) -> Suspicion:
+    def _check_told(self) -> Suspicion:
         missing = {name for _, name, _, _ in Formatter().parse(_SUSPICIONS[self.kind]) if name}
         missing -= {"tensor", *self.figures}
         if missing:
@@ -125,7 +150,9 @@ class Suspicion(Part):
 
 
 class Accuracy(Part):
-    """Share of images classified correctly; ``differences`` counts images with different int8 and DLA outputs."""
+    """Share of images classified correctly; ``differences`` counts images with different int8
+    and DLA outputs.
+    """
 
     float_: Fraction | None = Field(alias="float")
     int8: Fraction

@@ -15,9 +15,9 @@ from byoc.emission.region import Demand
 from dla_sim.device import Trace
 from dla_sim.engine.accounts import causes_of
 from dla_sim.engine.times import completion_order
-from dla_sim.engine.workload import among_constants
+from dla_sim.engine.workload import is_constant_address
 from dla_sim.presets import Preset
-from experiments.figure import Counts, FigureMachine, measured, summed
+from experiments.figure import Counts, FigureMachine, measure_figures, sum_tables
 from experiments.report.schema import (
     OCCUPANCY_POINTS,
     TIMELINE_SPANS,
@@ -25,9 +25,9 @@ from experiments.report.schema import (
     Figures,
     Layer,
     Occupancy,
+    RunTotals,
     Spans,
     Timeline,
-    Totals,
 )
 from isa.instruction import KINDS, ceil_div
 from isa.program import Program
@@ -39,8 +39,9 @@ Int64 = NDArray[np.int64]
 class RegionRun:
     """Program of one region and its trace.
 
-    The other fields come from the region's compilation, if that is known: ``compulsory_bytes``, ``demand``, ``groups``
-    (the layer names of each group) and ``estimates`` (expected cycles by layer).
+    The other fields come from the region's compilation, if that is known: ``compulsory_bytes``,
+    ``demand``, ``groups`` (the layer names of each group) and ``estimates`` (expected cycles by
+    layer).
     """
 
     region: int
@@ -55,29 +56,33 @@ class RegionRun:
     def counts(self) -> Counts:
         """Counts that figures are computed from."""
         if self.compulsory_bytes is None or self.demand is None:
-            once, apart = moved_once(self.program)
+            once, apart = count_moved_once(self.program)
         else:
-            once, apart = self.compulsory_bytes, self.demand.apart
+            once = self.compulsory_bytes
+            apart = self.demand.apart
         return Counts(self.trace, once_bytes=once, apart=apart, demand=self.demand)
 
 
 def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
     """Return the figures of all regions together; raise ValueError if a sum does not add up."""
-    causes, machine = tuple(causes_of(hardware.timing)), FigureMachine(hardware.arch, hardware.timing)
+    causes = tuple(causes_of(hardware.timing))
+    machine = FigureMachine(hardware.arch, hardware.timing)
     return Figures(
-        totals=Totals(**measured(Totals, machine, [run.counts for run in runs])),
-        kinds=summed([run.trace.kinds for run in runs], KINDS),
-        ex_cycles=summed([run.trace.ex_cycles for run in runs], KINDS),
+        totals=RunTotals(**measure_figures(RunTotals, machine, [run.counts for run in runs])),
+        kinds=sum_tables([run.trace.kinds for run in runs], KINDS),
+        ex_cycles=sum_tables([run.trace.ex_cycles for run in runs], KINDS),
         layers=tuple(_layers(machine, runs)),
-        units={unit: summed([run.trace.units[unit] for run in runs], causes) for unit in UNITS},
+        units={unit: sum_tables([run.trace.units[unit] for run in runs], causes) for unit in UNITS},
     )
 
 
-def moved_once(program: Program) -> tuple[int, tuple[int, int]]:
-    """Return the bytes of inputs, constants and outputs that a program moves, each byte counted once.
+def count_moved_once(program: Program) -> tuple[int, tuple[int, int]]:
+    """Return the bytes of inputs, constants and outputs that a program moves, each byte counted
+    once.
 
-    The second value splits them: bytes in transfers of the main memory, and bytes in transfers of constants
-    (docs/machine.md, section 6). The program alone does not tell which transfers another schedule could omit.
+    The second value splits them: bytes in transfers of the main memory, and bytes in transfers of
+    constants (docs/machine.md, section 6). The program alone does not tell which transfers another
+    schedule could omit.
     """
     regions = [(tensor.address, tensor.nbytes) for tensor in program.tensors]
     regions += [(segment.address, int(segment.data.size)) for segment in program.segments]
@@ -86,13 +91,17 @@ def moved_once(program: Program) -> tuple[int, tuple[int, int]]:
         operands = command.instruction.operands(command, program.arch)
         for access in (*operands.reads, *operands.writes):
             if access.space == "dram":
-                constant = int(among_constants(program, np.array([access.address]))[0])
+                constant = int(is_constant_address(program, np.array([access.address]))[0])
                 for start, size in regions:
                     if access.address < start + size and start < access.end:
                         for first, last in access.runs():
-                            moved[start][constant, max(first - start, 0) : max(last - start, 0)] = True
+                            moved[start][constant, max(first - start, 0) : max(last - start, 0)] = (
+                                True
+                            )
     once = sum(int(np.count_nonzero(mask.any(axis=0))) for mask in moved.values())
-    main, constants = (sum(int(np.count_nonzero(mask[which])) for mask in moved.values()) for which in (0, 1))
+    main, constants = (
+        sum(int(np.count_nonzero(mask[which])) for mask in moved.values()) for which in (0, 1)
+    )
     return once, (main, constants)
 
 
@@ -114,12 +123,13 @@ def _layers(machine: FigureMachine, runs: Sequence[RegionRun]) -> Iterable[Layer
                 breakdown=parts,
                 group=groups.get(found.name),
                 estimate=run.estimates.get(found.name),
-                **measured(Layer, machine, [found]),
+                **measure_figures(Layer, machine, [found]),
             )
 
 
 def occupancy(runs: Sequence[RegionRun]) -> Occupancy | None:
-    """Return the live bytes of the scratchpad over all regions, one after another; None if no cycle passed.
+    """Return the live bytes of the scratchpad over all regions, one after another; None if no cycle
+    passed.
 
     The values are exact: the peak and the mean of a point cover all of its cycles, not samples.
     """
@@ -128,13 +138,17 @@ def occupancy(runs: Sequence[RegionRun]) -> Occupancy | None:
         return None
     width = ceil_div(total, OCCUPANCY_POINTS)
     changes, levels = _steps(runs)
-    times = np.unique(np.concatenate([changes[changes < total], np.arange(0, total, width, dtype=np.int64)]))
+    times = np.unique(
+        np.concatenate([changes[changes < total], np.arange(0, total, width, dtype=np.int64)])
+    )
     live = levels[np.searchsorted(changes, times, side="right") - 1]
     lasting = np.diff(np.append(times, total))
     firsts = np.searchsorted(times, np.arange(0, total, width))
     peaks = np.maximum.reduceat(live, firsts)
     means = np.add.reduceat(live * lasting, firsts) // np.add.reduceat(lasting, firsts)
-    return Occupancy(cycles_per_point=width, peak_bytes=tuple(peaks.tolist()), mean_bytes=tuple(means.tolist()))
+    return Occupancy(
+        cycles_per_point=width, peak_bytes=tuple(peaks.tolist()), mean_bytes=tuple(means.tolist())
+    )
 
 
 def _steps(runs: Sequence[RegionRun]) -> tuple[Int64, Int64]:
@@ -142,15 +156,20 @@ def _steps(runs: Sequence[RegionRun]) -> tuple[Int64, Int64]:
 
     The first level is 0, because the scratchpad is empty when a region begins.
     """
-    from dla_sim.inspection import live_bytes  # imported lazily: only reports with occupancy need it
+    # imported lazily: only reports with occupancy need it
+    from dla_sim.inspection import live_bytes
 
     changes: list[Int64] = []
     levels: list[Int64] = []
     offset = 0
     for run in runs:
         trace = run.trace
-        operands = [command.instruction.operands(command, run.program.arch) for command in trace.commands]
-        found, counts = live_bytes(operands, completion_order(trace.workload, trace.times), trace.times)
+        operands = [
+            command.instruction.operands(command, run.program.arch) for command in trace.commands
+        ]
+        found, counts = live_bytes(
+            operands, completion_order(trace.workload, trace.times), trace.times
+        )
         changes += [np.array([offset], dtype=np.int64), offset + found]
         levels += [np.zeros(1, dtype=np.int64), counts]
         offset += trace.cycles
@@ -160,23 +179,32 @@ def _steps(runs: Sequence[RegionRun]) -> tuple[Int64, Int64]:
 def timeline(runs: Sequence[RegionRun], layers: Sequence[Layer]) -> Timeline:
     """Return the spans of ``runs``, with the positions of their layers in ``layers``.
 
-    The window is the smallest power of two for which no unit has more than :data:`TIMELINE_SPANS` spans.
+    The window is the smallest power of two for which no unit has more than :data:`TIMELINE_SPANS`
+    spans.
     """
-    units = [_executed(runs, unit, layers) for unit in range(len(UNITS))]
+    units = [_list_executed(runs, unit, layers) for unit in range(len(UNITS))]
     window = 1
     while any(len(np.unique(begin // window)) > TIMELINE_SPANS for begin, _, _ in units):
         window *= 2
-    return Timeline(window=window, units=dict(zip(UNITS, (_spans(*unit, window) for unit in units), strict=True)))
+    return Timeline(
+        window=window,
+        units=dict(zip(UNITS, (_spans(*unit, window) for unit in units), strict=True)),
+    )
 
 
-def _executed(runs: Sequence[RegionRun], unit: int, layers: Sequence[Layer]) -> tuple[Int64, Int64, Int64]:
+def _list_executed(
+    runs: Sequence[RegionRun], unit: int, layers: Sequence[Layer]
+) -> tuple[Int64, Int64, Int64]:
     """Return begin, end and layer of every command of a unit, in order of time."""
     position = {(layer.region, layer.name): place for place, layer in enumerate(layers)}
-    found, offset = [np.zeros((3, 0), dtype=np.int64)], 0
+    found = [np.zeros((3, 0), dtype=np.int64)]
+    offset = 0
     for run in runs:
         trace = run.trace
         members = trace.workload.demands.by_unit[unit]
-        places = np.array([position.get((run.region, name), -1) for name in trace.labels.layers], dtype=np.int64)
+        places = np.array(
+            [position.get((run.region, name), -1) for name in trace.labels.layers], dtype=np.int64
+        )
         times = (offset + trace.times.start[members], offset + trace.times.end[members])
         found.append(np.stack([*times, places[trace.labels.layer[members]]]))
         offset += trace.cycles
@@ -185,7 +213,8 @@ def _executed(runs: Sequence[RegionRun], unit: int, layers: Sequence[Layer]) -> 
 
 
 def _spans(begin: Int64, end: Int64, layer: Int64, window: int) -> Spans:
-    """Return a span for the commands that begin in each window, with the layer that takes most of its cycles.
+    """Return a span for the commands that begin in each window, with the layer that takes most of
+    its cycles.
 
     Of layers with equally many cycles, the span gets the one that is first in the report.
     """

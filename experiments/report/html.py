@@ -1,8 +1,9 @@
 """HTML pages: one self-contained file with its data, style, scripts and plotly.js.
 
-plotly.js is compressed, because it is by far the largest part of a page; texts and tables appear before it is loaded.
-The Content-Security-Policy of a page forbids all network access and, by hashes, all scripts and style elements except
-the page's own. Text and HTML are two types: only :func:`escaped` turns text into HTML. Equal contents give equal bytes.
+plotly.js is compressed, because it is by far the largest part of a page; texts and tables appear
+before it is loaded. The Content-Security-Policy of a page forbids all network access and, by
+hashes, all scripts and style elements except the page's own. Text and HTML are two types: only
+:func:`escape_html` turns text into HTML. Equal contents give equal bytes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any, NewType
 
-from experiments.literal import escaped
+from experiments.literal import escape_html
 from isa.errors import InputError
 
 _SCROLLS = 'class="wide" tabindex="0" role="region" aria-label="table"'
-"""Attributes of elements that may be wider than the window; arrow keys scroll them once they have the focus."""
+"""Attributes of elements that may be wider than the window.
+
+Arrow keys scroll them once they have the focus.
+"""
 
 Html = NewType("Html", str)
 """HTML in which all text from outside is escaped."""
@@ -40,28 +44,34 @@ class Section:
     body: Html
 
 
-def page(title: str, sections: Sequence[Section], data: dict[str, Any], scripts: Sequence[str]) -> str:
+def page(
+    title: str, sections: Sequence[Section], data: dict[str, Any], scripts: Sequence[str]
+) -> str:
     """Return a whole page.
 
-    ``scripts`` are files in the folder of the charts' modules, run in order; they find ``data`` as ``DATA``. Raises
-    InputError if plotly is not installed.
+    ``scripts`` are files in the folder of the charts' modules, run in order; they find ``data`` as
+    ``DATA``. Raises InputError if plotly is not installed.
     """
-    links = "".join(f'<a href="#{section.identity}">{escaped(section.heading)}</a>' for section in sections)
+    links = "".join(
+        f'<a href="#{section.identity}">{escape_html(section.heading)}</a>' for section in sections
+    )
     parts = "".join(
-        f'<section id="{section.identity}"><h2>{escaped(section.heading)}</h2>{section.body}</section>'
+        "<section "
+        f'id="{section.identity}"><h2>{escape_html(section.heading)}</h2>{section.body}</section>'
         for section in sections
     )
     code = '"use strict";\n' + "\n".join(asset(name) for name in (*_SHARED, *scripts))
     style = asset("page.css")
     return (
         "<!DOCTYPE html>\n"
-        f'<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>'
+        f'<html lang="en"><head><meta charset="utf-8"><title>{escape_html(title)}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, (_plotly(), code))}">'
-        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
+        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" '
+        'content="light dark">'
         f"<style>{style}</style>"
-        f"{_instead_of_sheets()}</head><body><header><h1>{escaped(title)}</h1><nav>{links}</nav></header><main>{parts}</main>"
-        f'<script type="application/json" id="data">{embedded(data)}</script>'
-        f'<script type="application/gzip" id="plotly">{_packed()}</script>'
+        f"{_instead_of_sheets()}</head><body><header><h1>{escape_html(title)}</h1><nav>{links}</nav></header><main>{parts}</main>"
+        f'<script type="application/json" id="data">{embed_json(data)}</script>'
+        f'<script type="application/gzip" id="plotly">{_pack_plotly()}</script>'
         f"<script>{code}</script></body></html>\n"
     )
 
@@ -69,33 +79,44 @@ def page(title: str, sections: Sequence[Section], data: dict[str, Any], scripts:
 def _policy(style: str, scripts: Sequence[str]) -> str:
     """Return the Content-Security-Policy of a page.
 
-    It allows style attributes, because plotly.js sets them, and an empty style element, to which plotly.js adds its
-    rules.
+    It allows style attributes, because plotly.js sets them, and an empty style element, to which
+    plotly.js adds its rules.
     """
-    run = " ".join(map(_hashed, scripts))
+    run = " ".join(map(_hash_code, scripts))
     return (
-        f"default-src 'none'; script-src {run}; style-src-elem {_hashed(style)} {_hashed('')}; "
+        f"default-src 'none'; script-src {run}; style-src-elem {_hash_code(style)} "
+        f"{_hash_code('')}; "
         "style-src-attr 'unsafe-inline'; img-src data: blob:; form-action 'none'; base-uri 'none'"
     )
 
 
 def _instead_of_sheets() -> str:
-    """Return elements that keep plotly.js from adding the style sheet of its maps, which no page has.
+    """Return elements that keep plotly.js from adding the style sheet of its maps, which no page
+    has.
 
     plotly.js adds the sheet only if no element has the identifier of the sheet.
     """
-    return "".join(f'<meta id="{name}">' for name in re.findall(r'getElementById\("([0-9a-f]{64})"\)', _plotly()))
+    return "".join(
+        f'<meta id="{name}">'
+        for name in re.findall(r'getElementById\("([0-9a-f]{64})"\)', _plotly())
+    )
 
 
-def _hashed(code: str) -> str:
+def _hash_code(code: str) -> str:
     return f"'sha256-{b64encode(sha256(code.encode()).digest()).decode()}'"
 
 
 def chart_place(identity: str, heading: str = "", note: str = "") -> Html:
-    """Return the place where the script draws a chart, with its heading and a note on how to read it."""
-    title = f'<figcaption id="{identity}-title">{escaped(heading)}</figcaption>'
-    place = f'<div class="chart" id="{identity}" role="group" aria-labelledby="{identity}-title"></div>'
-    return Html(f"<figure>{title}{place}{f'<p class=note>{escaped(note)}</p>' if note else ''}</figure>")
+    """Return the place where the script draws a chart, with its heading and a note on how to
+    read it.
+    """
+    title = f'<figcaption id="{identity}-title">{escape_html(heading)}</figcaption>'
+    place = (
+        f'<div class="chart" id="{identity}" role="group" aria-labelledby="{identity}-title"></div>'
+    )
+    return Html(
+        f"<figure>{title}{place}{f'<p class=note>{escape_html(note)}</p>' if note else ''}</figure>"
+    )
 
 
 def table_place(identity: str) -> Html:
@@ -103,50 +124,56 @@ def table_place(identity: str) -> Html:
     return Html(f'<div id="{identity}"></div>')
 
 
-def joined(*parts: Html) -> Html:
+def join_parts(*parts: Html) -> Html:
     """Concatenate parts of a page."""
     return Html("".join(parts))
 
 
 def paragraph(text: str) -> Html:
-    return Html(f"<p>{escaped(text)}</p>")
+    return Html(f"<p>{escape_html(text)}</p>")
 
 
 def listing(text: str) -> Html:
     """Return preformatted text, which keeps its line breaks and spaces."""
-    return Html(f"<pre>{escaped(text)}</pre>")
+    return Html(f"<pre>{escape_html(text)}</pre>")
 
 
-def embedded(data: Any) -> str:
+def embed_json(data: Any) -> str:
     """Return ``data`` as JSON for a script element; nothing in it can end the element."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()) -> Html:
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()
+) -> Html:
     """Return an HTML table; the columns in ``numbers`` are aligned to the right."""
     right = set(numbers)
 
     def cells(tag: str, row: Sequence[object]) -> str:
         return "".join(
-            f"<{tag}{' class=number' if column in right else ''}>{escaped(str(value))}</{tag}>"
+            f"<{tag}{' class=number' if column in right else ''}>{escape_html(str(value))}</{tag}>"
             for column, value in enumerate(row)
         )
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return Html(
-        f"<div {_SCROLLS}><table><thead><tr>{cells('th', headings)}</tr></thead><tbody>{body}</tbody></table></div>"
+        "<div "
+        f"{_SCROLLS}><table><thead><tr>{cells('th', headings)}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Html:
     """Return a table of names and values."""
-    lines = "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(str(value))}</td></tr>" for name, value in rows)
+    lines = "".join(
+        f"<tr><th>{escape_html(name)}</th><td>{escape_html(str(value))}</td></tr>"
+        for name, value in rows
+    )
     return Html(f'<table class="pairs"><tbody>{lines}</tbody></table>')
 
 
-def folded(summary: str, body: Html) -> Html:
+def fold_block(summary: str, body: Html) -> Html:
     """Return a block that opens on a click."""
-    return Html(f"<details><summary>{escaped(summary)}</summary>{body}</details>")
+    return Html(f"<details><summary>{escape_html(summary)}</summary>{body}</details>")
 
 
 @cache
@@ -156,7 +183,7 @@ def asset(name: str) -> str:
 
 
 @cache
-def _packed() -> str:
+def _pack_plotly() -> str:
     """Return plotly.js, compressed; the page's script unpacks it."""
     return b64encode(gzip.compress(_plotly().encode(), mtime=0)).decode()
 

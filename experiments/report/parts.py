@@ -14,16 +14,26 @@ Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Picojoules = Annotated[float, Field(ge=0, le=LARGEST_COUNT)]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+!-]{0,127}$")]
-"""Word that the project chooses itself: a version, a schedule, a digest, a variant of the instruction set."""
+"""Word that the project chooses itself: a version, a schedule, a digest, a variant of the
+instruction set.
+"""
 Text = Annotated[str, Field(max_length=1 << 16)]
-"""Text that comes from the user's files: names of models, nodes and tensors, commands and reasons."""
+"""Text that comes from the user's files: names of models, nodes and tensors, commands and
+reasons.
+"""
 
 
 class Part(BaseModel):
-    """Base of all parts of a report: immutable, and without keys that the format does not define."""
+    """Base of all parts of a report: immutable, and without keys that the format does not
+    define.
+    """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True, allow_inf_nan=False
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        serialize_by_alias=True,
+        allow_inf_nan=False,
     )
 
     def __repr__(self) -> str:

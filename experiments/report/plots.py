@@ -1,4 +1,7 @@
-"""Charts as PNG images, drawn by matplotlib; equal charts give equal bytes with the same matplotlib."""
+"""Charts as PNG images, drawn by matplotlib.
+
+Equal charts give equal bytes with the same matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from experiments.report.charts.model import (
     Series,
     SpanChart,
     StepChart,
-    shortened,
+    shorten_label,
 )
 from isa.files import write_atomically
 
@@ -40,9 +43,19 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 80
 """Maximum number of rows in an image of bars; the largest rows are kept, in their order."""
-HATCHES = {"": "", "/": "////", "\\": "\\\\\\\\", "x": "xxxx", "-": "----", "|": "||||", "+": "++++", ".": "...."}
+HATCHES = {
+    "": "",
+    "/": "////",
+    "\\": "\\\\\\\\",
+    "x": "xxxx",
+    "-": "----",
+    "|": "||||",
+    "+": "++++",
+    ".": "....",
+}
 MARKERS = {
-    "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "x": "X", "star": "*", "pentagon": "p",
+    "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "x": "X", "star": "*",
+    "pentagon": "p",
     "cross": "P", "triangle-down": "v",
 }  # fmt: skip
 MARKS = (BLUE, ORANGE)
@@ -62,31 +75,40 @@ _SETTINGS: dict[str, Any] = {
 
 
 def save_charts(charts: Iterable[Picture], folder: Path) -> tuple[Path, ...]:
-    """Draw every chart into ``folder`` as ``<identity>.png``; raise InputError if a file cannot be written."""
-    return tuple(_saved(chart, folder / f"{chart.identity}.png") for chart in charts)
+    """Draw every chart into ``folder`` as ``<identity>.png``.
+
+    Raise InputError if a file cannot be written.
+    """
+    return tuple(_save_chart(chart, folder / f"{chart.identity}.png") for chart in charts)
 
 
-def _saved(chart: Picture, path: Path) -> Path:
+def _save_chart(chart: Picture, path: Path) -> Path:
     write_atomically(path, picture([chart]))
     return path
 
 
-def _drawing(chart: Picture) -> tuple[float, Callable[[Axes], None]]:
+def _choose_drawing(chart: Picture) -> tuple[float, Callable[[Axes], None]]:
     """Return the height of a chart in inches, and the function that draws it."""
     height, draw = _DRAWINGS[type(chart)]
     return height(chart), lambda axes: draw(axes, chart)
 
 
 def draw_chart(chart: Picture, axes: Axes | None = None) -> Axes:
-    """Draw a chart on ``axes``, or on new axes of pyplot, which notebooks show, and return the axes."""
+    """Draw a chart on ``axes``, or on new axes of pyplot, which notebooks show, and return the
+    axes.
+    """
     import matplotlib
     from matplotlib import pyplot
 
-    height, draw = _drawing(chart)
+    height, draw = _choose_drawing(chart)
     settings: Any = _SETTINGS
-    # The figure is created before rc_context: the first figure turns on a notebook's display, and leaving rc_context
-    # would turn it off again.
-    figure = pyplot.figure(figsize=(_WIDTH, height), layout="constrained") if axes is None else axes.figure
+    # The figure is created before rc_context: the first figure turns on a notebook's display, and
+    # leaving rc_context would turn it off again.
+    figure = (
+        pyplot.figure(figsize=(_WIDTH, height), layout="constrained")
+        if axes is None
+        else axes.figure
+    )
     with matplotlib.rc_context(settings):
         drawn = figure.add_subplot() if axes is None else axes
         draw(drawn)
@@ -94,18 +116,22 @@ def draw_chart(chart: Picture, axes: Axes | None = None) -> Axes:
 
 
 def picture(charts: Sequence[Picture]) -> bytes:
-    """Return charts next to each other as PNG; equal charts give equal bytes with any matplotlibrc of the user."""
+    """Return charts next to each other as PNG; equal charts give equal bytes with any
+    matplotlibrc of the user.
+    """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     settings: Any = {**matplotlib.rcParamsDefault, **_SETTINGS}
-    drawings = [_drawing(chart) for chart in charts]
+    drawings = [_choose_drawing(chart) for chart in charts]
     with matplotlib.rc_context(settings):
         width = _WIDTH if len(charts) == 1 else 0.65 * _WIDTH * len(charts)
         made = Figure(figsize=(width, max(height for height, _ in drawings)), layout="constrained")
         FigureCanvasAgg(made)
-        for axes, (_, draw) in zip(made.subplots(1, len(charts), squeeze=False)[0], drawings, strict=True):
+        for axes, (_, draw) in zip(
+            made.subplots(1, len(charts), squeeze=False)[0], drawings, strict=True
+        ):
             draw(axes)
         return _png(made)
 
@@ -113,13 +139,16 @@ def picture(charts: Sequence[Picture]) -> bytes:
 def _png(figure: Figure) -> bytes:
     content = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # characters that the font lacks show as boxes
+        # characters that the font lacks show as boxes
+        warnings.filterwarnings("ignore", message="Glyph")
         figure.savefig(content, format="png", metadata={"Software": None})
     return content.getvalue()
 
 
 def plain(text: str) -> str:
-    """Escape ``text`` for matplotlib, where a dollar sign begins a formula and fonts lack control characters."""
+    """Escape ``text`` for matplotlib, where a dollar sign begins a formula and fonts lack
+    control characters.
+    """
     return literal(text).replace("$", r"\$")
 
 
@@ -152,9 +181,11 @@ def draw_bars(axes: Axes, chart: BarChart) -> None:
             label=plain(series.name),
         )
         if chart.signed:
-            axes.bar_label(bars, [f"{value:+,}" if value else "" for value in values], padding=3, fontsize=7)
+            axes.bar_label(
+                bars, [f"{value:+,}" if value else "" for value in values], padding=3, fontsize=7
+            )
         left = [before + length for before, length in zip(left, lengths, strict=True)]
-    axes.set_yticks(range(len(rows)), [plain(shortened(chart.labels[row])) for row in rows])
+    axes.set_yticks(range(len(rows)), [plain(shorten_label(chart.labels[row])) for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     if chart.limit is not None:
         axes.set_xlim(0, chart.limit)
@@ -169,19 +200,23 @@ def draw_bars(axes: Axes, chart: BarChart) -> None:
 
 
 def _largest(chart: BarChart) -> list[int]:
-    sums = [sum(abs(series.values[row]) for series in chart.series) for row in range(len(chart.labels))]
+    sums = [
+        sum(abs(series.values[row]) for series in chart.series) for row in range(len(chart.labels))
+    ]
     ranked = sorted(range(len(sums)), key=lambda row: (-sums[row], row))
     return sorted(ranked[:MOST_ROWS])
 
 
 def draw_roofline(axes: Axes, chart: Roofline) -> None:
     ridge = chart.macs_per_cycle / chart.bytes_per_cycle
-    (left, bottom), end = chart.corner, chart.end
+    (left, bottom) = chart.corner
+    end = chart.end
     roof = [left * chart.bytes_per_cycle, chart.macs_per_cycle, chart.macs_per_cycle]
     name = f"roofs: {chart.bytes_per_cycle:g} bytes/cycle, {chart.macs_per_cycle:g} MACs/cycle"
     axes.plot([left, ridge, end], roof, color=BLACK, linewidth=1.8, label=name, zorder=1)
     for kind, style, marks in chart.marks:
-        across, up = [mark.intensity for mark in marks], [mark.rate for mark in marks]
+        across = [mark.intensity for mark in marks]
+        up = [mark.rate for mark in marks]
         axes.scatter(
             across,
             up,
@@ -202,7 +237,11 @@ def draw_roofline(axes: Axes, chart: Roofline) -> None:
     axes.yaxis.set_major_formatter("{x:,g}")
     axes.grid(which="both", color="#eeeeee")
     across_title = "MACs per byte of DRAM traffic"
-    if any(mark.rate > mark.intensity * chart.bytes_per_cycle for _, _, marks in chart.marks for mark in marks):
+    if any(
+        mark.rate > mark.intensity * chart.bytes_per_cycle
+        for _, _, marks in chart.marks
+        for mark in marks
+    ):
         across_title += "\n(above the slanted roof: fetched while earlier layers computed)"
     _finish(axes, chart.title, across_title, "MACs per cycle", 1 + len(chart.marks))
 
@@ -227,14 +266,18 @@ def draw_scatter(axes: Axes, chart: Scatter) -> None:
     """Draw the points of all groups, and the line of the Pareto front."""
     for name, style, places in chart.groups:
         axes.scatter(
-            [x for x, _ in places], [y for _, y in places], s=28, color=style.color, marker=MARKERS[style.marker],
+            [x for x, _ in places], [y for _, y in places], s=28, color=style.color,
+            marker=MARKERS[style.marker],
             edgecolors="white", linewidths=0.4, label=plain(name),
         )  # fmt: skip
     line = [x for x, _ in chart.front], [y for _, y in chart.front]
     axes.step(*line, where="post", color=VERMILION, linewidth=1.6, label="Pareto front")
     axes.scatter(*line, s=90, facecolors="none", edgecolors=VERMILION, linewidths=1.5)
-    everything = [*chart.front, *(place for *_, group in chart.groups for place in group)] or [(1.0, 1.0)]
-    across, up = [x for x, _ in everything], [y for _, y in everything]
+    everything = [*chart.front, *(place for *_, group in chart.groups for place in group)] or [
+        (1.0, 1.0)
+    ]
+    across = [x for x, _ in everything]
+    up = [y for _, y in everything]
     if chart.across.log:
         axes.set_xscale("log")
     else:
@@ -257,14 +300,19 @@ def _from_zero(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _ticks(measure: Measure, axis: Axis, values: Sequence[float]) -> None:
-    """Set the title of an axis and a few short tick labels; sizes get powers of two, or multiples of one."""
+    """Set the title of an axis and a few short tick labels.
+
+    Sizes get powers of two, or multiples of one.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullFormatter
 
     axis.set_label_text(plain(measure.title))
     if measure.log:
         decades = log10(max(values) / min(values))
         subdivisions = (1.0,) if decades > 2.5 else (1.0, 2.0, 5.0)
-        axis.set_major_locator(LogLocator(2.0) if measure.unit == BYTES else LogLocator(10.0, subdivisions))
+        axis.set_major_locator(
+            LogLocator(2.0) if measure.unit == BYTES else LogLocator(10.0, subdivisions)
+        )
         axis.set_minor_formatter(NullFormatter())
     elif measure.unit == BYTES and max(values) > 0:
         axis.set_major_locator(MultipleLocator(2 ** ceil(log2(max(values) / 6))))
@@ -273,7 +321,9 @@ def _ticks(measure: Measure, axis: Axis, values: Sequence[float]) -> None:
 
 def draw_heat(axes: Axes, chart: Heat) -> None:
     """Draw cells with their values; smaller values are darker, on a logarithmic scale."""
-    scaled = [[None if cell is None else log10(max(cell, 1)) for cell in row] for row in chart.cells]
+    scaled = [
+        [None if cell is None else log10(max(cell, 1)) for cell in row] for row in chart.cells
+    ]
     known = [cell for row in scaled for cell in row if cell is not None]
     middle = (min(known) + max(known)) / 2
     grid = [[float("nan") if cell is None else cell for cell in row] for row in scaled]
@@ -291,14 +341,22 @@ def draw_heat(axes: Axes, chart: Heat) -> None:
 
 
 def draw_parallel(axes: Axes, chart: Parallel) -> None:
-    """Draw an axis per column and a line per point; better points are darker, the Pareto front is on top."""
+    """Draw an axis per column and a line per point.
+
+    Better points are darker, the Pareto front is on top.
+    """
     from matplotlib import colormaps
     from matplotlib.collections import LineCollection
 
-    shades = [colormaps["cividis"](0.9 * (1 - n / max(1, len(chart.lines) - 1))) for n in range(len(chart.lines))]
+    shades = [
+        colormaps["cividis"](0.9 * (1 - n / max(1, len(chart.lines) - 1)))
+        for n in range(len(chart.lines))
+    ]
     lines = [list(enumerate(line)) for line in chart.lines]
     axes.add_collection(LineCollection(lines, colors=shades, linewidths=0.6, alpha=0.6))
-    best = LineCollection([list(enumerate(line)) for line in chart.front], colors=VERMILION, linewidths=1.8)
+    best = LineCollection(
+        [list(enumerate(line)) for line in chart.front], colors=VERMILION, linewidths=1.8
+    )
     best.set_label("Pareto front")
     axes.add_collection(best)
     for number, (_, ticks) in enumerate(chart.axes):
@@ -322,7 +380,9 @@ def draw_spans(axes: Axes, chart: SpanChart) -> None:
     """Draw a row per place with its intervals of time."""
     for row, (name, style) in enumerate(chart.rows):
         found = [(span.begin, span.cycles) for span in chart.spans if span.row == row]
-        axes.broken_barh(found, (row - 0.4, 0.8), color=style.color, linewidth=0.6, label=plain(name))
+        axes.broken_barh(
+            found, (row - 0.4, 0.8), color=style.color, linewidth=0.6, label=plain(name)
+        )
     axes.set_yticks(range(len(chart.rows)), [plain(name) for name, _ in chart.rows])
     axes.set_ylim(len(chart.rows) - 0.4, -0.6)
     axes.set_xlim(0, chart.total)
@@ -341,7 +401,9 @@ def draw_gantt(axes: Axes, chart: Gantt) -> None:
     axes.set_yticks(range(len(places)), [plain(name) for name in places])
     axes.set_ylim(len(places) - 0.4, -0.6)
     axes.set_xlim(0, chart.total)
-    _finish(axes, chart.title, "time (cycles)", "", sum(name not in places for name, _ in chart.groups))
+    _finish(
+        axes, chart.title, "time (cycles)", "", sum(name not in places for name, _ in chart.groups)
+    )
 
 
 def _step(axes: Axes, series: Series, edges: list[float], filled: bool) -> None:
@@ -353,7 +415,9 @@ def _step(axes: Axes, series: Series, edges: list[float], filled: bool) -> None:
 
 
 def _finish(axes: Axes, title: str, across: str, up: str, entries: int) -> None:
-    """Set the title, the labels of the axes with their units, and the legend between title and chart."""
+    """Set the title, the labels of the axes with their units, and the legend between title and
+    chart.
+    """
     from matplotlib.ticker import EngFormatter
 
     axes.set_title(title)
@@ -367,14 +431,22 @@ def _finish(axes: Axes, title: str, across: str, up: str, entries: int) -> None:
 
 
 def legend_above(axes: Axes, entries: int) -> None:
-    """Put a legend in lines of five entries between title and chart; without entries, do nothing."""
+    """Put a legend in lines of five entries between title and chart.
+
+    Without entries, do nothing.
+    """
     if not entries:
         return
     columns = min(entries, 5)
     lines = -(-entries // columns)
     axes.set_title(axes.get_title(loc="left"), pad=8 + 15 * lines)
     axes.legend(
-        ncols=columns, frameon=False, handlelength=2.2, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2
+        ncols=columns,
+        frameon=False,
+        handlelength=2.2,
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        borderaxespad=0.2,
     )
 
 

@@ -1,8 +1,8 @@
 """The charts of one run.
 
-The roofline follows Williams, Waterman and Patterson, "Roofline: an insightful visual performance model" (2009). A
-machine with N processing elements and a bus of B bytes per cycle does at most min(N, B x) multiply-accumulates per
-cycle, if it does x of them per byte of traffic.
+The roofline follows Williams, Waterman and Patterson, "Roofline: an insightful visual performance
+model" (2009). A machine with N processing elements and a bus of B bytes per cycle does at most
+min(N, B x) multiply-accumulates per cycle, if it does x of them per byte of traffic.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from experiments.figure import BYTES, measure, shown
+from experiments.figure import BYTES, format_figure, measure
 from experiments.report.charts.model import (
     BLUE,
     CAUSES,
@@ -33,22 +33,29 @@ from experiments.report.charts.model import (
     Style,
     UnitActivity,
 )
-from experiments.report.schema import Layer, RunReport, Segment
+from experiments.report.schema import Layer, RunReport, RunSegment
 
-PART_NAMES = {part: part if part in ("compute", "scratchpad") else f"wait: {part}" for part in PARTS}
+PART_NAMES = {
+    part: part if part in ("compute", "scratchpad") else f"wait: {part}" for part in PARTS
+}
 """Names of the parts of a layer's cycles in charts."""
 _CYCLES_NOTE = (
-    "compute: the array or the post-processing is at work. wait: the array is idle for weights, input data, room that "
-    "a store must free, the bus that others use, or commands (issue). The layers add up to the run's total."
+    "compute: the array or the post-processing is at work. wait: the array is idle for weights, "
+    "input data, room that "
+    "a store must free, the bus that others use, or commands (issue). The layers add up to the "
+    "run's total."
 )
 
 NOTE = (
-    "Both axes are logarithmic. Layers without DRAM traffic stand at the right edge, those without MACs in the lower "
-    "left corner. A layer can lie above the slanted roof: what is fetched while an earlier layer computes costs the "
+    "Both axes are logarithmic. Layers without DRAM traffic stand at the right edge, those without "
+    "MACs in the lower "
+    "left corner. A layer can lie above the slanted roof: what is fetched while an earlier layer "
+    "computes costs the "
     "later one no cycles."
 )
 _WHOLE_NOTE = (
-    "Parts run one after another. The accelerator's cycles are simulated; the CPU's are an estimate, as is the time in "
+    "Parts run one after another. The accelerator's cycles are simulated; the CPU's are an "
+    "estimate, as is the time in "
     "which tensors pass between the two."
 )
 NO_TRAFFIC = "no DRAM traffic: at the right edge"
@@ -61,27 +68,45 @@ def run_charts(report: RunReport) -> tuple[Chart, ...]:
     first: list[Chart] = [whole] if whole is not None else []
     if not report.layers:
         return tuple(first)
-    charts = (layer_cycles(report), layer_utilization(report), roofline(report), layer_traffic(report))
-    over_time = (found for found in (units_chart(report), occupancy_chart(report)) if found is not None)
+    charts = (
+        layer_cycles(report),
+        layer_utilization(report),
+        roofline(report),
+        layer_traffic(report),
+    )
+    over_time = (
+        found for found in (units_chart(report), occupancy_chart(report)) if found is not None
+    )
     return (*first, *charts, *over_time, unit_causes(report))
 
 
 def whole_run(report: RunReport) -> SpanChart | None:
-    """Return accelerator, CPU and transfers over time; None if nothing takes time or the report is older."""
+    """Return accelerator, CPU and transfers over time; None if nothing takes time or the report
+    is older.
+    """
     found = report.end_to_end
     if found is None or not found.cycles:
         return None
     spans: list[ChartSpan] = []
     begin = 0
     for segment in found.segments:
-        spans.append(ChartSpan(list(PLACES).index(segment.on), begin, segment.cycles, _segment_label(segment)))
+        spans.append(
+            ChartSpan(
+                list(PLACES).index(segment.on), begin, segment.cycles, _segment_label(segment)
+            )
+        )
         begin += segment.cycles
     shares = {"dla": found.dla_cycles, "cpu": found.cpu_cycles, "transfer": found.transfer_cycles}
-    rows = tuple((f"{name} {found.share(shares[place]):.1%}", style) for place, (name, style) in PLACES.items())
-    return SpanChart("end-to-end", "The whole run, end to end", rows, tuple(spans), found.cycles, _WHOLE_NOTE)
+    rows = tuple(
+        (f"{name} {found.share(shares[place]):.1%}", style)
+        for place, (name, style) in PLACES.items()
+    )
+    return SpanChart(
+        "end-to-end", "The whole run, end to end", rows, tuple(spans), found.cycles, _WHOLE_NOTE
+    )
 
 
-def _segment_label(segment: Segment) -> str:
+def _segment_label(segment: RunSegment) -> str:
     if segment.on == "transfer":
         return f"tensors of region {segment.region}"
     nodes = f"{segment.nodes} node{'s' * (segment.nodes != 1)}"
@@ -89,17 +114,29 @@ def _segment_label(segment: Segment) -> str:
 
 
 def layer_cycles(report: RunReport) -> BarChart:
-    """Return a chart of each layer's cycles by part; older reports without a breakdown give one part."""
+    """Return a chart of each layer's cycles by part.
+
+    Older reports without a breakdown give one part.
+    """
     names = tuple(layer.name for layer in report.layers)
-    title, axis = "Cycles of each layer by cause", "cycles"
+    title = "Cycles of each layer by cause"
+    axis = "cycles"
     if any(layer.breakdown for layer in report.layers):
-        values = {part: tuple(layer.breakdown.get(part, 0) for layer in report.layers) for part in PARTS}
-        series = [Series(PART_NAMES[part], found, PARTS[part]) for part, found in values.items() if any(found)]
+        values = {
+            part: tuple(layer.breakdown.get(part, 0) for layer in report.layers) for part in PARTS
+        }
+        series = [
+            Series(PART_NAMES[part], found, PARTS[part])
+            for part, found in values.items()
+            if any(found)
+        ]
     else:
         title = "Cycles of each layer"
         series = [Series("cycles", tuple(layer.cycles for layer in report.layers), Style(BLUE))]
     parts = len(series) > 1
-    return BarChart("layer-cycles", title, axis, "cycles", names, tuple(series), note=_CYCLES_NOTE, parts=parts)
+    return BarChart(
+        "layer-cycles", title, axis, "cycles", names, tuple(series), note=_CYCLES_NOTE, parts=parts
+    )
 
 
 def layer_utilization(report: RunReport) -> BarChart:
@@ -110,42 +147,56 @@ def layer_utilization(report: RunReport) -> BarChart:
         "utilisation (% of MACs the array could do in the layer's cycles)",
         "%",
         tuple(layer.name for layer in report.layers),
-        by_kind(report.layers, [100 * layer.utilization for layer in report.layers]),
+        split_by_kind(report.layers, [100 * layer.utilization for layer in report.layers]),
         limit=100.0,
         note="Padded taps count as MACs; layers without MACs have no bar.",
     )
 
 
-def by_kind(layers: tuple[Layer, ...], values: list[float]) -> tuple[Series, ...]:
-    """Split ``values``, one per layer, into a series per kind, with zeros for layers of other kinds."""
+def split_by_kind(layers: tuple[Layer, ...], values: list[float]) -> tuple[Series, ...]:
+    """Split ``values``, one per layer, into a series per kind, with zeros for layers of other
+    kinds.
+    """
     kinds = dict.fromkeys(layer.kind for layer in layers)
     return tuple(
         Series(
             kind,
-            tuple(value if layer.kind == kind else 0 for layer, value in zip(layers, values, strict=True)),
+            tuple(
+                value if layer.kind == kind else 0
+                for layer, value in zip(layers, values, strict=True)
+            ),
             KINDS.get(kind, UNKNOWN),
         )
-        for kind in sorted(kinds, key=lambda kind: list(KINDS).index(kind) if kind in KINDS else len(KINDS))
+        for kind in sorted(
+            kinds, key=lambda kind: list(KINDS).index(kind) if kind in KINDS else len(KINDS)
+        )
         if any(value for layer, value in zip(layers, values, strict=True) if layer.kind == kind)
     )
 
 
 def layer_traffic(report: RunReport) -> BarChart:
     """Return a chart of the bytes that each layer read from and wrote to system memory."""
-    read, written = ([getattr(layer, f"dram_{way}_bytes") for layer in report.layers] for way in ("read", "write"))
+    read, written = (
+        [getattr(layer, f"dram_{way}_bytes") for layer in report.layers]
+        for way in ("read", "write")
+    )
     size, unit = measure([*read, *written])
     series = (
         Series("read", tuple(value / size for value in read), READ),
         Series("written", tuple(value / size for value in written), WRITTEN),
     )
     names = tuple(layer.name for layer in report.layers)
-    return BarChart("layer-traffic", "DRAM traffic per layer", f"DRAM traffic ({unit})", unit, names, series)
+    return BarChart(
+        "layer-traffic", "DRAM traffic per layer", f"DRAM traffic ({unit})", unit, names, series
+    )
 
 
 def units_chart(report: RunReport) -> Gantt | None:
-    """Return the activities of units, CPU and transfers over time; None for older reports without a timeline.
+    """Return the activities of units, CPU and transfers over time; None for older reports without a
+    timeline.
 
-    If the report has the account of the whole run, the chart uses its time: a region begins where its segment begins.
+    If the report has the account of the whole run, the chart uses its time: a region begins where
+    its segment begins.
     """
     found = report.timeline
     if found is None:
@@ -157,26 +208,34 @@ def units_chart(report: RunReport) -> Gantt | None:
     for place in ("cpu", "transfer"):
         name, style = PLACES[place]
         if any(segment.on == place for segment in segments):
-            rows.append((name, tuple(_elsewhere(segments, place, len(groups)))))
+            rows.append((name, tuple(_list_host_activities(segments, place, len(groups)))))
             groups.append((name, style))
     rows += [(unit, tuple(_activities(report, unit, kinds))) for unit in found.units]
     total = report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
     note = (
         "Each span is a command."
         if found.window == 1
-        else (f"Each span is the commands of a unit that begin in the same {found.window:,} cycles.")
+        else (
+            f"Each span is the commands of a unit that begin in the same {found.window:,} cycles."
+        )
     )
     note += " Very short spans are drawn as one; zoom in to see each. Colours are kinds of layers."
-    return Gantt("unit-timeline", "Activity of every unit over time", tuple(groups), tuple(rows), total, note)
+    return Gantt(
+        "unit-timeline", "Activity of every unit over time", tuple(groups), tuple(rows), total, note
+    )
 
 
-def _elsewhere(segments: Sequence[Segment], place: str, group: int) -> Iterator[UnitActivity]:
+def _list_host_activities(
+    segments: Sequence[RunSegment], place: str, group: int
+) -> Iterator[UnitActivity]:
     """Yield the activities of ``place``: the CPU, or transfers between CPU and accelerator."""
     begin = 0
     for segment in segments:
         end = begin + segment.cycles
         if segment.on == place and segment.cycles:
-            yield UnitActivity(begin, end, segment.cycles, segment.nodes, group, _segment_label(segment))
+            yield UnitActivity(
+                begin, end, segment.cycles, segment.nodes, group, _segment_label(segment)
+            )
         begin = end
 
 
@@ -195,18 +254,21 @@ def _activities(report: RunReport, unit: str, kinds: Sequence[str]) -> Iterator[
 
 
 def _delays(report: RunReport) -> list[tuple[int, int]]:
-    """Return a pair per region: its first cycle in the run, and its delay in the account of the whole run.
+    """Return a pair per region: its first cycle in the run, and its delay in the account of the
+    whole run.
 
     The account includes the CPU and transfers, so regions begin later in it.
     """
     if report.end_to_end is None:
         return [(0, 0)]
-    at, begins = 0, dict[int, tuple[int, int]]()
+    at = 0
+    begins = dict[int, tuple[int, int]]()
     for segment in report.end_to_end.segments:
         if segment.on == "dla" and segment.region is not None:
             begins[segment.region] = at, segment.cycles
         at += segment.cycles
-    delays, before = [], 0
+    delays = []
+    before = 0
     for _, (begin, cycles) in sorted(begins.items()):
         delays.append((before, begin - before))
         before += cycles
@@ -214,7 +276,9 @@ def _delays(report: RunReport) -> list[tuple[int, int]]:
 
 
 def occupancy_chart(report: RunReport) -> StepChart | None:
-    """Return a chart of the scratchpad's live bytes over the run; None for older reports that lack them."""
+    """Return a chart of the scratchpad's live bytes over the run; None for older reports that
+    lack them.
+    """
     found = report.occupancy
     if found is None:
         return None
@@ -223,24 +287,41 @@ def occupancy_chart(report: RunReport) -> StepChart | None:
         "highest used address": report.totals.sram_peak_bytes,
     }
     size, unit = measure(sizes.values())
-    peak = Series("maximum of the interval", tuple(value / size for value in found.peak_bytes), Style(SKY))
-    mean = Series("average of the interval", tuple(value / size for value in found.mean_bytes), Style(BLUE))
-    limits = tuple((f"{name} ({shown(value, BYTES)})", value / size) for name, value in sizes.items())
-    note = (
-        f"Bytes that were written and will be read again. Each step is an interval of {found.cycles_per_point:,} "
-        "cycles. Bytes that no command reads again are not counted, so the highest used address can be larger."
+    peak = Series(
+        "maximum of the interval", tuple(value / size for value in found.peak_bytes), Style(SKY)
     )
-    title, total = "SRAM occupancy over time", report.totals.cycles
-    return StepChart("sram-occupancy", title, found.cycles_per_point, total, (peak, mean), limits, unit, note)
+    mean = Series(
+        "average of the interval", tuple(value / size for value in found.mean_bytes), Style(BLUE)
+    )
+    limits = tuple(
+        (f"{name} ({format_figure(value, BYTES)})", value / size) for name, value in sizes.items()
+    )
+    note = (
+        "Bytes that were written and will be read again. Each step is an interval of "
+        f"{found.cycles_per_point:,} "
+        "cycles. Bytes that no command reads again are not counted, so the highest used address "
+        "can be larger."
+    )
+    title = "SRAM occupancy over time"
+    total = report.totals.cycles
+    return StepChart(
+        "sram-occupancy", title, found.cycles_per_point, total, (peak, mean), limits, unit, note
+    )
 
 
 def unit_causes(report: RunReport) -> BarChart:
     """Return a chart of the causes of every unit's cycles, in per cent of the run's cycles."""
     units = tuple(report.units)
     total = report.totals.cycles or 1
-    shares = {cause: tuple(100 * report.units[unit].get(cause, 0) / total for unit in units) for cause in CAUSES}
-    series = tuple(Series(cause, found, CAUSES[cause]) for cause, found in shares.items() if any(found))
-    title, axis = "Cycles of the units by cause", "% of the run's cycles"
+    shares = {
+        cause: tuple(100 * report.units[unit].get(cause, 0) / total for unit in units)
+        for cause in CAUSES
+    }
+    series = tuple(
+        Series(cause, found, CAUSES[cause]) for cause, found in shares.items() if any(found)
+    )
+    title = "Cycles of the units by cause"
+    axis = "% of the run's cycles"
     return BarChart("unit-causes", title, axis, "%", units, series, layers=False, limit=100.0)
 
 
@@ -258,7 +339,9 @@ def roofline(report: RunReport) -> Roofline:
     left = min([ridge / 4, *intensities]) / 2
     right = max([ridge * 4, *intensities]) * 4
     bottom = min([elements / 16, *rates]) / 2
-    kinds = sorted({layer.kind for layer in report.layers}, key=lambda kind: (kind not in KINDS, kind))
+    kinds = sorted(
+        {layer.kind for layer in report.layers}, key=lambda kind: (kind not in KINDS, kind)
+    )
     marks = tuple(
         (
             kind,
@@ -284,5 +367,10 @@ def _mark(number: int, layer: Layer, corner: tuple[float, float], right: float) 
     left, bottom = corner
     if not layer.macs or not layer.cycles:
         return Mark(number, layer.name, left, bottom, NO_MACS)
-    rate, found = layer.macs / layer.cycles, intensity(layer)
-    return Mark(number, layer.name, right, rate, NO_TRAFFIC) if found is None else Mark(number, layer.name, found, rate)
+    rate = layer.macs / layer.cycles
+    found = intensity(layer)
+    return (
+        Mark(number, layer.name, right, rate, NO_TRAFFIC)
+        if found is None
+        else Mark(number, layer.name, found, rate)
+    )

@@ -1,4 +1,7 @@
-"""HTML page of one run: charts, table of all figures, placement with reasons, configuration; and a notebook summary."""
+"""HTML page of one run: charts, table of all figures, placement with reasons, configuration.
+
+And a notebook summary.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from typing import Any
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.breakdown import PARTS
 from experiments.figure import SHARE
-from experiments.literal import escaped
-from experiments.report.charts.interactive import MARGIN_PIXELS, figure, rounded
+from experiments.literal import escape_html
+from experiments.report.charts.interactive import MARGIN_PIXELS, figure, round_value
 from experiments.report.charts.model import PARTS as STYLES
 from experiments.report.charts.model import Chart
 from experiments.report.html import (
@@ -18,8 +21,8 @@ from experiments.report.html import (
     Html,
     Section,
     chart_place,
-    folded,
-    joined,
+    fold_block,
+    join_parts,
     page,
     pairs,
     paragraph,
@@ -33,8 +36,8 @@ from experiments.report.tables import (
     LAYER_FIGURES,
     end_to_end_line,
     fallback_cells,
-    in_order,
     layer_rows,
+    list_in_order,
     machine_line,
     total_lines,
 )
@@ -50,10 +53,15 @@ _HEADINGS = {
     "on": ("on", "text"),
     "region": ("region", ""),
     "kind": ("kind", "text"),
-    **{figure.name: (figure.head, "share" if figure.unit == SHARE else figure.unit) for figure in LAYER_FIGURES},
+    **{
+        figure.name: (figure.head, "share" if figure.unit == SHARE else figure.unit)
+        for figure in LAYER_FIGURES
+    },
     **{part: (PART_NAMES[part], "cycles") for part in PARTS},
 }
-"""Headings and units of ``experiments.report.tables.LAYER_COLUMNS``; ``text`` is no unit, ``share`` is from 0 to 1."""
+"""Headings and units of ``experiments.report.tables.LAYER_COLUMNS``; ``text`` is no unit,
+``share`` is from 0 to 1.
+"""
 _Column = tuple[str, str, list[Any]]
 
 
@@ -61,21 +69,35 @@ def run_page(report: RunReport) -> str:
     """Return the page as HTML text; equal reports give equal text."""
     charts = run_charts(report)
     drawn = {chart.identity: chart for chart in charts}
-    whole = [] if report.end_to_end is None else [paragraph(f"End to end {end_to_end_line(report.end_to_end)}.")]
+    whole = (
+        []
+        if report.end_to_end is None
+        else [paragraph(f"End to end {end_to_end_line(report.end_to_end)}.")]
+    )
     timeline = [_place(drawn[name]) for name in _WHOLE if name in drawn]
-    summary = joined(paragraph(machine_line(report)), *whole, *timeline, pairs(total_lines(report)))
+    summary = join_parts(
+        paragraph(machine_line(report)), *whole, *timeline, pairs(total_lines(report))
+    )
     sections = [Section("summary", "Summary", summary)]
     if report.layers:
         places = (_place(drawn[name]) for name in _LAYERS)
-        sections.append(Section("layers", "Layers", joined(CHOOSER, *places)))
+        sections.append(Section("layers", "Layers", join_parts(CHOOSER, *places)))
         sections.append(
-            Section("table", "All figures of every layer", joined(paragraph(_TABLE_NOTE), table_place("layer-table")))
+            Section(
+                "table",
+                "All figures of every layer",
+                join_parts(paragraph(_TABLE_NOTE), table_place("layer-table")),
+            )
         )
         others = (_place(chart) for name, chart in drawn.items() if name not in (*_LAYERS, *_WHOLE))
-        sections.append(Section("machine", "Machine over the run", joined(*others, _causes(report))))
+        sections.append(
+            Section("machine", "Machine over the run", join_parts(*others, _causes(report)))
+        )
     sections.append(Section("placement", "Placement", _placement(report)))
     sections.append(Section("configuration", "Command and configuration", _configuration(report)))
-    return page(f"{report.model}: run report", sections, _data(report, charts), ["gantt.js", "layers.js"])
+    return page(
+        f"{report.model}: run report", sections, _data(report, charts), ["gantt.js", "layers.js"]
+    )
 
 
 def _place(chart: Chart) -> Html:
@@ -100,39 +122,61 @@ def _layer_table(report: RunReport) -> dict[str, Any]:
     ``layers`` holds the layer's number for each row; -1 for a node on the CPU.
     """
     number = {id(layer): place for place, layer in enumerate(report.layers)}
-    columns = [(heading, unit, cells) for heading, unit, cells in _columns(report) if _told(unit, cells)]
+    columns = [
+        (heading, unit, cells)
+        for heading, unit, cells in _columns(report)
+        if _has_content(unit, cells)
+    ]
     return {
         "columns": [{"heading": heading, "unit": unit} for heading, unit, _ in columns],
         "rows": list(zip(*(cells for _, _, cells in columns), strict=True)),
-        "layers": [number.get(id(one), -1) for one in in_order(report)],
+        "layers": [number.get(id(one), -1) for one in list_in_order(report)],
     }
 
 
-def _told(unit: str, cells: list[Any]) -> bool:
-    """Return whether a column has content; 0 counts as content only in columns without unit, such as region."""
+def _has_content(unit: str, cells: list[Any]) -> bool:
+    """Return whether a column has content; 0 counts as content only in columns without unit,
+    such as region.
+    """
     return any(cells) or (unit == "" and any(cell is not None for cell in cells))
 
 
 def _columns(report: RunReport) -> Iterator[_Column]:
-    """Yield heading, unit and cells of each column: values of layers, shares, waits of the units, and ONNX nodes."""
+    """Yield heading, unit and cells of each column: values of layers, shares, waits of the
+    units, and ONNX nodes.
+    """
     rows = layer_rows(report)
     for name in LAYER_COLUMNS:
         heading, unit = _HEADINGS[name]
-        yield heading, unit, [rounded(row[name]) if isinstance(row[name], float) else row[name] for row in rows]
+        yield (
+            heading,
+            unit,
+            [round_value(row[name]) if isinstance(row[name], float) else row[name] for row in rows],
+        )
         if name == "cycles":
             whole = report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
             yield "share of the run", "share", [_share(row["cycles"], whole) for row in rows]
     for part in PARTS:
-        yield f"{PART_NAMES[part]}, share", "share", [_share(row[part], row["cycles"]) for row in rows]
-    layers = [one if isinstance(one, Layer) else None for one in in_order(report)]
+        yield (
+            f"{PART_NAMES[part]}, share",
+            "share",
+            [_share(row[part], row["cycles"]) for row in rows],
+        )
+    layers = [one if isinstance(one, Layer) else None for one in list_in_order(report)]
     for unit, cause in product(UNITS, CAUSES):
-        waits = [None if layer is None else layer.stalls.get(unit, {}).get(cause) for layer in layers]
+        waits = [
+            None if layer is None else layer.stalls.get(unit, {}).get(cause) for layer in layers
+        ]
         yield f"{unit} waited: {cause}", "cycles", waits
-    yield "ONNX nodes", "text", ["" if layer is None else ", ".join(layer.onnx_nodes) for layer in layers]
+    yield (
+        "ONNX nodes",
+        "text",
+        ["" if layer is None else ", ".join(layer.onnx_nodes) for layer in layers],
+    )
 
 
 def _share(part: int | None, whole: int) -> float | None:
-    return rounded(part / whole) if part is not None and whole else None
+    return round_value(part / whole) if part is not None and whole else None
 
 
 def _causes(report: RunReport) -> Html:
@@ -141,9 +185,13 @@ def _causes(report: RunReport) -> Html:
     causes = [cause for cause in CAUSES if any(found.get(cause) for found in units.values())]
     total = report.totals.cycles
     rows = [
-        (cause, *(text for found in units.values() for text in _cell(found.get(cause, 0), total))) for cause in causes
+        (cause, *(text for found in units.values() for text in _cell(found.get(cause, 0), total)))
+        for cause in causes
     ]
-    headings = ("cause", *(heading for unit in units for heading in (f"{unit} (cycles)", f"{unit} (%)")))
+    headings = (
+        "cause",
+        *(heading for unit in units for heading in (f"{unit} (cycles)", f"{unit} (%)")),
+    )
     return table(headings, rows, range(1, len(headings)))
 
 
@@ -156,7 +204,11 @@ def _placement(report: RunReport) -> Html:
     entries = report.placement
     fallbacks = [entry for entry in entries if entry.on == "cpu"]
     estimates = {layer.node: layer.estimated_cycles for layer in report.host.layers}
-    said = [paragraph(f"{len(entries) - len(fallbacks)} of {len(entries)} nodes run on the accelerator.")]
+    said = [
+        paragraph(
+            f"{len(entries) - len(fallbacks)} of {len(entries)} nodes run on the accelerator."
+        )
+    ]
     if report.end_to_end is not None and fallbacks:
         said.append(_sums(report.end_to_end))
     if fallbacks:
@@ -169,20 +221,37 @@ def _placement(report: RunReport) -> Html:
             )
             for entry in fallbacks
         ]
-        said.append(table(("node on the CPU", "operator", "reason", "cycles (estimate)"), rows, [3]))
+        said.append(
+            table(("node on the CPU", "operator", "reason", "cycles (estimate)"), rows, [3])
+        )
     all_rows = [
-        (entry.node, entry.op_type, entry.on, "" if entry.region is None else entry.region, entry.reason or "")
+        (
+            entry.node,
+            entry.op_type,
+            entry.on,
+            "" if entry.region is None else entry.region,
+            entry.reason or "",
+        )
         for entry in entries
     ]
     whole = table(("node", "operator", "on", "region", "reason"), all_rows, [3])
-    return joined(*said, folded(f"All {len(entries)} nodes", whole))
+    return join_parts(*said, fold_block(f"All {len(entries)} nodes", whole))
 
 
 def _sums(found: EndToEnd) -> Html:
     """Return a table of the nodes on the CPU by operator and reason, most expensive first."""
     shares = ("share of time", "with conversions")
-    headings = ("operator on the CPU", "nodes", "MACs", "cycles (estimate)", *shares, "reason (first node)")
-    return table(headings, (fallback_cells(found, item) for item in found.fallbacks), [1, 2, 3, 4, 5])
+    headings = (
+        "operator on the CPU",
+        "nodes",
+        "MACs",
+        "cycles (estimate)",
+        *shares,
+        "reason (first node)",
+    )
+    return table(
+        headings, (fallback_cells(found, item) for item in found.fallbacks), [1, 2, 3, 4, 5]
+    )
 
 
 def _configuration(report: RunReport) -> Html:
@@ -195,24 +264,39 @@ def _configuration(report: RunReport) -> Html:
     ]
     rows += [(f"hash of {name}", value) for name, value in report.hashes.items()]
     machine = flat({"arch": report.arch, "timing": report.timing})
-    return joined(pairs(rows), folded("The whole machine", pairs(machine.items())))
+    return join_parts(pairs(rows), fold_block("The whole machine", pairs(machine.items())))
 
 
 def layers_html(report: RunReport) -> str:
-    """Return a table of the layers with the most cycles, in network order, with a bar of the parts of their cycles."""
-    ranked = sorted(range(len(report.layers)), key=lambda number: (-report.layers[number].cycles, number))
+    """Return a table of the layers with the most cycles, in network order, with a bar of the
+    parts of their cycles.
+    """
+    ranked = sorted(
+        range(len(report.layers)), key=lambda number: (-report.layers[number].cycles, number)
+    )
     chosen = [report.layers[number] for number in sorted(ranked[:MOST_LAYERS])]
     most = max((layer.cycles for layer in chosen), default=0)
     rows = "".join(_bar_row(layer, most) for layer in chosen)
-    head = "".join(f"<th>{name}</th>" for name in ("layer", "kind", "cycles", "utilisation", "cause"))
+    head = "".join(
+        f"<th>{name}</th>" for name in ("layer", "kind", "cycles", "utilisation", "cause")
+    )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if chosen else ""
     left = len(report.layers) - len(chosen)
-    more = f"<p>The {len(chosen)} largest of {len(report.layers)} layers; .layers has all.</p>" if left else ""
+    more = (
+        f"<p>The {len(chosen)} largest of {len(report.layers)} layers; .layers has all.</p>"
+        if left
+        else ""
+    )
     return f"{table}{_legend(chosen)}{more}"
 
 
 def _bar_row(layer: Layer, most: int) -> str:
-    cells = (escaped(layer.name), escaped(layer.kind), f"{layer.cycles:,}", f"{layer.utilization:.1%}")
+    cells = (
+        escape_html(layer.name),
+        escape_html(layer.kind),
+        f"{layer.cycles:,}",
+        f"{layer.utilization:.1%}",
+    )
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, _bar(layer, most))) + "</tr>"
 
 
@@ -230,5 +314,8 @@ def _bar(layer: Layer, most: int) -> str:
 def _legend(layers: list[Layer]) -> str:
     """Return the colours of the bars with their names."""
     seen = [part for part in STYLES if any(layer.breakdown.get(part) for layer in layers)]
-    marks = (f'<span style="color:{STYLES[part].color}">&#9632;</span> {PART_NAMES[part]}' for part in seen)
+    marks = (
+        f'<span style="color:{STYLES[part].color}">&#9632;</span> {PART_NAMES[part]}'
+        for part in seen
+    )
     return f"<p>{' &nbsp; '.join(marks)}</p>" if seen else ""

@@ -1,7 +1,8 @@
 """Run report: the public JSON format of ``dla run``, with the sums that must hold in every report.
 
-The keys of design section 7 are stable. Other keys (``compile``, ``occupancy``, ``check.first``, ``host.layers``,
-``accuracy.differences``) may be extended. Cycles are cycles of the machine's clock; fractions are from 0 to 1.
+The keys of design section 7 are stable. Other keys (``compile``, ``occupancy``, ``check.first``,
+``host.layers``, ``accuracy.differences``) may be extended. Cycles are cycles of the machine's
+clock; fractions are from 0 to 1.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from experiments.cost.estimate import Estimate
 from experiments.figure import (
     SHARE,
     Figure,
-    added,
+    compute_lower_bound,
+    describe_figure,
     largest,
-    lower_bound,
+    make_sum,
     roofline,
-    told,
     utilization,
     values_of,
 )
@@ -43,44 +44,52 @@ TIMELINE_SPANS = 2048
 """Maximum number of spans of a unit on the timeline."""
 
 
-_CYCLES = Figure("cycles", "cycles", "less", added("cycles"))
-_MACS = Figure("multiply-accumulates", "MACs", of=added("macs"), heading="MACs")
+_CYCLES = Figure("cycles", "cycles", "less", make_sum("cycles"))
+_MACS = Figure("multiply-accumulates", "MACs", of=make_sum("macs"), heading="MACs")
 _UTILIZATION = Figure("utilisation", SHARE, "more", utilization)
-_DRAM_READ = Figure("DRAM read", "bytes", "less", added("dram_read_bytes"))
-_DRAM_WRITTEN = Figure("DRAM written", "bytes", "less", added("dram_write_bytes"))
+_DRAM_READ = Figure("DRAM read", "bytes", "less", make_sum("dram_read_bytes"))
+_DRAM_WRITTEN = Figure("DRAM written", "bytes", "less", make_sum("dram_write_bytes"))
 _SRAM_PEAK = Figure("SRAM used at the peak", "bytes", "less", largest("sram_peak_bytes"))
-_INSTRUCTIONS = Figure("instructions", "instructions", "less", added("instructions"))
+_INSTRUCTIONS = Figure("instructions", "instructions", "less", make_sum("instructions"))
 _HOST_CYCLES = Figure(
-    "CPU, estimated", "cycles", "less", name="host_estimated_cycles", goal="host-cycles", estimate=True
+    "CPU, estimated",
+    "cycles",
+    "less",
+    name="host_estimated_cycles",
+    goal="host-cycles",
+    estimate=True,
 )
 
 
 class Measured(Part):
     """Figures of all regions together, for a run or for a point of a sweep.
 
-    ``lower_bound_cycles`` is the larger of two bounds: every multiply-accumulate on a full array, or inputs, outputs
-    and constants at the width of the bus. ``roofline_cycles`` is the same for this array with the best mapping of every
-    layer, and for this bus at the rate that it sustains. It is None if unknown: for programs without their network, and
-    in earlier reports. ``dram_read_bytes`` and ``dram_write_bytes`` count bytes of system memory without command words.
+    ``lower_bound_cycles`` is the larger of two bounds: every multiply-accumulate on a full array,
+    or inputs, outputs and constants at the width of the bus. ``roofline_cycles`` is the same for
+    this array with the best mapping of every layer, and for this bus at the rate that it sustains.
+    It is None if unknown: for programs without their network, and in earlier reports.
+    ``dram_read_bytes`` and ``dram_write_bytes`` count bytes of system memory without command words.
     """
 
     cycles: Annotated[Count, _CYCLES]
     macs: Annotated[Count, _MACS]
     utilization: Annotated[Fraction, _UTILIZATION]
-    lower_bound_cycles: Annotated[Count, Figure("lower bound", "cycles", of=lower_bound)]
+    lower_bound_cycles: Annotated[Count, Figure("lower bound", "cycles", of=compute_lower_bound)]
     roofline_cycles: Annotated[Count | None, Figure("roofline", "cycles", of=roofline)] = None
     dram_read_bytes: Annotated[Count, _DRAM_READ]
     dram_write_bytes: Annotated[Count, _DRAM_WRITTEN]
 
 
-class Totals(Measured):
+class RunTotals(Measured):
     """Figures of a run.
 
-    ``instructions`` counts operations, not register writes. ``flash_read_bytes`` is the part of the bytes read from
-    system memory that came from its flash, if it has one.
+    ``instructions`` counts operations, not register writes. ``flash_read_bytes`` is the part of the
+    bytes read from system memory that came from its flash, if it has one.
     """
 
-    flash_read_bytes: Annotated[Count, Figure("flash read", "bytes", of=added("flash_read_bytes"))] = 0
+    flash_read_bytes: Annotated[
+        Count, Figure("flash read", "bytes", of=make_sum("flash_read_bytes"))
+    ] = 0
     sram_peak_bytes: Annotated[Count, _SRAM_PEAK]
     instructions: Annotated[Count, _INSTRUCTIONS]
 
@@ -92,16 +101,21 @@ class PointFigures(Measured):
     """
 
     sram_peak_bytes: Annotated[Count, _SRAM_PEAK]
-    sram_moved_bytes: Annotated[Count, Figure("SRAM traffic", "bytes", "less", added("sram_moved_bytes"))]
+    sram_moved_bytes: Annotated[
+        Count, Figure("SRAM traffic", "bytes", "less", make_sum("sram_moved_bytes"))
+    ]
     instructions: Annotated[Count, _INSTRUCTIONS]
-    register_writes: Annotated[Count, Figure("register writes", "writes", "less", added("register_writes"))]
+    register_writes: Annotated[
+        Count, Figure("register writes", "writes", "less", make_sum("register_writes"))
+    ]
     regions: Annotated[Count, Figure("regions", "regions", of=lambda machine, parts: len(parts))]
 
 
 class Bus(Part):
     """Bus of ``width_bytes`` per cycle; whole bursts can use ``sustained_bytes`` of them.
 
-    The bus sustains less than its width if fewer than ``bursts_to_fill`` bursts are in flight (``outstanding_bursts``).
+    The bus sustains less than its width if fewer than ``bursts_to_fill`` bursts are in flight
+    (``outstanding_bursts``).
     """
 
     width_bytes: Count
@@ -113,13 +127,12 @@ class Bus(Part):
 class Layer(Part):
     """One layer of one region.
 
-    Attributes:
-        stalls: cycles that the layer's commands waited, by unit and cause.
-        breakdown: the layer's cycles by part (docs/machine.md, section 7), which add up to ``cycles``; empty in older
-            reports.
-        group: index in ``compile.groups`` of the layer's group, for the first image of a batch; None if computed alone.
-        estimate: cycles that the compiler expected; None with the published schedule, or for a program alone.
-        energy_pj: estimate in picojoules by the report's cost table; None without a table.
+    Attributes: stalls: cycles that the layer's commands waited, by unit and cause. breakdown: the
+        layer's cycles by part (docs/machine.md, section 7), which add up to ``cycles``; empty in
+        older reports. group: index in ``compile.groups`` of the layer's group, for the first image
+        of a batch; None if computed alone. estimate: cycles that the compiler expected; None with
+        the published schedule, or for a program alone. energy_pj: estimate in picojoules by the
+        report's cost table; None without a table.
     """
 
     name: Text
@@ -131,20 +144,22 @@ class Layer(Part):
     utilization: Annotated[Fraction, _UTILIZATION]
     dram_read_bytes: Annotated[Count, _DRAM_READ]
     dram_write_bytes: Annotated[Count, _DRAM_WRITTEN]
-    tiles: Annotated[Count, Figure("tiles", "tiles", of=added("tiles"))]
+    tiles: Annotated[Count, Figure("tiles", "tiles", of=make_sum("tiles"))]
     stalls: Mapping[str, Mapping[str, Count]]
     breakdown: Mapping[str, Count] = Field(default_factory=dict)
     group: Annotated[Count | None, Figure("in bands with group")] = None
-    estimate: Annotated[Count | None, Figure("cycles, estimated", "cycles", heading="estimate", estimate=True)] = None
+    estimate: Annotated[
+        Count | None, Figure("cycles, estimated", "cycles", heading="estimate", estimate=True)
+    ] = None
     energy_pj: Annotated[Picojoules | None, Figure("energy, estimated", "pJ")] = None
 
 
 class PortEntry(Part):
     """One input or output of the network as exchanged with the application, by the model's name.
 
-    ``scale`` and ``zero_point`` belong to quantised integers: real = (q - zero_point) * scale in float32. ``integer``
-    is True if the model's tensor is float and the application exchanges integers. ``reason`` says why integers are not
-    exchanged although they were requested.
+    ``scale`` and ``zero_point`` belong to quantised integers: real = (q - zero_point) * scale in
+    float32. ``integer`` is True if the model's tensor is float and the application exchanges
+    integers. ``reason`` says why integers are not exchanged although they were requested.
     """
 
     name: Text
@@ -158,7 +173,9 @@ class PortEntry(Part):
 
 
 class PlacementEntry(Part):
-    """Placement of one node of the canonical graph; ``reason`` says with actual values why it is on the CPU."""
+    """Placement of one node of the canonical graph; ``reason`` says with actual values why it is
+    on the CPU.
+    """
 
     node: Text
     op_type: Text
@@ -177,7 +194,9 @@ class HostLayer(Part):
 
 
 class Host(Part):
-    """Nodes on the CPU: always an estimate, in cycles of the accelerator, and never part of the totals."""
+    """Nodes on the CPU: always an estimate, in cycles of the accelerator, and never part of the
+    totals.
+    """
 
     nodes: Annotated[Count, Figure("nodes on the CPU", "nodes", name="host_nodes")]
     estimated_cycles: Annotated[Count, _HOST_CYCLES]
@@ -185,10 +204,12 @@ class Host(Part):
     layers: tuple[HostLayer, ...] = ()
 
 
-class Segment(Part):
-    """One part of a run from end to end: a region, consecutive nodes on the CPU, or a transfer of tensors.
+class RunSegment(Part):
+    """One part of a run from end to end: a region, consecutive nodes on the CPU, or a transfer of
+    tensors.
 
-    ``region`` is the region that runs, or the region that a transfer belongs to. ``nodes`` counts the nodes that run.
+    ``region`` is the region that runs, or the region that a transfer belongs to. ``nodes`` counts
+    the nodes that run.
     """
 
     on: Literal["dla", "cpu", "transfer"]
@@ -198,10 +219,11 @@ class Segment(Part):
 
 
 class Fallback(Part):
-    """All nodes of one operator that run on the CPU by one ``rule``; ``reason`` is the reason of the first node.
+    """All nodes of one operator that run on the CPU by one ``rule``; ``reason`` is the reason of
+    the first node.
 
-    ``edge_cycles`` are the cycles of QuantizeLinear and DequantizeLinear nodes that serve only these nodes and would
-    disappear with them. Those nodes have their own entries as well.
+    ``edge_cycles`` are the cycles of QuantizeLinear and DequantizeLinear nodes that serve only
+    these nodes and would disappear with them. Those nodes have their own entries as well.
     """
 
     op_type: Text
@@ -214,20 +236,22 @@ class Fallback(Part):
 
 
 class EndToEnd(Part):
-    """Estimated cycles of a whole inference: accelerator, CPU and transfers, in cycles of the accelerator.
+    """Estimated cycles of a whole inference: accelerator, CPU and transfers, in cycles of the
+    accelerator.
 
-    Attributes:
-        dla_cycles: simulated cycles, equal to the report's total.
-        cpu_cycles: estimated cycles, equal to those of ``host``.
-        transfer_cycles: every tensor that enters or leaves the accelerator crosses the bus once.
-        dla_macs: multiply-accumulates of the nodes on the accelerator.
-        cpu_macs: multiply-accumulates of the nodes on the CPU.
-        interface_cycles: part of ``cpu_cycles`` that integer inputs and outputs (``--integer-io``) remove.
-        segments: all parts, which run one after another.
-        fallbacks: nodes on the CPU by operator and reason, most expensive first.
+    Attributes: dla_cycles: simulated cycles, equal to the report's total. cpu_cycles: estimated
+        cycles, equal to those of ``host``. transfer_cycles: every tensor that enters or leaves the
+        accelerator crosses the bus once. dla_macs: multiply-accumulates of the nodes on the
+        accelerator. cpu_macs: multiply-accumulates of the nodes on the CPU. interface_cycles: part
+        of ``cpu_cycles`` that integer inputs and outputs (``--integer-io``) remove. segments: all
+        parts, which run one after another. fallbacks: nodes on the CPU by operator and reason, most
+        expensive first.
     """
 
-    cycles: Annotated[Count, Figure("end to end, estimated", "cycles", "less", name="end_to_end_cycles", estimate=True)]
+    cycles: Annotated[
+        Count,
+        Figure("end to end, estimated", "cycles", "less", name="end_to_end_cycles", estimate=True),
+    ]
     dla_cycles: Count
     cpu_cycles: Count
     transfer_cycles: Count
@@ -235,7 +259,7 @@ class EndToEnd(Part):
     dla_macs: Count
     cpu_macs: Count
     interface_cycles: Count = 0
-    segments: tuple[Segment, ...]
+    segments: tuple[RunSegment, ...]
     fallbacks: tuple[Fallback, ...]
 
     @model_validator(mode="after")
@@ -245,9 +269,16 @@ class EndToEnd(Part):
         for place, cycles in shares.items():
             found = sum(segment.cycles for segment in self.segments if segment.on == place)
             _expect(f"the sum of the segments on {place}", found, cycles)
-        _expect("the sum of the fallbacks", sum(item.estimated_cycles for item in self.fallbacks), self.cpu_cycles)
+        _expect(
+            "the sum of the fallbacks",
+            sum(item.estimated_cycles for item in self.fallbacks),
+            self.cpu_cycles,
+        )
         if self.interface_cycles > self.cpu_cycles:
-            raise ValueError(f"{self.interface_cycles} interface_cycles are more than the CPU's {self.cpu_cycles}")
+            raise ValueError(
+                f"{self.interface_cycles} interface_cycles are more than the CPU's "
+                f"{self.cpu_cycles}"
+            )
         return self
 
     def share(self, cycles: int) -> float:
@@ -256,7 +287,9 @@ class EndToEnd(Part):
 
     @property
     def integer_cpu_share(self) -> float:
-        """Share of the CPU with integer inputs and outputs (``--integer-io``); 0 if nothing takes cycles."""
+        """Share of the CPU with integer inputs and outputs (``--integer-io``); 0 if nothing
+        takes cycles.
+        """
         rest = self.cycles - self.interface_cycles
         return (self.cpu_cycles - self.interface_cycles) / rest if rest else 0.0
 
@@ -264,9 +297,10 @@ class EndToEnd(Part):
 class LayerGroup(Part):
     """Layers of a region that are computed together, in bands of rows.
 
-    ``rows`` is the number of rows per band of the last layer's result. 0 means two layers, of which the second is
-    element-wise and is computed on every tile of the first. ``kept`` are tensors whose rows stay in the scratchpad from
-    band to band; rows of other tensors are computed or loaded again.
+    ``rows`` is the number of rows per band of the last layer's result. 0 means two layers, of which
+    the second is element-wise and is computed on every tile of the first. ``kept`` are tensors
+    whose rows stay in the scratchpad from band to band; rows of other tensors are computed or
+    loaded again.
     """
 
     region: Count
@@ -276,7 +310,9 @@ class LayerGroup(Part):
 
 
 class Compilation(Part):
-    """Result of the compilation, all regions together; ``sets_elided`` counts register writes saved."""
+    """Result of the compilation, all regions together; ``sets_elided`` counts register writes
+    saved.
+    """
 
     regions: Count
     words: Count
@@ -287,10 +323,11 @@ class Compilation(Part):
 
 
 class Occupancy(Part):
-    """Live bytes of the scratchpad (``dla_sim.inspection``) over the run, regions one after another.
+    """Live bytes of the scratchpad (``dla_sim.inspection``) over the run, regions one after
+    another.
 
-    Point i covers the cycles from i * ``cycles_per_point`` to the next point, or to the end of the run: the largest
-    number of live bytes in any of them, and the average, rounded down.
+    Point i covers the cycles from i * ``cycles_per_point`` to the next point, or to the end of the
+    run: the largest number of live bytes in any of them, and the average, rounded down.
     """
 
     cycles_per_point: int = Field(ge=1)
@@ -301,24 +338,30 @@ class Occupancy(Part):
 class Spans(Part):
     """Activity of one unit: a span per entry, in order of time.
 
-    In a span, ``commands`` execute in ``active`` of the cycles ``[begin, end)``. ``layer`` is the index in ``layers``
-    of the layer that took most of the active cycles; -1 if none.
+    In a span, ``commands`` execute in ``active`` of the cycles ``[begin, end)``. ``layer`` is the
+    index in ``layers`` of the layer that took most of the active cycles; -1 if none.
     """
 
     begin: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
     end: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
     active: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
     commands: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
-    layer: tuple[Annotated[int, Field(ge=-1, le=LARGEST_COUNT)], ...] = Field(max_length=TIMELINE_SPANS)
+    layer: tuple[Annotated[int, Field(ge=-1, le=LARGEST_COUNT)], ...] = Field(
+        max_length=TIMELINE_SPANS
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Spans:
         for name in ("end", "active", "commands", "layer"):
-            _expect(f"the number of {name} of a timeline", len(getattr(self, name)), len(self.begin))
+            _expect(
+                f"the number of {name} of a timeline", len(getattr(self, name)), len(self.begin)
+            )
         last = 0
         for begin, end, active in zip(self.begin, self.end, self.active, strict=True):
             if not last <= begin <= begin + active <= end:
-                raise ValueError(f"{active} cycles from {begin} to {end} follow {last} on the timeline")
+                raise ValueError(
+                    f"{active} cycles from {begin} to {end} follow {last} on the timeline"
+                )
             last = end
         return self
 
@@ -326,8 +369,8 @@ class Spans(Part):
 class Timeline(Part):
     """Activity of each unit over the run, regions one after another.
 
-    A span contains all commands of a unit that begin in one window of ``window`` cycles, counted from the start of the
-    run. With a window of 1, each command is a span.
+    A span contains all commands of a unit that begin in one window of ``window`` cycles, counted
+    from the start of the run. With a window of 1, each command is a span.
     """
 
     window: int = Field(ge=1)
@@ -335,9 +378,12 @@ class Timeline(Part):
 
 
 class Figures(Part):
-    """Figures of the machine; validation checks that kinds, layers and every unit's causes add up to the total."""
+    """Figures of the machine.
 
-    totals: Totals
+    Validation checks that kinds, layers and every unit's causes add up to the total.
+    """
+
+    totals: RunTotals
     kinds: Mapping[str, Count]
     ex_cycles: Mapping[str, Count]
     layers: tuple[Layer, ...]
@@ -364,7 +410,7 @@ class RunReport(Part):
     memory_mode: Word | None = None
     schedule: Word
     seed: int
-    totals: Totals
+    totals: RunTotals
     kinds: Mapping[str, Count]
     ex_cycles: Mapping[str, Count]
     layers: tuple[Layer, ...]
@@ -384,8 +430,15 @@ class RunReport(Part):
     cost: Estimate | None = None
 
     def _repr_html_(self) -> str:
-        rows = {"command": self.command, "mismatches": f"{self.check.mismatches:,} of {self.check.elements:,} elements"}
-        rows |= {figure.words: told(figure, value) for figure, value in values_of(self) if value is not None}
+        rows = {
+            "command": self.command,
+            "mismatches": f"{self.check.mismatches:,} of {self.check.elements:,} elements",
+        }
+        rows |= {
+            figure.words: describe_figure(figure, value)
+            for figure, value in values_of(self)
+            if value is not None
+        }
         return summary_html(f"{self.model}: run report", rows)
 
     @model_validator(mode="after")
@@ -411,13 +464,17 @@ _NUMBERS = ("pe.ic", "pe.oc", "pe.ow", "sram_bytes", "bus_bytes", "clock_hz")
 
 
 def _check_machine(report: RunReport) -> None:
-    """Check that all values of Arch and Timing are words or numbers, because other versions may have other keys."""
+    """Check that all values of Arch and Timing are words or numbers, because other versions may
+    have other keys.
+    """
     machine = flat(report.arch) | flat(report.timing)
     for key, value in machine.items():
         _WORD.validate_python(key)
         if isinstance(value, str):
             _WORD.validate_python(value)
-        elif value is not None and not (isinstance(value, int | float) and abs(value) <= LARGEST_COUNT):
+        elif value is not None and not (
+            isinstance(value, int | float) and abs(value) <= LARGEST_COUNT
+        ):
             raise ValueError(f"{key} of the machine is {value!r:.40}")
     for key in _NUMBERS:
         if not isinstance(machine.get(key), int) or machine[key] < 1:
@@ -431,21 +488,33 @@ def _check_names(figures: Figures | RunReport) -> None:
     _expect("the kinds of ex_cycles", set(figures.ex_cycles), set(KINDS))
     _expect("the units", set(figures.units), set(UNITS))
     for unit, causes in figures.units.items():
-        _expect(f"the causes of {unit}", {*causes, "flash"}, set(CAUSES))  # machines without a flash lack its cause
+        # machines without a flash lack its cause
+        _expect(f"the causes of {unit}", {*causes, "flash"}, set(CAUSES))
 
 
 def _check_sums(figures: Figures | RunReport) -> None:
     total = figures.totals.cycles
     _expect("the sum of kinds", sum(figures.kinds.values()), total)
-    in_layers = total if figures.totals.instructions != 1 else 0  # OP_END alone has no layer (machine.md, section 7)
-    _expect("the sum of the layers' cycles", sum(layer.cycles for layer in figures.layers), in_layers)
-    _expect("the sum of the layers' MACs", sum(layer.macs for layer in figures.layers), figures.totals.macs)
+    # OP_END alone has no layer (machine.md, section 7)
+    in_layers = total if figures.totals.instructions != 1 else 0
+    _expect(
+        "the sum of the layers' cycles", sum(layer.cycles for layer in figures.layers), in_layers
+    )
+    _expect(
+        "the sum of the layers' MACs",
+        sum(layer.macs for layer in figures.layers),
+        figures.totals.macs,
+    )
     for unit, causes in figures.units.items():
         _expect(f"the sum of the causes of {unit}", sum(causes.values()), total)
     for layer in figures.layers:
         if layer.breakdown:
             _expect(f"the parts of layer {layer.name}", set(layer.breakdown), set(PARTS))
-            _expect(f"the sum of the breakdown of {layer.name}", sum(layer.breakdown.values()), layer.cycles)
+            _expect(
+                f"the sum of the breakdown of {layer.name}",
+                sum(layer.breakdown.values()),
+                layer.cycles,
+            )
     executing = figures.units["EX"]["busy"] + figures.units["EX"]["sram"]
     _expect("the sum of ex_cycles", sum(figures.ex_cycles.values()), executing)
     for bound in (figures.totals.lower_bound_cycles, figures.totals.roofline_cycles):
@@ -454,14 +523,24 @@ def _check_sums(figures: Figures | RunReport) -> None:
 
 
 def _check_timeline(timeline: Timeline, report: RunReport) -> None:
-    """Check that each unit's spans match its causes, end within the run and refer to existing layers."""
+    """Check that each unit's spans match its causes, end within the run and refer to existing
+    layers.
+    """
     _expect("the units of the timeline", set(timeline.units), set(UNITS))
     for unit, spans in timeline.units.items():
         causes = report.units[unit]
         working = sum(causes.get(cause, 0) for cause in WITHIN)
         _expect(f"the sum of what {unit} did on the timeline", sum(spans.active), working)
-        _expect(f"{unit}'s end on the timeline within the run", max(spans.end, default=0) <= report.totals.cycles, True)
-        _expect(f"{unit}'s layers on the timeline", max(spans.layer, default=-1) < len(report.layers), True)
+        _expect(
+            f"{unit}'s end on the timeline within the run",
+            max(spans.end, default=0) <= report.totals.cycles,
+            True,
+        )
+        _expect(
+            f"{unit}'s layers on the timeline",
+            max(spans.layer, default=-1) < len(report.layers),
+            True,
+        )
 
 
 def _expect(what: str, found: object, expected: object) -> None:
@@ -470,5 +549,11 @@ def _expect(what: str, found: object, expected: object) -> None:
 
 
 def report_json(report: RunReport) -> str:
-    """Return the report as indented JSON text with a final newline; equal reports give equal text."""
-    return json.dumps(report.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False) + "\n"
+    """Return the report as indented JSON text with a final newline.
+
+    Equal reports give equal text.
+    """
+    return (
+        json.dumps(report.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False)
+        + "\n"
+    )

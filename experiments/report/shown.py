@@ -1,6 +1,8 @@
-"""Display of results: as text, in a terminal or notebook, as a DataFrame, as charts and as an HTML page.
+"""Display of results: as text, in a terminal or notebook, as a DataFrame, as charts and as an HTML
+page.
 
-Each kind of results declares its :class:`Presentation`; the code that displays it is the same for all.
+Each kind of results declares its :class:`Presentation`; the code that displays it is the same for
+all.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from experiments.extras import require_pandas
-from experiments.literal import escaped
+from experiments.literal import escape_html
 from experiments.report.terminal import Printed, ReportTable, line
 from isa.errors import InputError
 from isa.files import write_atomically
@@ -58,7 +60,10 @@ class Presentation:
 
 
 class Shown:
-    """Base of displayable results: ``repr`` is the first line, ``str`` all lines; a notebook also shows a table."""
+    """Base of displayable results: ``repr`` is the first line, ``str`` all lines.
+
+    A notebook also shows a table.
+    """
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
@@ -78,7 +83,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         subject, how = self.presented
-        told = "<br>".join(escaped(said) for said in self.lines())
+        told = "<br>".join(escape_html(said) for said in self.lines())
         tables = how.tables(subject) if how.tables is not None and how.notebook is None else ()
         table = next((html_table(one) for one in tables if isinstance(one, ReportTable)), "")
         return f"<div><p>{told}</p>{table if how.notebook is None else how.notebook(subject)}</div>"
@@ -99,7 +104,10 @@ class Shown:
 
     @property
     def table(self) -> pandas.DataFrame:
-        """Rows of the CSV file as a DataFrame; raises InputError if there are none, or pandas is not installed."""
+        """Rows of the CSV file as a DataFrame.
+
+        Raises InputError if there are none, or pandas is not installed.
+        """
         return data_frame(self.records())
 
     def save(self, path: str | Path) -> None:
@@ -110,7 +118,10 @@ class Shown:
         write_atomically(Path(path), how.json(subject))
 
     def page(self) -> str:
-        """Return the HTML page, equal for equal results; raise InputError if this kind of results has none."""
+        """Return the HTML page, equal for equal results.
+
+        Raise InputError if this kind of results has none.
+        """
         subject, how = self.presented
         if how.page is None:
             raise InputError(f"{self!r}: there is no page of it")
@@ -143,16 +154,20 @@ class Document(Shown):
 
 @dataclass(frozen=True, eq=False)
 class Plots:
-    """Charts of results: each name is a method that draws on ``axes``, by default new ones, and returns the axes."""
+    """Charts of results: each name is a method that draws on ``axes``, by default new ones, and
+    returns the axes.
+    """
 
     subject: Any
     how: Presentation
 
     def __getattr__(self, name: str) -> Callable[..., Axes]:
         if name not in self.how.drawn:
-            raise AttributeError(f"no chart is called {name}; there are {', '.join(self.how.drawn)}")
+            raise AttributeError(
+                f"no chart is called {name}; there are {', '.join(self.how.drawn)}"
+            )
 
-        def drawn(axes: Axes | None = None) -> Axes:
+        def draw_chart(axes: Axes | None = None) -> Axes:
             """Draw the chart; raise InputError if there is nothing to show."""
             from experiments.report.plots import draw_chart
 
@@ -161,7 +176,7 @@ class Plots:
                     return draw_chart(chart, axes)
             raise InputError(self.how.nothing(self.subject))
 
-        return drawn
+        return draw_chart
 
     def __dir__(self) -> Iterable[str]:
         return [*self.how.drawn]
@@ -169,9 +184,10 @@ class Plots:
 
 def html_table(table: ReportTable) -> str:
     """Return the first rows of a table as HTML for a notebook."""
-    head = "".join(f"<th>{escaped(column.heading)}</th>" for column in table.columns)
+    head = "".join(f"<th>{escape_html(column.heading)}</th>" for column in table.columns)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in table.rows[:MOST_ROWS]
+        "<tr>" + "".join(f"<td>{escape_html(cell)}</td>" for cell in row) + "</tr>"
+        for row in table.rows[:MOST_ROWS]
     )
     left = len(table.rows) - MOST_ROWS
     more = f"<p>{left:,} more rows.</p>" if left > 0 else ""
@@ -179,15 +195,22 @@ def html_table(table: ReportTable) -> str:
 
 
 def data_frame(
-    rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None, whole: Sequence[str] = ()
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str] | None = None,
+    whole: Sequence[str] = (),
 ) -> pandas.DataFrame:
-    """Convert rows to a DataFrame, in which columns of integers have the type Int64, with gaps or without.
+    """Convert rows to a DataFrame, in which columns of integers have the type Int64, with gaps or
+    without.
 
-    ``columns`` selects the columns, by default the keys of the rows. Columns in ``whole`` are Int64 even if they are
-    empty. Raises InputError if pandas is not installed.
+    ``columns`` selects the columns, by default the keys of the rows. Columns in ``whole`` are Int64
+    even if they are empty. Raises InputError if pandas is not installed.
     """
     rows = list(rows)
     table: pandas.DataFrame = require_pandas().DataFrame(rows, columns=columns and list(columns))
     known = {name: [row[name] for row in rows if row[name] is not None] for name in table.columns}
-    integers = [name for name, found in known.items() if found and all(type(value) is int for value in found)]
+    integers = [
+        name
+        for name, found in known.items()
+        if found and all(type(value) is int for value in found)
+    ]
     return table.astype(dict.fromkeys([*whole, *integers], "Int64"))

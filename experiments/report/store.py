@@ -1,4 +1,6 @@
-"""Run reports on disk: default path, atomic writing, and reading with one clear line for invalid files."""
+"""Run reports on disk: default path, atomic writing, and reading with one clear line for invalid
+files.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ Kind = TypeVar("Kind", bound=Part)
 
 
 def default_path(report: RunReport) -> Path:
-    """Return ``runs/<model>-<hash>.json``; the hash is the first 8 digits of the SHA-256 of the report."""
+    """Return ``runs/<model>-<hash>.json``.
+
+    The hash is the first 8 digits of the SHA-256 of the report.
+    """
     model = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(report.model).stem or report.model)
     digest = hashlib.sha256(report_json(report).encode()).hexdigest()[:8]
     return Path(DEFAULT_FOLDER) / f"{model}-{digest}.json"
@@ -33,7 +38,9 @@ def default_path(report: RunReport) -> Path:
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays as a ``.npz`` file; equal arrays give equal bytes, and every name is allowed."""
-    write_atomically(path, archive_bytes({f"{name}.npy": npy_bytes(array) for name, array in arrays.items()}))
+    write_atomically(
+        path, archive_bytes({f"{name}.npy": npy_bytes(array) for name, array in arrays.items()})
+    )
 
 
 def npy_bytes(array: NDArray[Any]) -> bytes:
@@ -44,19 +51,30 @@ def npy_bytes(array: NDArray[Any]) -> bytes:
 
 
 def load_report(path: str | Path) -> RunReport:
-    """Read a report; raise InputError if the file is missing or is not a valid report of this version."""
-    return run_report(saved_content(Path(path)), Path(path))
+    """Read a report.
+
+    Raise InputError if the file is missing or is not a valid report of this version.
+    """
+    return run_report(read_saved(Path(path)), Path(path))
 
 
 def run_report(content: Any, path: Path) -> RunReport:
-    """Return the content of the file ``path`` as a run report; raise InputError if it is not one of this version."""
-    return as_report(content, path, RunReport, SCHEMA, "run report", "dla run")
+    """Return the content of the file ``path`` as a run report.
+
+    Raise InputError if it is not one of this version.
+    """
+    return validate_report(content, path, RunReport, SCHEMA, "run report", "dla run")
 
 
-def saved_content(path: Path) -> Any:
-    """Return the content of a saved report of any schema; raise InputError if the file is missing or not JSON."""
+def read_saved(path: Path) -> Any:
+    """Return the content of a saved report of any schema.
+
+    Raise InputError if the file is missing or not JSON.
+    """
     remedy = f"'dla run MODEL --json {path}' makes a report"
-    return json_of(read_bytes(path, MAXIMUM_BYTES, "a run report", remedy), str(path), "a run report", remedy)
+    return json_of(
+        read_bytes(path, MAXIMUM_BYTES, "a run report", remedy), str(path), "a run report", remedy
+    )
 
 
 def schema_of(content: Any) -> Any:
@@ -64,17 +82,25 @@ def schema_of(content: Any) -> Any:
     return content.get("schema") if isinstance(content, dict) else None
 
 
-def as_report(content: Any, path: Path, kind: type[Kind], schema: str, what: str, command: str) -> Kind:
-    """Validate the content of the file ``path`` as a report of ``schema``; raise InputError if it is not.
+def validate_report(
+    content: Any, path: Path, kind: type[Kind], schema: str, what: str, command: str
+) -> Kind:
+    """Validate the content of the file ``path`` as a report of ``schema``.
+
+    Raise InputError if it is not.
 
     ``command`` is the command that makes such a report; the error names it.
     """
     found = schema_of(content)
     if found != schema:
-        raise InputError(f"{path}: not a {what} of schema {schema} (schema is {found!r}); run '{command}' again")
+        raise InputError(
+            f"{path}: not a {what} of schema {schema} (schema is {found!r}); run '{command}' again"
+        )
     try:
         return kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "report"
-        raise InputError(f"{path}: damaged {what} ({where}: {first['msg']}); run '{command}' again") from error
+        raise InputError(
+            f"{path}: damaged {what} ({where}: {first['msg']}); run '{command}' again"
+        ) from error

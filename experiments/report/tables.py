@@ -15,7 +15,7 @@ from byoc.package.package import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.presets import SRAM_MODES
 from experiments.cost.estimate import COMMAND_WORD_BYTES, MICROJOULE, cost_lines
-from experiments.figure import figures_of, shown, told, values_of
+from experiments.figure import describe_figure, figures_of, format_figure, values_of
 from experiments.report.checks import HardwareCheck, OutputsCheck
 from experiments.report.schema import (
     Bus,
@@ -36,17 +36,30 @@ Row = dict[str, Any]
 LAYER_FIGURES = figures_of(Layer)
 HOST_FIGURES = ("cycles", "macs")
 """Figures that nodes on the CPU have, too."""
-LAYER_COLUMNS = ("layer", "on", "region", "kind", *(figure.name for figure in LAYER_FIGURES), *PARTS)
+LAYER_COLUMNS = (
+    "layer",
+    "on",
+    "region",
+    "kind",
+    *(figure.name for figure in LAYER_FIGURES),
+    *PARTS,
+)
 """Keys of the rows of :func:`layer_rows`, in their order."""
 
 
 def layer_rows(report: RunReport) -> list[Row]:
-    """Return a row per layer in network order; a region's layers come at the position of its first node.
+    """Return a row per layer in network order.
+
+    A region's layers come at the position of its first node.
 
     Cycles of nodes on the CPU are estimates. ``utilization`` is a fraction, the parts of ``cycles``
-    (``dla_sim.engine.breakdown.PARTS``) are cycles, ``energy_pj`` is an estimate. Unknown values are None.
+    (``dla_sim.engine.breakdown.PARTS``) are cycles, ``energy_pj`` is an estimate. Unknown values
+    are None.
     """
-    return [_host_record(one) if isinstance(one, HostLayer) else _layer_record(one) for one in in_order(report)]
+    return [
+        _host_record(one) if isinstance(one, HostLayer) else _layer_record(one)
+        for one in list_in_order(report)
+    ]
 
 
 def figure_rows(figures: Figures) -> list[Row]:
@@ -59,7 +72,7 @@ def placement_rows(placement: Sequence[PlacementEntry]) -> list[Row]:
     return [entry.model_dump() for entry in placement]
 
 
-def in_order(report: RunReport) -> Iterator[Layer | HostLayer]:
+def list_in_order(report: RunReport) -> Iterator[Layer | HostLayer]:
     """Yield the accelerator's layers and the CPU's nodes in network order."""
     host = {layer.node: layer for layer in report.host.layers}
     seen: set[int] = set()
@@ -73,13 +86,18 @@ def in_order(report: RunReport) -> Iterator[Layer | HostLayer]:
 
 def _layer_record(layer: Layer) -> Row:
     said = {"layer": layer.name, "on": "dla", "region": layer.region, "kind": layer.kind}
-    known = said | {figure.name: getattr(layer, figure.name) for figure in LAYER_FIGURES} | dict(layer.breakdown)
+    known = (
+        said
+        | {figure.name: getattr(layer, figure.name) for figure in LAYER_FIGURES}
+        | dict(layer.breakdown)
+    )
     return {name: known.get(name) for name in LAYER_COLUMNS}
 
 
 def _host_record(layer: HostLayer) -> Row:
     known = {
-        "layer": layer.node, "on": "cpu", "kind": layer.op_type, "cycles": layer.estimated_cycles, "macs": layer.macs,
+        "layer": layer.node, "on": "cpu", "kind": layer.op_type, "cycles": layer.estimated_cycles,
+        "macs": layer.macs,
     }  # fmt: skip
     return {name: known.get(name) for name in LAYER_COLUMNS}
 
@@ -87,18 +105,23 @@ def _host_record(layer: HostLayer) -> Row:
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
 """Column headings of the parts of a layer's cycles."""
 _TOLD = {
-    "cycles", "macs", "utilization", "lower_bound_cycles", "roofline_cycles", "dram_read_bytes", "dram_write_bytes",
+    "cycles", "macs", "utilization", "lower_bound_cycles", "roofline_cycles", "dram_read_bytes",
+    "dram_write_bytes",
     "flash_read_bytes", "sram_peak_bytes", "instructions",
 }  # fmt: skip
 """Figures of the whole run that have lines of their own."""
-_FURTHER = [figure for figure in LAYER_FIGURES if figure.name not in {*_TOLD, "tiles", "group", "energy_pj"}]
+_FURTHER = [
+    figure for figure in LAYER_FIGURES if figure.name not in {*_TOLD, "tiles", "group", "energy_pj"}
+]
 """Figures of layers that have no column of their own."""
 MOST_GROUPS = 6
 """Maximum number of groups of layers that are named one by one."""
 
 
 def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]:
-    """Yield all tables and lines of the report or, for a ``summary``, only those about the whole run."""
+    """Yield all tables and lines of the report or, for a ``summary``, only those about the whole
+    run.
+    """
     yield line(f"{report.model} on {machine_line(report)}", style="bold")
     whole = report.end_to_end
     if whole is not None:
@@ -116,23 +139,35 @@ def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]
 
 
 def end_to_end_line(found: EndToEnd) -> str:
-    """Return the cycles of the whole inference, and the shares of accelerator, CPU and transfers."""
-    shares = {"accelerator": found.dla_cycles, "CPU": found.cpu_cycles, "transfers": found.transfer_cycles}
-    text = ", ".join(f"{name} {found.share(cycles):.1%} ({cycles:,})" for name, cycles in shares.items())
+    """Return the cycles of the whole inference, and the shares of accelerator, CPU and
+    transfers.
+    """
+    shares = {
+        "accelerator": found.dla_cycles,
+        "CPU": found.cpu_cycles,
+        "transfers": found.transfer_cycles,
+    }
+    text = ", ".join(
+        f"{name} {found.share(cycles):.1%} ({cycles:,})" for name, cycles in shares.items()
+    )
     return f"~{found.cycles:,} cycles, estimated: {text}"
 
 
 def integer_line(found: EndToEnd) -> str:
-    """Return the CPU's share of the time if the network's inputs and outputs are integers (``--integer-io``)."""
+    """Return the CPU's share of the time if the network's inputs and outputs are integers
+    (``--integer-io``).
+    """
     rest = found.cpu_cycles - found.interface_cycles
-    return f"with --integer-io {found.integer_cpu_share:.1%} of the time ({rest:,} cycles) on the CPU"
+    return (
+        f"with --integer-io {found.integer_cpu_share:.1%} of the time ({rest:,} cycles) on the CPU"
+    )
 
 
 def fallback_table(found: EndToEnd) -> ReportTable:
     """Return the nodes on the CPU by operator and reason, most expensive first.
 
-    Their cycles are the most that support for the operator could save. "With conversions" includes the quantisation and
-    dequantisation nodes that serve only these nodes.
+    Their cycles are the most that support for the operator could save. "With conversions" includes
+    the quantisation and dequantisation nodes that serve only these nodes.
     """
     table = plain_table(
         ("on the CPU", "left"),
@@ -149,11 +184,23 @@ def fallback_table(found: EndToEnd) -> ReportTable:
 
 
 def fallback_cells(found: EndToEnd, item: Fallback) -> tuple[str, ...]:
-    """Return operator, nodes, MACs, cycles, their share, their share with quantisation at the edges, and reason."""
-    shares = (found.share(cycles) for cycles in (item.estimated_cycles, item.estimated_cycles + item.edge_cycles))
+    """Return operator, nodes, MACs, cycles, their share, their share with quantisation at the
+    edges, and reason.
+    """
+    shares = (
+        found.share(cycles)
+        for cycles in (item.estimated_cycles, item.estimated_cycles + item.edge_cycles)
+    )
     own, whole = (f"{share:.1%}" for share in shares)
     counts = _numbers(item.nodes, item.macs)
-    return (item.op_type, *counts, f"~{item.estimated_cycles:,}", own, whole if item.edge_cycles else "", item.reason)
+    return (
+        item.op_type,
+        *counts,
+        f"~{item.estimated_cycles:,}",
+        own,
+        whole if item.edge_cycles else "",
+        item.reason,
+    )
 
 
 def machine_line(report: RunReport) -> str:
@@ -169,16 +216,19 @@ def machine_line(report: RunReport) -> str:
 
 
 def layer_table(report: RunReport) -> ReportTable:
-    """Return a table of layers and CPU nodes in network order; cycles of CPU nodes are marked as estimates."""
-    return _filled(layer_rows(report))
+    """Return a table of layers and CPU nodes in network order.
+
+    Cycles of CPU nodes are marked as estimates.
+    """
+    return _fill_table(layer_rows(report))
 
 
 def figures_table(figures: Figures) -> ReportTable:
     """Return a table of the layers of a machine's figures."""
-    return _filled(figure_rows(figures))
+    return _fill_table(figure_rows(figures))
 
 
-def _filled(rows: Sequence[Row]) -> ReportTable:
+def _fill_table(rows: Sequence[Row]) -> ReportTable:
     """Return the table of layers; it has no energy column if no layer has an energy."""
     priced = any(row["energy_pj"] is not None for row in rows)
     table = plain_table(
@@ -210,7 +260,7 @@ def _cells_of(row: Row, priced: bool) -> Iterator[str]:
     yield f"{row['utilization']:.1%}" if ours and row["macs"] else ""
     yield f"{row['dram_read_bytes'] + row['dram_write_bytes']:,}" if ours else ""
     yield str(row["tiles"]) if ours else ""
-    yield from (shown(row[figure.name], figure.unit) for figure in _FURTHER)
+    yield from (format_figure(row[figure.name], figure.unit) for figure in _FURTHER)
 
 
 def _numbers(*values: int) -> tuple[str, ...]:
@@ -218,7 +268,9 @@ def _numbers(*values: int) -> tuple[str, ...]:
 
 
 def kind_table(report: RunReport | Figures) -> ReportTable:
-    """Return a table of the run's cycles by kind, and of the cycles in which EX was busy with each kind."""
+    """Return a table of the run's cycles by kind, and of the cycles in which EX was busy with
+    each kind.
+    """
     table = plain_table(("cycles by kind", "left"), ("run", "right"), ("EX busy", "right"))
     for kind, cycles in report.kinds.items():
         if cycles:
@@ -248,16 +300,26 @@ def totals_table(report: RunReport) -> LiteralTable:
 
 def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     """Yield name and text of every line about the whole run."""
-    totals, made = report.totals, report.compile
-    bound = f" ({totals.cycles / totals.lower_bound_cycles:.3f} x the lower bound)" if totals.lower_bound_cycles else ""
+    totals = report.totals
+    made = report.compile
+    bound = (
+        f" ({totals.cycles / totals.lower_bound_cycles:.3f} x the lower bound)"
+        if totals.lower_bound_cycles
+        else ""
+    )
     milliseconds = totals.cycles / report.timing["clock_hz"] * 1e3
-    yield "cycles", f"{totals.cycles:,}{bound}, {milliseconds:.3f} ms at {report.timing['clock_hz'] / 1e6:g} MHz"
+    yield (
+        "cycles",
+        f"{totals.cycles:,}{bound}, {milliseconds:.3f} ms at {report.timing['clock_hz'] / 1e6:g} "
+        "MHz",
+    )
     yield "lower bound", f"{totals.lower_bound_cycles:,} cycles"
     if totals.roofline_cycles:
         ratio = totals.cycles / totals.roofline_cycles
         yield (
             "roofline",
-            f"{totals.roofline_cycles:,} cycles with the best mappings of all layers ({ratio:.3f} x the roofline)",
+            f"{totals.roofline_cycles:,} cycles with the best mappings of all layers ({ratio:.3f} "
+            "x the roofline)",
         )
     if report.bus is not None and report.bus.sustained_bytes < report.bus.width_bytes:
         yield "bus", bus_line(report.bus)
@@ -266,18 +328,23 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     yield "SRAM", f"{totals.sram_peak_bytes:,} of {report.arch['sram_bytes']:,} bytes at the peak"
     for figure, value in values_of(totals):
         if figure.name not in _TOLD and value is not None:
-            yield figure.words, told(figure, value)
+            yield figure.words, describe_figure(figure, value)
     yield (
         "program",
         (
             f"{made.regions} region{'s' * (made.regions != 1)}, {made.words:,} words: "
-            f"{totals.instructions:,} instructions, {made.sets:,} register writes ({made.sets_elided:,} saved)"
+            f"{totals.instructions:,} instructions, {made.sets:,} register writes "
+            f"({made.sets_elided:,} saved)"
         ),
     )
     if made.groups:
         yield "groups", groups_line(made.groups)
     if report.host.nodes:
-        yield "CPU", f"{report.host.nodes} nodes, estimated {report.host.estimated_cycles:,} cycles (not in the total)"
+        yield (
+            "CPU",
+            f"{report.host.nodes} nodes, estimated {report.host.estimated_cycles:,} cycles (not in "
+            "the total)",
+        )
         if report.end_to_end is not None and report.end_to_end.interface_cycles:
             yield "", integer_line(report.end_to_end)
     for port in report.interface:
@@ -306,32 +373,39 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
 
 def _traffic_lines(report: RunReport) -> Iterator[tuple[str, str]]:
     """Yield the bytes moved from and to each memory behind the bus."""
-    totals, main = report.totals, "DRAM"
+    totals = report.totals
+    main = "DRAM"
     if report.memory_mode in SRAM_MODES:
         main = "system SRAM"
     read = totals.dram_read_bytes - totals.flash_read_bytes
     yield main, f"{read:,} bytes read, {totals.dram_write_bytes:,} written"
     if report.timing.get("flash_bytes"):
         words = COMMAND_WORD_BYTES * report.compile.words
-        yield "flash", f"{totals.flash_read_bytes:,} bytes of constants read, {words:,} of command words"
+        yield (
+            "flash",
+            f"{totals.flash_read_bytes:,} bytes of constants read, {words:,} of command words",
+        )
 
 
 def groups_line(groups: Sequence[LayerGroup]) -> str:
-    """Name the first few groups of layers that are computed together, in bands of rows or tile by tile."""
+    """Name the first few groups of layers that are computed together, in bands of rows or tile
+    by tile.
+    """
     layers = sum(len(group.layers) for group in groups)
-    named = [f"{one.layers[0]} to {one.layers[-1]} ({_turns(one.rows)})" for one in groups]
+    named = [f"{one.layers[0]} to {one.layers[-1]} ({_count_turns(one.rows)})" for one in groups]
     more = [f"{len(named) - MOST_GROUPS} more"] if len(named) > MOST_GROUPS else []
     return f"{layers} layers fused in bands: {', '.join([*named[:MOST_GROUPS], *more])}"
 
 
-def _turns(rows: int) -> str:
+def _count_turns(rows: int) -> str:
     return f"{rows} row{'s' * (rows != 1)}" if rows else "tile by tile"
 
 
 def bus_line(bus: Bus) -> str:
     """Return the bytes per cycle that the bus sustains, and the bursts that limit it."""
     return (
-        f"sustains {bus.sustained_bytes:.3g} of {bus.width_bytes} bytes/cycle with {bus.outstanding_bursts} bursts in "
+        f"sustains {bus.sustained_bytes:.3g} of {bus.width_bytes} bytes/cycle with "
+        f"{bus.outstanding_bursts} bursts in "
         f"flight; {bus.bursts_to_fill} would fill it"
     )
 
@@ -350,18 +424,24 @@ def _check_line(report: RunReport) -> Text:
         return Text("no node ran on the accelerator; no values were checked", style="yellow")
     if not check.vouched:
         return Text(check.oracle)
-    regions = "" if check.regions is None else f" of {check.regions} region{'s' * (check.regions != 1)}"
+    regions = (
+        "" if check.regions is None else f" of {check.regions} region{'s' * (check.regions != 1)}"
+    )
     tensors = f"{check.tensors} tensor{'s' * (check.tensors != 1)}"
     compared = f"{check.elements:,} elements of {tensors}{regions} against {check.oracle}"
     if check.mismatches == 0:
         return Text(f"0 mismatches in {compared}", style="green")
-    return Text(f"{check.mismatches:,} MISMATCHES in {compared}, largest difference {check.max_abs_diff}", style="red")
+    return Text(
+        f"{check.mismatches:,} MISMATCHES in {compared}, largest difference {check.max_abs_diff}",
+        style="red",
+    )
 
 
 def _hardware_line(found: HardwareCheck) -> Text:
     """Return the number of differences between hardware and simulator, and the figures compared."""
     compared = (
-        f"start and end of {found.commands:,} commands, {found.written_bytes:,} bytes that they wrote, "
+        f"start and end of {found.commands:,} commands, {found.written_bytes:,} bytes that they "
+        "wrote, "
         f"{found.cycles:,} cycles by unit and cause"
     )
     if not found.differences:
@@ -371,12 +451,19 @@ def _hardware_line(found: HardwareCheck) -> Text:
 
 
 def _outputs_line(outputs: OutputsCheck) -> str:
-    """Describe the comparison of the outputs, in which float operators on the CPU may cause differences."""
+    """Describe the comparison of the outputs, in which float operators on the CPU may cause
+    differences.
+    """
     if not outputs.differences:
-        return f"all {outputs.elements:,} elements equal the whole model on its runtime; the CPU computed some of them"
+        return (
+            f"all {outputs.elements:,} elements equal the whole model on its runtime; the CPU "
+            "computed some of them"
+        )
     return (
-        f"{outputs.differences:,} of {outputs.elements:,} elements differ from the whole model on its runtime by "
-        f"up to {outputs.max_abs_diff:.3g}: the runtime rounds differently when it runs the CPU part separately"
+        f"{outputs.differences:,} of {outputs.elements:,} elements differ from the whole model on "
+        "its runtime by "
+        f"up to {outputs.max_abs_diff:.3g}: the runtime rounds differently when it runs the CPU "
+        "part separately"
     )
 
 
@@ -396,19 +483,27 @@ def _fidelity_line(found: Fidelity | None) -> str:
     if found.widened:
         text += ", in float32 for half precision"
     if found.made_static:
-        text += f", {found.made_static} dynamic quantisations made static on the calibration samples"
+        text += (
+            f", {found.made_static} dynamic quantisations made static on the calibration samples"
+        )
     text += without
     several = len(found.noise) > 1
-    noise = ", ".join(f"{level:.1f} dB" + f" ({name})" * several for name, level in list(found.noise.items())[:4])
+    noise = ", ".join(
+        f"{level:.1f} dB" + f" ({name})" * several for name, level in list(found.noise.items())[:4]
+    )
     return f"{text}; int8 to float: {noise} signal to noise" if noise else text
 
 
 def calibration_line(found: Calibration) -> str:
-    """Describe the samples that quantised a float model, and how often int8 and float agree on the class."""
+    """Describe the samples that quantised a float model, and how often int8 and float agree on
+    the class.
+    """
     inputs = f"{found.samples} input{'s' * (found.samples != 1)}"
     text = f"quantised on {inputs} of random numbers" if found.random else f"quantised on {inputs}"
     text += f" of {found.origin}" if found.origin else ""
-    agreement = ", ".join(f"{share:.1%} ({name})" for name, share in list(found.agreement.items())[:4])
+    agreement = ", ".join(
+        f"{share:.1%} ({name})" for name, share in list(found.agreement.items())[:4]
+    )
     return f"{text}; int8 and float have the same top-1 in {agreement}" if agreement else text
 
 
@@ -437,7 +532,9 @@ def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
     if not shown:
         return None
     table = plain_table(
-        ("layer", "fold"), ("cycles", "right"), *((HEADINGS[part], "right", 1 + PARTS.index(part)) for part in shown)
+        ("layer", "fold"),
+        ("cycles", "right"),
+        *((HEADINGS[part], "right", 1 + PARTS.index(part)) for part in shown),
     )
     for layer in layers:
         table.add_row(layer.name, f"{layer.cycles:,}", *_cells(layer, shown))

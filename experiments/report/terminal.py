@@ -1,4 +1,6 @@
-"""Terminal output: width of the console, look of all tables, and omission of columns in narrow tables."""
+"""Terminal output: width of the console, look of all tables, and omission of columns in narrow
+tables.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ FOLDED = 10
 
 
 def report_console() -> Console:
-    """Return a console on standard output; if that is not a terminal, it is wide enough for whole rows."""
+    """Return a console on standard output.
+
+    If that is not a terminal, it is wide enough for whole rows.
+    """
     console = Console(**_LITERAL)
     return console if console.is_terminal else Console(**_LITERAL, width=PIPED_WIDTH)
 
@@ -53,7 +58,8 @@ def _cell(cell: Any) -> Any:
 class Column(NamedTuple):
     """Column of a table: ``how`` is left, right, or "fold" if long text takes several lines.
 
-    If the table is too wide, columns of the highest ``rank`` are omitted first; columns of rank 0 always stay.
+    If the table is too wide, columns of the highest ``rank`` are omitted first; columns of rank 0
+    always stay.
     """
 
     heading: str
@@ -64,9 +70,10 @@ class Column(NamedTuple):
 class ReportTable:
     """Table of texts, laid out for the width of the console that prints it.
 
-    The table never cuts off a figure and never loses a name. If it is too wide, it takes these steps: columns that fold
-    become narrower, down to :data:`FOLDED` characters; headings take a line per word; columns are omitted by rank, and
-    a line below the table names them. If it is still too wide, the text of every cell takes several lines.
+    The table never cuts off a figure and never loses a name. If it is too wide, it takes these
+    steps: columns that fold become narrower, down to :data:`FOLDED` characters; headings take a
+    line per word; columns are omitted by rank, and a line below the table names them. If it is
+    still too wide, the text of every cell takes several lines.
     """
 
     def __init__(self, columns: tuple[Column, ...], title: str = "") -> None:
@@ -85,14 +92,16 @@ class ReportTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = list(range(len(self.columns)))
-        stacked = not self._fits(shown, stacked=False, width=options.max_width)
-        while not self._fits(shown, stacked, options.max_width):
+        stacked = not self._can_fit(shown, stacked=False, width=options.max_width)
+        while not self._can_fit(shown, stacked, options.max_width):
             dearest = max(shown, key=lambda place: (self.columns[place].rank, place))
             if not self.columns[dearest].rank:
                 break
             shown.remove(dearest)
-        yield self._table(shown, stacked, self._fits(shown, stacked, options.max_width))
-        missing = [column.heading for place, column in enumerate(self.columns) if place not in shown]
+        yield self._table(shown, stacked, self._can_fit(shown, stacked, options.max_width))
+        missing = [
+            column.heading for place, column in enumerate(self.columns) if place not in shown
+        ]
         if missing:
             yield line(f"no room for: {', '.join(missing)}")
 
@@ -100,24 +109,32 @@ class ReportTable:
         whole = self._table(list(range(len(self.columns))), stacked=False, fits=True)
         return Measurement(1, Measurement.get(console, options, whole).maximum)
 
-    def _fits(self, shown: list[int], stacked: bool, width: int) -> bool:
-        """Return whether the columns ``shown`` fit in ``width`` characters: 2 between columns and 1 at either end."""
+    def _can_fit(self, shown: list[int], stacked: bool, width: int) -> bool:
+        """Return whether the columns ``shown`` fit in ``width`` characters: 2 between columns
+        and 1 at either end.
+        """
         return sum(self._least(place, stacked) for place in shown) + 2 * len(shown) <= width
 
     def _least(self, place: int, stacked: bool) -> int:
         """Return the minimum width of a column, in characters."""
         column = self.columns[place]
-        heading = _stacked(column.heading) if stacked else column.heading
+        heading = _stack_words(column.heading) if stacked else column.heading
         texts = [*heading.split("\n"), *(row[place] for row in self.rows)]
         longest = max(cell_len(literal(text)) for text in texts)
         return min(longest, FOLDED) if column.how == "fold" else longest
 
     def _table(self, shown: list[int], stacked: bool, fits: bool) -> LiteralTable:
-        table = LiteralTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title_justify="left")
+        table = LiteralTable(
+            box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title_justify="left"
+        )
         table.title = line(self.title) if self.title else None
         for place in shown:
             heading, how, _ = self.columns[place]
-            title = Text("\n").join(map(line, _stacked(heading).split("\n"))) if stacked else line(heading)
+            title = (
+                Text("\n").join(map(line, _stack_words(heading).split("\n")))
+                if stacked
+                else line(heading)
+            )
             folds = how == "fold" or not fits
             table.add_column(
                 title,
@@ -137,7 +154,7 @@ Printed = ReportTable | LiteralTable | Text
 """Output of a console: a table, or a line."""
 
 
-def _stacked(heading: str) -> str:
+def _stack_words(heading: str) -> str:
     """Return a heading with one word per line."""
     return heading.replace(" ", "\n")
 

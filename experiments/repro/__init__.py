@@ -1,4 +1,6 @@
-"""Reproduction of published figures: their names, and claims of a publication that our numbers decide."""
+"""Reproduction of published figures: their names, and claims of a publication that our numbers
+decide.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 FIGURES: dict[str, str] = {
-    "li2022-table5": "Li et al. (2022), table 5: six applications under five ways of scheduling (docs/validation.md)",
-    "sponner2021-fig4": "Sponner et al. (TinyML 2021), figure 4: MobileNetV1 on 28 configurations (docs/validation.md)",
+    "li2022-table5": "Li et al. (2022), table 5: six applications under five ways of scheduling "
+    "(docs/validation.md)",
+    "sponner2021-fig4": "Sponner et al. (TinyML 2021), figure 4: MobileNetV1 on 28 configurations "
+    "(docs/validation.md)",
 }
 """Published figures that can be reproduced, by name."""
 
@@ -22,7 +26,10 @@ class ClaimFigure:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, the rule that decides it, and the figures. It holds if every figure supports it."""
+    """A statement of the paper, the rule that decides it, and the figures.
+
+    It holds if every figure supports it.
+    """
 
     name: str
     statement: str
@@ -36,9 +43,13 @@ class Claim:
 
 
 def claim_lines(claims: Iterable[Claim]) -> Iterator[str]:
-    """Yield each claim with every figure that decides it, one per line, and an empty line after each claim."""
+    """Yield each claim with every figure that decides it, one per line, and an empty line after
+    each claim.
+    """
     for claim in claims:
         yield f"[{'holds' if claim.holds else 'DOES NOT HOLD'}] {claim.statement}"
         yield f"    decided by: {claim.rule}"
-        yield from (f"    {'+' if figure.supports else '-'} {figure.text}" for figure in claim.figures)
+        yield from (
+            f"    {'+' if figure.supports else '-'} {figure.text}" for figure in claim.figures
+        )
         yield ""

@@ -1,8 +1,10 @@
-"""Claims of Sponner et al. (2021) about figure 4, decided on the bars of our sweep: configurations with their cycles.
+"""Claims of Sponner et al.
 
-Claims are decided on the EX cycles of CONV, DEPTH and REQUANT, because the paper counts those; the texts also give the
-totals with DMA. For words of the paper such as "drastically" and "linearly" the threshold is ours, and the claim's
-rule states it.
+(2021) about figure 4, decided on the bars of our sweep: configurations with their cycles.
+
+Claims are decided on the EX cycles of CONV, DEPTH and REQUANT, because the paper counts those; the
+texts also give the totals with DMA. For words of the paper such as "drastically" and "linearly" the
+threshold is ours, and the claim's rule states it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ SCENARIOS: dict[Scenario, str] = {
 """The three scenarios of the paper's section 5, in its order, with our words."""
 KINDS = ("CONV", "DEPTH", "REQUANT")
 """Subgraph types that are stacked in the published bars."""
-KIB, MIB = 1 << 10, 1 << 20
+KIB = 1 << 10
+MIB = 1 << 20
 MEMORIES = {256 * KIB: "256 KiB", 512 * KIB: "512 KiB", MIB: "1 MiB", 256 * MIB: "256 MiB"}
 
 
@@ -33,8 +36,8 @@ MEMORIES = {256 * KIB: "256 KiB", 512 * KIB: "512 KiB", MIB: "1 MiB", 256 * MIB:
 class Bar:
     """One configuration under one schedule. ``side``: input-parallel (I) or output-parallel (O).
 
-    ``ex`` has the cycles in which EX executes, by kind; ``total`` is the whole run with DMA and waits. Both are empty
-    if the configuration is impossible; then ``message`` gives the reason.
+    ``ex`` has the cycles in which EX executes, by kind; ``total`` is the whole run with DMA and
+    waits. Both are empty if the configuration is impossible; then ``message`` gives the reason.
     """
 
     scenario: Scenario
@@ -57,7 +60,9 @@ class Bar:
 
     @property
     def other(self) -> int:
-        """EX cycles of pooling and classifier, which the paper runs on the CPU and this compiler accelerates."""
+        """EX cycles of pooling and classifier, which the paper runs on the CPU and this compiler
+        accelerates.
+        """
         return sum(self.ex.values()) - self.height
 
     @property
@@ -85,18 +90,22 @@ class ClaimBars:
     def __iter__(self) -> Iterator[Bar]:
         return iter(self._bars.values())
 
-    def at(self, scenario: Scenario, sram_bytes: int, pes: int, side: Side) -> Bar:
+    def get_bar(self, scenario: Scenario, sram_bytes: int, pes: int, side: Side) -> Bar:
         """Return the bar with these properties; raise KeyError if there is none."""
         return self._bars[scenario, sram_bytes, pes, side]
 
     def panel(self, scenario: Scenario) -> list[Bar]:
-        """Return the bars of one scenario in the figure's order: by memory, processing elements, side."""
+        """Return the bars of one scenario in the figure's order: by memory, processing elements,
+        side.
+        """
         shown = [bar for bar in self if bar.scenario == scenario and bar.sram_bytes >= 512 * KIB]
         return sorted(shown, key=lambda bar: (bar.sram_bytes, bar.pes, bar.side))
 
 
 def bars_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ClaimBars]:
-    """Return the bars by schedule, from rows in the form of ``experiments.sweep.results.flat_rows``."""
+    """Return the bars by schedule, from rows in the form of
+    ``experiments.sweep.results.flat_rows``.
+    """
     found: dict[str, list[Bar]] = {}
     for row in rows:
         found.setdefault(row["schedule"], []).append(_bar(row))
@@ -113,13 +122,20 @@ def _bar(row: Mapping[str, Any]) -> Bar:
         sram_bytes=row["sram_bytes"],
         pes=row["pe.count"],
         side="O" if row["pe.oc"] > row["pe.ic"] else "I",
-        ex={name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix) and value},
+        ex={
+            name.removeprefix(prefix): value
+            for name, value in row.items()
+            if name.startswith(prefix) and value
+        },
         total=row["cycles"],
         message=row["message"],
     )
 
 
-SMALL, MIDDLE, LARGE, TOO_SMALL = 512 * KIB, MIB, 256 * MIB, 256 * KIB
+SMALL = 512 * KIB
+MIDDLE = MIB
+LARGE = 256 * MIB
+TOO_SMALL = 256 * KIB
 PES = (64, 128)
 SIDES: tuple[Side, ...] = ("I", "O")
 DRASTIC = 10.0
@@ -127,46 +143,70 @@ DRASTIC = 10.0
 STARVED = 1.5
 """Factor by which the EX cycles of CONV must grow, for the same work, to count as starved."""
 BENT = 0.01
-"""Distance from the straight line, as a share of the line's value, from which a bar counts as not linear."""
+"""Distance from the straight line, as a share of the line's value, from which a bar counts as
+not linear.
+"""
 
 
 def evaluate(bars: ClaimBars) -> tuple[Claim, ...]:
-    """Decide every claim on the bars of one schedule; raise KeyError if a bar that decides one is missing."""
-    fast = bars.at("native", MIDDLE, 128, "O")
+    """Decide every claim on the bars of one schedule.
+
+    Raise KeyError if a bar that decides one is missing.
+    """
+    fast = bars.get_bar("native", MIDDLE, 128, "O")
     places = [(memory, pes, side) for memory in (SMALL, LARGE) for pes in PES for side in SIDES]
-    small = [bars.at(s, SMALL, n, side) for s in SCENARIOS for n in PES for side in SIDES]
-    smaller = [bars.at(s, TOO_SMALL, n, side) for s in SCENARIOS for n in PES for side in SIDES]
-    reasons = "; ".join(dict.fromkeys(bar.message or "no reason given" for bar in smaller if not bar.ran))
+    small = [bars.get_bar(s, SMALL, n, side) for s in SCENARIOS for n in PES for side in SIDES]
+    smaller = [
+        bars.get_bar(s, TOO_SMALL, n, side) for s in SCENARIOS for n in PES for side in SIDES
+    ]
+    reasons = "; ".join(
+        dict.fromkeys(bar.message or "no reason given" for bar in smaller if not bar.ran)
+    )
     return (
         Claim(
             "output-parallel-wins-untiled",
             "at 256 MiB, where nothing is tiled, output-parallel beats input-parallel",
             "O takes fewer EX cycles than I for every scenario and number of PEs",
-            tuple(_faster(bars.at(s, LARGE, n, "O"), bars.at(s, LARGE, n, "I")) for s in SCENARIOS for n in PES),
+            tuple(
+                _faster(bars.get_bar(s, LARGE, n, "O"), bars.get_bar(s, LARGE, n, "I"))
+                for s in SCENARIOS
+                for n in PES
+            ),
         ),
         Claim(
             "input-parallel-wins-tiled",
             "at 512 KiB, where layers are tiled along the output channels, input-parallel wins",
             "I takes fewer EX cycles than O for every scenario and number of PEs",
-            tuple(_faster(bars.at(s, SMALL, n, "I"), bars.at(s, SMALL, n, "O")) for s in SCENARIOS for n in PES),
+            tuple(
+                _faster(bars.get_bar(s, SMALL, n, "I"), bars.get_bar(s, SMALL, n, "O"))
+                for s in SCENARIOS
+                for n in PES
+            ),
         ),
         Claim(
             "tiles-starve-output-parallel",
-            "the reason: tiles of few output channels leave processing elements of the output-parallel machine idle",
-            f"from 256 MiB to 512 KiB, EX cycles of CONV grow by {STARVED:g} x or more for O and by less for I",
+            "the reason: tiles of few output channels leave processing elements of the "
+            "output-parallel machine idle",
+            f"from 256 MiB to 512 KiB, EX cycles of CONV grow by {STARVED:g} x or more for O and "
+            "by less for I",
             tuple(_growth(bars, s, n) for s in SCENARIOS for n in PES),
         ),
         Claim(
             "128-pes-1-mib-beat-64-pes-256-mib",
             "128 PEs with 1 MiB, output-parallel, can be faster than 64 PEs with 256 MiB",
-            "in the native scenario, 1 MiB 128 O takes fewer EX cycles than 256 MiB 64 O, and than 256 MiB 64 I",
-            tuple(_faster(fast, bars.at("native", LARGE, 64, side)) for side in ("O", "I")),
+            "in the native scenario, 1 MiB 128 O takes fewer EX cycles than 256 MiB 64 O, and than "
+            "256 MiB 64 I",
+            tuple(_faster(fast, bars.get_bar("native", LARGE, 64, side)) for side in ("O", "I")),
         ),
         Claim(
             "emulation-drastically-slower",
             "emulated depthwise convolution is drastically slower than native",
-            f"the bar is higher, and EX cycles of DEPTH are at least {DRASTIC:g} times the native ones, in every pair",
-            tuple(_slower(bars.at("emulated", *place), bars.at("native", *place)) for place in places),
+            f"the bar is higher, and EX cycles of DEPTH are at least {DRASTIC:g} times the native "
+            "ones, in every pair",
+            tuple(
+                _slower(bars.get_bar("emulated", *place), bars.get_bar("native", *place))
+                for place in places
+            ),
         ),
         Claim(
             "512-kib-is-the-smallest",
@@ -174,11 +214,12 @@ def evaluate(bars: ClaimBars) -> tuple[Claim, ...]:
             "every configuration runs with 512 KiB and none with 256 KiB",
             (
                 ClaimFigure(
-                    all(bar.ran for bar in small), f"512 KiB: {_ran(small)} of {len(small)} configurations run"
+                    all(bar.ran for bar in small),
+                    f"512 KiB: {_count_run(small)} of {len(small)} configurations run",
                 ),
                 ClaimFigure(
                     not any(bar.ran for bar in smaller),
-                    f"256 KiB: {_ran(smaller)} of {len(smaller)} configurations run"
+                    f"256 KiB: {_count_run(smaller)} of {len(smaller)} configurations run"
                     + (f" ({reasons})" if reasons else ""),
                 ),
             ),
@@ -186,25 +227,37 @@ def evaluate(bars: ClaimBars) -> tuple[Claim, ...]:
         Claim(
             "not-linear-in-memory",
             "cycles do not scale linearly with the memory",
-            f"at 1 MiB, EX cycles are off the straight line from 512 KiB to 256 MiB by more than {BENT:.0%}",
+            "at 1 MiB, EX cycles are off the straight line from 512 KiB to 256 MiB by more than "
+            f"{BENT:.0%}",
             tuple(_bend(bars, n, side) for n in PES for side in SIDES),
         ),
     )
 
 
 def _faster(fast: Bar, slow: Bar) -> ClaimFigure:
-    """Compare two bars; the figure supports the claim if ``fast`` takes fewer EX cycles than ``slow``."""
+    """Compare two bars.
+
+    The figure supports the claim if ``fast`` takes fewer EX cycles than ``slow``.
+    """
     if not (fast.ran and slow.ran):
-        return _missing(fast, slow)
-    heights = f"{fast.label} {fast.height:,} {_sign(fast.height, slow.height)} {slow.label} {slow.height:,}"
-    totals = f"totals with DMA {fast.total:,} {_sign(fast.total or 0, slow.total or 0)} {slow.total:,}"
-    return ClaimFigure(fast.height < slow.height, f"{SCENARIOS[fast.scenario]}: {heights}; {totals}")
+        return _make_missing(fast, slow)
+    heights = (
+        f"{fast.label} {fast.height:,} {_sign(fast.height, slow.height)} {slow.label} "
+        f"{slow.height:,}"
+    )
+    totals = (
+        f"totals with DMA {fast.total:,} {_sign(fast.total or 0, slow.total or 0)} {slow.total:,}"
+    )
+    return ClaimFigure(
+        fast.height < slow.height, f"{SCENARIOS[fast.scenario]}: {heights}; {totals}"
+    )
 
 
 def _slower(emulated: Bar, native: Bar) -> ClaimFigure:
     if not (emulated.ran and native.ran):
-        return _missing(emulated, native)
-    depth, small = emulated.ex.get("DEPTH", 0), native.ex.get("DEPTH", 0)
+        return _make_missing(emulated, native)
+    depth = emulated.ex.get("DEPTH", 0)
+    small = native.ex.get("DEPTH", 0)
     supports = emulated.height > native.height and depth >= DRASTIC * small > 0
     times = f"{depth / small:.1f} x" if small else "no native DEPTH"
     return ClaimFigure(
@@ -216,22 +269,28 @@ def _slower(emulated: Bar, native: Bar) -> ClaimFigure:
 
 
 def _growth(bars: ClaimBars, scenario: Scenario, pes: int) -> ClaimFigure:
-    used = [bars.at(scenario, memory, pes, side) for side in ("O", "I") for memory in (SMALL, LARGE)]
+    used = [
+        bars.get_bar(scenario, memory, pes, side)
+        for side in ("O", "I")
+        for memory in (SMALL, LARGE)
+    ]
     if not all(bar.ran and bar.ex.get("CONV") for bar in used):
-        return _missing(*used)
+        return _make_missing(*used)
     conv = [bar.ex["CONV"] for bar in used]
-    output, input_ = conv[0] / conv[1], conv[2] / conv[3]
+    output = conv[0] / conv[1]
+    input_ = conv[2] / conv[3]
     return ClaimFigure(
         output >= STARVED and output > input_,
-        f"{SCENARIOS[scenario]}: {pes} O CONV {conv[1]:,} to {conv[0]:,} EX cycles ({output:.3f} x), "
+        f"{SCENARIOS[scenario]}: {pes} O CONV {conv[1]:,} to {conv[0]:,} EX cycles ({output:.3f} "
+        "x), "
         f"{pes} I {conv[3]:,} to {conv[2]:,} ({input_:.3f} x)",
     )
 
 
 def _bend(bars: ClaimBars, pes: int, side: Side) -> ClaimFigure:
-    used = [bars.at("native", memory, pes, side) for memory in (SMALL, MIDDLE, LARGE)]
+    used = [bars.get_bar("native", memory, pes, side) for memory in (SMALL, MIDDLE, LARGE)]
     if not all(bar.ran for bar in used):
-        return _missing(*used)
+        return _make_missing(*used)
     first, middle, last = (bar.height for bar in used)
     line = first + (last - first) * (MIDDLE - SMALL) / (LARGE - SMALL)
     off = (middle - line) / line
@@ -242,12 +301,14 @@ def _bend(bars: ClaimBars, pes: int, side: Side) -> ClaimFigure:
     )
 
 
-def _missing(*bars: Bar) -> ClaimFigure:
-    absent = ", ".join(f"{bar.label} ({bar.message or 'no cycles'})" for bar in bars if not bar.ran or not bar.ex)
+def _make_missing(*bars: Bar) -> ClaimFigure:
+    absent = ", ".join(
+        f"{bar.label} ({bar.message or 'no cycles'})" for bar in bars if not bar.ran or not bar.ex
+    )
     return ClaimFigure(False, f"cannot be decided without {absent or 'cycles of CONV'}")
 
 
-def _ran(bars: Iterable[Bar]) -> int:
+def _count_run(bars: Iterable[Bar]) -> int:
     return sum(bar.ran for bar in bars)
 
 

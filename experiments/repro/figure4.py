@@ -1,7 +1,10 @@
-"""Figure 4 of Sponner et al. (2021): runs its configurations, writes a table and an image, and evaluates the claims.
+"""Figure 4 of Sponner et al.
 
-The image has one column per scenario, the published schedule in the upper row and this compiler's below. Bars are EX
-cycles stacked by CONV, DEPTH and REQUANT; a mark above each bar is the whole run with its DMA.
+(2021): runs its configurations, writes a table and an image, and evaluates the claims.
+
+The image has one column per scenario, the published schedule in the upper row and this compiler's
+below. Bars are EX cycles stacked by CONV, DEPTH and REQUANT; a mark above each bar is the whole run
+with its DMA.
 """
 
 from __future__ import annotations
@@ -21,15 +24,31 @@ from matplotlib.figure import Figure
 
 from experiments.report.charts.model import KINDS as STYLES
 from experiments.repro import Claim, claim_lines
-from experiments.repro.claims import KINDS, MEMORIES, SCENARIOS, Bar, ClaimBars, Scenario, bars_of, evaluate
+from experiments.repro.claims import (
+    KINDS,
+    MEMORIES,
+    SCENARIOS,
+    Bar,
+    ClaimBars,
+    Scenario,
+    bars_of,
+    evaluate,
+)
 from experiments.sweep.session import SweepSession
 from experiments.sweep.spec import load_spec
 from isa.files import write_atomically
 from isa.progress import Progress, silent
 
-PUBLISHED: Mapping[Scenario, str] = {"none": "figure 4a", "emulated": "figure 4c", "native": "figure 4e"}
+PUBLISHED: Mapping[Scenario, str] = {
+    "none": "figure 4a",
+    "emulated": "figure 4c",
+    "native": "figure 4e",
+}
 """Panels of the paper, as its text refers to them (docs/validation.md)."""
-ROWS: Mapping[str, str] = {"seed": "published schedule (seed)", "default": "this compiler (default)"}
+ROWS: Mapping[str, str] = {
+    "seed": "published schedule (seed)",
+    "default": "this compiler (default)",
+}
 MILLION = 1e6
 GAP = 0.7
 NEAR = 0.09
@@ -40,11 +59,17 @@ _DPI = 110
 def draw(bars: Mapping[str, ClaimBars]) -> bytes:
     """Return the image as PNG; ``bars`` by schedule. Equal bars give equal bytes."""
     schedules = [schedule for schedule in ROWS if schedule in bars]
-    widths = [max(len(bars[schedule].panel(scenario)) for schedule in schedules) for scenario in SCENARIOS]
+    widths = [
+        max(len(bars[schedule].panel(scenario)) for schedule in schedules) for scenario in SCENARIOS
+    ]
     figure = Figure(figsize=(15, 4.4 * len(schedules) + 0.9), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(
-        len(schedules), len(SCENARIOS), squeeze=False, sharey="col", gridspec_kw={"width_ratios": widths}
+        len(schedules),
+        len(SCENARIOS),
+        squeeze=False,
+        sharey="col",
+        gridspec_kw={"width_ratios": widths},
     )
     for row, schedule in enumerate(schedules):
         for column, scenario in enumerate(SCENARIOS):
@@ -55,7 +80,9 @@ def draw(bars: Mapping[str, ClaimBars]) -> bytes:
         axes[row][0].set_ylabel("cycles (millions)")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    figure.suptitle("MobileNetV1 1.0/224: EX cycles by subgraph type (Sponner et al. 2021, figure 4)")
+    figure.suptitle(
+        "MobileNetV1 1.0/224: EX cycles by subgraph type (Sponner et al. 2021, figure 4)"
+    )
     stream = BytesIO()
     figure.savefig(stream, format="png", dpi=_DPI, metadata={"Software": None})
     return stream.getvalue()
@@ -66,7 +93,8 @@ def _panel(axes: Axes, bars: Sequence[Bar]) -> None:
     _stack(axes, bars, places)
     ran = [(place, bar) for place, bar in zip(places, bars, strict=True) if bar.total is not None]
     axes.scatter(
-        [place for place, _ in ran], [(bar.total or 0) / MILLION for _, bar in ran], marker="_", s=190, linewidths=2,
+        [place for place, _ in ran], [(bar.total or 0) / MILLION for _, bar in ran], marker="_",
+        s=190, linewidths=2,
         color="black", label="whole run, DMA included", zorder=3,
     )  # fmt: skip
     _value_bars(axes, bars, places)
@@ -78,17 +106,22 @@ def _stack(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> None:
     for kind in KINDS:
         heights = [bar.ex.get(kind, 0) / MILLION for bar in bars]
         style = STYLES[kind]
-        thin = kind == "REQUANT"  # REQUANT is a few hundredths of the others: an edge makes it visible
+        # REQUANT is a few hundredths of the others: an edge makes it visible
+        thin = kind == "REQUANT"
         axes.bar(
-            places, heights, 0.78, bottom=floor, color=style.color, hatch="" if thin else style.pattern * 2,
-            edgecolor=style.color if thin else "white", linewidth=1.2 if thin and any(heights) else 0,
+            places, heights, 0.78, bottom=floor, color=style.color,
+            hatch="" if thin else style.pattern * 2,
+            edgecolor=style.color if thin else "white",
+            linewidth=1.2 if thin and any(heights) else 0,
             label=f"{kind} (EX cycles)",
         )  # fmt: skip
         floor = [low + height for low, height in zip(floor, heights, strict=True)]
 
 
 def _value_bars(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> None:
-    """Write the height of every bar above it, or above its mark if the text would cover the mark."""
+    """Write the height of every bar above it, or above its mark if the text would cover the
+    mark.
+    """
     near = NEAR * max((bar.total or 0 for bar in bars), default=0)
     for place, bar in zip(places, bars, strict=True):
         covered = bar.total is not None and bar.total - bar.height < near
@@ -116,10 +149,13 @@ def _name_bars(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> None
     for memory, members in groupby(pairs, key=lambda pair: pair[0].sram_bytes):
         inside = [place for _, place in members]
         axes.annotate(
-            MEMORIES[memory], ((inside[0] + inside[-1]) / 2, 0), (0, -34), xycoords=("data", "axes fraction"),
+            MEMORIES[memory], ((inside[0] + inside[-1]) / 2, 0), (0, -34),
+            xycoords=("data", "axes fraction"),
             textcoords="offset points", ha="center", va="top", fontsize=9.5, fontweight="bold",
         )  # fmt: skip
-    axes.set_xlabel("SRAM, processing elements, input- (I) or output-parallel (O)", labelpad=26, fontsize=9)
+    axes.set_xlabel(
+        "SRAM, processing elements, input- (I) or output-parallel (O)", labelpad=26, fontsize=9
+    )
     axes.set_axisbelow(True)
     axes.grid(axis="y", color="#DDDDDD")
     axes.margins(y=0.08)
@@ -132,7 +168,10 @@ COLUMNS = (
     "schedule", "scenario", "panel", "memory", "sram_bytes", "pes", "side", "status",
     *(f"ex_{kind}" for kind in KINDS), "ex_sum", "ex_other", "total_cycles", "message",
 )  # fmt: skip
-"""Columns of the table, which has one row per configuration; cycles are empty if it does not fit."""
+"""Columns of the table, which has one row per configuration.
+
+Cycles are empty if it does not fit.
+"""
 
 
 @dataclass(frozen=True)
@@ -150,32 +189,48 @@ class Figure4:
 
 
 def reproduce(folder: Path, *, workers: int | None = None, stage: Progress = silent) -> Figure4:
-    """Run the missing rows of ``folder``/sponner2021-fig4.sqlite, then write .csv, .png and .txt next to it.
+    """Run the missing rows of ``folder``/sponner2021-fig4.sqlite, then write .csv, .png and .txt
+    next to it.
 
     Raises InputError if the folder cannot be written.
     """
     bars = run(folder / f"{NAME}.sqlite", workers=workers, stage=stage)
     claims = {schedule: evaluate(found) for schedule, found in bars.items()}
-    contents: dict[str, str | bytes] = {"csv": table(bars), "png": draw(bars), "txt": claims_text(claims)}
+    contents: dict[str, str | bytes] = {
+        "csv": table(bars),
+        "png": draw(bars),
+        "txt": claims_text(claims),
+    }
     files = [folder / f"{NAME}.{ending}" for ending in contents]
     for file, content in zip(files, contents.values(), strict=True):
         write_atomically(file, content)
     return Figure4(bars, claims, (*files, folder / f"{NAME}.sqlite"))
 
 
-def run(results: Path, *, workers: int | None = None, stage: Progress = silent) -> dict[str, ClaimBars]:
-    """Return the bars by schedule; configurations with a row in ``results`` of this version are not run again."""
+def run(
+    results: Path, *, workers: int | None = None, stage: Progress = silent
+) -> dict[str, ClaimBars]:
+    """Return the bars by schedule.
+
+    Configurations with a row in ``results`` of this version are not run again.
+    """
     spec = load_spec(SPECIFICATION)
-    with SweepSession(spec, results, workers=workers, command=f"dla repro {NAME}", stage=stage) as session:
+    with SweepSession(
+        spec, results, workers=workers, command=f"dla repro {NAME}", stage=stage
+    ) as session:
         axes = session.grid.axes
         stage(f"running {session.grid.points} configurations")
-        choices = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+        choices = [
+            dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
+        ]
         rows = session.evaluate(choices)
     return bars_of(row for row in rows if row is not None)
 
 
 def table(bars: Mapping[str, ClaimBars]) -> str:
-    """Return the bars as CSV with the columns :data:`COLUMNS`, for every configuration that was run."""
+    """Return the bars as CSV with the columns :data:`COLUMNS`, for every configuration that was
+    run.
+    """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -183,7 +238,9 @@ def table(bars: Mapping[str, ClaimBars]) -> str:
         order = list(SCENARIOS)
         writer.writerows(
             _row(bar)
-            for bar in sorted(bars[schedule], key=lambda b: (order.index(b.scenario), b.sram_bytes, b.pes, b.side))
+            for bar in sorted(
+                bars[schedule], key=lambda b: (order.index(b.scenario), b.sram_bytes, b.pes, b.side)
+            )
         )
     return stream.getvalue()
 
@@ -193,11 +250,21 @@ def _row(bar: Bar) -> tuple[object, ...]:
     machine = (*place, bar.pes, bar.side)
     if not bar.ran:
         return (*machine, "infeasible", *[""] * (len(KINDS) + 3), bar.message)
-    return (*machine, "ok", *(bar.ex.get(kind, 0) for kind in KINDS), bar.height, bar.other, bar.total, "")
+    return (
+        *machine,
+        "ok",
+        *(bar.ex.get(kind, 0) for kind in KINDS),
+        bar.height,
+        bar.other,
+        bar.total,
+        "",
+    )
 
 
 def claims_text(claims: Mapping[str, tuple[Claim, ...]]) -> str:
-    """Return the claims of every schedule as text, the published one first, with every figure that decides them."""
+    """Return the claims of every schedule as text, the published one first, with every figure
+    that decides them.
+    """
     lines: list[str] = []
     for schedule in sorted(claims, reverse=True):
         lines += [_heading(schedule, claims[schedule]), "", *claim_lines(claims[schedule])]
@@ -206,5 +273,9 @@ def claims_text(claims: Mapping[str, tuple[Claim, ...]]) -> str:
 
 def _heading(schedule: str, claims: tuple[Claim, ...]) -> str:
     count = sum(claim.holds for claim in claims)
-    whose = "the published system's" if schedule == "seed" else "this compiler's; the paper says nothing of it"
+    whose = (
+        "the published system's"
+        if schedule == "seed"
+        else "this compiler's; the paper says nothing of it"
+    )
     return f"schedule {schedule} ({whose}): {count} of {len(claims)} statements hold"

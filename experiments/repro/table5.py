@@ -1,8 +1,11 @@
-"""Table 5 of Li et al. (2022): an autonomous-driving application on one device under five scheduling methods.
+"""Table 5 of Li et al.
 
-The networks and the board of the publication are not available. Its modules are replaced by stand-ins with the same
-ratio of work to deadline: the lidar networks alone need more than one accelerator, and the camera network one more.
-Compared are the table's statements about the scheduling methods, never its milliseconds (docs/validation.md).
+(2022): an autonomous-driving application on one device under five scheduling methods.
+
+The networks and the board of the publication are not available. Its modules are replaced by
+stand-ins with the same ratio of work to deadline: the lidar networks alone need more than one
+accelerator, and the camera network one more. Compared are the table's statements about the
+scheduling methods, never its milliseconds (docs/validation.md).
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 NAME = "li2022-table5"
-DETECTORS: Mapping[str, Callable[[int, int], ModelProto]] = {"ADy": yolo_v8n, "ADs": ssd_mobilenet_v1}
+DETECTORS: Mapping[str, Callable[[int, int], ModelProto]] = {
+    "ADy": yolo_v8n,
+    "ADs": ssd_mobilenet_v1,
+}
 """Applications by the detector of their camera: YOLO or SSD."""
 Size = TypeVar("Size")
 SIZES = {288: (288, 224, 160), 416: (416, 320, 224), 608: (608, 320, 224)}
@@ -145,7 +151,9 @@ FRAMES = 20
 
 @dataclass(frozen=True)
 class Table5:
-    """Result of the reproduction: the runs in the table's order, the claims, and the files written."""
+    """Result of the reproduction: the runs in the table's order, the claims, and the files
+    written.
+    """
 
     runs: tuple[Run, ...]
     claims: tuple[Claim, ...]
@@ -161,8 +169,11 @@ def applications() -> tuple[str, ...]:
     return tuple(f"{detector}{size}" for detector in DETECTORS for size in SIZES)
 
 
-def reproduce(folder: Path, *, only: Iterable[str] | None = None, progress: Progress = silent) -> Table5:
-    """Run all applications (or ``only`` some), and write models, systems, table and claims into ``folder``.
+def reproduce(
+    folder: Path, *, only: Iterable[str] | None = None, progress: Progress = silent
+) -> Table5:
+    """Run all applications (or ``only`` some), and write models, systems, table and claims into
+    ``folder``.
 
     Raises InputError if the folder cannot be written.
     """
@@ -182,13 +193,18 @@ def reproduce(folder: Path, *, only: Iterable[str] | None = None, progress: Prog
 
 def write_system(folder: Path, application: str) -> Path:
     """Write the system file of an application and the models that it names, and return the file."""
-    detector, size = application[:3], int(application[3:])
+    detector = application[:3]
+    size = int(application[3:])
     build = DETECTORS[detector]
     cameras = [_model(folder, f"{detector}-{side}", build, side) for side in SIZES[size]]
-    lidars = [_model(folder, f"pillars-{width}x{height}", point_pillars, (width, height)) for width, height in PILLARS]
+    lidars = [
+        _model(folder, f"pillars-{width}x{height}", point_pillars, (width, height))
+        for width, height in PILLARS
+    ]
     networks = "".join(_network(name, lidars, 5) for name in LIDARS) + _network(CAMERA, cameras, 4)
     text = _SYSTEM.format(
-        application=application, detector=DETECTORS[detector].__name__, size=size, networks=networks, camera=CAMERA,
+        application=application, detector=DETECTORS[detector].__name__, size=size,
+        networks=networks, camera=CAMERA,
         lidar=LIDARS[0],
     )  # fmt: skip
     file = folder / f"{application}.toml"
@@ -205,7 +221,9 @@ def _model(folder: Path, name: str, build: Callable[[int, Size], ModelProto], si
 
 
 def _network(name: str, models: list[str], priority: int) -> str:
-    lines = (f'  {{ model = "{model}", quality = {3 - place}.0 }},' for place, model in enumerate(models))
+    lines = (
+        f'  {{ model = "{model}", quality = {3 - place}.0 }},' for place, model in enumerate(models)
+    )
     return _NETWORK.format(name=name, variants="\n".join(lines), priority=priority)
 
 
@@ -215,7 +233,9 @@ def run_application(system: System, plans: Plans, progress: Progress = silent) -
     for segment, policy, preempt in SEGMENTS:
         progress(f"{system.name} under {policy}")
         now = system.conditions
-        chosen = replace(system, conditions=SystemConditions(policy, preempt, now.quantum, now.until))
+        chosen = replace(
+            system, conditions=SystemConditions(policy, preempt, now.quantum, now.until)
+        )
         found.append(Run(system.name, segment, run_system(chosen, plans)))
     return found
 
@@ -232,57 +252,86 @@ def evaluate(runs: Iterable[Run]) -> tuple[Claim, ...]:
             "by default, without preemption, modules make no progress at all",
             "in every application no job of some module ends",
             tuple(
-                ClaimFigure(bool(one[0].starved), f"{one[0].application}: {', '.join(one[0].starved)}") for one in steps
+                ClaimFigure(
+                    bool(one[0].starved), f"{one[0].application}: {', '.join(one[0].starved)}"
+                )
+                for one in steps
             ),
         ),
         Claim(
             "time-sharing-misses-2d",
             "time sharing resolves it, but the 2-D perception misses its deadline",
-            "jobs of every module end, and those of the 2-D perception in the mean behind their deadline",
-            tuple(_sharing(one[1]) for one in steps),
+            "jobs of every module end, and those of the 2-D perception in the mean behind their "
+            "deadline",
+            tuple(_compute_sharing(one[1]) for one in steps),
         ),
         Claim(
             "each-step-lowers-misses",
             "from time sharing on, each step of the runtime lowers the misses",
-            "of all frames of all modules and applications, fewer are late or dropped than one step before",
-            tuple(_falling([one[before] for one in steps], [one[before + 1] for one in steps]) for before in (1, 2, 3)),
+            "of all frames of all modules and applications, fewer are late or dropped than one "
+            "step before",
+            tuple(
+                _compute_fall([one[before] for one in steps], [one[before + 1] for one in steps])
+                for before in (1, 2, 3)
+            ),
         ),
         Claim(
             "co-optimisation-meets-all",
             "with migration and models chosen together with the schedule, all deadlines are met",
             "no frame is late or dropped",
             tuple(
-                ClaimFigure(not one[4].miss_rate, f"{one[4].application}: {one[4].miss_rate:.1%} missed")
+                ClaimFigure(
+                    not one[4].miss_rate, f"{one[4].application}: {one[4].miss_rate:.1%} missed"
+                )
                 for one in steps
             ),
         ),
     )
 
 
-def _sharing(run: Run) -> ClaimFigure:
-    camera, clock = run.task(CAMERA), run.report.clock_hz
+def _compute_sharing(run: Run) -> ClaimFigure:
+    camera = run.task(CAMERA)
+    clock = run.report.clock_hz
     if camera.response is None or camera.deadline is None:
         return ClaimFigure(False, f"{run.application}: no job of the {CAMERA} ends")
-    mean, deadline = camera.response.mean / clock * 1e3, camera.deadline / clock * 1e3
+    mean = camera.response.mean / clock * 1e3
+    deadline = camera.deadline / clock * 1e3
     late = f"{camera.late} of {camera.ended} late"
     return ClaimFigure(
-        not run.starved and mean > deadline, f"{run.application}: {mean:.1f} ms of {deadline:.0f}, {late}"
+        not run.starved and mean > deadline,
+        f"{run.application}: {mean:.1f} ms of {deadline:.0f}, {late}",
     )
 
 
-def _falling(before: list[Run], after: list[Run]) -> ClaimFigure:
+def _compute_fall(before: list[Run], after: list[Run]) -> ClaimFigure:
     rates = [[run.miss_rate for run in runs] for runs in (before, after)]
     earlier, later = (sum(each) / len(each) for each in rates)
     lower = sum(second < first for first, second in zip(*rates, strict=True))
-    text = f"{after[0].segment}: {earlier:.1%} before, {later:.1%}; lower in {lower} of {len(after)} applications"
+    text = (
+        f"{after[0].segment}: {earlier:.1%} before, {later:.1%}; lower in {lower} of {len(after)} "
+        "applications"
+    )
     return ClaimFigure(later < earlier, text)
 
 
-COLUMNS = ("application", "scheduling", "module", "model", "mean_ms", "deviation_ms", "ended", "late", "skipped")
+COLUMNS = (
+    "application",
+    "scheduling",
+    "module",
+    "model",
+    "mean_ms",
+    "deviation_ms",
+    "ended",
+    "late",
+    "skipped",
+)
 
 
 def table(runs: Iterable[Run]) -> str:
-    """Return the table as CSV with the columns :data:`COLUMNS`; a module without an ended job has no times."""
+    """Return the table as CSV with the columns :data:`COLUMNS`.
+
+    A module without an ended job has no times.
+    """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -290,8 +339,12 @@ def table(runs: Iterable[Run]) -> str:
         ms = 1e3 / run.report.clock_hz
         for task in run.report.tasks:
             times = (
-                (f"{task.response.mean * ms:.2f}", f"{task.response.deviation * ms:.2f}") if task.response else ("", "")
+                (f"{task.response.mean * ms:.2f}", f"{task.response.deviation * ms:.2f}")
+                if task.response
+                else ("", "")
             )
             counts = task.ended, task.late, task.skipped
-            writer.writerow((run.application, run.segment, task.name, task.model or "", *times, *counts))
+            writer.writerow(
+                (run.application, run.segment, task.name, task.model or "", *times, *counts)
+            )
     return stream.getvalue()

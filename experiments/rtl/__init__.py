@@ -1,1 +1,3 @@
-"""Tools for hardware: Verilog builds, comparison with the simulator, waves, gate counts, and test-bench exports."""
+"""Tools for hardware: Verilog builds, comparison with the simulator, waves, gate counts, and
+test-bench exports.
+"""

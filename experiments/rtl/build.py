@@ -1,4 +1,6 @@
-"""Build folder of one machine's hardware: Verilog, a model of its scratchpad, and a simulation executable."""
+"""Build folder of one machine's hardware: Verilog, a model of its scratchpad, and a simulation
+executable.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from isa.errors import InputError
 from isa.files import folder_beside, replace_folder
 from isa.progress import Progress, silent
 
-MACHINE, MEMORY, SIMULATION, README = "dla_machine.v", "dla_scratchpad.v", "simulation", "README.md"
+MACHINE = "dla_machine.v"
+MEMORY = "dla_scratchpad.v"
+SIMULATION = "simulation"
+README = "README.md"
 _README = """# {name}
 
 Hardware of the machine that docs/machine.md defines: {pe} processing elements, {sram} bytes of scratchpad, programs of
@@ -44,14 +49,19 @@ def write_build(
     *,
     simulated: bool = True,
 ) -> None:
-    """Create ``folder`` with the hardware of one machine, completely or not at all; an earlier build is replaced.
+    """Create ``folder`` with the hardware of one machine, completely or not at all.
 
-    ``simulated`` False leaves out the executable, which needs a C++ compiler. Raises InputError, before anything is
-    built, if tools are missing, the folder has other content, or it cannot be written.
+    An earlier build is replaced.
+
+    ``simulated`` False leaves out the executable, which needs a C++ compiler. Raises InputError,
+    before anything is built, if tools are missing, the folder has other content, or it cannot be
+    written.
     """
     foreign = _foreign(folder)
     if foreign is not None:
-        raise InputError(f"{folder}: holds {foreign}, which no build put there; choose another folder")
+        raise InputError(
+            f"{folder}: holds {foreign}, which no build put there; choose another folder"
+        )
     with folder_beside(folder):
         pass
     if simulated:
@@ -60,7 +70,7 @@ def write_build(
     text = own_text(hardware.arch, hardware.timing, replacing)
     progress("compiling the simulation")
     executable = build_executable(text) if simulated else None
-    machine, memory = parted(text)
+    machine, memory = split_text(text)
     with folder_beside(folder) as passing:
         new = passing / "new"
         new.mkdir()
@@ -82,7 +92,7 @@ def _foreign(folder: Path) -> str | None:
     return next((name for name in names if name not in known), None)
 
 
-def parted(text: str) -> tuple[str, str]:
+def split_text(text: str) -> tuple[str, str]:
     """Split the Verilog into the machine and the model of its scratchpad, which comes last."""
     found = re.search(rf"^module {SCRATCHPAD}\b", text, re.MULTILINE)
     at = len(text) if found is None else found.start()
@@ -90,7 +100,10 @@ def parted(text: str) -> tuple[str, str]:
 
 
 def _machine_json(hardware: Preset) -> str:
-    machine = {"arch": hardware.arch.model_dump(mode="json"), "timing": hardware.timing.model_dump(mode="json")}
+    machine = {
+        "arch": hardware.arch.model_dump(mode="json"),
+        "timing": hardware.timing.model_dump(mode="json"),
+    }
     return json.dumps(machine, indent=1) + "\n"
 
 
@@ -98,6 +111,7 @@ def _readme(hardware: Preset, *, simulated: bool) -> str:
     arch = hardware.arch
     pe = f"{arch.pe.ic} × {arch.pe.oc} × {arch.pe.ow}"
     return (_README + _SIMULATED * simulated).format(
-        name=hardware.name, pe=pe, sram=f"{arch.sram_bytes:,}", isa=arch.isa, machine=MACHINE, memory=MEMORY,
+        name=hardware.name, pe=pe, sram=f"{arch.sram_bytes:,}", isa=arch.isa, machine=MACHINE,
+        memory=MEMORY,
         scratchpad=SCRATCHPAD, simulation=SIMULATION,
     )  # fmt: skip

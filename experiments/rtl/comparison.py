@@ -22,21 +22,27 @@ from isa.access import SPACE_NAMES
 from isa.arch import Arch
 
 SCHEMA = "dla-rtl-check/1"
-SHOWN_DIFFERENCES, SHOWN_BYTES = 4, 16
+SHOWN_DIFFERENCES = 4
+SHOWN_BYTES = 16
 
 
-def corpus_cases(corpus: Corpus, names: Iterable[str], within: Callable[[Arch], Arch] | None = None) -> Iterator[Case]:
-    """Yield the cases of a corpus that hardware can run, on their own machines or on those that ``within`` returns.
+def corpus_cases(
+    corpus: Corpus, names: Iterable[str], within: Callable[[Arch], Arch] | None = None
+) -> Iterator[Case]:
+    """Yield the cases of a corpus that hardware can run, on their own machines or on those that
+    ``within`` returns.
 
-    Programs that the machine must reject are left out, and machines with banked memory, for which no hardware exists.
-    Raises InputError for a case that needs an ISA variant that this version lacks.
+    Programs that the machine must reject are left out, and machines with banked memory, for which
+    no hardware exists. Raises InputError for a case that needs an ISA variant that this version
+    lacks.
     """
     for name in names:
         stored = corpus.case(name)
         require_variant(stored)
         if stored.record.refused is not None:
             continue
-        program, timing = runnable(stored), timing_of(stored)
+        program = runnable(stored)
+        timing = timing_of(stored)
         if has_hardware(program.arch):
             program = program if within is None else replace(program, arch=within(program.arch))
             inputs = tensors(program, stored.inputs)
@@ -45,15 +51,18 @@ def corpus_cases(corpus: Corpus, names: Iterable[str], within: Callable[[Arch], 
 
 def source_case(source: ExportSource) -> Case:
     """Return the case for the hardware of an export's source."""
-    program, timing = source.program, source.timing
+    program = source.program
+    timing = source.timing
     inputs = tensors(program, source.inputs)
     return Case(source.name, program, inputs, timing, expect(program, inputs, timing))
 
 
 def outcome_lines(outcome: Outcome, waves: str | None = None) -> Iterator[str]:
-    """Yield the case, its first differences, and the first wrong command with its registers and operands.
+    """Yield the case, its first differences, and the first wrong command with its registers and
+    operands.
 
-    ``waves`` is the command line that shows cycles of the case; it adds a last line on how to see this command.
+    ``waves`` is the command line that shows cycles of the case; it adds a last line on how to see
+    this command.
     """
     yield f"{outcome.case.name}: {outcome.count} difference{'s' * (outcome.count != 1)}"
     for difference in outcome.differences[:SHOWN_DIFFERENCES]:
@@ -67,7 +76,9 @@ def _command_lines(case: Case, number: int, waves: str | None) -> Iterator[str]:
     assert case.expected is not None
     command = case.expected.trace.commands[number]
     reset = case.program.variant.register_file.reset
-    registers = [f"{name}={value}" for name, value in command.registers.items() if value != reset[name]]
+    registers = [
+        f"{name}={value}" for name, value in command.registers.items() if value != reset[name]
+    ]
     yield f"  registers of word {command.index}: {' '.join(registers) or 'as after reset'}"
     for space, address, total, content in _reads(case, number):
         more = " ..." if total > SHOWN_BYTES else ""
@@ -77,7 +88,9 @@ def _command_lines(case: Case, number: int, waves: str | None) -> Iterator[str]:
 
 
 def _reads(case: Case, number: int) -> Iterator[tuple[str, int, int, bytes]]:
-    """Yield memory, address, size and first bytes of each operand as the command finds it at its start."""
+    """Yield memory, address, size and first bytes of each operand as the command finds it at its
+    start.
+    """
     assert case.expected is not None
     trace = case.expected.trace
     playback = Playback(Device(case.program.arch, case.timing), case.program, case.inputs, trace)

@@ -1,7 +1,9 @@
-"""Reference data for RTL simulation: a program's memories before, after every command and at the end, and its cycles.
+"""Reference data for RTL simulation: a program's memories before, after every command and at the
+end, and its cycles.
 
-The program is a case of a corpus, a built-in case, or one of the user. The files are inputs of ``$readmemh``, a
-manifest, and a test bench from the template ``testbench.sv``; docs/rtl.md describes every file.
+The program is a case of a corpus, a built-in case, or one of the user. The files are inputs of
+``$readmemh``, a manifest, and a test bench from the template ``testbench.sv``; docs/rtl.md
+describes every file.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from dla_sim.engine.simulation import simulate
 from dla_sim.timing import Timing
 from experiments.debug.commit_log import access_bytes
 from experiments.golden.case import GoldenRecord, StoredCase
-from experiments.golden.catalogue import built_in_case
+from experiments.golden.catalogue import find_built_in_case
 from experiments.golden.check import require_variant, runnable, timing_of
 from experiments.golden.observe import Effects, Watcher, completion_order, run_timing, watch
 from experiments.golden.record import own_case, record_case
@@ -44,7 +46,9 @@ _FILE = re.compile(
     rf"|{_WRITES}/\d{{6,}}_(?:sram|dram)\.hex"
 )
 BYTES_A_LINE = 16
-WRITES_SRAM, WRITES_DRAM, STOPS = 1, 2, 4
+WRITES_SRAM = 1
+WRITES_DRAM = 2
+STOPS = 4
 """Bits of the last column of ``operations.hex``."""
 
 
@@ -56,7 +60,9 @@ Run = tuple[int, bytes]
 
 @dataclass(frozen=True, eq=False)
 class ExportSource:
-    """Program to export, its inputs (bytes of each tensor), its Timing, and its record if there is one."""
+    """Program to export, its inputs (bytes of each tensor), its Timing, and its record if there
+    is one.
+    """
 
     name: str
     description: str
@@ -68,7 +74,9 @@ class ExportSource:
 
 @dataclass(frozen=True, eq=False)
 class OperandRows:
-    """An operand at the time of its command: the access, and its rows as (address, bytes) in order."""
+    """An operand at the time of its command: the access, and its rows as (address, bytes) in
+    order.
+    """
 
     access: Access
     runs: tuple[Run, ...]
@@ -83,8 +91,9 @@ class OperandRows:
 class Operation:
     """One command. Cycles are ``[start, end)``, including ``waits`` for the scratchpad's ports.
 
-    ``compute_cycles`` follow from the instruction's formula, without fill and drain; 0 for LD, ST and ``OP_SYNC``.
-    ``writes`` are the bytes written, read back after the command; empty if the command ``stops`` the machine.
+    ``compute_cycles`` follow from the instruction's formula, without fill and drain; 0 for LD, ST
+    and ``OP_SYNC``. ``writes`` are the bytes written, read back after the command; empty if the
+    command ``stops`` the machine.
     """
 
     command: Command
@@ -100,10 +109,13 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class Export:
-    """A program executed command by command in stream order; memories are dense images from address 0.
+    """A program executed command by command in stream order.
 
-    ``operations`` exclude ``OP_END`` and the commands after one that stopped the machine. ``stopped`` is the reason for
-    the stop, or None. ``sram`` images end after the last byte that the program can touch.
+    Memories are dense images from address 0.
+
+    ``operations`` exclude ``OP_END`` and the commands after one that stopped the machine.
+    ``stopped`` is the reason for the stop, or None. ``sram`` images end after the last byte that
+    the program can touch.
     """
 
     source: ExportSource
@@ -117,22 +129,27 @@ class Export:
 
 
 def case_source(case: StoredCase) -> ExportSource:
-    """Return the source of a golden case; raise InputError if the machine must reject it or lacks its ISA variant."""
+    """Return the source of a golden case.
+
+    Raise InputError if the machine must reject it or lacks its ISA variant.
+    """
     require_variant(case)
     if case.record.refused is not None:
         raise InputError(
-            f"case {case.name} is a program that the machine refuses ({case.record.refused}); nothing runs, so there "
+            f"case {case.name} is a program that the machine refuses ({case.record.refused}); "
+            "nothing runs, so there "
             "is nothing to export"
         )
-    return ExportSource(case.name, case.description, runnable(case), case.inputs, timing_of(case), case.record)
+    return ExportSource(
+        case.name, case.description, runnable(case), case.inputs, timing_of(case), case.record
+    )
 
 
 def build_export(source: ExportSource) -> Export:
     """Execute ``source`` with the reference semantics and record everything.
 
-    Raises:
-        InputError: the results depend on the order of execution, so that no command has a defined result, or they
-            differ from the record.
+    Raises: InputError: the results depend on the order of execution, so that no command has a
+        defined result, or they differ from the record.
     """
     program = source.program
     trace = run_timing(program, source.timing, simulate)
@@ -148,15 +165,26 @@ def build_export(source: ExportSource) -> Export:
 
 
 def _operations(watcher: Watcher, trace: Trace) -> tuple[Operation, ...]:
-    """Execute every command in stream order, up to the last or to the one that stops the machine."""
-    schedule, waits = trace.times, trace.causes.commands[:, CAUSES.index("sram")]
+    """Execute every command in stream order, up to the last or to the one that stops the
+    machine.
+    """
+    schedule = trace.times
+    waits = trace.causes.commands[:, CAUSES.index("sram")]
     found = []
     for number, command in enumerate(watcher.commands):
         operands = watcher.operands[number]
-        reads = tuple(_moved(access, watcher.machine) for access in operands.reads)
+        reads = tuple(_list_rows(access, watcher.machine) for access in operands.reads)
         goes_on = watcher.step(number)
-        writes = tuple(_moved(access, watcher.machine) for access in operands.writes) if goes_on else ()
-        compute = command.instruction.cycles(command, watcher.program.arch) if command.unit is Unit.EX else 0
+        writes = (
+            tuple(_list_rows(access, watcher.machine) for access in operands.writes)
+            if goes_on
+            else ()
+        )
+        compute = (
+            command.instruction.cycles(command, watcher.program.arch)
+            if command.unit is Unit.EX
+            else 0
+        )
         cycles = int(schedule.start[number]), int(schedule.end[number]), compute, int(waits[number])
         found.append(Operation(command, trace.sources[number], *cycles, reads, writes, not goes_on))
         if not goes_on:
@@ -164,22 +192,28 @@ def _operations(watcher: Watcher, trace: Trace) -> tuple[Operation, ...]:
     return tuple(found)
 
 
-def _moved(access: Access, machine: Machine) -> OperandRows:
+def _list_rows(access: Access, machine: Machine) -> OperandRows:
     if not access.total:
         return OperandRows(access, ())
-    content, size = access_bytes(access, machine), access.nbytes
+    content = access_bytes(access, machine)
+    size = access.nbytes
     starts = row_starts(access).tolist()
-    return OperandRows(access, tuple((at, content[n * size : (n + 1) * size]) for n, at in enumerate(starts)))
+    return OperandRows(
+        access, tuple((at, content[n * size : (n + 1) * size]) for n, at in enumerate(starts))
+    )
 
 
 def _check_order(source: ExportSource, in_order: Effects, timed: Effects) -> None:
-    """Raise InputError if the results depend on the order in which the machine completes commands."""
+    """Raise InputError if the results depend on the order in which the machine completes
+    commands.
+    """
     if in_order.stopped != timed.stopped:
         return  # the first of two overflowing commands does not determine the memories
     for number, (one, other) in enumerate(zip(in_order.writes, timed.writes, strict=True)):
         if one != other and in_order.stopped is None:
             raise InputError(
-                f"{source.name}: what the command at word {source.program.commands[number].index} writes depends on "
+                f"{source.name}: what the command at word {source.program.commands[number].index} "
+                "writes depends on "
                 "the order of execution; 'dla simulate --sanitize' finds the missing token"
             )
 
@@ -187,11 +221,13 @@ def _check_order(source: ExportSource, in_order: Effects, timed: Effects) -> Non
 def _check_record(source: ExportSource, trace: Trace, timed: Effects) -> None:
     if source.record is None:
         return
-    starts, ends = trace.times.start.tolist(), trace.times.end.tolist()
+    starts = trace.times.start.tolist()
+    ends = trace.times.end.tolist()
     for number, row in enumerate(source.record.commands):
         if (row.writes, row.start, row.end) != (timed.writes[number], starts[number], ends[number]):
             raise InputError(
-                f"case {source.name} is not as recorded from word {row.word} on; 'dla golden check' shows what has "
+                f"case {source.name} is not as recorded from word {row.word} on; 'dla golden "
+                "check' shows what has "
                 "changed, 'dla golden bless' accepts it"
             )
 
@@ -199,7 +235,8 @@ def _check_record(source: ExportSource, trace: Trace, timed: Effects) -> None:
 def corpus_source(folder: Path, name: str) -> ExportSource:
     """Return the case ``name`` (its level may be omitted) of the corpus in ``folder``, as recorded.
 
-    Raises InputError for no case or several cases with that name, and for a case that cannot be read or run.
+    Raises InputError for no case or several cases with that name, and for a case that cannot be
+    read or run.
     """
     corpus = open_corpus(folder)
     names = choose(corpus.entries, (), (name,))
@@ -209,18 +246,23 @@ def corpus_source(folder: Path, name: str) -> ExportSource:
 
 
 def catalogue_source(name: str) -> ExportSource:
-    """Record the built-in case ``name`` and return it; without a level the first with that name, except networks."""
-    case = built_in_case(name)
+    """Record the built-in case ``name`` and return it.
+
+    Without a level the first with that name, except networks.
+    """
+    case = find_built_in_case(name)
     if case is None:
         raise InputError(
-            f"no built-in case is called '{name}' and no file either; 'dla golden list' shows those of a corpus "
+            f"no built-in case is called '{name}' and no file either; 'dla golden list' shows "
+            "those of a corpus "
             "(--corpus)"
         )
     return case_source(record_case(case))
 
 
 def program_source(file: Path, tensors: Iterable[str], settings: Iterable[str]) -> ExportSource:
-    """Return the program in ``file`` with ``tensors`` ("NAME=FILE.npy") and Timing ``settings`` ("key=value").
+    """Return the program in ``file`` with ``tensors`` ("NAME=FILE.npy") and Timing ``settings``
+    ("key=value").
 
     Raises InputError for a file that is no program, and for a program that the machine rejects.
     """
@@ -236,8 +278,10 @@ def export_files(export: Export) -> dict[str, bytes]:
     files["commands.hex"] = "".join(f"{word:016x}\n" for word in words)
     files["operations.hex"] = "".join(f"{_operation_row(item)}\n" for item in export.operations)
     for item in export.operations:
-        for space, moved in _by_space(item.writes).items():
-            files[_writes_file(item, space)] = _image_text(run for one in moved for run in one.runs)
+        for space, moved in _group_by_space(item.writes).items():
+            files[_get_writes_file(item, space)] = _image_text(
+                run for one in moved for run in one.runs
+            )
     counts = [len(words), len(export.operations), export.sram_before.size, export.dram_before.size]
     files["counts.hex"] = "".join(f"{count:08x}\n" for count in counts)
     files["testbench.sv"] = testbench(export)
@@ -246,7 +290,9 @@ def export_files(export: Export) -> dict[str, bytes]:
 
 
 def write_export(export: Export, folder: Path) -> None:
-    """Create ``folder`` with the files of ``export``, completely or not at all; an earlier export is replaced.
+    """Create ``folder`` with the files of ``export``, completely or not at all.
+
+    An earlier export is replaced.
 
     Raises InputError if the folder has other content or cannot be written.
     """
@@ -254,7 +300,9 @@ def write_export(export: Export, folder: Path) -> None:
         raise InputError(f"{folder}: cannot become an export; name a folder in it")
     foreign = _foreign(folder)
     if foreign is not None:
-        raise InputError(f"{folder}: holds {foreign}, which no export put there; choose another folder")
+        raise InputError(
+            f"{folder}: holds {foreign}, which no export put there; choose another folder"
+        )
     with folder_beside(folder) as passing:
         for name, content in export_files(export).items():
             place = passing / "new" / name
@@ -264,23 +312,31 @@ def write_export(export: Export, folder: Path) -> None:
 
 
 def _foreign(folder: Path) -> str | None:
-    """Return a file in the folder that no export (of any version) made; None if the folder may be replaced."""
+    """Return a file in the folder that no export (of any version) made; None if the folder may
+    be replaced.
+    """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         return "something else"
-    found = {str(path.relative_to(folder)): path for path in folder.rglob("*")} if folder.exists() else {}
+    found = (
+        {str(path.relative_to(folder)): path for path in folder.rglob("*")}
+        if folder.exists()
+        else {}
+    )
     for place, path in found.items():
         own = place == _WRITES if path.is_dir() else _FILE.fullmatch(place)
         if path.is_symlink() or not own:
             return place
-    if not found or _says_export(folder / MANIFEST):
+    if not found or _is_export(folder / MANIFEST):
         return None
     return "no manifest"
 
 
-def _says_export(manifest: Path) -> bool:
+def _is_export(manifest: Path) -> bool:
     try:
         document = json.loads(manifest.read_bytes())
-        return isinstance(document, dict) and str(document.get("format")).startswith("dla-readmemh/")
+        return isinstance(document, dict) and str(document.get("format")).startswith(
+            "dla-readmemh/"
+        )
     except (OSError, ValueError, RecursionError):
         return False
 
@@ -297,15 +353,19 @@ def _images(export: Export) -> dict[tuple[str, str], bytes]:
 
 
 def _image_text(runs: Iterable[Run]) -> str:
-    """Return runs of bytes as text for ``$readmemh``: the address of each (hexadecimal), then 16 bytes a line."""
+    """Return runs of bytes as text for ``$readmemh``: the address of each (hexadecimal), then 16
+    bytes a line.
+    """
     lines: list[str] = []
     for address, content in runs:
         lines.append(f"@{address:x}")
-        lines += (content[at : at + BYTES_A_LINE].hex(" ") for at in range(0, len(content), BYTES_A_LINE))
+        lines += (
+            content[at : at + BYTES_A_LINE].hex(" ") for at in range(0, len(content), BYTES_A_LINE)
+        )
     return "\n".join(lines) + "\n"
 
 
-def _by_space(writes: Iterable[OperandRows]) -> dict[str, list[OperandRows]]:
+def _group_by_space(writes: Iterable[OperandRows]) -> dict[str, list[OperandRows]]:
     found: dict[str, list[OperandRows]] = {}
     for moved in writes:
         if moved.runs:
@@ -313,18 +373,23 @@ def _by_space(writes: Iterable[OperandRows]) -> dict[str, list[OperandRows]]:
     return found
 
 
-def _writes_file(operation: Operation, space: str) -> str:
+def _get_writes_file(operation: Operation, space: str) -> str:
     return f"{_WRITES}/{operation.command.index:06d}_{space}.hex"
 
 
 def _operation_row(operation: Operation) -> str:
-    spaces = _by_space(operation.writes)
-    flags = WRITES_SRAM * ("sram" in spaces) + WRITES_DRAM * ("dram" in spaces) + STOPS * operation.stops
+    spaces = _group_by_space(operation.writes)
+    flags = (
+        WRITES_SRAM * ("sram" in spaces)
+        + WRITES_DRAM * ("dram" in spaces)
+        + STOPS * operation.stops
+    )
     return f"{operation.command.index:08x}{operation.compute_cycles:08x}{flags:08x}"
 
 
 def _manifest(export: Export) -> dict[str, Any]:
-    source, program = export.source, export.source.program
+    source = export.source
+    program = export.source.program
     words = program.words.astype("<u8").tobytes()
     return {
         "format": FORMAT,
@@ -349,19 +414,22 @@ def _manifest(export: Export) -> dict[str, Any]:
 
 def _memory(space: str, when: str, image: bytes) -> dict[str, Any]:
     return {
-        "file": f"{space}_{when}.hex", "space": space, "when": when, "word_bits": 8, "words": len(image),
+        "file": f"{space}_{when}.hex", "space": space, "when": when, "word_bits": 8,
+        "words": len(image),
         "first_address": 0, "crc32": _crc(image),
     }  # fmt: skip
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    command, source = operation.command, operation.source
+    command = operation.command
+    source = operation.source
     written = [_operand(item) for item in operation.writes]
     for item, moved in zip(written, operation.writes, strict=True):
-        item["file"] = _writes_file(operation, moved.access.space) if moved.runs else None
+        item["file"] = _get_writes_file(operation, moved.access.space) if moved.runs else None
     return {
         "word": command.index, "assembly": command_text(command), "unit": command.unit.name,
-        "layer": source.layer if source else "", "onnx_nodes": list(source.onnx_nodes) if source else [],
+        "layer": source.layer if source else "",
+        "onnx_nodes": list(source.onnx_nodes) if source else [],
         "fields": dict(command.fields), "registers": dict(_plain(command.registers)),
         "start": operation.start, "end": operation.end, "compute_cycles": operation.compute_cycles,
         "scratchpad_waits": operation.waits, "stops": operation.stops,
@@ -387,8 +455,11 @@ def _crc(content: bytes) -> str:
 
 
 def testbench(export: Export) -> str:
-    """Return the test bench for ``export``: the template with the sizes of the case and the machine's parameters."""
-    program, timing = export.source.program, export.source.timing
+    """Return the test bench for ``export``: the template with the sizes of the case and the
+    machine's parameters.
+    """
+    program = export.source.program
+    timing = export.source.timing
     values = {
         "NAME": " ".join(export.source.name.split()),
         "WORDS": len(program.words),

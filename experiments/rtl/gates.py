@@ -1,4 +1,6 @@
-"""Synthesis of a machine's hardware: gates of its components, compared with the estimate of a cost table."""
+"""Synthesis of a machine's hardware: gates of its components, compared with the estimate of a
+cost table.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +15,41 @@ from dla_sim.rtl.simulator.machine_text import machine_text
 from dla_sim.rtl.synthesis import Synthesis, synthesise
 from experiments.cost.estimate import SQUARE_MILLIMETRE, area
 from experiments.cost.table import CostTable
-from experiments.rtl.build import parted
-from experiments.rtl.hardware import pipelined
+from experiments.rtl.build import split_text
+from experiments.rtl.hardware import is_pipelined
 from isa.progress import Progress, silent
 
 SCHEMA = "dla-rtl-synthesis/1"
-MEASURED_IS = "measured: data path and control of the whole machine, registers included; no memories, no wires"
-ESTIMATED_IS = "estimated: a multiplier and an accumulating adder for each processing element, nothing else"
+MEASURED_IS = (
+    "measured: data path and control of the whole machine, registers included; no memories, no "
+    "wires"
+)
+ESTIMATED_IS = (
+    "estimated: a multiplier and an accumulating adder for each processing element, nothing else"
+)
 
 
-def synthesise_hardware(hardware: Preset, *, logs: Path | None = None, progress: Progress = silent) -> Synthesis:
-    """Synthesise the machine with its configuration tied to constants; raise InputError as ``synthesise`` does."""
-    arch, timing = hardware.arch, hardware.timing
+def synthesise_hardware(
+    hardware: Preset, *, logs: Path | None = None, progress: Progress = silent
+) -> Synthesis:
+    """Synthesise the machine with its configuration tied to constants.
+
+    Raise InputError as ``synthesise`` does.
+    """
+    arch = hardware.arch
+    timing = hardware.timing
     progress("writing Verilog")
-    text = machine_text(limits_of(arch, timing, pipelined=pipelined(timing)), strap_values(arch, timing))
-    return synthesise(*parted(text), NAME, logs=logs, progress=progress)
+    text = machine_text(
+        limits_of(arch, timing, pipelined=is_pipelined(timing)), strap_values(arch, timing)
+    )
+    return synthesise(*split_text(text), NAME, logs=logs, progress=progress)
 
 
 def component_rows(found: Synthesis) -> list[dict[str, Any]]:
     """Return one row per component, ordered by its share of all gates, the largest first.
 
-    ``gates`` and the later columns are those of one instance without its subcomponents. ``all_gates`` is the sum over
-    all instances.
+    ``gates`` and the later columns are those of one instance without its subcomponents.
+    ``all_gates`` is the sum over all instances.
     """
     counts = found.counts()
     rows = [
@@ -54,8 +69,13 @@ def synthesis_json(found: Synthesis, hardware: Preset, table: CostTable) -> dict
     cells = {name: dict(component.cells) for name, component in found.components.items()}
     return {
         "schema": SCHEMA,
-        "machine": {"arch": hardware.arch.model_dump(mode="json"), "timing": hardware.timing.model_dump(mode="json")},
-        "components": [{**row, "cells_by_type": cells[row["component"]]} for row in component_rows(found)],
+        "machine": {
+            "arch": hardware.arch.model_dump(mode="json"),
+            "timing": hardware.timing.model_dump(mode="json"),
+        },
+        "components": [
+            {**row, "cells_by_type": cells[row["component"]]} for row in component_rows(found)
+        ],
         "total": {name: round(found.total(name)) for name in ("gates", "registers", "memory_bits")},
         "deepest": {"component": found.deepest.name, "levels": found.deepest.levels},
         "measured_logic_um2": _square_micrometres(found, table),
@@ -66,20 +86,34 @@ def synthesis_json(found: Synthesis, hardware: Preset, table: CostTable) -> dict
 
 def summary_lines(found: Synthesis, hardware: Preset, table: CostTable) -> Iterator[str]:
     """Yield lines that summarise the whole machine and its estimate."""
-    deepest, bits = found.deepest, found.total("memory_bits")
-    yield f"{found.total('gates'):,.0f} gate equivalents, of them {found.total('registers'):,.0f} flip-flops of 4 gates"
+    deepest = found.deepest
+    bits = found.total("memory_bits")
+    yield (
+        f"{found.total('gates'):,.0f} gate equivalents, of them {found.total('registers'):,.0f} "
+        "flip-flops of 4 gates"
+    )
     yield f"longest path within a component: {deepest.levels} levels of logic, in {deepest.name}"
-    yield f"not in them: {bits:,.0f} bits of small memories, {hardware.arch.sram_bytes:,} bytes of scratchpad"
+    yield (
+        f"not in them: {bits:,.0f} bits of small memories, {hardware.arch.sram_bytes:,} bytes of "
+        "scratchpad"
+    )
     measured = _square_micrometres(found, table)
     if measured is not None:
         yield f"{measured / SQUARE_MILLIMETRE:.3f} mm² by {table.name}; {MEASURED_IS}"
-    yield f"{area(table, hardware.arch).pe / SQUARE_MILLIMETRE:.3f} mm² by {table.name}; {ESTIMATED_IS}"
+    yield (
+        f"{area(table, hardware.arch).pe / SQUARE_MILLIMETRE:.3f} mm² by {table.name}; "
+        f"{ESTIMATED_IS}"
+    )
 
 
 def _square_micrometres(found: Synthesis, table: CostTable) -> float | None:
-    return None if table.area.gate is None else found.total("gates") * table.area.gate.square_micrometres
+    return (
+        None
+        if table.area.gate is None
+        else found.total("gates") * table.area.gate.square_micrometres
+    )
 
 
-def shown(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+def list_cells(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     for row in rows:
         yield row["component"], *(f"{row[name]:,}" for name in row if name != "component")

@@ -1,4 +1,6 @@
-"""Execution on simulated hardware: choice of a build, runs of many cases, and an executor for a network's regions."""
+"""Execution on simulated hardware: choice of a build, runs of many cases, and an executor for a
+network's regions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from dla_sim.device import Trace
 from dla_sim.presets import Preset
 from dla_sim.rtl.ex.engine import LARGEST_LATENCY
-from dla_sim.rtl.ex.engines import ENGINES, needed
+from dla_sim.rtl.ex.engines import ENGINES, find_needed
 from dla_sim.rtl.ex.unit import PREPARATION
 from dla_sim.rtl.parameters import Limits, limits_of, strap_values
 from dla_sim.rtl.simulator.case import Case, expect
@@ -32,22 +34,32 @@ Modules = Mapping[str, str]
 """Verilog that replaces modules of this project with the same name, by file name."""
 LEAST_PIPELINE = PREPARATION + LARGEST_LATENCY
 """Least ``ex_fill + ex_drain`` of a machine that hardware with pipeline registers can model."""
-EVERY = needed([mnemonic for engine in ENGINES for mnemonic in engine.mnemonics])
+EVERY = find_needed([mnemonic for engine in ENGINES for mnemonic in engine.mnemonics])
 """Names of all of the project's engines."""
 
 
 def _open(
-    ic: int, oc: int, ow: int, lanes: int, *, pipelined: bool = True, engines: tuple[str, ...] | None = None
+    ic: int,
+    oc: int,
+    ow: int,
+    lanes: int,
+    *,
+    pipelined: bool = True,
+    engines: tuple[str, ...] | None = None,
 ) -> tuple[Limits, ...]:
-    """Return configurable hardware for all machines up to a size, one build for each kind of numerics."""
+    """Return configurable hardware for all machines up to a size, one build for each kind of
+    numerics.
+    """
     both = Limits(
-        ic, oc, ow, lanes, sram_bytes=8 << 20, bus_bytes=32, queue_depth=8, fetch_bytes=512, fetch_buffers=4,
+        ic, oc, ow, lanes, sram_bytes=8 << 20, bus_bytes=32, queue_depth=8, fetch_bytes=512,
+        fetch_buffers=4,
         pipelined=pipelined, engines=engines,
     )  # fmt: skip
     return replace(both, numerics="onnxruntime"), replace(both, numerics="fixed")
 
 
-CONVOLUTIONS, NETWORKS = ("mac",), ("elementwise", "mac", "pool")
+CONVOLUTIONS = ("mac",)
+NETWORKS = ("elementwise", "mac", "pool")
 WITHOUT_ARRAY = tuple(name for name in EVERY if name != "mac")
 """Engines whose hardware does not grow with the array."""
 SMALL = _open(2, 2, 2, 4)
@@ -69,25 +81,39 @@ BUILDS = (
     *_open(20, 7, 2, 280, engines=CONVOLUTIONS),
     *_open(1, 128, 1, 128, engines=NETWORKS),
     *_open(8, 16, 1, 128, engines=("rows",)),
-    *(limits for name in ("elementwise", "resize", "rows") for limits in _open(16, 16, 2, 256, engines=(name,))),
+    *(
+        limits
+        for name in ("elementwise", "resize", "rows")
+        for limits in _open(16, 16, 2, 256, engines=(name,))
+    ),
 )
 """Hardware whose configuration is set at run time.
 
-Together these builds cover every machine of the golden corpus and of the random programs. Those that take long to
-build come last. Lanes dominate the size, because every engine has its own: the larger machines have only the engines
-that some of their programs need.
+Together these builds cover every machine of the golden corpus and of the random programs. Those
+that take long to build come last. Lanes dominate the size, because every engine has its own: the
+larger machines have only the engines that some of their programs need.
 """
 
 
-def pipelined(timing: Timing) -> bool:
+def is_pipelined(timing: Timing) -> bool:
     """Return True if EX has enough fill and drain cycles for pipeline registers."""
     return timing.ex_fill + timing.ex_drain >= LEAST_PIPELINE
 
 
 def can_be(limits: Limits, arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> bool:
     """Return True if hardware with these limits and engines can be configured as that machine."""
-    wanted = limits_of(arch, timing, pipelined=pipelined(timing))
-    sizes = ("ic", "oc", "ow", "lanes", "sram_bytes", "bus_bytes", "queue_depth", "fetch_bytes", "fetch_buffers")
+    wanted = limits_of(arch, timing, pipelined=is_pipelined(timing))
+    sizes = (
+        "ic",
+        "oc",
+        "ow",
+        "lanes",
+        "sram_bytes",
+        "bus_bytes",
+        "queue_depth",
+        "fetch_bytes",
+        "fetch_buffers",
+    )
     same = ("numerics", "pipelined", "isa")
     return (
         all(getattr(wanted, name) <= getattr(limits, name) for name in sizes)
@@ -101,13 +127,19 @@ def build_for(arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> L
 
     If there is none, return configurable hardware of exactly the machine's size with all engines.
     """
-    exact = limits_of(arch, timing, pipelined=pipelined(timing))
+    exact = limits_of(arch, timing, pipelined=is_pipelined(timing))
     return next((limits for limits in BUILDS if can_be(limits, arch, timing, engines)), exact)
 
 
 def build_of(program: Program, timing: Timing) -> Limits:
-    """Return the build for the machine of a program, with the engines that it needs (see :func:`build_for`)."""
-    return build_for(program.arch, timing, needed({command.instruction.mnemonic for command in program.commands}))
+    """Return the build for the machine of a program, with the engines that it needs (see
+    :func:`build_for`).
+    """
+    return build_for(
+        program.arch,
+        timing,
+        find_needed({command.instruction.mnemonic for command in program.commands}),
+    )
 
 
 def open_executable(limits: Limits, replacing: Modules | None = None) -> Executable:
@@ -117,10 +149,15 @@ def open_executable(limits: Limits, replacing: Modules | None = None) -> Executa
 
 
 def own_text(
-    arch: Arch, timing: Timing, replacing: Modules | None = None, engines: tuple[str, ...] | None = None
+    arch: Arch,
+    timing: Timing,
+    replacing: Modules | None = None,
+    engines: tuple[str, ...] | None = None,
 ) -> str:
-    """Return the Verilog of hardware for one machine only, with all engines or with the given ones."""
-    limits = replace(limits_of(arch, timing, pipelined=pipelined(timing)), engines=engines)
+    """Return the Verilog of hardware for one machine only, with all engines or with the given
+    ones.
+    """
+    limits = replace(limits_of(arch, timing, pipelined=is_pipelined(timing)), engines=engines)
     return machine_text(limits, strap_values(arch, timing), replacing)
 
 
@@ -130,37 +167,56 @@ def own_executable(arch: Arch, timing: Timing) -> Executable:
     return build_executable(own_text(arch, timing))
 
 
-def traced_executable(program: Program, timing: Timing, replacing: Modules | None = None) -> Executable:
-    """Return an executable that can write waves, for the machine of ``program`` with only the engines it needs."""
+def get_traced_executable(
+    program: Program, timing: Timing, replacing: Modules | None = None
+) -> Executable:
+    """Return an executable that can write waves, for the machine of ``program`` with only the
+    engines it needs.
+    """
     find_tools()
-    engines = needed({command.instruction.mnemonic for command in program.commands})
+    engines = find_needed({command.instruction.mnemonic for command in program.commands})
     return build_executable(own_text(program.arch, timing, replacing, engines), traced=True)
 
 
-def within(arch: Arch, limits: Limits) -> Arch:
-    """Return the machine with its array and lanes reduced to ``limits``; programs have the same meaning on it."""
+def reduce_to_limits(arch: Arch, limits: Limits) -> Arch:
+    """Return the machine with its array and lanes reduced to ``limits``.
+
+    Programs have the same meaning on it.
+    """
     pe = {axis: min(getattr(arch.pe, axis), getattr(limits, axis)) for axis in ("ic", "oc", "ow")}
     values = {**arch.model_dump(), "pe": pe}
-    return Arch.model_validate({**values, "post_lanes": min(limits.lanes, Arch.model_validate(values).lanes)})
+    return Arch.model_validate(
+        {**values, "post_lanes": min(limits.lanes, Arch.model_validate(values).lanes)}
+    )
 
 
-def run_each(cases: Iterable[Case], progress: Progress = silent, replacing: Modules | None = None) -> Iterator[Outcome]:
-    """Run each case on hardware and yield the outcomes, build by build, in the order of cases within a build."""
+def run_each(
+    cases: Iterable[Case], progress: Progress = silent, replacing: Modules | None = None
+) -> Iterator[Outcome]:
+    """Run each case on hardware and yield the outcomes, build by build, in the order of cases
+    within a build.
+    """
     groups: dict[Limits, list[Case]] = {}
     for case in cases:
         groups.setdefault(build_of(case.program, case.timing), []).append(case)
     for limits, members in groups.items():
         progress(f"building {limits}")
-        executable = open_executable(limits if limits in BUILDS else _least(limits, members), replacing)
+        executable = open_executable(
+            limits if limits in BUILDS else _least(limits, members), replacing
+        )
         for number, batch in enumerate(batches(members)):
             progress(f"running case {number * BATCH + 1} of {len(members)}")
-            yield from run_cases(executable, [(case, strap_values(case.program.arch, case.timing)) for case in batch])
+            yield from run_cases(
+                executable, [(case, strap_values(case.program.arch, case.timing)) for case in batch]
+            )
 
 
 def _least(limits: Limits, cases: Iterable[Case]) -> Limits:
     """Return the same hardware with only the engines that the cases need."""
-    mnemonics = {command.instruction.mnemonic for case in cases for command in case.program.commands}
-    return replace(limits, engines=needed(mnemonics))
+    mnemonics = {
+        command.instruction.mnemonic for case in cases for command in case.program.commands
+    }
+    return replace(limits, engines=find_needed(mnemonics))
 
 
 def batches(cases: Iterable[Case]) -> Iterator[list[Case]]:
@@ -171,13 +227,16 @@ def batches(cases: Iterable[Case]) -> Iterator[list[Case]]:
 
 
 class HardwareDevice:
-    """An ``isa.program.Executor`` with the hardware's outputs and the simulator's traces; it compares every run.
+    """An ``isa.program.Executor`` with the hardware's outputs and the simulator's traces.
+
+    It compares every run.
 
     The hardware is built, or taken from the cache, when the first program runs.
     """
 
     def __init__(self, hardware: Preset, progress: Progress = silent) -> None:
-        self._hardware, self._progress = hardware, progress
+        self._hardware = hardware
+        self._progress = progress
         self._programs = self._commands = self._cycles = self._written = self._differences = 0
         self._first: str | None = None
 
@@ -187,9 +246,14 @@ class HardwareDevice:
         return own_executable(self._hardware.arch, self._hardware.timing)
 
     def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[Trace]:
-        """Run one program from reset; raise InputError as the simulator's device does, and if nothing can be built."""
+        """Run one program from reset.
+
+        Raise InputError as the simulator's device does, and if nothing can be built.
+        """
         timing = self._hardware.timing
-        case = Case(program.name, program, inputs, timing, expected := expect(program, inputs, timing))
+        case = Case(
+            program.name, program, inputs, timing, expected := expect(program, inputs, timing)
+        )
         executable = self._executable
         self._progress(f"running {program.name} on the hardware")
         (outcome,) = run_cases(executable, [(case, {})])

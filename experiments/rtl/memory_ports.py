@@ -1,4 +1,6 @@
-"""Scratchpad ports of the array: the ports that the hardware has, and the bandwidth that a network needs."""
+"""Scratchpad ports of the array: the ports that the hardware has, and the bandwidth that a
+network needs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any, NamedTuple
 
 from amaranth.hdl import UnusedElaboratable
 
-from dla_sim.memory import crowds
+from dla_sim.memory import count_crowds
 from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
 from dla_sim.rtl.building import Library
@@ -18,14 +20,18 @@ from dla_sim.rtl.ex.engine import Engine
 from dla_sim.rtl.ex.engines import engines
 from dla_sim.rtl.parameters import Configuration, limits_of
 from dla_sim.rtl.ports import CommandView, ReadPort, WritePort
-from experiments.rtl.hardware import pipelined
+from experiments.rtl.hardware import is_pipelined
 from isa.access import Access
 from isa.instruction import BYTES, INT8, INT32, Command, ElementType, Instruction, Unit
 from isa.ops.dma import side_registers
 from isa.program import Program
 
 SCHEMA = "dla-rtl-ports/1"
-_TYPES = {"EX_INPUT_ADDRESS": ("inputs", 0), "EX_OPERAND_ADDRESS": ("inputs", 1), "EX_OUTPUT_ADDRESS": ("outputs", 0)}
+_TYPES = {
+    "EX_INPUT_ADDRESS": ("inputs", 0),
+    "EX_OPERAND_ADDRESS": ("inputs", 1),
+    "EX_OUTPUT_ADDRESS": ("outputs", 0),
+}
 _ELEMENT_BYTES = {INT8: 1, BYTES: 1, INT32: 4}
 Port = ReadPort | WritePort
 
@@ -39,17 +45,24 @@ class Ports(NamedTuple):
 
 
 def hardware_ports(hardware: Preset) -> list[Ports]:
-    """Return the ports of every engine, then of LD and ST, as the hardware of the machine declares them."""
-    warnings.simplefilter("ignore", UnusedElaboratable)  # the components are built only to read their declarations
-    limits = limits_of(hardware.arch, hardware.timing, pipelined=pipelined(hardware.timing))
+    """Return the ports of every engine, then of LD and ST, as the hardware of the machine
+    declares them.
+    """
+    # the components are built only to read their declarations
+    warnings.simplefilter("ignore", UnusedElaboratable)
+    limits = limits_of(hardware.arch, hardware.timing, pipelined=is_pipelined(hardware.timing))
     configuration = Configuration(limits)
     heads = {unit: CommandView(limits.variant, unit) for unit in Unit}
 
-    def of(engine: Engine) -> Ports:
-        instructions = tuple(one for one in limits.variant.instructions if one.mnemonic in engine.mnemonics)
+    def find_ports(engine: Engine) -> Ports:
+        instructions = tuple(
+            one for one in limits.variant.instructions if one.mnemonic in engine.mnemonics
+        )
         return Ports(engine.name, instructions, (*engine.read_ports, *engine.write_ports))
 
-    found = [of(engine) for engine in engines(limits, configuration, heads[Unit.EX], Library())]
+    found = [
+        find_ports(engine) for engine in engines(limits, configuration, heads[Unit.EX], Library())
+    ]
     for unit in (Unit.LD, Unit.ST):
         instructions = tuple(one for one in limits.variant.instructions if one.unit is unit)
         port = DmaUnit(limits, configuration, heads[unit], unit).port
@@ -60,8 +73,9 @@ def hardware_ports(hardware: Preset) -> list[Ports]:
 def port_rows(found: Iterable[Ports]) -> list[dict[str, Any]]:
     """Return one row for each instruction, operand, and port that transfers it, at full rate.
 
-    ``bytes`` per cycle is ``lanes`` times ``lane_bytes``, which the instruction needs; ``port_bytes`` is the port's
-    full width. A port that declares no operands has one row, without an instruction.
+    ``bytes`` per cycle is ``lanes`` times ``lane_bytes``, which the instruction needs;
+    ``port_bytes`` is the port's full width. A port that declares no operands has one row, without
+    an instruction.
     """
     rows = []
     for owner, instructions, ports in found:
@@ -72,12 +86,17 @@ def port_rows(found: Iterable[Ports]) -> list[dict[str, Any]]:
             for instruction, operand in passing or [(None, "")]:
                 width = _lane_bytes(port, instruction, operand)
                 rows.append({
-                    "instruction": "" if instruction is None else instruction.mnemonic, "operand": operand,
-                    "access": "read" if isinstance(port, ReadPort) else "write", "owner": owner, "port": port.name,
+                    "instruction": "" if instruction is None else instruction.mnemonic,
+                    "operand": operand,
+                    "access": "read" if isinstance(port, ReadPort) else "write", "owner": owner,
+                    "port": port.name,
                     "lanes": port.lanes, "lane_bytes": width, "bytes": port.lanes * width,
                     "port_bytes": port.lanes * port.width,
                 })  # fmt: skip
-    order = {mnemonic: number for number, mnemonic in enumerate(dict.fromkeys(row["instruction"] for row in rows))}
+    order = {
+        mnemonic: number
+        for number, mnemonic in enumerate(dict.fromkeys(row["instruction"] for row in rows))
+    }
     return sorted(rows, key=lambda row: order[row["instruction"]])
 
 
@@ -86,12 +105,16 @@ def _operands(port: Port, instruction: Instruction) -> Iterator[str]:
     if instruction.unit in (Unit.LD, Unit.ST):
         yield side_registers(instruction.unit, "sram")[0]
     for register, mnemonics in port.serves.items():
-        if register in instruction.registers and (not mnemonics or instruction.mnemonic in mnemonics):
+        if register in instruction.registers and (
+            not mnemonics or instruction.mnemonic in mnemonics
+        ):
             yield register
 
 
 def _lane_bytes(port: Port, instruction: Instruction | None, operand: str) -> int:
-    """Return the bytes used of each lane: one element if the operand has a single integer type, else the full width."""
+    """Return the bytes used of each lane: one element if the operand has a single integer type,
+    else the full width.
+    """
     if instruction is None or operand not in _TYPES:
         return port.width
     side, place = _TYPES[operand]
@@ -99,14 +122,18 @@ def _lane_bytes(port: Port, instruction: Instruction | None, operand: str) -> in
     return _ELEMENT_BYTES.get(types[place], port.width) if place < len(types) else port.width
 
 
-def merged(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) -> dict[int, int]:
-    """Return the fewest lanes, by width in bytes, that replace the ports of any one of ``found`` at a time.
+def merge_ports(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) -> dict[int, int]:
+    """Return the fewest lanes, by width in bytes, that replace the ports of any one of ``found`` at
+    a time.
 
-    The widest lanes of all owners share one, the next widest share the next, and so on; no other sharing has fewer
-    bytes. The widest lanes come first.
+    The widest lanes of all owners share one, the next widest share the next, and so on; no other
+    sharing has fewer bytes. The widest lanes come first.
     """
     each = (
-        sorted((port.width for port in one.ports if isinstance(port, kind) for _ in range(port.lanes)), reverse=True)
+        sorted(
+            (port.width for port in one.ports if isinstance(port, kind) for _ in range(port.lanes)),
+            reverse=True,
+        )
         for one in found
     )
     widths = [max(column) for column in zip_longest(*each, fillvalue=0)]
@@ -114,7 +141,9 @@ def merged(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) -> di
 
 
 class ByteStream(NamedTuple):
-    """An operand of one command: its bytes, each counted once, in its compute cycles, and the banks that it spans."""
+    """An operand of one command: its bytes, each counted once, in its compute cycles, and the
+    banks that it spans.
+    """
 
     instruction: str
     operand: str
@@ -143,13 +172,15 @@ def streams(programs: Iterable[Program]) -> Iterator[ByteStream]:
                 continue
             cycles = command.instruction.cycles(command, arch)
             for access, accesses in (("read", operands.reads), ("write", operands.writes)):
-                for name, one in zip(_named(command, accesses), accesses, strict=True):
+                for name, one in zip(_name_operands(command, accesses), accesses, strict=True):
                     if one.total:
                         banks = (one.end - 1) // bank_bytes - one.address // bank_bytes + 1
-                        yield ByteStream(command.instruction.mnemonic, name, access, one.total, cycles, banks)
+                        yield ByteStream(
+                            command.instruction.mnemonic, name, access, one.total, cycles, banks
+                        )
 
 
-def _named(command: Command, accesses: Sequence[Access]) -> list[str]:
+def _name_operands(command: Command, accesses: Sequence[Access]) -> list[str]:
     """Return the address register of each operand, each used once if possible.
 
     A second part of an operand has the register of the first.
@@ -157,14 +188,18 @@ def _named(command: Command, accesses: Sequence[Access]) -> list[str]:
     left = [name for name in command.instruction.registers if name.endswith("_ADDRESS")]
     names: list[str] = []
     for access in accesses:
-        name = next((name for name in left if command[name] == access.address), names[-1] if names else "")
+        name = next(
+            (name for name in left if command[name] == access.address), names[-1] if names else ""
+        )
         names.append(name)
         left = [other for other in left if other != name]
     return names
 
 
 def stream_rows(found: Iterable[ByteStream]) -> list[dict[str, Any]]:
-    """Return one row per instruction and operand: mean and maximum bytes per compute cycle, and banks per stream."""
+    """Return one row per instruction and operand: mean and maximum bytes per compute cycle, and
+    banks per stream.
+    """
     groups: dict[tuple[str, str, str], list[ByteStream]] = {}
     for one in found:
         groups.setdefault((one.instruction, one.operand, one.access), []).append(one)
@@ -180,12 +215,14 @@ def stream_rows(found: Iterable[ByteStream]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def needs(programs: Iterable[Program]) -> Needs:
-    """Return the least bandwidths and bank ports with which no command waits (docs/machine.md, section 5: x = 0)."""
+def compute_needs(programs: Iterable[Program]) -> Needs:
+    """Return the least bandwidths and bank ports with which no command waits (docs/machine.md,
+    section 5: x = 0).
+    """
     least = Needs(0, 0, 1)
     for program in programs:
         found = prepare(program)
-        crowd = int(crowds(found.commands, found.operands, program.arch).max(initial=1))
+        crowd = int(count_crowds(found.commands, found.operands, program.arch).max(initial=1))
         demands = found.demands
         computes = demands.compute > 0
         reads, writes = (
@@ -197,32 +234,56 @@ def needs(programs: Iterable[Program]) -> Needs:
 
 
 def summary_lines(hardware: Preset, found: Sequence[Ports]) -> Iterator[str]:
-    """Yield the ports that the scratchpad must offer per cycle, for any one engine of EX, and for LD and ST."""
-    arch, timing = hardware.arch, hardware.timing
+    """Yield the ports that the scratchpad must offer per cycle, for any one engine of EX, and
+    for LD and ST.
+    """
+    arch = hardware.arch
+    timing = hardware.timing
     for verb, kind in (("reads", ReadPort), ("writes", WritePort)):
-        lanes = merged(_engines(found), kind)
+        lanes = merge_ports(_engines(found), kind)
         parts = ", ".join(f"{count} x {width}" for width, count in lanes.items())
         nbytes = sum(count * width for width, count in lanes.items())
-        yield f"EX {verb} by {sum(lanes.values())} addresses at once, {nbytes} bytes a cycle: {parts} (lanes x bytes)"
-    yield f"LD writes and ST reads {timing.bus_bytes} bytes a cycle, by {timing.bus_bytes} addresses each"
+        yield (
+            f"EX {verb} by {sum(lanes.values())} addresses at once, {nbytes} bytes a cycle: "
+            f"{parts} (lanes x bytes)"
+        )
+    yield (
+        f"LD writes and ST reads {timing.bus_bytes} bytes a cycle, by {timing.bus_bytes} addresses "
+        "each"
+    )
     bank_bytes = arch.sram_bytes // arch.sram_banks
     limits = (f"{name} = {getattr(timing, name)}" for name in Needs._fields)
-    yield f"{arch.sram_banks} banks of {bank_bytes:,} bytes; the machine counts with {', '.join(limits)}"
+    yield (
+        f"{arch.sram_banks} banks of {bank_bytes:,} bytes; the machine counts with "
+        f"{', '.join(limits)}"
+    )
 
 
-def needs_line(found: Needs) -> str:
+def format_needs(found: Needs) -> str:
     """Return the needs as a sentence."""
     parts = (f"{name} = {value}" for name, value in found._asdict().items())
     return f"no command waits for the scratchpad with {', '.join(parts)}"
 
 
-def ports_json(hardware: Preset, found: Sequence[Ports], programs: Sequence[Program] | None) -> dict[str, Any]:
+def ports_json(
+    hardware: Preset, found: Sequence[Ports], programs: Sequence[Program] | None
+) -> dict[str, Any]:
     """Return ports and needs as JSON values; ``network`` is None without programs."""
-    lanes = {side: _lanes(merged(_engines(found), kind)) for side, kind in (("read", ReadPort), ("write", WritePort))}
-    network = None if programs is None else {"streams": stream_rows(streams(programs)), **needs(programs)._asdict()}
+    lanes = {
+        side: _lanes(merge_ports(_engines(found), kind))
+        for side, kind in (("read", ReadPort), ("write", WritePort))
+    }
+    network = (
+        None
+        if programs is None
+        else {"streams": stream_rows(streams(programs)), **compute_needs(programs)._asdict()}
+    )
     return {
         "schema": SCHEMA,
-        "machine": {"arch": hardware.arch.model_dump(mode="json"), "timing": hardware.timing.model_dump(mode="json")},
+        "machine": {
+            "arch": hardware.arch.model_dump(mode="json"),
+            "timing": hardware.timing.model_dump(mode="json"),
+        },
         "ports": port_rows(found),
         "ex": lanes,
         "network": network,

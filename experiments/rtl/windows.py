@@ -13,7 +13,7 @@ from dla_sim.device import Trace
 from dla_sim.rtl.parameters import strap_values
 from dla_sim.rtl.simulator.case import Case, layers_of
 from dla_sim.rtl.simulator.running import Outcome, write_waves
-from experiments.rtl.hardware import Modules, traced_executable
+from experiments.rtl.hardware import Modules, get_traced_executable
 from isa.errors import InputError
 from isa.files import check_writable, whole_file
 from isa.progress import Progress, silent
@@ -24,25 +24,36 @@ MARGIN = 8
 
 @dataclass(frozen=True)
 class RunWindow:
-    """Part of a run: a ``command`` by word, a ``layer`` by name, or ``cycles`` as (first, end); one is given."""
+    """Part of a run: a ``command`` by word, a ``layer`` by name, or ``cycles`` as (first, end);
+    one is given.
+    """
 
     command: int | None = None
     layer: str | None = None
     cycles: tuple[int, int] | None = None
 
-    def within(self, trace: Trace) -> tuple[int, int]:
-        """Return the half-open range of cycles; raise InputError if the run has no such command, layer or cycles."""
+    def find_cycles(self, trace: Trace) -> tuple[int, int]:
+        """Return the half-open range of cycles.
+
+        Raise InputError if the run has no such command, layer or cycles.
+        """
         if self.cycles is not None:
             if self.cycles[0] >= trace.cycles:
-                raise InputError(f"cycle {self.cycles[0]} is not in the run; it has the cycles 0 to {trace.cycles - 1}")
+                raise InputError(
+                    f"cycle {self.cycles[0]} is not in the run; it has the cycles 0 "
+                    f"to {trace.cycles - 1}"
+                )
             return self.cycles
-        numbers = [number for number in range(len(trace.commands)) if self._wants(trace, number)]
+        numbers = [
+            number for number in range(len(trace.commands)) if self._is_wanted(trace, number)
+        ]
         if not numbers:
             raise InputError(self._absent(trace))
-        first, end = min(trace.times.start[numbers].tolist()), max(trace.times.end[numbers].tolist())
+        first = min(trace.times.start[numbers].tolist())
+        end = max(trace.times.end[numbers].tolist())
         return max(0, first - MARGIN), min(end + MARGIN, trace.cycles)
 
-    def _wants(self, trace: Trace, number: int) -> bool:
+    def _is_wanted(self, trace: Trace, number: int) -> bool:
         source = trace.sources[number]
         if self.command is not None:
             return trace.commands[number].index == self.command
@@ -57,19 +68,25 @@ class RunWindow:
 
 
 def write_window(
-    case: Case, window: RunWindow, file: Path, progress: Progress = silent, replacing: Modules | None = None
+    case: Case,
+    window: RunWindow,
+    file: Path,
+    progress: Progress = silent,
+    replacing: Modules | None = None,
 ) -> tuple[Outcome, int, int]:
-    """Write the waves of ``window`` to ``file``, and return the outcome of the run and the range of cycles.
+    """Write the waves of ``window`` to ``file``, and return the outcome of the run and the range of
+    cycles.
 
-    The format is FST if the file name ends in ``.fst``, else VCD. The file appears completely or not at all. Raises
-    InputError for an invalid window, a file that cannot be written, and missing tools.
+    The format is FST if the file name ends in ``.fst``, else VCD. The file appears completely or
+    not at all. Raises InputError for an invalid window, a file that cannot be written, and missing
+    tools.
     """
     assert case.expected is not None
-    first, end = window.within(case.expected.trace)
+    first, end = window.find_cycles(case.expected.trace)
     compressor = _compressor(file) if file.suffix.lower() == ".fst" else None
     check_writable(file)
     progress("building the hardware with waves")
-    executable = traced_executable(case.program, case.timing, replacing)
+    executable = get_traced_executable(case.program, case.timing, replacing)
     progress(f"running {case.name}")
     straps = strap_values(case.program.arch, case.timing)
     with whole_file(file) as place:
@@ -78,18 +95,29 @@ def write_window(
         with tempfile.TemporaryDirectory(prefix="dla-waves-") as folder:
             waves = Path(folder) / "waves.vcd"
             outcome = write_waves(executable, case, straps, waves, first, end)
-            done = subprocess.run([compressor, str(waves), str(place)], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [compressor, str(waves), str(place)], capture_output=True, text=True, check=False
+            )
             if done.returncode:
-                raise InputError(f"{file}: vcd2fst failed ({done.stderr.strip() or done.returncode}); name a FILE.vcd")
+                raise InputError(
+                    f"{file}: vcd2fst failed "
+                    f"({done.stderr.strip() or done.returncode}); name a FILE.vcd"
+                )
     return outcome, first, end
 
 
 def layers_between(case: Case, first: int, end: int) -> Iterator[tuple[int, str]]:
-    """Yield the layers with a command in the cycles [first, end): their numbers in waves, and their names."""
+    """Yield the layers with a command in the cycles [first, end): their numbers in waves, and
+    their names.
+    """
     assert case.expected is not None
     trace = case.expected.trace
     times = zip(trace.times.start.tolist(), trace.times.end.tolist(), trace.sources, strict=True)
-    there = {source.layer for start, stop, source in times if source is not None and start < end and stop > first}
+    there = {
+        source.layer
+        for start, stop, source in times
+        if source is not None and start < end and stop > first
+    }
     return ((number, name) for number, name in enumerate(layers_of(case.program)) if name in there)
 
 
@@ -97,5 +125,8 @@ def _compressor(file: Path) -> str:
     """Return the path of the program that converts VCD to FST."""
     found = shutil.which("vcd2fst")
     if found is None:
-        raise InputError(f"{file}: FST is made by vcd2fst of GTKWave (Debian: apt install gtkwave); or name a FILE.vcd")
+        raise InputError(
+            f"{file}: FST is made by vcd2fst of GTKWave (Debian: apt install "
+            "gtkwave); or name a FILE.vcd"
+        )
     return found

@@ -1,7 +1,8 @@
-"""Ports of a banked scratchpad: the words that each requester needs per cycle, and the waits of a network.
+"""Ports of a banked scratchpad: the words that each requester needs per cycle, and the waits of a
+network.
 
-There is no hardware with banked memory yet. The requesters are those with which the machine counts its cycles
-(docs/machine.md, section 12).
+There is no hardware with banked memory yet. The requesters are those with which the machine counts
+its cycles (docs/machine.md, section 12).
 """
 
 from __future__ import annotations
@@ -49,37 +50,51 @@ def requesters(hardware: Preset) -> list[Requester]:
     found = variant(hardware.arch.isa).instructions
     by_unit = {unit: [one for one in found if one.unit is unit] for unit in Unit}
     ports = [
-        Requester(Unit.EX, port.name, port.access, _passing(by_unit[Unit.EX], port.registers), "left by LD and ST")
+        Requester(
+            Unit.EX,
+            port.name,
+            port.access,
+            _find_passing(by_unit[Unit.EX], port.registers),
+            "left by LD and ST",
+        )
         for port in PORTS_OF_WORDS
     ]
     for unit, access in ((Unit.LD, "write"), (Unit.ST, "read")):
         register = side_registers(unit, "sram")[0]
-        passing = {register: tuple(one.mnemonic for one in by_unit[unit] if register in one.registers)}
+        passing = {
+            register: tuple(one.mnemonic for one in by_unit[unit] if register in one.registers)
+        }
         ports.append(Requester(unit, unit.name, access, passing, f"1 in {every} of the bus, first"))
     return ports
 
 
-def _passing(instructions: Sequence[Instruction], registers: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _find_passing(
+    instructions: Sequence[Instruction], registers: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
     return {
-        register: tuple(one.mnemonic for one in instructions if register in one.registers) for register in registers
+        register: tuple(one.mnemonic for one in instructions if register in one.registers)
+        for register in registers
     }
 
 
 def port_rows(hardware: Preset) -> list[dict[str, Any]]:
     """Return one row for each instruction, operand, and port that transfers it.
 
-    ``words`` of ``word_bytes`` move per cycle, at multiples of ``aligned``, in any of ``banks``, in ``slots``.
+    ``words`` of ``word_bytes`` move per cycle, at multiples of ``aligned``, in any of ``banks``, in
+    ``slots``.
     """
     arch = hardware.arch
     words = words_of(arch)
     rows = [
         {
-            "instruction": mnemonic, "operand": register, "access": one.access, "owner": one.unit.name,
+            "instruction": mnemonic, "operand": register, "access": one.access,
+            "owner": one.unit.name,
             "port": one.port, "words": 1, "word_bytes": words.word, "aligned": words.word,
             "banks": f"0-{arch.sram_banks - 1}",
             "slots": one.slots,
         }
-        for one in requesters(hardware) for register, mnemonics in one.operands.items() for mnemonic in mnemonics
+        for one in requesters(hardware) for register,
+        mnemonics in one.operands.items() for mnemonic in mnemonics
     ]  # fmt: skip
     order = {one.mnemonic: number for number, one in enumerate(variant(arch.isa).instructions)}
     return sorted(rows, key=lambda row: order[row["instruction"]])
@@ -87,17 +102,26 @@ def port_rows(hardware: Preset) -> list[dict[str, Any]]:
 
 def summary_lines(hardware: Preset) -> Iterator[str]:
     """Yield the words that the scratchpad must offer per cycle."""
-    arch, timing = hardware.arch, hardware.timing
+    arch = hardware.arch
+    timing = hardware.timing
     word = words_of(arch).word
     every = timing.word_cycles(word)
     for verb, access in (("reads", "read"), ("writes", "write")):
         ports = [port.name for port in PORTS_OF_WORDS if port.access == access]
         words = "1 word" if len(ports) == 1 else f"{len(ports)} words"
-        yield f"EX {verb} at most {words} of {word} bytes a cycle, aligned, one by each port: {'; '.join(ports)}"
-    yield f"LD writes or ST reads 1 word in {every} slots of the bus at most, which bring {timing.bus_bytes} bytes each"
+        yield (
+            f"EX {verb} at most {words} of {word} bytes a cycle, aligned, one by each port: "
+            f"{'; '.join(ports)}"
+        )
     yield (
-        f"{arch.sram_banks} banks of {arch.sram_bytes // arch.sram_banks:,} bytes with one port each: LD and ST come "
-        "first; EX has all other cycles, first come operands in the order of the instruction, then the result"
+        f"LD writes or ST reads 1 word in {every} slots of the bus at most, which bring "
+        f"{timing.bus_bytes} bytes each"
+    )
+    yield (
+        f"{arch.sram_banks} banks of {arch.sram_bytes // arch.sram_banks:,} bytes with one port "
+        "each: LD and ST come "
+        "first; EX has all other cycles, first come operands in the order of the instruction, then "
+        "the result"
     )
 
 
@@ -113,7 +137,9 @@ class WordStream(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Commands of EX with their cycles, and the number and cycles of those that wait for a bank or the shared port."""
+    """Commands of EX with their cycles, and the number and cycles of those that wait for a bank
+    or the shared port.
+    """
 
     commands: int
     cycles: int
@@ -122,34 +148,45 @@ class Waits(NamedTuple):
 
 
 def streams(programs: Iterable[Program], timing: Timing) -> Iterator[WordStream]:
-    """Yield the streams of all commands of EX, without operands of no words; cycles include waits."""
+    """Yield the streams of all commands of EX, without operands of no words.
+
+    Cycles include waits.
+    """
     for program in programs:
         arch = program.arch
         bank_bytes = arch.sram_bytes // arch.sram_banks
         found = prepare(program)
-        taken = (found.demands.compute + _waiting(found.demands, timing)).tolist()
+        taken = (found.demands.compute + _compute_waiting(found.demands, timing)).tolist()
         for command, operands, cycles in zip(found.commands, found.operands, taken, strict=True):
             if command.instruction.unit is not Unit.EX:
                 continue
-            words, accesses = operand_loads(command, operands, arch), (*operands.reads, *operands.writes)
-            for number, (layout, access) in enumerate(zip(operand_layouts(command, arch), accesses, strict=False)):
+            words = operand_loads(command, operands, arch)
+            accesses = (*operands.reads, *operands.writes)
+            for number, (layout, access) in enumerate(
+                zip(operand_layouts(command, arch), accesses, strict=False)
+            ):
                 if words[number] and access.total:
                     banks = (access.end - 1) // bank_bytes - access.address // bank_bytes + 1
                     side = "read" if number < len(operands.reads) else "write"
                     yield WordStream(
-                        command.instruction.mnemonic, layout.register, side, words[number], cycles, banks
+                        command.instruction.mnemonic, layout.register, side, words[number], cycles,
+                        banks
                     )  # fmt: skip
 
 
-def _waiting(demands: Demands, timing: Timing) -> Int64:
-    """Return the cycles that each command of EX waits for the scratchpad in a run; 0 for other commands."""
+def _compute_waiting(demands: Demands, timing: Timing) -> Int64:
+    """Return the cycles that each command of EX waits for the scratchpad in a run; 0 for other
+    commands.
+    """
     workload = Workload(demands, timing)
     waiting = explain(workload, compute_times(workload)).commands[:, SRAM]
     return np.where(demands.unit == EX, waiting, 0)
 
 
 def stream_rows(found: Iterable[WordStream]) -> list[dict[str, Any]]:
-    """Return one row per instruction and operand: mean and maximum words per cycle, and banks per stream."""
+    """Return one row per instruction and operand: mean and maximum words per cycle, and banks
+    per stream.
+    """
     groups: dict[tuple[str, str, str], list[WordStream]] = {}
     for one in found:
         groups.setdefault((one.instruction, one.operand, one.access), []).append(one)
@@ -165,14 +202,16 @@ def stream_rows(found: Iterable[WordStream]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def waits(programs: Iterable[Program], timing: Timing) -> Waits:
+def compute_waits(programs: Iterable[Program], timing: Timing) -> Waits:
     """Return the waits of a network's EX commands."""
     commands = cycles = 0
     counted = {True: [0, 0], False: [0, 0]}
     for program in programs:
         found = prepare(program)
-        waiting = _waiting(found.demands, timing)
-        computing = [number for number, one in enumerate(found.commands) if one.instruction.unit is Unit.EX]
+        waiting = _compute_waiting(found.demands, timing)
+        computing = [
+            number for number, one in enumerate(found.commands) if one.instruction.unit is Unit.EX
+        ]
         commands += len(computing)
         cycles += int((found.demands.compute + waiting)[computing].sum())
         for number in (number for number in computing if waiting[number]):
@@ -180,34 +219,50 @@ def waits(programs: Iterable[Program], timing: Timing) -> Waits:
             entry = counted[served is not None and served.by == SIDE]
             entry[0] += 1
             entry[1] += int(waiting[number])
-    (bank, bank_cycles), (port, port_cycles) = counted[False], counted[True]
+    (bank, bank_cycles) = counted[False]
+    (port, port_cycles) = counted[True]
     return Waits(commands, cycles, (bank, bank_cycles), (port, port_cycles))
 
 
-def waits_line(found: Waits) -> str:
+def format_waits(found: Waits) -> str:
     """Return the waits as a sentence."""
     parts = " and ".join(
-        f"{count:,} of {found.commands:,} commands for {what}, {cycles:,} of {found.cycles:,} cycles"
-        for what, (count, cycles) in (("a bank", found.for_bank), ("the port of " + SIDE.name, found.for_port))
+        f"{count:,} of {found.commands:,} commands for {what}, {cycles:,} of {found.cycles:,} "
+        "cycles"
+        for what, (count, cycles) in (
+            ("a bank", found.for_bank),
+            ("the port of " + SIDE.name, found.for_port),
+        )
     )
     return f"EX waits in {parts}"
 
 
 def ports_json(hardware: Preset, programs: Sequence[Program] | None) -> dict[str, Any]:
     """Return ports and waits as JSON values; ``network`` is None without programs."""
-    arch, timing = hardware.arch, hardware.timing
+    arch = hardware.arch
+    timing = hardware.timing
     word = words_of(arch).word
     every = timing.word_cycles(word)
     network = None
     if programs is not None:
-        network = {"streams": stream_rows(streams(programs, timing)), **waits(programs, timing)._asdict()}
+        network = {
+            "streams": stream_rows(streams(programs, timing)),
+            **compute_waits(programs, timing)._asdict(),
+        }
     return {
         "schema": SCHEMA,
         "machine": {"arch": arch.model_dump(mode="json"), "timing": timing.model_dump(mode="json")},
         "ports": port_rows(hardware),
         "ex": {
-            f"{access}_words": sum(port.access == access for port in PORTS_OF_WORDS) for access in ("read", "write")
+            f"{access}_words": sum(port.access == access for port in PORTS_OF_WORDS)
+            for access in ("read", "write")
         },
-        "banks": {"count": arch.sram_banks, "words": 1, "word_bytes": word, "cycles": every, "for_bus": 1},
+        "banks": {
+            "count": arch.sram_banks,
+            "words": 1,
+            "word_bytes": word,
+            "cycles": every,
+            "for_bus": 1,
+        },
         "network": network,
     }

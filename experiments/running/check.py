@@ -1,15 +1,18 @@
-"""Checks of a run: every region against the integer operators of the model's runtime, outputs, and accuracy.
+"""Checks of a run: every region against the integer operators of the model's runtime, outputs, and
+accuracy.
 
-Each region is compared on the inputs that it had in the run: every element of every output, without tolerance. The
-check names the first difference. Values that the CPU computed on both sides do not count as checked.
+Each region is compared on the inputs that it had in the run: every element of every output, without
+tolerance. The check names the first difference. Values that the CPU computed on both sides do not
+count as checked.
 
-The model's outputs are compared with those of the whole model on its runtime as well. If the CPU only quantises and
-dequantises, they must be equal. If it computes in float, the runtime may fuse operators of the whole model in another
-way than operators of its parts; such differences are counted and shown, but they are not the accelerator's.
+The model's outputs are compared with those of the whole model on its runtime as well. If the CPU
+only quantises and dequantises, they must be equal. If it computes in float, the runtime may fuse
+operators of the whole model in another way than operators of its parts; such differences are
+counted and shown, but they are not the accelerator's.
 
-``numerics = fixed`` deliberately computes with other rounding rules than ONNX Runtime: those of LiteRT's reference
-kernels. These kernels are the oracle of a TensorFlow Lite model. An ONNX model has no oracle for these rules, and its
-check says so.
+``numerics = fixed`` deliberately computes with other rounding rules than ONNX Runtime: those of
+LiteRT's reference kernels. These kernels are the oracle of a TensorFlow Lite model. An ONNX model
+has no oracle for these rules, and its check says so.
 """
 
 from __future__ import annotations
@@ -27,7 +30,15 @@ from onnx import ModelProto
 from byoc.compiler import CompiledNetwork
 from byoc.graph import Graph, Value
 from byoc.host.runtime import NetworkRun, Runtime
-from byoc.host.sessions import DefinedUnits, Numerics, Oracle, defined_units, opener, oracle_text, vouches
+from byoc.host.sessions import (
+    DefinedUnits,
+    Numerics,
+    Oracle,
+    compare_defined_units,
+    is_verified_by,
+    opener,
+    oracle_text,
+)
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from byoc.package.package import Package
 from byoc.partitioning.partition import OTHER_ROUNDING
@@ -35,7 +46,7 @@ from experiments.report.checks import Accuracy, Check, FirstDifference, OutputsC
 from experiments.running.in_memory import Feeds
 from experiments.running.network import Network, read_samples
 from isa.errors import InputError
-from isa.progress import Progress, followed, silent
+from isa.progress import Progress, report_each, silent
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -52,7 +63,9 @@ class WrongElement:
 
 @dataclass(frozen=True)
 class TensorComparison:
-    """Counts over all compared tensors, and the first difference in the order of tensors, row-major."""
+    """Counts over all compared tensors, and the first difference in the order of tensors,
+    row-major.
+    """
 
     tensors: int = 0
     elements: int = 0
@@ -64,8 +77,8 @@ class TensorComparison:
 def compare_tensors(actual: Tensors, expected: Tensors) -> TensorComparison:
     """Compare ``actual`` with ``expected``, in the order of ``expected``; NaN equals NaN.
 
-    Raises InputError if a tensor has another shape or element type, because the model then has another shape than it
-    declares.
+    Raises InputError if a tensor has another shape or element type, because the model then has
+    another shape than it declares.
     """
     result = TensorComparison()
     for name, wanted in expected.items():
@@ -75,21 +88,27 @@ def compare_tensors(actual: Tensors, expected: Tensors) -> TensorComparison:
     return result
 
 
-def _add(so_far: TensorComparison, name: str, found: NDArray[Any], wanted: NDArray[Any]) -> TensorComparison:
+def _add(
+    so_far: TensorComparison, name: str, found: NDArray[Any], wanted: NDArray[Any]
+) -> TensorComparison:
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         raise InputError(
-            f"tensor '{name}' is {found.dtype}{list(found.shape)}, expected {wanted.dtype}{list(wanted.shape)}: "
+            f"tensor '{name}' is {found.dtype}{list(found.shape)}, expected "
+            f"{wanted.dtype}{list(wanted.shape)}: "
             "the model declares another shape than it has; correct and export it again"
         )
     differs = found != wanted
     if np.issubdtype(found.dtype, np.floating):
         differs &= ~(np.isnan(found) & np.isnan(wanted))
     count = int(np.count_nonzero(differs))
-    largest, first = so_far.max_abs_diff, so_far.first
+    largest = so_far.max_abs_diff
+    first = so_far.first
     if count:
         largest = max(largest, _largest(found[differs], wanted[differs]))
         first = first or _first(name, differs, found, wanted)
-    return TensorComparison(so_far.tensors + 1, so_far.elements + found.size, so_far.mismatches + count, largest, first)
+    return TensorComparison(
+        so_far.tensors + 1, so_far.elements + found.size, so_far.mismatches + count, largest, first
+    )
 
 
 def _largest(found: NDArray[Any], wanted: NDArray[Any]) -> int | float:
@@ -97,15 +116,26 @@ def _largest(found: NDArray[Any], wanted: NDArray[Any]) -> int | float:
         return 1
     if np.issubdtype(found.dtype, np.floating):
         gaps = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
-        return float(np.nan_to_num(gaps, nan=np.finfo(np.float64).max, posinf=np.finfo(np.float64).max).max())
+        return float(
+            np.nan_to_num(gaps, nan=np.finfo(np.float64).max, posinf=np.finfo(np.float64).max).max()
+        )
     return int(np.abs(found.astype(np.int64) - wanted.astype(np.int64)).max())
 
 
-def _first(name: str, differs: NDArray[np.bool_], found: NDArray[Any], wanted: NDArray[Any]) -> WrongElement:
-    position = tuple(int(index) for index in np.unravel_index(int(np.argmax(differs)), differs.shape))
+def _first(
+    name: str, differs: NDArray[np.bool_], found: NDArray[Any], wanted: NDArray[Any]
+) -> WrongElement:
+    position = tuple(
+        int(index) for index in np.unravel_index(int(np.argmax(differs)), differs.shape)
+    )
     both = (np.asarray(array[position]).item() for array in (found, wanted))
     return WrongElement(
-        name, position, *(value if isinstance(value, int | float) and isfinite(value) else str(value) for value in both)
+        name,
+        position,
+        *(
+            value if isinstance(value, int | float) and isfinite(value) else str(value)
+            for value in both
+        ),
     )
 
 
@@ -113,38 +143,66 @@ NO_ORACLE = "none (numerics = fixed rounds differently from ONNX Runtime)"
 
 
 def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]) -> Check:
-    """Compare every boundary tensor and every output of ``run``, one inference on ``inputs``, with the oracle.
+    """Compare every boundary tensor and every output of ``run``, one inference on ``inputs``, with
+    the oracle.
 
-    The oracle runs the whole model with the inputs and outputs of the user's file. If the application exchanges
-    integers, the oracle gets the real numbers that they represent, and the real outputs are compared. Tensors are
-    compared in the form that the model gives them.
+    The oracle runs the whole model with the inputs and outputs of the user's file. If the
+    application exchanges integers, the oracle gets the real numbers that they represent, and the
+    real outputs are compared. Tensors are compared in the form that the model gives them.
     """
-    package, numerics = network.package, network.arch.numerics
-    if network.programs and not vouches(package.model, numerics):
+    package = network.package
+    numerics = network.arch.numerics
+    if network.programs and not is_verified_by(package.model, numerics):
         return Check(oracle=NO_ORACLE, tensors=0, elements=0, mismatches=0, max_abs_diff=0)
-    model, graph, regions = package.model, package.graph, network.partition.regions
-    values, interface = run.values, network.interface
-    inputs, outputs = interface.real(interface.taken(inputs)), interface.real(run.outputs)
-    inputs = {name: graph.values[name].arranged(array) for name, array in inputs.items()}
+    model = package.model
+    graph = package.graph
+    regions = network.partition.regions
+    values = run.values
+    interface = network.interface
+    inputs = interface.real(interface.take_arrays(inputs))
+    outputs = interface.real(run.outputs)
+    inputs = {name: graph.values[name].arrange(array) for name, array in inputs.items()}
     names = [name for name in graph.outputs if graph.values[name].constant is None]
-    exact = all(node.op_type in BOUNDARIES for part in network.partition.host_parts for node in part.nodes)
-    boundary = {*regions[0].inputs, *regions[0].outputs} - {*graph.inputs} if exact and len(regions) == 1 else set()
+    exact = all(
+        node.op_type in BOUNDARIES for part in network.partition.host_parts for node in part.nodes
+    )
+    boundary = (
+        {*regions[0].inputs, *regions[0].outputs} - {*graph.inputs}
+        if exact and len(regions) == 1
+        else set()
+    )
     made = Oracle(model, graph, [*names, *sorted(boundary)], numerics=numerics).values(inputs)
     expected: dict[str, NDArray[Any]] = {}
     opened = opener(model, graph, numerics=numerics)
     for region in regions:
-        if boundary.issuperset(region.inputs) and all(np.array_equal(made[n], values[n]) for n in region.inputs):
-            expected |= {name: made[name] for name in region.outputs}  # same inputs as in the whole model
+        if boundary.issuperset(region.inputs) and all(
+            np.array_equal(made[n], values[n]) for n in region.inputs
+        ):
+            # same inputs as in the whole model
+            expected |= {name: made[name] for name in region.outputs}
         else:
             expected |= opened(region.inputs, region.outputs).run(values)
-    found = compare_tensors(_restored(graph, {name: values[name] for name in expected}), _restored(graph, expected))
-    wanted = _restored(graph, {name: made[name] for name in names})
-    elsewhere = {name for name in names if graph.values[name].open and outputs[name].shape != wanted[name].shape}
-    whole = compare_tensors(outputs, {name: array for name, array in wanted.items() if name not in elsewhere})
-    whole = replace(whole, mismatches=whole.mismatches + sum(wanted[name].size or 1 for name in elsewhere))
+    found = compare_tensors(
+        _restore_tensors(graph, {name: values[name] for name in expected}),
+        _restore_tensors(graph, expected),
+    )
+    wanted = _restore_tensors(graph, {name: made[name] for name in names})
+    elsewhere = {
+        name
+        for name in names
+        if graph.values[name].open and outputs[name].shape != wanted[name].shape
+    }
+    whole = compare_tensors(
+        outputs, {name: array for name, array in wanted.items() if name not in elsewhere}
+    )
+    whole = replace(
+        whole, mismatches=whole.mismatches + sum(wanted[name].size or 1 for name in elsewhere)
+    )
     if exact and found.mismatches == 0:
-        found = replace(found, mismatches=whole.mismatches, max_abs_diff=whole.max_abs_diff, first=whole.first)
-    units = defined_units(package, inputs)
+        found = replace(
+            found, mismatches=whole.mismatches, max_abs_diff=whole.max_abs_diff, first=whole.first
+        )
+    units = compare_defined_units(package, inputs)
     return Check(
         oracle=oracle_text(package, units, numerics),
         regions=len(regions),
@@ -152,7 +210,7 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
         elements=found.elements,
         mismatches=found.mismatches,
         max_abs_diff=found.max_abs_diff,
-        first=None if found.first is None else as_reported(found.first),
+        first=None if found.first is None else to_reported(found.first),
         outputs=OutputsCheck(
             exact=exact,
             tensors=whole.tensors,
@@ -173,7 +231,9 @@ def joint_check(package: Package, numerics: Numerics, checks: Sequence[Check]) -
     outputs = [check.outputs for check in checks if check.outputs is not None]
     return first.model_copy(
         update={
-            "oracle": oracle_text(package, units, numerics) if first.definitions is not None else first.oracle,
+            "oracle": oracle_text(package, units, numerics)
+            if first.definitions is not None
+            else first.oracle,
             "tensors": sum(check.tensors for check in checks),
             "elements": sum(check.elements for check in checks),
             "mismatches": sum(check.mismatches for check in checks),
@@ -209,13 +269,15 @@ def _joint_outputs(found: Sequence[OutputsCheck]) -> OutputsCheck:
     )
 
 
-def _restored(graph: Graph, tensors: Tensors) -> dict[str, NDArray[Any]]:
-    return {name: graph.values[name].restored(array) for name, array in tensors.items()}
+def _restore_tensors(graph: Graph, tensors: Tensors) -> dict[str, NDArray[Any]]:
+    return {name: graph.values[name].restore(array) for name, array in tensors.items()}
 
 
-def as_reported(first: WrongElement) -> FirstDifference:
+def to_reported(first: WrongElement) -> FirstDifference:
     """Return the difference in the form of the run report."""
-    return FirstDifference(tensor=first.tensor, coordinates=first.coordinates, dla=first.actual, oracle=first.expected)
+    return FirstDifference(
+        tensor=first.tensor, coordinates=first.coordinates, dla=first.actual, oracle=first.expected
+    )
 
 
 LEAST_DECIBELS = 10.0
@@ -223,33 +285,47 @@ MOST_OUTSIDE = MOST_SATURATED = 0.01
 """Shares of a tensor's elements above which a warning is given."""
 
 
-def find_warnings(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]) -> tuple[Suspicion, ...]:
+def find_warnings(
+    network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
+) -> tuple[Suspicion, ...]:
     """Return warnings, with figures, about a run on ``inputs`` whose bits are all correct."""
-    graph, fidelity = network.package.graph, network.package.fidelity
+    graph = network.package.graph
+    fidelity = network.package.fidelity
     found: list[Suspicion] = []
     if fidelity is not None and fidelity.calibration is not None and fidelity.calibration.random:
         figures = {"samples": float(fidelity.calibration.samples)}
         found.append(Suspicion(kind="uncalibrated", tensor="", figures=figures))
     if fidelity is not None:
         quiet = {name: level for name, level in fidelity.noise.items() if level < LEAST_DECIBELS}
-        found += [Suspicion(kind="noise", tensor=name, figures={"decibels": level}) for name, level in quiet.items()]
+        found += [
+            Suspicion(kind="noise", tensor=name, figures={"decibels": level})
+            for name, level in quiet.items()
+        ]
         file = fidelity.file
         if file is not None and file.beyond and not file.ties:
-            figures = {"beyond": float(file.beyond), "elements": float(file.elements), "steps": file.steps}
+            figures = {
+                "beyond": float(file.beyond),
+                "elements": float(file.elements),
+                "steps": file.steps,
+            }
             found.append(Suspicion(kind="file", tensor=file.tensor, figures=figures))
     for node in graph.nodes:
         # Nodes that quantise or dequantise a constant have no inputs.
         given = inputs.get(node.inputs[0]) if node.op_type == QUANTIZE and node.inputs else None
         if given is not None and given.dtype == np.float32:  # integers cannot be outside the range
-            found += _outside(node.inputs[0], given, graph.values[node.outputs[0]])
+            found += _check_range(node.inputs[0], given, graph.values[node.outputs[0]])
     made = {name: node for node in graph.nodes for name in node.outputs}
     for name, output in network.interface.real(run.outputs).items():
         found += _same_everywhere(name, output)
         maker = made.get(name)
-        stored = maker.inputs[0] if maker is not None and maker.inputs and maker.op_type == DEQUANTIZE else name
+        stored = (
+            maker.inputs[0]
+            if maker is not None and maker.inputs and maker.op_type == DEQUANTIZE
+            else name
+        )
         if stored in run.values:
-            found += _saturated(name, run.values[stored], graph.values[stored])
-    return (*found, *_kept_on_cpu(network))
+            found += _check_saturation(name, run.values[stored], graph.values[stored])
+    return (*found, *_check_cpu_nodes(network))
 
 
 def _same_everywhere(name: str, output: NDArray[Any]) -> Iterator[Suspicion]:
@@ -263,21 +339,26 @@ def _same_everywhere(name: str, output: NDArray[Any]) -> Iterator[Suspicion]:
         yield Suspicion(kind="infinite", tensor=name, figures={"elements": output.size})
 
 
-def _kept_on_cpu(network: CompiledNetwork) -> Iterator[Suspicion]:
-    """Warn about CPU nodes whose sums may wrap around, and nodes that numerics = fixed would accelerate."""
+def _check_cpu_nodes(network: CompiledNetwork) -> Iterator[Suspicion]:
+    """Warn about CPU nodes whose sums may wrap around, and nodes that numerics = fixed would
+    accelerate.
+    """
     placement = network.partition.placement
     wide = [place.node for place in placement if place.rule == "accumulators_fit"]
     if wide:
         yield Suspicion(kind="wraps", tensor=wide[0], figures={"nodes": len(wide)})
     nodes = sum(place.rule == OTHER_ROUNDING for place in placement)
-    # Such a node runs on the accelerator only with ONNX Runtime's rounding: numerics = fixed is no advice then.
+    # Such a node runs on the accelerator only with ONNX Runtime's rounding: numerics = fixed is no
+    # advice then.
     alone = any(node.attributes.get("numerics") == "onnxruntime" for node in network.graph.nodes)
     if nodes and network.arch.numerics != "fixed" and not alone:
         yield Suspicion(kind="rounding", tensor="", figures={"nodes": nodes, "all": len(placement)})
 
 
 def _limits(value: Value) -> tuple[int, int] | None:
-    """Return the integer range of an 8-bit tensor that is quantised per tensor; None for other tensors."""
+    """Return the integer range of an 8-bit tensor that is quantised per tensor; None for other
+    tensors.
+    """
     quantization = value.quantization
     if quantization is None or not quantization.per_tensor or value.dtype not in ("int8", "uint8"):
         return None
@@ -285,24 +366,31 @@ def _limits(value: Value) -> tuple[int, int] | None:
     return int(kind.min), int(kind.max)
 
 
-def _outside(name: str, given: NDArray[Any], value: Value) -> list[Suspicion]:
+def _check_range(name: str, given: NDArray[Any], value: Value) -> list[Suspicion]:
     """Warn about an input with many elements outside the quantised range."""
-    limits, quantization = _limits(value), value.quantization
+    limits = _limits(value)
+    quantization = value.quantization
     if limits is None or quantization is None:
         return []
-    low, high = ((limit - int(quantization.zero_point)) * float(quantization.scale) for limit in limits)
+    low, high = (
+        (limit - int(quantization.zero_point)) * float(quantization.scale) for limit in limits
+    )
     step = float(quantization.scale)
     share = float(np.mean((given < low - step) | (given > high + step)))
     if share <= MOST_OUTSIDE:
         return []
-    least, most = float(given.min()), float(given.max())
+    least = float(given.min())
+    most = float(given.max())
     figures = {"share": share, "low": low, "high": high, "least": least, "most": most}
     return [Suspicion(kind="outside", tensor=name, figures=figures)]
 
 
-def _saturated(name: str, stored: NDArray[Any], value: Value) -> list[Suspicion]:
-    """Warn about an output with many elements at an end of its range, other than zero: values were cut off there."""
-    limits, quantization = _limits(value), value.quantization
+def _check_saturation(name: str, stored: NDArray[Any], value: Value) -> list[Suspicion]:
+    """Warn about an output with many elements at an end of its range, other than zero: values
+    were cut off there.
+    """
+    limits = _limits(value)
+    quantization = value.quantization
     if limits is None or quantization is None or not stored.size:
         return []
     ends = [limit for limit in limits if limit != int(quantization.zero_point)]
@@ -313,7 +401,8 @@ def _saturated(name: str, stored: NDArray[Any], value: Value) -> list[Suspicion]
     return [Suspicion(kind="saturated", tensor=name, figures={"share": share})]
 
 
-# Accuracy on held-out samples: float, int8 on the model's runtime, and the accelerator. -------------------------------
+# Accuracy on held-out samples: float, int8 on the model's runtime, and the accelerator.
+# -------------------------------
 
 LABELS = "labels"
 """Array of a file that gives the class of each sample."""
@@ -327,11 +416,12 @@ class Labelled:
     labels: NDArray[np.int64]
 
 
-def labelled_samples(network: Network, file: Path | None) -> Labelled | None:
-    """Return the samples of a ``.npz`` file, else the samples of a built-in network; None without samples.
+def load_labelled_samples(network: Network, file: Path | None) -> Labelled | None:
+    """Return the samples of a ``.npz`` file, else the samples of a built-in network; None without
+    samples.
 
-    The file has an array for every input, with samples along an extra first axis, and ``labels``. Raises InputError if
-    the file is invalid.
+    The file has an array for every input, with samples along an extra first axis, and ``labels``.
+    Raises InputError if the file is invalid.
     """
     if file is None:
         dataset = network.builtin.dataset() if network.builtin else None
@@ -352,43 +442,63 @@ def labelled_samples(network: Network, file: Path | None) -> Labelled | None:
 
 
 def measure_accuracy(
-    network: Network, compiled: CompiledNetwork, runtime: Runtime[Any], labelled: Labelled, progress: Progress = silent
+    network: Network,
+    compiled: CompiledNetwork,
+    runtime: Runtime[Any],
+    labelled: Labelled,
+    progress: Progress = silent,
 ) -> Accuracy:
     """Return the top-1 accuracy of the first output over all samples, which run one at a time.
 
-    ``runtime`` runs ``compiled`` on the accelerator. ``progress`` is called with the number of samples done.
-    ``differences`` of the result counts images whose outputs differ in any bit between int8 on the model's runtime and
-    the accelerator.
+    ``runtime`` runs ``compiled`` on the accelerator. ``progress`` is called with the number of
+    samples done. ``differences`` of the result counts images whose outputs differ in any bit
+    between int8 on the model's runtime and the accelerator.
     """
-    feeds, labels = labelled.feeds, labelled.labels
-    graph, interface = compiled.package.graph, compiled.interface
+    feeds = labelled.feeds
+    labels = labelled.labels
+    graph = compiled.package.graph
+    interface = compiled.interface
     output = graph.outputs[0]
     oracle = Oracle(compiled.package.model, graph, [output], numerics=compiled.arch.numerics)
-    integer = [oracle.values(feed)[output] for feed in followed(feeds, "measuring accuracy of int8", progress)]
+    integer = [
+        oracle.values(feed)[output]
+        for feed in report_each(feeds, "measuring accuracy of int8", progress)
+    ]
     accelerator = [
         interface.real(runtime.run(feed).outputs)[output]
-        for feed in followed(feeds, "measuring accuracy of the accelerator", progress)
+        for feed in report_each(feeds, "measuring accuracy of the accelerator", progress)
     ]
     return Accuracy(
-        float_=None if network.float_model is None else _share(_float_outputs(network.float_model, feeds), labels),
+        float_=None
+        if network.float_model is None
+        else _share(_float_outputs(network.float_model, feeds), labels),
         int8=_share(integer, labels),
         dla=_share(accelerator, labels),
         images=len(labels),
-        differences=sum(not np.array_equal(a, b) for a, b in zip(integer, accelerator, strict=True)),
+        differences=sum(
+            not np.array_equal(a, b) for a, b in zip(integer, accelerator, strict=True)
+        ),
     )
 
 
-def _float_outputs(model: ModelProto, feeds: Sequence[dict[str, NDArray[Any]]]) -> list[NDArray[Any]]:
+def _float_outputs(
+    model: ModelProto, feeds: Sequence[dict[str, NDArray[Any]]]
+) -> list[NDArray[Any]]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return [session.run(None, feed)[0] for feed in feeds]
 
 
 def _share(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> float:
-    """Return the share of images whose largest output is the label's; of equal outputs the first counts."""
+    """Return the share of images whose largest output is the label's.
+
+    Of equal outputs the first counts.
+    """
     predicted = np.array([int(np.argmax(output)) for output in outputs])
     return float(np.count_nonzero(predicted == labels) / len(labels))

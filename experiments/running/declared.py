@@ -1,6 +1,8 @@
-"""Options of records, declared once: a field's :class:`CommandOption` gives its form on command lines.
+"""Options of records, declared once: a field's :class:`CommandOption` gives its form on command
+lines.
 
-Fields without an option exist only in Python. The module imports little, because ``dla --help`` reads all options.
+Fields without an option exist only in Python. The module imports little, because ``dla --help``
+reads all options.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from byoc.options import CompileOptions
 _KEY = "option"
 
 
-def spelled(given: object) -> list[str]:
-    """Return a value as words of a command: files and names unchanged, objects in memory in angle brackets."""
+def spell_value(given: object) -> list[str]:
+    """Return a value as words of a command: files and names unchanged, objects in memory in
+    angle brackets.
+    """
     if isinstance(given, str | Path | int):
         return [str(given)]
     if hasattr(given, "source"):
@@ -29,21 +33,17 @@ def spelled(given: object) -> list[str]:
 class CommandOption:
     """Command-line form of a field: an option called ``word``, or an argument if ``word`` is empty.
 
-    Attributes:
-        word: name of the option; a short name may follow it.
-        kind: ``str``, ``int``, ``bool``, ``Path``, ``list[str]`` (repeatable), or a tuple of the allowed values; None
-            if the command defines the option in its own way.
-        metavar: placeholder of the value in the help.
-        panel: group of the option in the help.
-        least: smallest allowed number.
-        completion: name of the words that a shell offers.
-        parse: converts the command line's value to the field's value.
-        texts: converts the field's value to texts of a command line.
-        repeats: True if results depend on the option, so that the command that repeats a run contains it.
-        ending: usual ending of the file if the option says where a result goes.
-        table: type of the option if a file of keys has a table for it.
-        settled: why the option does not apply to a model that is already quantised.
-        former: former name in Python, which works for one version, with a warning.
+    Attributes: word: name of the option; a short name may follow it. kind: ``str``, ``int``,
+        ``bool``, ``Path``, ``list[str]`` (repeatable), or a tuple of the allowed values; None if
+        the command defines the option in its own way. metavar: placeholder of the value in the
+        help. panel: group of the option in the help. least: smallest allowed number. completion:
+        name of the words that a shell offers. parse: converts the command line's value to the
+        field's value. texts: converts the field's value to texts of a command line. repeats: True
+        if results depend on the option, so that the command that repeats a run contains it. ending:
+        usual ending of the file if the option says where a result goes. table: type of the option
+        if a file of keys has a table for it. settled: why the option does not apply to a model that
+        is already quantised. former: former name in Python, which works for one version, with a
+        warning.
     """
 
     word: str
@@ -54,7 +54,7 @@ class CommandOption:
     least: int | None = None
     completion: str = ""
     parse: Callable[[Any], Any] | None = None
-    texts: Callable[[Any], list[str]] = spelled
+    texts: Callable[[Any], list[str]] = spell_value
     repeats: bool = True
     ending: str | None = None
     table: Any = None
@@ -64,7 +64,11 @@ class CommandOption:
     def words(self, value: Any) -> list[str]:
         """Return the words of a command line that give ``value``."""
         named = self.word.split()[:1]
-        return named if self.kind is bool else [word for text in self.texts(value) for word in (*named, text)]
+        return (
+            named
+            if self.kind is bool
+            else [word for text in self.texts(value) for word in (*named, text)]
+        )
 
 
 def option(word: str, help: str, kind: Any = str, **more: Any) -> dict[str, CommandOption]:
@@ -73,25 +77,29 @@ def option(word: str, help: str, kind: Any = str, **more: Any) -> dict[str, Comm
 
 
 def specification(help: str, metavar: str, nowhere: str) -> dict[str, CommandOption]:
-    """Return the metadata of an argument that is a file of keys; ``nowhere`` spells a value that is in no file."""
+    """Return the metadata of an argument that is a file of keys; ``nowhere`` spells a value that
+    is in no file.
+    """
 
-    def spelled(given: Any) -> list[str]:
-        return [str(given)] if isinstance(given, str | Path) else [getattr(given, "source", nowhere)]
+    def spell_file(given: Any) -> list[str]:
+        return (
+            [str(given)] if isinstance(given, str | Path) else [getattr(given, "source", nowhere)]
+        )
 
-    return option("", help, Path, metavar=metavar, texts=spelled)
+    return option("", help, Path, metavar=metavar, texts=spell_file)
 
 
 def same(record: Any, name: str) -> dict[str, CommandOption]:
     """Return the metadata of a field with the same option as a field of another record."""
-    return {_KEY: declared(record)[name]}
+    return {_KEY: list_declared(record)[name]}
 
 
-def declared(record: Any) -> dict[str, CommandOption]:
+def list_declared(record: Any) -> dict[str, CommandOption]:
     """Return the options of a record, or of its class, by field name."""
     return {item.name: item.metadata[_KEY] for item in fields(record) if _KEY in item.metadata}
 
 
-def given_options(record: Any) -> Iterator[tuple[str, CommandOption, Any]]:
+def list_given_options(record: Any) -> Iterator[tuple[str, CommandOption, Any]]:
     """Yield name, option and value of the fields of a record that differ from their default."""
     for item in fields(record):
         value = getattr(record, item.name)
@@ -101,8 +109,15 @@ def given_options(record: Any) -> Iterator[tuple[str, CommandOption, Any]]:
 
 
 def words_of(record: Any) -> list[str]:
-    """Return the words of a command line that give a record, arguments first; options at their defaults are omitted."""
-    given = {name: (one, one.words(value)) for name, one, value in given_options(record) if one.repeats}
+    """Return the words of a command line that give a record, arguments first.
+
+    Options at their defaults are omitted.
+    """
+    given = {
+        name: (one, one.words(value))
+        for name, one, value in list_given_options(record)
+        if one.repeats
+    }
     words = [word for one, found in given.values() if not one.word for word in found]
     for item in fields(record):
         value = getattr(record, item.name)
@@ -114,10 +129,18 @@ def words_of(record: Any) -> list[str]:
 
 
 def command_of(name: str, record: Any, function: str = "") -> str:
-    """Return the ``dla`` command that repeats a request; if a value is in memory, the call of the Python function.
+    """Return the ``dla`` command that repeats a request.
+
+    If a value is in memory, the call of the Python function.
 
     ``function`` is the name of the Python function if it differs from the name of the command.
     """
-    handed = (one.texts(value) for _, one, value in given_options(record) if one.kind is Path or not one.word)
+    handed = (
+        one.texts(value)
+        for _, one, value in list_given_options(record)
+        if one.kind is Path or not one.word
+    )
     in_memory = any(text.startswith("<") for texts in handed for text in texts)
-    return shlex.join([*([f"dla.{function or name}"] if in_memory else ["dla", name]), *words_of(record)])
+    return shlex.join(
+        [*([f"dla.{function or name}"] if in_memory else ["dla", name]), *words_of(record)]
+    )

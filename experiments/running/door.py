@@ -9,10 +9,10 @@ from dataclasses import fields, replace
 from typing import Any, ParamSpec, TypeVar
 
 from byoc.options import CompileOptions
-from experiments.running.declared import declared
+from experiments.running.declared import list_declared
 from experiments.running.given import NetworkChoice
-from experiments.running.in_memory import in_onnx
-from isa.errors import InputError, meant
+from experiments.running.in_memory import to_onnx
+from isa.errors import InputError, suggest_name
 from isa.typed import check_types, field_types
 
 Keywords = ParamSpec("Keywords")
@@ -23,59 +23,80 @@ _CHOICES = tuple(item.name for item in fields(CompileOptions))
 
 def _check_least(made: Any) -> None:
     """Raise InputError for a number below the minimum of its field."""
-    for name, one in declared(made).items():
+    for name, one in list_declared(made).items():
         value = getattr(made, name)
         if one.least is not None and value is not None and value < one.least:
             raise InputError(f"{name} is {value}; it is {one.least} or more")
 
 
-def _rename_former(function: str, given: dict[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
+def _rename_former(
+    function: str, given: dict[str, Any], former: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the keywords ``given`` under their present names, and warn about former names."""
     for old in given.keys() & former.keys():
         new = former[old]
         if new in given:
-            raise TypeError(f"dla.{function} was given {new} and {old}, which is its former name; leave out {old}")
-        message = f"dla.{function}({old}=...) is called {new} now; the next version knows {new} alone"
+            raise TypeError(
+                f"dla.{function} was given {new} and {old}, which is its former name; "
+                f"leave out {old}"
+            )
+        message = (
+            f"dla.{function}({old}=...) is called {new} now; the next version knows {new} alone"
+        )
         warnings.warn(message, FutureWarning, stacklevel=3)
     return {former.get(word, word): value for word, value in given.items()}
 
 
 def door(
-    name: str, keywords: Callable[Keywords, object], request: type[Request], work: Callable[[Request], Found]
+    name: str,
+    keywords: Callable[Keywords, object],
+    request: type[Request],
+    work: Callable[[Request], Found],
 ) -> Callable[Keywords, Found]:
-    """Return ``work`` as a function called ``name`` that takes the fields of its ``request`` as keywords.
+    """Return ``work`` as a function called ``name`` that takes the fields of its ``request`` as
+    keywords.
 
-    ``keywords`` gives the signature for type checkers: the request, or the request and :class:`CompileOptions`. The
-    keywords of the latter replace fields of the request's ``options``. A model is converted by :func:`in_onnx`. The
-    function raises TypeError for a keyword that is not a field.
+    ``keywords`` gives the signature for type checkers: the request, or the request and
+    :class:`CompileOptions`. The keywords of the latter replace fields of the request's ``options``.
+    A model is converted by :func:`to_onnx`. The function raises TypeError for a keyword that is not
+    a field.
     """
     known = {part.name: part for part in inspect.signature(request).parameters.values()}
     if "options" in known:
         single = inspect.signature(CompileOptions).parameters.values()
         known |= {part.name: part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in single}
 
-    former = {one.former: new for new, one in declared(request).items() if one.former}
+    former = {one.former: new for new, one in list_declared(request).items() if one.former}
 
-    def taking(*positional: Keywords.args, **given: Keywords.kwargs) -> Found:
+    def take_options(*positional: Keywords.args, **given: Keywords.kwargs) -> Found:
         given = _rename_former(name, given, former)  # type: ignore[assignment]
         for word in given:
             if word not in known:
                 names = ", ".join(known)
-                raise TypeError(f"unexpected keyword argument '{word}'; {meant(word, known)}options are {names}")
+                raise TypeError(
+                    f"unexpected keyword argument '{word}'; "
+                    f"{suggest_name(word, known)}options are {names}"
+                )
         choices = {word: value for word, value in given.items() if word in _CHOICES}
-        rest: dict[str, Any] = {word: value for word, value in given.items() if word not in _CHOICES}
-        check_types(field_types(request), inspect.signature(request).bind(*positional, **rest).arguments)
+        rest: dict[str, Any] = {
+            word: value for word, value in given.items() if word not in _CHOICES
+        }
+        check_types(
+            field_types(request), inspect.signature(request).bind(*positional, **rest).arguments
+        )
         made: Any = request(*positional, **rest)
         _check_least(made)
         if choices:
-            made = replace(made, options=made.options.replaced(choices))
+            made = replace(made, options=made.options.replace_fields(choices))
         if isinstance(made, NetworkChoice):
-            made = replace(made, model=in_onnx(made.model))
+            made = replace(made, model=to_onnx(made.model))
         return work(made)
 
     signature = inspect.signature(work).replace(parameters=list(known.values()))
-    vars(taking)["__signature__"] = signature
-    taking.__annotations__ = {"return": signature.return_annotation}  # documents would show the TypeVar
-    taking.__name__ = taking.__qualname__ = name
-    taking.__module__, taking.__doc__ = work.__module__, work.__doc__
-    return taking
+    vars(take_options)["__signature__"] = signature
+    # documents would show the TypeVar
+    take_options.__annotations__ = {"return": signature.return_annotation}
+    take_options.__name__ = take_options.__qualname__ = name
+    take_options.__module__ = work.__module__
+    take_options.__doc__ = work.__doc__
+    return take_options

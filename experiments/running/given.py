@@ -1,9 +1,10 @@
-"""Requests: records of a run's inputs and machine, whose fields are declared once for commands and Python.
+"""Requests: records of a run's inputs and machine, whose fields are declared once for commands and
+Python.
 
-The declarations give the options of every command, the keywords of the functions of ``dla``, the command that repeats a
-run, the keys of a sweep's specification, the key of a package in the cache, and the rejection of options that do not
-apply. A command with further options extends these records. The module imports little, because ``dla --help`` reads all
-of it.
+The declarations give the options of every command, the keywords of the functions of ``dla``, the
+command that repeats a run, the keys of a sweep's specification, the key of a package in the cache,
+and the rejection of options that do not apply. A command with further options extends these
+records. The module imports little, because ``dla --help`` reads all of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from byoc.options import DEFAULTS, CompileOptions
-from experiments.running.declared import declared, given_options, option, same
+from experiments.running.declared import list_declared, list_given_options, option, same
 from isa.errors import InputError
 from isa.progress import Progress, silent
 
@@ -35,7 +36,10 @@ _result = partial(option, panel="Results")
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Return shapes by input name from texts such as ``image=1,3,224,224``; raise InputError for other texts."""
+    """Return shapes by input name from texts such as ``image=1,3,224,224``.
+
+    Raise InputError for other texts.
+    """
     shapes = {}
     for text in texts:
         name, _, dims = text.rpartition("=")
@@ -49,7 +53,10 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 
 def parse_fixed(texts: Iterable[str]) -> dict[str, float]:
-    """Return numbers by input name from texts such as ``rate=16000``; raise InputError for other texts."""
+    """Return numbers by input name from texts such as ``rate=16000``.
+
+    Raise InputError for other texts.
+    """
     fixed = {}
     for text in texts:
         name, _, number = text.rpartition("=")
@@ -86,17 +93,19 @@ class NetworkChoice:
 class Given(NetworkChoice):
     """All inputs that determine the package of a network.
 
-    ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes on the CPU
-    (:func:`keep_on_cpu`). ``calibration`` are the samples that quantise a float model: a .npz file, arrays with samples
-    along the first axis, or samples one by one. ``seed`` is the seed of all random numbers. ``cache`` allows import to
-    keep the package of a file in the user's cache folder for later runs; no figure depends on it.
+    ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes on the
+    CPU (:func:`keep_on_cpu`). ``calibration`` are the samples that quantise a float model: a .npz
+    file, arrays with samples along the first axis, or samples one by one. ``seed`` is the seed of
+    all random numbers. ``cache`` allows import to keep the package of a file in the user's cache
+    folder for later runs; no figure depends on it.
     """
 
     calibration: Samples | None = field(
         default=None,
         metadata=_network(
             "--calibration",
-            "Quantise a float model on these samples: an array for each input, samples along an extra first axis.",
+            "Quantise a float model on these samples: an array for each input, samples along an "
+            "extra first axis.",
             Path,
             metavar="FILE.npz",
             settled="is quantised already",
@@ -110,7 +119,9 @@ class Given(NetworkChoice):
             list[str],
             metavar="NAME=1,3,224,224",
             parse=parse_shapes,
-            texts=lambda shapes: [f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items()],
+            texts=lambda shapes: [
+                f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items()
+            ],
             table=dict[str, list[int]],
             settled="has fixed shapes",
         ),
@@ -132,7 +143,8 @@ class Given(NetworkChoice):
         default=(),
         metadata=_network(
             "--cpu",
-            "Run nodes on the CPU: by name, e.g. 'block3*', or by type, e.g. 'op:Softmax'. Repeatable.",
+            "Run nodes on the CPU: by name, e.g. 'block3*', or by type, e.g. 'op:Softmax'. "
+            "Repeatable.",
             list[str],
             metavar="PATTERN",
             parse=tuple,
@@ -141,46 +153,67 @@ class Given(NetworkChoice):
     )
     seed: int = field(
         default=0,
-        metadata=_network("--seed", "Set the seed of random weights, calibration samples and inputs.", int, least=0),
+        metadata=_network(
+            "--seed",
+            "Set the seed of random weights, calibration samples and inputs.",
+            int,
+            least=0,
+        ),
     )
     cache: bool = field(
         default=True,
         metadata=_network(
-            "--cache/--no-cache", "Store imported models for later runs (dla cache).", bool, repeats=False
+            "--cache/--no-cache",
+            "Store imported models for later runs (dla cache).",
+            bool,
+            repeats=False,
         ),
     )
 
-    def unsettled(self) -> Self:
-        """Return a copy without the options that do not apply to a model that is already quantised."""
-        settled: dict[str, Any] = {name: None for name, one in declared(self).items() if one.settled}
+    def drop_settled(self) -> Self:
+        """Return a copy without the options that do not apply to a model that is already
+        quantised.
+        """
+        settled: dict[str, Any] = {
+            name: None for name, one in list_declared(self).items() if one.settled
+        }
         return replace(self, **settled)
 
     def refuse(self, source: str | Path, what: str, remedy: str) -> None:
-        """Raise InputError for an option that does not apply to ``what`` in ``source``; ``remedy`` names {option}."""
-        for _, one, value in given_options(self):
+        """Raise InputError for an option that does not apply to ``what`` in ``source``;
+        ``remedy`` names {option}.
+        """
+        for _, one, value in list_given_options(self):
             if one.settled and one.texts(value):
-                raise InputError(f"{source}: {what} {one.settled}; {remedy.format(option=one.word)}")
+                raise InputError(
+                    f"{source}: {what} {one.settled}; {remedy.format(option=one.word)}"
+                )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MachineChoice:
     """Choice of a machine: a preset's name or file, and changes of it.
 
-    ``settings`` change keys (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or texts such as ``"pe.oc=64"``), ``isa``
-    replaces the variant, ``memory_mode`` selects the memories of constants and activations.
+    ``settings`` change keys (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or texts such as
+    ``"pe.oc=64"``), ``isa`` replaces the variant, ``memory_mode`` selects the memories of constants
+    and activations.
     """
 
     preset: str | Path | None = field(
         default=DEFAULT_PRESET,
         metadata=_machine(
-            "--preset", "Start from this hardware (dla presets).", metavar="NAME|FILE.toml", completion="presets"
+            "--preset",
+            "Start from this hardware (dla presets).",
+            metavar="NAME|FILE.toml",
+            completion="presets",
         ),
     )
     settings: Settings = field(
         default=(),
         metadata=_machine(
             "--set",
-            "Change one key of the hardware, e.g. sram_bytes=64KiB (dla settings). Repeatable; the last value counts.",
+            "Change one key of the hardware, e.g. sram_bytes=64KiB (dla settings). Repeatable; the "
+            "last value counts.",
             list[str],
             metavar="KEY=VALUE",
             completion="settings",
@@ -189,13 +222,15 @@ class MachineChoice:
         ),
     )
     isa: str | None = field(
-        default=None, metadata=_machine("--isa", "Replace the preset's ISA variant.", metavar="v1|v2|v3|…")
+        default=None,
+        metadata=_machine("--isa", "Replace the preset's ISA variant.", metavar="v1|v2|v3|…"),
     )
     memory_mode: str | None = field(
         default=None,
         metadata=_machine(
             "--memory-mode",
-            "Choose the memory of constants and activations, instead of the preset's (dla presets).",
+            "Choose the memory of constants and activations, instead of the preset's (dla "
+            "presets).",
             metavar="dram|flash|sram",
             completion="memory_modes",
         ),
@@ -226,7 +261,8 @@ class Inferring:
         default=None,
         metadata=_network(
             "--input",
-            "Read the network's input from an .npy, .npz or image file. Default: the model's sample.",
+            "Read the network's input from an .npy, .npz or image file. Default: the model's "
+            "sample.",
             Path,
             metavar="FILE",
         ),
@@ -235,7 +271,9 @@ class Inferring:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProgramRequest(Inferring, MachineChoice):
-    """Request of ``dla simulate``: a program brings its own machine, and has tensors and memory images."""
+    """Request of ``dla simulate``: a program brings its own machine, and has tensors and memory
+    images.
+    """
 
     preset: str | Path | None = field(
         default=None,
@@ -250,7 +288,10 @@ class ProgramRequest(Inferring, MachineChoice):
     tensor: Sequence[str] = field(
         default=(),
         metadata=option(
-            "--tensor", "Read an input tensor of a program from a file. Repeatable.", list[str], metavar="NAME=FILE.npy"
+            "--tensor",
+            "Read an input tensor of a program from a file. Repeatable.",
+            list[str],
+            metavar="NAME=FILE.npy",
         ),
     )
     image: Sequence[str] = field(
@@ -273,7 +314,8 @@ class RunRequest(Inferring, Compiling):
         default=None,
         metadata=_network(
             "--accuracy",
-            "Measure accuracy on these samples: an array for each input, and the classes, 'labels'.",
+            "Measure accuracy on these samples: an array for each input, and the classes, "
+            "'labels'.",
             Path,
             metavar="FILE.npz",
         ),
@@ -281,15 +323,23 @@ class RunRequest(Inferring, Compiling):
     timeline: str | Path | None = field(
         default=None,
         metadata=_result(
-            "--trace", "Write a timeline that Perfetto opens.", Path, metavar="FILE.json", repeats=False, ending=".json"
+            "--trace",
+            "Write a timeline that Perfetto opens.",
+            Path,
+            metavar="FILE.json",
+            repeats=False,
+            ending=".json",
         ),
     )
     cost: str | None = field(
         default=None,
-        metadata=_result("--cost", "Estimate energy and area with this cost table.", metavar="NAME|FILE.toml"),
+        metadata=_result(
+            "--cost", "Estimate energy and area with this cost table.", metavar="NAME|FILE.toml"
+        ),
     )
     engine: Callable[[Preset, Progress], ComparedExecutor] | None = field(
-        default=None, metadata=option("--engine", "What runs the programs.", None, texts=lambda engine: ["rtl"])
+        default=None,
+        metadata=option("--engine", "What runs the programs.", None, texts=lambda engine: ["rtl"]),
     )
     progress: Progress = silent
 
@@ -301,17 +351,24 @@ class RunKeywords(RunRequest, CompileOptions, NetworkChoice):
 
 @dataclass(frozen=True)
 class Wishes:
-    """Debugging options of ``dla simulate``: files to write and the place to stop; None if not requested."""
+    """Debugging options of ``dla simulate``: files to write and the place to stop; None if not
+    requested.
+    """
 
     trace: Path | None = field(default=None, metadata=same(RunRequest, "timeline"))
     log: Path | None = field(
         default=None,
-        metadata=option("--log", "Write one line for each completed command.", Path, metavar="FILE", ending=""),
+        metadata=option(
+            "--log", "Write one line for each completed command.", Path, metavar="FILE", ending=""
+        ),
     )
     against: Path | None = field(
         default=None,
         metadata=option(
-            "--against", "Compare the run with another log, e.g. of RTL or of an older version.", Path, metavar="LOG"
+            "--against",
+            "Compare the run with another log, e.g. of RTL or of an older version.",
+            Path,
+            metavar="LOG",
         ),
     )
     break_at: str | None = field(
@@ -324,7 +381,9 @@ class Wishes:
     )
     until: int | None = field(
         default=None,
-        metadata=option("--until", "Stop at this cycle and show the machine.", int, metavar="CYCLE", least=0),
+        metadata=option(
+            "--until", "Stop at this cycle and show the machine.", int, metavar="CYCLE", least=0
+        ),
     )
     dump_sram: Sequence[str] = field(
         default=(),

@@ -52,11 +52,13 @@ Model = str | Path | ModelProto | Package | Exported | Traced
 """Built-in name, an .onnx, .tflite or .dla file, or a model in memory."""
 Inputs = str | Path | ArrayLike | Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]
 """A file, an array for the only input, arrays by input name, or several of these: a batch."""
-Samples = str | Path | ArrayLike | Mapping[str, ArrayLike] | Iterable[ArrayLike | Mapping[str, ArrayLike]]
+Samples = (
+    str | Path | ArrayLike | Mapping[str, ArrayLike] | Iterable[ArrayLike | Mapping[str, ArrayLike]]
+)
 """A file, arrays with samples along the first axis, or the samples one by one."""
 
 
-def in_onnx(given: Model) -> str | Path | ModelProto | Package:
+def to_onnx(given: Model) -> str | Path | ModelProto | Package:
     """Return the model; a program of PyTorch is converted to its ONNX model.
 
     Raises InputError if ``given`` is not a model.
@@ -66,7 +68,10 @@ def in_onnx(given: Model) -> str | Path | ModelProto | Package:
     if isinstance(given, Exported):
         given = given.model_proto
     if not isinstance(given, str | Path | ModelProto | Package):
-        raise InputError(f"the model is a {type(given).__name__}; give a name, a file, an ONNX model or a package")
+        raise InputError(
+            f"the model is a {type(given).__name__}; give a name, a file, an ONNX "
+            "model or a package"
+        )
     return given
 
 
@@ -76,7 +81,9 @@ def model_name(model: ModelProto) -> str:
 
 
 class ComparedExecutor(Executor[Trace], Protocol):
-    """Executor that is compared with the simulator, such as ``experiments.rtl.hardware.HardwareDevice``."""
+    """Executor that is compared with the simulator, such as
+    ``experiments.rtl.hardware.HardwareDevice``.
+    """
 
     @property
     def check(self) -> HardwareCheck:
@@ -87,48 +94,69 @@ class ComparedExecutor(Executor[Trace], Protocol):
 class InputBatch:
     """Inputs of one inference or, with ``many``, of several.
 
-    Their arrays were stacked along an additional axis (``stacked``) or concatenated along the first axis of the input.
+    Their arrays were stacked along an additional axis (``stacked``) or concatenated along the first
+    axis of the input.
     """
 
     feeds: tuple[Feeds, ...]
     many: bool = False
     stacked: bool = True
 
-    def joined(self, results: Sequence[Mapping[str, NDArray[Any]]]) -> Feeds:
-        """Return the outputs of all inferences; the outputs of a batch are stacked or concatenated like its inputs."""
+    def join_results(self, results: Sequence[Mapping[str, NDArray[Any]]]) -> Feeds:
+        """Return the outputs of all inferences.
+
+        The outputs of a batch are stacked or concatenated like its inputs.
+        """
         if not self.many:
             return dict(results[0])
-        return {name: self._along([result[name] for result in results], name) for name in results[0]}
+        return {
+            name: self._stack_results([result[name] for result in results], name)
+            for name in results[0]
+        }
 
-    def _along(self, arrays: list[NDArray[Any]], name: str) -> NDArray[Any]:
+    def _stack_results(self, arrays: list[NDArray[Any]], name: str) -> NDArray[Any]:
         if len({array.shape for array in arrays}) > 1:
-            raise InputError(f"output '{name}' has another shape for other inputs; run them one at a time")
+            raise InputError(
+                f"output '{name}' has another shape for other inputs; run them one at a time"
+            )
         one = not self.stacked and arrays[0].shape[:1] == (1,)
         return np.concatenate(arrays) if one else np.stack(arrays)
 
 
 def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") -> InputBatch:
-    """Return arrays as feeds: one inference for an array of the input's shape, several along a first axis.
+    """Return arrays as feeds: one inference for an array of the input's shape, several along a
+    first axis.
 
-    The first axis is an additional one, or the first axis of the input if that has length 1. A list of arrays, or of
-    arrays by input name, is a batch as well. Raises InputError if inputs have different numbers of samples, or none.
+    The first axis is an additional one, or the first axis of the input if that has length 1. A list
+    of arrays, or of arrays by input name, is a batch as well. Raises InputError if inputs have
+    different numbers of samples, or none.
     """
-    if isinstance(inputs, list | tuple) and any(isinstance(one, Mapping) or hasattr(one, "shape") for one in inputs):
-        return InputBatch(tuple(_named(one, wanted, what) for one in inputs), many=True)
-    arrays = _named(inputs, wanted, what)
+    if isinstance(inputs, list | tuple) and any(
+        isinstance(one, Mapping) or hasattr(one, "shape") for one in inputs
+    ):
+        return InputBatch(tuple(_name_arrays(one, wanted, what) for one in inputs), many=True)
+    arrays = _name_arrays(inputs, wanted, what)
     axes = {name: _axis(array, wanted.get(name, ())) for name, array in arrays.items()}
     if not any(axes.values()):
         return InputBatch((arrays,))
     counts = {name: len(array) if axes[name] else 1 for name, array in arrays.items()}
     if not all(axes.values()) or len(set(counts.values())) > 1 or 0 in counts.values():
-        raise InputError(f"{what}: the arrays have {counts} samples; give all of them the same number, at least one")
+        raise InputError(
+            f"{what}: the arrays have {counts} samples; give all of them the same "
+            "number, at least one"
+        )
     samples = range(next(iter(counts.values())))
-    feeds = ({name: a[n] if axes[name] == "own" else a[n : n + 1] for name, a in arrays.items()} for n in samples)
+    feeds = (
+        {name: a[n] if axes[name] == "own" else a[n : n + 1] for name, a in arrays.items()}
+        for n in samples
+    )
     return InputBatch(tuple(feeds), many=True, stacked="own" in axes.values())
 
 
 def _axis(array: NDArray[Any], shape: Shape) -> str:
-    """Return which axis has the samples: an additional one ("own"), the input's "first" one, or "" for one sample."""
+    """Return which axis has the samples: an additional one ("own"), the input's "first" one, or
+    "" for one sample.
+    """
     if array.shape == shape:
         return ""
     if array.ndim and array.shape[1:] == shape:
@@ -136,13 +164,15 @@ def _axis(array: NDArray[Any], shape: Shape) -> str:
     return "first" if shape[:1] == (1,) and array.ndim and array.shape[1:] == shape[1:] else ""
 
 
-def _named(given: Any, wanted: Mapping[str, object], what: str) -> Feeds:
+def _name_arrays(given: Any, wanted: Mapping[str, object], what: str) -> Feeds:
     """Return arrays by input name from a single array or a mapping."""
     if isinstance(given, Mapping):
         return {name: _array(array, f"{what}, '{name}'") for name, array in given.items()}
     if len(wanted) != 1:
         names = ", ".join(wanted) or "none"
-        raise InputError(f"{what}: one array, and the network's inputs are {names}; give a dict of arrays")
+        raise InputError(
+            f"{what}: one array, and the network's inputs are {names}; give a dict of arrays"
+        )
     return {next(iter(wanted)): _array(given, what)}
 
 
@@ -153,30 +183,41 @@ def _array(given: Any, what: str) -> NDArray[Any]:
     """
     parts = given if isinstance(given, list | tuple) else (given,)
     if any(isinstance(part, np.ma.MaskedArray) for part in parts):
-        raise InputError(f"{what}: a masked array, of which no network knows the mask; give array.filled(VALUE)")
+        raise InputError(
+            f"{what}: a masked array, of which no network knows the mask; give array.filled(VALUE)"
+        )
     try:
         return np.asarray(given)
     except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"{what}: cannot be made an array ({error}); give numbers in rows of equal length") from error
+        raise InputError(
+            f"{what}: cannot be made an array ({error}); give numbers in rows of equal length"
+        ) from error
 
 
 def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:
     """Yield the samples to quantise on, one by one, from one array per input or from any iterable.
 
-    An item of an iterable is a sample, a batch (as a data loader gives), or a list of these. Raises InputError for
-    arrays of other shapes or types, and for different numbers of samples.
+    An item of an iterable is a sample, a batch (as a data loader gives), or a list of these. Raises
+    InputError for arrays of other shapes or types, and for different numbers of samples.
     """
     what = "calibration"
     if isinstance(calibration, Mapping) or hasattr(calibration, "shape"):
-        arrays = _named(calibration, wanted, what)
+        arrays = _name_arrays(calibration, wanted, what)
         counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
         if min(counts.values(), default=0) < 1 or len(set(counts.values())) != 1:
-            raise InputError(f"{what}: the arrays have {counts} samples; give all of them the same number")
-        rows: Iterable[Any] = ({name: a[n] for name, a in arrays.items()} for n in range(min(counts.values())))
+            raise InputError(
+                f"{what}: the arrays have {counts} samples; give all of them the same number"
+            )
+        rows: Iterable[Any] = (
+            {name: a[n] for name, a in arrays.items()} for n in range(min(counts.values()))
+        )
     elif isinstance(calibration, Iterable):
         rows = calibration
     else:
-        raise InputError(f"{what}: a {type(calibration).__name__}; give arrays, an iterable of them, or a .npz file")
+        raise InputError(
+            f"{what}: a {type(calibration).__name__}; give arrays, an iterable of "
+            "them, or a .npz file"
+        )
     shapes = {name: shape for name, (shape, _) in wanted.items()}
     parts = (part for row in rows for part in (row if isinstance(row, list | tuple) else (row,)))
     feeds = (feed for part in parts for feed in batch_of(part, shapes, what).feeds)
@@ -187,7 +228,9 @@ def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:
 def _sample(row: Feeds, wanted: Wanted, what: str) -> Feeds:
     """Return one checked sample; the first axis of an input may be missing if its length is 1."""
     if row.keys() != wanted.keys():
-        raise InputError(f"{what}: it has {', '.join(row) or 'nothing'}; the inputs are {', '.join(wanted)}")
+        raise InputError(
+            f"{what}: it has {', '.join(row) or 'nothing'}; the inputs are {', '.join(wanted)}"
+        )
     found = {}
     for name, (shape, dtype) in wanted.items():
         array = row[name]

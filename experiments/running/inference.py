@@ -1,4 +1,6 @@
-"""Workflow of one run, from a model to a checked report, for ``dla run`` and the public Python API."""
+"""Workflow of one run, from a model to a checked report, for ``dla run`` and the public Python
+API.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from experiments.running.check import (
     check_values,
     find_warnings,
     joint_check,
-    labelled_samples,
+    load_labelled_samples,
     measure_accuracy,
 )
 from experiments.running.declared import command_of
@@ -54,52 +56,67 @@ class Inference:
 
 
 def run_requested(wanted: RunRequest) -> Result:
-    """Compile ``model``, simulate an inference, check every bit, and return the report and the outputs.
+    """Compile ``model``, simulate an inference, check every bit, and return the report and the
+    outputs.
 
-    - ``model``: a built-in name, an .onnx, .tflite or .dla file, an ONNX model, the result of ``torch.export.export``
-      or ``torch.onnx.export``, or a package.
+    - ``model``: a built-in name, an .onnx, .tflite or .dla file, an ONNX model, the result of
+      ``torch.export.export`` or ``torch.onnx.export``, or a package.
     - ``preset``: name or TOML file of a machine.
-    - ``settings``: changes of its keys (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or texts such as ``"pe.oc=64"``).
+    - ``settings``: changes of its keys (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or texts such as
+      ``"pe.oc=64"``).
     - ``isa``: replaces the preset's variant of the instruction set.
     - ``memory_mode``: memory of constants and activations (``"dram"``, ``"flash"``, ``"sram"``).
-    - ``options``: options of the compiler; further keywords replace single ones, as in ``run(model, schedule="seed")``.
-    - ``inputs``: a .npy, .npz or image file, an array, arrays by input name, or several of these, a batch. The default
-      is the built-in network's sample, or numbers drawn from ``seed``. With ``integer_io`` inputs may be integers; real
-      numbers are quantised first.
+    - ``options``: options of the compiler; further keywords replace single ones, as in
+      ``run(model, schedule="seed")``.
+    - ``inputs``: a .npy, .npz or image file, an array, arrays by input name, or several of these, a
+      batch. The default is the built-in network's sample, or numbers drawn from ``seed``. With
+      ``integer_io`` inputs may be integers; real numbers are quantised first.
     - ``seed``: seed of weights, calibration samples and inputs that are drawn.
     - ``host``: runtime of the nodes on the CPU, ``"onnxruntime"`` or ``"reference"``.
     - ``shapes``: shapes of dynamic inputs.
     - ``fixed``: numbers for inputs that become constants.
     - ``cpu``: nodes that stay on the CPU (:func:`keep_on_cpu`).
-    - ``calibration``: samples that quantise a float model: a .npz file, arrays with samples along the first axis, or
-      samples one by one.
+    - ``calibration``: samples that quantise a float model: a .npz file, arrays with samples along
+      the first axis, or samples one by one.
     - ``accuracy``: .npz file with held-out samples and their ``labels``.
     - ``cost``: name or file of a cost table, for an estimate of energy and area.
     - ``timeline``: file to write for Perfetto.
     - ``progress``: called with the name of each stage.
-    - ``cache``: allows import to keep the package of a file in the user's cache folder for later runs; no figure
-      depends on it.
-    - ``engine``: makes the executor that replaces the simulator, such as ``experiments.rtl.hardware.HardwareDevice``
-      (extra ``rtl``); the report's ``hardware`` contains its comparison with the simulator.
+    - ``cache``: allows import to keep the package of a file in the user's cache folder for later
+      runs; no figure depends on it.
+    - ``engine``: makes the executor that replaces the simulator, such as
+      ``experiments.rtl.hardware.HardwareDevice`` (extra ``rtl``); the report's ``hardware``
+      contains its comparison with the simulator.
 
-    A difference from the oracle is reported in ``check``, not raised. Raises InputError for invalid input. Equal
-    arguments give equal reports.
+    A difference from the oracle is reported in ``check``, not raised. Raises InputError for invalid
+    input. Equal arguments give equal reports.
     """
-    options, progress, hardware = wanted.options, wanted.progress, hardware_of(wanted)
+    options = wanted.options
+    progress = wanted.progress
+    hardware = hardware_of(wanted)
     table = None if wanted.cost is None else _cost_table(wanted.cost)
     network = load(wanted, progress, keep_float=wanted.accuracy is not None)
-    labelled = labelled_samples(network, None if wanted.accuracy is None else Path(wanted.accuracy))
+    labelled = load_labelled_samples(
+        network, None if wanted.accuracy is None else Path(wanted.accuracy)
+    )
     batch = network_batch(network, wanted.inputs, wanted.seed, options)
-    machine = None if wanted.engine is None else _held(wanted.engine(hardware, progress))
+    machine = None if wanted.engine is None else _get_executor(wanted.engine(hardware, progress))
     done = infer(network, hardware, batch.feeds[0], options, wanted.host, progress, machine)
     if wanted.timeline is not None:
         _write_timeline(done, Path(wanted.timeline))
-    found = _checked(done, batch, progress)
-    measured = None if labelled is None else measure_accuracy(network, done.compiled, done.runtime, labelled, progress)
-    return _reported(wanted, done, batch, found, measured, table, None if machine is None else machine.check)
+    found = _check_batch(done, batch, progress)
+    measured = (
+        None
+        if labelled is None
+        else measure_accuracy(network, done.compiled, done.runtime, labelled, progress)
+    )
+    return _make_result(
+        wanted, done, batch, found, measured, table, None if machine is None else machine.check
+    )
 
 
-# Functions that only some runs need; they import what they use. -------------------------------------------------------
+# Functions that only some runs need; they import what they use.
+# -------------------------------------------------------
 
 
 def _cost_table(name: str) -> CostTable:
@@ -111,24 +128,28 @@ def _cost_table(name: str) -> CostTable:
 def _write_timeline(done: Inference, place: Path) -> None:
     from experiments.report.timeline import timeline_json
 
-    runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in done.result.traces.items()]
+    runs = [
+        RegionRun(index, done.compiled.programs[index], trace)
+        for index, trace in done.result.traces.items()
+    ]
     write_atomically(place, timeline_json(runs))
 
 
 run = door("run", RunKeywords, RunRequest, run_requested)
 
 
-def _held(machine: ComparedExecutor) -> ComparedExecutor:
+def _get_executor(machine: ComparedExecutor) -> ComparedExecutor:
     """Return the executor that an engine made; raise InputError if it cannot run programs."""
     if not callable(getattr(machine, "run", None)) or not hasattr(machine, "check"):
         raise InputError(
             f"engine returns {type(machine).__name__}, which runs no programs; "
-            "give what makes one with run and check, such as experiments.rtl.hardware.HardwareDevice"
+            "give what makes one with run and check, such as "
+            "experiments.rtl.hardware.HardwareDevice"
         )
     return machine
 
 
-def _imported(given: Given) -> Package:
+def _import_package(given: Given) -> Package:
     """Import ``model`` as a package for every machine; a float model is quantised.
 
     The arguments are those of :func:`run`. Raises InputError for a model that cannot be imported.
@@ -136,7 +157,7 @@ def _imported(given: Given) -> Package:
     return load(given).package
 
 
-import_model = door("import_model", Given, Given, _imported)
+import_model = door("import_model", Given, Given, _import_package)
 
 
 def hardware_of(machine: MachineChoice) -> Preset:
@@ -154,8 +175,10 @@ class _CheckedOutputs:
     outputs: tuple[Tensors, ...]
 
 
-def _checked(done: Inference, batch: InputBatch, progress: Progress) -> _CheckedOutputs:
-    """Run the rest of a batch after its first inference ``done``, and check every inference against the oracle."""
+def _check_batch(done: Inference, batch: InputBatch, progress: Progress) -> _CheckedOutputs:
+    """Run the rest of a batch after its first inference ``done``, and check every inference
+    against the oracle.
+    """
     progress("checking every region output")
     compiled = done.compiled
     checks: list[Check] = []
@@ -171,7 +194,7 @@ def _checked(done: Inference, batch: InputBatch, progress: Progress) -> _Checked
     return _CheckedOutputs(check, tuple(suspicions.values()), tuple(outputs))
 
 
-def _reported(
+def _make_result(
     request: RunRequest,
     done: Inference,
     batch: InputBatch,
@@ -180,10 +203,15 @@ def _reported(
     table: CostTable | None,
     ran_on: HardwareCheck | None,
 ) -> Result:
-    conditions = RunConditions(command_of("run", request), done.network.name, request.seed, done.hardware, table)
-    given, traces = batch.joined(batch.feeds), done.result.traces
-    report = assemble(conditions, done.compiled, given, traces, found.check, found.suspicions, measured, ran_on)
-    return Result(report, batch.joined(found.outputs), done.network.package)
+    conditions = RunConditions(
+        command_of("run", request), done.network.name, request.seed, done.hardware, table
+    )
+    given = batch.join_results(batch.feeds)
+    traces = done.result.traces
+    report = assemble(
+        conditions, done.compiled, given, traces, found.check, found.suspicions, measured, ran_on
+    )
+    return Result(report, batch.join_results(found.outputs), done.network.package)
 
 
 def infer(
@@ -195,22 +223,30 @@ def infer(
     progress: Progress = silent,
     machine: Executor[Trace] | None = None,
 ) -> Inference:
-    """Compile ``network`` for ``hardware`` and run one inference, on the simulator or on another ``machine``."""
+    """Compile ``network`` for ``hardware`` and run one inference, on the simulator or on another
+    ``machine``.
+    """
     progress(f"compiling {network.name}")
-    compiled = compile_network(network.package, hardware.arch, options, timing=hardware.timing, progress=progress)
+    compiled = compile_network(
+        network.package, hardware.arch, options, timing=hardware.timing, progress=progress
+    )
     progress(f"simulating {network.name}")
-    device = Device(hardware.arch, hardware.timing, engine=once(compute_times), progress=progress)
+    device = Device(
+        hardware.arch, hardware.timing, engine=cache_times(compute_times), progress=progress
+    )
     runtime = Runtime(compiled, machine or device, host)
     return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
 
 
-def once(engine: Engine) -> Engine:
-    """Return ``engine`` with its times cached: timing depends only on the program, so further inputs reuse them."""
+def cache_times(engine: Engine) -> Engine:
+    """Return ``engine`` with its times cached: timing depends only on the program, so further
+    inputs reuse them.
+    """
     known: WeakKeyDictionary[Workload, CommandTimes] = WeakKeyDictionary()
 
-    def timed(workload: Workload) -> CommandTimes:
+    def get_times(workload: Workload) -> CommandTimes:
         if workload not in known:
             known[workload] = engine(workload)
         return known[workload]
 
-    return timed
+    return get_times

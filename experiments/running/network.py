@@ -1,7 +1,8 @@
-"""Conversion of a command's MODEL into a package and its inputs: a built-in name, a model file or a package.
+"""Conversion of a command's MODEL into a package and its inputs: a built-in name, a model file or a
+package.
 
-A float model is quantised, on the user's samples if there are any. The importers load when a model is imported, because
-a package does not need them.
+A float model is quantised, on the user's samples if there are any. The importers load when a model
+is imported, because a package does not need them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from byoc.package.package import Package, load_package
 from byoc.partitioning.forcing import keep_on_cpu
 from experiments.models import MODELS, BuiltinModel
 from experiments.models.inputs import load_input
-from experiments.running.declared import declared, given_options, spelled
+from experiments.running.declared import list_declared, list_given_options, spell_value
 from experiments.running.door import door
 from experiments.running.given import Given, Shapes
 from experiments.running.in_memory import (
@@ -34,12 +35,12 @@ from experiments.running.in_memory import (
     Samples,
     Wanted,
     batch_of,
-    in_onnx,
     model_name,
     samples_of,
+    to_onnx,
 )
 from experiments.running.package_cache import key_of, sum_of, users_cache
-from isa.errors import InputError, meant
+from isa.errors import InputError, suggest_name
 from isa.progress import Progress, silent
 from isa.reading import check_file, file_fault, first_bytes, read_npz
 
@@ -48,7 +49,8 @@ _ZIP_MAGIC = b"PK\x03\x04"
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Package of a network, with the built-in network if it is one, and the float model if accuracy is measured.
+    """Package of a network, with the built-in network if it is one, and the float model if accuracy
+    is measured.
 
     The package was made from the float model.
     """
@@ -68,21 +70,23 @@ def is_package(path: Path) -> bool:
 
 
 def load(given: Given, progress: Progress = silent, keep_float: bool = False) -> Network:
-    """Load a network: a built-in one, an ONNX or TensorFlow Lite file, a package (``.dla``), or a model in memory.
+    """Load a network: a built-in one, an ONNX or TensorFlow Lite file, a package (``.dla``), or a
+    model in memory.
 
-    A model in memory is an ONNX model, the result of PyTorch's exporter, or a package. A float model is quantised on
-    the given samples. Without samples, a built-in network is quantised on its own data, and another network on four
-    standard-normal inputs drawn from the seed. The package of a file may come from the user's cache. ``keep_float``
-    keeps the float model, which networks with labels keep in any case. ``progress`` is called with each stage. Raises
-    InputError for an invalid name, file or model.
+    A model in memory is an ONNX model, the result of PyTorch's exporter, or a package. A float
+    model is quantised on the given samples. Without samples, a built-in network is quantised on its
+    own data, and another network on four standard-normal inputs drawn from the seed. The package of
+    a file may come from the user's cache. ``keep_float`` keeps the float model, which networks with
+    labels keep in any case. ``progress`` is called with each stage. Raises InputError for an
+    invalid name, file or model.
     """
-    model = in_onnx(given.model)
-    progress(f"reading {spelled(model)[0]}")
+    model = to_onnx(given.model)
+    progress(f"reading {spell_value(model)[0]}")
     if isinstance(given.calibration, str):
         given = replace(given, calibration=Path(given.calibration))
     if isinstance(model, Package):
         given.refuse(model.source, *_OF_PACKAGES)
-        found = _of_package(model)
+        found = _from_package(model)
     elif isinstance(model, ModelProto):
         found = _build(model, None, given, keep_float, progress)
     else:
@@ -98,9 +102,11 @@ def _load(model: str, given: Given, keep_float: bool, progress: Progress) -> Net
     path = Path(model)
     if builtin is None and path.is_file() and is_package(path):
         given.refuse(path, *_OF_PACKAGES)
-        return _of_package(load_package(path))
+        return _from_package(load_package(path))
     if builtin is None and path.is_file() and is_tflite(path):
-        given.refuse(path, "a TensorFlow Lite model", "leave {option} out, or convert the model otherwise")
+        given.refuse(
+            path, "a TensorFlow Lite model", "leave {option} out, or convert the model otherwise"
+        )
     cache = users_cache() if given.cache else None
     key = _key(model, builtin, given) if cache is not None and not keep_float else None
     if cache is None or key is None:
@@ -114,15 +120,19 @@ def _load(model: str, given: Given, keep_float: bool, progress: Progress) -> Net
     return network
 
 
-_IMPORTED = declared(Given).keys() - {"model", "cpu"}
-"""Fields that import depends on, in addition to the model; nodes are kept on the CPU after import."""
+_IMPORTED = list_declared(Given).keys() - {"model", "cpu"}
+"""Fields that import depends on, in addition to the model.
+
+Nodes are kept on the CPU after import.
+"""
 
 
 def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
     """Return the name of the network's package in a cache; None if the package must not be cached.
 
-    A package is not cached in four cases: the network has labels, so that a run needs more than the package; the model
-    file is missing; the samples are not in a file; the weights may be in further files, which the key does not cover.
+    A package is not cached in four cases: the network has labels, so that a run needs more than the
+    package; the model file is missing; the samples are not in a file; the weights may be in further
+    files, which the key does not cover.
     """
     from byoc.frontend.onnx.file import has_external_data
 
@@ -136,8 +146,10 @@ def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
         return None
     source = (builtin.name, "") if builtin else (Path(model).stem, sum_of(content))
     facts = {
-        name: (value.name, sum_of(value.read_bytes())) if isinstance(value, Path) else one.texts(value)
-        for name, one, value in given_options(given)
+        name: (value.name, sum_of(value.read_bytes()))
+        if isinstance(value, Path)
+        else one.texts(value)
+        for name, one, value in list_given_options(given)
         if one.repeats and name in _IMPORTED
     }
     return key_of({**facts, "model": source})
@@ -146,23 +158,32 @@ def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
 _OF_PACKAGES = "a package", "give {option} to 'dla compile' instead"
 
 
-def _of_package(package: Package) -> Network:
+def _from_package(package: Package) -> Network:
     builtin = MODELS.get(package.source)
-    if builtin is not None and not _fits(package.graph, builtin.sample_input()):
+    if builtin is not None and not _is_matching(package.graph, builtin.sample_input()):
         builtin = None  # another network with the name of a built-in one
     return Network(package.source, package, builtin=builtin)
 
 
 def _build(
-    model: str | ModelProto, builtin: BuiltinModel | None, given: Given, keep_float: bool, progress: Progress
+    model: str | ModelProto,
+    builtin: BuiltinModel | None,
+    given: Given,
+    keep_float: bool,
+    progress: Progress,
 ) -> Network:
     from byoc.frontend.onnx.rewriting.constants import fix_inputs
     from byoc.importing import import_model
 
-    if isinstance(model, str) and builtin is None and Path(model).is_file() and is_tflite(Path(model)):
+    if (
+        isinstance(model, str)
+        and builtin is None
+        and Path(model).is_file()
+        and is_tflite(Path(model))
+    ):
         return Network(Path(model).stem, import_model(model))
     fixed = given.fixed or {}
-    name, opened = _opened(model, builtin, given.seed)
+    name, opened = _open_model(model, builtin, given.seed)
     source = fix_inputs(opened, fixed, given.shapes or {})
     del opened
     shapes = {name: dims for name, dims in (given.shapes or {}).items() if name not in fixed}
@@ -170,16 +191,24 @@ def _build(
     origin = _origin(given.calibration) if samples is not None else ""
     kept = builtin if not fixed else None  # the built-in samples and labels need all inputs
     wanted = keep_float or (kept is not None and kept.dataset() is not None)
-    float_model = _float32(source, shapes) if wanted and not _fixed_scales(source) else None
+    float_model = _float32(source, shapes) if wanted and not _has_fixed_scales(source) else None
     handed = [source]
     del source  # frees what may be hundreds of megabytes of weights
     package = import_model(
-        handed.pop(), name, shapes=shapes, calibration=samples, seed=given.seed, origin=origin, progress=progress
+        handed.pop(),
+        name,
+        shapes=shapes,
+        calibration=samples,
+        seed=given.seed,
+        origin=origin,
+        progress=progress,
     )
     return Network(name, package, float_model, kept)
 
 
-def _opened(model: str | ModelProto, builtin: BuiltinModel | None, seed: int) -> tuple[str, ModelProto]:
+def _open_model(
+    model: str | ModelProto, builtin: BuiltinModel | None, seed: int
+) -> tuple[str, ModelProto]:
     from byoc.frontend.onnx.file import check_model, load_model, open_dimensions
 
     if isinstance(model, ModelProto):
@@ -188,8 +217,10 @@ def _opened(model: str | ModelProto, builtin: BuiltinModel | None, seed: int) ->
     if builtin is not None:
         return builtin.name, builtin.build(seed)
     if "." not in model and "/" not in model and not Path(model).exists():
-        close = meant(model, MODELS)
-        raise InputError(f"unknown model '{model}'; {close}give a file, or a name that 'dla models' lists")
+        close = suggest_name(model, MODELS)
+        raise InputError(
+            f"unknown model '{model}'; {close}give a file, or a name that 'dla models' lists"
+        )
     return Path(model).stem, load_model(model)
 
 
@@ -201,7 +232,9 @@ def _origin(calibration: Samples | None) -> str:
 
 
 def _float32(source: ModelProto, shapes: Shapes) -> ModelProto:
-    """Return a float model with float32 numbers, fixed shapes, and only those inputs that a run must give."""
+    """Return a float model with float32 numbers, fixed shapes, and only those inputs that a run
+    must give.
+    """
     from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
     from byoc.frontend.onnx.rewriting.form import widen
     from byoc.frontend.onnx.rewriting.shapes import fix_shapes
@@ -209,7 +242,7 @@ def _float32(source: ModelProto, shapes: Shapes) -> ModelProto:
     return fix_shapes(drop_initializer_inputs(widen(source)), shapes)
 
 
-def _fixed_scales(model: ModelProto) -> bool:
+def _has_fixed_scales(model: ModelProto) -> bool:
     from byoc.frontend.onnx.rewriting.dynamic import DYNAMIC_OPERATORS
     from byoc.frontend.onnx.units import is_quantised
     from byoc.runtimes.protobuf import count_of
@@ -217,23 +250,29 @@ def _fixed_scales(model: ModelProto) -> bool:
     return is_quantised(model) and not count_of(model.graph, DYNAMIC_OPERATORS)
 
 
-def _samples(source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, given: Given) -> Iterable[Feeds] | None:
+def _samples(
+    source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, given: Given
+) -> Iterable[Feeds] | None:
     """Return the samples to quantise on; None leaves the choice to the quantiser."""
     calibration = given.calibration
     if calibration is None:
         own = builtin.calibration(given.seed) if builtin else ()
         fixed = given.fixed or {}
-        return [{key: feed[key] for key in feed if key not in fixed} for feed in own] if builtin else None
-    if _fixed_scales(source):
+        return (
+            [{key: feed[key] for key in feed if key not in fixed} for feed in own]
+            if builtin
+            else None
+        )
+    if _has_fixed_scales(source):
         what = f"--calibration {calibration}" if isinstance(calibration, Path) else "calibration"
         raise InputError(f"{what}: the model is quantised already; leave the option out")
-    wanted = _wanted(_float32(source, shapes))
+    wanted = _list_wanted(_float32(source, shapes))
     if isinstance(calibration, Path):
         return read_samples(calibration, f"--calibration {calibration}", wanted)[0]
     return samples_of(calibration, wanted)
 
 
-def _wanted(model: ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+def _list_wanted(model: ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     """Return shapes and types of a model's inputs, by name."""
     return {
         value.name: (
@@ -244,10 +283,16 @@ def _wanted(model: ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]
     }
 
 
-def network_batch(network: Network, inputs: Inputs | None, seed: int, options: CompileOptions) -> InputBatch:
-    """Return the inputs of one inference or of several, from arrays or from :func:`network_feeds`."""
+def network_batch(
+    network: Network, inputs: Inputs | None, seed: int, options: CompileOptions
+) -> InputBatch:
+    """Return the inputs of one inference or of several, from arrays or from
+    :func:`network_feeds`.
+    """
     if inputs is None or isinstance(inputs, str | Path):
-        return InputBatch((network_feeds(network, None if inputs is None else Path(inputs), seed, options),))
+        return InputBatch(
+            (network_feeds(network, None if inputs is None else Path(inputs), seed, options),)
+        )
     ports = connect(network.package, options).inputs
     return batch_of(inputs, {port.name: port.value.shape for port in ports})
 
@@ -255,40 +300,48 @@ def network_batch(network: Network, inputs: Inputs | None, seed: int, options: C
 def network_feeds(
     network: Network, file: Path | None = None, seed: int = 0, options: CompileOptions = DEFAULTS
 ) -> Feeds:
-    """Return the inputs of one inference: from ``file``, else the built-in network's own, else drawn from ``seed``.
+    """Return the inputs of one inference: from ``file``, else the built-in network's own, else
+    drawn from ``seed``.
 
-    They have the model's types; a file may contain integers for inputs that are integer with ``options``. Raises
-    InputError if the file does not contain the network's inputs.
+    They have the model's types; a file may contain integers for inputs that are integer with
+    ``options``. Raises InputError if the file does not contain the network's inputs.
     """
     graph = network.package.graph
     if file is not None:
-        return _feeds_from_file(connect(network.package, options), graph, file)
+        return _read_feeds(connect(network.package, options), graph, file)
     if network.builtin is not None:
         return dict(network.builtin.sample_input())
     generator = np.random.default_rng(seed)
-    return {name: _drawn(graph.values[name].in_model, generator) for name in graph.inputs}
+    return {name: _draw_input(graph.values[name].in_model, generator) for name in graph.inputs}
 
 
-def _feeds_from_file(interface: Interface, graph: Graph, file: Path) -> Feeds:
+def _read_feeds(interface: Interface, graph: Graph, file: Path) -> Feeds:
     if len(graph.inputs) == 1:
-        value, (port,) = graph.values[graph.inputs[0]].in_model, interface.inputs
+        value = graph.values[graph.inputs[0]].in_model
+        (port,) = interface.inputs
         return {value.name: load_input(file, value.shape, value.dtype, port.value.dtype)}
     if file.suffix.lower() != ".npz":
-        raise InputError(f"input {file}: the network has {len(graph.inputs)} inputs; give a .npz with an array each")
+        raise InputError(
+            f"input {file}: the network has {len(graph.inputs)} inputs; give a .npz "
+            "with an array each"
+        )
     check_file(file, named=f"input {file}")
     return read_npz(file, f"input {file}")
 
 
-def _fits(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
+def _is_matching(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
     """Return whether a built-in network's feeds match the inputs of this graph."""
     return tuple(feeds) == graph.inputs and all(
-        array.shape == graph.values[name].in_model.shape and array.dtype.name == graph.values[name].dtype
+        array.shape == graph.values[name].in_model.shape
+        and array.dtype.name == graph.values[name].dtype
         for name, array in feeds.items()
     )
 
 
-def _drawn(value: Value, generator: np.random.Generator) -> NDArray[Any]:
-    """Draw an input: standard-normal floats, uniform 8-bit integers and Booleans, and zeros for other types."""
+def _draw_input(value: Value, generator: np.random.Generator) -> NDArray[Any]:
+    """Draw an input: standard-normal floats, uniform 8-bit integers and Booleans, and zeros for
+    other types.
+    """
     try:
         dtype = np.dtype(value.dtype)
     except TypeError as error:  # text, sequences, and invalid types of a package
@@ -307,26 +360,35 @@ def _drawn(value: Value, generator: np.random.Generator) -> NDArray[Any]:
 def read_samples(
     path: Path, option: str, wanted: Wanted, beside: Sequence[str] = ()
 ) -> tuple[list[Feeds], list[NDArray[Any]]]:
-    """Return a feed per sample of a ``.npz`` with the ``wanted`` inputs, and the additional arrays called ``beside``.
+    """Return a feed per sample of a ``.npz`` with the ``wanted`` inputs, and the additional arrays
+    called ``beside``.
 
-    Samples are along an extra first axis. Raises InputError, which names the ``option``, if the file is missing or not
-    a .npz, an array is missing or unknown, the numbers of samples differ, or a shape or type is wrong.
+    Samples are along an extra first axis. Raises InputError, which names the ``option``, if the
+    file is missing or not a .npz, an array is missing or unknown, the numbers of samples differ, or
+    a shape or type is wrong.
     """
     check_file(path, named=option)
     arrays = read_npz(path, option)
     for name in sorted(arrays.keys() ^ {*wanted, *beside}):
         if name in beside:
-            raise InputError(f"{option}: it has no array '{name}'; add one, with an entry for each sample")
-        state = "has no array for" if name in wanted else "has an array for something that is no input:"
+            raise InputError(
+                f"{option}: it has no array '{name}'; add one, with an entry for each sample"
+            )
+        state = (
+            "has no array for" if name in wanted else "has an array for something that is no input:"
+        )
         raise InputError(f"{option}: it {state} '{name}'; the inputs are {', '.join(wanted)}")
     counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if min(counts.values(), default=0) < 1 or len(set(counts.values())) != 1:
-        raise InputError(f"{option}: the arrays have {counts} samples; give all of them the same number")
+        raise InputError(
+            f"{option}: the arrays have {counts} samples; give all of them the same number"
+        )
     for name, (shape, dtype) in wanted.items():
         array = arrays[name]
         if array.shape[1:] != shape or array.dtype != dtype:
             raise InputError(
-                f"{option}: '{name}' has samples of shape {list(array.shape[1:])} and type {array.dtype}; "
+                f"{option}: '{name}' has samples of shape {list(array.shape[1:])} and type "
+                f"{array.dtype}; "
                 f"the model wants shape {list(shape)} and type {dtype}"
             )
     samples = range(next(iter(counts.values())))

@@ -1,11 +1,13 @@
 """Cache of imported packages in the user's folder, so that a later run need not quantise again.
 
-The cache contains only the packages that import makes: no results, no reference values and no checks. A run from the
-cache simulates and compares with ONNX Runtime like any other, and its report is the same to the byte.
+The cache contains only the packages that import makes: no results, no reference values and no
+checks. A run from the cache simulates and compares with ONNX Runtime like any other, and its report
+is the same to the byte.
 
-The name of an entry is a digest of everything that its package follows from (:func:`key_of`). An entry is valid only
-with its code: the HMAC-SHA256 of its name and content with the secret of the folder. Import ignores invalid entries and
-makes their packages again. A cache that cannot be read or written is not an error; the run then uses no cache.
+The name of an entry is a digest of everything that its package follows from (:func:`key_of`). An
+entry is valid only with its code: the HMAC-SHA256 of its name and content with the secret of the
+folder. Import ignores invalid entries and makes their packages again. A cache that cannot be read
+or written is not an error; the run then uses no cache.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from byoc.operators.registry import built_in, installed
+from byoc.operators.registry import get_built_in_families, load_installed_families
 from byoc.package.package import Package, load_package, package_bytes
 from experiments.version import sources_digest
 from isa.errors import InputError
@@ -31,7 +33,10 @@ from isa.files import HEAD, PACKAGE, is_leftover, kind_of, write_atomically
 from isa.installation import NAME, is_private, processor, users_folder
 
 LARGEST = 2 << 30
-"""Maximum size of all entries together, in bytes; beyond it, the least recently used entries are removed."""
+"""Maximum size of all entries together, in bytes.
+
+Beyond it, the least recently used entries are removed.
+"""
 _CODE = hashlib.sha256().digest_size
 _SECRET = "secret"
 _SUFFIX = ".package"
@@ -49,12 +54,16 @@ class PackageCache:
     def entries(self) -> list[Path]:
         """Return the files of the cache, least recently used first."""
         with contextlib.suppress(OSError):
-            files = [(path.lstat().st_mtime_ns, path) for path in self.folder.iterdir() if _is_ours(path)]
+            files = [
+                (path.lstat().st_mtime_ns, path) for path in self.folder.iterdir() if _is_ours(path)
+            ]
             return [path for _, path in sorted(files)]
         return []
 
     def clear(self) -> int:
-        """Remove all entries, and the secret if it belongs to one of them, and return the number of entries."""
+        """Remove all entries, and the secret if it belongs to one of them, and return the number
+        of entries.
+        """
         found = self.entries()
         secret = [self.folder / _SECRET] if any(self.find(path.stem) for path in found) else []
         for path in (*found, *secret):
@@ -67,8 +76,10 @@ class PackageCache:
         try:
             if not is_private(self.folder):
                 return None
-            content, secret = _content(path, self.largest), _content(self.folder / _SECRET, _CODE)
-            code, package = content[:_CODE], content[_CODE:]
+            content = _content(path, self.largest)
+            secret = _content(self.folder / _SECRET, _CODE)
+            code = content[:_CODE]
+            package = content[_CODE:]
             if len(secret) != _CODE or not hmac.compare_digest(code, _code(secret, key, package)):
                 return None
             found = load_package(path, package)
@@ -79,9 +90,12 @@ class PackageCache:
         return found
 
     def keep(self, key: str, package: Package) -> None:
-        """Store ``package`` under ``key`` unless it is large; other processes may write at the same time.
+        """Store ``package`` under ``key`` unless it is large.
 
-        The file is written as a whole or not at all. A package is large if it takes more than a quarter of the cache.
+        Other processes may write at the same time.
+
+        The file is written as a whole or not at all. A package is large if it takes more than a
+        quarter of the cache.
         """
         content = package_bytes(package)
         if len(content) > self.largest // 4:
@@ -96,7 +110,8 @@ class PackageCache:
     def _secret(self) -> bytes:
         """Return the secret of the folder, and create it if it is missing.
 
-        If two processes create a secret at the same time, one secret remains; entries with the other are made again.
+        If two processes create a secret at the same time, one secret remains; entries with the
+        other are made again.
         """
         path = self.folder / _SECRET
         with contextlib.suppress(OSError):
@@ -110,7 +125,9 @@ class PackageCache:
         return made
 
     def _shrink(self) -> None:
-        """Remove leftovers of killed processes and entries, least recently used first, until the rest fits."""
+        """Remove leftovers of killed processes and entries, least recently used first, until the
+        rest fits.
+        """
         sizes = {path: path.lstat().st_size for path in self.entries()}
         excess = sum(sizes.values()) - self.largest
         for path, size in sizes.items():
@@ -120,7 +137,10 @@ class PackageCache:
 
 
 def _content(path: Path, most: int) -> bytes:
-    """Return the content of a file; raise OSError if it is not a regular file or has more than ``most`` bytes."""
+    """Return the content of a file.
+
+    Raise OSError if it is not a regular file or has more than ``most`` bytes.
+    """
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_size > most:
         raise OSError(f"{path} is no file of the cache")
@@ -128,7 +148,9 @@ def _content(path: Path, most: int) -> bytes:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a file is a package with its code, or the leftover of one, by its name and its content."""
+    """Return whether a file is a package with its code, or the leftover of one, by its name and
+    its content.
+    """
     if not (path.suffix == _SUFFIX or is_leftover(path)) or not stat.S_ISREG(path.lstat().st_mode):
         return False
     with path.open("rb") as file:
@@ -147,15 +169,24 @@ def users_cache() -> PackageCache | None:
 
 
 def key_of(given: Mapping[str, Any]) -> str | None:
-    """Return the name of the package that import makes of ``given`` (JSON), with this code on this computer.
+    """Return the name of the package that import makes of ``given`` (JSON), with this code on this
+    computer.
 
-    Import runs float models to find their ranges, so the name depends on the processor and the libraries. The result is
-    None if operators of other packages are installed, because their code may change unnoticed.
+    Import runs float models to find their ranges, so the name depends on the processor and the
+    libraries. The result is None if operators of other packages are installed, because their code
+    may change unnoticed.
     """
-    if installed() is not built_in():
+    if load_installed_families() is not get_built_in_families():
         return None
-    libraries = {name: _version(name) for name in (NAME, "numpy", "onnx", "onnxruntime", "ai-edge-litert")}
-    facts = {"given": given, "code": sources_digest(*_SOURCES), "libraries": libraries, "processor": processor()}
+    libraries = {
+        name: _version(name) for name in (NAME, "numpy", "onnx", "onnxruntime", "ai-edge-litert")
+    }
+    facts = {
+        "given": given,
+        "code": sources_digest(*_SOURCES),
+        "libraries": libraries,
+        "processor": processor(),
+    }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

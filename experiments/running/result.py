@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from experiments.report.charts.model import Chart
 
 
-# Functions that draw; they import what they use when something is drawn. ----------------------------------------------
+# Functions that draw; they import what they use when something is drawn.
+# ----------------------------------------------
 
 
 def _charts(report: RunReport) -> tuple[Chart, ...]:
@@ -58,10 +59,13 @@ RUN = Presentation(
     json=report_json,
     charts=_charts,
     drawn={
-        "whole": "end-to-end", "layers": "layer-cycles", "utilization": "layer-utilization", "roofline": "roofline",
-        "traffic": "layer-traffic", "timeline": "unit-timeline", "occupancy": "sram-occupancy", "causes": "unit-causes",
+        "whole": "end-to-end", "layers": "layer-cycles", "utilization": "layer-utilization",
+        "roofline": "roofline",
+        "traffic": "layer-traffic", "timeline": "unit-timeline", "occupancy": "sram-occupancy",
+        "causes": "unit-causes",
     },
-    nothing=lambda report: f"{report.model}: no layer runs on the accelerator; there is nothing to show in a chart",
+    nothing=lambda report: f"{report.model}: no layer runs on the accelerator; there is nothing to "
+                           "show in a chart",
     page=_page,
     notebook=_notebook,
 )  # fmt: skip
@@ -69,11 +73,13 @@ RUN = Presentation(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Shown):
-    """Result of one run: ``print`` shows a few lines, a notebook its largest layers, ``plot`` draws its charts.
+    """Result of one run: ``print`` shows a few lines, a notebook its largest layers, ``plot`` draws
+    its charts.
 
-    ``report`` has the content of the JSON file of ``dla run``; ``outputs`` are the network's outputs by name. For a
-    batch, the outputs have the samples along the first axis, and the report's check counts all of them; its cycles are
-    those of one inference. ``package`` is the package that was compiled.
+    ``report`` has the content of the JSON file of ``dla run``; ``outputs`` are the network's
+    outputs by name. For a batch, the outputs have the samples along the first axis, and the
+    report's check counts all of them; its cycles are those of one inference. ``package`` is the
+    package that was compiled.
     """
 
     report: RunReport
@@ -86,10 +92,12 @@ class Result(Shown):
 
     @property
     def layers(self) -> pandas.DataFrame:
-        """Table of ``dla run --csv``: a row per layer in network order; nodes on the CPU have estimates.
+        """Table of ``dla run --csv``: a row per layer in network order.
 
-        ``cycles`` is the sum of the columns of its parts (compute, weights, ...). Raises InputError if pandas is not
-        installed, as the other tables do.
+        Nodes on the CPU have estimates.
+
+        ``cycles`` is the sum of the columns of its parts (compute, weights, ...). Raises InputError
+        if pandas is not installed, as the other tables do.
         """
         known = [figure for figure in LAYER_FIGURES if figure.name not in HOST_FIGURES]
         whole = ["region", *(figure.name for figure in known if figure.kind is int), *PARTS]
@@ -101,15 +109,25 @@ class Result(Shown):
     def stalls(self) -> pandas.DataFrame:
         """Table of the cycles that commands waited: a row for each layer, unit and cause."""
         rows = [
-            {"layer": layer.name, "region": layer.region, "unit": unit, "cause": cause, "cycles": cycles}
+            {
+                "layer": layer.name,
+                "region": layer.region,
+                "unit": unit,
+                "cause": cause,
+                "cycles": cycles,
+            }
             for layer in self.report.layers
             for unit, causes in layer.stalls.items()
             for cause, cycles in causes.items()
             if cycles
         ]
-        return data_frame(rows, ("layer", "region", "unit", "cause", "cycles"), ("region", "cycles"))
+        return data_frame(
+            rows, ("layer", "region", "unit", "cause", "cycles"), ("region", "cycles")
+        )
 
     @property
     def placement(self) -> pandas.DataFrame:
         """Table with a row per node: where it runs and, on the CPU, the reason."""
-        return data_frame(placement_rows(self.report.placement), tuple(PlacementEntry.model_fields), ("region",))
+        return data_frame(
+            placement_rows(self.report.placement), tuple(PlacementEntry.model_fields), ("region",)
+        )

@@ -1,4 +1,5 @@
-"""Simulation of packages and programs without any check of values, and analysis of programs by the sanitizer.
+"""Simulation of packages and programs without any check of values, and analysis of programs by the
+sanitizer.
 
 A package runs on an input, a program on tensors from files, raw bytes in memory, or both.
 """
@@ -30,7 +31,7 @@ from isa.plugins import variant
 from isa.program import Program, Segment, Tensor
 from isa.reading import check_file, read_npz
 from isa.sanitizer import sanitize
-from isa.sanitizer.findings import Finding
+from isa.sanitizer.findings import SanitizerFinding
 from isa.sanitizer.layouts import is_unchecked
 
 Tensors = dict[str, NDArray[Any]]
@@ -38,7 +39,9 @@ Tensors = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SimulatedRegion(RegionRun):
-    """Run of a region with everything needed to repeat it; ``imaged`` is ``program`` with further memory images."""
+    """Run of a region with everything needed to repeat it; ``imaged`` is ``program`` with
+    further memory images.
+    """
 
     imaged: Program
     inputs: Tensors
@@ -46,7 +49,9 @@ class SimulatedRegion(RegionRun):
 
 @dataclass(frozen=True, eq=False)
 class PreparedSimulation:
-    """Prepared simulation: ``regions`` returns the timing of its regions, ``finish`` outputs and figures."""
+    """Prepared simulation: ``regions`` returns the timing of its regions, ``finish`` outputs and
+    figures.
+    """
 
     hardware: Preset
     regions: Callable[[], tuple[SimulatedRegion, ...]]
@@ -54,32 +59,41 @@ class PreparedSimulation:
 
 
 def simulate_package(file: Path, wanted: ProgramRequest) -> PreparedSimulation:
-    """Compile a package for the machine and run one inference, for the model's outputs and the machine's figures."""
+    """Compile a package for the machine and run one inference, for the model's outputs and the
+    machine's figures.
+    """
     network, hardware, options = load_network(str(file)), hardware_of(wanted), wanted.options
     feeds = network_batch(network, wanted.inputs, wanted.seed, options).feeds[0]
     done = infer(network, hardware, feeds, options, wanted.host)
-    runs, given = [], regions_given(done)
+    runs, given = [], list_region_inputs(done)
     for index, trace in done.result.traces.items():
         program = done.compiled.programs[index]
         report = done.compiled.reports[index]
         bounds = report.compulsory_bytes, report.demand
-        runs.append(SimulatedRegion(index, program, trace, *bounds, imaged=program, inputs=given[index]))
+        runs.append(
+            SimulatedRegion(index, program, trace, *bounds, imaged=program, inputs=given[index])
+        )
     return PreparedSimulation(
         hardware, lambda: tuple(runs), lambda: (dict(done.result.outputs), figures(hardware, runs))
     )
 
 
-def regions_given(done: Inference) -> dict[int, Tensors]:
+def list_region_inputs(done: Inference) -> dict[int, Tensors]:
     """Return the input tensors that each region's program had in a run, by the region's index."""
-    return {index: region_inputs(done.compiled.programs[index], done.result.values) for index in done.result.traces}
+    return {
+        index: region_inputs(done.compiled.programs[index], done.result.values)
+        for index in done.result.traces
+    }
 
 
 def simulate_program(file: Path, wanted: ProgramRequest) -> PreparedSimulation:
-    """Prepare a program on tensors and memory images from files, for its output tensors and the machine's figures.
+    """Prepare a program on tensors and memory images from files, for its output tensors and the
+    machine's figures.
 
     The input is a ``.npz`` with arrays for some tensors; ``tensor`` (NAME=FILE.npy) replaces them.
 
-    ``regions`` of the simulation moves no data, so that a program that stops on an overflow can be examined, too.
+    ``regions`` of the simulation moves no data, so that a program that stops on an overflow can be
+    examined, too.
     """
     program = program_file.load(file)
     hardware = hardware_for(file, program, wanted)
@@ -104,13 +118,17 @@ def simulate_program(file: Path, wanted: ProgramRequest) -> PreparedSimulation:
 
 
 def hardware_for(file: Path, program: Program, machine: MachineChoice) -> Preset:
-    """Return the machine for ``program``: the preset with its changes, or the program's Arch with default timing.
+    """Return the machine for ``program``: the preset with its changes, or the program's Arch with
+    default timing.
 
     Raises InputError if the result is not the Arch that the program was made for.
     """
     own = Preset(name="program", arch=program.arch, timing=Timing())
     base = own if machine.preset is None else load_preset(str(machine.preset))
-    settings = (*setting_texts(machine.settings), *([f"isa={variant(machine.isa).name}"] if machine.isa else ()))
+    settings = (
+        *setting_texts(machine.settings),
+        *([f"isa={variant(machine.isa).name}"] if machine.isa else ()),
+    )
     hardware = apply_settings(apply_memory_mode(base, machine.memory_mode), settings)
     if not program.arch.same_machine(hardware.arch):
         raise InputError(
@@ -123,7 +141,9 @@ def hardware_for(file: Path, program: Program, machine: MachineChoice) -> Preset
 def _differences(program: Program, hardware: Preset) -> str:
     """Return the keys in which the two machines differ, with both values, as text."""
     found = program.arch.differences(hardware.arch)
-    return ", ".join(f"{key} is {made} there and {given} here" for key, (made, given) in found.items())
+    return ", ".join(
+        f"{key} is {made} there and {given} here" for key, (made, given) in found.items()
+    )
 
 
 def image_segments(program: Program, images: Iterable[str]) -> list[Segment]:
@@ -141,24 +161,31 @@ def _segment(program: Program, text: str) -> Segment:
     except ValueError:
         separator = ""
     if not separator:
-        raise InputError(f"--image {text}: write it as ADDRESS=FILE, for example 0x1000=weights.bin")
+        raise InputError(
+            f"--image {text}: write it as ADDRESS=FILE, for example 0x1000=weights.bin"
+        )
     path = Path(name)
     check_file(path, named=f"--image {text}")
     size = path.stat().st_size
     if address < 0 or address + size > program.dram_bytes:
         raise InputError(
-            f"--image {text}: {size} bytes at {address:#x} lie outside the {program.dram_bytes} bytes of memory"
+            f"--image {text}: {size} bytes at {address:#x} lie outside the {program.dram_bytes} "
+            "bytes of memory"
         )
     return Segment(address, np.frombuffer(path.read_bytes(), np.uint8))
 
 
 def program_inputs(
-    program: Program, tensors: Iterable[str], images: Iterable[Segment] = (), file: Path | None = None
+    program: Program,
+    tensors: Iterable[str],
+    images: Iterable[Segment] = (),
+    file: Path | None = None,
 ) -> Tensors:
-    """Return the program's input tensors: from texts NAME=FILE, else from a ``.npz``, else from ``images``.
+    """Return the program's input tensors: from texts NAME=FILE, else from a ``.npz``, else from
+    ``images``.
 
-    Images must cover the whole tensor. Raises InputError for an unknown name, for a file that does not contain the
-    tensor, and for an input without content.
+    Images must cover the whole tensor. Raises InputError for an unknown name, for a file that does
+    not contain the tensor, and for an input without content.
     """
     given = {} if file is None else _arrays(program, file)
     given |= dict(_tensor(program, text) for text in tensors)
@@ -170,14 +197,19 @@ def program_inputs(
 
 
 def _arrays(program: Program, file: Path) -> Tensors:
-    """Return the arrays of a ``.npz`` file; raise InputError for an array that is no input tensor."""
+    """Return the arrays of a ``.npz`` file.
+
+    Raise InputError for an array that is no input tensor.
+    """
     check_file(file, "'dla emit --save-inputs' makes one", f"--input {file}")
     wanted = {tensor.name: tensor for tensor in program.inputs}
     found = read_npz(file, f"--input {file}")
     for name, array in found.items():
         if name not in wanted:
             known = ", ".join(wanted)
-            raise InputError(f"--input {file}: the program has no input '{name}'; its inputs are {known}")
+            raise InputError(
+                f"--input {file}: the program has no input '{name}'; its inputs are {known}"
+            )
         tensor = wanted[name]
         if array.shape != tensor.shape or array.dtype != tensor.dtype:
             raise InputError(
@@ -194,12 +226,17 @@ def _tensor(program: Program, text: str) -> tuple[str, NDArray[Any]]:
     found = {tensor.name: tensor for tensor in program.inputs}.get(name)
     if found is None:
         known = ", ".join(tensor.name for tensor in program.inputs)
-        raise InputError(f"--tensor {text}: the program has no input '{name}'; its inputs are {known}")
+        raise InputError(
+            f"--tensor {text}: the program has no input '{name}'; its inputs are {known}"
+        )
     return name, load_input(file, found.shape, found.dtype)
 
 
 def _from_images(tensor: Tensor, images: list[Segment]) -> NDArray[Any]:
-    """Return the tensor's bytes from the images, later images on top; raise InputError unless they cover every byte."""
+    """Return the tensor's bytes from the images, later images on top.
+
+    Raise InputError unless they cover every byte.
+    """
     content = np.zeros(tensor.nbytes, np.uint8)
     known = np.zeros(tensor.nbytes, bool)
     for image in images:
@@ -211,7 +248,8 @@ def _from_images(tensor: Tensor, images: list[Segment]) -> NDArray[Any]:
             known[target] = True
     if not known.all():
         raise InputError(
-            f"input '{tensor.name}' ({tensor.dtype} {list(tensor.shape)} at {tensor.address:#x}) is missing: "
+            f"input '{tensor.name}' ({tensor.dtype} {list(tensor.shape)} at {tensor.address:#x}) "
+            "is missing: "
             f"give --tensor '{tensor.name}=FILE.npy' or an --image that covers it"
         )
     return content.view(tensor.dtype).reshape(tensor.shape)
@@ -220,19 +258,22 @@ def _from_images(tensor: Tensor, images: list[Segment]) -> NDArray[Any]:
 class Sanitized(NamedTuple):
     """Findings of the sanitizer on a program; ``unchecked``: its layouts could not be checked."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[SanitizerFinding, ...]
     unchecked: bool
 
 
 def sanitize_package(file: Path, wanted: ProgramRequest) -> dict[str, Sanitized]:
     """Return the sanitizer's findings on the program of every region, by name."""
-    package, hardware = load_network(str(file)).package, hardware_of(wanted)
+    package = load_network(str(file)).package
+    hardware = hardware_of(wanted)
     compiled = compile_network(package, hardware.arch, wanted.options, timing=hardware.timing)
     return {program.name: _sanitize(program) for program in compiled.programs.values()}
 
 
 def sanitize_program(file: Path, images: Iterable[str]) -> dict[str, Sanitized]:
-    """Return the sanitizer's findings on the program in ``file``, which runs with ``images`` in system memory."""
+    """Return the sanitizer's findings on the program in ``file``, which runs with ``images`` in
+    system memory.
+    """
     program = program_file.load(file)
     return {program.name: _sanitize(program, image_segments(program, images))}
 

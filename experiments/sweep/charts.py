@@ -1,7 +1,7 @@
 """Charts of a sweep: for every network a Pareto front, a heat map and parallel coordinates.
 
-Static images use the axes and columns chosen here. The interactive page starts with the same choice, and its reader
-can change it.
+Static images use the axes and columns chosen here. The interactive page starts with the same
+choice, and its reader can change it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import log10
 from typing import Any
 
-from experiments.figure import brief, shown
+from experiments.figure import brief, format_figure
 from experiments.report.charts.model import (
     BLUE,
     GREEN,
@@ -32,19 +32,26 @@ from experiments.report.charts.model import (
 from experiments.sweep.results import MISSED, SIZE, Objectives, Sweep, sign, title, unit, words
 
 GROUPS = (
-    Style(BLUE), Style(ORANGE, marker="square"), Style(GREEN, marker="diamond"), Style(VERMILION, marker="triangle-up"),
-    Style(SKY, marker="x"), Style(PURPLE, marker="star"), Style(YELLOW, marker="pentagon"), Style(GREY, marker="cross"),
+    Style(BLUE), Style(ORANGE, marker="square"), Style(GREEN, marker="diamond"),
+    Style(VERMILION, marker="triangle-up"),
+    Style(SKY, marker="x"), Style(PURPLE, marker="star"), Style(YELLOW, marker="pentagon"),
+    Style(GREY, marker="cross"),
 )  # fmt: skip
 """Colour and marker for each value of the column that colours the points."""
 MOST_LINES = 1500
-"""Most lines in a parallel-coordinates chart. With more points, only every n-th is drawn, plus the whole front."""
+"""Most lines in a parallel-coordinates chart.
+
+With more points, only every n-th is drawn, plus the whole front.
+"""
 MOST_AXES = 7
 _RESULTS = (SIZE, "utilization", "sram_peak_bytes", "dram_read_bytes", "cycles", MISSED)
 
 
 @dataclass(frozen=True)
 class Usual:
-    """Default columns of the charts: the axis that colours points, the two heat-map axes, the parallel columns."""
+    """Default columns of the charts: the axis that colours points, the two heat-map axes, the
+    parallel columns.
+    """
 
     color: str | None
     heat: tuple[str, str] | None
@@ -52,20 +59,34 @@ class Usual:
 
 
 def usual(sweep: Sweep) -> Usual:
-    """Return the default columns for the axes that vary; the array size and the SRAM size have priority."""
+    """Return the default columns for the axes that vary.
+
+    The array size and the SRAM size have priority.
+    """
     varied = [name for name in sweep.axes if name != "network"]
-    across = next((name for name in ("pe.count", "pe.oc", "pe.ic", *varied) if name in varied), None)
-    up = next((name for name in ("sram_bytes", "bus_bytes", *varied) if name in varied and name != across), None)
+    across = next(
+        (name for name in ("pe.count", "pe.oc", "pe.ic", *varied) if name in varied), None
+    )
+    up = next(
+        (
+            name
+            for name in ("sram_bytes", "bus_bytes", *varied)
+            if name in varied and name != across
+        ),
+        None,
+    )
     columns = (*varied[:MOST_AXES], *(name for name in _RESULTS if name in sweep.figures))
     heat = None if across is None or up is None else (across, up)
     return Usual(varied[0] if varied else None, heat, columns or (sweep.measure,))
 
 
 def sweep_charts(sweep: Sweep, objectives: Objectives) -> Iterator[Picture]:
-    """Yield the charts of every network: front, parallel coordinates, and a heat map if two axes vary."""
+    """Yield the charts of every network: front, parallel coordinates, and a heat map if two axes
+    vary.
+    """
     drawn = usual(sweep)
     for network in sweep.networks:
-        points = sweep.of_network(network)
+        points = sweep.select_network(network)
         if points:
             front = sweep.front(objectives, points)
             yield front_chart(sweep, objectives, points, front, drawn.color)
@@ -79,31 +100,53 @@ def _identity(kind: str, network: str) -> str:
 
 
 def front_chart(
-    sweep: Sweep, objectives: Objectives, points: Sequence[int], front: Sequence[int], by: str | None
+    sweep: Sweep,
+    objectives: Objectives,
+    points: Sequence[int],
+    front: Sequence[int],
+    by: str | None,
 ) -> Scatter:
-    """Return the scatter chart of all points, coloured by column ``by``, with the Pareto front as a line."""
+    """Return the scatter chart of all points, coloured by column ``by``, with the Pareto front
+    as a line.
+    """
     groups = sorted({sweep.columns[by][point] for point in points}, key=order) if by else []
     if by is None or len(groups) > len(GROUPS):
-        by, groups = None, [None]
+        by = None
+        groups = [None]
     made = []
     for group, style in zip(groups, GROUPS, strict=False):
         members = [point for point in points if by is None or sweep.columns[by][point] == group]
-        label = "points" if by is None else f"{words(by)}: {shown(group, unit(by))}"
+        label = "points" if by is None else f"{words(by)}: {format_figure(group, unit(by))}"
         made.append((label, style, _places(sweep, objectives, members)))
-    across, up = (Measure(title(n), unit(n), spread([sweep.columns[n][one] for one in points])) for n in objectives)
+    across, up = (
+        Measure(title(n), unit(n), spread([sweep.columns[n][one] for one in points]))
+        for n in objectives
+    )
     network = sweep.columns["network"][points[0]]
     told = f"{network}: {words(objectives[1])} over {words(objectives[0])}"
-    return Scatter(_identity("pareto", network), told, across, up, tuple(made), _places(sweep, objectives, front))
+    return Scatter(
+        _identity("pareto", network),
+        told,
+        across,
+        up,
+        tuple(made),
+        _places(sweep, objectives, front),
+    )
 
 
-def _places(sweep: Sweep, objectives: Objectives, points: Sequence[int]) -> tuple[tuple[float, float], ...]:
+def _places(
+    sweep: Sweep, objectives: Objectives, points: Sequence[int]
+) -> tuple[tuple[float, float], ...]:
     across, up = (sweep.columns[name] for name in objectives)
     return tuple((across[point], up[point]) for point in points)
 
 
 def spread(values: Sequence[float]) -> bool:
-    """Return True if the values span more than a factor of 30, so that a linear axis would hide the small ones."""
-    low, high = min(values), max(values)
+    """Return True if the values span more than a factor of 30, so that a linear axis would hide
+    the small ones.
+    """
+    low = min(values)
+    high = max(values)
     return low > 0 and high / low > 30
 
 
@@ -111,7 +154,9 @@ def heat_chart(sweep: Sweep, names: tuple[str, str], points: Sequence[int]) -> H
     """Return the heat map of the best result (fewest cycles or missed deadlines) over two axes."""
     network = sweep.columns["network"][points[0]]
     everything = [number for number, name in enumerate(sweep.columns["network"]) if name == network]
-    columns, rows = (sorted({sweep.columns[name][point] for point in everything}, key=order) for name in names)
+    columns, rows = (
+        sorted({sweep.columns[name][point] for point in everything}, key=order) for name in names
+    )
     best: dict[tuple[Any, Any], int] = {}
     for point in points:
         where = sweep.columns[names[0]][point], sweep.columns[names[1]][point]
@@ -122,8 +167,8 @@ def heat_chart(sweep: Sweep, names: tuple[str, str], points: Sequence[int]) -> H
         f"{network}: fewest {words(sweep.measure)}; none: no point ended ok",
         title(names[0]),
         title(names[1]),
-        tuple(shown(value, unit(names[0])) for value in columns),
-        tuple(shown(value, unit(names[1])) for value in rows),
+        tuple(format_figure(value, unit(names[0])) for value in columns),
+        tuple(format_figure(value, unit(names[1])) for value in rows),
         tuple(tuple(best.get((column, row)) for column in columns) for row in rows),
     )
 
@@ -134,12 +179,20 @@ def order(value: Any) -> tuple[bool, bool, Any]:
 
 
 def parallel_chart(
-    sweep: Sweep, objectives: Objectives, points: Sequence[int], front: Sequence[int], names: Sequence[str]
+    sweep: Sweep,
+    objectives: Objectives,
+    points: Sequence[int],
+    front: Sequence[int],
+    names: Sequence[str],
 ) -> Parallel:
-    """Return the parallel-coordinates chart: one axis per column, one line per point, the best points last (on top)."""
+    """Return the parallel-coordinates chart: one axis per column, one line per point, the best
+    points last (on top).
+    """
     scales = [Scale(name, [sweep.columns[name][point] for point in points]) for name in names]
     step = -(-len(points) // MOST_LINES)
-    drawn = sorted(points[::step], key=lambda point: -sign(objectives[1]) * sweep.columns[objectives[1]][point])
+    drawn = sorted(
+        points[::step], key=lambda point: -sign(objectives[1]) * sweep.columns[objectives[1]][point]
+    )
     network = sweep.columns["network"][points[0]]
     told = f" ({len(drawn)} of {len(points)} points drawn)" if step > 1 else ""
 
@@ -158,8 +211,8 @@ def parallel_chart(
 class Scale:
     """Axis of a parallel-coordinates chart: maps the values of a column to positions from 0 to 1.
 
-    Up to ``FEW`` distinct values are spaced evenly. More values are placed on a linear scale, or on a logarithmic one
-    if they span more than a factor of 30.
+    Up to ``FEW`` distinct values are spaced evenly. More values are placed on a linear scale, or on
+    a logarithmic one if they span more than a factor of 30.
     """
 
     FEW = 12
@@ -180,11 +233,19 @@ class Scale:
 
     def ticks(self) -> list[tuple[float, str]]:
         if self._even:
-            return [(self.place(value), shown(value, unit(self.name))) for value in self._distinct]
+            return [
+                (self.place(value), format_figure(value, unit(self.name)))
+                for value in self._distinct
+            ]
         low, high = self._ends()
         shares = (0.0, 0.25, 0.5, 0.75, 1.0)
-        at = [low * (high / low) ** share if self._log else low + (high - low) * share for share in shares]
-        return [(share, brief(value, unit(self.name))) for share, value in zip(shares, at, strict=True)]
+        at = [
+            low * (high / low) ** share if self._log else low + (high - low) * share
+            for share in shares
+        ]
+        return [
+            (share, brief(value, unit(self.name))) for share, value in zip(shares, at, strict=True)
+        ]
 
     def _ends(self) -> tuple[Any, Any]:
         return self._distinct[0], self._distinct[-1]

@@ -4,9 +4,9 @@ The text is parsed by ``ast`` and evaluated by this module, never by Python itse
 
     pe.count in [64, 128]       N = 64 or 128       sram_bytes >= 512 * KiB       schedule == "seed" or bus_bytes > 8
 
-Names are the keys of ``Arch`` and ``Timing``, ``pe.count`` (also ``N``), ``network``, ``preset``, and the compiler
-options that change programs, such as ``schedule``. A single ``=`` compares. A bare value after ``or`` is one more
-alternative for the preceding comparison.
+Names are the keys of ``Arch`` and ``Timing``, ``pe.count`` (also ``N``), ``network``, ``preset``,
+and the compiler options that change programs, such as ``schedule``. A single ``=`` compares. A bare
+value after ``or`` is one more alternative for the preceding comparison.
 """
 
 from __future__ import annotations
@@ -27,15 +27,31 @@ from isa.errors import InputError
 Values = Mapping[str, Any]
 _Evaluate = Callable[[Values], Any]
 
-OTHER_NAMES = ("network", "preset", "isa", *(option.name for option in PROGRAM_OPTIONS), "pe.count", "N")
+OTHER_NAMES = (
+    "network",
+    "preset",
+    "isa",
+    *(option.name for option in PROGRAM_OPTIONS),
+    "pe.count",
+    "N",
+)
 SWITCHES = frozenset(option.name for option in PROGRAM_OPTIONS if option.switch)
 NAMES: tuple[str, ...] = (*OTHER_NAMES, *ARCH_KEYS, *TIMING_KEYS)
 MAXIMUM_LENGTH = 1000
-_CONSTANTS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "true": True, "false": False, "none": None}
+_CONSTANTS = {
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "true": True,
+    "false": False,
+    "none": None,
+}
 _SINGLE_EQUALS = re.compile(r"""("[^"]*"|'[^']*')|(?<![<>=!])=(?!=)""")
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.In: lambda item, items: item in items, ast.NotIn: lambda item, items: item not in items,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.In: lambda item, items: item in items, ast.NotIn: lambda item,
+    items: item not in items,
 }  # fmt: skip
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -51,27 +67,39 @@ class Constraint:
     names: frozenset[str]
     evaluate: _Evaluate
 
-    def holds(self, values: Values) -> bool:
-        """Return True if a point with these values satisfies the constraint; ``values`` has an entry for every name.
+    def is_satisfied(self, values: Values) -> bool:
+        """Return True if a point with these values satisfies the constraint; ``values`` has an
+        entry for every name.
 
-        Raises:
-            InputError: the expression is undefined for the values, e.g. a division by zero or a comparison of types.
+        Raises: InputError: the expression is undefined for the values, e.g. a division by zero or a
+            comparison of types.
         """
         try:
             return bool(self.evaluate(values))
         except (TypeError, ZeroDivisionError, OverflowError) as error:
             given = ", ".join(f"{name} = {values[name]!r}" for name in sorted(self.names))
-            raise InputError(f"constraints: '{self.text}' cannot be decided where {given} ({error})") from error
+            raise InputError(
+                f"constraints: '{self.text}' cannot be decided where {given} ({error})"
+            ) from error
 
 
 def parse_constraint(text: str) -> Constraint:
-    """Parse a constraint; raise InputError that names the constraint and the part that the language does not allow."""
+    """Parse a constraint.
+
+    Raise InputError that names the constraint and the part that the language does not allow.
+    """
     if len(text) > MAXIMUM_LENGTH:
-        raise InputError(f"constraints: one has {len(text)} characters; at most {MAXIMUM_LENGTH} are read")
+        raise InputError(
+            f"constraints: one has {len(text)} characters; at most {MAXIMUM_LENGTH} are read"
+        )
     try:
-        tree = ast.parse(_SINGLE_EQUALS.sub(lambda found: found[1] or "==", text.strip()), mode="eval").body
+        tree = ast.parse(
+            _SINGLE_EQUALS.sub(lambda found: found[1] or "==", text.strip()), mode="eval"
+        ).body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise InputError(f"constraints: '{text}' is not an expression such as pe.count in [64, 128]") from error
+        raise InputError(
+            f"constraints: '{text}' is not an expression such as pe.count in [64, 128]"
+        ) from error
     builder = _ConstraintBuilder(text)
     evaluate = builder.condition(tree)
     if not builder.names:
@@ -80,14 +108,20 @@ def parse_constraint(text: str) -> Constraint:
 
 
 class _ConstraintBuilder:
-    """Translator of a syntax tree into functions of the values; it collects the names that they read."""
+    """Translator of a syntax tree into functions of the values.
+
+    It collects the names that they read.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
         self.names: set[str] = set()
 
     def condition(self, node: ast.expr) -> _Evaluate:
-        """Return a function for a truth value: comparisons combined by and, or, not; or the name of a switch."""
+        """Return a function for a truth value: comparisons combined by and, or, not.
+
+        Or the name of a switch.
+        """
         if isinstance(node, ast.BoolOp):
             parts = [self.condition(part) for part in self._alternatives(node)]
             every = isinstance(node.op, ast.And)
@@ -99,14 +133,18 @@ class _ConstraintBuilder:
             return self._comparison(node)
         if isinstance(node, ast.Name) and node.id in SWITCHES:
             return self.value(node)
-        raise self._refused(node, "compares nothing")
+        raise self._make_refusal(node, "compares nothing")
 
     def _alternatives(self, node: ast.BoolOp) -> list[ast.expr]:
         """Return the operands; ``N == 64 or 128`` is read as ``N == 64 or N == 128``."""
         parts: list[ast.expr] = []
         for part in node.values:
             before = parts[-1] if parts else None
-            if isinstance(node.op, ast.Or) and isinstance(part, ast.Constant) and isinstance(before, ast.Compare):
+            if (
+                isinstance(node.op, ast.Or)
+                and isinstance(part, ast.Constant)
+                and isinstance(before, ast.Compare)
+            ):
                 part = ast.Compare(before.left, before.ops, [part])
             parts.append(part)
         return parts
@@ -116,11 +154,15 @@ class _ConstraintBuilder:
         kinds = [_COMPARE.get(type(kind)) for kind in node.ops]
         steps = list(zip(kinds, operands[:-1], operands[1:], strict=True))
         if None in kinds:
-            raise self._refused(node, "uses a comparison that is not known")
-        return lambda values: all(kind(left(values), right(values)) for kind, left, right in steps if kind)
+            raise self._make_refusal(node, "uses a comparison that is not known")
+        return lambda values: all(
+            kind(left(values), right(values)) for kind, left, right in steps if kind
+        )
 
     def value(self, node: ast.expr) -> _Evaluate:
-        """Return a function for a number, a text, a name, a list of these, or arithmetic on them."""
+        """Return a function for a number, a text, a name, a list of these, or arithmetic on
+        them.
+        """
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
             constant = node.value
             return lambda values: constant
@@ -130,12 +172,16 @@ class _ConstraintBuilder:
             items = [self.value(item) for item in node.elts]
             return lambda values: [item(values) for item in items]
         if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-            left, right, apply = self.value(node.left), self.value(node.right), _ARITHMETIC[type(node.op)]
+            left, right, apply = (
+                self.value(node.left),
+                self.value(node.right),
+                _ARITHMETIC[type(node.op)],
+            )
             return lambda values: apply(_number(left(values)), _number(right(values)))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.value(node.operand)
             return lambda values: -inner(values)
-        raise self._refused(node, "is not in the language of constraints")
+        raise self._make_refusal(node, "is not in the language of constraints")
 
     def _name(self, node: ast.expr) -> _Evaluate:
         name = ast.unparse(node)
@@ -145,16 +191,25 @@ class _ConstraintBuilder:
         if name in ESTIMATES:
             why = f"'{name}' is estimated by a cost table when points have run"
             how = f"'dla report RESULTS --cost TABLE --x {name}' puts it on the front"
-            raise InputError(f"constraints: '{self._text}': {why}; {how}, and constraints choose by {', '.join(NAMES)}")
+            raise InputError(
+                f"constraints: '{self._text}': {why}; {how}, and constraints choose "
+                f"by {', '.join(NAMES)}"
+            )
         if name in FIGURE_COLUMNS:
-            why = f"'{name}' is a figure, and known only when a point has run; choose points by what is given"
+            why = (
+                f"'{name}' is a figure, and known only when a point has run; choose points by what "
+                "is given"
+            )
             raise InputError(f"constraints: '{self._text}': {why}: {', '.join(NAMES)}")
         if name not in NAMES:
-            raise InputError(f"constraints: '{self._text}': unknown key '{name}'; choose one of {', '.join(NAMES)}")
+            raise InputError(
+                f"constraints: '{self._text}': unknown key '{name}'; choose one of "
+                f"{', '.join(NAMES)}"
+            )
         self.names.add(name)
         return lambda values: values[name]
 
-    def _refused(self, node: ast.expr, why: str) -> InputError:
+    def _make_refusal(self, node: ast.expr, why: str) -> InputError:
         example = "write comparisons such as pe.count in [64, 128]"
         return InputError(f"constraints: '{self._text}': '{ast.unparse(node)}' {why}; {example}")
 

@@ -1,7 +1,8 @@
-"""Driver of a sweep: it turns points without a row into tasks and results into rows, and replaces dead workers.
+"""Driver of a sweep: it turns points without a row into tasks and results into rows, and replaces
+dead workers.
 
-It keeps only as many tasks as the workers need, and creates the Timings of a machine on demand. Memory therefore does
-not grow with the number of points.
+It keeps only as many tasks as the workers need, and creates the Timings of a machine on demand.
+Memory therefore does not grow with the number of points.
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ from typing import Generic, Protocol, TypeVar
 
 from experiments.sweep.pools import WorkerPool
 from experiments.sweep.store import Row, Store
-from experiments.sweep.worker import WorkerJob, WorkerResult, message_of, unpacked
+from experiments.sweep.worker import WorkerJob, WorkerResult, message_of, unpack_result
 from isa.errors import InputError
 from isa.progress import silent
 
 WORKER_DIED = "its worker died"
 """First words of the message for a point that has no result because its worker died."""
 LIVES = 3
-"""Deaths of workers after which a task is recorded as failed. Only deaths while no other task ran are counted."""
+"""Deaths of workers after which a task is recorded as failed.
+
+Only deaths while no other task ran are counted.
+"""
 
 
 @dataclass
 class Tally:
-    """Progress of a sweep: points with an earlier row, new points by status, and the number of compilations.
+    """Progress of a sweep: points with an earlier row, new points by status, and the number of
+    compilations.
 
     ``stored_ok`` counts the points among ``stored`` whose status is ok.
     """
@@ -48,8 +53,8 @@ Report = Callable[[Tally], None]
 class SweepTask:
     """A job and the conversion of its result into rows.
 
-    ``suspect`` is True after the death of a worker that may have run this task. ``deaths`` counts the workers that
-    certainly died while they ran it.
+    ``suspect`` is True after the death of a worker that may have run this task. ``deaths`` counts
+    the workers that certainly died while they ran it.
     """
 
     suspect: bool = False
@@ -59,13 +64,13 @@ class SweepTask:
     def rows(self, result: WorkerResult) -> tuple[Row, ...]:
         raise NotImplementedError
 
-    def failed_rows(self, message: str) -> tuple[Row, ...]:
+    def make_failed_rows(self, message: str) -> tuple[Row, ...]:
         raise NotImplementedError
 
-    def following(self, result: WorkerResult) -> Iterator[Item]:
+    def list_following(self, result: WorkerResult) -> Iterator[Item]:
         return iter(())
 
-    def following_failed(self, message: str) -> Iterator[Item]:
+    def list_following_failed(self, message: str) -> Iterator[Item]:
         return iter(())
 
 
@@ -81,10 +86,12 @@ class Planner(Protocol[Points]):
     def items(self, points: Iterable[Points]) -> Iterator[Item]:
         """Yield the tasks and rows for ``points``, in their order."""
 
-    def skipped(self) -> Collection[str]:
-        """Return the statuses of points skipped since the last call: points with a row, duplicates in this sweep."""
+    def take_skipped(self) -> Collection[str]:
+        """Return the statuses of points skipped since the last call: points with a row,
+        duplicates in this sweep.
+        """
 
-    def settled(self, keys: Iterable[str]) -> None:
+    def note_settled(self, keys: Iterable[str]) -> None:
         """Note that the points with these keys now have rows."""
 
 
@@ -94,7 +101,9 @@ Wanted = TypeVar("Wanted")
 class Driver(Generic[Wanted]):
     """Runs points of any kind until each has a row in ``store``."""
 
-    def __init__(self, planner: Planner[Wanted], store: Store, pool: WorkerPool, report: Report = silent) -> None:
+    def __init__(
+        self, planner: Planner[Wanted], store: Store, pool: WorkerPool, report: Report = silent
+    ) -> None:
         self.tally = Tally()
         self._store = store
         self._pool = pool
@@ -105,7 +114,9 @@ class Driver(Generic[Wanted]):
         self._sources: deque[Iterator[Item]] = deque()
 
     def run(self, points: Iterable[Wanted]) -> None:
-        """Run all points; finished points keep their rows even if an error or an interrupt ends the run.
+        """Run all points.
+
+        Finished points keep their rows even if an error or an interrupt ends the run.
 
         Raises:
             InputError: rows cannot be written, or the cluster is gone.
@@ -120,7 +131,10 @@ class Driver(Generic[Wanted]):
             raise
 
     def _fill(self) -> bool:
-        """Start tasks up to the window and return False when no work is left; a suspect task runs alone."""
+        """Start tasks up to the window and return False when no work is left.
+
+        A suspect task runs alone.
+        """
         while self._suspects and not self._running:
             self._start(self._suspects.popleft())
         alone = any(task.suspect for task in self._running.values())
@@ -135,7 +149,7 @@ class Driver(Generic[Wanted]):
         """Return the next task, and write rows that need no task on the way."""
         while self._sources:
             item = next(self._sources[0], None)
-            self._count(self._planner.skipped())
+            self._count(self._planner.take_skipped())
             if item is None:
                 self._sources.popleft()
             elif isinstance(item, SweepTask):
@@ -155,12 +169,13 @@ class Driver(Generic[Wanted]):
         for future in done:
             task = self._running.pop(future)
             try:
-                result = unpacked(future.result())
+                result = unpack_result(future.result())
             except (BrokenExecutor, CancelledError):
                 lost.append(task)
             except InputError:  # not specific to the task's points
                 raise
-            except Exception as error:  # from the cluster, or an exception that could not be pickled
+            # from the cluster, or an exception that could not be pickled
+            except Exception as error:
                 self._fail(task, message_of(error))
             else:
                 self._accept(task, result)
@@ -170,20 +185,20 @@ class Driver(Generic[Wanted]):
     def _accept(self, task: SweepTask, result: WorkerResult) -> None:
         self.tally.compilations += result.compilations
         self._settle(task.rows(result))
-        self._sources.appendleft(task.following(result))
+        self._sources.appendleft(task.list_following(result))
 
     def _fail(self, task: SweepTask, message: str) -> None:
-        self._settle(task.failed_rows(message))
-        self._sources.appendleft(task.following_failed(message))
+        self._settle(task.make_failed_rows(message))
+        self._sources.appendleft(task.list_following_failed(message))
 
     def _settle(self, rows: tuple[Row, ...]) -> None:
         self._write(rows)
-        self._planner.settled([row[0] for row in rows])
+        self._planner.note_settled([row[0] for row in rows])
 
     def _write(self, rows: tuple[Row, ...]) -> None:
         added = self._store.add(rows)
         if len(added) < len(rows):  # another sweep wrote the same points in the meantime
-            theirs = self._store.stored([row[0] for row in rows if row not in added])
+            theirs = self._store.find_stored([row[0] for row in rows if row not in added])
             self._count(theirs.values())
         for row in added:
             self.tally.new[self._store.status_of(row)] += 1
@@ -197,7 +212,8 @@ class Driver(Generic[Wanted]):
     def _recover(self, lost: list[SweepTask]) -> None:
         """Restart the workers and run every lost task again, alone.
 
-        The task that killed the worker is known only if no other task was running, so all of them become suspects.
+        The task that killed the worker is known only if no other task was running, so all of them
+        become suspects.
         """
         lost += self._running.values()
         self._running.clear()
@@ -208,10 +224,13 @@ class Driver(Generic[Wanted]):
             if task.deaths < LIVES:
                 self._suspects.append(task)
             else:
-                self._fail(task, f"{WORKER_DIED} {LIVES} times while nothing else ran: killed, or out of memory")
+                self._fail(
+                    task,
+                    f"{WORKER_DIED} {LIVES} times while nothing else ran: killed, or out of memory",
+                )
 
     def _keep_finished(self) -> None:
         """Write the rows of tasks that had finished when the run was stopped."""
         for future, task in list(self._running.items()):
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._write(task.rows(unpacked(future.result())))
+                self._write(task.rows(unpack_result(future.result())))

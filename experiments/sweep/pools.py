@@ -17,7 +17,7 @@ from multiprocessing import resource_tracker, spawn
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from experiments.interruption import delayed
+from experiments.interruption import delay_interrupts
 from experiments.sweep.worker import WorkerJob, run_job
 from isa.errors import InputError
 from isa.installation import remedy
@@ -25,7 +25,9 @@ from isa.installation import remedy
 CONNECT_SECONDS = 10
 _SAFE_PATH = "PYTHONSAFEPATH"
 _FRONT_DOOR = "dla"
-"""First import of a worker: it loads this project's packages from their installation, not the user's folder."""
+"""First import of a worker: it loads this project's packages from their installation, not the
+user's folder.
+"""
 COLLECT_AFTER = 50_000
 """Net allocations in a worker before the garbage collector runs."""
 PATIENCE_SECONDS = 5.0
@@ -65,26 +67,31 @@ class LocalPool:
     def warm(self) -> None:
         with contextlib.suppress(BrokenExecutor):  # the first job reports it
             for _ in range(self._workers):
-                self._submitted(_nothing)
+                self._submit_started(_nothing)
 
     def submit(self, job: WorkerJob) -> Future[bytes]:
-        """Queue a job; the first one starts the processes. Raises BrokenExecutor if the executor is breaking down."""
-        return self._submitted(run_job, job)
+        """Queue a job; the first one starts the processes.
 
-    def _submitted(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        Raises BrokenExecutor if the executor is breaking down.
+        """
+        return self._submit_started(run_job, job)
+
+    def _submit_started(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
         _replace_tracker()
         try:
-            with _from_here_only(), _uninterrupted():
-                return self._started().submit(work, *arguments)
+            with _from_here_only(), _block_interrupts():
+                return self._get_started().submit(work, *arguments)
         except (EOFError, ConnectionError) as error:  # the server that forks the processes is gone
-            print("a helper process of the workers was killed; it is started again", file=sys.stderr)
+            print(
+                "a helper process of the workers was killed; it is started again", file=sys.stderr
+            )
             raise BrokenExecutor(str(error)) from error
         except OSError as error:
             if error.errno is None:  # a pipe that the executor closes while it detects the failure
                 raise BrokenExecutor(str(error)) from error
             raise
 
-    def _started(self) -> Executor:
+    def _get_started(self) -> Executor:
         if self._executor is None:
             context = _context()
             held, self._leash = context.Pipe(duplex=False)
@@ -117,7 +124,9 @@ class LocalPool:
 
 
 def _context() -> Any:
-    """Return a context whose processes share no threads or locks with this one: forkserver if available, else spawn."""
+    """Return a context whose processes share no threads or locks with this one: forkserver if
+    available, else spawn.
+    """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = _Served()
@@ -128,10 +137,14 @@ def _context() -> Any:
 if "forkserver" in multiprocessing.get_all_start_methods():
 
     class _Worker(multiprocessing.context.ForkServerProcess):
-        """Worker process: it sends the exceptions of its jobs back, and exits quietly if its queue is closed."""
+        """Worker process: it sends the exceptions of its jobs back, and exits quietly if its
+        queue is closed.
+        """
 
         def run(self) -> None:
-            """Work until the queue is closed, e.g. because the pool was dropped while this worker started."""
+            """Work until the queue is closed, e.g. because the pool was dropped while this
+            worker started.
+            """
             with contextlib.suppress(EOFError, ConnectionError):
                 super().run()
 
@@ -143,7 +156,8 @@ if "forkserver" in multiprocessing.get_all_start_methods():
 def _from_here_only() -> Iterator[None]:
     """Start processes without the user's modules, and do not run the user's script again in them.
 
-    Workers run only this project's jobs, so a script that sweeps needs no ``if __name__ == "__main__"``.
+    Workers run only this project's jobs, so a script that sweeps needs no
+    ``if __name__ == "__main__"``.
     """
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
@@ -159,18 +173,20 @@ def _from_here_only() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Start processes with SIGINT blocked: a terminal sends Ctrl-C to all processes, and the parent ends its workers.
+def _block_interrupts() -> Iterator[None]:
+    """Start processes with SIGINT blocked: a terminal sends Ctrl-C to all processes, and the parent
+    ends its workers.
 
-    The processes inherit the signal mask of this thread. The parent's own interrupt is delayed until the end of the
-    block; the mask alone does not delay it, because the system may deliver the signal to another thread.
+    The processes inherit the signal mask of this thread. The parent's own interrupt is delayed
+    until the end of the block; the mask alone does not delay it, because the system may deliver the
+    signal to another thread.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with delayed():
+        with delay_interrupts():
             yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -180,13 +196,20 @@ _FOR_ANYBODY = spawn.get_preparation_data
 
 
 def _preparation(name: str) -> dict[str, Any]:
-    """Return multiprocessing's preparation data for a new process, without the main module and the script's folder."""
-    told = {key: value for key, value in _FOR_ANYBODY(name).items() if not key.startswith("init_main_from_")}
-    return told | {"sys_path": _installed_path()}
+    """Return multiprocessing's preparation data for a new process, without the main module and
+    the script's folder.
+    """
+    told = {
+        key: value
+        for key, value in _FOR_ANYBODY(name).items()
+        if not key.startswith("init_main_from_")
+    }
+    return told | {"sys_path": _get_installed_path()}
 
 
-def _installed_path() -> list[str]:
-    """Return ``sys.path`` without the working folder or script folder that Python put before the standard library.
+def _get_installed_path() -> list[str]:
+    """Return ``sys.path`` without the working folder or script folder that Python put before the
+    standard library.
 
     Folders that PYTHONPATH names also come before the standard library; they are kept.
     """
@@ -199,7 +222,9 @@ def _installed_path() -> list[str]:
 
 
 def _replace_tracker() -> None:
-    """Restart multiprocessing's resource tracker if it was killed, without its warnings about lost semaphores."""
+    """Restart multiprocessing's resource tracker if it was killed, without its warnings about
+    lost semaphores.
+    """
     if os.name != "posix":
         return
     sys.stderr.flush()
@@ -221,10 +246,11 @@ def _nothing() -> None:
 
 
 def _begin(leash: Connection) -> None:
-    """Initialise a worker: ignore SIGINT, which the parent handles, and exit when the leash is closed.
+    """Initialise a worker: ignore SIGINT, which the parent handles, and exit when the leash is
+    closed.
 
-    Imported modules are never freed, and compilations leave few reference cycles. With the default thresholds, garbage
-    collection would take a fifth of the compile time.
+    Imported modules are never freed, and compilations leave few reference cycles. With the default
+    thresholds, garbage collection would take a fifth of the compile time.
     """
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
@@ -246,7 +272,9 @@ class Here:
         """Do nothing: this process is ready."""
 
     def submit(self, job: WorkerJob) -> Future[bytes]:
-        """Run a job and store its exception, if any, in the future; KeyboardInterrupt is raised at once."""
+        """Run a job and store its exception, if any, in the future; KeyboardInterrupt is raised
+        at once.
+        """
         future: Future[bytes] = Future()
         try:
             future.set_result(run_job(job))
@@ -262,25 +290,34 @@ class Here:
 
 
 class DaskPool:
-    """Workers of the Dask scheduler at ``address``. Dask itself repeats the jobs of workers that die."""
+    """Workers of the Dask scheduler at ``address``.
+
+    Dask itself repeats the jobs of workers that die.
+    """
 
     def __init__(self, address: str) -> None:
         try:
             import distributed
         except ImportError as error:
-            raise InputError(f"--scheduler needs Dask; install it with: {remedy('sweep')}") from error
+            raise InputError(
+                f"--scheduler needs Dask; install it with: {remedy('sweep')}"
+            ) from error
         try:
             connect: Any = distributed.Client
             self._client: Any = connect(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
-            raise InputError(f"--scheduler {address}: no Dask scheduler answers there ({error})") from error
+            raise InputError(
+                f"--scheduler {address}: no Dask scheduler answers there ({error})"
+            ) from error
         self._address = address
         threads = self._client.nthreads()
         if not threads:
             self._client.close()
-            raise InputError(f"--scheduler {address}: it has no workers; start some with 'dask worker {address}'")
+            raise InputError(
+                f"--scheduler {address}: it has no workers; start some with 'dask worker {address}'"
+            )
         self.window = 2 * sum(threads.values())
-        self._client.register_worker_callbacks(_claiming())
+        self._client.register_worker_callbacks(_make_claim())
         self._executor: Executor = self._client.get_executor()
 
     def warm(self) -> None:
@@ -291,15 +328,20 @@ class DaskPool:
 
     def restart(self) -> None:
         """Raise InputError: the cluster is not under our control."""
-        raise InputError(f"--scheduler {self._address}: lost; what was finished is kept: run the sweep again")
+        raise InputError(
+            f"--scheduler {self._address}: lost; what was finished is kept: run the sweep again"
+        )
 
     def close(self) -> None:
         self._executor.shutdown(wait=False)  # this cancels unfinished jobs
         self._client.close()
 
 
-def _claiming() -> Callable[[], None]:
-    """Return the first function that a cluster worker runs; it is pickled by value, so no import is needed there."""
+def _make_claim() -> Callable[[], None]:
+    """Return the first function that a cluster worker runs.
+
+    It is pickled by value, so no import is needed there.
+    """
 
     def claim() -> None:
         path = sys.path
@@ -315,19 +357,22 @@ def _claiming() -> Callable[[], None]:
 def open_pool(scheduler: str | None, workers: int | None) -> WorkerPool:
     """Return the Dask cluster at ``scheduler``, or else a pool of local processes.
 
-    ``workers`` is the number of processes; None means one per processor. Raises InputError for less than 1.
+    ``workers`` is the number of processes; None means one per processor. Raises InputError for less
+    than 1.
     """
     if scheduler is not None:
         return DaskPool(scheduler)
     if workers is not None and workers < 1:
         raise InputError(f"--workers is {workers}; it must be 1 or more")
     return LocalPool(
-        workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        workers or len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
     )
 
 
 @contextlib.contextmanager
-def opened(scheduler: str | None, workers: int | None) -> Iterator[WorkerPool]:
+def open_started(scheduler: str | None, workers: int | None) -> Iterator[WorkerPool]:
     """Open a pool as :func:`open_pool` does, start its workers, and close it at the end."""
     pool = open_pool(scheduler, workers)
     try:

@@ -1,4 +1,6 @@
-"""Work that the points of a sweep share: a network's package, its operations, and one partition per machine."""
+"""Work that the points of a sweep share: a network's package, its operations, and one partition
+per machine.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from isa.progress import Progress, silent
 
 @dataclass(frozen=True)
 class Misfit:
-    """Reason why a machine is too small: the node with the largest shortage, its buffers, and the missing bytes."""
+    """Reason why a machine is too small: the node with the largest shortage, its buffers, and
+    the missing bytes.
+    """
 
     message: str
     missing_bytes: int
@@ -38,22 +42,28 @@ class PreparedPartition:
 
 
 class Preparation:
-    """One network, partitioned for one machine after another; work that depends on no machine is done once."""
+    """One network, partitioned for one machine after another.
+
+    Work that depends on no machine is done once.
+    """
 
     def __init__(self, package: Package) -> None:
         self.package = package
         self._pool = CompilerPool()
         self._last: PreparedPartition | None = None
 
-    def prepared(self, arch: Arch, options: CompileOptions) -> PreparedPartition:
-        """Return the partition for a machine; a partition equal to the previous one is the same object."""
-        found = _prepared(partition_package(self.package, arch, options, self._pool))
+    def prepare(self, arch: Arch, options: CompileOptions) -> PreparedPartition:
+        """Return the partition for a machine.
+
+        A partition equal to the previous one is the same object.
+        """
+        found = _prepare_partition(partition_package(self.package, arch, options, self._pool))
         if found != self._last:
             self._last = found
         return self._last
 
 
-def _prepared(found: Partition) -> PreparedPartition:
+def _prepare_partition(found: Partition) -> PreparedPartition:
     return PreparedPartition(
         regions=blank_regions(found.regions, found.graph.values),
         host_nodes=sum(len(part.nodes) for part in found.host_parts),

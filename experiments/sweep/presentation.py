@@ -1,7 +1,7 @@
 """Report of a sweep: how points ended, the front of every network, charts, and an interactive page.
 
-The page contains the columns, and its scripts draw the charts: Pareto front, heat map and parallel coordinates over
-columns that the reader chooses, with filters.
+The page contains the columns, and its scripts draw the charts: Pareto front, heat map and parallel
+coordinates over columns that the reader chooses, with filters.
 """
 
 from __future__ import annotations
@@ -12,9 +12,20 @@ from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import load_preset
-from experiments.figure import shown
-from experiments.report.charts.interactive import layout, rounded
-from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, listing, page, pairs, table
+from experiments.figure import format_figure
+from experiments.report.charts.interactive import layout, round_value
+from experiments.report.html import (
+    CHOOSER,
+    Html,
+    Section,
+    chart_place,
+    fold_block,
+    join_parts,
+    listing,
+    page,
+    pairs,
+    table,
+)
 from experiments.report.shown import Presentation
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
 from experiments.sweep.charts import GROUPS, MOST_LINES, order, sweep_charts, usual
@@ -44,7 +55,7 @@ def sweep_tables(found: Front) -> Iterator[Printed]:
     if len(sweep.statuses.keys() - {"ok"}):
         yield reasons_table(sweep)
     for network in sweep.networks:
-        if sweep.of_network(network):
+        if sweep.select_network(network):
             yield front_table(sweep, objectives, network)
 
 
@@ -61,20 +72,26 @@ def reasons_table(sweep: Sweep) -> ReportTable:
 
 def front_columns(sweep: Sweep, objectives: Objectives) -> tuple[str, ...]:
     """Return the columns of the front table: the two objectives, then the other axes that vary."""
-    return (*objectives, *(name for name in sweep.axes if name != "network" and name not in objectives))
+    return (
+        *objectives,
+        *(name for name in sweep.axes if name != "network" and name not in objectives),
+    )
 
 
 def front_table(sweep: Sweep, objectives: Objectives, network: str) -> ReportTable:
     """Return the table of a network's Pareto front."""
-    points = sweep.of_network(network)
+    points = sweep.select_network(network)
     front = sweep.front(objectives, points)
     names = front_columns(sweep, objectives)
     columns = (
-        (title(name), "right") if name in objectives else (name, "right", place) for place, name in enumerate(names)
+        (title(name), "right") if name in objectives else (name, "right", place)
+        for place, name in enumerate(names)
     )
-    table = plain_table(*columns, title=f"{network}: {len(front)} of {len(points):,} points are on the front")
+    table = plain_table(
+        *columns, title=f"{network}: {len(front)} of {len(points):,} points are on the front"
+    )
     for point in front[:MOST_ROWS]:
-        table.add_row(*(shown(sweep.columns[name][point], unit(name)) for name in names))
+        table.add_row(*(format_figure(sweep.columns[name][point], unit(name)) for name in names))
     if len(front) > MOST_ROWS:
         table.add_row(f"{len(front) - MOST_ROWS} more", *("" for _ in names[1:]))
     return table
@@ -82,18 +99,24 @@ def front_table(sweep: Sweep, objectives: Objectives, network: str) -> ReportTab
 
 SCRIPTS = ("sweep_data.js", "pareto.js", "heatmap.js", "parallel.js", "sweep.js")
 _NOTES = {
-    "pareto": "For a point on the line, no other shown point is better in one column and as good in the other. "
+    "pareto": "For a point on the line, no other shown point is better in one column and as good "
+    "in the other. "
     "Click a point to show all its figures and the command that runs it.",
-    "heatmap": "Darker is better. Each cell is the best value among the points shown that have its two coordinates. "
+    "heatmap": "Darker is better. Each cell is the best value among the points shown that have its "
+    "two coordinates. "
     "Click a cell to keep only its points; click it again to keep all.",
-    "parallel": "Each line is a point; a darker line is better in the front's second column. The front is orange. "
+    "parallel": "Each line is a point; a darker line is better in the front's second column. The "
+    "front is orange. "
     "Click an axis where lines meet it, to keep the points with that value or with better values.",
 }
 
 
 def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
     """Return the page as HTML text; equal results give equal text."""
-    ended = [("points", f"{sweep.points:,}"), *((status, f"{count:,}") for status, count in sweep.statuses.items())]
+    ended = [
+        ("points", f"{sweep.points:,}"),
+        *((status, f"{count:,}") for status, count in sweep.statuses.items()),
+    ]
     commands = [("command", manifest.get("command", "")) for manifest in sweep.manifests]
     sections = [Section("summary", "Summary", pairs([*ended, *commands]))]
     if sweep.finished:
@@ -104,12 +127,18 @@ def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
             ("parallel", "Parallel coordinates"),
         ):
             choices = Html(f'<div class="choices" id="{name}-choices"></div>')
-            front = Html('<p class="note" id="front-count"></p><div id="front"></div>' if name == "pareto" else "")
-            body = joined(choices, chart_place(name, note=_NOTES[name]), front)
+            front = Html(
+                '<p class="note" id="front-count"></p><div id="front"></div>'
+                if name == "pareto"
+                else ""
+            )
+            body = join_parts(choices, chart_place(name, note=_NOTES[name]), front)
             sections.append(Section(f"section-{name}", heading, body))
     found = reasons(sweep)
     if found:
-        listed = table(("ended", "why", "points"), ((a, b, f"{count:,}") for a, b, count in found), [2])
+        listed = table(
+            ("ended", "why", "points"), ((a, b, f"{count:,}") for a, b, count in found), [2]
+        )
         sections.append(Section("failures", "Points without figures", listed))
     sections.append(Section("origin", "What made these results", _origin(sweep)))
     scripts = SCRIPTS if sweep.finished else ()
@@ -119,22 +148,38 @@ def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
 def _origin(sweep: Sweep) -> Html:
     """Return the section with the constant columns and the manifests."""
     constant = _constant(sweep).items()
-    said = [folded("What all points share", pairs((words(name), json.dumps(value)) for name, value in constant))]
+    said = [
+        fold_block(
+            "What all points share",
+            pairs((words(name), json.dumps(value)) for name, value in constant),
+        )
+    ]
     for manifest in sweep.manifests:
         rows: Iterable[tuple[str, object]] = [
             *((name, manifest[name]) for name in ("command", "points") if name in manifest),
-            *((f"version of {name}", found) for name, found in manifest.get("versions", {}).items()),
-            *((f"package of {name}", found) for name, found in manifest.get("packages", {}).items()),
+            *(
+                (f"version of {name}", found)
+                for name, found in manifest.get("versions", {}).items()
+            ),
+            *(
+                (f"package of {name}", found)
+                for name, found in manifest.get("packages", {}).items()
+            ),
         ]
-        said += [pairs(rows), folded("Specification", listing(str(manifest.get("specification", ""))))]
-    return joined(*said)
+        said += [
+            pairs(rows),
+            fold_block("Specification", listing(str(manifest.get("specification", "")))),
+        ]
+    return join_parts(*said)
 
 
 def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
     """Return the data for the page's scripts; columns that do not vary are left out."""
     varied = [name for name in sweep.chosen if len(set(sweep.columns.get(name, ()))) > 1]
     drawn = usual(sweep)
-    wanted = dict.fromkeys([*varied, *sweep.axes, *sweep.figures, *objectives, "network", sweep.measure, SIZE])
+    wanted = dict.fromkeys(
+        [*varied, *sweep.axes, *sweep.figures, *objectives, "network", sweep.measure, SIZE]
+    )
     columns = {name: _column(sweep, name) for name in wanted if name in sweep.columns}
     return {
         "columns": columns,
@@ -158,8 +203,14 @@ def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
 
 
 def _column(sweep: Sweep, name: str) -> dict[str, Any]:
-    """Return a column as JSON data; chosen columns are stored as indices into a list of distinct values."""
-    values = [value if not isinstance(value, float) else rounded(value) for value in sweep.columns[name]]
+    """Return a column as JSON data.
+
+    Chosen columns are stored as indices into a list of distinct values.
+    """
+    values = [
+        value if not isinstance(value, float) else round_value(value)
+        for value in sweep.columns[name]
+    ]
     found: dict[str, Any] = {"title": title(name), "words": words(name), "unit": unit(name)}
     found["more"] = sign(name) < 0
     distinct = sorted(set(values), key=order)
@@ -186,7 +237,10 @@ def _commands(sweep: Sweep) -> dict[str, Any]:
     agreed = len(options) == 1
     return {
         "constant": _constant(sweep),
-        "choices": {option.name: {"word": option.word, "usual": option.default} for option in PROGRAM_OPTIONS},
+        "choices": {
+            option.name: {"word": option.word, "usual": option.default}
+            for option in PROGRAM_OPTIONS
+        },
         "presets": dict(_presets(sweep)) if agreed else {},
         "options": list(*options) if agreed else [],
     }

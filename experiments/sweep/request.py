@@ -1,4 +1,7 @@
-"""Arguments of sweeps and explorations. ``dla --help`` imports this module, so it imports little."""
+"""Arguments of sweeps and explorations.
+
+``dla --help`` imports this module, so it imports little.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,17 @@ class Specified:
     """Request that has a specification of networks and machines."""
 
     spec: Specification = field(
-        metadata=specification("Networks, axes and constraints (docs/sweeps.md).", "SPEC.toml", "<specification>")
+        metadata=specification(
+            "Networks, axes and constraints (docs/sweeps.md).", "SPEC.toml", "<specification>"
+        )
     )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sweeping(Specified):
-    """Arguments common to sweeps and explorations: where points are evaluated and where their rows are stored."""
+    """Arguments common to sweeps and explorations: where points are evaluated and where their
+    rows are stored.
+    """
 
     output: str | Path | None = field(
         default=None,
@@ -46,11 +53,22 @@ class Sweeping(Specified):
     )
     workers: int | None = field(
         default=None,
-        metadata=option("--workers", "Use N local processes. Default: one per CPU.", int, metavar="N", repeats=False),
+        metadata=option(
+            "--workers",
+            "Use N local processes. Default: one per CPU.",
+            int,
+            metavar="N",
+            repeats=False,
+        ),
     )
     scheduler: str | None = field(
         default=None,
-        metadata=option("--scheduler", "Run on the Dask cluster at this address.", metavar="ADDRESS", repeats=False),
+        metadata=option(
+            "--scheduler",
+            "Run on the Dask cluster at this address.",
+            metavar="ADDRESS",
+            repeats=False,
+        ),
     )
     cache: bool = field(default=True, metadata=same(Given, "cache"))
     stage: Progress = silent
@@ -62,32 +80,47 @@ class SweepRequest(Sweeping):
 
     retry_failed: bool = field(
         default=False,
-        metadata=option("--retry-failed", "Run points that failed before again.", bool, repeats=False),
+        metadata=option(
+            "--retry-failed", "Run points that failed before again.", bool, repeats=False
+        ),
     )
     report: Report = silent
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExploreRequest(Sweeping):
-    """Arguments of ``dla explore`` and ``dla.explore``. ``grid`` None: also run the whole grid if it is small."""
+    """Arguments of ``dla explore`` and ``dla.explore``.
+
+    ``grid`` None: also run the whole grid if it is small.
+    """
 
     objectives: str = field(
         default="cycles,area",
         metadata=option(
-            "--objectives", "Minimise these two objectives, e.g. cycles,area (docs/sweeps.md).", metavar="A,B"
+            "--objectives",
+            "Minimise these two objectives, e.g. cycles,area (docs/sweeps.md).",
+            metavar="A,B",
         ),
     )
-    trials: int = field(default=100, metadata=option("--trials", "Evaluate at most N points.", int, metavar="N"))
-    sampler: SamplerName = field(
-        default="tpe", metadata=option("--sampler", "Choose the sampler of Optuna: TPE, NSGA-II or random.", SAMPLERS)
+    trials: int = field(
+        default=100, metadata=option("--trials", "Evaluate at most N points.", int, metavar="N")
     )
-    seed: int = field(default=0, metadata=option("--seed", "Set the seed of the search.", int, least=0))
+    sampler: SamplerName = field(
+        default="tpe",
+        metadata=option(
+            "--sampler", "Choose the sampler of Optuna: TPE, NSGA-II or random.", SAMPLERS
+        ),
+    )
+    seed: int = field(
+        default=0, metadata=option("--seed", "Set the seed of the search.", int, least=0)
+    )
     cost: str | None = field(default=None, metadata=same(RunRequest, "cost"))
     grid: bool | None = field(
         default=None,
         metadata=option(
             "--grid/--no-grid",
-            "Also run the whole grid and compare the search with it. Default: only if the grid is small.",
+            "Also run the whole grid and compare the search with it. Default: only if the grid is "
+            "small.",
             bool,
             repeats=False,
         ),
@@ -102,13 +135,17 @@ class OfSweep:
     x: str | None = field(
         default=None,
         metadata=option(
-            "--x", "Choose the first objective of a sweep's Pareto front. Default: pe_sram.", metavar="COLUMN"
+            "--x",
+            "Choose the first objective of a sweep's Pareto front. Default: pe_sram.",
+            metavar="COLUMN",
         ),
     )
     y: str | None = field(
         default=None,
         metadata=option(
-            "--y", "Choose the second objective of a sweep's Pareto front. Default: cycles.", metavar="COLUMN"
+            "--y",
+            "Choose the second objective of a sweep's Pareto front. Default: cycles.",
+            metavar="COLUMN",
         ),
     )
     cost: str | None = field(default=None, metadata=same(RunRequest, "cost"))

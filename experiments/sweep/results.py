@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byoc.options import PROGRAM_OPTIONS
-from dla_sim.presets import declared_settings
-from experiments.cost.estimate import Estimate, costed
+from dla_sim.presets import list_settings
+from experiments.cost.estimate import Estimate, add_costs
 from experiments.cost.table import load_table
 from experiments.extras import require_pandas
 from experiments.figure import BYTES, all_figures
@@ -25,7 +25,7 @@ from experiments.literal import neutral
 from experiments.report.schema import Host, PointFigures
 from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, NETWORKS, STATUSES, Store, is_finite
 from isa.arch import PeArray, flat
-from isa.errors import InputError, meant
+from isa.errors import InputError, suggest_name
 from isa.files import check_writable, write_atomically
 from isa.reading import first_bytes
 
@@ -33,33 +33,46 @@ if TYPE_CHECKING:
     import pandas
 
 FlatRow = dict[str, Any]
-"""A row of a results file by column, nested columns flattened: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ..."""
+"""A row of a results file by column, nested columns flattened: ``pe.ic``, ``kinds.CONV``,
+``EX.busy``, ...
+"""
 _NESTED = {"arch": "", "timing": "", "kinds": "kinds.", "ex_cycles": "ex_cycles.", "units": ""}
 """Columns that contain JSON texts, and the prefix of the names in them."""
-_GIVEN = ("network", "package", "preset", *(option.name for option in PROGRAM_OPTIONS), "arch", "timing", "version")
+_GIVEN = (
+    "network",
+    "package",
+    "preset",
+    *(option.name for option in PROGRAM_OPTIONS),
+    "arch",
+    "timing",
+    "version",
+)
 """Columns that every row has, however its point ended."""
 ENDINGS = (".csv", ".parquet")
 _LARGEST = 1 << 63
 
 
 def flat_rows(path: Path, cost: str | None = None) -> Iterator[FlatRow]:
-    """Yield the rows of a results file by key, nested columns flattened: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ...
+    """Yield the rows of a results file by key, nested columns flattened: ``pe.ic``, ``kinds.CONV``,
+    ``EX.busy``, ...
 
-    ``pe.count`` is the number of processing elements. Rows of systems have their axes and figures as columns.
+    ``pe.count`` is the number of processing elements. Rows of systems have their axes and figures
+    as columns.
 
-    Args:
-        path: the results file.
-        cost: name or file of a cost table; adds the estimates ``experiments.cost.estimate.COLUMNS``.
+    Args: path: the results file. cost: name or file of a cost table; adds the estimates
+        ``experiments.cost.estimate.COLUMNS``.
 
-    Raises:
-        InputError: the file is no results file or is damaged, the table is bad, or ``cost`` is given for systems.
+    Raises: InputError: the file is no results file or is damaged, the table is bad, or ``cost`` is
+        given for systems.
     """
     with Store(path) as store:
         kind = store.kind
     if cost is not None and kind is not NETWORKS:
-        raise InputError(f"{path}: a sweep of a system; leave out --cost, which prices runs of networks")
+        raise InputError(
+            f"{path}: a sweep of a system; leave out --cost, which prices runs of networks"
+        )
     if cost is not None:
-        yield from costed(flat_rows(path), load_table(cost))
+        yield from add_costs(flat_rows(path), load_table(cost))
         return
     flattened = flat_row if kind is NETWORKS else flat_system_row
     with Store(path) as store:
@@ -68,43 +81,68 @@ def flat_rows(path: Path, cost: str | None = None) -> Iterator[FlatRow]:
                 yield flattened(dict(zip(store.kind.columns, row, strict=True)))
             except (ValueError, TypeError, AttributeError, RecursionError) as error:
                 raise InputError(
-                    f"{path}: damaged results (point {row[0]}: {error}); run the sweep again into another file"
+                    f"{path}: damaged results (point {row[0]}: {error}); run the sweep again into "
+                    "another file"
                 ) from error
 
 
 def flat_row(row: dict[str, Any]) -> FlatRow:
-    """Return one row, given by column, in the form of :func:`flat_rows`; raise ValueError if it is damaged."""
+    """Return one row, given by column, in the form of :func:`flat_rows`.
+
+    Raise ValueError if it is damaged.
+    """
     found = {name: value for name, value in row.items() if name not in _NESTED}
     found |= {option.name: bool(found[option.name]) for option in PROGRAM_OPTIONS if option.switch}
-    if row["status"] not in STATUSES or (row["status"] == "ok" and None in (row[name] for name in FIGURE_COLUMNS)):
+    if row["status"] not in STATUSES or (
+        row["status"] == "ok" and None in (row[name] for name in FIGURE_COLUMNS)
+    ):
         raise ValueError(f"status is {row['status']!r:.40}")
     if None in (row[name] for name in _GIVEN):
         raise ValueError(f"one of {', '.join(_GIVEN)} is missing")
     for name, prefix in _NESTED.items():
         if row[name] is not None:
-            found |= {key: _leaf(name, key, value) for key, value in flat(json.loads(row[name]), prefix).items()}
-    pe = [size for size in (found.get(f"pe.{side}") for side in ("ic", "oc", "ow")) if isinstance(size, int)]
+            found |= {
+                key: _leaf(name, key, value)
+                for key, value in flat(json.loads(row[name]), prefix).items()
+            }
+    pe = [
+        size
+        for size in (found.get(f"pe.{side}") for side in ("ic", "oc", "ow"))
+        if isinstance(size, int)
+    ]
     if len(pe) == 3:
         found["pe.count"] = prod(pe)
-    if row["status"] == "ok" and not all(isinstance(found.get(name), int) for name in ("pe.count", "sram_bytes")):
+    if row["status"] == "ok" and not all(
+        isinstance(found.get(name), int) for name in ("pe.count", "sram_bytes")
+    ):
         raise ValueError("its machine has no array or no scratchpad")
     return found
 
 
 def flat_system_row(row: dict[str, Any]) -> FlatRow:
-    """Return one row of a sweep of a system, axes and figures as columns; raise ValueError if it is damaged."""
+    """Return one row of a sweep of a system, axes and figures as columns.
+
+    Raise ValueError if it is damaged.
+    """
     found = {name: value for name, value in row.items() if name not in ("axes", "figures")}
     if row["status"] not in STATUSES or (row["status"] == "ok") is not (row["figures"] is not None):
         raise ValueError(f"status is {row['status']!r:.40}")
     for name, value in (json.loads(row["axes"]) | json.loads(row["figures"] or "{}")).items():
-        if name in found or not (value is None or isinstance(value, int | float | str)) or not is_finite(value):
+        if (
+            name in found
+            or not (value is None or isinstance(value, int | float | str))
+            or not is_finite(value)
+        ):
             raise ValueError(f"{name} is {value!r:.40}")
         found[name] = value
     return found
 
 
 def _leaf(column: str, key: str, value: Any) -> Any:
-    """Return a value of a JSON column; raise ValueError if its type is wrong or its key is a reserved column name."""
+    """Return a value of a JSON column.
+
+    Raise ValueError if its type is wrong or its key is a reserved column name.
+    """
     if column == "arch" and key in ("isa", "numerics"):
         sound = isinstance(value, str)
     else:
@@ -117,12 +155,13 @@ def _leaf(column: str, key: str, value: Any) -> Any:
 def load(path: str | Path, cost: str | None = None) -> pandas.DataFrame:
     """Load the results of a sweep as a DataFrame, one row a point, ordered by key.
 
-    Columns: key, network, package, preset, the options that programs depend on (schedule, ...), version, status,
-    message, missing_bytes, figures (cycles, macs, ...), every key of Arch and Timing, ``pe.count``, ``kinds.*``,
-    ``ex_cycles.*`` and ``LD.*``, ``EX.*``, ``ST.*`` (cycles by cause). Integer columns with gaps have the type Int64.
+    Columns: key, network, package, preset, the options that programs depend on (schedule, ...),
+    version, status, message, missing_bytes, figures (cycles, macs, ...), every key of Arch and
+    Timing, ``pe.count``, ``kinds.*``, ``ex_cycles.*`` and ``LD.*``, ``EX.*``, ``ST.*`` (cycles by
+    cause). Integer columns with gaps have the type Int64.
 
-    With ``cost``, the name or file of a cost table, ``estimated_energy_pj`` and ``estimated_area_um2`` are added.
-    Raises InputError if the file is no results file.
+    With ``cost``, the name or file of a cost table, ``estimated_energy_pj`` and
+    ``estimated_area_um2`` are added. Raises InputError if the file is no results file.
     """
     rows = list(flat_rows(Path(path), cost))
     pandas = require_pandas()
@@ -134,7 +173,10 @@ def load(path: str | Path, cost: str | None = None) -> pandas.DataFrame:
 
 
 def _type(name: str, values: list[Any]) -> str:
-    """Return the pandas type of a column, from its values, or from its name if it has none; gaps do not change it."""
+    """Return the pandas type of a column, from its values, or from its name if it has none.
+
+    Gaps do not change it.
+    """
     found = {type(value) for value in values if value is not None}
     if found == {int} or (not found and COLUMNS.get(name, "INTEGER") == "INTEGER"):
         return "Int64" if None in values else "int64"
@@ -142,12 +184,13 @@ def _type(name: str, values: list[Any]) -> str:
 
 
 def export(path: Path, target: Path, cost: str | None = None) -> int:
-    """Write the results as CSV or Parquet, plus the manifests as JSON next to it, and return the number of rows.
+    """Write the results as CSV or Parquet, plus the manifests as JSON next to it, and return the
+    number of rows.
 
     Each file is written completely or not at all. ``cost`` is as in :func:`load`.
 
-    Raises:
-        InputError: unknown file ending, a target that cannot be written, or pandas is not installed.
+    Raises: InputError: unknown file ending, a target that cannot be written, or pandas is not
+        installed.
     """
     check_export(target)
     table = load(path, cost)
@@ -160,12 +203,16 @@ def export(path: Path, target: Path, cost: str | None = None) -> int:
     write_atomically(target, content)
     with Store(path) as store:
         manifests = store.manifests()
-    write_atomically(target.with_name(target.name + ".manifest.json"), json.dumps(manifests, indent=1) + "\n")
+    write_atomically(
+        target.with_name(target.name + ".manifest.json"), json.dumps(manifests, indent=1) + "\n"
+    )
     return len(table)
 
 
 def check_export(target: Path) -> None:
-    """Raise InputError, before any work is done, if :func:`export` could not write to ``target``."""
+    """Raise InputError, before any work is done, if :func:`export` could not write to
+    ``target``.
+    """
     if target.suffix not in ENDINGS:
         raise InputError(f"--export {target}: it must end in {' or '.join(ENDINGS)}")
     require_pandas()
@@ -174,18 +221,24 @@ def check_export(target: Path) -> None:
 
 PES = "pe.count"
 """Processing elements: a column computed from the sides of the array."""
-_SETTINGS = {setting.key: setting for setting in declared_settings()}
+_SETTINGS = {setting.key: setting for setting in list_settings()}
 
 
 def _keys() -> Iterator[str]:
-    """Yield every key of a machine, and the number of processing elements after the sides of the array."""
+    """Yield every key of a machine, and the number of processing elements after the sides of the
+    array.
+    """
     for key in _SETTINGS:
         yield key
         if key == "pe.ow":
             yield PES
 
 
-AXES = tuple(dict.fromkeys(("network", "preset", "isa", *(option.name for option in PROGRAM_OPTIONS), *_keys())))
+AXES = tuple(
+    dict.fromkeys(
+        ("network", "preset", "isa", *(option.name for option in PROGRAM_OPTIONS), *_keys())
+    )
+)
 """Columns that a specification can vary; rows of every status have them."""
 IGNORED = ("key", "package", "version", "status", "message")
 """Columns that are neither chosen nor figures."""
@@ -196,7 +249,11 @@ AREA = next(figure.name for figure in all_figures(Estimate) if figure.goal == "a
 MISSED = "missed"
 """Number of jobs that missed their deadlines: the main result of a sweep of systems."""
 
-SWEPT = {figure.name: figure for record in (PointFigures, Host, Estimate) for figure in all_figures(record)}
+SWEPT = {
+    figure.name: figure
+    for record in (PointFigures, Host, Estimate)
+    for figure in all_figures(record)
+}
 """Figures of points, by column."""
 _KNOWN = {
     **{setting.key: (setting.words, setting.unit) for setting in _SETTINGS.values()},
@@ -210,12 +267,16 @@ _KNOWN = {
 """Plain words and units of columns; sizes are written in KiB and MiB (``experiments.figure``)."""
 _ENDINGS = {"_bytes": BYTES, "_cycles": "cycles"}
 _CYCLES = {
-    "kinds.": "cycles of {}", "ex_cycles.": "EX busy with {}", "LD.": "LD: {}", "EX.": "EX: {}", "ST.": "ST: {}",
+    "kinds.": "cycles of {}", "ex_cycles.": "EX busy with {}", "LD.": "LD: {}", "EX.": "EX: {}",
+    "ST.": "ST: {}",
 }  # fmt: skip
 
 
 def words(name: str) -> str:
-    """Return a column's name in plain words; an unknown name loses its underscores and the unit at its end."""
+    """Return a column's name in plain words.
+
+    An unknown name loses its underscores and the unit at its end.
+    """
     if name in _KNOWN:
         return _KNOWN[name][0]
     for prefix, text in _CYCLES.items():
@@ -235,8 +296,12 @@ def unit(name: str) -> str:
 
 
 def title(name: str) -> str:
-    """Return the title of an axis: words and unit. Sizes have no unit here because every number shows it."""
-    what, measure = words(name), unit(name)
+    """Return the title of an axis: words and unit.
+
+    Sizes have no unit here because every number shows it.
+    """
+    what = words(name)
+    measure = unit(name)
     return what if measure in ("", BYTES) or measure in what else f"{what} ({measure})"
 
 
@@ -246,19 +311,26 @@ def sign(name: str) -> int:
 
 
 def check_column(option: str, name: str, known: Iterable[str]) -> str:
-    """Return ``name``; raise InputError that suggests a close name if no such column can be drawn."""
+    """Return ``name``.
+
+    Raise InputError that suggests a close name if no such column can be drawn.
+    """
     names = list(known)
     if name in names:
         return name
-    close = meant(name, names)
-    raise InputError(f"{option} {name}: no such column of numbers; {close}choose one of {', '.join(names)}")
+    close = suggest_name(name, names)
+    raise InputError(
+        f"{option} {name}: no such column of numbers; {close}choose one of {', '.join(names)}"
+    )
 
 
 Pair = tuple[float, float]
 
 
 def front(pairs: Sequence[Pair]) -> list[int]:
-    """Return the indices of the pairs on the Pareto front, ordered by the first objective; of equal pairs the first.
+    """Return the indices of the pairs on the Pareto front, ordered by the first objective.
+
+    Of equal pairs the first.
 
     One pair beats another if it is not worse in either objective and better in one.
     """
@@ -278,8 +350,8 @@ Objectives = tuple[str, str]
 class Sweep:
     """Results of a sweep.
 
-    ``columns`` has every column by name, one value per point, ordered by the points' keys; a missing value is None.
-    ``chosen`` lists the columns that the specification chooses.
+    ``columns`` has every column by name, one value per point, ordered by the points' keys; a
+    missing value is None. ``chosen`` lists the columns that the specification chooses.
     """
 
     name: str
@@ -298,16 +370,24 @@ class Sweep:
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per point, with the columns of the results file."""
         columns = {name: values for name, values in self.columns.items() if name != SIZE}
-        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        return [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
 
     @cached_property
     def finished(self) -> tuple[int, ...]:
         """Indices of the points that ended ok."""
-        return tuple(number for number, status in enumerate(self.columns["status"]) if status == "ok")
+        return tuple(
+            number for number, status in enumerate(self.columns["status"]) if status == "ok"
+        )
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """Axes that vary, ``network`` first. If several always vary together, only the first is included."""
+        """Axes that vary, ``network`` first.
+
+        If several always vary together, only the first is included.
+        """
         known: dict[Column, str] = {}
         for name in self.chosen:
             if name in self.columns and len(set(self.columns[name])) > 1:
@@ -331,32 +411,49 @@ class Sweep:
     def drawable(self) -> tuple[str, ...]:
         """Return the numeric columns that an axis can show, results first."""
         numbers = (name for name in self.axes if _numeric(self.columns[name]))
-        usual = [name for name in ("cycles", SIZE, MISSED) if name in self.columns and name not in self.figures]
+        usual = [
+            name
+            for name in ("cycles", SIZE, MISSED)
+            if name in self.columns and name not in self.figures
+        ]
         return (*self.figures, *usual, *numbers)
 
     def objectives(self, across: str | None, up: str | None) -> Objectives:
         """Return the two columns of the front; raise InputError for a column without numbers.
 
-        The default is the estimated area (if a cost table gives it) or processing elements × SRAM, against cycles.
+        The default is the estimated area (if a cost table gives it) or processing elements × SRAM,
+        against cycles.
         """
         known = self.drawable()
-        usual = next((name for name in (AREA, SIZE) if name in known), next(reversed(known), self.measure))
-        return check_column("--x", across or usual, known), check_column("--y", up or self.measure, known)
+        usual = next(
+            (name for name in (AREA, SIZE) if name in known), next(reversed(known), self.measure)
+        )
+        return check_column("--x", across or usual, known), check_column(
+            "--y", up or self.measure, known
+        )
 
     @property
     def measure(self) -> str:
         """Main result of the sweep: cycles, or missed deadlines for systems."""
         return "cycles" if "cycles" in self.columns else MISSED
 
-    def of_network(self, network: str) -> tuple[int, ...]:
+    def select_network(self, network: str) -> tuple[int, ...]:
         """Return the indices of a network's points that ended ok."""
-        return tuple(number for number in self.finished if self.columns["network"][number] == network)
+        return tuple(
+            number for number in self.finished if self.columns["network"][number] == network
+        )
 
     def front(self, objectives: Objectives, points: Iterable[int]) -> tuple[int, ...]:
-        """Return the Pareto front of ``points``, by the first objective; of equal points the one with the first key."""
+        """Return the Pareto front of ``points``, by the first objective.
+
+        Of equal points the one with the first key.
+        """
         points = sorted(points)
         signed = [(sign(name), self.columns[name]) for name in objectives]
-        pairs = [(signed[0][0] * signed[0][1][point], signed[1][0] * signed[1][1][point]) for point in points]
+        pairs = [
+            (signed[0][0] * signed[0][1][point], signed[1][0] * signed[1][1][point])
+            for point in points
+        ]
         return tuple(points[place] for place in front(pairs))
 
 
@@ -373,17 +470,21 @@ def _numeric(values: Column) -> bool:
 def load_sweep(path: Path, cost: str | None = None) -> Sweep:
     """Read a results file; raise InputError if it is no results file or has no points yet.
 
-    With ``cost``, the name or file of a cost table, there are columns of estimated energy and area as well.
+    With ``cost``, the name or file of a cost table, there are columns of estimated energy and area
+    as well.
     """
     rows = list(flat_rows(path, cost))
     if not rows:
         raise InputError(f"{path}: no point has ended yet; run the sweep again to continue it")
     with Store(path) as store:
-        manifests, kind = tuple(store.manifests()), store.kind
+        manifests = tuple(store.manifests())
+        kind = store.kind
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: tuple(row.get(name) for row in rows) for name in names}
     if kind is not NETWORKS:
-        axes = dict.fromkeys(name for one in manifests for name in tomllib.loads(one["specification"])["sweep"])
+        axes = dict.fromkeys(
+            name for one in manifests for name in tomllib.loads(one["specification"])["sweep"]
+        )
         return Sweep(path.stem, columns, manifests, ("network", *axes))
     columns[SIZE] = _sizes(columns)
     return Sweep(path.stem, columns, manifests)
@@ -392,7 +493,9 @@ def load_sweep(path: Path, cost: str | None = None) -> Sweep:
 def _sizes(columns: Mapping[str, Column]) -> Column:
     """Return processing elements times KiB of SRAM, for every point."""
     pairs = zip(columns.get("pe.count", ()), columns.get("sram_bytes", ()), strict=True)
-    return tuple(None if count is None or size is None else _kibi(count * size) for count, size in pairs)
+    return tuple(
+        None if count is None or size is None else _kibi(count * size) for count, size in pairs
+    )
 
 
 def _kibi(count: int) -> float:
@@ -405,7 +508,10 @@ def reasons(sweep: Sweep) -> Sequence[tuple[str, str, int]]:
     for status, message in zip(sweep.columns["status"], sweep.columns["message"], strict=True):
         if status != "ok":
             found[status, message or ""] += 1
-    return [(status, message, count) for (status, message), count in sorted(found.items(), key=_frequent)]
+    return [
+        (status, message, count)
+        for (status, message), count in sorted(found.items(), key=_frequent)
+    ]
 
 
 def _frequent(item: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:

@@ -1,7 +1,8 @@
 """A sweep from its specification to its results file, for ``dla sweep`` and Python.
 
-A session owns the networks, the results file and the workers of a specification, and runs points that the caller
-chooses one after another. Its manifest records how the rows were made, so that they can be reproduced.
+A session owns the networks, the results file and the workers of a specification, and runs points
+that the caller chooses one after another. Its manifest records how the rows were made, so that they
+can be reproduced.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.sweep.driver import Driver, Report, Tally
 from experiments.sweep.grid import Batch, Grid, Keys
-from experiments.sweep.pools import opened
+from experiments.sweep.pools import open_started
 from experiments.sweep.preparation import Preparation, prepare_networks
 from experiments.sweep.request import Sweeping, SweepRequest
 from experiments.sweep.results import flat_row, load, load_sweep, reasons
@@ -42,8 +43,9 @@ _LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic", "simpy")
 class Manifest:
     """Record of how the rows of a results file were made.
 
-    ``command`` is the command line and ``specification`` the text of its file, whose paths are relative to ``folder``.
-    ``packages`` maps networks to digests. Versions of the project, Python and libraries are added when it is stored.
+    ``command`` is the command line and ``specification`` the text of its file, whose paths are
+    relative to ``folder``. ``packages`` maps networks to digests. Versions of the project, Python
+    and libraries are added when it is stored.
     """
 
     format: str
@@ -60,7 +62,9 @@ class Manifest:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the project, Python, the processor type and the libraries that figures depend on."""
+    """Return the versions of the project, Python, the processor type and the libraries that
+    figures depend on.
+    """
     found = {
         "dla-byoc-simulator": compiler_version(),
         "python": platform.python_version(),
@@ -77,9 +81,9 @@ def versions() -> dict[str, str]:
 class SweepSession:
     """Resources of a running sweep; a context manager.
 
-    ``output`` is the results file; it is created if missing. ``workers`` local processes do the work, or the Dask
-    cluster at ``scheduler``. ``stage`` is called with a text for each step. Raises InputError for bad input and for
-    files that cannot be written; rows already written stay.
+    ``output`` is the results file; it is created if missing. ``workers`` local processes do the
+    work, or the Dask cluster at ``scheduler``. ``stage`` is called with a text for each step.
+    Raises InputError for bad input and for files that cannot be written; rows already written stay.
     """
 
     def __init__(
@@ -96,11 +100,13 @@ class SweepSession:
         with ExitStack() as stack:
             self.store = stack.enter_context(Store(output, create=True))
             self.store.require_version(compiler_version())
-            self._pool = stack.enter_context(opened(scheduler, workers))
+            self._pool = stack.enter_context(open_started(scheduler, workers))
             self.networks: dict[str, Preparation] = prepare_networks(spec, stage)
             packages = {name: network.package.digest for name, network in self.networks.items()}
             folder = str(spec.folder.resolve())
-            Manifest("dla-sweep", command, spec.text, folder, self.grid.points, packages).add_to(self.store)
+            Manifest("dla-sweep", command, spec.text, folder, self.grid.points, packages).add_to(
+                self.store
+            )
             self._stack = stack.pop_all()
 
     def __enter__(self) -> SweepSession:
@@ -110,7 +116,9 @@ class SweepSession:
         self._stack.close()
 
     def run(self, batches: Iterable[Batch], report: Report = silent) -> Tally:
-        """Give every point of ``batches`` a row and return the tally; points with a row are not run again.
+        """Give every point of ``batches`` a row and return the tally.
+
+        Points with a row are not run again.
 
         ``report`` is called with the tally whenever rows have been written.
         """
@@ -124,8 +132,8 @@ class SweepSession:
         Args:
             choices: each maps axes (``grid.axes``) to values.
 
-        Returns:
-            Rows in the form of ``experiments.sweep.results.flat_rows``; None for a choice that the constraints exclude.
+        Returns: Rows in the form of ``experiments.sweep.results.flat_rows``; None for a choice that
+            the constraints exclude.
         """
         batches = [self.grid.pick(choice) for choice in choices]
         self.run(batch for batch in batches if batch is not None)
@@ -134,7 +142,7 @@ class SweepSession:
     def _row(self, batch: Batch) -> dict[str, Any] | None:
         keys = Keys(batch, self.networks[batch.network].package.digest, compiler_version())
         _, timing = next(iter(batch))
-        row = self.store.row(keys.of(canonical(timing)))
+        row = self.store.row(keys.compute_key(canonical(timing)))
         return None if row is None else flat_row(row)
 
 
@@ -149,12 +157,17 @@ def run_sweep(
     stage: Progress = silent,
     report: Report = silent,
 ) -> Tally:
-    """Give every point of ``spec`` a row in the results file ``output``; points with a row are not run again.
+    """Give every point of ``spec`` a row in the results file ``output``.
 
-    Arguments are those of :class:`experiments.sweep.session.SweepSession`. In addition, ``retry_failed`` first removes
-    the rows that failed, and ``report`` is called whenever rows have been written. Raises InputError as a session does.
+    Points with a row are not run again.
+
+    Arguments are those of :class:`experiments.sweep.session.SweepSession`. In addition,
+    ``retry_failed`` first removes the rows that failed, and ``report`` is called whenever rows have
+    been written. Raises InputError as a session does.
     """
-    with SweepSession(spec, output, workers=workers, scheduler=scheduler, command=command, stage=stage) as session:
+    with SweepSession(
+        spec, output, workers=workers, scheduler=scheduler, command=command, stage=stage
+    ) as session:
         if retry_failed:
             session.store.forget("failed")
         stage(f"running {session.grid.points} points")
@@ -192,7 +205,9 @@ class Swept(Shown):
         """Number of points, by status, in one line."""
         new = ", ".join(f"{count} {status}" for status, count in self.tally.new.items())
         before = f"; {self.tally.stored} had a row before" if self.tally.stored else ""
-        machines = f"{self.tally.compilations} machine{'s' * (self.tally.compilations != 1)} compiled"
+        machines = (
+            f"{self.tally.compilations} machine{'s' * (self.tally.compilations != 1)} compiled"
+        )
         return f"{self.points} points: {new}{before}; {machines}"
 
     @property
@@ -207,19 +222,21 @@ def _lines(swept: Swept) -> Iterator[str]:
 
 
 def sweep_requested(wanted: SweepRequest) -> Swept:
-    """Give every point of a specification (docs/sweeps.md) a row in a results file, as ``dla sweep`` does.
+    """Give every point of a specification (docs/sweeps.md) a row in a results file, as
+    ``dla sweep`` does.
 
-    ``spec`` is a TOML file, or a dict with the same keys whose paths are relative to the working folder. ``output`` is
-    by default ``runs/SPEC.sqlite``. Points that have a row there are not run again; ``retry_failed`` repeats those that
-    failed. ``workers`` local processes do the work, by default one per CPU, or the Dask cluster at ``scheduler``.
-    ``stage`` is called with a text for each step, ``report`` with the tally whenever rows have been written.
+    ``spec`` is a TOML file, or a dict with the same keys whose paths are relative to the working
+    folder. ``output`` is by default ``runs/SPEC.sqlite``. Points that have a row there are not run
+    again; ``retry_failed`` repeats those that failed. ``workers`` local processes do the work, by
+    default one per CPU, or the Dask cluster at ``scheduler``. ``stage`` is called with a text for
+    each step, ``report`` with the tally whenever rows have been written.
 
-    Infeasible and failed points are rows like others. If no point is ok, ``failure`` of the result names the cause.
-    Raises InputError for bad input.
+    Infeasible and failed points are rows like others. If no point is ok, ``failure`` of the result
+    names the cause. Raises InputError for bad input.
     """
-    checked = specified(wanted)
+    checked = read_specification(wanted)
     place = results_file(checked, wanted.output)
-    with going_on_in(place):
+    with note_place(place):
         tally = run_sweep(
             checked,
             place,
@@ -237,16 +254,18 @@ sweep = door("sweep", SweepRequest, SweepRequest, sweep_requested)
 
 
 @contextmanager
-def going_on_in(place: Path) -> Iterator[None]:
+def note_place(place: Path) -> Iterator[None]:
     """If the block is interrupted, add a note that finished results are in ``place``."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.add_note(f"stopped; the finished points are in {place}, and the same command continues")
+        stop.add_note(
+            f"stopped; the finished points are in {place}, and the same command continues"
+        )
         raise
 
 
-def specified(wanted: Sweeping) -> Spec:
+def read_specification(wanted: Sweeping) -> Spec:
     """Return the specification, read and checked; raise InputError as :func:`load_spec` does."""
     spec = wanted.spec
     if isinstance(spec, Mapping):
@@ -257,4 +276,8 @@ def specified(wanted: Sweeping) -> Spec:
 
 
 def results_file(spec: Spec, output: str | Path | None) -> Path:
-    return Path(output) if output is not None else Path("runs") / f"{Path(spec.source.strip('<>')).stem}.sqlite"
+    return (
+        Path(output)
+        if output is not None
+        else Path("runs") / f"{Path(spec.source.strip('<>')).stem}.sqlite"
+    )

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import DEFAULT_PRESET, Preset, load_preset
-from experiments.running.declared import CommandOption, declared
+from experiments.running.declared import CommandOption, list_declared
 from experiments.running.given import Given
 from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS, axis_values, check_key
 from experiments.sweep.constraints import Constraint, parse_constraint
@@ -44,13 +44,23 @@ class _WrittenSpec(BaseModel):
 
 
 _OPTIONS: dict[str, Any] = {
-    option.axis: (Annotated[list[option.type], _SEVERAL], Field(default=[option.default], min_length=1))  # type: ignore[name-defined]
+    option.axis: (
+        Annotated[list[option.type], _SEVERAL],  # type: ignore[name-defined]
+        Field(default=[option.default], min_length=1),
+    )
     for option in PROGRAM_OPTIONS
 }
-_GIVEN: dict[str, CommandOption] = {name: one for name, one in declared(Given).items() if one.word and one.repeats}
-"""Keys of a specification that apply to all networks, with the meaning of the ``dla run`` options."""
+_GIVEN: dict[str, CommandOption] = {
+    name: one for name, one in list_declared(Given).items() if one.word and one.repeats
+}
+"""Keys of a specification that apply to all networks, with the meaning of the ``dla run``
+options.
+"""
 _GIVEN_KEYS: dict[str, Any] = {
-    name: ((one.table or (str if one.kind is Path else one.kind)) | None, Field(default=None, ge=one.least))
+    name: (
+        (one.table or (str if one.kind is Path else one.kind)) | None,
+        Field(default=None, ge=one.least),
+    )
     for name, one in _GIVEN.items()
 }
 _Specification = create_model("_Specification", __base__=_WrittenSpec, **_OPTIONS, **_GIVEN_KEYS)
@@ -61,10 +71,10 @@ _KEYS = ("networks", "presets", "isa", *_OPTIONS, *_GIVEN, "constraints", "arch"
 class Spec:
     """A checked specification.
 
-    ``options``, ``arch`` and ``timing`` map axes to values, in grid order. The values of axis ``pe`` are whole arrays
-    (``{"ic": .., "oc": .., "ow": ..}``); those of other axes are numbers or texts. ``given`` has keywords of
-    :class:`Given`. ``text`` is the file's content, ``source`` its name in messages, and ``folder`` the base of relative
-    paths.
+    ``options``, ``arch`` and ``timing`` map axes to values, in grid order. The values of axis
+    ``pe`` are whole arrays (``{"ic": .., "oc": .., "ow": ..}``); those of other axes are numbers or
+    texts. ``given`` has keywords of :class:`Given`. ``text`` is the file's content, ``source`` its
+    name in messages, and ``folder`` the base of relative paths.
     """
 
     networks: tuple[str, ...]
@@ -79,13 +89,16 @@ class Spec:
     folder: Path
 
     def network(self, name: str) -> Given:
-        """Return the run inputs of a network; file names are relative to the specification's folder.
+        """Return the run inputs of a network.
 
-        Built-in names are unchanged. Options that a quantised model settles itself apply to ONNX files only.
+        File names are relative to the specification's folder.
+
+        Built-in names are unchanged. Options that a quantised model settles itself apply to ONNX
+        files only.
         """
-        path = _placed(name, self.folder, (".onnx", ".tflite", ".dla"))
+        path = _place_file(name, self.folder, (".onnx", ".tflite", ".dla"))
         found = Given(path, **self.given)
-        return found if path.endswith(".onnx") else found.unsettled()
+        return found if path.endswith(".onnx") else found.drop_settled()
 
 
 Specification = str | Path | Mapping[str, Any] | Spec
@@ -93,7 +106,10 @@ Specification = str | Path | Mapping[str, Any] | Spec
 
 
 def load_spec(path: Path) -> Spec:
-    """Read a specification; raise InputError in one line that starts with the file and names the key."""
+    """Read a specification.
+
+    Raise InputError in one line that starts with the file and names the key.
+    """
     content = read_bytes(path, MAXIMUM_BYTES, "a specification", _REMEDY)
     return parse_spec(text_of(content, str(path), _REMEDY), path.parent, str(path))
 
@@ -103,10 +119,11 @@ def parse_spec(text: str, folder: Path = Path(), source: str = "specification") 
     values = toml_of(text, source, _REMEDY)
     if values.keys() & _OF_SYSTEMS:
         raise InputError(
-            f"{source}: it describes a system; 'dla system {shlex.quote(source)} --sweep KEY=VALUE,...' sweeps it"
+            f"{source}: it describes a system; 'dla system {shlex.quote(source)} --sweep "
+            "KEY=VALUE,...' sweeps it"
         )
     try:
-        return _checked(_Specification.model_validate(values), text, source, folder)
+        return _check_written(_Specification.model_validate(values), text, source, folder)
     except ValidationError as error:
         raise InputError(f"{source}: {_first_problem(error)}") from error
     except InputError as error:
@@ -121,13 +138,16 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"{key}: missing; name at least one network"
     if problem["type"] == "too_short":
-        return f"{key}: the list is empty, so the grid is; give at least one value or leave {key} out"
+        return (
+            f"{key}: the list is empty, so the grid is; give at least one value or leave {key} out"
+        )
     return f"{key} is {problem['input']!r}: {str(problem['msg']).removeprefix('Input ')}"
 
 
-def _checked(written: _WrittenSpec, text: str, source: str, folder: Path) -> Spec:
+def _check_written(written: _WrittenSpec, text: str, source: str, folder: Path) -> Spec:
     arch = {} if written.isa is None else {"isa": axis_values("isa", written.isa)}
-    # Machines that differ only in scratchpad size share tilings, so they must follow each other: these keys come last.
+    # Machines that differ only in scratchpad size share tilings, so they must follow each other:
+    # these keys come last.
     sizes = ("sram_bytes", "sram_banks")
     flat = _flat_arch(written.arch)
     for key in sorted(flat, key=lambda key: key in sizes):
@@ -138,9 +158,14 @@ def _checked(written: _WrittenSpec, text: str, source: str, folder: Path) -> Spe
         timing[key] = axis_values(key, values)
     return Spec(
         networks=tuple(dict.fromkeys(written.networks)),
-        presets={name: load_preset(_placed(name, folder, (".toml",))) for name in written.presets},
-        options={option.name: tuple(dict.fromkeys(getattr(written, option.axis))) for option in PROGRAM_OPTIONS},
-        given=_given(written, folder),
+        presets={
+            name: load_preset(_place_file(name, folder, (".toml",))) for name in written.presets
+        },
+        options={
+            option.name: tuple(dict.fromkeys(getattr(written, option.axis)))
+            for option in PROGRAM_OPTIONS
+        },
+        given=_list_keywords(written, folder),
         constraints=tuple(parse_constraint(constraint) for constraint in written.constraints),
         arch=arch,
         timing=timing,
@@ -151,7 +176,9 @@ def _checked(written: _WrittenSpec, text: str, source: str, folder: Path) -> Spe
 
 
 def _flat_arch(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return table ``arch`` with ``pe.ic``, ``pe.oc`` and ``pe.ow`` as separate keys; ``pe`` is a list of arrays."""
+    """Return table ``arch`` with ``pe.ic``, ``pe.oc`` and ``pe.ow`` as separate keys; ``pe`` is
+    a list of arrays.
+    """
     flat: dict[str, Any] = {}
     for key, value in written.items():
         if key == "pe" and isinstance(value, Mapping):
@@ -163,28 +190,46 @@ def _flat_arch(written: Mapping[str, Any]) -> dict[str, Any]:
     both = [key for key in flat if key.startswith("pe.")]
     if "pe" in flat and both:
         raise InputError(
-            f"arch.pe and arch.{both[0]} are both given; choose whole arrays or the lengths of their sides"
+            f"arch.pe and arch.{both[0]} are both given; choose whole arrays or the lengths of "
+            "their sides"
         )
     return flat
 
 
 def _arrays(written: Any) -> tuple[dict[str, int], ...]:
-    """Return arrays that are given whole, as tables with ``ic``, ``oc`` and ``ow`` (1 by default)."""
+    """Return arrays that are given whole, as tables with ``ic``, ``oc`` and ``ow`` (1 by
+    default).
+    """
     found: list[dict[str, int]] = []
     for item in written if isinstance(written, list) else [written]:
-        if not isinstance(item, Mapping) or not {"ic", "oc"} <= set(item) <= set(PeArray.model_fields):
-            raise InputError(f"arch.pe is {item!r}; write a list of arrays such as {{ ic = 8, oc = 8 }}")
-        found.append({name: axis_values(f"pe.{name}", item.get(name, 1))[0] for name in PeArray.model_fields})
+        if not isinstance(item, Mapping) or not {"ic", "oc"} <= set(item) <= set(
+            PeArray.model_fields
+        ):
+            raise InputError(
+                f"arch.pe is {item!r}; write a list of arrays such as {{ ic = 8, oc = 8 }}"
+            )
+        found.append(
+            {name: axis_values(f"pe.{name}", item.get(name, 1))[0] for name in PeArray.model_fields}
+        )
     if not found:
-        raise InputError("arch.pe: the list is empty, so the grid is; give at least one value or leave arch.pe out")
+        raise InputError(
+            "arch.pe: the list is empty, so the grid is; give at least one value or "
+            "leave arch.pe out"
+        )
     return tuple(item for index, item in enumerate(found) if item not in found[:index])
 
 
-def _given(written: _WrittenSpec, folder: Path) -> dict[str, Any]:
-    """Return the keywords that apply to all networks; file names are relative to the specification's folder."""
+def _list_keywords(written: _WrittenSpec, folder: Path) -> dict[str, Any]:
+    """Return the keywords that apply to all networks.
+
+    File names are relative to the specification's folder.
+    """
     found = {name: getattr(written, name) for name in _GIVEN if getattr(written, name) is not None}
-    return {name: folder / value if _GIVEN[name].kind is Path else value for name, value in found.items()}
+    return {
+        name: folder / value if _GIVEN[name].kind is Path else value
+        for name, value in found.items()
+    }
 
 
-def _placed(name: str, folder: Path, endings: tuple[str, ...]) -> str:
+def _place_file(name: str, folder: Path, endings: tuple[str, ...]) -> str:
     return str(folder / name) if name.endswith(endings) or "/" in name else name

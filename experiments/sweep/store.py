@@ -1,7 +1,7 @@
 """Results file of a sweep: one SQLite database with a write-ahead log and one row per point.
 
-Rows appear in whole transactions, and later sweeps never change them. Several processes may write at once, and each
-may be killed at any moment.
+Rows appear in whole transactions, and later sweeps never change them. Several processes may write
+at once, and each may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -31,10 +31,16 @@ COLUMNS: dict[str, str] = {
     **{option.name: "INTEGER" if option.switch else "TEXT" for option in PROGRAM_OPTIONS},
     **dict.fromkeys(("arch", "timing", "version", "status", "message"), "TEXT"),
     "missing_bytes": "INTEGER",
-    **{one.name: "REAL" if one.kind is float else "INTEGER" for one in (*figures_of(Host), *figures_of(PointFigures))},
+    **{
+        one.name: "REAL" if one.kind is float else "INTEGER"
+        for one in (*figures_of(Host), *figures_of(PointFigures))
+    },
     **dict.fromkeys(("kinds", "ex_cycles", "units"), "TEXT"),
 }
-"""Columns of a point. ``arch``, ``timing``, ``kinds``, ``ex_cycles`` and ``units`` are JSON texts."""
+"""Columns of a point.
+
+``arch``, ``timing``, ``kinds``, ``ex_cycles`` and ``units`` are JSON texts.
+"""
 FIGURE_COLUMNS = (*(one.name for one in figures_of(PointFigures)), "kinds", "ex_cycles", "units")
 """Columns with the results of a point that is ok."""
 STATUSES = ("ok", "infeasible", "failed")
@@ -43,7 +49,8 @@ _WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of points in a results file: ``subjects`` in plain words, and the columns with their SQL types.
+    """Kind of points in a results file: ``subjects`` in plain words, and the columns with their SQL
+    types.
 
     ``key`` is the first column; ``status`` and ``message`` are among the others.
     """
@@ -55,17 +62,22 @@ class Kind:
     def tables(self) -> dict[str, str]:
         """SQL of all tables in a results file.
 
-        No other object is accepted: views, triggers and indexes could run SQL of an untrusted author.
+        No other object is accepted: views, triggers and indexes could run SQL of an untrusted
+        author.
         """
         declared = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
         return {
             "points": f"CREATE TABLE points ({declared}, PRIMARY KEY (key)) WITHOUT ROWID",
-            "manifests": "CREATE TABLE manifests (digest TEXT PRIMARY KEY, content TEXT) WITHOUT ROWID",
+            "manifests": "CREATE TABLE manifests (digest TEXT PRIMARY KEY, content TEXT) WITHOUT "
+            "ROWID",
         }
 
 
 NETWORKS = Kind("networks", COLUMNS)
-SYSTEMS = Kind("systems", dict.fromkeys(("key", "network", "version", "status", "message", "axes", "figures"), "TEXT"))
+SYSTEMS = Kind(
+    "systems",
+    dict.fromkeys(("key", "network", "version", "status", "message", "axes", "figures"), "TEXT"),
+)
 """``network`` is the name of the system; ``axes`` and ``figures`` are JSON texts."""
 _KINDS = {"TEXT": str, "INTEGER": int, "REAL": float | int}
 _MAXIMUM_TEXT = 1 << 26
@@ -76,7 +88,9 @@ Row = tuple[Any, ...]
 
 
 def canonical(values: Mapping[str, Any]) -> str:
-    """Return JSON with sorted keys and no spaces: equal values give equal texts to compare, hash and store."""
+    """Return JSON with sorted keys and no spaces: equal values give equal texts to compare, hash
+    and store.
+    """
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
@@ -86,16 +100,22 @@ def is_finite(value: object) -> bool:
 
 
 class Store:
-    """An open results file; a context manager. Every method raises InputError in one line that names the file."""
+    """An open results file; a context manager.
+
+    Every method raises InputError in one line that names the file.
+    """
 
     def __init__(self, path: Path, *, create: bool = False, kind: Kind = NETWORKS) -> None:
-        """Open ``path`` for reading; with ``create`` also for writing, and create the file and its folder if missing.
+        """Open ``path`` for reading.
 
-        ``kind`` applies to a file that is written; a file that is read has its own kind. Reading creates no other
-        files, so a results file in a read-only folder can be read.
+        With ``create`` also for writing, and create the file and its folder if missing.
+
+        ``kind`` applies to a file that is written; a file that is read has its own kind. Reading
+        creates no other files, so a results file in a read-only folder can be read.
         """
-        self.path, self.kind = path, kind
-        self._state = None if create else self._found()
+        self.path = path
+        self.kind = kind
+        self._state = None if create else self._find_file_state()
         with self._clearly():
             if create:
                 if path.exists() and (fault := file_fault(path)):
@@ -103,8 +123,12 @@ class Store:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 place = str(path)
             else:
-                place = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if self._state else "")
-            self._connection = sqlite3.connect(place, timeout=_WAIT_SECONDS, isolation_level=None, uri=not create)
+                place = f"{path.absolute().as_uri()}?mode=ro" + (
+                    "&immutable=1" if self._state else ""
+                )
+            self._connection = sqlite3.connect(
+                place, timeout=_WAIT_SECONDS, isolation_level=None, uri=not create
+            )
         try:
             with self._clearly():
                 self._prepare(create)
@@ -118,8 +142,10 @@ class Store:
     def __exit__(self, *reason: object) -> None:
         self._connection.close()
 
-    def _found(self) -> tuple[int, int] | None:
-        """Return size and modification time of a file without a writer; None if it has a log, to be read as well."""
+    def _find_file_state(self) -> tuple[int, int] | None:
+        """Return size and modification time of a file without a writer; None if it has a log, to
+        be read as well.
+        """
         check_file(self.path, f"'dla sweep SPEC.toml --output {self.path}' makes results")
         log = self.path.with_name(self.path.name + "-wal")
         return None if log.exists() and log.stat().st_size else self._size_and_time()
@@ -139,7 +165,7 @@ class Store:
             raise InputError(f"{self.path}: not a results file of dla sweep; choose another place")
         if create:
             _use_log(connection)
-            with self._writing():
+            with self._begin_transaction():
                 if not _schema(connection):
                     for statement in self.kind.tables.values():
                         connection.execute(statement)
@@ -147,24 +173,27 @@ class Store:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version != SCHEMA_VERSION:
             raise InputError(
-                f"{self.path}: a results file of version {version}, this tool reads version {SCHEMA_VERSION}; "
+                f"{self.path}: a results file of version {version}, this tool reads version "
+                f"{SCHEMA_VERSION}; "
                 f"write to another file"
             )
         found = _schema(connection)
         kind = SYSTEMS if found == SYSTEMS.tables else NETWORKS
         if create and found == kind.tables and kind is not self.kind:
             raise InputError(
-                f"{self.path}: has results of {kind.subjects}; write those of {self.kind.subjects} elsewhere"
+                f"{self.path}: has results of {kind.subjects}; write those of {self.kind.subjects} "
+                "elsewhere"
             )
         self.kind = kind
         for name in {*found, *kind.tables}:
             if found.get(name) != kind.tables.get(name):
                 raise InputError(
-                    f"{self.path}: {name!r} in it is not as dla sweep makes it; write to another file, and read this "
+                    f"{self.path}: {name!r} in it is not as dla sweep makes it; write to another "
+                    "file, and read this "
                     "one with the version that wrote it"
                 )
 
-    def stored(self, keys: Sequence[str]) -> dict[str, str]:
+    def find_stored(self, keys: Sequence[str]) -> dict[str, str]:
         """Return the status of each key in ``keys`` that has a row."""
         found: dict[str, str] = {}
         with self._clearly():
@@ -176,24 +205,33 @@ class Store:
         return found
 
     def add(self, rows: Iterable[Row]) -> list[Row]:
-        """Add rows (values in column order), all or none, and return the added ones; existing keys keep their rows."""
+        """Add rows (values in column order), all or none, and return the added ones; existing
+        keys keep their rows.
+        """
         insert = f"INSERT OR IGNORE INTO points VALUES ({','.join('?' * len(self.kind.columns))})"
-        with self._clearly(), self._writing():
+        with self._clearly(), self._begin_transaction():
             return [row for row in rows if self._connection.execute(insert, row).rowcount]
 
     def forget(self, status: str) -> int:
-        """Remove the rows with this status, so that the next sweep runs them again, and return their number."""
-        with self._clearly(), self._writing():
-            return self._connection.execute("DELETE FROM points WHERE status = ?", (status,)).rowcount
+        """Remove the rows with this status, so that the next sweep runs them again, and return
+        their number.
+        """
+        with self._clearly(), self._begin_transaction():
+            return self._connection.execute(
+                "DELETE FROM points WHERE status = ?", (status,)
+            ).rowcount
 
     def require_version(self, version: str) -> None:
         """Raise InputError if another compiler version made a row: its cycles may differ."""
-        chosen = "SELECT DISTINCT version FROM points WHERE version IS NOT ? ORDER BY version LIMIT 1"
+        chosen = (
+            "SELECT DISTINCT version FROM points WHERE version IS NOT ? ORDER BY version LIMIT 1"
+        )
         with self._clearly():
             other = self._connection.execute(chosen, (version,)).fetchone()
         if other is not None:
             raise InputError(
-                f"{self.path}: has results of version {other[0]}, this is version {version}, whose cycles may differ; "
+                f"{self.path}: has results of version {other[0]}, this is version {version}, whose "
+                "cycles may differ; "
                 "write to another file with --output"
             )
 
@@ -202,15 +240,19 @@ class Store:
         with self._clearly():
             for row in self._connection.execute("SELECT * FROM points ORDER BY key"):
                 for value, (name, kind) in zip(row, self.kind.columns.items(), strict=True):
-                    if value is not None and not (isinstance(value, _KINDS[kind]) and is_finite(value)):
-                        raise self._damaged(f"{name} of point {row[0]} is {value!r:.40}")
+                    if value is not None and not (
+                        isinstance(value, _KINDS[kind]) and is_finite(value)
+                    ):
+                        raise self._make_damaged_error(f"{name} of point {row[0]} is {value!r:.40}")
                 yield row
         self._check_unchanged()
 
     def row(self, key: str) -> dict[str, Any] | None:
         """Return the row with this key by column, or None."""
         with self._clearly():
-            found = self._connection.execute("SELECT * FROM points WHERE key = ?", (key,)).fetchone()
+            found = self._connection.execute(
+                "SELECT * FROM points WHERE key = ?", (key,)
+            ).fetchone()
         return None if found is None else dict(zip(self.kind.columns, found, strict=True))
 
     def status_of(self, row: Row) -> str:
@@ -220,13 +262,19 @@ class Store:
 
     def add_manifest(self, digest: str, content: str) -> None:
         """Add a manifest (JSON text) unless its digest is already stored."""
-        with self._clearly(), self._writing():
-            self._connection.execute("INSERT OR IGNORE INTO manifests VALUES (?, ?)", (digest, content))
+        with self._clearly(), self._begin_transaction():
+            self._connection.execute(
+                "INSERT OR IGNORE INTO manifests VALUES (?, ?)", (digest, content)
+            )
 
     def manifests(self) -> list[dict[str, Any]]:
-        """Return all manifests by digest, read from their JSON; raise InputError for one that no sweep wrote."""
+        """Return all manifests by digest, read from their JSON; raise InputError for one that no
+        sweep wrote.
+        """
         with self._clearly():
-            rows = self._connection.execute("SELECT digest, content FROM manifests ORDER BY digest").fetchall()
+            rows = self._connection.execute(
+                "SELECT digest, content FROM manifests ORDER BY digest"
+            ).fetchall()
         self._check_unchanged()
         return [self._manifest(digest, text) for digest, text in rows]
 
@@ -237,16 +285,20 @@ class Store:
             texts = [found["specification"], found["folder"], found["command"]]
             for name in ("versions", "packages"):
                 texts += [*found[name], *found[name].values()]
-            sound = isinstance(found["points"], int) and all(isinstance(item, str) for item in texts)
+            sound = isinstance(found["points"], int) and all(
+                isinstance(item, str) for item in texts
+            )
             tomllib.loads(texts[0])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             sound = False
         if not sound:
-            raise self._damaged(f"manifest {digest!r:.40} is none")
+            raise self._make_damaged_error(f"manifest {digest!r:.40} is none")
         return found
 
-    def _damaged(self, what: str) -> InputError:
-        return InputError(f"{self.path}: damaged results ({what}); run the sweep again into another file")
+    def _make_damaged_error(self, what: str) -> InputError:
+        return InputError(
+            f"{self.path}: damaged results ({what}); run the sweep again into another file"
+        )
 
     def _check_unchanged(self) -> None:
         """Raise InputError if a file that was opened as having no writer has changed since."""
@@ -254,7 +306,7 @@ class Store:
             raise InputError(f"{self.path}: a sweep wrote to it while it was read; try again")
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _begin_transaction(self) -> Iterator[None]:
         """Run the block as one transaction."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -271,14 +323,20 @@ class Store:
         try:
             yield
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be written ({error.strerror}); choose another place") from error
+            raise InputError(
+                f"{self.path}: cannot be written ({error.strerror}); choose another place"
+            ) from error
         except UnicodeEncodeError as error:
-            raise InputError(f"{self.path}: no name that a file can have; choose another place") from error
+            raise InputError(
+                f"{self.path}: no name that a file can have; choose another place"
+            ) from error
         except UnicodeDecodeError as error:
-            raise InputError(f"{self.path}: not a results file of dla sweep ({error}); choose another place") from error
+            raise InputError(
+                f"{self.path}: not a results file of dla sweep ({error}); choose another place"
+            ) from error
         except sqlite3.Error as error:
             self._check_unchanged()
-            raise InputError(f"{self.path}: {_explained(error)}") from error
+            raise InputError(f"{self.path}: {_explain_error(error)}") from error
 
 
 def _schema(connection: sqlite3.Connection) -> dict[str, str | None]:
@@ -287,7 +345,9 @@ def _schema(connection: sqlite3.Connection) -> dict[str, str | None]:
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log and wait for other processes; SQLite itself does not wait here."""
+    """Switch to the write-ahead log and wait for other processes; SQLite itself does not wait
+    here.
+    """
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:
         try:
@@ -300,16 +360,25 @@ def _use_log(connection: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
-def _explained(error: sqlite3.Error) -> str:
+def _explain_error(error: sqlite3.Error) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _FULL:
-        return f"the disk is full or failing ({error}); what was finished is kept: make room and run the sweep again"
+        return (
+            f"the disk is full or failing ({error}); what was finished is kept: make room and run "
+            "the sweep again"
+        )
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return f"cannot be written ({error}); choose another place"
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return f"not a results file of dla sweep ({error}); choose another place"
     if code == sqlite3.SQLITE_TOOBIG:
-        return f"not a results file of dla sweep (a text of more than {_MAXIMUM_TEXT} bytes); choose another place"
+        return (
+            f"not a results file of dla sweep (a text of more than {_MAXIMUM_TEXT} bytes); choose "
+            "another place"
+        )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return f"another process has held the file for {_WAIT_SECONDS:.0f} seconds; run the sweep again"
+        return (
+            f"another process has held the file for {_WAIT_SECONDS:.0f} seconds; run the sweep "
+            "again"
+        )
     return str(error)

@@ -1,8 +1,9 @@
-"""Conversion of batches of points to tasks for workers, and of results to rows (ok, infeasible or failed).
+"""Conversion of batches of points to tasks for workers, and of results to rows (ok, infeasible or
+failed).
 
-One task compiles a machine for a bus. Machines with few Timings share a task, above all those that share tilings. A
-machine with many Timings has its own task: that task returns the compiled programs, and further tasks with the
-programs cost the remaining Timings.
+One task compiles a machine for a bus. Machines with few Timings share a task, above all those that
+share tilings. A machine with many Timings has its own task: that task returns the compiled
+programs, and further tasks with the programs cost the remaining Timings.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from experiments.sweep.driver import Item, SweepTask
 from experiments.sweep.grid import Batch, Keys
 from experiments.sweep.preparation import Misfit, Preparation, PreparedPartition
 from experiments.sweep.store import FIGURE_COLUMNS, Row, Store, canonical
-from experiments.sweep.worker import MachineJob, NetworkJob, PointOutcome, WorkerResult, machine_problem
+from experiments.sweep.worker import (
+    MachineJob,
+    NetworkJob,
+    PointOutcome,
+    WorkerResult,
+    machine_problem,
+)
 from experiments.version import compiler_version
 from isa.arch import Arch
 
@@ -39,7 +46,10 @@ class SweepPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedColumns:
-    """Columns that the points of one machine share. ``package`` is the digest, ``arch`` canonical JSON."""
+    """Columns that the points of one machine share.
+
+    ``package`` is the digest, ``arch`` canonical JSON.
+    """
 
     network: str
     package: str
@@ -49,22 +59,36 @@ class SharedColumns:
     host_nodes: int | None = None
     host_cycles: int | None = None
 
-    def with_host(self, nodes: int, cycles: int) -> SharedColumns:
-        """Return the same columns with the CPU part: its number of nodes and its estimated cycles."""
+    def add_host(self, nodes: int, cycles: int) -> SharedColumns:
+        """Return the same columns with the CPU part: its number of nodes and its estimated
+        cycles.
+        """
         return replace(self, host_nodes=nodes, host_cycles=cycles)
 
-    def outcome_rows(self, points: Iterable[SweepPoint], outcomes: Iterable[PointOutcome]) -> tuple[Row, ...]:
-        """Return the rows of points that a worker has processed: ok with their figures, or failed."""
+    def outcome_rows(
+        self, points: Iterable[SweepPoint], outcomes: Iterable[PointOutcome]
+    ) -> tuple[Row, ...]:
+        """Return the rows of points that a worker has processed: ok with their figures, or
+        failed.
+        """
         return tuple(
-            self._row(point, "failed" if outcome.figures is None else "ok", outcome.message, None, outcome.figures)
+            self._row(
+                point,
+                "failed" if outcome.figures is None else "ok",
+                outcome.message,
+                None,
+                outcome.figures,
+            )
             for point, outcome in zip(points, outcomes, strict=True)
         )
 
     def infeasible_rows(self, points: Iterable[SweepPoint], misfit: Misfit) -> tuple[Row, ...]:
         """Return the rows of points whose machine is too small."""
-        return tuple(self._row(point, "infeasible", misfit.message, misfit.missing_bytes) for point in points)
+        return tuple(
+            self._row(point, "infeasible", misfit.message, misfit.missing_bytes) for point in points
+        )
 
-    def failed_rows(self, points: Iterable[SweepPoint], message: str) -> tuple[Row, ...]:
+    def make_failed_rows(self, points: Iterable[SweepPoint], message: str) -> tuple[Row, ...]:
         return tuple(self._row(point, "failed", message) for point in points)
 
     def _row(
@@ -76,9 +100,25 @@ class SharedColumns:
         figures: Sequence[object] | None = None,
     ) -> Row:
         choices = self.options.choices.values()
-        shared = self.network, self.package, point.preset, *choices, self.arch, point.timing, self.version
+        shared = (
+            self.network,
+            self.package,
+            point.preset,
+            *choices,
+            self.arch,
+            point.timing,
+            self.version,
+        )
         host = self.host_nodes, self.host_cycles
-        return (point.key, *shared, status, message, missing_bytes, *host, *(figures or _NO_FIGURES))
+        return (
+            point.key,
+            *shared,
+            status,
+            message,
+            missing_bytes,
+            *host,
+            *(figures or _NO_FIGURES),
+        )
 
 
 Points = tuple[SweepPoint, ...]
@@ -97,21 +137,30 @@ class NetworkTask(SweepTask):
 
     def rows(self, result: WorkerResult) -> tuple[Row, ...]:
         parts = zip(self.points, result.outcomes, strict=True)
-        return tuple(row for (shared, points), outcomes in parts for row in shared.outcome_rows(points, outcomes))
+        return tuple(
+            row
+            for (shared, points), outcomes in parts
+            for row in shared.outcome_rows(points, outcomes)
+        )
 
-    def failed_rows(self, message: str) -> tuple[Row, ...]:
-        return tuple(row for shared, points in self.points for row in shared.failed_rows(points, message))
+    def make_failed_rows(self, message: str) -> tuple[Row, ...]:
+        return tuple(
+            row
+            for shared, points in self.points
+            for row in shared.make_failed_rows(points, message)
+        )
 
-    def following(self, result: WorkerResult) -> Iterator[Item]:
+    def list_following(self, result: WorkerResult) -> Iterator[Item]:
         """Yield the tasks for the points that waited for the machine's programs."""
-        shared, machine = self.points[0][0], self.job.machines[0]
+        shared = self.points[0][0]
+        machine = self.job.machines[0]
         for points in self.rest or ():
             timed = MachineJob(machine.arch, timings_of(points), result.programs)
             yield NetworkTask(replace(self.job, machines=(timed,), keep=False), ((shared, points),))
 
-    def following_failed(self, message: str) -> Iterator[Item]:
+    def list_following_failed(self, message: str) -> Iterator[Item]:
         for points in self.rest or ():
-            yield self.points[0][0].failed_rows(points, message)
+            yield self.points[0][0].make_failed_rows(points, message)
 
 
 def timings_of(points: Points) -> tuple[Mapping[str, Any], ...]:
@@ -122,9 +171,13 @@ def timings_of(points: Points) -> tuple[Mapping[str, Any], ...]:
 MACHINES = 4
 """Most machines that one task compiles, unless they differ only in scratchpad size."""
 ALIKE = 16
-"""Most machines in a task that differ only in scratchpad size: searches for one of them help the others."""
+"""Most machines in a task that differ only in scratchpad size: searches for one of them help the
+others.
+"""
 AHEAD = 4
-"""A task above MACHINES gets at most 1/AHEAD of the machines that earlier tasks got, to keep all workers busy."""
+"""A task above MACHINES gets at most 1/AHEAD of the machines that earlier tasks got, to keep all
+workers busy.
+"""
 POINTS = 64
 """Most points of one task."""
 
@@ -139,11 +192,14 @@ class _Load:
     shared: SharedColumns
     points: Points
 
-    def joins(self, others: list[_Load], given: int) -> bool:
-        """Return True if it can share a task with ``others``; ``given`` is the number of machines in earlier tasks."""
+    def can_join(self, others: list[_Load], given: int) -> bool:
+        """Return True if it can share a task with ``others``; ``given`` is the number of
+        machines in earlier tasks.
+        """
         if not others:
             return True
-        first, kind = others[0], sizeless(self.machine.arch)
+        first = others[0]
+        kind = sizeless(self.machine.arch)
         alike = sizeless(first.machine.arch) == kind == sizeless(others[-1].machine.arch)
         most = max(MACHINES, min(ALIKE, given // AHEAD)) if alike else MACHINES
         points = sum(len(other.points) for other in (*others, self))
@@ -161,18 +217,19 @@ class NetworkPlanner:
         self._under_way: set[str] = set()
         self._skipped: list[str] = []
 
-    def settled(self, keys: Iterable[str]) -> None:
+    def note_settled(self, keys: Iterable[str]) -> None:
         self._under_way.difference_update(keys)
 
     def items(self, batches: Iterable[Batch]) -> Iterator[Item]:
         """Yield the tasks and rows for ``batches``, in their order."""
-        loads, given = list[_Load](), 0
+        loads = list[_Load]()
+        given = 0
         for batch in batches:
             for item in self._batch_items(batch):
                 if not isinstance(item, _Load):
                     yield item
                     continue
-                if not item.joins(loads, given):
+                if not item.can_join(loads, given):
                     yield self._joint(loads)
                     given += len(loads)
                     loads = []
@@ -183,12 +240,16 @@ class NetworkPlanner:
     def _batch_items(self, batch: Batch) -> Iterator[Item | _Load]:
         preparation = self._networks[batch.network]
         keys = Keys(batch, preparation.package.digest, self._version)
-        shared = SharedColumns(batch.network, preparation.package.digest, batch.options, keys.arch, self._version)
+        shared = SharedColumns(
+            batch.network, preparation.package.digest, batch.options, keys.arch, self._version
+        )
         chunks = self._chunks(batch, keys)
         try:
             arch = Arch.model_validate(batch.arch)
         except ValidationError as error:
-            yield from (shared.failed_rows(points, machine_problem(error)) for points in chunks)
+            yield from (
+                shared.make_failed_rows(points, machine_problem(error)) for points in chunks
+            )
             return
         first = next(chunks, None)
         if first is not None:
@@ -203,10 +264,13 @@ class NetworkPlanner:
         first: Points,
         chunks: Iterator[Points],
     ) -> Iterator[Item | _Load]:
-        prepared = preparation.prepared(arch, batch.options)
-        shared = bare.with_host(prepared.host_nodes, prepared.host_cycles)
+        prepared = preparation.prepare(arch, batch.options)
+        shared = bare.add_host(prepared.host_nodes, prepared.host_cycles)
         if prepared.misfit is not None:
-            yield from (shared.infeasible_rows(points, prepared.misfit) for points in itertools.chain([first], chunks))
+            yield from (
+                shared.infeasible_rows(points, prepared.misfit)
+                for points in itertools.chain([first], chunks)
+            )
             return
         second = next(chunks, None)
         machine = MachineJob(arch, timings_of(first))
@@ -216,7 +280,9 @@ class NetworkPlanner:
             return
         self._under_way.update(point.key for point in (*first, *second))
         job = NetworkJob(self._version, prepared.regions, batch.options, (machine,), keep=True)
-        yield NetworkTask(job, ((shared, first),), rest=itertools.chain([second], self._claimed(chunks)))
+        yield NetworkTask(
+            job, ((shared, first),), rest=itertools.chain([second], self._claim_points(chunks))
+        )
 
     def _joint(self, loads: list[_Load]) -> NetworkTask:
         first = loads[0]
@@ -225,12 +291,14 @@ class NetworkPlanner:
         return NetworkTask(job, tuple((load.shared, load.points) for load in loads))
 
     def _chunks(self, batch: Batch, keys: Keys) -> Iterator[Points]:
-        """Yield the points of a batch that have no row and are not in progress, at most one task's worth at a time."""
+        """Yield the points of a batch that have no row and are not in progress, at most one
+        task's worth at a time.
+        """
         timings = iter(batch)
         while some := list(itertools.islice(timings, POINTS)):
             texts = [(canonical(timing), preset) for preset, timing in some]
-            points = [SweepPoint(keys.of(text), text, preset) for text, preset in texts]
-            known = self._store.stored([point.key for point in points])
+            points = [SweepPoint(keys.compute_key(text), text, preset) for text, preset in texts]
+            known = self._store.find_stored([point.key for point in points])
             fresh: dict[str, SweepPoint] = {}
             for point in points:
                 if point.key in known or point.key in self._under_way or point.key in fresh:
@@ -240,12 +308,15 @@ class NetworkPlanner:
             if fresh:
                 yield tuple(fresh.values())
 
-    def _claimed(self, chunks: Iterator[Points]) -> Iterator[Points]:
+    def _claim_points(self, chunks: Iterator[Points]) -> Iterator[Points]:
         for points in chunks:
             self._under_way.update(point.key for point in points)
             yield points
 
-    def skipped(self) -> list[str]:
-        """Return the statuses of points skipped since the last call: points with a row, duplicates in this sweep."""
-        skipped, self._skipped = self._skipped, []
+    def take_skipped(self) -> list[str]:
+        """Return the statuses of points skipped since the last call: points with a row,
+        duplicates in this sweep.
+        """
+        skipped = self._skipped
+        self._skipped = []
         return skipped

@@ -1,8 +1,9 @@
-"""Work of a worker process: compile networks without data, once for each machine and bus, and time every point.
+"""Work of a worker process: compile networks without data, once for each machine and bus, and time
+every point.
 
-A :class:`WorkerJob` contains only plain values, so any executor can send it; caches in workers only save time. Regions
-are sent without weights, because a compilation without data does not need them. A :class:`RegionCompiler` caches what
-compilations of similar machines share.
+A :class:`WorkerJob` contains only plain values, so any executor can send it; caches in workers only
+save time. Regions are sent without weights, because a compilation without data does not need them.
+A :class:`RegionCompiler` caches what compilations of similar machines share.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from pydantic import ValidationError
 
 from byoc.compiler import compile_regions
 from byoc.emission.region import Compiled, Demand, Region, values_of
-from byoc.estimate.bus import DEFAULT_BUS, Bus, bus_of
+from byoc.estimate.bus import DEFAULT_BUS, MemoryBus, bus_of
 from byoc.graph import Value
 from byoc.options import CompileOptions
 from byoc.scheduling.default import SearchPool, sizeless
 from dla_sim.program_timing import ProgramCycles, ProgramTiming
 from dla_sim.timing import Timing
-from experiments.figure import Counts, FigureMachine, measured, summed
+from experiments.figure import Counts, FigureMachine, measure_figures, sum_tables
 from experiments.report.schema import UNITS, PointFigures
 from experiments.sweep.store import canonical
 from experiments.version import compiler_version
@@ -38,9 +39,11 @@ Blank = tuple[tuple[Region, ...], dict[str, Value]]
 
 
 def blank_regions(regions: Iterable[Region], values: Mapping[str, Value]) -> bytes:
-    """Return the regions and their values, pickled, with every array replaced by a broadcast of its first number.
+    """Return the regions and their values, pickled, with every array replaced by a broadcast of its
+    first number.
 
-    Only this project's workers read these bytes back. They are never read from a file, because unpickling is unsafe.
+    Only this project's workers read these bytes back. They are never read from a file, because
+    unpickling is unsafe.
     """
     bare = tuple(replace(region, nodes=()) for region in regions)
     known = {name: value for region in bare for name, value in values_of(region, values).items()}
@@ -58,7 +61,8 @@ def read_blank(data: bytes) -> Blank:
 class _Blanking(pickle.Pickler):
     def reducer_override(self, item: Any) -> Any:
         if type(item) is np.ndarray:
-            first = item.flat[0] if item.size else item.dtype.type(0)  # a scale of all channels goes into a register
+            # a scale of all channels goes into a register
+            first = item.flat[0] if item.size else item.dtype.type(0)
             return np.broadcast_to, (first, item.shape)
         return NotImplemented
 
@@ -67,8 +71,8 @@ class _Blanking(pickle.Pickler):
 class CompiledProgram:
     """A program whose constants are all 0 and take no memory.
 
-    ``compulsory_bytes`` counts the bytes of inputs, outputs and constants that must move at least once. ``demand`` is
-    a lower bound on the work and traffic of any program for the region.
+    ``compulsory_bytes`` counts the bytes of inputs, outputs and constants that must move at least
+    once. ``demand`` is a lower bound on the work and traffic of any program for the region.
     """
 
     program: Program
@@ -77,42 +81,60 @@ class CompiledProgram:
 
 
 class RegionCompiler:
-    """Compiler of a partition's regions; it shares work between machines that differ only in scratchpad size."""
+    """Compiler of a partition's regions.
 
-    def __init__(self, regions: bytes, bus: Bus = DEFAULT_BUS) -> None:
+    It shares work between machines that differ only in scratchpad size.
+    """
+
+    def __init__(self, regions: bytes, bus: MemoryBus = DEFAULT_BUS) -> None:
         self._regions, self._values = read_blank(regions)
         self._pool = SearchPool[Compiled](bus)
         self._timings: dict[int, ProgramTiming] = {}
 
-    def compiled(self, arch: Arch, options: CompileOptions) -> tuple[CompiledProgram, ...]:
+    def compile(self, arch: Arch, options: CompileOptions) -> tuple[CompiledProgram, ...]:
         """Return the regions compiled for ``arch``, without data."""
-        made = compile_regions(self._regions, self._values, arch, options, data=False, searches=self._pool)
-        return tuple(CompiledProgram(program, report.compulsory_bytes, report.demand) for program, report in made)
+        made = compile_regions(
+            self._regions, self._values, arch, options, data=False, searches=self._pool
+        )
+        return tuple(
+            CompiledProgram(program, report.compulsory_bytes, report.demand)
+            for program, report in made
+        )
 
-    def timed(self, programs: tuple[CompiledProgram, ...]) -> tuple[ProgramTiming, ...]:
-        """Return the programs ready for timing; reuses the analysis of the previous programs where possible."""
-        return tuple(self._timed(number, item.program) for number, item in enumerate(programs))
+    def prepare_timings(self, programs: tuple[CompiledProgram, ...]) -> tuple[ProgramTiming, ...]:
+        """Return the programs ready for timing.
 
-    def _timed(self, number: int, program: Program) -> ProgramTiming:
+        Reuses the analysis of the previous programs where possible.
+        """
+        return tuple(
+            self._prepare_timing(number, item.program) for number, item in enumerate(programs)
+        )
+
+    def _prepare_timing(self, number: int, program: Program) -> ProgramTiming:
         last = self._timings.get(number)
-        found = last.resized(program) if last is not None else None
+        found = last.resize(program) if last is not None else None
         self._timings[number] = found = found or ProgramTiming(program)
         return found
 
 
 @lru_cache(maxsize=4)
-def compiler_for(regions: bytes, machine: Arch, bus: Bus = DEFAULT_BUS) -> RegionCompiler:
-    """Return the compiler for these regions, machine (of any scratchpad size) and bus; the last four are cached."""
+def compiler_for(regions: bytes, machine: Arch, bus: MemoryBus = DEFAULT_BUS) -> RegionCompiler:
+    """Return the compiler for these regions, machine (of any scratchpad size) and bus; the last
+    four are cached.
+    """
     return RegionCompiler(regions, bus)
 
 
-Programs = Mapping[Bus, tuple[CompiledProgram, ...]]
+Programs = Mapping[MemoryBus, tuple[CompiledProgram, ...]]
 """The compiled regions of one Arch, by the bus for which they were compiled."""
 
 
 @dataclass(frozen=True)
 class MachineJob:
-    """One Arch and the Timings for which the network is timed on it. ``programs`` are already compiled."""
+    """One Arch and the Timings for which the network is timed on it.
+
+    ``programs`` are already compiled.
+    """
 
     arch: Arch
     timings: tuple[Mapping[str, Any], ...]
@@ -141,8 +163,8 @@ class NetworkJob:
 class PointOutcome:
     """Outcome of a point: its ``figures`` if it is ok, else None and the reason in ``message``.
 
-    Figures of networks are in the order of ``FIGURE_COLUMNS``. ``infeasible`` is True if something does not fit, and
-    False for an error.
+    Figures of networks are in the order of ``FIGURE_COLUMNS``. ``infeasible`` is True if something
+    does not fit, and False for an error.
     """
 
     figures: tuple[Any, ...] | None
@@ -152,7 +174,9 @@ class PointOutcome:
 
 @dataclass(frozen=True)
 class WorkerResult:
-    """Outcomes of every machine's Timings, the number of compilations, and the programs if requested."""
+    """Outcomes of every machine's Timings, the number of compilations, and the programs if
+    requested.
+    """
 
     outcomes: tuple[tuple[PointOutcome, ...], ...]
     compilations: int
@@ -169,43 +193,53 @@ class WorkerJob(Protocol):
 def run_job(job: WorkerJob) -> bytes:
     """Run a job and return its result, compressed.
 
-    Small results fit into a pipe at once, so that a worker does not die in the middle of sending one.
+    Small results fit into a pipe at once, so that a worker does not die in the middle of sending
+    one.
     """
     return zlib.compress(pickle.dumps(job.run(), pickle.HIGHEST_PROTOCOL), level=1)
 
 
-def unpacked(data: bytes) -> WorkerResult:
+def unpack_result(data: bytes) -> WorkerResult:
     """Return the result that :func:`run_job` packed."""
     found: WorkerResult = pickle.loads(zlib.decompress(data))
     return found
 
 
 def outcome_of(job: NetworkJob) -> WorkerResult:
-    """Compile the network for the machines of a job and time it; an error becomes the outcome of its points.
+    """Compile the network for the machines of a job and time it.
+
+    An error becomes the outcome of its points.
 
     Raises:
         InputError: this worker has another version of the project than the sender of the job.
     """
     if job.version != compiler_version():
         raise InputError(
-            f"a worker has version {compiler_version()} and this sweep {job.version}; install the same on all machines"
+            f"a worker has version {compiler_version()} and this sweep {job.version}; install the "
+            "same on all machines"
         )
     found, by_bus = _timings_by_bus(job.machines)
-    made, compilations = [dict(machine.programs) for machine in job.machines], 0
+    made = [dict(machine.programs) for machine in job.machines]
+    compilations = 0
     for bus, rows in by_bus.items():
         for row, timings in rows.items():
-            arch, known = job.machines[row].arch, made[row]
+            arch = job.machines[row].arch
+            known = made[row]
             try:
                 compiler = compiler_for(job.regions, sizeless(arch), bus)
                 if bus not in known:
                     compilations += 1
-                    known[bus] = compiler.compiled(arch, job.options)
-                timed = compiler.timed(known[bus])
+                    known[bus] = compiler.compile(arch, job.options)
+                timed = compiler.prepare_timings(known[bus])
             except Exception as error:  # any exception belongs in the results row
                 found[row].update(dict.fromkeys(timings, PointOutcome(None, message_of(error))))
             else:
-                machines = {column: FigureMachine(arch, timing) for column, timing in timings.items()}
-                found[row].update({at: _outcome(one, known[bus], timed) for at, one in machines.items()})
+                machines = {
+                    column: FigureMachine(arch, timing) for column, timing in timings.items()
+                }
+                found[row].update(
+                    {at: _outcome(one, known[bus], timed) for at, one in machines.items()}
+                )
     outcomes = tuple(tuple(one for _, one in sorted(row.items())) for row in found)
     # Copies: a program caches its decoded commands, which need not be sent.
     kept = {
@@ -219,13 +253,16 @@ Outcomes = dict[int, PointOutcome]
 """Outcomes by index of the Timing."""
 
 
-def _timings_by_bus(machines: Sequence[MachineJob]) -> tuple[list[Outcomes], dict[Bus, dict[int, dict[int, Timing]]]]:
-    """Return the outcomes of invalid Timings, by machine, and the valid ones by bus and then by machine.
+def _timings_by_bus(
+    machines: Sequence[MachineJob],
+) -> tuple[list[Outcomes], dict[MemoryBus, dict[int, dict[int, Timing]]]]:
+    """Return the outcomes of invalid Timings, by machine, and the valid ones by bus and then by
+    machine.
 
     Machines with the same bus follow each other, because they share searches.
     """
     refused: list[Outcomes] = [{} for _ in machines]
-    found: dict[Bus, dict[int, dict[int, Timing]]] = {}
+    found: dict[MemoryBus, dict[int, dict[int, Timing]]] = {}
     for row, machine in enumerate(machines):
         for column, values in enumerate(machine.timings):
             try:
@@ -247,7 +284,9 @@ def _outcome(
     machine: FigureMachine, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming]
 ) -> PointOutcome:
     try:
-        return PointOutcome(_figures(machine, programs, timed, [item.run(machine.timing) for item in timed]))
+        return PointOutcome(
+            _figures(machine, programs, timed, [item.run(machine.timing) for item in timed])
+        )
     except Exception as error:  # any exception belongs in the results row
         return PointOutcome(None, message_of(error))
 
@@ -255,7 +294,10 @@ def _outcome(
 def machine_problem(error: ValidationError) -> str:
     """Return, in one line, why a combination of values is not a valid machine."""
     problem = error.errors(include_url=False)[0]
-    return f"no such machine: {problem['ctx']['error'] if problem['type'] == 'value_error' else problem['msg']}"
+    return (
+        "no such machine: "
+        f"{problem['ctx']['error'] if problem['type'] == 'value_error' else problem['msg']}"
+    )
 
 
 def _figures(
@@ -264,14 +306,19 @@ def _figures(
     timed: Sequence[ProgramTiming],
     runs: Sequence[ProgramCycles],
 ) -> tuple[Any, ...]:
-    """Return the figures of all regions together, in the order of ``FIGURE_COLUMNS``; the last three are JSON texts."""
+    """Return the figures of all regions together, in the order of ``FIGURE_COLUMNS``.
+
+    The last three are JSON texts.
+    """
     parts = [
-        Counts(run, item, once_bytes=one.compulsory_bytes, apart=one.demand.apart, demand=one.demand)
+        Counts(
+            run, item, once_bytes=one.compulsory_bytes, apart=one.demand.apart, demand=one.demand
+        )
         for run, item, one in zip(runs, timed, programs, strict=True)
     ]
     return (
-        *measured(PointFigures, machine, parts).values(),
-        canonical(summed([run.kinds for run in runs])),
-        canonical(summed([run.ex_cycles for run in runs])),
-        canonical({unit: summed([run.units[unit] for run in runs]) for unit in UNITS}),
+        *measure_figures(PointFigures, machine, parts).values(),
+        canonical(sum_tables([run.kinds for run in runs])),
+        canonical(sum_tables([run.ex_cycles for run in runs])),
+        canonical({unit: sum_tables([run.units[unit] for run in runs]) for unit in UNITS}),
     )

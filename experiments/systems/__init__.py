@@ -1,1 +1,3 @@
-"""Systems of several networks on several accelerators: workloads, scheduling policies, deadlines, reports."""
+"""Systems of several networks on several accelerators: workloads, scheduling policies,
+deadlines, reports.
+"""

@@ -33,12 +33,14 @@ MEANING = {
 }  # fmt: skip
 """Column headings of the causes."""
 _CAUSES = {
-    "dla": Style(BLUE), "cpu": Style(VERMILION, "x"), "transfer": Style(GREY, "|"), "wait_dla": Style(SKY, "\\"),
+    "dla": Style(BLUE), "cpu": Style(VERMILION, "x"), "transfer": Style(GREY, "|"),
+    "wait_dla": Style(SKY, "\\"),
     "wait_cpu": Style(ORANGE, "/"), "memory": Style(PURPLE, "."), "preempted": Style(YELLOW, "+"),
     "saving": Style(GREEN, "-"),
 }  # fmt: skip
 _TIMES = {
-    "p50": Style(SKY, "\\"), "p95": Style(BLUE), "p99": Style(PURPLE, "."), "worst": Style(VERMILION, "x"),
+    "p50": Style(SKY, "\\"), "p95": Style(BLUE), "p99": Style(PURPLE, "."),
+    "worst": Style(VERMILION, "x"),
 }  # fmt: skip
 _TASKS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW, BLACK)
 """Colours of tasks on the timeline; the ninth task starts again with the first colour."""
@@ -53,41 +55,70 @@ def system_charts(report: SystemReport) -> tuple[Chart, ...]:
 
 
 def response_times(report: SystemReport) -> BarChart:
-    """Return the chart of response-time percentiles, in per cent of the deadlines if a task has one."""
+    """Return the chart of response-time percentiles, in per cent of the deadlines if a task has
+    one.
+    """
     relative = any(task.deadline for task in report.tasks if task.response)
     tasks = [task for task in report.tasks if task.response and (task.deadline or not relative)]
 
     def values(key: str) -> tuple[float, ...]:
         return tuple(
-            getattr(task.response, key) * (100 / task.deadline if relative and task.deadline else 1) for task in tasks
+            getattr(task.response, key) * (100 / task.deadline if relative and task.deadline else 1)
+            for task in tasks
         )
 
     series = [Series(key, values(key), style) for key, style in _TIMES.items()]
     if relative:
         series.append(Series("deadline", (100.0,) * len(tasks), Style(BLACK)))
-    title, axis, unit = "Response times", "cycles", "cycles"
+    title = "Response times"
+    axis = "cycles"
+    unit = "cycles"
     if relative:
-        title, axis, unit = "Response times against deadlines", "% of the deadline", "%"
+        title = "Response times against deadlines"
+        axis = "% of the deadline"
+        unit = "%"
     note = "Percentiles of nearest rank, of the jobs that ended."
     if relative:
         note += " Tasks without a deadline are only in the table."
     names = tuple(task.name for task in tasks)
-    return BarChart("response-times", title, axis, unit, names, tuple(series), layers=False, grouped=True, note=note)
+    return BarChart(
+        "response-times",
+        title,
+        axis,
+        unit,
+        names,
+        tuple(series),
+        layers=False,
+        grouped=True,
+        note=note,
+    )
 
 
 def task_causes(report: SystemReport) -> BarChart:
     """Return the chart of the components of a job's mean response time."""
     tasks = [task for task in report.tasks if task.ended]
     shares = {cause: tuple(task.causes[cause] / task.ended for task in tasks) for cause in CAUSES}
-    series = tuple(Series(MEANING[cause], found, _CAUSES[cause]) for cause, found in shares.items() if any(found))
-    note = "Accelerator, CPU and transfers: what a job takes alone. The parts add up to the mean response time."
+    series = tuple(
+        Series(MEANING[cause], found, _CAUSES[cause])
+        for cause, found in shares.items()
+        if any(found)
+    )
+    note = (
+        "Accelerator, CPU and transfers: what a job takes alone. The parts add up to the mean "
+        "response time."
+    )
     names = tuple(task.name for task in tasks)
     title = "Causes of the mean response time"
-    return BarChart("task-causes", title, "cycles of a job", "cycles", names, series, layers=False, note=note)
+    return BarChart(
+        "task-causes", title, "cycles of a job", "cycles", names, series, layers=False, note=note
+    )
 
 
 def unit_use(report: SystemReport) -> BarChart:
-    """Return the chart of busy cycles per unit; for accelerators, computing cycles of the array are separate."""
+    """Return the chart of busy cycles per unit.
+
+    For accelerators, computing cycles of the array are separate.
+    """
     computing = [100 * (unit.compute or 0) / report.cycles for unit in report.units]
     busy = [100 * unit.utilization for unit in report.units]
     cores = [unit.compute is None for unit in report.units]
@@ -98,12 +129,17 @@ def unit_use(report: SystemReport) -> BarChart:
     )
     series = tuple(Series(name, found, style) for name, found, style in parts)
     names = tuple(unit.name for unit in report.units)
-    title, axis = "Utilisation of the units", "% of the run's cycles"
+    title = "Utilisation of the units"
+    axis = "% of the run's cycles"
     return BarChart("unit-use", title, axis, "%", names, series, layers=False, limit=100.0)
 
 
-def _where(cores: list[bool], wanted: bool, busy: list[float], computing: list[float]) -> tuple[float, ...]:
-    """Return how busy each unit is apart from computing, in per cent, for cores or accelerators (0 for the others)."""
+def _where(
+    cores: list[bool], wanted: bool, busy: list[float], computing: list[float]
+) -> tuple[float, ...]:
+    """Return how busy each unit is apart from computing, in per cent, for cores or accelerators
+    (0 for the others).
+    """
     found = zip(cores, busy, computing, strict=True)
     return tuple(max(0.0, whole - part) if core == wanted else 0.0 for core, whole, part in found)
 
@@ -113,10 +149,14 @@ def memory_traffic(report: SystemReport) -> StepChart:
     memory = report.memory
     width = report.cycles / len(memory.traffic)
     levels = tuple(100 * share for share in report.memory_shares)
-    note = f"Each step is {width:,.6g} cycles. The whole is {memory.grants:,} slot{'s' * (memory.grants != 1)} a cycle."
+    note = (
+        f"Each step is {width:,.6g} cycles. The whole is {memory.grants:,} "
+        f"slot{'s' * (memory.grants != 1)} a cycle."
+    )
     limits = ((f"mean ({100 * memory.utilization:.1f} %)", 100 * memory.utilization),)
     series = (Series("slots granted", levels, Style(SKY)),)
-    title, axis = "Traffic of the memory over time", "slots granted"
+    title = "Traffic of the memory over time"
+    axis = "slots granted"
     return StepChart("memory-traffic", title, width, report.cycles, series, limits, "%", note, axis)
 
 
@@ -133,11 +173,14 @@ def units_timeline(report: SystemReport) -> Gantt | None:
     note = (
         "Each span is a program, a piece of one, or a job's time on a core."
         if found.window == 1
-        else f"Each span shows the work that a unit began in {found.window:,} cycles, named by its main task."
+        else f"Each span shows the work that a unit began in {found.window:,} cycles, named by its "
+        "main task."
     )
     note += " Very short spans are drawn as one; zoom in to see each. Colours are tasks."
     title = "Activity of every unit over time"
-    return Gantt("unit-timeline", title, tuple(groups), rows, report.cycles, note, noun="intervals of work")
+    return Gantt(
+        "unit-timeline", title, tuple(groups), rows, report.cycles, note, noun="intervals of work"
+    )
 
 
 def _activities(report: SystemReport, unit: str) -> Iterator[UnitActivity]:

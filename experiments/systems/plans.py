@@ -1,4 +1,6 @@
-"""Plans of a system's tasks: every task's networks, compiled for every accelerator that may run them."""
+"""Plans of a system's tasks: every task's networks, compiled for every accelerator that may run
+them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from math import ceil
 
 from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
-from byoc.estimate.bus import Bus, bus_of
+from byoc.estimate.bus import MemoryBus, bus_of
 from byoc.host.sessions import estimate_cycles
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.partitioning.partition import HostPart
@@ -34,9 +36,10 @@ class PlanMaker:
     """
 
     def __init__(self, progress: Progress = silent, cache: bool = True) -> None:
-        self._progress, self._cache = progress, cache
+        self._progress = progress
+        self._cache = cache
         self._networks: dict[str, Network] = {}
-        self._compiled: dict[tuple[str, Arch, Bus], CompiledNetwork] = {}
+        self._compiled: dict[tuple[str, Arch, MemoryBus], CompiledNetwork] = {}
         self._works: dict[tuple[str, Arch, Timing], dict[int, ProgramWork]] = {}
         self._plans: dict[tuple[str, str, Preset | None, float], Plan] = {}
 
@@ -58,7 +61,9 @@ class PlanMaker:
                 for kind in task.on:
                     model = system.model_path(choice.model)
                     try:
-                        plans[number, variant, kind] = self._plan(model, kind, hardware.get(kind), system.speed)
+                        plans[number, variant, kind] = self._plan(
+                            model, kind, hardware.get(kind), system.speed
+                        )
                     except DoesNotFitError as error:
                         raise DoesNotFitError(f"{where}: {error}") from error
                     except InputError as error:
@@ -66,7 +71,10 @@ class PlanMaker:
         return plans
 
     def digests(self, system: System, progress: Progress = silent) -> dict[str, str]:
-        """Return the package digests of all networks, by model; raise InputError for an invalid model."""
+        """Return the package digests of all networks, by model.
+
+        Raise InputError for an invalid model.
+        """
         found: dict[str, str] = {}
         for task in system.tasks:
             for choice in task.variants:
@@ -105,21 +113,34 @@ class PlanMaker:
             self._progress(f"compiling {model} for {kind}")
             compiled = compile_network(network.package, hardware.arch, timing=hardware.timing)
             if not compiled.programs:
-                raise DoesNotFitError(f"nothing of {model} runs on accelerator '{kind}': {_first_refusal(compiled)}")
+                raise DoesNotFitError(
+                    f"nothing of {model} runs on accelerator '{kind}': {_first_refusal(compiled)}"
+                )
             self._compiled[key] = compiled
         return self._compiled[key]
 
-    def _work(self, model: str, compiled: CompiledNetwork, hardware: Preset) -> dict[int, ProgramWork]:
+    def _work(
+        self, model: str, compiled: CompiledNetwork, hardware: Preset
+    ) -> dict[int, ProgramWork]:
         key = model, hardware.arch, hardware.timing
         if key not in self._works:
-            self._works[key] = {index: ProgramWork(program, hardware) for index, program in compiled.programs.items()}
+            self._works[key] = {
+                index: ProgramWork(program, hardware)
+                for index, program in compiled.programs.items()
+            }
         return self._works[key]
 
 
 def _first_refusal(compiled: CompiledNetwork) -> str:
-    """Return why the first node runs on the CPU, apart from the boundary operators of every float network."""
+    """Return why the first node runs on the CPU, apart from the boundary operators of every
+    float network.
+    """
     fallen = [place for place in compiled.partition.placement if place.op_type not in BOUNDARIES]
-    why = f"{fallen[0].op_type} '{fallen[0].node}': {fallen[0].reason}" if fallen else "it has nothing to compute"
+    why = (
+        f"{fallen[0].op_type} '{fallen[0].node}': {fallen[0].reason}"
+        if fallen
+        else "it has nothing to compute"
+    )
     return f"{why}; change the accelerator, or say in 'on' what can run it"
 
 
@@ -132,7 +153,9 @@ def _stages_on_cores(network: Network, speed: float) -> list[JobStage]:
 def _stages(
     compiled: CompiledNetwork, works: Mapping[int, ProgramWork], bus_bytes: int, speed: float
 ) -> list[JobStage]:
-    """Return the stages of the end-to-end account of ``dla run``; CPU time is divided by the cores' speed."""
+    """Return the stages of the end-to-end account of ``dla run``; CPU time is divided by the
+    cores' speed.
+    """
     alone = {index: work.alone for index, work in works.items()}
     account = end_to_end(compiled, host_estimate(compiled.partition), alone, bus_bytes)
     stages = []

@@ -1,7 +1,9 @@
-"""Points of a sweep of a system, for the sweep engine: each is one system, simulated by any free worker.
+"""Points of a sweep of a system, for the sweep engine: each is one system, simulated by any free
+worker.
 
-The key of a point is a hash of everything that its figures depend on: the checked system, the packages of its
-networks, the code, and the requested figures. A process compiles shared networks once.
+The key of a point is a hash of everything that its figures depend on: the checked system, the
+packages of its networks, the code, and the requested figures. A process compiles shared networks
+once.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pydantic import TypeAdapter
 from dla_sim.systems.choices import RATE_STEPS, check_rate, highest_rate
 from dla_sim.systems.spec import System, check_work
 from experiments.sweep.driver import Driver, Item, SweepTask, Tally
-from experiments.sweep.pools import Here, WorkerPool, opened
+from experiments.sweep.pools import Here, WorkerPool, open_started
 from experiments.sweep.session import Manifest
 from experiments.sweep.store import SYSTEMS, Row, Store, canonical
 from experiments.sweep.worker import PointOutcome, WorkerResult, message_of
@@ -46,7 +48,9 @@ def _planner(sweep: str, cache: bool) -> PlanMaker:
 
 @dataclass(frozen=True, eq=False)
 class SystemPoint:
-    """A system of a sweep, with its values on the axes and the package digests of its networks, by path."""
+    """A system of a sweep, with its values on the axes and the package digests of its networks,
+    by path.
+    """
 
     system: System
     axes: Mapping[str, Any]
@@ -58,7 +62,8 @@ class SystemPoint:
     def key(self) -> str:
         """First 32 hexadecimal digits of the SHA-256 of everything that its figures depend on."""
         system = _SYSTEM.dump_python(self.system, mode="json", exclude={"source", "folder"})
-        packages, wanted = list(self.digests.values()), {"rate": self.search_rate, "code": compiler_version()}
+        packages = list(self.digests.values())
+        wanted = {"rate": self.search_rate, "code": compiler_version()}
         whole = canonical({"system": system, "packages": packages, **wanted})
         return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
@@ -72,7 +77,10 @@ class PointJob:
     folder: Path
 
     def run(self) -> WorkerResult:
-        """Return the figures; infeasible if a network fits no accelerator, failed after any other error."""
+        """Return the figures.
+
+        Infeasible if a network fits no accelerator, failed after any other error.
+        """
         try:
             with chdir(self.folder):
                 outcome = PointOutcome((json.dumps(self._figures()),))
@@ -83,18 +91,24 @@ class PointJob:
         return WorkerResult(((outcome,),), 0)
 
     def _figures(self) -> Figures:
-        point, planner = self.point, _planner(self.sweep, self.point.cache)
+        point = self.point
+        planner = _planner(self.sweep, self.point.cache)
         for model, digest in point.digests.items():
             if planner.digest(model) != digest:
                 raise InputError(f"{model} changed while the sweep ran; run it again")
         plans = planner.plans(point.system)
-        rate = {"rate": highest_rate(point.system, plans).rate / RATE_STEPS} if point.search_rate else {}
+        rate = (
+            {"rate": highest_rate(point.system, plans).rate / RATE_STEPS}
+            if point.search_rate
+            else {}
+        )
         choices = [task.name for task in point.system.tasks if len(task.variants) > 1]
         return rate | figures(run_system(point.system, plans), choices)
 
 
 def figures(report: SystemReport, choices: Sequence[str] = ()) -> Figures:
-    """Return the columns of a point that follow the axes (:class:`experiments.systems.sweep.SystemSweep`).
+    """Return the columns of a point that follow the axes
+    (:class:`experiments.systems.sweep.SystemSweep`).
 
     ``choices`` are the names of tasks with several variants.
     """
@@ -103,9 +117,15 @@ def figures(report: SystemReport, choices: Sequence[str] = ()) -> Figures:
     found |= {"quality": sum(task.quality for task in chosen)} if chosen else {}
     found |= {f"model.{task.name}": task.model for task in chosen}
     found |= {f"missed.{task.name}": task.missed for task in report.tasks}
-    found |= {f"worst.{task.name}": task.response.worst if task.response else None for task in report.tasks}
+    found |= {
+        f"worst.{task.name}": task.response.worst if task.response else None
+        for task in report.tasks
+    }
     found |= {f"use.{unit.name}": unit.utilization for unit in report.units}
-    return found | {"memory.use": report.memory.utilization, "memory.peak": max(report.memory_shares)}
+    return found | {
+        "memory.use": report.memory.utilization,
+        "memory.peak": max(report.memory_shares),
+    }
 
 
 @dataclass(eq=False)
@@ -116,50 +136,66 @@ class PointTask(SweepTask):
 
     def rows(self, result: WorkerResult) -> tuple[Row, ...]:
         ((outcome,),) = result.outcomes
-        status = "infeasible" if outcome.infeasible else "failed" if outcome.figures is None else "ok"
+        status = (
+            "infeasible" if outcome.infeasible else "failed" if outcome.figures is None else "ok"
+        )
         return (self._row(status, outcome.message, *(outcome.figures or (None,))),)
 
-    def failed_rows(self, message: str) -> tuple[Row, ...]:
+    def make_failed_rows(self, message: str) -> tuple[Row, ...]:
         return (self._row("failed", message, None),)
 
     def _row(self, status: str, message: str | None, found: str | None) -> Row:
         point = self.job.point
-        return point.key, point.system.name, compiler_version(), status, message, canonical(point.axes), found
+        return (
+            point.key,
+            point.system.name,
+            compiler_version(),
+            status,
+            message,
+            canonical(point.axes),
+            found,
+        )
 
 
 class PointPlanner:
     """Planner that creates a task for every point without a row."""
 
     def __init__(self, sweep: str, store: Store) -> None:
-        self._sweep, self._store = sweep, store
+        self._sweep = sweep
+        self._store = store
         self._skipped: list[str] = []
 
     def items(self, points: Iterable[SystemPoint]) -> Iterator[Item]:
         begun: set[str] = set()
         for point in points:
-            known = self._store.stored([point.key])
+            known = self._store.find_stored([point.key])
             if known or point.key in begun:
                 self._skipped.append(known.get(point.key, "under way"))
                 continue
             begun.add(point.key)
             yield PointTask(job=PointJob(self._sweep, point, Path.cwd()))
 
-    def skipped(self) -> Sequence[str]:
-        """Return the statuses of points skipped since the last call: points with a row, duplicates in this sweep."""
-        skipped, self._skipped = self._skipped, []
+    def take_skipped(self) -> Sequence[str]:
+        """Return the statuses of points skipped since the last call: points with a row,
+        duplicates in this sweep.
+        """
+        skipped = self._skipped
+        self._skipped = []
         return skipped
 
-    def settled(self, keys: Iterable[str]) -> None:
+    def note_settled(self, keys: Iterable[str]) -> None:
         """Do nothing: the rows themselves show which points are done."""
 
 
 def run_points(
-    systems: Sequence[tuple[Mapping[str, Any], System]], wanted: SystemSweepRequest, manifest: Manifest
+    systems: Sequence[tuple[Mapping[str, Any], System]],
+    wanted: SystemSweepRequest,
+    manifest: Manifest,
 ) -> list[Figures]:
     """Run every system and return its figures, in order, or its ``problem`` if it cannot run.
 
-    Rows that are in the results file stay; failed ones are tried again. All networks are read before the first system
-    runs, and their digests are added to the ``manifest``.
+    Rows that are in the results file stay; failed ones are tried again. All networks are read
+    before the first system runs, and their digests are added to the ``manifest``.
 
     Args:
         systems: pairs of the values on the axes and the system.
@@ -177,14 +213,23 @@ def run_points(
         if wanted.search_rate:
             check_rate(system)
         points.append(
-            SystemPoint(system, axes, planner.digests(system, wanted.progress), wanted.search_rate, wanted.cache)
+            SystemPoint(
+                system,
+                axes,
+                planner.digests(system, wanted.progress),
+                wanted.search_rate,
+                wanted.cache,
+            )
         )
 
     def report(tally: Tally) -> None:
         wanted.progress(f"{tally.done} of {len(points)} points", tally.done, len(points))
 
     assert wanted.output is not None
-    with Store(Path(wanted.output), create=True, kind=SYSTEMS) as store, _pool(wanted.workers) as pool:
+    with (
+        Store(Path(wanted.output), create=True, kind=SYSTEMS) as store,
+        _pool(wanted.workers) as pool,
+    ):
         packages = {model: digest for point in points for model, digest in point.digests.items()}
         store.require_version(compiler_version())
         replace(manifest, points=len(points), packages=packages).add_to(store)
@@ -192,8 +237,11 @@ def run_points(
         Driver(PointPlanner(sweep, store), store, pool, report).run(points)
         rows = [store.row(point.key) or {} for point in points]
     _planner.cache_clear()
-    return [json.loads(row["figures"]) if row["status"] == "ok" else {"problem": row["message"]} for row in rows]
+    return [
+        json.loads(row["figures"]) if row["status"] == "ok" else {"problem": row["message"]}
+        for row in rows
+    ]
 
 
 def _pool(workers: int | None) -> AbstractContextManager[WorkerPool]:
-    return closing(Here()) if workers is None else opened(None, workers)
+    return closing(Here()) if workers is None else open_started(None, workers)

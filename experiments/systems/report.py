@@ -1,4 +1,6 @@
-"""Report of a system's run: tasks, units and memory, in the public JSON format of ``dla system``."""
+"""Report of a system's run: tasks, units and memory, in the public JSON format of
+``dla system``.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ from pydantic import Field, model_validator
 
 from dla_sim.systems.check import PreemptionCheck
 from dla_sim.systems.simulate import CAUSES, SystemRecord
-from dla_sim.systems.spec import System, Task
+from dla_sim.systems.spec import System, SystemTask
 from dla_sim.systems.work import Plans
 from experiments.report.parts import Count, Fraction, Part, Text, Word
-from experiments.report.store import as_report
+from experiments.report.store import validate_report
 
 SCHEMA: Literal["dla-system/1"] = "dla-system/1"
 SAVING = -1
@@ -47,12 +49,13 @@ class Predecessor(Part):
 class TaskResult(Part):
     """Results of a task's jobs.
 
-    ``alone`` is the cycles of one job alone in the system, on its fastest unit. ``skipped`` counts releases while the
-    previous job was unfinished. ``late`` jobs ended after their deadline; ``missed`` adds the jobs that were unfinished
-    when it passed. ``causes`` are the cycles of all ended jobs by cause; their sum is the sum of the response times.
-    ``response`` is None if no job ended. ``rarer`` is the predecessor with the longest period (the first of equal
-    ones), if that period is longer than the deadline: some readers expect a deadline to count from the predecessor's
-    release.
+    ``alone`` is the cycles of one job alone in the system, on its fastest unit. ``skipped`` counts
+    releases while the previous job was unfinished. ``late`` jobs ended after their deadline;
+    ``missed`` adds the jobs that were unfinished when it passed. ``causes`` are the cycles of all
+    ended jobs by cause; their sum is the sum of the response times. ``response`` is None if no job
+    ended. ``rarer`` is the predecessor with the longest period (the first of equal ones), if that
+    period is longer than the deadline: some readers expect a deadline to count from the
+    predecessor's release.
     """
 
     name: Text
@@ -85,7 +88,9 @@ class TaskResult(Part):
 
 
 class UnitResult(Part):
-    """Results of an accelerator or core. ``compute``: cycles in which an accelerator's EX executed, None for cores.
+    """Results of an accelerator or core.
+
+    ``compute``: cycles in which an accelerator's EX executed, None for cores.
 
     Programs that the end of the run cuts off count as ``busy``, but not in ``compute``.
     """
@@ -99,7 +104,8 @@ class UnitResult(Part):
 class MemoryResult(Part):
     """Results of the shared memory, which can grant up to ``grants`` slots per cycle.
 
-    ``slots`` is the number of granted slots; ``traffic`` is the number in each of several equal parts of the run.
+    ``slots`` is the number of granted slots; ``traffic`` is the number in each of several equal
+    parts of the run.
     """
 
     slots: Count
@@ -111,7 +117,8 @@ class MemoryResult(Part):
 class Pieces(Part):
     """Check of preempted programs, run in pieces on data and compared with whole programs.
 
-    ``ways`` counts the distinct sets of preemption points; ``mismatches`` counts the output elements that differ.
+    ``ways`` counts the distinct sets of preemption points; ``mismatches`` counts the output
+    elements that differ.
     """
 
     ways: Count
@@ -121,7 +128,8 @@ class Pieces(Part):
 
 
 class Activities(Part):
-    """Activity of a unit as spans in time order, each with its ``active`` cycles and its number of ``intervals``.
+    """Activity of a unit as spans in time order, each with its ``active`` cycles and its number of
+    ``intervals``.
 
     ``task`` is the index of the task with the most cycles in the span, or :data:`SAVING`.
     """
@@ -141,9 +149,11 @@ class Activities(Part):
 
 
 class SystemTimeline(Part):
-    """Activity of every unit over time: intervals that begin in the same ``window`` of cycles form one span.
+    """Activity of every unit over time: intervals that begin in the same ``window`` of cycles form
+    one span.
 
-    With a window of 1, each interval is a span: one program of a job, a piece of one, or a job's time on a core.
+    With a window of 1, each interval is a span: one program of a job, a piece of one, or a job's
+    time on a core.
     """
 
     window: Positive
@@ -174,13 +184,19 @@ class SystemReport(Part):
         if self.timeline is not None:
             if tuple(self.timeline.units) != tuple(unit.name for unit in self.units):
                 raise ValueError("the timeline refers to other units")
-            if any(task >= len(self.tasks) for unit in self.timeline.units.values() for task in unit.task):
+            if any(
+                task >= len(self.tasks)
+                for unit in self.timeline.units.values()
+                for task in unit.task
+            ):
                 raise ValueError("the timeline refers to unknown tasks")
         return self
 
     @property
     def memory_shares(self) -> tuple[float, ...]:
-        """Share of the memory's slots that was granted, in each part of the run (see :class:`MemoryResult`)."""
+        """Share of the memory's slots that was granted, in each part of the run (see
+        :class:`MemoryResult`).
+        """
         slots = self.memory.traffic
         ends = [-(-part * self.cycles // len(slots)) for part in range(len(slots) + 1)]
         lengths = [self.memory.grants * max(1, end - start) for start, end in pairwise(ends)]
@@ -202,18 +218,26 @@ def make_report(
     timeline: SystemTimeline | None = None,
 ) -> SystemReport:
     """Return the report of a run; ``variants`` has the chosen variant of every task."""
-    chosen, cycles = system.conditions, record.cycles
+    chosen = system.conditions
+    cycles = record.cycles
     tasks = []
     for index, (task, found) in enumerate(zip(system.tasks, record.tasks, strict=True)):
-        mine = [plan for (number, variant, _), plan in plans.items() if (number, variant) == (index, variants[index])]
+        mine = [
+            plan
+            for (number, variant, _), plan in plans.items()
+            if (number, variant) == (index, variants[index])
+        ]
         kind = task.variants[variants[index]] if task.variants else None
         tasks.append(
             TaskResult(
-                name=task.name, model=kind.model if kind else None, quality=kind.quality if kind else 1.0,
+                name=task.name, model=kind.model if kind else None,
+                quality=kind.quality if kind else 1.0,
                 released=found.released, skipped=found.skipped,
-                ended=len(found.responses), late=found.late, missed=found.late + found.overdue, deadline=task.deadline,
+                ended=len(found.responses), late=found.late, missed=found.late + found.overdue,
+                deadline=task.deadline,
                 alone=min(plan.cycles for plan in mine), response=_response(found.responses),
-                preemptions=found.preemptions, causes={cause: found.spent[cause] for cause in CAUSES},
+                preemptions=found.preemptions,
+                causes={cause: found.spent[cause] for cause in CAUSES},
                 rarer=_rarer(task, system.tasks),
             )
         )  # fmt: skip
@@ -235,9 +259,10 @@ def make_report(
     )  # fmt: skip
 
 
-def _rarer(task: Task, tasks: Sequence[Task]) -> Predecessor | None:
+def _rarer(task: SystemTask, tasks: Sequence[SystemTask]) -> Predecessor | None:
     named = {one.name: one for one in tasks}
-    found, wanted = dict.fromkeys(task.after), list(task.after)
+    found = dict.fromkeys(task.after)
+    wanted = list(task.after)
     while wanted:
         more = [name for name in named[wanted.pop()].after if name not in found]
         found |= dict.fromkeys(more)
@@ -252,7 +277,8 @@ def _rarer(task: Task, tasks: Sequence[Task]) -> Predecessor | None:
 def _response(times: Sequence[int]) -> Response | None:
     if not times:
         return None
-    ordered, count = sorted(times), len(times)
+    ordered = sorted(times)
+    count = len(times)
     mean = sum(ordered) / count
     deviation = sqrt(sum((time - mean) ** 2 for time in ordered) / count)
     p50, p95, p99 = (ordered[ceil(count * share / 100) - 1] for share in (50, 95, 99))
@@ -265,15 +291,25 @@ def report_json(report: SystemReport) -> str:
 
 
 def system_report(content: Any, path: Path) -> SystemReport:
-    """Return the system report in the content of file ``path``; raise InputError if it is none of this version."""
-    return as_report(content, path, SystemReport, SCHEMA, "system report", "dla system")
+    """Return the system report in the content of file ``path``.
+
+    Raise InputError if it is none of this version.
+    """
+    return validate_report(content, path, SystemReport, SCHEMA, "system report", "dla system")
 
 
 def task_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
-    """Yield one row per task: figures, ``response.p99`` etc., ``causes.memory`` etc.; None for a missing figure."""
+    """Yield one row per task: figures, ``response.p99`` etc., ``causes.memory`` etc.; None for a
+    missing figure.
+    """
     for task in report.tasks:
-        row = {**task.model_dump(mode="json", exclude={"response", "causes", "rarer"}), "slowdown": task.slowdown}
-        times = task.response.model_dump() if task.response else dict.fromkeys(Response.model_fields)
+        row = {
+            **task.model_dump(mode="json", exclude={"response", "causes", "rarer"}),
+            "slowdown": task.slowdown,
+        }
+        times = (
+            task.response.model_dump() if task.response else dict.fromkeys(Response.model_fields)
+        )
         row |= {f"response.{name}": value for name, value in times.items()}
         yield row | {f"causes.{cause}": cycles for cause, cycles in task.causes.items()}
 

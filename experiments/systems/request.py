@@ -1,4 +1,7 @@
-"""Arguments of system runs and network splits. ``dla --help`` imports this module, so it imports little."""
+"""Arguments of system runs and network splits.
+
+``dla --help`` imports this module, so it imports little.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,17 @@ def _axis_texts(axes: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Splitting(NetworkChoice):
-    """Request that has a network, a system, and the split: ``batch``, ``channels``, ``rows`` or ``pipeline``.
+    """Request that has a network, a system, and the split: ``batch``, ``channels``, ``rows`` or
+    ``pipeline``.
 
     The old name of ``by`` is ``way``.
     """
 
     system: Specification = field(
         metadata=specification(
-            "File of the accelerators (docs/systems.md); its tasks are ignored.", "SYSTEM.toml", "<system>"
+            "File of the accelerators (docs/systems.md); its tasks are ignored.",
+            "SYSTEM.toml",
+            "<system>",
         )
     )
     by: str = field(
@@ -62,7 +68,9 @@ class SplitRequest(Inferring, Given, Splitting):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SplitKeywords(SplitRequest, CompileOptions, Splitting):
-    """Keywords of ``dla.split``: the fields of the request, and a keyword for each compiler option."""
+    """Keywords of ``dla.split``: the fields of the request, and a keyword for each compiler
+    option.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +79,9 @@ class Described:
 
     spec: Specification = field(
         metadata=specification(
-            "File of accelerators, cores, memory and tasks (docs/systems.md).", "SYSTEM.toml", "<system>"
+            "File of accelerators, cores, memory and tasks (docs/systems.md).",
+            "SYSTEM.toml",
+            "<system>",
         )
     )
 
@@ -84,22 +94,28 @@ class SystemOptions(Described):
         default=None,
         metadata=option(
             "--policy",
-            "Replace the file's policy: fcfs, priority, round-robin, edf, least-laxity, jit, migration, co-optimised.",
+            "Replace the file's policy: fcfs, priority, round-robin, edf, least-laxity, jit, "
+            "migration, co-optimised.",
             metavar="NAME",
         ),
     )
     preempt: str | None = field(
         default=None,
         metadata=option(
-            "--preempt", "Replace the file's preemption: at layers, at tiles, or none.", ("none", "layer", "tile")
+            "--preempt",
+            "Replace the file's preemption: at layers, at tiles, or none.",
+            ("none", "layer", "tile"),
         ),
     )
     quantum: int | str | None = field(
         default=None,
-        metadata=option("--quantum", "Set the time slice of round-robin: cycles, or e.g. 200us.", metavar="TIME"),
+        metadata=option(
+            "--quantum", "Set the time slice of round-robin: cycles, or e.g. 200us.", metavar="TIME"
+        ),
     )
     until: int | str | None = field(
-        default=None, metadata=option("--until", "End the run at this time: cycles, or e.g. 1s.", metavar="TIME")
+        default=None,
+        metadata=option("--until", "End the run at this time: cycles, or e.g. 1s.", metavar="TIME"),
     )
     search_rate: bool = field(
         default=False,
@@ -115,18 +131,28 @@ class SystemOptions(Described):
     @property
     def chosen(self) -> dict[str, int | str]:
         """Given replacements of keys of the table ``run``, by key."""
-        given = {"policy": self.policy, "preempt": self.preempt, "quantum": self.quantum, "until": self.until}
+        given = {
+            "policy": self.policy,
+            "preempt": self.preempt,
+            "quantum": self.quantum,
+            "until": self.until,
+        }
         return {key: value for key, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SystemRequest(SystemOptions):
-    """Arguments of ``dla system`` and ``dla.system``. ``watch`` is called with every interval of a unit."""
+    """Arguments of ``dla system`` and ``dla.system``.
+
+    ``watch`` is called with every interval of a unit.
+    """
 
     check: bool = field(
         default=False,
         metadata=option(
-            "--check", "Also run preempted programs on data, and compare the values with uninterrupted runs.", bool
+            "--check",
+            "Also run preempted programs on data, and compare the values with uninterrupted runs.",
+            bool,
         ),
     )
     watch: Callable[[Interval], None] | None = None
@@ -137,7 +163,9 @@ class SystemAxes(Described):
     """Request that has a system and the axes of a sweep: values of its keys."""
 
     axes: Mapping[str, Any] = field(
-        metadata=option("--sweep", "Values of keys of the file, in all combinations.", None, texts=_axis_texts)
+        metadata=option(
+            "--sweep", "Values of keys of the file, in all combinations.", None, texts=_axis_texts
+        )
     )
 
 
@@ -159,7 +187,11 @@ class Kept:
     workers: int | None = field(
         default=None,
         metadata=option(
-            "--workers", "With --sweep: use N local processes. Default: this process.", int, metavar="N", repeats=False
+            "--workers",
+            "With --sweep: use N local processes. Default: this process.",
+            int,
+            metavar="N",
+            repeats=False,
         ),
     )
 

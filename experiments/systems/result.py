@@ -1,6 +1,7 @@
 """Result of a system's run and its presentation: tables, an HTML page, and a timeline for Perfetto.
 
-The page has every figure of every task, charts, the timeline of every unit, and the command with its conditions.
+The page has every figure of every task, charts, the timeline of every unit, and the command with
+its conditions.
 """
 
 from __future__ import annotations
@@ -12,20 +13,38 @@ from typing import TYPE_CHECKING, Any
 
 from dla_sim.systems.choices import RATE_STEPS, Rate
 from dla_sim.systems.simulate import CAUSES, Interval
-from experiments.report.charts.interactive import figure, rounded
-from experiments.report.html import Html, Section, chart_place, joined, page, pairs, paragraph, table_place
+from experiments.report.charts.interactive import figure, round_value
+from experiments.report.html import (
+    Html,
+    Section,
+    chart_place,
+    join_parts,
+    page,
+    pairs,
+    paragraph,
+    table_place,
+)
 from experiments.report.shown import Presentation, Shown, data_frame
 from experiments.report.terminal import Column, Printed, ReportTable, line
 from experiments.report.timeline import microseconds
 from experiments.systems.charts import MEANING, system_charts
-from experiments.systems.report import Response, SystemReport, TaskResult, report_json, task_rows, unit_rows
+from experiments.systems.report import (
+    Response,
+    SystemReport,
+    TaskResult,
+    report_json,
+    task_rows,
+    unit_rows,
+)
 
 if TYPE_CHECKING:
     import pandas
 
 _COLUMNS: dict[str, tuple[str, str]] = {
-    "name": ("task", "text"), "model": ("model", "text"), "quality": ("quality", ""), "released": ("released", "jobs"),
-    "skipped": ("skipped", "jobs"), "ended": ("ended", "jobs"), "late": ("late", "jobs"), "missed": ("missed", "jobs"),
+    "name": ("task", "text"), "model": ("model", "text"), "quality": ("quality", ""),
+    "released": ("released", "jobs"),
+    "skipped": ("skipped", "jobs"), "ended": ("ended", "jobs"), "late": ("late", "jobs"),
+    "missed": ("missed", "jobs"),
     "deadline": ("deadline", "cycles"), "alone": ("alone", "cycles"), "slowdown": ("slowdown", ""),
     **{f"response.{key}": (key, "cycles") for key in Response.model_fields},
     **{f"causes.{cause}": (f"{MEANING[cause]}, all jobs", "cycles") for cause in CAUSES},
@@ -38,12 +57,20 @@ _NOTE = "Times from a job's release to its end. CPU and transfers are estimates.
 def system_page(report: SystemReport) -> str:
     """Return the page as HTML text; equal reports give equal text."""
     charts = system_charts(report)
-    places = {chart.identity: chart_place(chart.identity, chart.title, chart.note) for chart in charts}
+    places = {
+        chart.identity: chart_place(chart.identity, chart.title, chart.note) for chart in charts
+    }
     sections = [
-        Section("summary", "Summary", joined(*map(paragraph, system_lines(report)))),
-        Section("tasks", "All figures of every task", joined(paragraph(_NOTE), table_place("task-table"))),
+        Section("summary", "Summary", join_parts(*map(paragraph, system_lines(report)))),
+        Section(
+            "tasks",
+            "All figures of every task",
+            join_parts(paragraph(_NOTE), table_place("task-table")),
+        ),
         _charts("responses", "Response times", places, "response-times", "task-causes"),
-        _charts("machine", "Units and memory", places, "unit-use", "memory-traffic", "unit-timeline"),
+        _charts(
+            "machine", "Units and memory", places, "unit-use", "memory-traffic", "unit-timeline"
+        ),
         Section("configuration", "Command and conditions", _configuration(report)),
     ]
     data = {"figures": [figure(chart) for chart in charts], "table": _task_table(report)}
@@ -52,7 +79,9 @@ def system_page(report: SystemReport) -> str:
 
 
 def _charts(identity: str, heading: str, places: dict[str, Html], *names: str) -> Section:
-    return Section(identity, heading, joined(*(places[name] for name in names if name in places)))
+    return Section(
+        identity, heading, join_parts(*(places[name] for name in names if name in places))
+    )
 
 
 def _task_table(report: SystemReport) -> dict[str, Any]:
@@ -60,7 +89,10 @@ def _task_table(report: SystemReport) -> dict[str, Any]:
     known = {name: [row[name] for row in rows] for name in _COLUMNS}
     told = [name for name, cells in known.items() if any(cells) or name in ("name", "missed")]
     columns = [dict(zip(("heading", "unit"), _COLUMNS[name], strict=True)) for name in told]
-    cells = ([rounded(cell) if isinstance(cell, float) else cell for cell in known[name]] for name in told)
+    cells = (
+        [round_value(cell) if isinstance(cell, float) else cell for cell in known[name]]
+        for name in told
+    )
     return {"columns": columns, "rows": list(zip(*cells, strict=True))}
 
 
@@ -84,7 +116,12 @@ def system_tables(report: SystemReport) -> Iterator[Printed]:
 
 def system_lines(report: SystemReport) -> list[str]:
     """Return the system with its conditions, and the lines that follow the tables."""
-    said = [conditions_line(report), memory_line(report), jobs_line(report), *deadline_lines(report)]
+    said = [
+        conditions_line(report),
+        memory_line(report),
+        jobs_line(report),
+        *deadline_lines(report),
+    ]
     return said + ([check_line(report)] if report.check is not None else [])
 
 
@@ -97,19 +134,25 @@ def conditions_line(report: SystemReport) -> str:
 
 def memory_line(report: SystemReport) -> str:
     memory = report.memory
-    return f"memory: {memory.slots:,} slots of {memory.grants} a cycle, {memory.utilization:.1%} used"
+    return (
+        f"memory: {memory.slots:,} slots of {memory.grants} a cycle, {memory.utilization:.1%} used"
+    )
 
 
 def jobs_line(report: SystemReport) -> str:
     ended = sum(task.ended for task in report.tasks)
-    return f"jobs: {ended:,} ended, {report.unfinished:,} under way at the end, {report.missed:,} missed a deadline"
+    return (
+        f"jobs: {ended:,} ended, {report.unfinished:,} under way at the end, {report.missed:,} "
+        "missed a deadline"
+    )
 
 
 def deadline_lines(report: SystemReport) -> Iterator[str]:
     """Yield a line for every task with a suspicious deadline.
 
-    Such a deadline is shorter than the task's time alone, so that no job can meet it; or it is shorter than the period
-    of a predecessor, which suggests that it was meant to count from the predecessor's release.
+    Such a deadline is shorter than the task's time alone, so that no job can meet it; or it is
+    shorter than the period of a predecessor, which suggests that it was meant to count from the
+    predecessor's release.
     """
     for task in report.tasks:
         if task.deadline is not None and task.alone > task.deadline:
@@ -119,21 +162,27 @@ def deadline_lines(report: SystemReport) -> Iterator[str]:
             )
         if task.deadline is not None and task.rarer is not None:
             yield (
-                f"task '{task.name}': its deadline of {task.deadline:,} cycles is before the period of "
-                f"'{task.rarer.name}', {task.rarer.period:,}; deadlines count from the release of a job"
+                f"task '{task.name}': its deadline of {task.deadline:,} cycles is before the "
+                "period of "
+                f"'{task.rarer.name}', {task.rarer.period:,}; deadlines count from the release of "
+                "a job"
             )
 
 
 def check_line(report: SystemReport) -> str:
     found = report.check
     assert found is not None
-    text = f"{found.ways:,} ways of programs in pieces, {found.elements:,} elements, {found.mismatches:,} mismatches"
+    text = (
+        f"{found.ways:,} ways of programs in pieces, {found.elements:,} elements, "
+        f"{found.mismatches:,} mismatches"
+    )
     return f"check: {text}" + (f", the first in {found.first}" if found.first else "")
 
 
 def _tasks(report: SystemReport) -> ReportTable:
     table = ReportTable((
-        Column("task", "fold"), Column("model", "fold", 6), Column("jobs", "right"), Column("missed", "right"),
+        Column("task", "fold"), Column("model", "fold", 6), Column("jobs", "right"),
+        Column("missed", "right"),
         Column("deadline", "right", 2), Column("alone", "right", 1), Column("mean", "right"),
         Column("deviation", "right", 5), Column("p50", "right", 4), Column("p95", "right", 3),
         Column("p99", "right", 4), Column("worst", "right"),
@@ -159,7 +208,10 @@ def _task_cells(task: TaskResult) -> Iterator[str]:
 def _causes(report: SystemReport) -> ReportTable:
     """Return the table of the components of every task's mean response time."""
     shown = [cause for cause in CAUSES if any(task.causes[cause] for task in report.tasks)]
-    columns = (Column("mean cycles of a job", "fold"), *(Column(MEANING[cause], "right") for cause in shown))
+    columns = (
+        Column("mean cycles of a job", "fold"),
+        *(Column(MEANING[cause], "right") for cause in shown),
+    )
     table = ReportTable((*columns, Column("preemptions", "right", 1)))
     for task in report.tasks:
         if task.ended:
@@ -169,7 +221,9 @@ def _causes(report: SystemReport) -> ReportTable:
 
 
 def _units(report: SystemReport) -> ReportTable:
-    table = ReportTable((Column("unit", "fold"), Column("busy", "right"), Column("computing", "right", 1)))
+    table = ReportTable(
+        (Column("unit", "fold"), Column("busy", "right"), Column("computing", "right", 1))
+    )
     for unit in report.units:
         compute = "" if unit.compute is None else f"{unit.compute / report.cycles:.1%}"
         table.add_row(unit.name, f"{unit.utilization:.1%}", compute)
@@ -177,26 +231,39 @@ def _units(report: SystemReport) -> ReportTable:
 
 
 def timeline_json(report: SystemReport, intervals: Iterable[Interval]) -> str:
-    """Return the timeline as Trace Event Format JSON: one track per unit, and the memory's use; 1 cycle is 1 ns."""
+    """Return the timeline as Trace Event Format JSON: one track per unit, and the memory's use;
+    1 cycle is 1 ns.
+    """
     threads = {unit.name: number for number, unit in enumerate(report.units, start=1)}
     events: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": f"{report.name}, 1 ns = 1 cycle"}},
+        {
+            "ph": "M",
+            "name": "process_name",
+            "pid": 1,
+            "args": {"name": f"{report.name}, 1 ns = 1 cycle"},
+        },
         *(
             {"ph": "M", "name": "thread_name", "pid": 1, "tid": thread, "args": {"name": name}}
             for name, thread in threads.items()
         ),
     ]
     for one in sorted(intervals, key=lambda item: (item.start, threads[item.unit])):
-        begin, end = microseconds(one.start), microseconds(one.end)
+        begin = microseconds(one.start)
+        end = microseconds(one.end)
         place = {"pid": 1, "tid": threads[one.unit], "ts": begin, "dur": end - begin}
         task = report.tasks[one.task].name
         name = f"{task}#{one.number}{' saving' * one.saving}"
         events.append({"ph": "X", "name": name, "cat": task, **place})
     parts = len(report.memory.traffic)
     for number, share in enumerate(report.memory_shares):
-        begin, used = microseconds(number * report.cycles // parts), round(100 * share, 1)
-        events.append({"ph": "C", "name": "memory, % of slots", "pid": 1, "ts": begin, "args": {"%": used}})
-    return '{"displayTimeUnit":"ns","traceEvents":[\n' + ",\n".join(map(json.dumps, events)) + "\n]}\n"
+        begin = microseconds(number * report.cycles // parts)
+        used = round(100 * share, 1)
+        events.append(
+            {"ph": "C", "name": "memory, % of slots", "pid": 1, "ts": begin, "args": {"%": used}}
+        )
+    return (
+        '{"displayTimeUnit":"ns","traceEvents":[\n' + ",\n".join(map(json.dumps, events)) + "\n]}\n"
+    )
 
 
 def _nothing(report: SystemReport) -> str:
@@ -216,7 +283,8 @@ SYSTEM = Presentation(
     json=report_json,
     charts=system_charts,
     drawn={
-        "timeline": "unit-timeline", "responses": "response-times", "causes": "task-causes", "units": "unit-use",
+        "timeline": "unit-timeline", "responses": "response-times", "causes": "task-causes",
+        "units": "unit-use",
         "memory": "memory-traffic",
     },
     nothing=_nothing,
@@ -244,7 +312,9 @@ class SystemResult(Shown):
 
     @property
     def highest_rate(self) -> float | None:
-        """Highest rate of all tasks together without a miss, 1 for the given periods; None if not searched."""
+        """Highest rate of all tasks together without a miss, 1 for the given periods; None if
+        not searched.
+        """
         return None if self.rate is None else self.rate.rate / RATE_STEPS
 
     @property
@@ -257,5 +327,7 @@ class SystemResult(Shown):
 
     @property
     def units(self) -> pandas.DataFrame:
-        """Table with one row per accelerator or core: its busy cycles and, for accelerators, its computing cycles."""
+        """Table with one row per accelerator or core: its busy cycles and, for accelerators, its
+        computing cycles.
+        """
         return data_frame(unit_rows(self.report))

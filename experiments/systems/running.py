@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dla_sim.systems.check import check_preemption
-from dla_sim.systems.choices import policy_of, simulated, variants_of
+from dla_sim.systems.choices import policy_of, simulate_ways, variants_of
 from dla_sim.systems.simulate import Interval, Ways
 from dla_sim.systems.spec import System, check_work
 from dla_sim.systems.work import Plans
@@ -38,8 +38,8 @@ class _Span:
 class Recorder:
     """Recorder of intervals in the order in which they end on each unit; its memory use is bounded.
 
-    Intervals of a unit that begin in the same window form one span. Windows start with one cycle, and double whenever
-    there are more than :data:`MOST_SPANS` spans.
+    Intervals of a unit that begin in the same window form one span. Windows start with one cycle,
+    and double whenever there are more than :data:`MOST_SPANS` spans.
     """
 
     def __init__(self, units: Sequence[str]) -> None:
@@ -68,7 +68,10 @@ class Recorder:
         return True
 
     def timeline(self) -> SystemTimeline:
-        """Return the recorded timeline; a span's task is the one with the most cycles, or the lowest of several."""
+        """Return the recorded timeline.
+
+        A span's task is the one with the most cycles, or the lowest of several.
+        """
         return SystemTimeline(
             window=self._window,
             units={
@@ -77,7 +80,10 @@ class Recorder:
                     end=tuple(one.end for one in spans),
                     active=tuple(sum(one.cycles.values()) for one in spans),
                     intervals=tuple(one.intervals for one in spans),
-                    task=tuple(max(one.cycles.items(), key=lambda item: (item[1], -item[0]))[0] for one in spans),
+                    task=tuple(
+                        max(one.cycles.items(), key=lambda item: (item[1], -item[0]))[0]
+                        for one in spans
+                    ),
                 )
                 for unit, spans in self._units.items()
             },
@@ -95,13 +101,15 @@ def run_system(
 ) -> SystemReport:
     """Run a system under its conditions. Equal arguments give equal reports.
 
-    ``plans`` are those of a :class:`PlanMaker` if they already exist. ``watch`` is called with every interval of a
-    unit. ``check`` also runs preempted programs on data. Raises InputError for an invalid model or an unknown policy.
+    ``plans`` are those of a :class:`PlanMaker` if they already exist. ``watch`` is called with
+    every interval of a unit. ``check`` also runs preempted programs on data. Raises InputError for
+    an invalid model or an unknown policy.
     """
     policy_of(system)  # fail before networks are compiled
     check_work(system)
     plans = plans or PlanMaker(progress).plans(system)
-    variants, recorder = variants_of(system, plans, progress), Recorder(system.units)
+    variants = variants_of(system, plans, progress)
+    recorder = Recorder(system.units)
 
     def hear(interval: Interval) -> None:
         recorder.hear(interval)
@@ -109,6 +117,6 @@ def run_system(
             watch(interval)
 
     ways: Ways | None = {} if check else None
-    record = simulated(system, plans, variants, hear, ways, progress)
+    record = simulate_ways(system, plans, variants, hear, ways, progress)
     pieces = None if ways is None else check_preemption(ways, system.seed)
     return make_report(system, plans, record, variants, pieces, command, recorder.timeline())

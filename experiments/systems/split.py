@@ -1,6 +1,7 @@
 """``dla split``: run one network on several accelerators of a system.
 
-Its programs are timed on the shared memory and run on data; the result is checked, measured and presented.
+Its programs are timed on the shared memory and run on data; the result is checked, measured and
+presented.
 """
 
 from __future__ import annotations
@@ -22,10 +23,17 @@ from byoc.graph import Value
 from byoc.host.runtime import Runtime, from_device, to_device
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import CompileOptions
-from byoc.splitting.channels import by_channels
-from byoc.splitting.pieces import WAYS, RefusedError, SplitAccelerator, SplitProgram, SplitStep, Splitter
-from byoc.splitting.pipeline import by_pipeline
-from byoc.splitting.rows import by_rows
+from byoc.splitting.channels import split_by_channels
+from byoc.splitting.pieces import (
+    WAYS,
+    RefusedError,
+    SplitAccelerator,
+    SplitProgram,
+    SplitStep,
+    Splitter,
+)
+from byoc.splitting.pipeline import split_by_pipeline
+from byoc.splitting.rows import split_by_rows
 from dla_sim.device import Device
 from dla_sim.presets import Preset
 from dla_sim.systems.jobs import Account, ProgramJob, account, jobs_of_images, simulate
@@ -40,7 +48,7 @@ from experiments.running.check import check_values
 from experiments.running.declared import command_of
 from experiments.running.network import Network, network_batch
 from experiments.systems.request import SplitRequest
-from isa.errors import InputError, meant
+from isa.errors import InputError, suggest_name
 from isa.program import Execution, Program
 
 Tensors = dict[str, NDArray[Any]]
@@ -48,11 +56,12 @@ MOST_IMAGES = 10_000
 
 
 class SplitPart(Part):
-    """Nodes of a region that run together, with the ``cycles`` of each program alone, by accelerator.
+    """Nodes of a region that run together, with the ``cycles`` of each program alone, by
+    accelerator.
 
-    ``whole`` is the reason if the nodes are not shared. ``once``, for shared nodes, is the cycles of one program
-    between whole tensors on the first accelerator alone. If the slowest of ``cycles`` is not below it, sharing loses
-    time.
+    ``whole`` is the reason if the nodes are not shared. ``once``, for shared nodes, is the cycles
+    of one program between whole tensors on the first accelerator alone. If the slowest of
+    ``cycles`` is not below it, sharing loses time.
     """
 
     region: Text
@@ -76,7 +85,9 @@ class SplitRegion(Part):
 
 
 class SplitCheck(Part):
-    """Output elements of the regions that differ from the whole programs, and the check of an ordinary run."""
+    """Output elements of the regions that differ from the whole programs, and the check of an
+    ordinary run.
+    """
 
     elements: Count
     mismatches: Count
@@ -84,13 +95,16 @@ class SplitCheck(Part):
 
 
 class SplitReport(Shown, Part):
-    """Report of one network on several accelerators. Cycles are accelerator cycles unless stated otherwise.
+    """Report of one network on several accelerators.
 
-    ``alone``: cycles of one inference on the first accelerator. ``images``: number of inferences in ``account``.
-    ``latency``: cycles of the first of them alone in the system. ``end_to_end``: estimated cycles of one inference with
-    transfers and the CPU parts in ``cpu``, which no split changes. ``macs``: multiply-accumulates of an inference, and
-    those that the split's programs compute. ``slots``: memory slots of ``images`` inferences, alone and split.
-    ``account`` is the sum over ``regions``, which are split one after the other.
+    Cycles are accelerator cycles unless stated otherwise.
+
+    ``alone``: cycles of one inference on the first accelerator. ``images``: number of inferences in
+    ``account``. ``latency``: cycles of the first of them alone in the system. ``end_to_end``:
+    estimated cycles of one inference with transfers and the CPU parts in ``cpu``, which no split
+    changes. ``macs``: multiply-accumulates of an inference, and those that the split's programs
+    compute. ``slots``: memory slots of ``images`` inferences, alone and split. ``account`` is the
+    sum over ``regions``, which are split one after the other.
     """
 
     schema_: Literal["dla-split/1"] = Field(default="dla-split/1", alias="schema")
@@ -129,7 +143,9 @@ class TimedPrograms:
         self.system = system
         self._works: dict[Program, ProgramWork] = {}
         self.accelerators = tuple(
-            SplitAccelerator(one.name, machine.arch, bus_of(machine.timing), partial(self._alone, machine))
+            SplitAccelerator(
+                one.name, machine.arch, bus_of(machine.timing), partial(self._alone, machine)
+            )
             for one in system.accelerators
             for machine in (one.hardware,)
         )
@@ -138,7 +154,7 @@ class TimedPrograms:
         work = self._works[program] = ProgramWork(program, hardware)
         return work.alone
 
-    def of(self, piece: SplitProgram) -> ProgramWork:
+    def get_work(self, piece: SplitProgram) -> ProgramWork:
         return self._works[piece.program]
 
     def jobs_of_steps(self, steps: Sequence[SplitStep]) -> list[ProgramJob]:
@@ -148,28 +164,39 @@ class TimedPrograms:
         for step in steps:
             first = len(jobs)
             jobs += [
-                ProgramJob(piece.accelerator, self.of(piece), before, step.whole is not None) for piece in step.pieces
+                ProgramJob(piece.accelerator, self.get_work(piece), before, step.whole is not None)
+                for piece in step.pieces
             ]
             before = tuple(range(first, len(jobs)))
         return jobs
 
     def jobs_of_stages(self, steps: Sequence[SplitStep], images: int) -> list[ProgramJob]:
-        """Return the jobs of a pipeline: images follow each other, and each has its own tensors between stages."""
+        """Return the jobs of a pipeline: images follow each other, and each has its own tensors
+        between stages.
+        """
         pieces = [step.pieces[0] for step in steps]
         return [
-            ProgramJob(piece.accelerator, self.of(piece), (image * len(pieces) + number - 1,) if number else ())
+            ProgramJob(
+                piece.accelerator,
+                self.get_work(piece),
+                (image * len(pieces) + number - 1,) if number else (),
+            )
             for image in range(images)
             for number, piece in enumerate(pieces)
         ]
 
 
 class SplitExecutor:
-    """Executor that runs a region's program both in pieces and as a whole, and counts the elements that differ.
+    """Executor that runs a region's program both in pieces and as a whole, and counts the elements
+    that differ.
 
-    It has the interface of the host runtime, so the CPU parts and the check are those of an ordinary run.
+    It has the interface of the host runtime, so the CPU parts and the check are those of an
+    ordinary run.
     """
 
-    def __init__(self, compiled: CompiledNetwork, steps: Mapping[int, Sequence[Sequence[SplitStep]]]) -> None:
+    def __init__(
+        self, compiled: CompiledNetwork, steps: Mapping[int, Sequence[Sequence[SplitStep]]]
+    ) -> None:
         """Create the executor; ``steps`` has, by region, all ways in which it runs on data."""
         self._values = compiled.graph.values
         self._steps = {compiled.programs[index].name: ways for index, ways in steps.items()}
@@ -177,39 +204,58 @@ class SplitExecutor:
         self.elements = 0
 
     def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[None]:
-        """Return the outputs of the pieces, of the last way; compare every way with the whole program.
+        """Return the outputs of the pieces, of the last way.
+
+        Compare every way with the whole program.
 
         Only elements are compared, for the padding of atoms may have any value.
         """
         stored = Device(program.arch).run(program, inputs).outputs
-        whole = {name: from_device(array, self._values[name], program.arch) for name, array in stored.items()}
+        whole = {
+            name: from_device(array, self._values[name], program.arch)
+            for name, array in stored.items()
+        }
         memory: Tensors = {}
         for steps in self._steps[program.name]:
-            memory = {name: from_device(array, self._values[name], program.arch) for name, array in inputs.items()}
+            memory = {
+                name: from_device(array, self._values[name], program.arch)
+                for name, array in inputs.items()
+            }
             for step in steps:
                 for piece in step.pieces:
                     run_piece(piece, memory, self._values)
             self.elements += sum(array.size for array in whole.values())
-            self.mismatches += sum(int(np.count_nonzero(memory[name] != whole[name])) for name in whole)
-        found = {one.name: to_device(memory[one.name], one, program.arch) for one in program.outputs}
+            self.mismatches += sum(
+                int(np.count_nonzero(memory[name] != whole[name])) for name in whole
+            )
+        found = {
+            one.name: to_device(memory[one.name], one, program.arch) for one in program.outputs
+        }
         return Execution(found, None)
 
 
 def run_piece(piece: SplitProgram, memory: Tensors, values: Mapping[str, Value]) -> None:
-    """Run a piece's program on its windows of the tensors in memory, and write the results to its output windows."""
+    """Run a piece's program on its windows of the tensors in memory, and write the results to
+    its output windows.
+    """
     program = piece.program
     feeds = {}
     for tensor in program.inputs:
         window = piece.reads[tensor.name]
-        feeds[tensor.name] = to_device(memory[window.tensor][_index(window.axis, window.span)], tensor, program.arch)
+        feeds[tensor.name] = to_device(
+            memory[window.tensor][_index(window.axis, window.span)], tensor, program.arch
+        )
     for name, array in Device(program.arch).run(program, feeds).outputs.items():
-        window, value = piece.writes[name], piece.values[name]
+        window = piece.writes[name]
+        value = piece.values[name]
         made = from_device(array, value, program.arch)
         if window.span is None:
             memory[window.tensor] = made
             continue
         whole = values[window.tensor]
-        memory.setdefault(window.tensor, np.zeros(whole.shape, whole.dtype))[_index(window.axis, window.span)] = made
+        memory.setdefault(window.tensor, np.zeros(whole.shape, whole.dtype))[
+            _index(window.axis, window.span)
+        ] = made
 
 
 def _index(axis: int, span: tuple[int, int] | None) -> tuple[slice, ...]:
@@ -225,36 +271,59 @@ class _Timed:
 
 
 def split_network(network: Network, system: System, wanted: SplitRequest) -> SplitReport:
-    """Split ``network`` over the accelerators of ``system``, run one inference on data, and time it.
+    """Split ``network`` over the accelerators of ``system``, run one inference on data, and time
+    it.
 
-    ``images`` inferences are timed if they share the accelerators (``batch``, ``pipeline``), else one. Raises
-    InputError for an unsuitable system or split, and for a network without a part that runs on an accelerator.
+    ``images`` inferences are timed if they share the accelerators (``batch``, ``pipeline``), else
+    one. Raises InputError for an unsuitable system or split, and for a network without a part that
+    runs on an accelerator.
     """
-    way, options, progress = wanted.by, wanted.options, wanted.progress
+    way = wanted.by
+    options = wanted.options
+    progress = wanted.progress
     images = 8 if wanted.images is None else wanted.images
     _check_possible(system, way, images, options)
     first = system.accelerators[0]
     progress(f"compiling {network.name}")
-    compiled = compile_network(network.package, first.hardware.arch, options, timing=first.hardware.timing)
+    compiled = compile_network(
+        network.package, first.hardware.arch, options, timing=first.hardware.timing
+    )
     if not compiled.programs:
-        raise InputError(f"{network.name}: nothing of it runs on an accelerator; there is nothing to split")
+        raise InputError(
+            f"{network.name}: nothing of it runs on an accelerator; there is nothing to split"
+        )
     images = images if way in ("batch", "pipeline") else 1
     progress(f"splitting {network.name} by {way}")
     programs = TimedPrograms(system)
-    steps = {region.index: _split(compiled, region.index, programs, way) for region in compiled.partition.regions}
+    steps = {
+        region.index: _split(compiled, region.index, programs, way)
+        for region in compiled.partition.regions
+    }
     progress("running on data")
-    ways = {index: [[step] for step in found] if way == "batch" else [found] for index, found in steps.items()}
+    ways = {
+        index: [[step] for step in found] if way == "batch" else [found]
+        for index, found in steps.items()
+    }
     executor = SplitExecutor(compiled, ways)
     feeds, *others = network_batch(network, wanted.inputs, wanted.seed, options).feeds
     if others:
         raise InputError(
-            f"{network.name}: {len(others) + 1} inputs are given; a split is checked on those of one inference"
+            f"{network.name}: {len(others) + 1} inputs are given; a split is checked on those of "
+            "one inference"
         )
     oracle = check_values(compiled, feeds, Runtime(compiled, executor, wanted.host).run(feeds))
     progress("timing")
-    timed = {index: _timed(compiled, index, found, programs, way, images) for index, found in steps.items()}
+    timed = {
+        index: _make_timed(compiled, index, found, programs, way, images)
+        for index, found in steps.items()
+    }
     check = SplitCheck(elements=executor.elements, mismatches=executor.mismatches, oracle=oracle)
-    about = {"command": command_of("split", wanted), "model": network.name, "split": way, "images": images}
+    about = {
+        "command": command_of("split", wanted),
+        "model": network.name,
+        "split": way,
+        "images": images,
+    }
     return _report(compiled, system, steps, timed, check=check, **about)
 
 
@@ -265,18 +334,27 @@ def _report(
     timed: Mapping[int, _Timed],
     **about: Any,
 ) -> SplitReport:
-    """Return the report of regions that were split into ``steps`` and ``timed``; ``about`` has further fields."""
+    """Return the report of regions that were split into ``steps`` and ``timed``; ``about`` has
+    further fields.
+    """
     regions = list(timed.values())
     total = sum((one.account for one in regions[1:]), start=regions[0].account)
-    bus, estimate = system.accelerators[0].hardware.timing.bus_bytes, host_estimate(compiled.partition)
+    bus = system.accelerators[0].hardware.timing.bus_bytes
+    estimate = host_estimate(compiled.partition)
     whole, split = (
-        end_to_end(compiled, estimate, {index: getattr(one, key) for index, one in timed.items()}, bus).cycles
+        end_to_end(
+            compiled, estimate, {index: getattr(one, key) for index, one in timed.items()}, bus
+        ).cycles
         for key in ("alone", "latency")
     )
     names = {region.index: region.name for region in compiled.partition.regions}
     parts = [part for found in steps.values() for part in found]
     macs = sum(node.macs for region in compiled.partition.regions for node in region.nodes)
-    done = sum(piece.macs for part in parts for piece in part.pieces) if about["split"] != "batch" else macs
+    done = (
+        sum(piece.macs for part in parts for piece in part.pieces)
+        if about["split"] != "batch"
+        else macs
+    )
     return SplitReport(
         **about,
         system=system.name,
@@ -288,37 +366,56 @@ def _report(
         macs=(macs, done),
         slots=(sum(one.slots[0] for one in regions), sum(one.slots[1] for one in regions)),
         speed_up=total.speed_up,
-        parts=[_part(part, names[index], system) for index, found in steps.items() for part in found],
-        regions=[SplitRegion(name=names[index], account=one.account) for index, one in timed.items()],
+        parts=[
+            _part(part, names[index], system) for index, found in steps.items() for part in found
+        ],
+        regions=[
+            SplitRegion(name=names[index], account=one.account) for index, one in timed.items()
+        ],
         account=total,
     )
 
 
 def _check_possible(system: System, way: str, images: int, options: CompileOptions) -> None:
     if way not in WAYS:
-        raise InputError(f"--by {way}: {meant(way, WAYS)}choose one of {', '.join(WAYS)}")
+        raise InputError(f"--by {way}: {suggest_name(way, WAYS)}choose one of {', '.join(WAYS)}")
     if len(system.accelerators) < 2:
-        raise InputError(f"{system.source}: a network is split over two accelerators or more; add one, or count = 2")
+        raise InputError(
+            f"{system.source}: a network is split over two accelerators or more; add "
+            "one, or count = 2"
+        )
     if not 1 <= images <= MOST_IMAGES:
         raise InputError(f"--images {images}: give 1 to {MOST_IMAGES:,}")
     if options.chosen:
-        raise InputError("--pins and --tuned choose the schedule of a whole network; leave them out")
+        raise InputError(
+            "--pins and --tuned choose the schedule of a whole network; leave them out"
+        )
     first = system.accelerators[0]
     for other in system.accelerators[1:]:
         if other.hardware.arch.numerics != first.hardware.arch.numerics:
             raise InputError(
-                f"accelerator '{other.name}' has numerics {other.hardware.arch.numerics}, '{first.name}' "
+                f"accelerator '{other.name}' has numerics {other.hardware.arch.numerics}, "
+                f"'{first.name}' "
                 f"{first.hardware.arch.numerics}: they would make other bits; give all the same"
             )
 
 
-def _split(compiled: CompiledNetwork, index: int, programs: TimedPrograms, way: str) -> list[SplitStep]:
-    """Return a region's steps; for ``batch``, one step for each kind of accelerator, which runs the whole region."""
+def _split(
+    compiled: CompiledNetwork, index: int, programs: TimedPrograms, way: str
+) -> list[SplitStep]:
+    """Return a region's steps.
+
+    For ``batch``, one step for each kind of accelerator, which runs the whole region.
+    """
     region = compiled.partition.regions[index]
     splitter = Splitter(compiled.graph, region, programs.accelerators, compiled.options)
     try:
         if way != "batch":
-            return {"channels": by_channels, "rows": by_rows, "pipeline": by_pipeline}[way](splitter)
+            return {
+                "channels": split_by_channels,
+                "rows": split_by_rows,
+                "pipeline": split_by_pipeline,
+            }[way](splitter)
         kinds = [one.kind for one in programs.system.accelerators]
         pieces = [splitter.whole(region.nodes, kinds.index(kind)) for kind in dict.fromkeys(kinds)]
         return [SplitStep(tuple(node.name for node in region.nodes), (piece,)) for piece in pieces]
@@ -326,17 +423,28 @@ def _split(compiled: CompiledNetwork, index: int, programs: TimedPrograms, way: 
         raise InputError(f"{region.name} cannot be split by {way}: {error}") from error
 
 
-def _timed(
-    compiled: CompiledNetwork, index: int, steps: Sequence[SplitStep], programs: TimedPrograms, way: str, images: int
+def _make_timed(
+    compiled: CompiledNetwork,
+    index: int,
+    steps: Sequence[SplitStep],
+    programs: TimedPrograms,
+    way: str,
+    images: int,
 ) -> _Timed:
-    system, accelerators = programs.system, programs.system.accelerators
+    system = programs.system
+    accelerators = programs.system.accelerators
     whole = ProgramWork(compiled.programs[index], accelerators[0].hardware)
     if way == "batch":
-        of_kind = {accelerators[step.pieces[0].accelerator].kind: programs.of(step.pieces[0]) for step in steps}
+        of_kind = {
+            accelerators[step.pieces[0].accelerator].kind: programs.get_work(step.pieces[0])
+            for step in steps
+        }
         works = [of_kind[one.kind] for one in accelerators]
-        jobs, single = jobs_of_images(works, images), jobs_of_images(works, 1)
+        jobs = jobs_of_images(works, images)
+        single = jobs_of_images(works, 1)
     elif way == "pipeline":
-        jobs, single = programs.jobs_of_stages(steps, images), programs.jobs_of_stages(steps, 1)
+        jobs = programs.jobs_of_stages(steps, images)
+        single = programs.jobs_of_stages(steps, 1)
     else:
         jobs = single = programs.jobs_of_steps(steps)
     spans, slots = simulate(jobs, system)
@@ -363,7 +471,8 @@ def split_json(report: SplitReport) -> str:
 
 
 MEANING = {
-    "again": "parts take more cycles than the whole program: halos, inputs read by every part, pipeline fill and drain",
+    "again": "parts take more cycles than the whole program: halos, inputs read by every part, "
+    "pipeline fill and drain",
     "memory": "waits for memory that other accelerators use",
     "waiting": "waits for other accelerators",
     "unshared": "nodes that cannot be split ran on one accelerator",
@@ -374,35 +483,51 @@ def split_tables(report: SplitReport) -> Iterator[Printed]:
     yield line(f"{report.model} on {report.system}, split by {report.split}", style="bold")
     yield _steps_table(report)
     if any(part.loses for part in report.parts):
-        yield line("* no slower as one program on the first accelerator: sharing these nodes loses time")
+        yield line(
+            "* no slower as one program on the first accelerator: sharing these nodes loses time"
+        )
     yield from map(line, _account_lines(report))
     yield line(f"multiply-accumulates: {report.macs[0]:,} once, {report.macs[1]:,} split; "
                f"slots of the memory: {report.slots[0]:,} and {report.slots[1]:,}")  # fmt: skip
-    yield line(f"end to end (CPU and transfers estimated, not split): {report.end_to_end_alone:,} cycles on "
+    yield line(f"end to end (CPU and transfers estimated, not split): {report.end_to_end_alone:,} "
+               "cycles on "
                f"one, {report.end_to_end:,} split")  # fmt: skip
     if report.cpu:
         yield line(f"on the CPU as before: {', '.join(report.cpu)}")
     check = report.check
-    yield line(f"check: {check.elements:,} elements, {check.mismatches:,} differ from the whole programs'; "
+    yield line(f"check: {check.elements:,} elements, {check.mismatches:,} differ from the whole "
+               "programs'; "
                f"{check.oracle.elements:,} against {check.oracle.oracle}, "
                f"{check.oracle.mismatches:,} mismatches")  # fmt: skip
 
 
 def _steps_table(report: SplitReport) -> ReportTable:
-    """Return the table of nodes by region: their accelerators, and the nodes that one accelerator would run faster."""
+    """Return the table of nodes by region: their accelerators, and the nodes that one
+    accelerator would run faster.
+    """
     several = len(report.regions) > 1
-    columns = [Column("nodes", "fold"), Column("cycles alone", "fold"), Column("as one", "right", 2)]
+    columns = [
+        Column("nodes", "fold"),
+        Column("cycles alone", "fold"),
+        Column("as one", "right", 2),
+    ]
     columns.append(Column("not shared", "fold", 1))
     table = ReportTable((*[Column("region", "left")] * several, *columns))
     for part in report.parts:
-        cycles = ", ".join(f"{name} {one:,}" for name, one in zip(part.accelerators, part.cycles, strict=True))
+        cycles = ", ".join(
+            f"{name} {one:,}" for name, one in zip(part.accelerators, part.cycles, strict=True)
+        )
         once = "" if part.once is None else f"{part.once:,}{' *' * part.loses}"
-        table.add_row(*[part.region] * several, ", ".join(part.nodes), cycles, once, part.whole or "")
+        table.add_row(
+            *[part.region] * several, ", ".join(part.nodes), cycles, once, part.whole or ""
+        )
     return table
 
 
 def _account_lines(report: SplitReport) -> Iterator[str]:
-    """Yield the speed-up, also of each region if there are several, and the causes of a speed-up below N."""
+    """Yield the speed-up, also of each region if there are several, and the causes of a speed-up
+    below N.
+    """
     found = report.account
     what = f"{report.images} images" if report.images > 1 else "an inference"
     yield f"{what}: {_faster(found)}"

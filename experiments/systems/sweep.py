@@ -1,4 +1,6 @@
-"""Sweep of a system: all combinations of values of some of its keys, with one row of figures each."""
+"""Sweep of a system: all combinations of values of some of its keys, with one row of figures
+each.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,15 @@ from typing import Any, Literal, NamedTuple
 
 from dla_sim.presets import quantity
 from dla_sim.systems.choices import policy_of
-from dla_sim.systems.spec import System, SystemDocument, checked, cycles_of, keys_of
-from experiments.figure import shown
+from dla_sim.systems.spec import System, SystemDocument, check_system, cycles_of, keys_of
+from experiments.figure import format_figure
 from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Column, Printed, ReportTable, line
 from experiments.running.declared import command_of
 from experiments.sweep.session import Manifest
 from experiments.systems.points import run_points
 from experiments.systems.request import SystemSweepRequest
-from isa.errors import InputError, meant
+from isa.errors import InputError, suggest_name
 from isa.reading import toml_of, toml_text
 
 SCHEMA: Literal["dla-system-sweep/1"] = "dla-system-sweep/1"
@@ -32,11 +34,18 @@ MOST_TOLD = 12
 MOST_ROWS = 200
 """Most rows that are printed."""
 _RANKS = {"ended": 5, "model": 4, "missed": 3, "use": 2, "memory": 1, "worst": 1}
-"""Rank with which a narrow terminal drops a column (highest first), by the part of its name before the point."""
+"""Rank with which a narrow terminal drops a column (highest first), by the part of its name
+before the point.
+"""
 _NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(\.[0-9]+)?")
 _WITHOUT_ORDER = ("seed", "priority")
-"""Last parts of keys without an order: fewer does not make deadlines harder to meet, nor the system cheaper."""
-_KEYS = "run.KEY, cpu.KEY, memory.KEY, accelerator.NAME.KEY, accelerator.NAME.settings.KEY or task.NAME.KEY"
+"""Last parts of keys without an order: fewer does not make deadlines harder to meet, nor the
+system cheaper.
+"""
+_KEYS = (
+    "run.KEY, cpu.KEY, memory.KEY, accelerator.NAME.KEY, accelerator.NAME.settings.KEY or "
+    "task.NAME.KEY"
+)
 
 Value = int | float | str
 Axes = Mapping[str, Sequence[Value]]
@@ -46,7 +55,9 @@ Row = Mapping[str, Any]
 
 
 class Lowest(NamedTuple):
-    """Lowest value of an axis without a miss at the values ``at`` of the other axes; None if there is none."""
+    """Lowest value of an axis without a miss at the values ``at`` of the other axes; None if
+    there is none.
+    """
 
     at: dict[str, Value]
     value: Value | None
@@ -64,8 +75,8 @@ class SystemSweep(Shown):
     - ``quality``: sum over tasks with several variants, and ``model.TASK``: their chosen variant;
     - ``missed.TASK``: jobs; ``worst.TASK``: response time in cycles;
     - ``use.UNIT``: share of the cycles in which the unit is busy;
-    - ``memory.use``: share of the memory's slots that is granted, and ``memory.peak``: the same in the two-hundredth of
-      the time with most traffic;
+    - ``memory.use``: share of the memory's slots that is granted, and ``memory.peak``: the same in
+      the two-hundredth of the time with most traffic;
     - ``problem``: reason why a point cannot run, if there are such points.
 
     ``deadlines`` is True if any task has a deadline.
@@ -81,13 +92,21 @@ class SystemSweep(Shown):
     @property
     def without_a_miss(self) -> tuple[int, ...]:
         """Indices of the rows in which no job misses its deadline; empty if no task has one."""
-        return tuple(number for number, row in enumerate(self.rows) if row.get("missed") == 0) if self.deadlines else ()
+        return (
+            tuple(number for number, row in enumerate(self.rows) if row.get("missed") == 0)
+            if self.deadlines
+            else ()
+        )
 
     @property
     def lowest(self) -> dict[str, tuple[Lowest, ...]]:
-        """Lowest sufficient values by axis of numbers, sizes or times, for every combination of the other axes."""
+        """Lowest sufficient values by axis of numbers, sizes or times, for every combination of
+        the other axes.
+        """
         return {
-            key: tuple(self._lowest(key, sizes)) for key in self.axes if self.deadlines and (sizes := self._sizes(key))
+            key: tuple(self._lowest(key, sizes))
+            for key in self.axes
+            if self.deadlines and (sizes := self._sizes(key))
         }
 
     def _sizes(self, key: str) -> dict[Value, float]:
@@ -100,9 +119,14 @@ class SystemSweep(Shown):
         others = [other for other in self.axes if other != key]
         groups: dict[tuple[Value, ...], list[Value]] = {}
         for row in self.rows:
-            groups.setdefault(tuple(row[other] for other in others), []).extend([row[key]] * (row.get("missed") == 0))
+            groups.setdefault(tuple(row[other] for other in others), []).extend(
+                [row[key]] * (row.get("missed") == 0)
+            )
         for group, values in groups.items():
-            yield Lowest(dict(zip(others, group, strict=True)), min(values, key=sizes.__getitem__, default=None))
+            yield Lowest(
+                dict(zip(others, group, strict=True)),
+                min(values, key=sizes.__getitem__, default=None),
+            )
 
     @property
     def answer(self) -> Iterator[str]:
@@ -117,13 +141,22 @@ class SystemSweep(Shown):
             yield f"fewest misses: {fewest['missed']:,}{self._where(fewest)}"
             return
         for key, found in self.lowest.items():
-            told = [f"{'none' if one.value is None else one.value}{self._where(one.at)}" for one in found[:MOST_TOLD]]
+            told = [
+                f"{'none' if one.value is None else one.value}{self._where(one.at)}"
+                for one in found[:MOST_TOLD]
+            ]
             told += [f"and {len(found) - MOST_TOLD} more"] if len(found) > MOST_TOLD else []
             yield f"lowest {key} with 0 misses: {'; '.join(told)}"
 
     def _where(self, point: Row) -> str:
         """Return the point's values on axes with several values, as text."""
-        return _at({key: point[key] for key, values in self.axes.items() if len(values) > 1 and key in point})
+        return _format_point(
+            {
+                key: point[key]
+                for key, values in self.axes.items()
+                if len(values) > 1 and key in point
+            }
+        )
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
@@ -141,7 +174,7 @@ def _tables(found: SystemSweep) -> Iterator[Printed]:
     yield line(first, style="bold")
     table = ReportTable(tuple(_column(name, found) for name in found.rows[0]))
     for row in found.rows[:MOST_ROWS]:
-        table.add_row(*(shown(value) for value in row.values()))
+        table.add_row(*(format_figure(value) for value in row.values()))
     if len(found.rows) > MOST_ROWS:
         table.add_row(f"{len(found.rows) - MOST_ROWS:,} more")
     yield table
@@ -153,24 +186,31 @@ def _column(name: str, found: SystemSweep) -> Column:
         return Column(name, "fold")
     texts = any(isinstance(row[name], str) for row in found.rows)
     axis = name in found.axes or name == "missed"
-    return Column(name, "left" if texts else "right", 0 if axis else _RANKS.get(name.partition(".")[0], 0))
+    return Column(
+        name, "left" if texts else "right", 0 if axis else _RANKS.get(name.partition(".")[0], 0)
+    )
 
 
 def sweep_json(found: SystemSweep) -> str:
     """Return the sweep as JSON text; equal sweeps give equal bytes."""
     content = {
-        "schema": SCHEMA, "command": found.command, "name": found.name, "axes": found.axes, "rows": found.rows,
+        "schema": SCHEMA, "command": found.command, "name": found.name, "axes": found.axes,
+        "rows": found.rows,
         "without_a_miss": found.without_a_miss,
         "lowest": {key: [one._asdict() for one in several] for key, several in found.lowest.items()},
     }  # fmt: skip
     return json.dumps(content, indent=1) + "\n"
 
 
-SWEEP = Presentation(lines=_lines, tables=_tables, records=lambda found: found.rows, json=sweep_json)
+SWEEP = Presentation(
+    lines=_lines, tables=_tables, records=lambda found: found.rows, json=sweep_json
+)
 
 
 def parse_axes(texts: Sequence[str]) -> dict[str, list[Value]]:
-    """Return the axes in texts such as ``run.policy=fcfs,edf``, by key; raise InputError for another form.
+    """Return the axes in texts such as ``run.policy=fcfs,edf``, by key.
+
+    Raise InputError for another form.
 
     Values that look like numbers become numbers.
     """
@@ -180,7 +220,9 @@ def parse_axes(texts: Sequence[str]) -> dict[str, list[Value]]:
         if not separator:
             raise InputError(f"--sweep {text}: it is not of the form KEY=VALUE,VALUE,...")
         if key.strip() in axes:
-            raise InputError(f"--sweep {text}: {key.strip()} is given twice; give all of its values at once")
+            raise InputError(
+                f"--sweep {text}: {key.strip()} is given twice; give all of its values at once"
+            )
         axes[key.strip()] = [number_or_text(value.strip()) for value in values.split(",")]
     return axes
 
@@ -193,33 +235,45 @@ def number_or_text(text: str) -> Value:
     return float(text) if found[1] else int(text)
 
 
-def checked_axes(axes: Mapping[str, Any], given: SystemDocument) -> dict[str, tuple[Value, ...]]:
+def check_axes(axes: Mapping[str, Any], given: SystemDocument) -> dict[str, tuple[Value, ...]]:
     """Return the axes in their order, each with its values once.
 
-    Raises InputError for a key that the system does not have, for invalid values, and if ``given`` is no valid system.
+    Raises InputError for a key that the system does not have, for invalid values, and if ``given``
+    is no valid system.
     """
-    checked(given)
+    check_system(given)
     known = keys_of(given)
     found: dict[str, tuple[Value, ...]] = {}
     for key, values in toml_of(toml_text(axes, given.source), given.source).items():
         if key not in known:
-            raise InputError(f"{given.source}: unknown axis '{key}'; {meant(key, known)}write {_KEYS}")
+            raise InputError(
+                f"{given.source}: unknown axis '{key}'; {suggest_name(key, known)}write {_KEYS}"
+            )
         several = values if isinstance(values, list) else [values]
-        if not several or not all(isinstance(value, int | float | str) and value != "" for value in several):
-            raise InputError(f"{given.source}: axis {key} is {values!r}; give it numbers and texts, one at least")
+        if not several or not all(
+            isinstance(value, int | float | str) and value != "" for value in several
+        ):
+            raise InputError(
+                f"{given.source}: axis {key} is {values!r}; give it numbers and texts, one at least"
+            )
         found[key] = tuple(dict.fromkeys(several))
     points = prod(map(len, found.values()))
     if points > MOST_POINTS:
-        raise InputError(f"{given.source}: the sweep has {points:,} points; give values for {MOST_POINTS:,} at most")
+        raise InputError(
+            f"{given.source}: the sweep has {points:,} points; give values for "
+            f"{MOST_POINTS:,} at most"
+        )
     return found
 
 
-def with_values(given: SystemDocument, values: Mapping[str, Value]) -> SystemDocument:
+def replace_values(given: SystemDocument, values: Mapping[str, Value]) -> SystemDocument:
     """Return the document with other values for some dotted keys."""
-    known, changed = keys_of(given), deepcopy(dict(given.values))
+    known = keys_of(given)
+    changed = deepcopy(dict(given.values))
     for key, value in values.items():
         table: Any = changed
-        folders, last = known[key][:-1], known[key][-1]
+        folders = known[key][:-1]
+        last = known[key][-1]
         for step in folders:
             table = table[step] if isinstance(step, int) else table.setdefault(step, {})
         table[last] = value
@@ -227,26 +281,30 @@ def with_values(given: SystemDocument, values: Mapping[str, Value]) -> SystemDoc
 
 
 def systems_of(given: SystemDocument, axes: Axes) -> list[System]:
-    """Return the system of every point, in order; raise InputError that locates the first invalid one."""
+    """Return the system of every point, in order.
+
+    Raise InputError that locates the first invalid one.
+    """
     systems = []
     for combination in product(*axes.values()):
         chosen = dict(zip(axes, combination, strict=True))
         try:
-            systems.append(checked(with_values(given, chosen)))
+            systems.append(check_system(replace_values(given, chosen)))
             policy_of(systems[-1])
         except InputError as error:
-            raise InputError(f"{error};{_at(chosen)}") from error
+            raise InputError(f"{error};{_format_point(chosen)}") from error
     return systems
 
 
 def run_sweep(given: SystemDocument, wanted: SystemSweepRequest) -> SystemSweep:
-    """Run every point of the axes from :func:`checked_axes`, each exactly as its system alone.
+    """Run every point of the axes from :func:`check_axes`, each exactly as its system alone.
 
-    All systems are read before the first one runs. Raises InputError for invalid values and models. A point in which a
-    network fits no accelerator, or another error occurs, is a row with that ``problem``. Equal arguments give equal
-    rows.
+    All systems are read before the first one runs. Raises InputError for invalid values and models.
+    A point in which a network fits no accelerator, or another error occurs, is a row with that
+    ``problem``. Equal arguments give equal rows.
     """
-    axes, command = wanted.axes, command_of("system", wanted, "sweep_system")
+    axes = wanted.axes
+    command = command_of("system", wanted, "sweep_system")
     systems = systems_of(given, axes)
     combinations = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     written = toml_text({"system": given.values, "sweep": axes}, given.source)
@@ -254,7 +312,9 @@ def run_sweep(given: SystemDocument, wanted: SystemSweepRequest) -> SystemSweep:
     found = run_points(list(zip(combinations, systems, strict=True)), wanted, manifest)
     deadlines = any(task.deadline is not None for system in systems for task in system.tasks)
     rows = [point | figures for point, figures in zip(combinations, found, strict=True)]
-    return SystemSweep(command, systems[0].name, axes, _complete(rows), systems[0].clock_hz, deadlines)
+    return SystemSweep(
+        command, systems[0].name, axes, _complete(rows), systems[0].clock_hz, deadlines
+    )
 
 
 def _complete(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -281,6 +341,6 @@ def _size(key: str, value: Value, clock_hz: int) -> float | None:
     return None
 
 
-def _at(point: Mapping[str, Value]) -> str:
+def _format_point(point: Mapping[str, Value]) -> str:
     """Return the values of a point as text; empty without axes."""
     return f" with {', '.join(f'{key} = {value}' for key, value in point.items())}" if point else ""

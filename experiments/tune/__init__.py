@@ -1,1 +1,3 @@
-"""Schedule tuning: a search timed by the timing-only engine, with a learned cost model and reuse of other logs."""
+"""Schedule tuning: a search timed by the timing-only engine, with a learned cost model and reuse
+of other logs.
+"""

@@ -1,4 +1,6 @@
-"""Explanation of a layer's tiling: the alternatives that the compiler considered, their estimates, and the misfits."""
+"""Explanation of a layer's tiling: the alternatives that the compiler considered, their
+estimates, and the misfits.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,19 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from byoc.compiler import compile, compile_regions, partition_package
-from byoc.emission.region import Compiled, layers_chosen
+from byoc.emission.region import Compiled, order_layers
 from byoc.estimate.account import LayerCost
-from byoc.estimate.bus import Bus, bus_of
-from byoc.operators.layer import Layer, Resident, Tiling
+from byoc.estimate.bus import MemoryBus, bus_of
+from byoc.operators.layer import OperatorLayer, Resident, Tiling
 from byoc.operators.operator import Geometry
-from byoc.options import Choices, CompileOptions, GroupChoice, LayerChoice, placed
+from byoc.options import Choices, CompileOptions, GroupChoice, LayerChoice, place_groups
 from byoc.package.package import Package
 from byoc.partitioning.partition import Partition
 from byoc.scheduling.default import SearchPool, sizeless
 from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.residency import Rooms, choice_of, tiling_of
-from byoc.scheduling.stream import moved_by, stream_layer
-from byoc.scheduling.tiling import Budget, Choice, TileSearch
+from byoc.scheduling.stream import count_moved, stream_layer
+from byoc.scheduling.tiling import Budget, TileSearch, TilingChoice
 from byoc.tuning.subject import bare_memory, kind_of
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
@@ -39,9 +41,11 @@ SAME = 0.0005
 
 @dataclass(frozen=True)
 class Considered:
-    """A tiling with its estimates: total and compute cycles, bytes of system memory moved, and bytes of tile buffers.
+    """A tiling with its estimates: total and compute cycles, bytes of system memory moved, and
+    bytes of tile buffers.
 
-    ``missing`` is the number of bytes by which the buffers do not fit next to resident tensors; 0 if they fit.
+    ``missing`` is the number of bytes by which the buffers do not fit next to resident tensors; 0
+    if they fit.
     """
 
     choice: LayerChoice
@@ -57,14 +61,16 @@ class Considered:
 class Explanation:
     """Explanation of the tiling of layer ``layer`` in region ``region``.
 
-    ``budget_bytes`` is the scratchpad that resident tensors leave to it. ``estimate`` is the compiler's estimate of its
-    cycles among all layers, ``cycles`` the simulated number, and ``bank_waits`` those of them in which EX waits for
-    banks of the scratchpad. If the layer is in a ``group``, it has the group's bands and tiles, and the other fields
-    describe it outside the group.
+    ``budget_bytes`` is the scratchpad that resident tensors leave to it. ``estimate`` is the
+    compiler's estimate of its cycles among all layers, ``cycles`` the simulated number, and
+    ``bank_waits`` those of them in which EX waits for banks of the scratchpad. If the layer is in a
+    ``group``, it has the group's bands and tiles, and the other fields describe it outside the
+    group.
 
-    ``resident``: its operands and results that stay in the scratchpad. ``others``: the best of the ``fitting`` other
-    tilings that were considered and fit. ``misfits``: the best of the ``unfitting`` ones, which do not fit.
-    ``layouts``: on banked memory, the layouts of its operands and their cost.
+    ``resident``: its operands and results that stay in the scratchpad. ``others``: the best of the
+    ``fitting`` other tilings that were considered and fit. ``misfits``: the best of the
+    ``unfitting`` ones, which do not fit. ``layouts``: on banked memory, the layouts of its operands
+    and their cost.
     """
 
     layer: str
@@ -85,13 +91,18 @@ class Explanation:
     layouts: LayerLayouts | None = None
 
     def content(self) -> dict[str, Any]:
-        """Return the explanation as JSON values; all figures of tilings are estimates, except bytes."""
+        """Return the explanation as JSON values.
+
+        All figures of tilings are estimates, except bytes.
+        """
         found = {"schema": "dla-explain/1", **asdict(replace(self, layouts=None)), "why": self.why}
         del found["layouts"]
         return found if self.layouts is None else found | {"layouts": self.layouts.content()}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per tiling, the chosen one first; ``missing`` is the number of bytes that do not fit."""
+        """Return one row per tiling, the chosen one first; ``missing`` is the number of bytes
+        that do not fit.
+        """
         found = (self.winner, *self.others, *self.misfits)
         rows = [asdict(one) for one in found]
         return [
@@ -101,11 +112,17 @@ class Explanation:
 
     @property
     def together(self) -> str:
-        """Layers that are computed together with this one, and the reason; empty for a layer on its own."""
+        """Layers that are computed together with this one, and the reason.
+
+        Empty for a layer on its own.
+        """
         if self.group is None:
             return ""
         others = ", ".join(name for name in self.group.layers if name != self.layer)
-        return f"computed with {others} {self.group.turns}, estimated to take fewer cycles than one after another"
+        return (
+            f"computed with {others} {self.group.turns}, estimated to take fewer cycles than one "
+            "after another"
+        )
 
     @property
     def why(self) -> str:
@@ -114,16 +131,24 @@ class Explanation:
             return f"chosen by {self.chosen_by}"
         if self.group is not None:
             leads = not self.group.rows and self.layer == self.group.layers[0]
-            return f"{self.together}; {'tiled so' if leads else 'without the group it would have this tiling'}"
+            return (
+                f"{self.together}; "
+                f"{'tiled so' if leads else 'without the group it would have this tiling'}"
+            )
         if not self.others:
             return "it is the only tiling considered that fits"
-        other, winner = self.others[0], self.winner
+        other = self.others[0]
+        winner = self.winner
         dearer = other.estimated_cycles / max(winner.estimated_cycles, 1) - 1
         if dearer < 0:
-            return "another one alone is cheaper; the compiler chose this one by its estimate of the whole region"
+            return (
+                "another one alone is cheaper; the compiler chose this one by its estimate of the "
+                "whole region"
+            )
         if dearer < SAME:
             return (
-                "its estimate is the lowest of all that fit; of others as low it was considered first, or has more room"
+                "its estimate is the lowest of all that fit; of others as low it was considered "
+                "first, or has more room"
             )
         reasons = {
             "computes longer": other.compute_cycles / max(winner.compute_cycles, 1),
@@ -132,13 +157,16 @@ class Explanation:
         }
         reason = max(reasons, key=lambda name: reasons[name])
         tail = f": that {reason}" if reasons[reason] > 1.0 else ": that waits for its transfers"
-        return f"its estimate is the lowest of all that fit; the next one is {dearer:.1%} more expensive{tail}"
+        return (
+            f"its estimate is the lowest of all that fit; the next one is {dearer:.1%} more "
+            f"expensive{tail}"
+        )
 
 
 class _WatchedCost(LayerCost):
     """Layer cost that records the estimates that were requested."""
 
-    def __init__(self, geometry: Geometry, arch: Arch, bus: Bus) -> None:
+    def __init__(self, geometry: Geometry, arch: Arch, bus: MemoryBus) -> None:
         super().__init__(geometry, arch, bus)
         self.asked: dict[tuple[Tiling, Resident], float] = {}
 
@@ -150,18 +178,18 @@ class _WatchedCost(LayerCost):
 class _WatchedSearch(TileSearch):
     """Tile search that records the room for which it was asked."""
 
-    def __init__(self, geometry: Geometry, arch: Arch, bus: Bus) -> None:
+    def __init__(self, geometry: Geometry, arch: Arch, bus: MemoryBus) -> None:
         super().__init__(geometry, arch, bus)
         self.cost = self.watched = _WatchedCost(geometry, arch, bus)
-        self.rooms: list[tuple[Resident, int, Choice | None]] = []
+        self.rooms: list[tuple[Resident, int, TilingChoice | None]] = []
 
-    def best_beside(self, resident: Resident, budget: Budget, taken: int) -> Choice | None:
+    def best_beside(self, resident: Resident, budget: Budget, taken: int) -> TilingChoice | None:
         found = super().best_beside(resident, budget, taken)
-        self.rooms.append((resident, budget.left(taken), found))
+        self.rooms.append((resident, budget.count_left(taken), found))
         return found
 
-    def pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> Choice | None:
-        found = super().pinned(pin, resident, budget)
+    def find_pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> TilingChoice | None:
+        found = super().find_pinned(pin, resident, budget)
         self.rooms.append((resident, budget, found))
         return found
 
@@ -169,17 +197,19 @@ class _WatchedSearch(TileSearch):
 class _WatchingPool(SearchPool[Compiled]):
     """Pool that records the search of one layer, or of all layers (None)."""
 
-    def __init__(self, layer: str | None, bus: Bus) -> None:
+    def __init__(self, layer: str | None, bus: MemoryBus) -> None:
         super().__init__(bus)
         self._layer = layer
         self.watched: dict[Geometry, _WatchedSearch] = {}
 
-    def searches(self, layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
+    def searches(self, layers: Sequence[OperatorLayer], arch: Arch) -> list[TileSearch]:
         found = super().searches(layers, arch)
         for number, layer in enumerate(layers):
             if self._layer in (None, layer.name):
                 if layer.geometry not in self.watched:
-                    self.watched[layer.geometry] = _WatchedSearch(layer.geometry, sizeless(arch), self.bus)
+                    self.watched[layer.geometry] = _WatchedSearch(
+                        layer.geometry, sizeless(arch), self.bus
+                    )
                 found[number] = self.watched[layer.geometry]
         return found
 
@@ -195,7 +225,7 @@ class LayerCycles(NamedTuple):
     bank_waits: int
 
 
-def compiled_regions(
+def compile_package(
     package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
 ) -> tuple[Compiled, ...]:
     _check_explainable(options)
@@ -203,15 +233,17 @@ def compiled_regions(
     return tuple((program, made.reports[index]) for index, program in made.programs.items())
 
 
-def chosen_schedules(
+def list_chosen_schedules(
     package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
 ) -> tuple[Choices, ...]:
     """Return the complete choices of the compiler, region by region."""
-    return tuple(report.choices for _, report in compiled_regions(package, arch, options, timing))
+    return tuple(report.choices for _, report in compile_package(package, arch, options, timing))
 
 
 class RegionLayouts(NamedTuple):
-    """Layouts of a region on banked memory: ``layers`` by name, and the region's inputs and outputs."""
+    """Layouts of a region on banked memory: ``layers`` by name, and the region's inputs and
+    outputs.
+    """
 
     layers: Mapping[str, LayerLayouts]
     edges: tuple[Edge, ...]
@@ -220,20 +252,24 @@ class RegionLayouts(NamedTuple):
 def region_layouts(
     package: Package, arch: Arch, options: CompileOptions, made: Sequence[Compiled], timing: Timing
 ) -> tuple[RegionLayouts, ...]:
-    """Return the layouts of all regions in ``made`` (:func:`compiled_regions`); empty without banked memory."""
-    found, told = _partitioned(package, arch, options), list[RegionLayouts]()
+    """Return the layouts of all regions in ``made`` (:func:`compile_package`); empty without
+    banked memory.
+    """
+    found = _partition_package(package, arch, options)
+    told = list[RegionLayouts]()
     for region, (program, report) in zip(found.regions, made, strict=True):
-        lowered, layers = layers_chosen(region, found.graph.values, arch, report.choices)
+        lowered, layers = order_layers(region, found.graph.values, arch, report.choices)
         near = tuple(edges(region, lowered, found.graph.values, timing))
         told.append(RegionLayouts(layer_layouts(program, layers, arch, timing), near))
     return tuple(told) if any(one.layers for one in told) else ()
 
 
-def taken(compiled: Compiled, timing: Timing) -> Mapping[str, LayerCycles]:
+def compare_cycles(compiled: Compiled, timing: Timing) -> Mapping[str, LayerCycles]:
     """Return the estimated and simulated cycles of a region's layers, by name."""
     program, report = compiled
     timed = ProgramTiming(program)
-    cycles, waits = timed.layers(timing), timed.bank_waits(timing)
+    cycles = timed.layers(timing)
+    waits = timed.bank_waits(timing)
     return {
         name: LayerCycles(estimate, cycles.get(name, 0), waits.get(name, 0))
         for name, estimate in report.estimates.items()
@@ -243,24 +279,39 @@ def taken(compiled: Compiled, timing: Timing) -> Mapping[str, LayerCycles]:
 def explain_all(
     package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
 ) -> tuple[Explanation, ...]:
-    """Explain the tiling of every layer with the best alternative only; of layers with one name, the first."""
+    """Explain the tiling of every layer with the best alternative only.
+
+    Of layers with one name, the first.
+    """
     told: dict[str, Explanation] = {}
-    for found in _explanations(_partitioned(package, arch, options), arch, options, timing):
+    for found in _explanations(_partition_package(package, arch, options), arch, options, timing):
         told.setdefault(found.layer, found)
     return tuple(told.values())
 
 
 def explain(
-    package: Package, layer: str, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
+    package: Package,
+    layer: str,
+    arch: Arch,
+    options: CompileOptions,
+    timing: Timing = DEFAULT_TIMING,
 ) -> Explanation:
-    """Explain the tiling of one layer (of several with its name the first); raise InputError if there is none."""
-    partitioned = _partitioned(package, arch, options)
+    """Explain the tiling of one layer (of several with its name the first); raise InputError if
+    there is none.
+    """
+    partitioned = _partition_package(package, arch, options)
     if options.chosen:
-        chosen_schedules(package, arch, options, timing)  # raises InputError for choices that are wrong in any region
+        list_chosen_schedules(
+            package, arch, options, timing
+        )  # raises InputError for choices that are wrong in any region
     found = next(_explanations(partitioned, arch, options, timing, layer), None)
     if found is not None:
         return found
-    names = (one.layer for choices in chosen_schedules(package, arch, options, timing) for one in choices.layers)
+    names = (
+        one.layer
+        for choices in list_chosen_schedules(package, arch, options, timing)
+        for one in choices.layers
+    )
     close = difflib.get_close_matches(layer, names, n=1)
     meant = f"did you mean '{close[0]}'?" if close else "'dla explain MODEL' lists them"
     raise InputError(f"no layer of the accelerator is called '{layer}'; {meant}")
@@ -269,23 +320,32 @@ def explain(
 def _explanations(
     found: Partition, arch: Arch, options: CompileOptions, timing: Timing, layer: str | None = None
 ) -> Iterator[Explanation]:
-    """Yield the explanation of every layer, region by region; a layer that is named gets more alternatives."""
+    """Yield the explanation of every layer, region by region.
+
+    A layer that is named gets more alternatives.
+    """
     for region in found.regions:
         pool = _WatchingPool(layer, bus_of(timing))
-        (compiled,) = compile_regions([region], found.graph.values, arch, options, data=False, searches=pool)
+        (compiled,) = compile_regions(
+            [region], found.graph.values, arch, options, data=False, searches=pool
+        )
         chosen = compiled[1].choices
-        names = [name for name in dict.fromkeys(one.layer for one in chosen.layers) if layer in (None, name)]
+        names = [
+            name
+            for name in dict.fromkeys(one.layer for one in chosen.layers)
+            if layer in (None, name)
+        ]
         if names:
-            cycles = taken(compiled, timing)
-            lowered, layers = layers_chosen(region, found.graph.values, arch, chosen)
+            cycles = compare_cycles(compiled, timing)
+            lowered, layers = order_layers(region, found.graph.values, arch, chosen)
             layouts = layer_layouts(compiled[0], layers, arch, timing)
         for name in names:
             account = _Account(name, region.index, lowered, layers, arch, pool, chosen)
-            told = account.explained(options, cycles[name], 1 if layer is None else SHOWN)
+            told = account.explain(options, cycles[name], 1 if layer is None else SHOWN)
             yield replace(told, layouts=layouts.get(name))
 
 
-def _partitioned(package: Package, arch: Arch, options: CompileOptions) -> Partition:
+def _partition_package(package: Package, arch: Arch, options: CompileOptions) -> Partition:
     _check_explainable(options)
     options.chosen.check_made_for(package.digest, arch.digest())
     return partition_package(package, arch, options)
@@ -293,7 +353,10 @@ def _partitioned(package: Package, arch: Arch, options: CompileOptions) -> Parti
 
 def _check_explainable(options: CompileOptions) -> None:
     if options.schedule == "seed":
-        raise InputError("schedule seed takes the largest tile that fits and considers nothing else; leave it out")
+        raise InputError(
+            "schedule seed takes the largest tile that fits and considers nothing "
+            "else; leave it out"
+        )
 
 
 class _Account:
@@ -304,25 +367,35 @@ class _Account:
         layer: str,
         region: int,
         lowered: Lowered,
-        layers: Sequence[Layer],
+        layers: Sequence[OperatorLayer],
         arch: Arch,
         pool: _WatchingPool,
         chosen: Choices,
     ) -> None:
-        self._region, self._lowered, self._arch, self._chosen = region, lowered, arch, chosen
+        self._region = region
+        self._lowered = lowered
+        self._arch = arch
+        self._chosen = chosen
         index = [one.name for one in layers].index(layer)
-        self._layer, self._choice = layers[index], chosen.layers[index]
+        self._layer = layers[index]
+        self._choice = chosen.layers[index]
         self._search = pool.watched[self._layer.geometry]
-        groups = placed([layer.name for layer in layers], chosen.groups or ())
-        self._group = next((one for first, one in groups if 0 <= index - first < len(one.layers)), None)
+        groups = place_groups([layer.name for layer in layers], chosen.groups or ())
+        self._group = next(
+            (one for first, one in groups if 0 <= index - first < len(one.layers)), None
+        )
         rooms = Rooms(layers, lowered, arch)
-        resident, room = rooms.of(index, chosen.residents or (), arch.sram_bytes)
+        resident, room = rooms.find_resident(index, chosen.residents or (), arch.sram_bytes)
         ridden = self._group is not None and not self._group.rows and layer == self._group.layers[0]
-        self._resident = resident._replace(beside=len(layers[index + 1].operation.inputs) - 1 if ridden else 0)
-        self._budget = self._asked_budget(room)
+        self._resident = resident._replace(
+            beside=len(layers[index + 1].operation.inputs) - 1 if ridden else 0
+        )
+        self._budget = self._get_asked_budget(room)
 
-    def _asked_budget(self, room: int) -> int:
-        """Return the budget in bytes with which the search found the choice, or else the room that residents leave."""
+    def _get_asked_budget(self, room: int) -> int:
+        """Return the budget in bytes with which the search found the choice, or else the room
+        that residents leave.
+        """
         tiling = tiling_of(self._choice)
         for resident, budget, found in reversed(self._search.rooms):
             if resident == self._resident and found is not None:
@@ -331,15 +404,23 @@ class _Account:
                     return budget
         return room
 
-    def explained(self, options: CompileOptions, cycles: LayerCycles, shown: int) -> Explanation:
-        """Return the explanation with up to ``shown`` alternatives that fit, and as many that do not."""
+    def explain(self, options: CompileOptions, cycles: LayerCycles, shown: int) -> Explanation:
+        """Return the explanation with up to ``shown`` alternatives that fit, and as many that do
+        not.
+        """
         winner = tiling_of(self._choice)
-        asked = [tiling for tiling, resident in self._search.watched.asked if resident == self._resident]
-        ranked = sorted((self._estimate(tiling), place) for place, tiling in enumerate(asked) if tiling != winner)
-        missing = {place: self._missing(asked[place]) for _, place in ranked}
+        asked = [
+            tiling for tiling, resident in self._search.watched.asked if resident == self._resident
+        ]
+        ranked = sorted(
+            (self._estimate(tiling), place)
+            for place, tiling in enumerate(asked)
+            if tiling != winner
+        )
+        missing = {place: self._count_missing(asked[place]) for _, place in ranked}
         fitting = [asked[place] for _, place in ranked if not missing[place]]
         misfits = [asked[place] for _, place in ranked if missing[place]]
-        pinned = options.chosen.of([self._layer.name])[0] is not None
+        pinned = options.chosen.list_for([self._layer.name])[0] is not None
         return Explanation(
             layer=self._layer.name,
             kind=kind_of(self._layer),
@@ -349,40 +430,48 @@ class _Account:
             estimate=cycles.estimate,
             cycles=cycles.cycles,
             bank_waits=cycles.bank_waits,
-            winner=self._considered(winner),
+            winner=self._make_considered(winner),
             group=self._group,
             chosen_by=options.chosen.source if pinned else "compiler",
             fitting=len(fitting),
             unfitting=len(misfits),
-            others=tuple(map(self._considered, fitting[:shown])),
-            misfits=tuple(map(self._considered, misfits[:shown])),
+            others=tuple(map(self._make_considered, fitting[:shown])),
+            misfits=tuple(map(self._make_considered, misfits[:shown])),
         )
 
     def _resident_names(self) -> tuple[str, ...]:
         operation = self._layer.operation
         names = [self._lowered.place(item).buffer for item in (*operation.inputs, operation.output)]
-        return tuple(dict.fromkeys(name for name in names if name in (self._chosen.residents or ())))
+        return tuple(
+            dict.fromkeys(name for name in names if name in (self._chosen.residents or ()))
+        )
 
     def _estimate(self, tiling: Tiling) -> float:
         return self._search.cost.estimate(tiling, self._resident)
 
-    def _missing(self, tiling: Tiling) -> int:
-        return max(self._search.cost.working_set(tiling, self._resident) - self._budget, 0)
+    def _count_missing(self, tiling: Tiling) -> int:
+        return max(self._search.cost.compute_working_set(tiling, self._resident) - self._budget, 0)
 
-    def _considered(self, tiling: Tiling) -> Considered:
+    def _make_considered(self, tiling: Tiling) -> Considered:
         shape = self._search.cost.shape_of(tiling)
         return Considered(
             choice=choice_of(self._layer.name, tiling),
             estimated_cycles=round(self._estimate(tiling)),
             compute_cycles=shape.compute,
-            moved_bytes=self._moved(tiling),
-            working_set_bytes=self._search.cost.working_set(tiling, self._resident),
+            moved_bytes=self._count_moved(tiling),
+            working_set_bytes=self._search.cost.compute_working_set(tiling, self._resident),
             tiles=shape.tiles,
-            missing=self._missing(tiling),
+            missing=self._count_missing(tiling),
         )
 
-    def _moved(self, tiling: Tiling) -> int:
-        """Return the exact number of bytes that the layer's loads and stores move with a tiling, from its steps."""
+    def _count_moved(self, tiling: Tiling) -> int:
+        """Return the exact number of bytes that the layer's loads and stores move with a tiling,
+        from its steps.
+        """
         memory = bare_memory(self._arch, self._lowered, self._chosen.residents or ())
-        steps = (step for tile in stream_layer(self._layer, tiling, memory) for step in (*tile.loads, *tile.stores))
-        return sum(moved_by(step) for step in steps)
+        steps = (
+            step
+            for tile in stream_layer(self._layer, tiling, memory)
+            for step in (*tile.loads, *tile.stores)
+        )
+        return sum(count_moved(step) for step in steps)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, cast
 from byoc.emission.region import Region
 from byoc.estimate.matrices import CONVOLUTIONS, Layouts, layouts_of
 from byoc.graph import Value
-from byoc.layout.region import layout_text, operand_text, states_layouts
+from byoc.layout.region import has_stated_layouts, layout_text, operand_text
 from byoc.operators.convolution import Convolution
-from byoc.operators.layer import Layer
+from byoc.operators.layer import OperatorLayer
 from byoc.scheduling.lowering import Lowered, value_bytes
 from dla_sim.engine.times import compute_times
 from dla_sim.engine.workload import Workload
@@ -27,14 +27,18 @@ MOVEMENT = "OP_PERMUTE"
 
 
 class LayoutsOfLayer(NamedTuple):
-    """An operation of a layer with the layouts of its operands, the result last, as (value, layout)."""
+    """An operation of a layer with the layouts of its operands, the result last, as (value,
+    layout).
+    """
 
     operation: str
     operands: tuple[tuple[str, str], ...]
 
 
 class PermuteTotal(NamedTuple):
-    """Total of a layer's ``OP_PERMUTE`` commands: bytes of their results, and EX cycles including waits."""
+    """Total of a layer's ``OP_PERMUTE`` commands: bytes of their results, and EX cycles
+    including waits.
+    """
 
     commands: int
     nbytes: int
@@ -42,7 +46,9 @@ class PermuteTotal(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """An input or output of a region: bytes of the model's tensor, packed bytes, and bus slots for each transfer."""
+    """An input or output of a region: bytes of the model's tensor, packed bytes, and bus slots
+    for each transfer.
+    """
 
     value: str
     side: str
@@ -54,7 +60,9 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerLayouts:
-    """Layouts of a layer: its operations, its copies, and, for a convolution, both possible layouts with estimates."""
+    """Layouts of a layer: its operations, its copies, and, for a convolution, both possible
+    layouts with estimates.
+    """
 
     operations: tuple[LayoutsOfLayer, ...]
     moved: PermuteTotal
@@ -77,26 +85,38 @@ class LayerLayouts:
             yield f"{one.operation}: {lie}"
         moved = self.moved
         yield (
-            f"copied for it by {MOVEMENT}: {moved.nbytes:,} bytes in {moved.commands:,} commands, {moved.cycles:,} "
+            f"copied for it by {MOVEMENT}: {moved.nbytes:,} bytes in {moved.commands:,} commands, "
+            f"{moved.cycles:,} "
             "cycles of EX"
             if moved.commands
             else "no copies are made for it"
         )
         found = self.convolution
         if found is not None:
-            less = "which is less, but not done" if found.matrix < found.direct else "so that it is direct"
+            less = (
+                "which is less, but not done"
+                if found.matrix < found.direct
+                else "so that it is direct"
+            )
             yield (
-                f"layout: direct with mapping {found.mapping}, {found.direct:,} cycles of EX by the formulas; as a "
-                f"product of matrices {found.product:,} and {found.conversion:,} for the copy into one, {less}"
+                f"layout: direct with mapping {found.mapping}, {found.direct:,} cycles of EX by "
+                "the formulas; as a "
+                f"product of matrices {found.product:,} and {found.conversion:,} for the copy into "
+                f"one, {less}"
             )
 
 
-def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing: Timing) -> Mapping[str, LayerLayouts]:
-    """Return the layouts of banked memory by layer; none of ideal memory, where all tensors are dense."""
-    if not states_layouts(arch.memory):
+def layer_layouts(
+    program: Program, layers: Sequence[OperatorLayer], arch: Arch, timing: Timing
+) -> Mapping[str, LayerLayouts]:
+    """Return the layouts of banked memory by layer.
+
+    None of ideal memory, where all tensors are dense.
+    """
+    if not has_stated_layouts(arch.memory):
         return {}
     overhead = timing.ex_fill + timing.ex_drain
-    moved = _moved(program, timing)
+    moved = _count_moved(program, timing)
     found: dict[str, LayerLayouts] = {}
     for layer in layers:
         operation = layer.operation
@@ -108,14 +128,16 @@ def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing:
         product = None
         if operation.mnemonic in CONVOLUTIONS:
             product = layouts_of(cast(Convolution, operation), mapping, arch, overhead)
-        known = found.get(layer.name, LayerLayouts((), moved.get(layer.name, PermuteTotal(0, 0, 0)), None))
+        known = found.get(
+            layer.name, LayerLayouts((), moved.get(layer.name, PermuteTotal(0, 0, 0)), None)
+        )
         found[layer.name] = LayerLayouts(
             (*known.operations, listed), known.moved, known.convolution or product
         )  # fmt: skip
     return found
 
 
-def _moved(program: Program, timing: Timing) -> dict[str, PermuteTotal]:
+def _count_moved(program: Program, timing: Timing) -> dict[str, PermuteTotal]:
     prepared = prepare(program)
     times = compute_times(Workload(prepared.demands, timing))
     cycles = (times.end - times.start).tolist()
@@ -127,23 +149,31 @@ def _moved(program: Program, timing: Timing) -> dict[str, PermuteTotal]:
         name = program.provenance[bisect_right(begins, command.index) - 1].layer
         before = found.get(name, PermuteTotal(0, 0, 0))
         nbytes = sum(access.total for access in prepared.operands[number].writes)
-        found[name] = PermuteTotal(before.commands + 1, before.nbytes + nbytes, before.cycles + cycles[number])
+        found[name] = PermuteTotal(
+            before.commands + 1, before.nbytes + nbytes, before.cycles + cycles[number]
+        )
     return found
 
 
-def edges(region: Region, lowered: Lowered, values: Mapping[str, Value], timing: Timing) -> Iterator[Edge]:
+def edges(
+    region: Region, lowered: Lowered, values: Mapping[str, Value], timing: Timing
+) -> Iterator[Edge]:
     """Yield the inputs and outputs of a region, which the host packs and unpacks."""
     for side, names in (("input", region.inputs), ("output", region.outputs)):
         for name in names:
-            layout, value = lowered.layouts[name], values[name]
+            layout = lowered.layouts[name]
+            value = values[name]
             packed = value_bytes(value, layout)
             plain = prod(value.shape) * (4 if value.dtype == "int32" else 1)
-            yield Edge(name, side, layout_text(layout), plain, packed, timing.main.least_slots(packed))
+            yield Edge(
+                name, side, layout_text(layout), plain, packed, timing.main.least_slots(packed)
+            )
 
 
 def edge_line(edge: Edge) -> str:
     verb = "packs" if edge.side == "input" else "unpacks"
     return (
-        f"{edge.side} {edge.value}: {edge.layout}; the host {verb} {edge.nbytes:,} bytes as {edge.packed:,}, "
+        f"{edge.side} {edge.value}: {edge.layout}; the host {verb} {edge.nbytes:,} bytes as "
+        f"{edge.packed:,}, "
         f"{edge.slots:,} slots of the bus each time they are moved"
     )

@@ -1,7 +1,7 @@
 """Learned cost model: a gradient-boosted regressor of the error of the compiler's estimates.
 
-It learns the logarithm of measured over estimated cycles from features of a site, a tiling and its room. Measurements
-of one layer or network therefore help to predict others.
+It learns the logarithm of measured over estimated cycles from features of a site, a tiling and its
+room. Measurements of one layer or network therefore help to predict others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ LEAST = 48
 """Fewest samples for training."""
 ROUNDS = 120
 BLUR = 200.0
-"""Offset in cycles that is added to excess cycles before a logarithm, so that small differences do not count."""
+"""Offset in cycles that is added to excess cycles before a logarithm, so that small differences
+do not count.
+"""
 MAXIMUM_BYTES = 1 << 26
 _SETTINGS = {
     "objective": "regression",
@@ -42,8 +44,11 @@ _SETTINGS = {
 
 
 def _excess(seen: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the least cycles of each sample, and the logarithm of the estimated excess over them plus :data:`BLUR`."""
-    least, estimate = np.exp(seen[:, -2]), np.exp(seen[:, -1])
+    """Return the least cycles of each sample, and the logarithm of the estimated excess over
+    them plus :data:`BLUR`.
+    """
+    least = np.exp(seen[:, -2])
+    estimate = np.exp(seen[:, -1])
     return least, np.log(np.maximum(estimate - least, 0.0) + BLUR)
 
 
@@ -53,7 +58,8 @@ def require_library() -> None:
         import lightgbm  # noqa: F401
     except (ImportError, OSError) as error:
         raise InputError(
-            f"the learned cost model needs LightGBM; search with --no-model, or install it with: {remedy('tune')}"
+            "the learned cost model needs LightGBM; search with --no-model, or install it with: "
+            f"{remedy('tune')}"
         ) from error
 
 
@@ -64,12 +70,16 @@ class CostModel:
         self._booster = self._other = booster
 
     def train(self, samples: Sequence[Features], cycles: Sequence[int]) -> None:
-        """Train on ``samples`` and their measured cycles, starting from the model that was taken over, if any."""
+        """Train on ``samples`` and their measured cycles, starting from the model that was taken
+        over, if any.
+        """
         import lightgbm
 
         if len(samples) < LEAST:
             return
-        seen, place, often = np.unique(np.array(samples), axis=0, return_inverse=True, return_counts=True)
+        seen, place, often = np.unique(
+            np.array(samples), axis=0, return_inverse=True, return_counts=True
+        )
         least, estimated = _excess(seen)
         excess = np.bincount(place, np.array(cycles, np.float64)) / often - least
         wanted = np.log(np.maximum(excess, 0.0) + BLUR) - estimated
@@ -95,14 +105,22 @@ class CostModel:
 
 
 def load_model(path: Path) -> CostModel:
-    """Return the model in a file of :meth:`CostModel.save`; raise InputError if the file contains none."""
+    """Return the model in a file of :meth:`CostModel.save`.
+
+    Raise InputError if the file contains none.
+    """
     import lightgbm
 
     text = text_of(read_bytes(path, MAXIMUM_BYTES, "a cost model"), str(path))
     try:
         booster = lightgbm.Booster(model_str=text)
     except lightgbm.basic.LightGBMError as error:
-        raise InputError(f"{path}: no cost model ({error}); remove it, and it is trained again") from error
+        raise InputError(
+            f"{path}: no cost model ({error}); remove it, and it is trained again"
+        ) from error
     if booster.num_feature() != FEATURES:
-        raise InputError(f"{path}: a cost model of another version of this tool; remove it, and it is trained again")
+        raise InputError(
+            f"{path}: a cost model of another version of this tool; remove it, and it "
+            "is trained again"
+        )
     return CostModel(booster)

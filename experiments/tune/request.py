@@ -17,15 +17,22 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SearchOptions:
-    """Options of the search: number of measurements, seed, use of the learned model, and logs of other tunings."""
+    """Options of the search: number of measurements, seed, use of the learned model, and logs of
+    other tunings.
+    """
 
     measurements: int = field(
-        default=200, metadata=option("--measurements", "Measure N schedules in total.", int, metavar="N")
+        default=200,
+        metadata=option("--measurements", "Measure N schedules in total.", int, metavar="N"),
     )
-    search_seed: int = field(default=0, metadata=option("--search-seed", "Set the seed of the search.", int, least=0))
+    search_seed: int = field(
+        default=0, metadata=option("--search-seed", "Set the seed of the search.", int, least=0)
+    )
     learn: bool = field(
         default=True,
-        metadata=option("--model/--no-model", "Rank candidates by a learned cost model (extra 'tune').", bool),
+        metadata=option(
+            "--model/--no-model", "Rank candidates by a learned cost model (extra 'tune').", bool
+        ),
     )
     donors: Sequence[str | Path] = field(
         default=(),
@@ -58,4 +65,6 @@ class TuneRequest(SearchOptions, Compiling):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TuneKeywords(TuneRequest, CompileOptions, NetworkChoice):
-    """Keywords of ``dla.tune``: the fields of the request, and a keyword for each compiler option."""
+    """Keywords of ``dla.tune``: the fields of the request, and a keyword for each compiler
+    option.
+    """

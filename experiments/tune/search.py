@@ -1,9 +1,11 @@
-"""Evolution of schedules: start from the compiler's choices for several memory sizes, recombine, mutate, measure.
+"""Evolution of schedules: start from the compiler's choices for several memory sizes, recombine,
+mutate, measure.
 
-A measurement gives the cycles of every layer. The search keeps the measurements piece by piece, and measures next the
-best schedule combined from pieces of all schedules. Then it changes a schedule that is about as good in several places
-at once, which creates new pieces. It can thus find two groups that pay only together. Everything follows from the seed
-and the measurements, so a search can be resumed.
+A measurement gives the cycles of every layer. The search keeps the measurements piece by piece, and
+measures next the best schedule combined from pieces of all schedules. Then it changes a schedule
+that is about as good in several places at once, which creates new pieces. It can thus find two
+groups that pay only together. Everything follows from the seed and the measurements, so a search
+can be resumed.
 """
 
 from __future__ import annotations
@@ -16,23 +18,38 @@ from byoc.options import Choices
 from byoc.scheduling.residency import choice_of
 from byoc.tuning.measured import MeasuredPieces
 from byoc.tuning.moves import PLACES, Moves
-from byoc.tuning.subject import SHARES, Measurement, Move, State, Tried, TuningSubject, combined, state_of
+from byoc.tuning.subject import (
+    SHARES,
+    Measurement,
+    Move,
+    State,
+    Tried,
+    TuningSubject,
+    combine_moves,
+    state_of,
+)
 from byoc.tuning.transfer import Donor
 from byoc.tuning.units import Features, Units
 from experiments.tune.model import CostModel
 
-POOL, GROUP_POOL = 24, 32
+POOL = 24
+GROUP_POOL = 32
 """Candidates that the model ranks for every single layer, and for every group."""
-BREADTH, PART = 8, 4
+BREADTH = 8
+PART = 4
 """Most places changed at once: ``BREADTH``, or one in ``PART`` layers if that is more."""
 EAGER = 10
-"""Measurements at the beginning in which everything that a donor's model predicts to pay is tried at once."""
+"""Measurements at the beginning in which everything that a donor's model predicts to pay is
+tried at once.
+"""
 HOPE = 0.1
 """Share of the excess cycles of its sites that a move may save beyond the model's prediction."""
 TRAINING = 1.15
 """Growth of the number of samples after which the model is trained again."""
 NOISE = 0.02
-"""Standard deviation of the random factor (as a logarithm) on the cycles of pieces when a base schedule is drawn."""
+"""Standard deviation of the random factor (as a logarithm) on the cycles of pieces when a base
+schedule is drawn.
+"""
 SMALLER = tuple(share for share in SHARES if share < 100)
 """Smaller shares of the scratchpad; schedules for them also fit into the whole."""
 IDLE = 100
@@ -45,7 +62,8 @@ class Evolution:
     """One search. Without a ``model``, candidates are not ranked: they are measured as drawn."""
 
     def __init__(self, subject: TuningSubject, seed: int, model: CostModel | None) -> None:
-        self._subject, self._model = subject, model
+        self._subject = subject
+        self._model = model
         self._random = np.random.default_rng(seed)
         self._moves = Moves(subject, self._random)
         self._units = Units(subject)
@@ -55,12 +73,17 @@ class Evolution:
         self._cycles: list[int] = []
         self._trained = 0
         self._seen: set[State] = set()
-        self._least = [subject.search(number).cost.compute.least().cycles for number in range(len(subject.sites))]
+        self._least = [
+            subject.search(number).cost.compute.least().cycles
+            for number in range(len(subject.sites))
+        ]
 
     def proposals(self, donor: Callable[[Tried], Donor | None] = lambda own: None) -> Proposals:
-        """Yield schedules: the compiler's, a ``donor``'s, those for other memory sizes, then new mutations.
+        """Yield schedules: the compiler's, a ``donor``'s, those for other memory sizes, then new
+        mutations.
 
-        The caller sends each measurement back. The generator ends when mutations give no new schedule.
+        The caller sends each measurement back. The generator ends when mutations give no new
+        schedule.
         """
         start = state_of(self._subject.own())
         own = yield from self._try(start)
@@ -72,7 +95,8 @@ class Evolution:
         if self._eager:  # the donor's model predicts which pieces are worth measuring
             for promised in self._subject.others(SMALLER):
                 self._expect(state_of(promised))
-        others, idle = map(state_of, self._subject.others(() if self._eager else SHARES)), 0
+        others = map(state_of, self._subject.others(() if self._eager else SHARES))
+        idle = 0
         while idle < IDLE:
             known = len(self._seen)
             yield from self._try(self._measured.best().state)
@@ -80,13 +104,16 @@ class Evolution:
             if other is not None:
                 yield from self._try(other)
             if other is None:
-                yield from self._changed(self._measured.best(None if self._eager else self._stretch))
+                yield from self._change(self._measured.best(None if self._eager else self._stretch))
             idle = idle + 1 if len(self._seen) == known else 0
 
     def _expect(self, state: State) -> None:
         """Use the model's prediction for the pieces of a schedule that was not measured."""
         assert self._model is not None
-        self._measured.expect(state, self._model.predict([unit.features for unit in self._units.of(state)]).tolist())
+        self._measured.expect(
+            state,
+            self._model.predict([unit.features for unit in self._units.list_units(state)]).tolist(),
+        )
 
     def _stretch(self) -> float:
         """Return a random factor near 1 for a piece."""
@@ -96,18 +123,21 @@ class Evolution:
         """Measure a schedule; return None if memory planning fails or it was measured before."""
         if state in self._seen:
             return None
-        return self._learned(state, (yield self.choices_of(state)))
+        return self._learn(state, (yield self.choices_of(state)))
 
-    def _changed(self, base: Tried) -> Generator[Choices, Measurement, None]:
-        """Measure ``base`` with some moves; if memory planning fails, retry with the first half of them."""
-        moves = self._chosen(base)
+    def _change(self, base: Tried) -> Generator[Choices, Measurement, None]:
+        """Measure ``base`` with some moves.
+
+        If memory planning fails, retry with the first half of them.
+        """
+        moves = self._choose_moves(base)
         while moves:
             self._moves.make(moves)
-            if (yield from self._try(combined(base.state, moves))) is not None:
+            if (yield from self._try(combine_moves(base.state, moves))) is not None:
                 return
             moves = moves[: len(moves) // 2]
 
-    def _learned(self, state: State, found: Measurement) -> Tried | None:
+    def _learn(self, state: State, found: Measurement) -> Tried | None:
         """Learn from a measurement and return it; None if memory planning failed."""
         self._seen.add(state)
         self._moves.note(state)
@@ -115,7 +145,7 @@ class Evolution:
         if found.cycles is None:
             return None
         if self._model is not None:
-            for unit in self._units.of(state):
+            for unit in self._units.list_units(state):
                 self._samples.append(unit.features)
                 self._cycles.append(sum(found.sites[unit.first : unit.last + 1]))
             if len(self._samples) >= TRAINING * self._trained:
@@ -123,9 +153,13 @@ class Evolution:
                 self._trained = len(self._samples)
         return Tried(state, found.cycles, found.sites)
 
-    def _chosen(self, best: Tried) -> list[Move]:
-        """Return the moves to make at once, the best first, by the model's prediction or by the possible gain."""
-        moves, weights = self._promising(best) if self._model is not None else self._random_moves(best)
+    def _choose_moves(self, best: Tried) -> list[Move]:
+        """Return the moves to make at once, the best first, by the model's prediction or by the
+        possible gain.
+        """
+        moves, weights = (
+            self._predict_best(best) if self._model is not None else self._random_moves(best)
+        )
         keys = np.log(np.maximum(np.array(weights), 1.0))
         breadth = len(moves)
         if not self._eager:
@@ -133,7 +167,9 @@ class Evolution:
             breadth = max(BREADTH, len(best.sites) // PART)
         chosen: list[Move] = []
         for number in np.argsort(-keys, kind="stable").tolist():
-            if len(chosen) < breadth and all(moves[number].apart(other) for other in chosen):
+            if len(chosen) < breadth and all(
+                moves[number].is_apart_from(other) for other in chosen
+            ):
                 chosen.append(moves[number])
         return chosen
 
@@ -144,16 +180,25 @@ class Evolution:
     def _random_moves(self, best: Tried) -> tuple[list[Move], list[float]]:
         """Return one random move per place, and its largest possible gain in cycles."""
         moves = [move for pool in self._moves.pools(best.state, 1, 1, 1) for move in pool[:1]]
-        slack = [max(taken - least, 1) for taken, least in zip(best.sites, self._least, strict=True)]
-        return moves, [sum(slack[move.first : move.last + 1]) / (move.last + 1 - move.first) for move in moves]
+        slack = [
+            max(taken - least, 1) for taken, least in zip(best.sites, self._least, strict=True)
+        ]
+        return moves, [
+            sum(slack[move.first : move.last + 1]) / (move.last + 1 - move.first) for move in moves
+        ]
 
-    def _promising(self, best: Tried) -> tuple[list[Move], list[float]]:
-        """Return the move of every place that the model predicts to be best, with the predicted gain, at least 1."""
+    def _predict_best(self, best: Tried) -> tuple[list[Move], list[float]]:
+        """Return the move of every place that the model predicts to be best, with the predicted
+        gain, at least 1.
+        """
         pools = [pool for pool in self._moves.pools(best.state, POOL, GROUP_POOL, PLACES) if pool]
-        gains = iter(self._promised(best.state, [move for pool in pools for move in pool]))
+        gains = iter(self._predict_savings(best.state, [move for pool in pools for move in pool]))
         ranked = [max((next(gains), -place) for place in range(len(pool))) for pool in pools]
         moves = [pool[-place] for pool, (_, place) in zip(pools, ranked, strict=True)]
-        hopes = [(move, gain, self._excess(best, move)) for move, (gain, _) in zip(moves, ranked, strict=True)]
+        hopes = [
+            (move, gain, self._excess(best, move))
+            for move, (gain, _) in zip(moves, ranked, strict=True)
+        ]
         if self._eager:
             promised = [(move, gain) for move, gain, _ in hopes if gain > 0]
             if promised:
@@ -163,20 +208,24 @@ class Evolution:
 
     def _excess(self, best: Tried, move: Move) -> float:
         """Return the cycles of a move's sites above their least cycles with the present tilings."""
-        units = self._units.of(best.state, move.first, move.last)
+        units = self._units.list_units(best.state, move.first, move.last)
         least = sum(unit.least for unit in units if unit.first <= move.last)
         return sum(best.sites[move.first : move.last + 1]) - least
 
-    def _promised(self, base: State, moves: Sequence[Move]) -> list[float]:
+    def _predict_savings(self, base: State, moves: Sequence[Move]) -> list[float]:
         """Return the cycles that the model predicts each move to save."""
         assert self._model is not None
         samples: list[Features] = []
         spans: list[tuple[int, int, int]] = []
         for move in moves:
             start = len(samples)
-            samples += [unit.features for unit in self._units.of(base, move.first, move.last)]
+            samples += [
+                unit.features for unit in self._units.list_units(base, move.first, move.last)
+            ]
             middle = len(samples)
-            samples += [unit.features for unit in self._units.of(move.state, move.first, move.last)]
+            samples += [
+                unit.features for unit in self._units.list_units(move.state, move.first, move.last)
+            ]
             spans.append((start, middle, len(samples)))
         cycles = self._model.predict(samples) if samples else np.zeros(0)
         return [float(cycles[a:b].sum() - cycles[b:c].sum()) for a, b, c in spans]

@@ -50,8 +50,9 @@ from isa.reading import read_bytes
 class Tuned(Shown):
     """Result of a tuning.
 
-    ``kept`` is the number of measurements that the log already had; ``donor`` is the log that supplied schedules.
-    ``options`` are the compiler options of the tuning; ``best_options`` compile the best schedule.
+    ``kept`` is the number of measurements that the log already had; ``donor`` is the log that
+    supplied schedules. ``options`` are the compiler options of the tuning; ``best_options`` compile
+    the best schedule.
     """
 
     log: TuningLog
@@ -62,18 +63,23 @@ class Tuned(Shown):
     @property
     def best_options(self) -> CompileOptions:
         """Options of ``dla run --tuned LOG``."""
-        return replace(self.options, chosen=load_tuned(self.log.path, self.options, compiler_version()))
+        return replace(
+            self.options, chosen=load_tuned(self.log.path, self.options, compiler_version())
+        )
 
     @property
     def summary(self) -> str:
         """Cycles before and after, in one line."""
-        records, best = self.log.records, self.log.best
-        own, fewest = records[0].measurement.cycles, best.measurement.cycles
+        records = self.log.records
+        best = self.log.best
+        own = records[0].measurement.cycles
+        fewest = best.measurement.cycles
         assert own is not None
         assert fewest is not None
         return (
             f"{self.log.header.network}: {own:,} cycles by the compiler's choice, {fewest:,} tuned "
-            f"({fewest / own - 1:+.2%}), after {records.index(best) + 1} of {len(records)} measurements"
+            f"({fewest / own - 1:+.2%}), after {records.index(best) + 1} of {len(records)} "
+            "measurements"
         )
 
     @property
@@ -99,26 +105,34 @@ def tune_network(
     wanted: SearchOptions,
     report: Report = silent,
 ) -> Tuned:
-    """Measure schedules of ``network`` until the log at ``path`` has the requested number; save the model next to it.
+    """Measure schedules of ``network`` until the log at ``path`` has the requested number.
 
-    A small network may have fewer schedules. Logged schedules are not measured again. Raises InputError for bad input
-    and for a log of another search.
+    Save the model next to it.
+
+    A small network may have fewer schedules. Logged schedules are not measured again. Raises
+    InputError for bad input and for a log of another search.
     """
     if wanted.measurements < 1:
         raise InputError(f"--measurements is {wanted.measurements}; it must be 1 or more")
     if options.schedule == "seed" or options.chosen:
-        raise InputError("a tuning chooses the whole schedule; leave --schedule, --pins and --tuned out")
+        raise InputError(
+            "a tuning chooses the whole schedule; leave --schedule, --pins and --tuned out"
+        )
     if os.path.realpath(path) in [os.path.realpath(donor) for donor in wanted.donors]:
         raise InputError(f"--from {path} is the log itself; leave it out, or give another --log")
     if wanted.learn:
         require_library()
     found = partition_package(network.package, hardware.arch, options)
-    subject = TuningSubject(found.regions, found.graph.values, hardware.arch, clock_of(hardware.timing))
+    subject = TuningSubject(
+        found.regions, found.graph.values, hardware.arch, clock_of(hardware.timing)
+    )
     if not subject.sites:
-        raise InputError(f"{network.name}: no layer runs on the accelerator; 'dla partition' says why")
+        raise InputError(
+            f"{network.name}: no layer runs on the accelerator; 'dla partition' says why"
+        )
     donors = tuple(read_log(Path(donor)) for donor in wanted.donors)
     header = _header(network, hardware, options, wanted, subject)
-    logged = _opened(path, header)
+    logged = _open_log(path, header)
     session = _Session(subject, wanted, donors)
     with path.open("ab") as file:
         for number, record in enumerate(session.records(path, logged), start=1):
@@ -132,7 +146,11 @@ def tune_network(
 
 
 def _header(
-    network: Network, hardware: Preset, options: CompileOptions, wanted: SearchOptions, subject: TuningSubject
+    network: Network,
+    hardware: Preset,
+    options: CompileOptions,
+    wanted: SearchOptions,
+    subject: TuningSubject,
 ) -> TuningHeader:
     timing = json.dumps(hardware.timing.model_dump(), sort_keys=True).encode()
     donors = [hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in _donor_files(wanted)]
@@ -166,19 +184,26 @@ def _donor_files(wanted: SearchOptions) -> Iterator[Path]:
             yield model_file(path)
 
 
-def _opened(path: Path, header: TuningHeader) -> tuple[MeasuredSchedule, ...]:
-    """Return the records of a log; create it if it is missing or if not even its first line is complete.
+def _open_log(path: Path, header: TuningHeader) -> tuple[MeasuredSchedule, ...]:
+    """Return the records of a log.
+
+    Create it if it is missing or if not even its first line is complete.
 
     Raises InputError for a log of another search.
     """
-    begun = read_bytes(path, MAXIMUM_BYTES, "a tuning log", "give a file as --log") if path.exists() else b""
+    begun = (
+        read_bytes(path, MAXIMUM_BYTES, "a tuning log", "give a file as --log")
+        if path.exists()
+        else b""
+    )
     if header.text().encode().startswith(begun):
         write_atomically(path, header.text())
     log = read_log(path)
     changed = difference(log.header, header)
     if changed is not None:
         raise InputError(
-            f"{path}: made with other conditions ({changed}); give another --log, and this one with --from if it helps"
+            f"{path}: made with other conditions ({changed}); give another --log, and this one "
+            "with --from if it helps"
         )
     mend(path)
     return log.records
@@ -187,8 +212,12 @@ def _opened(path: Path, header: TuningHeader) -> tuple[MeasuredSchedule, ...]:
 class _Session:
     """Search over a subject that reads logged measurements first and then makes new ones."""
 
-    def __init__(self, subject: TuningSubject, wanted: SearchOptions, donors: Sequence[TuningLog]) -> None:
-        self._subject, self._wanted, self._donors = subject, wanted, donors
+    def __init__(
+        self, subject: TuningSubject, wanted: SearchOptions, donors: Sequence[TuningLog]
+    ) -> None:
+        self._subject = subject
+        self._wanted = wanted
+        self._donors = donors
         self.model = CostModel() if wanted.learn else None
         self.donor: Path | None = None
         self.fewest = 0
@@ -200,7 +229,9 @@ class _Session:
         choices = next(proposals)
         for number in range(self._wanted.measurements):
             record = (
-                logged[number] if number < len(logged) else MeasuredSchedule(choices, self._subject.measure(choices))
+                logged[number]
+                if number < len(logged)
+                else MeasuredSchedule(choices, self._subject.measure(choices))
             )
             if record.choices != choices:
                 raise InputError(
@@ -231,16 +262,23 @@ class _Session:
 
 
 def tune_requested(wanted: TuneRequest) -> Tuned:
-    """Measure schedules of a network and store them in a log, as ``dla tune`` does; logged measurements are kept.
+    """Measure schedules of a network and store them in a log, as ``dla tune`` does.
 
-    Model, machine, options and samples are those of ``run``. ``measurements`` is the total number, proposed from
-    ``search_seed`` and ranked by a learned model unless ``learn`` is False. ``log`` is by default
-    ``runs/NETWORK-tuning.jsonl``; ``donors`` are logs whose schedules are tried first. ``stage`` is called with a text
-    for each step, ``report`` with the number of measurements and the fewest cycles. Raises InputError for bad input.
+    Logged measurements are kept.
+
+    Model, machine, options and samples are those of ``run``. ``measurements`` is the total number,
+    proposed from ``search_seed`` and ranked by a learned model unless ``learn`` is False. ``log``
+    is by default ``runs/NETWORK-tuning.jsonl``; ``donors`` are logs whose schedules are tried
+    first. ``stage`` is called with a text for each step, ``report`` with the number of measurements
+    and the fewest cycles. Raises InputError for bad input.
     """
     hardware = hardware_of(wanted)
     network = load(wanted, wanted.stage)
-    place = Path(wanted.log) if wanted.log is not None else Path("runs") / f"{network.name}-tuning.jsonl"
+    place = (
+        Path(wanted.log)
+        if wanted.log is not None
+        else Path("runs") / f"{network.name}-tuning.jsonl"
+    )
     wanted.stage(f"tuning {network.name}")
     try:
         return tune_network(network, hardware, wanted.options, place, wanted, wanted.report)

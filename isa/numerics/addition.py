@@ -19,8 +19,8 @@ from isa.numerics.requantising import (
     Int8Array,
     IntegerArray,
     ScaleLike,
-    checked_scale,
-    fused_multiply_add,
+    check_scale,
+    multiply_add_once_rounded,
     multiply_by_quantised_multiplier,
     quantise_multiplier,
     rint_to_int64,
@@ -41,12 +41,21 @@ def add_constants(
         InputError: a scale is bad, or the ratios are so large that float32 overflows.
     """
     with np.errstate(over="ignore"):
-        ratio_a = np.float32(checked_scale(scale_a, "scale of a") / checked_scale(scale_y, "scale of y"))
-        ratio_b = np.float32(checked_scale(scale_b, "scale of b") / checked_scale(scale_y, "scale of y"))
+        ratio_a = np.float32(
+            check_scale(scale_a, "scale of a") / check_scale(scale_y, "scale of y")
+        )
+        ratio_b = np.float32(
+            check_scale(scale_b, "scale of b") / check_scale(scale_y, "scale of y")
+        )
         product_b = ratio_b * np.float32(zero_b)
     if max(ratio_a, ratio_b) > 2.0**100:
-        raise InputError(f"scales {scale_a} and {scale_b} over {scale_y} leave float32; quantise the tensor again")
-    constant = np.float32(zero_y) - fused_multiply_add(np.asarray(zero_a), ratio_a, product_b)
+        raise InputError(
+            f"scales {scale_a} and {scale_b} over {scale_y} leave float32; quantise "
+            "the tensor again"
+        )
+    constant = np.float32(zero_y) - multiply_add_once_rounded(
+        np.asarray(zero_a), ratio_a, product_b
+    )
     return ratio_a, ratio_b, np.float32(constant)
 
 
@@ -75,17 +84,20 @@ def add(
         low: lower limit of the stored result.
         high: upper limit of the stored result.
     """
-    inner: Float32Array = fused_multiply_add(b.astype(np.int64) + offset, ratio_b, constant)
-    total = fused_multiply_add(a.astype(np.int64) + offset, ratio_a, inner)
+    inner: Float32Array = multiply_add_once_rounded(b.astype(np.int64) + offset, ratio_b, constant)
+    total = multiply_add_once_rounded(a.astype(np.int64) + offset, ratio_a, inner)
     return saturate_int8(rint_to_int64(total) - offset, low, high)
 
 
-LEFT_SHIFT = 20  # TensorFlow Lite's headroom for int8: |x - zero| < 2**8, so the operands stay below 2**28
+# TensorFlow Lite's headroom for int8: |x - zero| < 2**8, so the operands stay below 2**28
+LEFT_SHIFT = 20
 
 
 @dataclass(frozen=True)
 class AddFixedConstants:
-    """The six integers of `add_fixed`: a 31-bit multiplier and a shift for each operand and the result."""
+    """The six integers of `add_fixed`: a 31-bit multiplier and a shift for each operand and the
+    result.
+    """
 
     multiplier_a: int
     shift_a: int
@@ -96,18 +108,22 @@ class AddFixedConstants:
 
 
 def add_fixed_constants(scale_a: float, scale_b: float, scale_y: float) -> AddFixedConstants:
-    """Return the constants of `add_fixed`: sa/t, sb/t, t/(2**20 * sy) with t = 2 * max(sa, sb), in float64.
+    """Return the constants of `add_fixed`: sa/t, sb/t, t/(2**20 * sy) with t = 2 * max(sa, sb), in
+    float64.
 
     Source: ``kernels/add.cc`` and ``sub.cc`` of LiteRT, whose addition aborts the process if the
     last factor is 1 or more. Raises InputError for a bad scale.
     """
-    a, b, y = _checked(scale_a, scale_b, scale_y)
+    a, b, y = _check_scales(scale_a, scale_b, scale_y)
     twice_largest = 2.0 * max(a, b)
     return _pair_constants(a, b, twice_largest, twice_largest / (2.0**LEFT_SHIFT * y))
 
 
-def _checked(*scales: float) -> tuple[float, ...]:
-    return tuple(float(checked_scale(scale, f"scale of {name}")) for scale, name in zip(scales, "aby", strict=True))
+def _check_scales(*scales: float) -> tuple[float, ...]:
+    return tuple(
+        float(check_scale(scale, f"scale of {name}"))
+        for scale, name in zip(scales, "aby", strict=True)
+    )
 
 
 def _pair_constants(a: float, b: float, unit: float, result: float) -> AddFixedConstants:
@@ -120,18 +136,22 @@ SQUARED_SHIFT = 7
 """TensorFlow Lite's headroom in bits for the squared difference of two int8 tensors."""
 
 
-def squared_difference_constants(scale_a: float, scale_b: float, scale_y: float) -> AddFixedConstants:
-    """Return the constants of `squared_difference_fixed`: sa/t, sb/t, t**2/(2**14 * sy).
+def compute_squared_difference_constants(
+    scale_a: float, scale_b: float, scale_y: float
+) -> AddFixedConstants:
+    """Return the constants of `subtract_squared_fixed`: sa/t, sb/t, t**2/(2**14 * sy).
 
     t = 2 * max(sa, sb), in float64. Source: ``kernels/squared_difference.cc`` of LiteRT, which
     aborts the process if the last factor is 1 or more. Raises InputError for a bad scale.
     """
-    a, b, y = _checked(scale_a, scale_b, scale_y)
+    a, b, y = _check_scales(scale_a, scale_b, scale_y)
     twice_largest = 2.0 * max(a, b)
-    return _pair_constants(a, b, twice_largest, twice_largest * twice_largest / (2.0 ** (2 * SQUARED_SHIFT) * y))
+    return _pair_constants(
+        a, b, twice_largest, twice_largest * twice_largest / (2.0 ** (2 * SQUARED_SHIFT) * y)
+    )
 
 
-def squared_difference_fixed(
+def subtract_squared_fixed(
     a: IntegerArray,
     b: IntegerArray,
     constants: AddFixedConstants,
@@ -141,15 +161,19 @@ def squared_difference_fixed(
 ) -> Int8Array:
     """Return int8 ``clip(M_y((M_a((a - za) << 7) - M_b((b - zb) << 7))**2) + zy, low, high)``.
 
-    M_a, M_b and M_y are the quantised multipliers of `squared_difference_constants`; zero points
-    are those of the stored int8 tensors. The square of int8 tensors stays below 2**31. Source:
-    ``kernels/squared_difference.cc`` of LiteRT.
+    M_a, M_b and M_y are the quantised multipliers of `compute_squared_difference_constants`; zero
+    points are those of the stored int8 tensors. The square of int8 tensors stays below 2**31.
+    Source: ``kernels/squared_difference.cc`` of LiteRT.
     """
     scaled_a = multiply_by_quantised_multiplier(
-        (a.astype(np.int64) - zero_points[0]) << SQUARED_SHIFT, constants.multiplier_a, constants.shift_a
+        (a.astype(np.int64) - zero_points[0]) << SQUARED_SHIFT,
+        constants.multiplier_a,
+        constants.shift_a,
     )
     scaled_b = multiply_by_quantised_multiplier(
-        (b.astype(np.int64) - zero_points[1]) << SQUARED_SHIFT, constants.multiplier_b, constants.shift_b
+        (b.astype(np.int64) - zero_points[1]) << SQUARED_SHIFT,
+        constants.multiplier_b,
+        constants.shift_b,
     )
     square = np.clip(np.square(scaled_a - scaled_b), 0, INT32_HIGH)
     total = multiply_by_quantised_multiplier(square, constants.multiplier_y, constants.shift_y)
@@ -174,10 +198,14 @@ def add_fixed(
     ``reference/integer_ops/add.h``, and ``kernels/sub.cc`` for ``subtract``.
     """
     scaled_a = multiply_by_quantised_multiplier(
-        (a.astype(np.int64) - zero_points[0]) << LEFT_SHIFT, constants.multiplier_a, constants.shift_a
+        (a.astype(np.int64) - zero_points[0]) << LEFT_SHIFT,
+        constants.multiplier_a,
+        constants.shift_a,
     )
     scaled_b = multiply_by_quantised_multiplier(
-        (b.astype(np.int64) - zero_points[1]) << LEFT_SHIFT, constants.multiplier_b, constants.shift_b
+        (b.astype(np.int64) - zero_points[1]) << LEFT_SHIFT,
+        constants.multiplier_b,
+        constants.shift_b,
     )
     scaled = scaled_a - scaled_b if subtract else scaled_a + scaled_b
     total = multiply_by_quantised_multiplier(scaled, constants.multiplier_y, constants.shift_y)
@@ -194,7 +222,8 @@ def subtract(
     *,
     squared: bool = False,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(float32((a - za) * sa) - float32((b - zb) * sb)) / sy) + zy, low, high)``.
+    """Return int8
+    ``clip(rint(float32(float32((a - za) * sa) - float32((b - zb) * sb)) / sy) + zy, low, high)``.
 
     a and b are int8 and broadcast; ``scales`` and ``zero_points`` are those of a, b and the result,
     as stored. Source: Sub between DequantizeLinear and QuantizeLinear, which ONNX Runtime computes
@@ -209,10 +238,15 @@ def subtract(
 
 
 def _reals(
-    a: IntegerArray, b: IntegerArray, scales: tuple[ScaleLike, ScaleLike, ScaleLike], zero_points: tuple[int, int, int]
+    a: IntegerArray,
+    b: IntegerArray,
+    scales: tuple[ScaleLike, ScaleLike, ScaleLike],
+    zero_points: tuple[int, int, int],
 ) -> tuple[Float32Array, Float32Array, Float32Array]:
     """Return the real values of a and b in float32, and the checked scale of the result."""
-    scale_a, scale_b, scale_y = (checked_scale(s, f"scale of {n}") for s, n in zip(scales, "aby", strict=True))
+    scale_a, scale_b, scale_y = (
+        check_scale(s, f"scale of {n}") for s, n in zip(scales, "aby", strict=True)
+    )
     real_a: Float32Array = (a.astype(np.int64) - zero_points[0]).astype(np.float32) * scale_a
     real_b: Float32Array = (b.astype(np.int64) - zero_points[1]).astype(np.float32) * scale_b
     return real_a, real_b, scale_y
@@ -236,7 +270,7 @@ def multiply(
     cases.
     """
     product = (a.astype(np.int64) - zero_points[0]) * (b.astype(np.int64) - zero_points[1])
-    total = product.astype(np.float32) * checked_scale(ratio, "ratio") + np.float32(zero_points[2])
+    total = product.astype(np.float32) * check_scale(ratio, "ratio") + np.float32(zero_points[2])
     return saturate_int8(rint_to_int64(total) - offset, low, high)
 
 
@@ -249,13 +283,16 @@ def multiply_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(M((a - za) * (b - zb)) + zy, low, high)``, M the quantised multiplier of ``sa * sb / sy``.
+    """Return int8 ``clip(M((a - za) * (b - zb)) + zy, low, high)``, M the quantised multiplier of
+    ``sa * sb / sy``.
 
     The factor is a `rounded_multiplier`. Zero points are those of the stored int8 tensors. Source:
     LiteRT's ``reference/integer_ops/mul.h``, ``kernels/mul.cc``.
     """
     product = (a.astype(np.int64) - zero_points[0]) * (b.astype(np.int64) - zero_points[1])
-    return saturate_int8(multiply_by_quantised_multiplier(product, multiplier, shift) + zero_points[2], low, high)
+    return saturate_int8(
+        multiply_by_quantised_multiplier(product, multiplier, shift) + zero_points[2], low, high
+    )
 
 
 def divide(
@@ -266,7 +303,8 @@ def divide(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(float32((a - za) * sa) / float32((b - zb) * sb)) / sy) + zy, low, high)``.
+    """Return int8
+    ``clip(rint(float32(float32((a - za) * sa) / float32((b - zb) * sb)) / sy) + zy, low, high)``.
 
     a and b are int8 and broadcast; ``scales`` and ``zero_points`` are those of a, b and the result,
     as stored. Division by 0 gives ``high`` or ``low`` by the sign of a; 0 / 0 gives ``low``.
@@ -288,15 +326,20 @@ def divide_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(M(((a - za) << 20) / (b - zb)) + zy, low, high)``; the quotient rounds half away from zero.
+    """Return int8 ``clip(M(((a - za) << 20) / (b - zb)) + zy, low, high)``; the quotient rounds
+    half away from zero.
 
     M is the quantised multiplier of ``sa / (sb * sy * 2**20)``. Zero points are those of the stored
     int8 tensors; division by 0 is as in `divide`. TensorFlow Lite cannot divide int8 tensors, so
     this rule is a definition of this project.
     """
-    dividend, divisor = np.broadcast_arrays(a.astype(np.int64) - zero_points[0], b.astype(np.int64) - zero_points[1])
+    dividend, divisor = np.broadcast_arrays(
+        a.astype(np.int64) - zero_points[0], b.astype(np.int64) - zero_points[1]
+    )
     size = np.maximum(np.abs(divisor), 1)
     magnitude = ((np.abs(dividend) << (LEFT_SHIFT + 1)) + size) // (2 * size)
     quotient = np.sign(dividend) * np.sign(divisor) * magnitude
     scaled = multiply_by_quantised_multiplier(quotient, multiplier, shift) + zero_points[2]
-    return saturate_int8(np.where(divisor == 0, np.where(dividend > 0, high, low), scaled), low, high)
+    return saturate_int8(
+        np.where(divisor == 0, np.where(dividend > 0, high, low), scaled), low, high
+    )

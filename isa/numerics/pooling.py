@@ -15,7 +15,7 @@ from isa.numerics.requantising import (
     Float32Array,
     Int8Array,
     IntegerArray,
-    checked_scale,
+    check_scale,
     multiply_by_quantised_multiplier,
     requantise,
     rint_to_int64,
@@ -63,29 +63,39 @@ def average_taps(
     Raises:
         InputError: a scale is bad.
     """
-    (input_scale, output_scale), (input_zero, output_zero) = scales, zero_points
-    scale = np.float32(checked_scale(input_scale, "input scale"))
+    (input_scale, output_scale) = scales
+    (input_zero, output_zero) = zero_points
+    scale = np.float32(check_scale(input_scale, "input scale"))
     total: Float32Array = np.zeros((), np.float32)
     for values, valid in taps:
         dequantised = (values.astype(np.int64) + offset - input_zero).astype(np.float32) * scale
         total = total + np.where(valid, dequantised, np.float32(0))
     divisor: Float32Array = np.asarray(count, dtype=np.float32)
     mean: Float32Array = np.divide(total, divisor, dtype=np.float32)
-    shifted: Float32Array = mean / checked_scale(output_scale, "output scale") + np.float32(output_zero)
+    shifted: Float32Array = mean / check_scale(output_scale, "output scale") + np.float32(
+        output_zero
+    )
     return saturate_int8(rint_to_int64(shifted) - offset, low, high)
 
 
 def global_average_scale(input_scale: float, output_scale: float, count: int) -> np.float32:
-    """Return ``float32(xs / float32(ys * count))``, the factor of `global_average`; count = H * W."""
+    """Return ``float32(xs / float32(ys * count))``, the factor of `global_average`; count = H *
+    W.
+    """
     with np.errstate(over="ignore"):  # as in C
-        divisor = checked_scale(output_scale, "output scale") * np.float32(count)
-        return np.float32(checked_scale(input_scale, "input scale") / divisor)
+        divisor = check_scale(output_scale, "output scale") * np.float32(count)
+        return np.float32(check_scale(input_scale, "input scale") / divisor)
 
 
 def global_average(
-    total: IntegerArray, scale: np.float32, output_zero: int, low: int = INT8_LOW, high: int = INT8_HIGH
+    total: IntegerArray,
+    scale: np.float32,
+    output_zero: int,
+    low: int = INT8_LOW,
+    high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(total) * scale) + zy)``, as ONNX Runtime's QLinearGlobalAveragePool.
+    """Return int8 ``clip(rint(float32(total) * scale) + zy)``, as ONNX Runtime's
+    QLinearGlobalAveragePool.
 
     ``total`` is the integer sum of (x - zx) over the plane, of shape (C,) or any other; ``scale``
     comes from `global_average_scale`. The zero point is added after rounding, so the shift from
@@ -118,12 +128,15 @@ def average_fixed(
     if (multiplier, shift) == UNITY and input_zero == output_zero:
         return saturate_int8(_divide_half_away(total.astype(np.int64), counts), low, high)
     centred = (total.astype(np.int64) - counts * input_zero) << FRACTION_BITS
-    scaled = multiply_by_quantised_multiplier(_divide_half_away(centred, counts), multiplier, shift - FRACTION_BITS)
+    scaled = multiply_by_quantised_multiplier(
+        _divide_half_away(centred, counts), multiplier, shift - FRACTION_BITS
+    )
     return saturate_int8(scaled + output_zero, low, high)
 
 
 def mean_multiplier(multiplier: int, shift: int, count: int) -> tuple[int, int]:
-    """Return (multiplier, shift) of a mean of ``count`` elements, from multiplier and shift of the scale ratio.
+    """Return (multiplier, shift) of a mean of ``count`` elements, from multiplier and shift of the
+    scale ratio.
 
     They are ``multiplier * 2**b // count`` and ``shift - b``. b is the index of count's first bit,
     or less if the shift would be below -31. Source: QuantizedMeanOrSum of LiteRT's reference
@@ -133,12 +146,16 @@ def mean_multiplier(multiplier: int, shift: int, count: int) -> tuple[int, int]:
     return (multiplier << places) // count, shift - places
 
 
-def _divide_half_away(numerator: NDArray[np.int64], divisor: NDArray[np.int64]) -> NDArray[np.int64]:
+def _divide_half_away(
+    numerator: NDArray[np.int64], divisor: NDArray[np.int64]
+) -> NDArray[np.int64]:
     quotient = (np.abs(numerator) + divisor // 2) // divisor
     return np.where(numerator < 0, -quotient, quotient)
 
 
-def neighbours(coordinates: Float32Array, size: int) -> tuple[IntegerArray, IntegerArray, Float32Array, Float32Array]:
+def neighbours(
+    coordinates: Float32Array, size: int
+) -> tuple[IntegerArray, IntegerArray, Float32Array, Float32Array]:
     """Return the elements below and above each coordinate among ``size``, and both float32 weights.
 
     Coordinates beyond an end are clamped to it. If there is no element above, both are the last
@@ -161,7 +178,8 @@ def interpolate(
     output_scale: float,
     output_zero: int,
 ) -> Int8Array:
-    """Interpolate ``x`` (C, H, W) at the coordinates ``rows`` (OH,) and ``columns`` (OW,); return int8 (C, OH, OW).
+    """Interpolate ``x`` (C, H, W) at the coordinates ``rows`` (OH,) and ``columns`` (OW,); return
+    int8 (C, OH, OW).
 
     ``x`` holds stored int8 values. Every step is float32: ``v = (x - zx) * sx``; then the sum of
     ``(row weight * column weight) * v`` over the four neighbours, upper before lower and left
@@ -169,11 +187,15 @@ def interpolate(
     between DequantizeLinear and QuantizeLinear (0 of 2,069,472 outputs differ). Raises InputError
     for a bad scale.
     """
-    value = (x.astype(np.int64) - input_zero).astype(np.float32) * checked_scale(input_scale, "input scale")
+    value = (x.astype(np.int64) - input_zero).astype(np.float32) * check_scale(
+        input_scale, "input scale"
+    )
     total: Float32Array = np.zeros((), np.float32)
     for row, column, weight in _corners(x.shape, rows, columns):
         total = total + weight * value[:, row][:, :, column]
-    return saturate_int8(rint_to_int64(total / checked_scale(output_scale, "output scale")) + output_zero)
+    return saturate_int8(
+        rint_to_int64(total / check_scale(output_scale, "output scale")) + output_zero
+    )
 
 
 def _corners(
@@ -196,7 +218,9 @@ def interpolate_fixed(
     input_zero: int,
     output_zero: int,
 ) -> Int8Array:
-    """Interpolate as `interpolate` with integers only; weights have 10 fraction bits per dimension and sum to 1.
+    """Interpolate as `interpolate` with integers only.
+
+    Weights have 10 fraction bits per dimension and sum to 1.
 
     With equal input and output quantisation it is ResizeBilinear of LiteRT's reference kernels: the
     weighted sum of the STORED values / 2^20, rounded half away from zero. LiteRT has no rule for
@@ -206,17 +230,25 @@ def interpolate_fixed(
     unit = 1 << WEIGHT_BITS
     kept = (multiplier, shift) == UNITY and input_zero == output_zero
     values = x.astype(np.int64) - (0 if kept else input_zero)
-    (top, bottom, _, low), (left, right, _, far) = neighbours(rows, x.shape[1]), neighbours(columns, x.shape[2])
+    (top, bottom, _, low), (left, right, _, far) = (
+        neighbours(rows, x.shape[1]),
+        neighbours(columns, x.shape[2]),
+    )
     down, along = (np.rint(weight * np.float32(unit)).astype(np.int64) for weight in (low, far))
     upper = values[:, top] * (unit - down)[:, np.newaxis] + values[:, bottom] * down[:, np.newaxis]
     total = upper[:, :, left] * (unit - along) + upper[:, :, right] * along
     if kept:
         return saturate_int8(_divide_half_away(total, np.asarray(unit * unit)))
-    return saturate_int8(multiply_by_quantised_multiplier(total, multiplier, shift - 2 * WEIGHT_BITS) + output_zero)
+    return saturate_int8(
+        multiply_by_quantised_multiplier(total, multiplier, shift - 2 * WEIGHT_BITS) + output_zero
+    )
 
 
-def resize_coordinates(size: int, wanted: int, align_corners: bool, half_pixels: bool) -> Float32Array:
-    """Return the input coordinates of the ``wanted`` positions of a resized dimension: float32 (wanted,).
+def resize_coordinates(
+    size: int, wanted: int, align_corners: bool, half_pixels: bool
+) -> Float32Array:
+    """Return the input coordinates of the ``wanted`` positions of a resized dimension: float32
+    (wanted,).
 
     The input has ``size`` elements. Coordinates are multiples of 2^-10 computed with integers, as
     in ResizeBilinear of LiteRT's reference kernels.

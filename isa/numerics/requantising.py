@@ -1,4 +1,5 @@
-"""Requantisation to small integers: ONNX Runtime's rules in float32, and LiteRT's with integers only.
+"""Requantisation to small integers: ONNX Runtime's rules in float32, and LiteRT's with integers
+only.
 
 ONNX Runtime's rules convert real numbers (QuantizeLinear) and accumulators (QLinearConv, QGemm).
 The module also has the building blocks of both families: saturation, 32-bit addition and shifts
@@ -9,8 +10,8 @@ Integer-only scaling is TensorFlow Lite's 31-bit multiplier and shift, rounded t
 2.3, its reference kernels: ``kernels/internal/common.cc`` and ``quantization_util.cc``, gemmlowp
 ``fixedpoint.h``. The kernels compute a multiplier from scales in one of two ways: in float64
 (`real_multiplier`: convolutions, additions, reductions, a change of quantisation), or in float32
-step by step (`rounded_multiplier`: products of two activations, ReLU and its variants). All were
-measured.
+step by step (`compute_rounded_multiplier`: products of two activations, ReLU and its variants). All
+were measured.
 
 If LiteRT's arithmetic overflows int32 (undefined in C++, in practice it wraps around), the left
 shift here saturates instead. The result is then exact: multipliers are 2**29 or more, so a
@@ -33,8 +34,10 @@ Int8Array = NDArray[np.int8]
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
 
-INT8_LOW, INT8_HIGH = -128, 127
-INT32_LOW, INT32_HIGH = -(2**31), 2**31 - 1
+INT8_LOW = -128
+INT8_HIGH = 127
+INT32_LOW = -(2**31)
+INT32_HIGH = 2**31 - 1
 
 Direction = Literal["left", "right"]
 ShiftRounding = Literal["floor", "nearest_even", "half_away"]
@@ -43,14 +46,21 @@ ShiftRounding = Literal["floor", "nearest_even", "half_away"]
 def saturate(x: IntegerArray, low: int, high: int) -> Int64Array:
     """Return int64 ``min(max(x, low), high)``, any shape. Raises InputError if ``low > high``."""
     if low > high:
-        raise InputError(f"clamp limits low {low} and high {high} are in the wrong order; swap them")
+        raise InputError(
+            f"clamp limits low {low} and high {high} are in the wrong order; swap them"
+        )
     return np.clip(x.astype(np.int64), low, high)
 
 
 def saturate_int8(x: IntegerArray, low: int = INT8_LOW, high: int = INT8_HIGH) -> Int8Array:
-    """Return int8 ``min(max(x, low), high)``, any shape. Raises InputError unless -128 <= low <= high <= 127."""
+    """Return int8 ``min(max(x, low), high)``, any shape.
+
+    Raises InputError unless -128 <= low <= high <= 127.
+    """
     if low < INT8_LOW or high > INT8_HIGH:
-        raise InputError(f"clamp limits {low}..{high} are outside int8; keep them within {INT8_LOW}..{INT8_HIGH}")
+        raise InputError(
+            f"clamp limits {low}..{high} are outside int8; keep them within {INT8_LOW}..{INT8_HIGH}"
+        )
     return saturate(x, low, high).astype(np.int8)
 
 
@@ -68,7 +78,10 @@ def check_int32(x: IntegerArray, name: str) -> Int32Array:
 
 
 def add_int32(a: IntegerArray, b: IntegerArray) -> Int32Array:
-    """Return int32 ``a + b`` of two int32 arrays (broadcast). Raises OverflowError naming the first coordinate."""
+    """Return int32 ``a + b`` of two int32 arrays (broadcast).
+
+    Raises OverflowError naming the first coordinate.
+    """
     return check_int32(np.add(a, b, dtype=np.int64), "int32 addition")
 
 
@@ -97,7 +110,9 @@ def shift_int32(
 
 def _shift_right(wide: Int64Array, amount: int, rounding: ShiftRounding) -> Int64Array:
     if rounding not in ("floor", "nearest_even", "half_away"):
-        raise InputError(f"shift rounding '{rounding}' is unknown; use 'floor', 'nearest_even' or 'half_away'")
+        raise InputError(
+            f"shift rounding '{rounding}' is unknown; use 'floor', 'nearest_even' or 'half_away'"
+        )
     floor: Int64Array = wide >> amount
     if rounding == "floor":
         return floor
@@ -115,7 +130,9 @@ def accumulator_bound(weights: IntegerArray, bias: IntegerArray) -> Int64Array:
     ``|bias| + 128 * sum |w|``: every partial sum of terms x*w with |x| <= 128 stays within it, in
     any order of summation. It cannot overflow int32 if the bound is at most 2**31 - 1.
     """
-    magnitudes: Int64Array = np.abs(weights.astype(np.int64)).sum(axis=tuple(range(1, weights.ndim)))
+    magnitudes: Int64Array = np.abs(weights.astype(np.int64)).sum(
+        axis=tuple(range(1, weights.ndim))
+    )
     return np.asarray(np.abs(bias.astype(np.int64)) + 128 * magnitudes)
 
 
@@ -128,18 +145,26 @@ def float32_bits(x: float | np.float32) -> int:
     return int(np.float32(x).view(np.uint32))
 
 
-def checked_scale(scale: ScaleLike, name: str) -> Float32Array:
-    """Return ``scale`` as a float32 array (0-d for a scalar). Raises InputError unless all are finite and above 0."""
+def check_scale(scale: ScaleLike, name: str) -> Float32Array:
+    """Return ``scale`` as a float32 array (0-d for a scalar).
+
+    Raises InputError unless all are finite and above 0.
+    """
     array = np.asarray(scale, dtype=np.float32)
     good = np.isfinite(array) & (array > 0)
     if not good.all():
         first = array.reshape(-1)[int(np.argmin(good.reshape(-1)))]
-        raise InputError(f"{name} {first} is not a positive finite float32; quantise the tensor again")
+        raise InputError(
+            f"{name} {first} is not a positive finite float32; quantise the tensor again"
+        )
     return array
 
 
-def fused_multiply_add(a: IntegerArray, b: np.float32, c: Float32Array | np.float32) -> Float32Array:
-    """Return float32 ``a * b + c`` rounded once like a hardware FMA, for integers |a| < 2**28 and float32 b, c.
+def multiply_add_once_rounded(
+    a: IntegerArray, b: np.float32, c: Float32Array | np.float32
+) -> Float32Array:
+    """Return float32 ``a * b + c`` rounded once like a hardware FMA, for integers |a| < 2**28 and
+    float32 b, c.
 
     The result is exact for the following reason. ``p = a * b`` has at most 28 + 24 = 52 significant
     bits and an exponent that fits float64, so it is exact. ``s = p + c`` may round in float64.
@@ -173,7 +198,8 @@ LARGEST_SHIFT = 30
 
 
 def quantise_multiplier(real: float) -> tuple[int, int]:
-    """Return (multiplier, shift) with ``real ~ multiplier * 2**(shift - 31)``, |multiplier| 0 or in 2**30..2**31-1.
+    """Return (multiplier, shift) with ``real ~ multiplier * 2**(shift - 31)``, |multiplier| 0 or in
+    2**30..2**31-1.
 
     ``real`` is a float64; only the slope of a leaky ReLU can be negative. The fraction is rounded
     half away from zero. A magnitude below 2**-32 becomes (0, 0); one of 2**30 or more becomes the
@@ -189,73 +215,91 @@ def quantise_multiplier(real: float) -> tuple[int, int]:
     # exact: a 53-bit fraction shifted by 31 leaves 22 bits for the half
     multiplier = math.floor(fraction * 2**31 + 0.5)
     if multiplier == 2**31:
-        multiplier, shift = 2**30, shift + 1
+        multiplier = 2**30
+        shift = shift + 1
     if real == 0 or shift < -31:
         return 0, 0
     return (multiplier, shift) if shift <= LARGEST_SHIFT else (2**31 - 1, LARGEST_SHIFT)
 
 
-def real_multiplier(input_scale: ScaleLike, other_scale: ScaleLike, output_scale: ScaleLike) -> NDArray[np.float64]:
-    """Return float64 ``xs * ws / ys``, all converted to float64 first, in the shape of ``other_scale``.
+def real_multiplier(
+    input_scale: ScaleLike, other_scale: ScaleLike, output_scale: ScaleLike
+) -> NDArray[np.float64]:
+    """Return float64 ``xs * ws / ys``, all converted to float64 first, in the shape of
+    ``other_scale``.
 
     ``other_scale`` is that of the weights, or 1. Source: PopulateConvolutionQuantizationParams of
     LiteRT. Raises InputError for a bad scale.
     """
     first, other, result = (
-        np.asarray(checked_scale(scale, name), np.float64)
-        for scale, name in ((input_scale, "input scale"), (other_scale, "weight scale"), (output_scale, "output scale"))
+        np.asarray(check_scale(scale, name), np.float64)
+        for scale, name in (
+            (input_scale, "input scale"),
+            (other_scale, "weight scale"),
+            (output_scale, "output scale"),
+        )
     )
     return np.asarray(first * other / result)
 
 
-def rounded_multiplier(*factors: ScaleLike, output_scale: ScaleLike) -> Float32Array:
-    """Return float32 ``a * b / ys``, each step rounded; ``factors`` is one scale, or two, or a scale and a slope.
+def compute_rounded_multiplier(*factors: ScaleLike, output_scale: ScaleLike) -> Float32Array:
+    """Return float32 ``a * b / ys``, each step rounded; ``factors`` is one scale, or two, or a
+    scale and a slope.
 
     Source: the Prepare functions of LiteRT's Mul, Prelu, Relu, LeakyRelu and Abs. Raises InputError
     for a bad scale.
     """
     with np.errstate(over="ignore", under="ignore"):
-        product = checked_scale(factors[0], "input scale")
+        product = check_scale(factors[0], "input scale")
         for factor in factors[1:]:
             product = product * np.asarray(factor, np.float32)
-        return np.asarray(product / checked_scale(output_scale, "output scale"), np.float32)
+        return np.asarray(product / check_scale(output_scale, "output scale"), np.float32)
 
 
 def product_multiplier(scale_a: ScaleLike, scale_b: ScaleLike, output_scale: ScaleLike) -> float:
-    """Return the float32 product of two activations' scales, divided by the result's scale in float64.
+    """Return the float32 product of two activations' scales, divided by the result's scale in
+    float64.
 
     Source: GetQuantizedConvolutionMultipler of LiteRT, for BatchMatMul. Raises InputError for a bad
     scale.
     """
     with np.errstate(over="ignore", under="ignore"):
-        product = checked_scale(scale_a, "scale of a") * checked_scale(scale_b, "scale of b")
-    return float(np.float64(product) / np.float64(checked_scale(output_scale, "output scale")))
+        product = check_scale(scale_a, "scale of a") * check_scale(scale_b, "scale of b")
+    return float(np.float64(product) / np.float64(check_scale(output_scale, "output scale")))
 
 
 def activation_steps(bounds: tuple[float, float], scale: ScaleLike) -> tuple[float, float]:
-    """Return a fused activation's limits in whole steps above the zero point: ``round(float32(bound / scale))``.
+    """Return a fused activation's limits in whole steps above the zero point:
+    ``round(float32(bound / scale))``.
 
     Ties round away from zero: ReLU6 with a scale of 12 ends at 1. ONNX Runtime and XNNPACK round to
     even and end at 0. Infinite ``bounds`` stay infinite. Source: CalculateActivationRangeQuantized
     of LiteRT.
     """
     with np.errstate(over="ignore"):
-        low, high = np.asarray(bounds, np.float32) / checked_scale(scale, "output scale")
-    return _away(low), _away(high)
+        low, high = np.asarray(bounds, np.float32) / check_scale(scale, "output scale")
+    return _round_away(low), _round_away(high)
 
 
-def _away(steps: np.float32) -> float:
-    return float(steps) if np.isinf(steps) else float(round_half_away(np.asarray(steps, np.float64)))
+def _round_away(steps: np.float32) -> float:
+    return (
+        float(steps) if np.isinf(steps) else float(round_half_away(np.asarray(steps, np.float64)))
+    )
 
 
 def quantise_multipliers(real: NDArray[np.floating]) -> tuple[Int32Array, Int32Array]:
-    """Return int32 (multipliers, shifts) in the shape of ``real``: `quantise_multiplier` of each element."""
-    pairs = np.array([quantise_multiplier(float(one)) for one in real.reshape(-1)], dtype=np.int32).reshape(-1, 2)
+    """Return int32 (multipliers, shifts) in the shape of ``real``: `quantise_multiplier` of each
+    element.
+    """
+    pairs = np.array(
+        [quantise_multiplier(float(one)) for one in real.reshape(-1)], dtype=np.int32
+    ).reshape(-1, 2)
     return pairs[:, 0].reshape(real.shape), pairs[:, 1].reshape(real.shape)
 
 
-def saturating_rounding_doubling_high_multiply(a: IntegerArray, b: IntegerArray | int) -> Int64Array:
-    """Return int64 holding int32 ``a * b / 2**31`` rounded to nearest, ties upwards; (-2**31)**2 gives 2**31 - 1.
+def multiply_high_doubled(a: IntegerArray, b: IntegerArray | int) -> Int64Array:
+    """Return int64 holding int32 ``a * b / 2**31`` rounded to nearest, ties upwards; (-2**31)**2
+    gives 2**31 - 1.
 
     a and b are int32 values and broadcast. gemmlowp adds a nudge of 2**30 (``1 - 2**30`` to
     negative products) and truncates.
@@ -267,7 +311,10 @@ def saturating_rounding_doubling_high_multiply(a: IntegerArray, b: IntegerArray 
 
 
 def rounding_divide_by_power_of_two(x: IntegerArray, exponent: IntegerArray | int) -> Int64Array:
-    """Return int64 ``x / 2**exponent`` rounded to nearest, ties away from zero; exponents 0..31, broadcast."""
+    """Return int64 ``x / 2**exponent`` rounded to nearest, ties away from zero.
+
+    Exponents 0..31, broadcast.
+    """
     wide = x.astype(np.int64)
     power = np.asarray(exponent, dtype=np.int64)
     mask = (np.int64(1) << power) - 1
@@ -278,22 +325,26 @@ def rounding_divide_by_power_of_two(x: IntegerArray, exponent: IntegerArray | in
 def multiply_by_quantised_multiplier(
     x: IntegerArray, multiplier: IntegerArray | int, shift: IntegerArray | int
 ) -> Int64Array:
-    """Return int64 ``x * multiplier * 2**(shift - 31)``, rounded twice (LiteRT's MultiplyByQuantizedMultiplier).
+    """Return int64 ``x * multiplier * 2**(shift - 31)``, rounded twice (LiteRT's
+    MultiplyByQuantizedMultiplier).
 
     x holds int32 values; multiplier and shift (-31..30) broadcast against it. A positive shift
     comes first and saturates to int32, then the high multiply, then a right shift of -shift.
     """
     shifts = np.asarray(shift, dtype=np.int64)
     moved = np.clip(x.astype(np.int64) << np.maximum(shifts, 0), INT32_LOW, INT32_HIGH)
-    high = saturating_rounding_doubling_high_multiply(moved, multiplier)
+    high = multiply_high_doubled(moved, multiplier)
     return rounding_divide_by_power_of_two(high, np.maximum(-shifts, 0))
 
 
 def round_half_away(x: NDArray[np.float64]) -> Int64Array:
-    """Return int64: x rounded to the nearest integer, ties away from zero (C's ``round``), clamped to +-2**40."""
+    """Return int64: x rounded to the nearest integer, ties away from zero (C's ``round``),
+    clamped to +-2**40.
+    """
     held = np.clip(x, -(2.0**40), 2.0**40)
     whole = np.trunc(held)
-    return np.asarray(whole + np.trunc(2 * (held - whole)), np.int64)  # the fraction and its double are exact
+    # the fraction and its double are exact
+    return np.asarray(whole + np.trunc(2 * (held - whole)), np.int64)
 
 
 def requantise_fixed(
@@ -304,8 +355,12 @@ def requantise_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(MultiplyByQuantizedMultiplier(acc, multiplier, shift) + zero_point, low, high)``."""
-    return saturate_int8(multiply_by_quantised_multiplier(accumulator, multiplier, shift) + zero_point, low, high)
+    """Return int8
+    ``clip(MultiplyByQuantizedMultiplier(acc, multiplier, shift) + zero_point, low, high)``.
+    """
+    return saturate_int8(
+        multiply_by_quantised_multiplier(accumulator, multiplier, shift) + zero_point, low, high
+    )
 
 
 def requantise_once(
@@ -315,16 +370,22 @@ def requantise_once(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(round(float64(acc) * factor) + zero_point, low, high)``, ties away from zero.
+    """Return int8 ``clip(round(float64(acc) * factor) + zero_point, low, high)``, ties away from
+    zero.
 
     ``factor`` is the float64 of `real_multiplier`, broadcast. Source: FullyConnected of LiteRT's
     reference kernels, the only operator that rounds once, in float64.
     """
-    return saturate_int8(round_half_away(accumulator.astype(np.float64) * factor) + zero_point, low, high)
+    return saturate_int8(
+        round_half_away(accumulator.astype(np.float64) * factor) + zero_point, low, high
+    )
 
 
-def steps(real: ArrayLike, scale: ArrayLike, zero_point: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
-    """Return ``clip(rint(real / scale) + zero_point)`` as integers of type ``dtype``; operands broadcast.
+def steps(
+    real: ArrayLike, scale: ArrayLike, zero_point: ArrayLike, dtype: DTypeLike
+) -> NDArray[Any]:
+    """Return ``clip(rint(real / scale) + zero_point)`` as integers of type ``dtype``; operands
+    broadcast.
 
     Each step is rounded in the floating type of ``real`` and ``scale``, as QuantizeLinear does in
     float32. The results equal ONNX Runtime's for 4,000,000 random numbers, including ties,
@@ -340,20 +401,27 @@ def steps(real: ArrayLike, scale: ArrayLike, zero_point: ArrayLike, dtype: DType
     return np.asarray(np.clip(moved, limits.min, limits.max).astype(dtype))
 
 
-def requantise_scale(input_scale: ScaleLike, weight_scale: ScaleLike, output_scale: ScaleLike) -> Float32Array:
+def requantise_scale(
+    input_scale: ScaleLike, weight_scale: ScaleLike, output_scale: ScaleLike
+) -> Float32Array:
     """Return ``float32(float32(xs * ws) / ys)``, the shape of ``weight_scale`` (scalar or (OC,)).
 
     Each step is rounded, as in ONNX Runtime; rounding once from float64 differs in a quarter of
     random cases. Raises InputError for a scale that is not positive and finite.
     """
-    product = checked_scale(input_scale, "input scale") * checked_scale(weight_scale, "weight scale")
-    return np.asarray(product / checked_scale(output_scale, "output scale"), dtype=np.float32)
+    product = check_scale(input_scale, "input scale") * check_scale(weight_scale, "weight scale")
+    return np.asarray(product / check_scale(output_scale, "output scale"), dtype=np.float32)
 
 
 def requantise(
-    accumulator: IntegerArray, scale: ScaleLike, zero_point: int, low: int = INT8_LOW, high: int = INT8_HIGH
+    accumulator: IntegerArray,
+    scale: ScaleLike,
+    zero_point: int,
+    low: int = INT8_LOW,
+    high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(float32(acc) * s)) + zero_point, low, high)``, the shape of ``accumulator``.
+    """Return int8 ``clip(rint(float32(float32(acc) * s)) + zero_point, low, high)``, the shape of
+    ``accumulator``.
 
     ``scale`` is float32 and broadcasts against the accumulator (per channel: (C, 1, 1) on (C, H,
     W)). The zero point is added after rounding, as an integer. Source: MlasRequantizeOutput of ONNX
@@ -373,7 +441,8 @@ def requantise_float32(
     *,
     out: Int8Array,
 ) -> None:
-    """Requantise float32 accumulators for fast kernels; DESTROYS ``accumulator`` and writes ``out`` (same shape).
+    """Requantise float32 accumulators for fast kernels; DESTROYS ``accumulator`` and writes ``out``
+    (same shape).
 
     The result equals `requantise` of the integers in ``accumulator``. Clamping comes before
     rounding, which gives the same result because the limits are integers and rounding is monotonic.

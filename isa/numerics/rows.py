@@ -1,4 +1,5 @@
-"""Rules for whole rows: softmax by a table of exponentials, layer and root-mean-square normalisation.
+"""Rules for whole rows: softmax by a table of exponentials, layer and root-mean-square
+normalisation.
 
 ONNX Runtime normalises in float32 between DequantizeLinear and QuantizeLinear, and sums in a
 processor-dependent order. The rule here is therefore a definition of this project: integer sums,
@@ -15,21 +16,27 @@ from isa.numerics.requantising import (
     Float32Array,
     Int8Array,
     IntegerArray,
-    checked_scale,
+    check_scale,
+    multiply_high_doubled,
     quantise_multiplier,
     rint_to_int64,
     rounding_divide_by_power_of_two,
     saturate_int8,
-    saturating_rounding_doubling_high_multiply,
 )
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 RESERVED = 5.0
 """Room that ONNX Runtime leaves above the largest sum of exponentials, as a natural logarithm."""
-FRACTION_BITS, GAIN_BITS = 16, 15
+FRACTION_BITS = 16
+GAIN_BITS = 15
 """Fraction bits of normalised values and of the gains that multiply them, with integers only."""
-SCALED_BITS, SUM_INTEGER_BITS, STEP_BITS, RESULT_BITS = 26, 12, 16, 8
-"""Integer softmax: fraction bits of exponents, integer bits of sums, fraction bits of steps, bits of 1."""
+SCALED_BITS = 26
+SUM_INTEGER_BITS = 12
+STEP_BITS = 16
+RESULT_BITS = 8
+"""Integer softmax: fraction bits of exponents, integer bits of sums, fraction bits of steps,
+bits of 1.
+"""
 
 
 def softmax_table(scale: float, count: int) -> Float32Array:
@@ -40,15 +47,17 @@ def softmax_table(scale: float, count: int) -> Float32Array:
     Source: QlinearBuildLookupTableUint32 of ONNX Runtime 1.31, which computes with float32
     exponentials despite its name. Raises InputError for a bad scale.
     """
-    step = float(checked_scale(scale, "input scale"))
+    step = float(check_scale(scale, "input scale"))
     room = np.float32(LARGEST_FLOAT32) / np.float32(count)
     shift = max(0.0, float(np.float32(math.log(float(room)))) - RESERVED) / step
-    return np.array([math.exp((index - 255 + shift) * step) for index in range(256)]).astype(np.float32)
+    return np.array([math.exp((index - 255 + shift) * step) for index in range(256)]).astype(
+        np.float32
+    )
 
 
 def softmax_factor(output_scale: float) -> np.float32:
     """Return float32 floor(1 / scale), the number of steps into which ONNX Runtime divides 1."""
-    return np.float32(np.floor(np.float32(1) / checked_scale(output_scale, "output scale")))
+    return np.float32(np.floor(np.float32(1) / check_scale(output_scale, "output scale")))
 
 
 def softmax(x: IntegerArray, table: Float32Array, factor: np.float32, zero_point: int) -> Int8Array:
@@ -70,19 +79,22 @@ def softmax(x: IntegerArray, table: Float32Array, factor: np.float32, zero_point
         total = np.add.accumulate(value, axis=1, dtype=np.float32)[:, -1:]
         numerator: Float32Array = value * np.float32(factor)
         if not (np.isfinite(numerator).all() and np.isfinite(total).all() and (total > 0).all()):
-            raise InputError("the exponentials of a row, or their sum, are no positive finite numbers")
+            raise InputError(
+                "the exponentials of a row, or their sum, are no positive finite numbers"
+            )
         quotient = numerator / total
     return saturate_int8(rint_to_int64(quotient) + zero_point)
 
 
 def softmax_table_fixed(scale: float, beta: float = 1.0) -> NDArray[np.uint32]:
-    """Return uint32 (256,): entry i is exp((i - 255) * scale * beta) with 31 fraction bits, 0 below exp(-31).
+    """Return uint32 (256,): entry i is exp((i - 255) * scale * beta) with 31 fraction bits, 0 below
+    exp(-31).
 
     Source: Softmax of LiteRT's reference kernels. The distance is scaled to 26 fraction bits
     (rounded once). gemmlowp's exponential is a polynomial of degree four within a quarter, times
     powers of e. Raises InputError for a bad scale.
     """
-    real = min(beta * float(checked_scale(scale, "input scale")) * 2.0**SCALED_BITS, 2.0**31 - 1)
+    real = min(beta * float(check_scale(scale, "input scale")) * 2.0**SCALED_BITS, 2.0**31 - 1)
     multiplier, shift = quantise_multiplier(real)
     radius = math.floor(31.0 * 2**SCALED_BITS / 2.0**shift)
     distance = np.arange(-255, 1)
@@ -94,7 +106,7 @@ def softmax_table_fixed(scale: float, beta: float = 1.0) -> NDArray[np.uint32]:
 
 def _high(a: IntegerArray, b: IntegerArray | int) -> NDArray[np.int64]:
     """Return the product of two numbers, one of which has 31 fraction bits."""
-    return saturating_rounding_doubling_high_multiply(a, b)
+    return multiply_high_doubled(a, b)
 
 
 def _fraction(real: float, bits: int = 31) -> int:
@@ -117,17 +129,22 @@ def _exponential(x: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _exponential_of_quarter(x: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return exp(x) for x from -1/4 to 0, all with 31 fraction bits: the Taylor polynomial around -1/8."""
-    middle, third = _fraction(math.exp(-1 / 8)), _fraction(1 / 3)
+    """Return exp(x) for x from -1/4 to 0, all with 31 fraction bits: the Taylor polynomial
+    around -1/8.
+    """
+    middle = _fraction(math.exp(-1 / 8))
+    third = _fraction(1 / 3)
     y = x + (1 << 28)
     square = _high(y, y)
-    cube, fourth = _high(square, y), _high(square, square)
+    cube = _high(square, y)
+    fourth = _high(square, square)
     tail = _high(rounding_divide_by_power_of_two(fourth, 2) + cube, third) + square
     return middle + _high(y + rounding_divide_by_power_of_two(tail, 1), middle)
 
 
 def _reciprocal(total: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return r with 31 fraction bits and b, the total's bits, with 1 / total ~ r / 2**(31 + b), by Newton's method.
+    """Return r with 31 fraction bits and b, the total's bits, with 1 / total ~ r / 2**(31 + b), by
+    Newton's method.
 
     Source: GetReciprocal of LiteRT, one_over_one_plus_x_for_x_in_0_1 of gemmlowp.
     """
@@ -146,10 +163,12 @@ def softmax_factor_fixed(output_scale: float) -> int:
     LiteRT's softmax has the scale 1/256, for which the factor is 2**16 and changes nothing. The
     rule for other scales is a definition of this project. Raises InputError for a bad scale.
     """
-    return round(2.0**STEP_BITS / (256 * float(checked_scale(output_scale, "output scale"))))
+    return round(2.0**STEP_BITS / (256 * float(check_scale(output_scale, "output scale"))))
 
 
-def softmax_fixed(x: IntegerArray, table: NDArray[np.uint32], factor: int, zero_point: int) -> Int8Array:
+def softmax_fixed(
+    x: IntegerArray, table: NDArray[np.uint32], factor: int, zero_point: int
+) -> Int8Array:
     """Compute `softmax` with integers only by LiteRT's reference kernel.
 
     ``v = table[255 + x - max(x)]``; the sum of v / 2^12, each rounded; its reciprocal by Newton's
@@ -164,7 +183,9 @@ def softmax_fixed(x: IntegerArray, table: NDArray[np.uint32], factor: int, zero_
     value = table.astype(np.int64)[255 + wide - wide.max(axis=1, keepdims=True)]
     total = rounding_divide_by_power_of_two(value, SUM_INTEGER_BITS).sum(axis=1, keepdims=True)
     if not ((total > 0) & (total < 1 << 31)).all() or value.max(initial=0) >= 1 << 31:
-        raise InputError("an exponential is above 1, or the sum of those of a row is 0, or 2^12 or more")
+        raise InputError(
+            "an exponential is above 1, or the sum of those of a row is 0, or 2^12 or more"
+        )
     reciprocal, bits = _reciprocal(total)
     quotient = _high(value, reciprocal) * factor
     places = bits + 31 - RESULT_BITS - (32 - SUM_INTEGER_BITS) + STEP_BITS
@@ -200,7 +221,9 @@ def normalise(
         root = np.sqrt(spread.astype(np.float32) + np.float32(epsilon))
         result: Float32Array = data.astype(np.float32) / root * gain + bias
     if not ((root > 0).all() and np.isfinite(result).all()):
-        raise InputError("the variance of a row with epsilon is not positive, or gain or bias is not finite")
+        raise InputError(
+            "the variance of a row with epsilon is not positive, or gain or bias is not finite"
+        )
     return saturate_int8(rint_to_int64(result) + zero_point)
 
 
@@ -231,18 +254,27 @@ def _deviations(x: IntegerArray, centre: int | None) -> tuple[NDArray[np.int64],
     if centre is not None:
         wide = wide - centre
         return wide, np.square(wide).sum(axis=1, keepdims=True)
-    count, total = wide.shape[1], wide.sum(axis=1, keepdims=True)
-    return count * wide - total, count * np.square(wide).sum(axis=1, keepdims=True) - np.square(total)
+    count = wide.shape[1]
+    total = wide.sum(axis=1, keepdims=True)
+    return count * wide - total, count * np.square(wide).sum(axis=1, keepdims=True) - np.square(
+        total
+    )
 
 
 def normalisation_scales(
-    gain: NDArray[np.float64], bias: NDArray[np.float64], scales: tuple[float, float], count: int, centred: bool
+    gain: NDArray[np.float64],
+    bias: NDArray[np.float64],
+    scales: tuple[float, float],
+    count: int,
+    centred: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Convert gain and bias for real numbers to those for integers; return them and the factor of epsilon.
+    """Convert gain and bias for real numbers to those for integers.
+
+    Return them and the factor of epsilon.
 
     ``scales`` are those of data and result, ``count`` is the number of elements of a row.
     """
-    before, after = (float(checked_scale(scale, "scale")) for scale in scales)
+    before, after = (float(check_scale(scale, "scale")) for scale in scales)
     power = 2 if centred else 1
     factor = 1.0 if centred else math.sqrt(count)
     return gain * factor / after, bias / after, float(count) ** power / before**2

@@ -11,7 +11,7 @@ from isa.numerics.requantising import (
     Float32Array,
     Int8Array,
     IntegerArray,
-    checked_scale,
+    check_scale,
     multiply_by_quantised_multiplier,
     rint_to_int64,
     saturate_int8,
@@ -29,7 +29,8 @@ def unary(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(g(float32((x - zx) * sx)) / sy)) + zy, low, high)``, the shape of ``x``.
+    """Return int8 ``clip(rint(float32(g(float32((x - zx) * sx)) / sy)) + zy, low, high)``, the
+    shape of ``x``.
 
     g is ``relu`` max(v, 0), ``leaky_relu`` v if v >= 0 else float32(alpha * v), or ``absolute``
     |v|, all in float32. ``scales`` and ``zero_points`` are those of the input and the result.
@@ -37,8 +38,10 @@ def unary(
     Runtime, measured bit for bit. The zero point is added after rounding, so the shift from uint8
     to int8 is exact. Raises InputError for a bad scale or function.
     """
-    value = (x.astype(np.int64) - zero_points[0]).astype(np.float32) * checked_scale(scales[0], "input scale")
-    result = _apply(value, function, np.float32(alpha)) / checked_scale(scales[1], "output scale")
+    value = (x.astype(np.int64) - zero_points[0]).astype(np.float32) * check_scale(
+        scales[0], "input scale"
+    )
+    result = _apply(value, function, np.float32(alpha)) / check_scale(scales[1], "output scale")
     return saturate_int8(rint_to_int64(result) + zero_points[1], low, high)
 
 
@@ -62,7 +65,8 @@ def unary_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(M(g(x - zx)) + zy, low, high)`` with integers only, M = MultiplyByQuantizedMultiplier.
+    """Return int8 ``clip(M(g(x - zx)) + zy, low, high)`` with integers only, M =
+    MultiplyByQuantizedMultiplier.
 
     ``positive`` is the (multiplier, shift) of sx / sy. ``negative`` is that of sx * alpha / sy,
     which only ``leaky_relu`` uses, for values below the zero point; ``relu`` gives them zy. The
@@ -80,5 +84,7 @@ def unary_fixed(
         below = multiply_by_quantised_multiplier(np.minimum(centred, 0), abs(multiplier), shift)
         result = above + (-below if multiplier < 0 else below)
     else:
-        raise InputError(f"function '{function}' is unknown; use 'relu', 'leaky_relu' or 'absolute'")
+        raise InputError(
+            f"function '{function}' is unknown; use 'relu', 'leaky_relu' or 'absolute'"
+        )
     return saturate_int8(result + output_zero, low, high)

@@ -1,4 +1,6 @@
-"""Instruction families, one per file; ``ALL`` maps each mnemonic of the project to its instruction."""
+"""Instruction families, one per file; ``ALL`` maps each mnemonic of the project to its
+instruction.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,25 @@ from isa.ops import (
     requant,
     rows,
 )
-from isa.packing import with_words
+from isa.packing import add_packing
 
-_FAMILIES = (control, dma, convolution, matmul, requant, pooling, elementwise, lookup, movement, pairs, rows)
+_FAMILIES = (
+    control,
+    dma,
+    convolution,
+    matmul,
+    requant,
+    pooling,
+    elementwise,
+    lookup,
+    movement,
+    pairs,
+    rows,
+)
 ALL: dict[str, Instruction] = {
-    item.mnemonic: with_words(item, packed.PACKED[item.mnemonic]) if item.mnemonic in packed.PACKED else item
+    item.mnemonic: add_packing(item, packed.PACKED[item.mnemonic])
+    if item.mnemonic in packed.PACKED
+    else item
     for family in _FAMILIES
     for item in family.INSTRUCTIONS
 }

@@ -1,4 +1,6 @@
-"""Control: ``OP_SYNC`` moves tokens on the unit named in its word; ``OP_END`` waits until all units are drained."""
+"""Control: ``OP_SYNC`` moves tokens on the unit named in its word; ``OP_END`` waits until all
+units are drained.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from isa.registers import Field
 
 OP_SYNC = Instruction(
     mnemonic="OP_SYNC", opcode=0x02, unit=None, kind="ISSUE",
-    description="Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD through EX.",
+    description="Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD "
+                "through EX.",
     fields=(Field("unit", 50, 2, description="0 LD, 1 EX, 2 ST", defined=3),),
 )  # fmt: skip
 OP_END = Instruction(

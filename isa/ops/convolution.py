@@ -1,7 +1,8 @@
 """2-D convolutions of int8 with int32 accumulators.
 
-``OP_CONV`` (``OP_CONV_RELU`` is a setting of it) is dense, ``OP_DEPTH_CONV`` is depthwise. ``OP_GROUP_CONV`` computes
-a grouped convolution in one command, with several groups in parallel on the processing elements.
+``OP_CONV`` (``OP_CONV_RELU`` is a setting of it) is dense, ``OP_DEPTH_CONV`` is depthwise.
+``OP_GROUP_CONV`` computes a grouped convolution in one command, with several groups in parallel on
+the processing elements.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from isa.instruction import (
     formula_of,
     view,
 )
-from isa.ops.lookup import with_tables
+from isa.ops.lookup import add_tables
 from isa.ops.windows import (
     ACCUMULATE,
     EX_PARTIAL_ADDRESS,
@@ -38,10 +39,10 @@ from isa.ops.windows import (
     element_bytes,
     finish,
     fused_cycles,
+    make_refusal,
     output_count,
     padded_input,
     plane_operands,
-    refused,
     tap,
     taps,
 )
@@ -49,13 +50,19 @@ from isa.registers import Field, Register
 
 
 def _conv_operands(command: Command, arch: Arch) -> Operands:
-    return plane_operands(command, arch, command["EX_OUTPUT_CHANNELS"] * command["EX_INPUT_CHANNELS"] * taps(command))
+    return plane_operands(
+        command, arch, command["EX_OUTPUT_CHANNELS"] * command["EX_INPUT_CHANNELS"] * taps(command)
+    )
 
 
 def _depth_operands(command: Command, arch: Arch) -> Operands:
-    inputs, outputs = command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
+    inputs = command["EX_INPUT_CHANNELS"]
+    outputs = command["EX_OUTPUT_CHANNELS"]
     if not inputs or outputs % inputs:
-        raise refused(command, f"EX_OUTPUT_CHANNELS = {outputs} must be a multiple of EX_INPUT_CHANNELS = {inputs}")
+        raise make_refusal(
+            command,
+            f"EX_OUTPUT_CHANNELS = {outputs} must be a multiple of EX_INPUT_CHANNELS = {inputs}",
+        )
     return plane_operands(command, arch, command["EX_OUTPUT_CHANNELS"] * taps(command))
 
 
@@ -68,34 +75,54 @@ def _depth_operands(command: Command, arch: Arch) -> Operands:
 )
 def _conv(command: Command, machine: Machine) -> None:
     padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
-    oc, ic = command["EX_OUTPUT_CHANNELS"], command["EX_INPUT_CHANNELS"]
-    kh, kw = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
-    weights = view(machine.sram, command["EX_OPERAND_ADDRESS"], (oc, ic, kh, kw), np.int8).astype(np.int64)
-    accumulator = np.zeros((oc, command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64)
+    oc = command["EX_OUTPUT_CHANNELS"]
+    ic = command["EX_INPUT_CHANNELS"]
+    kh = command["EX_KERNEL_HEIGHT"]
+    kw = command["EX_KERNEL_WIDTH"]
+    weights = view(machine.sram, command["EX_OPERAND_ADDRESS"], (oc, ic, kh, kw), np.int8).astype(
+        np.int64
+    )
+    accumulator = np.zeros(
+        (oc, command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64
+    )
     for row in range(kh):
         for column in range(kw):
-            accumulator += np.tensordot(weights[:, :, row, column], tap(command, padded, row, column), axes=1)
+            accumulator += np.tensordot(
+                weights[:, :, row, column], tap(command, padded, row, column), axes=1
+            )
     finish(command, machine, accumulator)
 
 
 @formula("As OP_CONV with weights (OC, KH, KW) and i = o // (OC / IC) instead of the sum over i.")
 def _depth(command: Command, machine: Machine) -> None:
     padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
-    oc, ic = command["EX_OUTPUT_CHANNELS"], command["EX_INPUT_CHANNELS"]
-    kh, kw = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
-    weights = view(machine.sram, command["EX_OPERAND_ADDRESS"], (oc, kh, kw), np.int8).astype(np.int64)
+    oc = command["EX_OUTPUT_CHANNELS"]
+    ic = command["EX_INPUT_CHANNELS"]
+    kh = command["EX_KERNEL_HEIGHT"]
+    kw = command["EX_KERNEL_WIDTH"]
+    weights = view(machine.sram, command["EX_OPERAND_ADDRESS"], (oc, kh, kw), np.int8).astype(
+        np.int64
+    )
     source = np.arange(oc) // (oc // ic)
-    accumulator = np.zeros((oc, command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64)
+    accumulator = np.zeros(
+        (oc, command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64
+    )
     for row in range(kh):
         for column in range(kw):
-            accumulator += weights[:, row, column, None, None] * tap(command, padded, row, column)[source]
+            accumulator += (
+                weights[:, row, column, None, None] * tap(command, padded, row, column)[source]
+            )
     finish(command, machine, accumulator)
 
 
-@formula("⌈IC/a⌉ · ⌈OC/b⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉.")
+@formula(
+    "⌈IC/a⌉ · ⌈OC/b⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉."
+)
 def _conv_cycles(command: Command, arch: Arch) -> int:
     pe = arch.pe
-    blocks = ceil_div(command["EX_INPUT_CHANNELS"], pe.ic) * ceil_div(command["EX_OUTPUT_CHANNELS"], pe.oc)
+    blocks = ceil_div(command["EX_INPUT_CHANNELS"], pe.ic) * ceil_div(
+        command["EX_OUTPUT_CHANNELS"], pe.oc
+    )
     columns = ceil_div(command["EX_OUTPUT_WIDTH"], pe.ow)
     macs = blocks * command["EX_OUTPUT_HEIGHT"] * columns * taps(command)
     return fused_cycles(macs, output_count(command), command, arch)
@@ -112,7 +139,8 @@ def _depth_cycles(command: Command, arch: Arch) -> int:
 
 OP_CONV = Instruction(
     mnemonic="OP_CONV", opcode=0x20, unit=Unit.EX, kind="CONV",
-    description="2-D convolution with bias, stride, dilation and padding; int32 accumulators or requantised int8.",
+    description="2-D convolution with bias, stride, dilation and padding; int32 accumulators or "
+                "requantised int8.",
     registers=REGISTERS, fields=(REQUANTISE, RELU),
     operands=_conv_operands, semantics=_conv, cycles=_conv_cycles,
     macs=lambda command: output_count(command) * command["EX_INPUT_CHANNELS"] * taps(command),
@@ -129,16 +157,21 @@ OP_DEPTH_CONV = Instruction(
 )  # fmt: skip
 
 
-EX_GROUPS = Register("EX_GROUPS", 0x42, 16, 1, "unsigned", "G, groups of a convolution; divides IC and OC")
+EX_GROUPS = Register(
+    "EX_GROUPS", 0x42, 16, 1, "unsigned", "G, groups of a convolution; divides IC and OC"
+)
 
 
 def group_shape(command: Command) -> tuple[int, int, int]:
     """Return (G, IC/G, OC/G); raise InputError if EX_GROUPS does not divide the channels."""
-    groups, ic, oc = command["EX_GROUPS"], command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
+    groups = command["EX_GROUPS"]
+    ic = command["EX_INPUT_CHANNELS"]
+    oc = command["EX_OUTPUT_CHANNELS"]
     if not groups or ic % groups or oc % groups:
-        raise refused(
+        raise make_refusal(
             command,
-            f"EX_GROUPS = {groups} does not divide EX_INPUT_CHANNELS = {ic} and EX_OUTPUT_CHANNELS = {oc}; "
+            f"EX_GROUPS = {groups} does not divide EX_INPUT_CHANNELS = {ic} and EX_OUTPUT_CHANNELS "
+            f"= {oc}; "
             "all groups must be of one size",
         )
     return groups, ic // groups, oc // groups
@@ -150,14 +183,17 @@ def _group_operands(command: Command, arch: Arch) -> Operands:
 
 
 @formula(
-    "As OP_CONV with weights (OC, IC/G, KH, KW): channel o sums over the input channels of group o // (OC/G) only."
+    "As OP_CONV with weights (OC, IC/G, KH, KW): channel o sums over the input channels of group o "
+    "// (OC/G) only."
 )
 def _group_conv(command: Command, machine: Machine) -> None:
     padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
     groups, inputs, outputs = group_shape(command)
     shape = (groups * outputs, inputs, command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"])
     weights = view(machine.sram, command["EX_OPERAND_ADDRESS"], shape, np.int8).astype(np.int64)
-    accumulator = np.zeros((shape[0], command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64)
+    accumulator = np.zeros(
+        (shape[0], command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64
+    )
     for row, column in np.ndindex(shape[2:]):
         data = tap(command, padded, row, column)
         for group in range(groups):
@@ -168,11 +204,13 @@ def _group_conv(command: Command, machine: Machine) -> None:
 
 
 def parallel_groups(groups: int, inputs: int, outputs: int, arch: Arch) -> int:
-    """Return the groups that an array of a·b elements (one output column) computes in parallel: 1 to ``groups``.
+    """Return the groups that an array of a·b elements (one output column) computes in parallel: 1
+    to ``groups``.
 
-    A group of ``inputs`` by ``outputs`` channels occupies a block of min(a, inputs) by min(b, outputs) elements. The
-    array computes as many whole blocks as fit along each axis. One element computes one depthwise channel, as in
-    ``OP_DEPTH_CONV``; a group that fills the array leaves no room for a second.
+    A group of ``inputs`` by ``outputs`` channels occupies a block of min(a, inputs) by min(b,
+    outputs) elements. The array computes as many whole blocks as fit along each axis. One element
+    computes one depthwise channel, as in ``OP_DEPTH_CONV``; a group that fills the array leaves no
+    room for a second.
     """
     pe = arch.pe
     return min(groups, (pe.ic // min(pe.ic, inputs)) * (pe.oc // min(pe.oc, outputs)))
@@ -202,18 +240,21 @@ def _group_macs(command: Command) -> int:
 
 OP_GROUP_CONV = Instruction(
     mnemonic="OP_GROUP_CONV", opcode=0x24, unit=Unit.EX, kind="CONV",
-    description="Grouped 2-D convolution: EX_GROUPS independent convolutions of IC/G by OC/G channels in one command.",
+    description="Grouped 2-D convolution: EX_GROUPS independent convolutions of IC/G by OC/G "
+                "channels in one command.",
     registers=(*REGISTERS, "EX_GROUPS"), adds_registers=(EX_GROUPS,), fields=(REQUANTISE, RELU),
     operands=_group_operands, semantics=_group_conv, cycles=_group_cycles, macs=_group_macs,
     inputs=(INT8,), outputs=(RESULT,),
 )  # fmt: skip
 
 
-# Mappings that use idle lanes ----------------------------------------------------------------------------------------
+# Mappings that use idle lanes
+# ----------------------------------------------------------------------------------------
 
 MAPPING = Field(
     "mapping", 42, 2,
-    description="what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, "
+    description="what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the "
+                "kernel, "
     "2 columns of the output, 3 both",
 )  # fmt: skip
 _MAPPED_CYCLES = """
@@ -227,8 +268,10 @@ instruction takes without the field.
 """
 
 
-class Work(NamedTuple):
-    """Loop sizes of a convolution: groups, channels per group, output rows and columns, taps of the kernel."""
+class ConvolutionWork(NamedTuple):
+    """Loop sizes of a convolution: groups, channels per group, output rows and columns, taps of
+    the kernel.
+    """
 
     groups: int
     inputs: int
@@ -238,8 +281,10 @@ class Work(NamedTuple):
     taps: int
 
 
-def mapped_cycles(work: Work, mapping: int, arch: Arch) -> int:
-    """Return the cycles of the multiply-accumulates of ``work`` with the given value of the field ``mapping``."""
+def compute_mapped_cycles(work: ConvolutionWork, mapping: int, arch: Arch) -> int:
+    """Return the cycles of the multiply-accumulates of ``work`` with the given value of the
+    field ``mapping``.
+    """
     pe = arch.pe
     together, apart = (work.inputs * work.taps, 1) if mapping & 1 else (work.inputs, work.taps)
     blocks = (pe.ic // min(pe.ic, together)) * (pe.oc // min(pe.oc, work.outputs))
@@ -249,19 +294,27 @@ def mapped_cycles(work: Work, mapping: int, arch: Arch) -> int:
     return rounds * sums * work.rows * ceil_div(work.columns, pe.ow * columns)
 
 
-def best_mapping(work: Work, arch: Arch) -> int:
-    """Return the mapping with the fewest cycles; ties go to the highest value, which can be faster for tiles."""
-    return min(reversed(range(MAPPING.maximum + 1)), key=lambda mapping: mapped_cycles(work, mapping, arch))
+def best_mapping(work: ConvolutionWork, arch: Arch) -> int:
+    """Return the mapping with the fewest cycles.
 
-
-def least_mapped_cycles(work: Work, arch: Arch) -> int:
-    """Return a lower bound of the cycles for ``work``, for any division into commands and any mapping of each.
-
-    The bound divides the products by the most that the array can multiply per cycle for any part of the work. The
-    array is divided into blocks of summed products by output channels; smaller blocks allow more groups and columns
-    in parallel.
+    Ties go to the highest value, which can be faster for tiles.
     """
-    pe, products = arch.pe, work.inputs * work.taps
+    return min(
+        reversed(range(MAPPING.maximum + 1)),
+        key=lambda mapping: compute_mapped_cycles(work, mapping, arch),
+    )
+
+
+def least_mapped_cycles(work: ConvolutionWork, arch: Arch) -> int:
+    """Return a lower bound of the cycles for ``work``, for any division into commands and any
+    mapping of each.
+
+    The bound divides the products by the most that the array can multiply per cycle for any part of
+    the work. The array is divided into blocks of summed products by output channels; smaller blocks
+    allow more groups and columns in parallel.
+    """
+    pe = arch.pe
+    products = work.inputs * work.taps
     most = max(
         deep * wide * groups * min(pe.ow * columns, work.columns)
         for deep, across in _pieces(pe.ic, products)
@@ -272,7 +325,9 @@ def least_mapped_cycles(work: Work, arch: Arch) -> int:
 
 
 def _pieces(lanes: int, most: int) -> Iterator[tuple[int, int]]:
-    """Yield (size, count): for each number of pieces that fit into ``lanes``, the largest piece size up to ``most``."""
+    """Yield (size, count): for each number of pieces that fit into ``lanes``, the largest piece
+    size up to ``most``.
+    """
     size = min(lanes, most)
     while size:
         count = lanes // size
@@ -280,7 +335,7 @@ def _pieces(lanes: int, most: int) -> Iterator[tuple[int, int]]:
         size = lanes // (count + 1)
 
 
-def _work(command: Command) -> Work:
+def _work(command: Command) -> ConvolutionWork:
     """Return the loop sizes of a command; OP_DEPTH_CONV has one group per output channel."""
     if "EX_GROUPS" in command.registers:
         groups = group_shape(command)
@@ -288,51 +343,62 @@ def _work(command: Command) -> Work:
         groups = command["EX_OUTPUT_CHANNELS"], 1, 1
     else:
         groups = 1, command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
-    return Work(*groups, command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"], taps(command))
+    return ConvolutionWork(
+        *groups, command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"], taps(command)
+    )
 
 
-def with_mapping(base: Instruction) -> Instruction:
+def add_mapping(base: Instruction) -> Instruction:
     """Add the field :data:`MAPPING` to ``base``; the mapping changes cycles, not results."""
 
     @formula(_MAPPED_CYCLES)
     def cycles(command: Command, arch: Arch) -> int:
-        macs = mapped_cycles(_work(command), command.fields.get(MAPPING.name, 0), arch)
+        macs = compute_mapped_cycles(_work(command), command.fields.get(MAPPING.name, 0), arch)
         return fused_cycles(macs, output_count(command), command, arch)
 
     def least(command: Command, arch: Arch) -> int:
-        return fused_cycles(least_mapped_cycles(_work(command), arch), output_count(command), command, arch)
+        return fused_cycles(
+            least_mapped_cycles(_work(command), arch), output_count(command), command, arch
+        )
 
     return replace(base, fields=(*base.fields, MAPPING), cycles=cycles, earlier=base, least=least)
 
 
-# Sums computed by several commands -----------------------------------------------------------------------------------
+# Sums computed by several commands
+# -----------------------------------------------------------------------------------
 
 
 _PARTIAL = 3
 """Position of the partial sums among the operands: after inputs, weights and records."""
 
 
-def with_partial_sums(base: Instruction) -> Instruction:
+def add_partial_sums(base: Instruction) -> Instruction:
     """Add the field :data:`ACCUMULATE` to a product instruction; field value 0 changes nothing.
 
-    The first command writes int32 sums over some of the input channels, later commands add theirs, and the last one
-    requantises.
+    The first command writes int32 sums over some of the input channels, later commands add theirs,
+    and the last one requantises.
     """
 
     def partial(command: Command, arch: Arch) -> int:
-        """Return the bytes of the sums that a command starts from; 0 if it starts from the biases."""
+        """Return the bytes of the sums that a command starts from; 0 if it starts from the
+        biases.
+        """
         if not command.fields.get(ACCUMULATE.name, 0):
             return 0
         return 4 * (base.operands(command, arch).writes[0].total // element_bytes(command))
 
     def operands(command: Command, arch: Arch) -> Operands:
-        found, nbytes = base.operands(command, arch), partial(command, arch)
+        found = base.operands(command, arch)
+        nbytes = partial(command, arch)
         if not nbytes:
             return found
-        return Operands((*found.reads, strided("sram", command[EX_PARTIAL_ADDRESS.name], nbytes)), found.writes)
+        return Operands(
+            (*found.reads, strided("sram", command[EX_PARTIAL_ADDRESS.name], nbytes)), found.writes
+        )
 
     @formula(
-        f"{formula_of(base.semantics)}\n\nWith accumulate the sums start from the dense int32 tensor at "
+        f"{formula_of(base.semantics)}\n\nWith accumulate the sums start from the dense int32 "
+        "tensor at "
         "EX_PARTIAL_ADDRESS instead of from the biases; int32 results may take its place."
     )
     def semantics(command: Command, machine: Machine) -> None:
@@ -343,14 +409,15 @@ def with_partial_sums(base: Instruction) -> Instruction:
         return max(base.cycles(command, arch), ceil_div(partial(command, arch), 4 * arch.lanes))
 
     return replace(
-        base, fields=(*base.fields, ACCUMULATE), registers=(*base.registers, EX_PARTIAL_ADDRESS.name),
+        base, fields=(*base.fields, ACCUMULATE),
+        registers=(*base.registers, EX_PARTIAL_ADDRESS.name),
         adds_registers=(*base.adds_registers, EX_PARTIAL_ADDRESS), earlier=base.earlier or base,
         operands=operands, semantics=semantics, cycles=cycles, replaced=(_PARTIAL,),
     )  # fmt: skip
 
 
 INSTRUCTIONS = (
-    with_tables(with_partial_sums(with_mapping(OP_CONV)), *WIDER),
-    with_tables(with_mapping(OP_DEPTH_CONV), *WIDER),
-    with_tables(with_mapping(OP_GROUP_CONV), *WIDER),
+    add_tables(add_partial_sums(add_mapping(OP_CONV)), *WIDER),
+    add_tables(add_mapping(OP_DEPTH_CONV), *WIDER),
+    add_tables(add_mapping(OP_GROUP_CONV), *WIDER),
 )

@@ -1,4 +1,6 @@
-"""DMA: ``OP_DMA_READ`` (system memory to scratchpad) and ``OP_DMA_WRITE`` (back), rows in three strided dimensions."""
+"""DMA: ``OP_DMA_READ`` (system memory to scratchpad) and ``OP_DMA_WRITE`` (back), rows in three
+strided dimensions.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,31 @@ Side = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 def side_registers(unit: Unit, space: Space) -> Side:
-    """Return the registers of one side: address, bytes per row, and count and stride of dimensions 3, 2 and 1."""
-    name, prefix = unit.name, space.upper()
+    """Return the registers of one side: address, bytes per row, and count and stride of
+    dimensions 3, 2 and 1.
+    """
+    name = unit.name
+    prefix = space.upper()
     dims = tuple((f"{name}_COUNT_{d}", f"{name}_{prefix}_STRIDE_{d}") for d in (3, 2, 1))
     return f"{name}_{prefix}_ADDRESS", f"{name}_BYTES", dims
 
 
-_SIDES = {(unit, space): side_registers(unit, space) for unit in (Unit.LD, Unit.ST) for space in SPACE_NAMES}
+_SIDES = {
+    (unit, space): side_registers(unit, space)
+    for unit in (Unit.LD, Unit.ST)
+    for space in SPACE_NAMES
+}
 
 
 def side(command: Command, space: Space) -> Access:
-    """Return the rows on one side (``sram`` or ``dram``) of a DMA command; dimension 3 is the outermost."""
-    at, (address, nbytes, dims) = command.registers, _SIDES[command.unit, space]
-    return strided(space, at[address], at[nbytes], *[(at[count], at[stride]) for count, stride in dims])
+    """Return the rows on one side (``sram`` or ``dram``) of a DMA command; dimension 3 is the
+    outermost.
+    """
+    at = command.registers
+    (address, nbytes, dims) = _SIDES[command.unit, space]
+    return strided(
+        space, at[address], at[nbytes], *[(at[count], at[stride]) for count, stride in dims]
+    )
 
 
 def _read_operands(command: Command, arch: Arch) -> Operands:
@@ -47,14 +61,24 @@ def _byte_indices(access: Access) -> np.ndarray[tuple[int, ...], np.dtype[np.int
     return (row_starts(access)[:, None] + np.arange(access.nbytes, dtype=np.int64)).reshape(-1)
 
 
-@formula("sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] = dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] for i < BYTES, k < COUNT.")
+@formula(
+    "sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] = dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] for i "
+    "< BYTES, k < COUNT."
+)
 def _read(command: Command, machine: Machine) -> None:
-    machine.sram[_byte_indices(side(command, "sram"))] = machine.dram[_byte_indices(side(command, "dram"))]
+    machine.sram[_byte_indices(side(command, "sram"))] = machine.dram[
+        _byte_indices(side(command, "dram"))
+    ]
 
 
-@formula("dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] = sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] for i < BYTES, k < COUNT.")
+@formula(
+    "dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] = sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] for i "
+    "< BYTES, k < COUNT."
+)
 def _write(command: Command, machine: Machine) -> None:
-    machine.dram[_byte_indices(side(command, "dram"))] = machine.sram[_byte_indices(side(command, "sram"))]
+    machine.dram[_byte_indices(side(command, "dram"))] = machine.sram[
+        _byte_indices(side(command, "sram"))
+    ]
 
 
 OP_DMA_READ = Instruction(

@@ -1,4 +1,5 @@
-"""Element-wise instructions of int8: ReLU, leaky ReLU, absolute value, minimum, maximum and rescaling addition.
+"""Element-wise instructions of int8: ReLU, leaky ReLU, absolute value, minimum, maximum and
+rescaling addition.
 
 ``OP_E32_ADD`` and ``OP_E32_SHIFT`` work on int32.
 """
@@ -14,10 +15,21 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.instruction import INT8, INT32, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.instruction import (
+    INT8,
+    INT32,
+    Command,
+    Instruction,
+    Machine,
+    Operands,
+    Unit,
+    ceil_div,
+    formula,
+    view,
+)
 from isa.numerics.unary import Function
-from isa.ops.lookup import with_tables
-from isa.registers import Field, float_value, signed_value
+from isa.ops.lookup import add_tables
+from isa.registers import Field, float_value, to_signed
 
 _ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH")
 _CLAMP = ("EX_CLAMP_LOW", "EX_CLAMP_HIGH")
@@ -38,7 +50,10 @@ def _one(command: Command, arch: Arch) -> Operands:
 
 def _two(command: Command, arch: Arch) -> Operands:
     one = _one(command, arch)
-    return Operands((*one.reads, strided("sram", command["EX_OPERAND_ADDRESS"], command["EX_LENGTH"])), one.writes)
+    return Operands(
+        (*one.reads, strided("sram", command["EX_OPERAND_ADDRESS"], command["EX_LENGTH"])),
+        one.writes,
+    )
 
 
 @formula("⌈length / post_lanes⌉.")
@@ -46,16 +61,26 @@ def _cycles(command: Command, arch: Arch) -> int:
     return ceil_div(command["EX_LENGTH"], arch.lanes)
 
 
-def unary_result(x: NDArray[np.int8], function: Function, command: Command, arch: Arch) -> NDArray[np.int8]:
-    """Return ``function`` of stored int8 values, with the command's scales, zero points and limits."""
-    input_zero, output_zero = command["EX_INPUT_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
-    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+def unary_result(
+    x: NDArray[np.int8], function: Function, command: Command, arch: Arch
+) -> NDArray[np.int8]:
+    """Return ``function`` of stored int8 values, with the command's scales, zero points and
+    limits.
+    """
+    input_zero = command["EX_INPUT_ZERO_POINT"]
+    output_zero = command["EX_OUTPUT_ZERO_POINT"]
+    low = command["EX_CLAMP_LOW"]
+    high = command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
         positive = command["EX_SCALE_A"], command["EX_SHIFT_A"]
-        negative = signed_value(command["EX_SCALE_B"]), command["EX_SHIFT_B"]
-        return numerics.unary_fixed(x, function, positive, negative, input_zero, output_zero, low, high)
+        negative = to_signed(command["EX_SCALE_B"]), command["EX_SHIFT_B"]
+        return numerics.unary_fixed(
+            x, function, positive, negative, input_zero, output_zero, low, high
+        )
     scale_x, alpha, scale_y = (float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
-    return numerics.unary(x, function, (scale_x, scale_y), (input_zero, output_zero), alpha, low, high)
+    return numerics.unary(
+        x, function, (scale_x, scale_y), (input_zero, output_zero), alpha, low, high
+    )
 
 
 def _unary(function: Function) -> Callable[[Command, Machine], None]:
@@ -69,24 +94,35 @@ def _unary(function: Function) -> Callable[[Command, Machine], None]:
     )
     def semantics(command: Command, machine: Machine) -> None:
         x = _operand(command, machine, "EX_INPUT_ADDRESS")
-        _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = unary_result(x, function, command, machine.arch)
+        _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = unary_result(
+            x, function, command, machine.arch
+        )
 
     return semantics
 
 
-def fixed_constants(command: Command) -> numerics.AddFixedConstants:
+def read_fixed_constants(command: Command) -> numerics.AddFixedConstants:
     """Return the multipliers and shifts of an addition or subtraction with numerics ``fixed``."""
     a, b, y = ((command[f"EX_SCALE_{name}"], command[f"EX_SHIFT_{name}"]) for name in "ABY")
     return numerics.AddFixedConstants(*a, *b, *y)
 
 
-def add_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
+def add_result(
+    a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch
+) -> NDArray[np.int8]:
     """Return the rescaled sum of stored int8 values, with the command's constants."""
-    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    low = command["EX_CLAMP_LOW"]
+    high = command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
-        zeros = (command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"])
-        return numerics.add_fixed(a, b, fixed_constants(command), zeros, low, high)
-    ratio_a, ratio_b, constant = (np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY")
+        zeros = (
+            command["EX_INPUT_ZERO_POINT"],
+            command["EX_OPERAND_ZERO_POINT"],
+            command["EX_OUTPUT_ZERO_POINT"],
+        )
+        return numerics.add_fixed(a, b, read_fixed_constants(command), zeros, low, high)
+    ratio_a, ratio_b, constant = (
+        np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY"
+    )
     return numerics.add(a, b, ratio_a, ratio_b, constant, command["EX_OFFSET"], low, high)
 
 
@@ -98,14 +134,16 @@ def add_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch:
     """
 )
 def _add(command: Command, machine: Machine) -> None:
-    a, b = _operand(command, machine, "EX_INPUT_ADDRESS"), _operand(command, machine, "EX_OPERAND_ADDRESS")
+    a = _operand(command, machine, "EX_INPUT_ADDRESS")
+    b = _operand(command, machine, "EX_OPERAND_ADDRESS")
     _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = add_result(a, b, command, machine.arch)
 
 
 def _compare(function: Callable[..., NDArray[np.int8]]) -> Callable[[Command, Machine], None]:
     @formula("Of each pair of stored values, one: no scale, no zero point, no limits.")
     def semantics(command: Command, machine: Machine) -> None:
-        a, b = _operand(command, machine, "EX_INPUT_ADDRESS"), _operand(command, machine, "EX_OPERAND_ADDRESS")
+        a = _operand(command, machine, "EX_INPUT_ADDRESS")
+        b = _operand(command, machine, "EX_OPERAND_ADDRESS")
         _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = function(a, b)
 
     return semantics
@@ -114,7 +152,9 @@ def _compare(function: Callable[..., NDArray[np.int8]]) -> Callable[[Command, Ma
 _UNARY_REGISTERS = (*_ADDRESSES, "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", *_CLAMP, *_SCALING)
 
 
-def _declare_unary(mnemonic: str, opcode: int, kind: str, function: Function, text: str) -> Instruction:
+def _declare_unary(
+    mnemonic: str, opcode: int, kind: str, function: Function, text: str
+) -> Instruction:
     return Instruction(
         mnemonic=mnemonic, opcode=opcode, unit=Unit.EX, kind=kind, description=text,
         registers=_UNARY_REGISTERS, operands=_one, semantics=_unary(function), cycles=_cycles,
@@ -122,15 +162,20 @@ def _declare_unary(mnemonic: str, opcode: int, kind: str, function: Function, te
     )  # fmt: skip
 
 
-def _declare_compare(mnemonic: str, opcode: int, function: Callable[..., NDArray[np.int8]], text: str) -> Instruction:
+def _declare_compare(
+    mnemonic: str, opcode: int, function: Callable[..., NDArray[np.int8]], text: str
+) -> Instruction:
     return Instruction(
         mnemonic=mnemonic, opcode=opcode, unit=Unit.EX, kind="ELTWISE", description=text,
-        registers=(*_ADDRESSES, "EX_OPERAND_ADDRESS"), operands=_two, semantics=_compare(function), cycles=_cycles,
+        registers=(*_ADDRESSES, "EX_OPERAND_ADDRESS"), operands=_two, semantics=_compare(function),
+        cycles=_cycles,
         inputs=(INT8, INT8), outputs=(INT8,), streamed=(0, 1),
     )  # fmt: skip
 
 
-OP_ACT_RELU = _declare_unary("OP_ACT_RELU", 0x38, "ACT", "relu", "max(x, 0) between two quantisations.")
+OP_ACT_RELU = _declare_unary(
+    "OP_ACT_RELU", 0x38, "ACT", "relu", "max(x, 0) between two quantisations."
+)
 OP_ACT_LRELU = _declare_unary(
     "OP_ACT_LRELU",
     0x39,
@@ -139,22 +184,33 @@ OP_ACT_LRELU = _declare_unary(
     "x, or EX_SCALE_B times x where x is negative, between two quantisations.",
 )
 OP_E_ABS = _declare_unary("OP_E_ABS", 0x40, "ELTWISE", "absolute", "|x| between two quantisations.")
-OP_C_MIN = _declare_compare("OP_C_MIN", 0x41, np.minimum, "Element-wise minimum of two tensors of one quantisation.")
-OP_C_MAX = _declare_compare("OP_C_MAX", 0x42, np.maximum, "Element-wise maximum of two tensors of one quantisation.")
+OP_C_MIN = _declare_compare(
+    "OP_C_MIN", 0x41, np.minimum, "Element-wise minimum of two tensors of one quantisation."
+)
+OP_C_MAX = _declare_compare(
+    "OP_C_MAX", 0x42, np.maximum, "Element-wise maximum of two tensors of one quantisation."
+)
 OP_E_ADD = Instruction(
     mnemonic="OP_E_ADD", opcode=0x43, unit=Unit.EX, kind="ELTWISE",
-    description="Adds two rescaled tensors: SCALE_A and SCALE_B are ratios to the output scale, SCALE_Y the constant.",
+    description="Adds two rescaled tensors: SCALE_A and SCALE_B are ratios to the output scale, "
+                "SCALE_Y the constant.",
     registers=(
         *_ADDRESSES, "EX_OPERAND_ADDRESS", *_CLAMP, *_SCALING, "EX_SHIFT_Y", "EX_OFFSET",
         "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT",
     ),
-    operands=_two, semantics=_add, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,), streamed=(0, 1),
+    operands=_two, semantics=_add, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,),
+    streamed=(0, 1),
 )  # fmt: skip
 
-# int32 instructions: overflow is an error, never a wrap-around -------------------------------------------------------
+# int32 instructions: overflow is an error, never a wrap-around
+# -------------------------------------------------------
 
 _DIRECTIONS: tuple[Literal["left", "right"], ...] = ("left", "right")
-_ROUNDINGS: tuple[Literal["floor", "nearest_even", "half_away"], ...] = ("floor", "nearest_even", "half_away")
+_ROUNDINGS: tuple[Literal["floor", "nearest_even", "half_away"], ...] = (
+    "floor",
+    "nearest_even",
+    "half_away",
+)
 
 
 def _words(command: Command, machine: Machine, register: str) -> NDArray[np.int32]:
@@ -177,7 +233,8 @@ def _shift_operands(command: Command, arch: Arch) -> Operands:
 
 @formula("y = a + b.")
 def _add_words(command: Command, machine: Machine) -> None:
-    a, b = _words(command, machine, "EX_INPUT_ADDRESS"), _words(command, machine, "EX_OPERAND_ADDRESS")
+    a = _words(command, machine, "EX_INPUT_ADDRESS")
+    b = _words(command, machine, "EX_OPERAND_ADDRESS")
     _words(command, machine, "EX_OUTPUT_ADDRESS")[...] = numerics.add_int32(a, b)
 
 
@@ -199,17 +256,21 @@ OP_E32_ADD = Instruction(
 )  # fmt: skip
 OP_E32_SHIFT = Instruction(
     mnemonic="OP_E32_SHIFT", opcode=0x49, unit=Unit.EX, kind="ELTWISE",
-    description="Shifts an int32 tensor by EX_SHIFT_A bits; a result outside int32 stops the machine with an error.",
+    description="Shifts an int32 tensor by EX_SHIFT_A bits; a result outside int32 stops the "
+                "machine with an error.",
     registers=("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH", "EX_SHIFT_A"),
     fields=(
         Field("direction", 51, 1, description="0 left, 1 right"),
         Field(
-            "rounding", 49, 2, description="of a right shift: 0 floor, 1 nearest even, 2 half away from zero", defined=3
+            "rounding", 49, 2,
+            description="of a right shift: 0 floor, 1 nearest even, 2 half away from zero",
+            defined=3
         ),
     ),
-    operands=_shift_operands, semantics=_shift, cycles=_cycles, inputs=(INT32,), outputs=(INT32,), streamed=(0,),
+    operands=_shift_operands, semantics=_shift, cycles=_cycles, inputs=(INT32,), outputs=(INT32,),
+    streamed=(0,),
 )  # fmt: skip
 INSTRUCTIONS = (
     OP_ACT_RELU, OP_ACT_LRELU, OP_E_ABS, OP_C_MIN, OP_C_MAX,
-    with_tables(OP_E_ADD), OP_E32_ADD, OP_E32_SHIFT,
+    add_tables(OP_E_ADD), OP_E32_ADD, OP_E32_SHIFT,
 )  # fmt: skip

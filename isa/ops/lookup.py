@@ -1,7 +1,7 @@
 """Functions of one int8 value, looked up in tables of 256 bytes in the scratchpad.
 
-``OP_LUT`` looks up a whole tensor and may work in place. Other instructions can look up their results as a last step
-(:func:`with_tables`).
+``OP_LUT`` looks up a whole tensor and may work in place. Other instructions can look up their
+results as a last step (:func:`add_tables`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from isa.instruction import (
 from isa.registers import Field, Register
 
 TABLE_BYTES = 256
-"""Bytes of one table: one result per int8 input, ordered by the input's byte: 0 to 127, then -128 to -1."""
+"""Bytes of one table: one result per int8 input, ordered by the input's byte: 0 to 127, then
+-128 to -1.
+"""
 
 
 def shape(command: Command) -> tuple[int, int, int]:
@@ -64,9 +66,13 @@ def _operands(command: Command, arch: Arch) -> Operands:
 )
 def _semantics(command: Command, machine: Machine) -> None:
     dimensions = shape(command)
-    tables = view(machine.sram, command["EX_OPERAND_ADDRESS"], (dimensions[1], TABLE_BYTES), np.uint8)
+    tables = view(
+        machine.sram, command["EX_OPERAND_ADDRESS"], (dimensions[1], TABLE_BYTES), np.uint8
+    )
     entries = view(machine.sram, command["EX_INPUT_ADDRESS"], dimensions, np.uint8)
-    view(machine.sram, command["EX_OUTPUT_ADDRESS"], dimensions, np.uint8)[...] = look_up(entries, tables)
+    view(machine.sram, command["EX_OUTPUT_ADDRESS"], dimensions, np.uint8)[...] = look_up(
+        entries, tables
+    )
 
 
 @formula("⌈rows·OC·length / post_lanes⌉.")
@@ -76,29 +82,39 @@ def _cycles(command: Command, arch: Arch) -> int:
 
 OP_LUT = Instruction(
     mnemonic="OP_LUT", opcode=0x3A, unit=Unit.EX, kind="ACT",
-    description="Any function of an int8 value: looks it up in a table of 256 bytes, one for all or one a channel.",
+    description="Any function of an int8 value: looks it up in a table of 256 bytes, one for all "
+                "or one a channel.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS",
         "EX_ROWS", "EX_OUTPUT_CHANNELS", "EX_LENGTH",
     ),
-    operands=_operands, semantics=_semantics, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,), streamed=(0,),
+    operands=_operands, semantics=_semantics, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,),
+    streamed=(0,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_LUT,)
 
 
-# Look-up as the last step of other instructions ----------------------------------------------------------------------
+# Look-up as the last step of other instructions
+# ----------------------------------------------------------------------
 
 EX_TABLE_ADDRESS = Register(
-    "EX_TABLE_ADDRESS", 0x64, 32, 0, "unsigned", "tables of 256 bytes in which look_up finds results"
+    "EX_TABLE_ADDRESS",
+    0x64,
+    32,
+    0,
+    "unsigned",
+    "tables of 256 bytes in which look_up finds results",
 )
 LOOK_UP = Field(
     "look_up", 44, 2, defined=3,
-    description="0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel",
+    description="0 leaves results as they are, 1 looks them up in one table, 2 in a table of their "
+                "channel",
 )  # fmt: skip
 
 
 def table_count(command: Command) -> int:
-    """Return the number of tables that look up a command's results: none, one, or one per output channel.
+    """Return the number of tables that look up a command's results: none, one, or one per output
+    channel.
 
     A missing ``look_up`` field counts as 0.
     """
@@ -107,13 +123,15 @@ def table_count(command: Command) -> int:
 
 
 def result_shape(command: Command, elements: int) -> tuple[int, int, int]:
-    """Return (outer, channels, elements per channel) of ``elements`` results in the order of their addresses.
+    """Return (outer, channels, elements per channel) of ``elements`` results in the order of their
+    addresses.
 
-    Planes give (1, OC, OH·OW), a matrix (M, N, 1), a requantisation (rows, OC, length); element-wise operations have
-    one channel.
+    Planes give (1, OC, OH·OW), a matrix (M, N, 1), a requantisation (rows, OC, length);
+    element-wise operations have one channel.
     """
     registers = command.registers
-    outer, channels = registers.get("EX_ROWS", 1), registers.get("EX_OUTPUT_CHANNELS", 1)
+    outer = registers.get("EX_ROWS", 1)
+    channels = registers.get("EX_OUTPUT_CHANNELS", 1)
     return outer, channels, elements // max(outer * channels, 1)
 
 
@@ -122,36 +140,45 @@ def look_up(entries: NDArray[np.uint8], tables: NDArray[np.uint8]) -> NDArray[np
     return tables[np.arange(len(tables))[:, np.newaxis], entries.astype(np.int64)]
 
 
-def with_tables(base: Instruction, *wider: Register) -> Instruction:
-    """Add the field :data:`LOOK_UP` and the register EX_TABLE_ADDRESS to ``base``; field value 0 changes nothing.
+def add_tables(base: Instruction, *wider: Register) -> Instruction:
+    """Add the field :data:`LOOK_UP` and the register EX_TABLE_ADDRESS to ``base``.
+
+    Field value 0 changes nothing.
 
     Args:
         base: the instruction to extend.
         wider: registers of ``base`` that get more bits in the extended instruction.
 
-    Only int8 results can be looked up: a command with another result type raises InputError when its operands are
-    read.
+    Only int8 results can be looked up: a command with another result type raises InputError when
+    its operands are read.
     """
 
     def operands(command: Command, arch: Arch) -> Operands:
-        found, tables = base.operands(command, arch), table_count(command)
+        found = base.operands(command, arch)
+        tables = table_count(command)
         if not tables:
             return found
-        if base.outputs[0].of(command) != INT8.name:
+        if base.outputs[0].read_from(command) != INT8.name:
             raise InputError(
-                f"word {command.index}: {base.mnemonic}: only int8 is looked up; set {base.outputs[0].field} to 1",
+                f"word {command.index}: {base.mnemonic}: only int8 is looked up; set "
+                f"{base.outputs[0].field} to 1",
                 words=(command.index,),
             )
         table = strided("sram", command[EX_TABLE_ADDRESS.name], TABLE_BYTES * tables)
         return Operands((*found.reads, table), found.writes)
 
-    @formula(f"{formula_of(base.semantics)}\n\nWith look_up each result y becomes table[y mod 256], as in OP_LUT.")
+    @formula(
+        f"{formula_of(base.semantics)}\n\nWith look_up each result y becomes table[y mod "
+        "256], as in OP_LUT."
+    )
     def semantics(command: Command, machine: Machine) -> None:
         count = table_count(command)
         if not count:
             base.semantics(command, machine)
             return
-        tables = view(machine.sram, command[EX_TABLE_ADDRESS.name], (count, TABLE_BYTES), np.uint8).copy()
+        tables = view(
+            machine.sram, command[EX_TABLE_ADDRESS.name], (count, TABLE_BYTES), np.uint8
+        ).copy()
         access = base.operands(command, machine.arch).writes[0]
         base.semantics(command, machine)
         places = (row_starts(access)[:, np.newaxis] + np.arange(access.nbytes)).reshape(-1)
@@ -160,17 +187,22 @@ def with_tables(base: Instruction, *wider: Register) -> Instruction:
 
     @formula(f"{formula_of(base.cycles)}\n\nWith look_up at least ⌈results / post_lanes⌉.")
     def cycles(command: Command, arch: Arch) -> int:
-        return max(base.cycles(command, arch), looked_up(command, arch))
+        return max(base.cycles(command, arch), count_look_up(command, arch))
 
     def least(command: Command, arch: Arch) -> int:
-        return max(base.least_cycles(command, arch), looked_up(command, arch))
+        return max(base.least_cycles(command, arch), count_look_up(command, arch))
 
-    def looked_up(command: Command, arch: Arch) -> int:
+    def count_look_up(command: Command, arch: Arch) -> int:
         """Return the cycles of the look-up alone; 0 without a look-up."""
-        return ceil_div(base.operands(command, arch).writes[0].total, arch.lanes) if table_count(command) else 0
+        return (
+            ceil_div(base.operands(command, arch).writes[0].total, arch.lanes)
+            if table_count(command)
+            else 0
+        )
 
     return replace(
         base, fields=(*base.fields, LOOK_UP), registers=(*base.registers, EX_TABLE_ADDRESS.name),
-        adds_registers=(*base.adds_registers, EX_TABLE_ADDRESS, *wider), earlier=base.earlier or base,
+        adds_registers=(*base.adds_registers, EX_TABLE_ADDRESS, *wider),
+        earlier=base.earlier or base,
         operands=operands, semantics=semantics, cycles=cycles, least=least,
     )  # fmt: skip

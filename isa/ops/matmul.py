@@ -1,7 +1,7 @@
 """Row-major int8 matrix products (M, K) × (K, N).
 
-``OP_MAT_MUL`` multiplies by constant weights, with one channel record per column. ``OP_DYN_MAT_MUL`` multiplies two
-activations, with one zero point per operand and one scale.
+``OP_MAT_MUL`` multiplies by constant weights, with one channel record per column.
+``OP_DYN_MAT_MUL`` multiplies two activations, with one zero point per operand and one scale.
 """
 
 from __future__ import annotations
@@ -14,11 +14,30 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.convolution import with_partial_sums
-from isa.ops.lookup import with_tables
+from isa.instruction import (
+    INT8,
+    Command,
+    Instruction,
+    Machine,
+    Operands,
+    Unit,
+    ceil_div,
+    formula,
+    view,
+)
+from isa.ops.convolution import add_partial_sums
+from isa.ops.lookup import add_tables
 from isa.ops.requant import load_records, requantise_channels
-from isa.ops.windows import RELU, REQUANTISE, RESULT, element_bytes, fused_cycles, initial_sums, lower_limit, refused
+from isa.ops.windows import (
+    RELU,
+    REQUANTISE,
+    RESULT,
+    element_bytes,
+    fused_cycles,
+    initial_sums,
+    lower_limit,
+    make_refusal,
+)
 from isa.registers import Field, float_value
 
 
@@ -27,25 +46,28 @@ def shape(command: Command) -> tuple[int, int, int]:
     return command["EX_ROWS"], command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
 
 
-def _summed(command: Command) -> tuple[int, int, int]:
+def _read_sizes(command: Command) -> tuple[int, int, int]:
     """Return (M, K, N); raise InputError if K is 0."""
     if not command["EX_INPUT_CHANNELS"]:
-        raise refused(command, "EX_INPUT_CHANNELS is 0; it must be 1 or more")
+        raise make_refusal(command, "EX_INPUT_CHANNELS is 0; it must be 1 or more")
     return shape(command)
 
 
 def _operands(command: Command, arch: Arch) -> Operands:
-    m, k, n = _summed(command)
+    m, k, n = _read_sizes(command)
     reads = (
         strided("sram", command["EX_INPUT_ADDRESS"], m * k),
         strided("sram", command["EX_OPERAND_ADDRESS"], k * n),
         strided("sram", command["EX_CHANNEL_ADDRESS"], n * arch.channel_record_bytes),
     )
-    return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], m * n * element_bytes(command)),))
+    return Operands(
+        reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], m * n * element_bytes(command)),)
+    )
 
 
 @formula(
-    "y[m, n] = bias[n] + Σ over k of A[m, k] · B[k, n]; A is (M, K), B (K, N'), row-major; M rows, K = IC, N' = OC."
+    "y[m, n] = bias[n] + Σ over k of A[m, k] · B[k, n]; A is (M, K), B (K, N'), row-major; M rows, "
+    "K = IC, N' = OC."
 )
 def _matmul(command: Command, machine: Machine) -> None:
     m, k, n = shape(command)
@@ -56,13 +78,17 @@ def _matmul(command: Command, machine: Machine) -> None:
     _check_int32(accumulator, command)
     result: NDArray[Any] = accumulator.astype(np.int32)
     if command.fields["requantise"]:
-        result = requantise_channels(accumulator, records, 1, command, machine, lower_limit(command))
+        result = requantise_channels(
+            accumulator, records, 1, command, machine, lower_limit(command)
+        )
     view(machine.sram, command["EX_OUTPUT_ADDRESS"], (m, n), result.dtype)[...] = result
 
 
 def _check_int32(accumulator: NDArray[np.int64], command: Command) -> None:
     if np.abs(accumulator).max(initial=0) >= 1 << 31:
-        raise OverflowError(f"{command.instruction.mnemonic} at word {command.index}: an accumulator leaves int32")
+        raise OverflowError(
+            f"{command.instruction.mnemonic} at word {command.index}: an accumulator leaves int32"
+        )
 
 
 @formula("⌈K/a⌉ · ⌈N'/b⌉ · ⌈M/c⌉; with requantise at least ⌈M·N' / post_lanes⌉.")
@@ -79,7 +105,8 @@ def _macs(command: Command) -> int:
 
 OP_MAT_MUL = Instruction(
     mnemonic="OP_MAT_MUL", opcode=0x22, unit=Unit.EX, kind="MATMUL",
-    description="Matrix product with one channel record a column; int32 accumulators or requantised int8.",
+    description="Matrix product with one channel record a column; int32 accumulators or "
+                "requantised int8.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OUTPUT_ADDRESS",
         "EX_ROWS", "EX_INPUT_CHANNELS", "EX_OUTPUT_CHANNELS",
@@ -91,29 +118,39 @@ OP_MAT_MUL = Instruction(
 )  # fmt: skip
 
 
-TRANSPOSED = Field("transposed", 50, 1, description="1: the second operand lies as (N', K), not as (K, N')")
+TRANSPOSED = Field(
+    "transposed", 50, 1, description="1: the second operand lies as (N', K), not as (K, N')"
+)
 
 
 def second_shape(command: Command) -> tuple[int, int]:
-    """Return the stored shape of the second operand of ``OP_DYN_MAT_MUL``: (K, N), or (N, K) with ``transposed``."""
+    """Return the stored shape of the second operand of ``OP_DYN_MAT_MUL``: (K, N), or (N, K)
+    with ``transposed``.
+    """
     _, k, n = shape(command)
     return (n, k) if command.fields["transposed"] else (k, n)
 
 
 def _dynamic_operands(command: Command, arch: Arch) -> Operands:
-    m, k, n = _summed(command)
+    m, k, n = _read_sizes(command)
     reads = (
         strided("sram", command["EX_INPUT_ADDRESS"], m * k),
         strided("sram", command["EX_OPERAND_ADDRESS"], k * n),
     )
-    return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], m * n * element_bytes(command)),))
+    return Operands(
+        reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], m * n * element_bytes(command)),)
+    )
 
 
-def scaled(accumulator: NDArray[Any], command: Command, arch: Arch) -> NDArray[np.int8]:
-    """Requantise int32-range accumulators to int8 with the command's single scale, zero point and limits."""
+def requantise_sums(accumulator: NDArray[Any], command: Command, arch: Arch) -> NDArray[np.int8]:
+    """Requantise int32-range accumulators to int8 with the command's single scale, zero point
+    and limits.
+    """
     limits = command["EX_OUTPUT_ZERO_POINT"], command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
-        return numerics.requantise_fixed(accumulator, command["EX_SCALE_A"], command["EX_SHIFT_A"], *limits)
+        return numerics.requantise_fixed(
+            accumulator, command["EX_SCALE_A"], command["EX_SHIFT_A"], *limits
+        )
     return numerics.requantise(accumulator, np.float32(float_value(command["EX_SCALE_A"])), *limits)
 
 
@@ -128,26 +165,36 @@ def scaled(accumulator: NDArray[Any], command: Command, arch: Arch) -> NDArray[n
 def _dynamic(command: Command, machine: Machine) -> None:
     m, k, n = shape(command)
     left = view(machine.sram, command["EX_INPUT_ADDRESS"], (m, k), np.int8).astype(np.int64)
-    right = view(machine.sram, command["EX_OPERAND_ADDRESS"], second_shape(command), np.int8).astype(np.int64)
+    right = view(
+        machine.sram, command["EX_OPERAND_ADDRESS"], second_shape(command), np.int8
+    ).astype(np.int64)
     right = right.T if command.fields["transposed"] else right
-    accumulator = (left - command["EX_INPUT_ZERO_POINT"]) @ (right - command["EX_OPERAND_ZERO_POINT"])
+    accumulator = (left - command["EX_INPUT_ZERO_POINT"]) @ (
+        right - command["EX_OPERAND_ZERO_POINT"]
+    )
     _check_int32(accumulator, command)
     requantised = command.fields["requantise"]
-    result: NDArray[Any] = scaled(accumulator, command, machine.arch) if requantised else accumulator.astype(np.int32)
+    result: NDArray[Any] = (
+        requantise_sums(accumulator, command, machine.arch)
+        if requantised
+        else accumulator.astype(np.int32)
+    )
     view(machine.sram, command["EX_OUTPUT_ADDRESS"], (m, n), result.dtype)[...] = result
 
 
 OP_DYN_MAT_MUL = Instruction(
     mnemonic="OP_DYN_MAT_MUL", opcode=0x25, unit=Unit.EX, kind="MATMUL",
-    description="Matrix product of two activations, the second transposed or not; int32 or requantised int8.",
+    description="Matrix product of two activations, the second transposed or not; int32 or "
+                "requantised int8.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS",
         "EX_ROWS", "EX_INPUT_CHANNELS", "EX_OUTPUT_CHANNELS",
-        "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW", "EX_CLAMP_HIGH",
+        "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW",
+        "EX_CLAMP_HIGH",
         "EX_SCALE_A", "EX_SHIFT_A",
     ),
     fields=(REQUANTISE, TRANSPOSED),
     operands=_dynamic_operands, semantics=_dynamic, cycles=_cycles, macs=_macs,
     inputs=(INT8, INT8), outputs=(RESULT,),
 )  # fmt: skip
-INSTRUCTIONS = (with_tables(with_partial_sums(OP_MAT_MUL)), with_tables(OP_DYN_MAT_MUL))
+INSTRUCTIONS = (add_tables(add_partial_sums(OP_MAT_MUL)), add_tables(OP_DYN_MAT_MUL))

@@ -1,4 +1,7 @@
-"""``OP_PERMUTE``: copies bytes of the scratchpad into another order; it can repeat or omit bytes."""
+"""``OP_PERMUTE``: copies bytes of the scratchpad into another order.
+
+It can repeat or omit bytes.
+"""
 
 from __future__ import annotations
 
@@ -32,25 +35,31 @@ REGISTERS = tuple(
 
 
 class _Side(NamedTuple):
-    """One side of a block of a copy: bytes from first to last, maximum words, and words requested from memory."""
+    """One side of a block of a copy: bytes from first to last, maximum words, and words
+    requested from memory.
+    """
 
     span: int
     words: int
     asked: int
 
 
-def copy_words(dims: Sequence[tuple[int, int, int]], starts: tuple[int, int], word: int) -> tuple[int, int]:
-    """Return the words that a copy requests on its source side and on its result side (docs/machine.md, section 12).
+def copy_words(
+    dims: Sequence[tuple[int, int, int]], starts: tuple[int, int], word: int
+) -> tuple[int, int]:
+    """Return the words that a copy requests on its source side and on its result side
+    (docs/machine.md, section 12).
 
     Args:
         dims: (steps, source stride, result stride) with strides in bytes, fastest dimension first.
         starts: addresses of source and result.
         word: bytes of a word.
 
-    A block covers the fastest dimensions. The next dimension repeats the block once per step, or extends it to a
-    larger block that is copied at once; the way with the fewest cycles is used.
+    A block covers the fastest dimensions. The next dimension repeats the block once per step, or
+    extends it to a larger block that is copied at once; the way with the fewest cycles is used.
     """
-    sides, upwards = [_Side(1, 1, 1), _Side(1, 1, 1)], True
+    sides = [_Side(1, 1, 1), _Side(1, 1, 1)]
+    upwards = True
     for inner, (count, *strides) in enumerate(dims):
         if not count:
             return 0, 0
@@ -82,12 +91,16 @@ def count(command: Command) -> int:
 
 def side(command: Command, name: str) -> Access:
     """Return the bytes of one side (``INPUT`` or ``OUTPUT``) in copy order."""
-    dims = ((command[f"EX_COUNT_{n}"], command[f"EX_{name}_STRIDE_{n}"]) for n in reversed(DIMENSIONS))
+    dims = (
+        (command[f"EX_COUNT_{n}"], command[f"EX_{name}_STRIDE_{n}"]) for n in reversed(DIMENSIONS)
+    )
     return Access("sram", command[f"EX_{name}_ADDRESS"], 1, tuple(dims))
 
 
-def touched(command: Command, name: str) -> Access:
-    """Return the bytes of one side in normal form: repeated bytes count once, and dense dimensions are merged."""
+def find_touched(command: Command, name: str) -> Access:
+    """Return the bytes of one side in normal form: repeated bytes count once, and dense
+    dimensions are merged.
+    """
     access = side(command, name)
     dims = (dim for dim in access.dims if dim[1] or not dim[0])
     return strided("sram", access.address, 1, *sorted(dims, key=lambda dim: -dim[1]))
@@ -95,8 +108,10 @@ def touched(command: Command, name: str) -> Access:
 
 def _operands(command: Command, arch: Arch) -> Operands:
     empty = Access("sram", command["EX_INPUT_ADDRESS"], 0)
-    reads = empty if command.fields["fill"] or not count(command) else touched(command, "INPUT")
-    return Operands((reads,), (touched(command, "OUTPUT"),))
+    reads = (
+        empty if command.fields["fill"] or not count(command) else find_touched(command, "INPUT")
+    )
+    return Operands((reads,), (find_touched(command, "OUTPUT"),))
 
 
 @formula(
@@ -130,18 +145,23 @@ def _cycles(command: Command, arch: Arch) -> int:
 
 
 def _least(command: Command, arch: Arch) -> int:
-    """Return the cycles for contiguous bytes, a lower bound: another program may order the dimensions differently."""
+    """Return the cycles for contiguous bytes, a lower bound: another program may order the
+    dimensions differently.
+    """
     rows = command["EX_COUNT_4"] * command["EX_COUNT_3"] * command["EX_COUNT_2"]
     return ceil_div(rows * command["EX_COUNT_1"], arch.lanes)
 
 
 OP_PERMUTE = Instruction(
     mnemonic="OP_PERMUTE", opcode=0x50, unit=Unit.EX, kind="ELTWISE",
-    description="Copies bytes in four dimensions with a source and a target stride each; can repeat or omit bytes.",
+    description="Copies bytes in four dimensions with a source and a target stride each; can "
+                "repeat or omit bytes.",
     registers=(
-        "EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_INPUT_ZERO_POINT", *(register.name for register in REGISTERS),
+        "EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_INPUT_ZERO_POINT",
+        *(register.name for register in REGISTERS),
     ),
     adds_registers=REGISTERS, fields=(FILL,),
-    operands=_operands, semantics=_permute, cycles=_cycles, least=_least, inputs=(BYTES,), outputs=(BYTES,),
+    operands=_operands, semantics=_permute, cycles=_cycles, least=_least, inputs=(BYTES,),
+    outputs=(BYTES,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_PERMUTE,)

@@ -1,7 +1,8 @@
-"""Instructions in banked memory: layouts of their operands, words that each operand loads, and compute cycles.
+"""Instructions in banked memory: layouts of their operands, words that each operand loads, and
+compute cycles.
 
-The formulas are those of docs/machine.md, section 12, with its letters: a, b, c are the sizes of the array, N =
-a·b·c, A the bytes of an atom, W those of a word, P the accumulators, L = post_lanes.
+The formulas are those of docs/machine.md, section 12, with its letters: a, b, c are the sizes of
+the array, N = a·b·c, A the bytes of an atom, W those of a word, P the accumulators, L = post_lanes.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
 from isa.ops.movement import copy_words
 from isa.ops.products import (
     WHOLE_KERNEL,
-    Product,
+    ArrayProduct,
     gapless,
-    mapped,
     pixel_bytes,
     product_block,
     product_bytes,
     product_cycles,
     product_places,
     product_words,
+    use_mapping,
 )
-from isa.ops.windows import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, refused, taps
+from isa.ops.windows import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, make_refusal, taps
 from isa.packing import (
     Bytes,
-    Shape,
+    WeightShape,
     depthwise_places,
     read_blocks,
     read_depthwise,
@@ -39,41 +40,52 @@ from isa.packing import (
 
 
 def _tables(command: Command) -> tuple[OperandLayout, ...]:
-    """Return the layout of the look-up tables, or nothing if the command does not look up its results."""
+    """Return the layout of the look-up tables, or nothing if the command does not look up its
+    results.
+    """
     count = table_count(command)
     return (Plain(EX_TABLE_ADDRESS.name, TABLE_BYTES * count),) if count else ()
 
 
-def _finishing(command: Command, outputs: int, arch: Arch) -> int:
-    """Return the cycles of the lanes after the array: ⌈results / L⌉ if they requantise, add sums or look up, else 0."""
+def _compute_finishing_cycles(command: Command, outputs: int, arch: Arch) -> int:
+    """Return the cycles of the lanes after the array: ⌈results / L⌉ if they requantise, add sums
+    or look up, else 0.
+    """
     fields = command.fields
     busy = fields.get("requantise", 0) or fields.get(ACCUMULATE.name, 0) or table_count(command)
     return ceil_div(outputs, arch.lanes) if busy else 0
 
 
-# Products ------------------------------------------------------------------------------------------------------------
+# Products
+# --------------------------------------------------------------------------------------------------
 
 
-def _convolved(command: Command) -> Product:
+def _read_convolution(command: Command) -> ArrayProduct:
     groups = group_shape(command) if "EX_GROUPS" in command.registers else None
     channels = groups or (1, command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"])
     kernel = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
     plane = command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]
     strides = command["EX_STRIDE_HEIGHT"], command["EX_STRIDE_WIDTH"]
-    shape = Shape(channels[0], channels[2], channels[1], *kernel)
-    product = Product(shape, *plane, strides[1], gapless=gapless(plane[1], command["EX_INPUT_WIDTH"], *strides))
-    return mapped(product, command.fields.get(MAPPING.name, 0))
+    shape = WeightShape(channels[0], channels[2], channels[1], *kernel)
+    product = ArrayProduct(
+        shape, *plane, strides[1], gapless=gapless(plane[1], command["EX_INPUT_WIDTH"], *strides)
+    )
+    return use_mapping(product, command.fields.get(MAPPING.name, 0))
 
 
-def _multiplied(command: Command) -> Product:
+def _read_multiplication(command: Command) -> ArrayProduct:
     rows, inputs, outputs = matmul.shape(command)
-    return Product(Shape(1, outputs, inputs), 1, rows)
+    return ArrayProduct(WeightShape(1, outputs, inputs), 1, rows)
 
 
-def _read_product(product: Product, arch: Arch, inputs_first: bool, blocks: Bytes, weights: Bytes) -> None:
+def _read_product(
+    product: ArrayProduct, arch: Arch, inputs_first: bool, blocks: Bytes, weights: Bytes
+) -> None:
     shape = product.weights
     plain = weights.reshape(shape.inputs, shape.outputs).T if inputs_first else weights
-    read_blocks(shape, product_block(product, arch), words_of(arch).word, blocks, plain.reshape(shape))
+    read_blocks(
+        shape, product_block(product, arch), words_of(arch).word, blocks, plain.reshape(shape)
+    )
 
 
 _PRODUCT = """
@@ -93,7 +105,7 @@ Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o o
 
 
 def product(
-    read: Callable[[Command], Product],
+    read: Callable[[Command], ArrayProduct],
     layouts: Callable[[Command], tuple[OperandLayout, OperandLayout]],
     *,
     inputs_first: bool = False,
@@ -107,7 +119,8 @@ def product(
     """
 
     def all_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
-        found, (source, result) = read(command), layouts(command)
+        found = read(command)
+        (source, result) = layouts(command)
         weights = Blocks(
             "EX_OPERAND_ADDRESS",
             product_bytes(found, arch),
@@ -116,7 +129,7 @@ def product(
         )
         records = Plain("EX_CHANNEL_ADDRESS", found.channels * arch.channel_record_bytes)
         parts: tuple[OperandLayout, ...] = (source, weights, records)
-        if _starts_from_sums(command, found):
+        if _is_continuation(command, found):
             assert isinstance(result, Atoms)
             parts = (*parts, result._replace(register=EX_PARTIAL_ADDRESS.name, element=4, plane=""))
         return (*parts, *_tables(command), result)
@@ -124,36 +137,46 @@ def product(
     @formula(_PRODUCT)
     def cycles(command: Command, arch: Arch) -> int:
         found = read(command)
-        return product_cycles(found, arch, _finishing(command, found.outputs, arch))
+        return product_cycles(found, arch, _compute_finishing_cycles(command, found.outputs, arch))
 
     def words(command: Command, arch: Arch) -> tuple[int, ...]:
         found = read(command)
         of = product_words(found, arch, element_bytes(command))
-        sums = (product_words(found, arch, 4).results,) if _starts_from_sums(command, found) else ()
+        sums = (product_words(found, arch, 4).results,) if _is_continuation(command, found) else ()
         return (*of[:3], *sums, *_table_words(command, arch), of.results)
 
     return Packed(all_layouts, cycles, words)
 
 
-def _starts_from_sums(command: Command, found: Product) -> bool:
-    """Return True if a command continues the sums of an earlier one; a command without results has no sums."""
+def _is_continuation(command: Command, found: ArrayProduct) -> bool:
+    """Return True if a command continues the sums of an earlier one.
+
+    A command without results has no sums.
+    """
     return bool(command.fields.get(ACCUMULATE.name, 0) and found.outputs)
 
 
-def _activations(command: Command) -> Product:
-    return _multiplied(command)._replace(computed="inputs" if command.fields["transposed"] else "outputs")
+def _activations(command: Command) -> ArrayProduct:
+    return _read_multiplication(command)._replace(
+        computed="inputs" if command.fields["transposed"] else "outputs"
+    )
 
 
 def _dynamic_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     source, result = _matrices(command)
     positions, channels = matmul.second_shape(command)
-    return source, Atoms("EX_OPERAND_ADDRESS", channels, positions, rows=True), *_tables(command), result
+    return (
+        source,
+        Atoms("EX_OPERAND_ADDRESS", channels, positions, rows=True),
+        *_tables(command),
+        result,
+    )
 
 
 @formula(_PRODUCT)
 def _dynamic_cycles(command: Command, arch: Arch) -> int:
     found = _activations(command)
-    return product_cycles(found, arch, _finishing(command, found.outputs, arch))
+    return product_cycles(found, arch, _compute_finishing_cycles(command, found.outputs, arch))
 
 
 def _dynamic_words(command: Command, arch: Arch) -> tuple[int, ...]:
@@ -162,7 +185,9 @@ def _dynamic_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 
 def _table_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    return tuple(words_of(arch).count(table.nbytes) for table in _tables(command) if isinstance(table, Plain))
+    return tuple(
+        words_of(arch).count(table.nbytes) for table in _tables(command) if isinstance(table, Plain)
+    )
 
 
 def _planes(command: Command) -> tuple[OperandLayout, OperandLayout]:
@@ -180,7 +205,9 @@ def _input(command: Command) -> Atoms:
 
 def _output(command: Command, element: int) -> Atoms:
     positions = command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
-    return Atoms("EX_OUTPUT_ADDRESS", command["EX_OUTPUT_CHANNELS"], positions, element, "EX_OUTPUT_PLANE")
+    return Atoms(
+        "EX_OUTPUT_ADDRESS", command["EX_OUTPUT_CHANNELS"], positions, element, "EX_OUTPUT_PLANE"
+    )
 
 
 def _matrices(command: Command) -> tuple[OperandLayout, OperandLayout]:
@@ -189,7 +216,8 @@ def _matrices(command: Command) -> tuple[OperandLayout, OperandLayout]:
     return source, Atoms("EX_OUTPUT_ADDRESS", outputs, rows, element_bytes(command), rows=True)
 
 
-# Windows -------------------------------------------------------------------------------------------------------------
+# Windows
+# --------------------------------------------------------------------------------------------------
 
 
 class Windows(NamedTuple):
@@ -202,40 +230,63 @@ class Windows(NamedTuple):
 def windows(command: Command, arch: Arch) -> Windows:
     """Return the array steps and input words of the windows of one atom.
 
-    The array computes ⌊N/A⌋ windows at a time: first along a row, then over rows. An array of fewer than A elements
-    computes one window at a time and needs ⌈A/N⌉ cycles per tap. Registers keep the rows that the windows of a step
-    need, so each input row is read once for every piece of columns, plus one word if there are several pieces.
+    The array computes ⌊N/A⌋ windows at a time: first along a row, then over rows. An array of fewer
+    than A elements computes one window at a time and needs ⌈A/N⌉ cycles per tap. Registers keep the
+    rows that the windows of a step need, so each input row is read once for every piece of columns,
+    plus one word if there are several pieces.
     """
-    words, at = words_of(arch), command.registers
-    rows, columns = at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"]
+    words = words_of(arch)
+    at = command.registers
+    rows = at["EX_OUTPUT_HEIGHT"]
+    columns = at["EX_OUTPUT_WIDTH"]
     together = max(1, arch.pe.count // words.atom)
     across = max(1, min(together, columns))
     down = max(1, min(rows, together // across))
     pieces = ceil_div(columns, across)
-    reached = (across - 1) * at["EX_STRIDE_WIDTH"] + (at["EX_KERNEL_WIDTH"] - 1) * at["EX_DILATION_WIDTH"] + 1
-    read = (rows - 1) * at["EX_STRIDE_HEIGHT"] + (at["EX_KERNEL_HEIGHT"] - 1) * at["EX_DILATION_HEIGHT"] + 1
+    reached = (
+        (across - 1) * at["EX_STRIDE_WIDTH"]
+        + (at["EX_KERNEL_WIDTH"] - 1) * at["EX_DILATION_WIDTH"]
+        + 1
+    )
+    read = (
+        (rows - 1) * at["EX_STRIDE_HEIGHT"]
+        + (at["EX_KERNEL_HEIGHT"] - 1) * at["EX_DILATION_HEIGHT"]
+        + 1
+    )
     row = words.count(min(reached, at["EX_INPUT_WIDTH"]) * words.atom) + (pieces > 1)
-    steps = pieces * ceil_div(rows, down) * taps(command) * ceil_div(words.atom, together * arch.pe.count)
+    steps = (
+        pieces
+        * ceil_div(rows, down)
+        * taps(command)
+        * ceil_div(words.atom, together * arch.pe.count)
+    )
     return Windows(steps, pieces * min(read, at["EX_INPUT_HEIGHT"]) * row)
 
 
 def _results(command: Command, arch: Arch, element: int) -> tuple[int, int]:
     """Return the number of results and their words."""
-    words, positions = words_of(arch), command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
+    words = words_of(arch)
+    positions = command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
     channels = command["EX_OUTPUT_CHANNELS"]
-    return channels * positions, words.surfaces(channels) * words.count(positions * words.atom * element)
+    return channels * positions, words.surfaces(channels) * words.count(
+        positions * words.atom * element
+    )
 
 
 def _depth_channels(command: Command) -> int:
     if command["EX_INPUT_CHANNELS"] != command["EX_OUTPUT_CHANNELS"]:
-        raise refused(command, "with banked memory EX_INPUT_CHANNELS and EX_OUTPUT_CHANNELS must be equal")
+        raise make_refusal(
+            command, "with banked memory EX_INPUT_CHANNELS and EX_OUTPUT_CHANNELS must be equal"
+        )
     if command.fields.get(MAPPING.name, 0):
-        raise refused(command, "mapping is for machines without words; give 0")
+        raise make_refusal(command, "mapping is for machines without words; give 0")
     return command["EX_OUTPUT_CHANNELS"]
 
 
 def _depth_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
-    channels, words, count = _depth_channels(command), words_of(arch), taps(command)
+    channels = _depth_channels(command)
+    words = words_of(arch)
+    count = taps(command)
     order = partial(depthwise_places, channels, count, words.atom)
     read = partial(read_depthwise, channels, count, words.atom)
     weights = Blocks("EX_OPERAND_ADDRESS", channels * count, order, read)
@@ -252,18 +303,28 @@ def _depth_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     """
 )
 def _depth_cycles(command: Command, arch: Arch) -> int:
-    words, channels = words_of(arch), _depth_channels(command)
+    words = words_of(arch)
+    channels = _depth_channels(command)
     first = words.count(min(channels, words.atom) * taps(command))
     array = words.surfaces(channels) * windows(command, arch).steps
-    return first + max(array, _finishing(command, _results(command, arch, 1)[0], arch))
+    return first + max(
+        array, _compute_finishing_cycles(command, _results(command, arch, 1)[0], arch)
+    )
 
 
 def _depth_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, channels = words_of(arch), _depth_channels(command)
+    words = words_of(arch)
+    channels = _depth_channels(command)
     weights = words.count(channels * taps(command))
     records = words.count(channels * arch.channel_record_bytes)
     source = words.surfaces(channels) * windows(command, arch).words
-    return source, weights, records, *_table_words(command, arch), _results(command, arch, element_bytes(command))[1]
+    return (
+        source,
+        weights,
+        records,
+        *_table_words(command, arch),
+        _results(command, arch, element_bytes(command))[1],
+    )
 
 
 def _pool_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
@@ -282,12 +343,16 @@ def _whole_plane(command: Command) -> bool:
     """
 )
 def _pool_cycles(command: Command, arch: Arch) -> int:
-    words, (results, _) = words_of(arch), _results(command, arch, 1)
+    words = words_of(arch)
+    (results, _) = _results(command, arch, 1)
     steps = _pool_source(command, arch) if _whole_plane(command) else windows(command, arch).steps
     lead = 0
     if command.fields["mode"] == pooling.AVERAGE:
         lead = ceil_div(taps(command) + 1, words.dividers) * words.divide_cycles
-    return lead + max(words.surfaces(command["EX_OUTPUT_CHANNELS"]) * steps, _finishing(command, results, arch))
+    return lead + max(
+        words.surfaces(command["EX_OUTPUT_CHANNELS"]) * steps,
+        _compute_finishing_cycles(command, results, arch),
+    )
 
 
 def _pool_source(command: Command, arch: Arch) -> int:
@@ -303,13 +368,16 @@ def _pool_words(command: Command, arch: Arch) -> tuple[int, ...]:
     return source, *_table_words(command, arch), _results(command, arch, 1)[1]
 
 
-# Element-wise operations ---------------------------------------------------------------------------------------------
+# Element-wise operations
+# ---------------------------------------------------------------------------------------------
 
 _ELEMENTWISE = "⌈length / L⌉: of dense operands, whatever their layout, that are alike."
 
 
 def _dense(*registers: str, divides: bool = False) -> Packed:
-    """Declare an element-wise instruction of EX_LENGTH bytes at each of ``registers``; the last is the result's.
+    """Declare an element-wise instruction of EX_LENGTH bytes at each of ``registers``.
+
+    The last is the result's.
 
     With ``divides`` the command divides by one scale and computes its reciprocal first.
     """
@@ -318,7 +386,11 @@ def _dense(*registers: str, divides: bool = False) -> Packed:
         *reads, result = (Plain(name, command["EX_LENGTH"]) for name in registers)
         return *reads, *_tables(command), result
 
-    @formula(f"divide_cycles for the reciprocal of SCALE_Y, and {_ELEMENTWISE}" if divides else _ELEMENTWISE)
+    @formula(
+        f"divide_cycles for the reciprocal of SCALE_Y, and {_ELEMENTWISE}"
+        if divides
+        else _ELEMENTWISE
+    )
     def cycles(command: Command, arch: Arch) -> int:
         return divides * words_of(arch).divide_cycles + ceil_div(command["EX_LENGTH"], arch.lanes)
 
@@ -331,7 +403,10 @@ def _dense(*registers: str, divides: bool = False) -> Packed:
 
 def _pair_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     names = ("EX_INPUT_ADDRESS", pairs.REPEAT_A), ("EX_OPERAND_ADDRESS", pairs.REPEAT_B)
-    reads = (Atoms(name, *pairs.operand_shape(command, command.fields[field.name])) for name, field in names)
+    reads = (
+        Atoms(name, *pairs.operand_shape(command, command.fields[field.name]))
+        for name, field in names
+    )
     return *reads, *_tables(command), Atoms("EX_OUTPUT_ADDRESS", *pairs.operand_shape(command, 0))
 
 
@@ -339,16 +414,17 @@ def _pair_words(command: Command, arch: Arch) -> tuple[int, ...]:
     words, (channels, length) = words_of(arch), pairs.operand_shape(command, 0)
     surfaces = words.surfaces(channels)
 
-    def of(repeat: int) -> int:
+    def count_side(repeat: int) -> int:
         return surfaces * words.count((1 if repeat & pairs.ALONG_LENGTH else length) * words.atom)
 
     repeats = (command.fields[field.name] for field in (pairs.REPEAT_A, pairs.REPEAT_B))
-    return *map(of, repeats), *_table_words(command, arch), of(0)
+    return *map(count_side, repeats), *_table_words(command, arch), count_side(0)
 
 
 def _pair_elements(command: Command, arch: Arch) -> int:
     """Return the elements of the result, including padding channels."""
-    words, (channels, length) = words_of(arch), pairs.operand_shape(command, 0)
+    words = words_of(arch)
+    (channels, length) = pairs.operand_shape(command, 0)
     return words.surfaces(channels) * words.atom * length
 
 
@@ -362,26 +438,44 @@ def _difference_cycles(command: Command, arch: Arch) -> int:
     return words_of(arch).divide_cycles + _pair_cycles(command, arch)
 
 
-@formula("divide_cycles, and the larger of ⌈⌈OC/A⌉·A·length / L⌉ and ⌈divisors / dividers⌉ · divide_cycles.")
+@formula(
+    "divide_cycles, and the larger of ⌈⌈OC/A⌉·A·length / L⌉ and ⌈divisors / dividers⌉ · "
+    "divide_cycles."
+)
 def _quotient_cycles(command: Command, arch: Arch) -> int:
-    words, shape = words_of(arch), pairs.operand_shape(command, command.fields[pairs.REPEAT_B.name])
+    words = words_of(arch)
+    shape = pairs.operand_shape(command, command.fields[pairs.REPEAT_B.name])
     divisions = ceil_div(shape[0] * shape[1], words.dividers) * words.divide_cycles
     return words.divide_cycles + max(_pair_cycles(command, arch), divisions)
 
 
 def _table_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
-    rows, channels, length = command["EX_ROWS"], command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
+    rows = command["EX_ROWS"]
+    channels = command["EX_OUTPUT_CHANNELS"]
+    length = command["EX_LENGTH"]
     tables = Plain("EX_OPERAND_ADDRESS", TABLE_BYTES * channels)
     if channels == 1:
-        return Plain("EX_INPUT_ADDRESS", rows * length), tables, Plain("EX_OUTPUT_ADDRESS", rows * length)
+        return (
+            Plain("EX_INPUT_ADDRESS", rows * length),
+            tables,
+            Plain("EX_OUTPUT_ADDRESS", rows * length),
+        )
     if rows != 1:
-        raise refused(command, f"EX_ROWS = {rows}: with banked memory tables of channels are for EX_ROWS = 1")
-    return Atoms("EX_INPUT_ADDRESS", channels, length), tables, Atoms("EX_OUTPUT_ADDRESS", channels, length)
+        raise make_refusal(
+            command, f"EX_ROWS = {rows}: with banked memory tables of channels are for EX_ROWS = 1"
+        )
+    return (
+        Atoms("EX_INPUT_ADDRESS", channels, length),
+        tables,
+        Atoms("EX_OUTPUT_ADDRESS", channels, length),
+    )
 
 
 def _table_bytes(command: Command, arch: Arch) -> int:
     """Return the bytes of operand and result: whole atoms if each channel has its own table."""
-    words, channels, length = words_of(arch), command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
+    words = words_of(arch)
+    channels = command["EX_OUTPUT_CHANNELS"]
+    length = command["EX_LENGTH"]
     if channels == 1:
         return command["EX_ROWS"] * length
     return words.surfaces(channels) * words.atom * length
@@ -394,29 +488,37 @@ def _table_cycles(command: Command, arch: Arch) -> int:
 
 
 def _table_operand_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, channels = words_of(arch), command["EX_OUTPUT_CHANNELS"]
+    words = words_of(arch)
+    channels = command["EX_OUTPUT_CHANNELS"]
     surfaces = 1 if channels == 1 else words.surfaces(channels)
     count = surfaces * words.count(_table_bytes(command, arch) // max(surfaces, 1))
     return count, words.count(TABLE_BYTES * channels), count
 
 
-# Operations on whole rows --------------------------------------------------------------------------------------------
+# Operations on whole rows
+# --------------------------------------------------------------------------------------------
 
 
 def _row_shape(command: Command) -> tuple[int, int, bool]:
-    """Return (elements per row, rows, True if rows are dense in ideal memory); in atoms: (channels, positions)."""
+    """Return (elements per row, rows, True if rows are dense in ideal memory); in atoms:
+    (channels, positions).
+    """
     outer, count, inner = rows.shape(command)
     if min(outer, inner) > 1:
-        raise refused(command, f"EX_ROWS = {outer}: with banked memory either EX_ROWS or EX_LENGTH is 1")
+        raise make_refusal(
+            command, f"EX_ROWS = {outer}: with banked memory either EX_ROWS or EX_LENGTH is 1"
+        )
     return count, outer * inner, inner == 1
 
 
 def _rows_at(register: str, command: Command) -> Atoms:
     channels, positions, dense = _row_shape(command)
-    return Atoms(register, channels, positions, plane=register.replace("ADDRESS", "PLANE"), rows=dense)
+    return Atoms(
+        register, channels, positions, plane=register.replace("ADDRESS", "PLANE"), rows=dense
+    )
 
 
-def _padded_elements(channels: int, positions: int, words: BankedMemory) -> int:
+def _count_padded_elements(channels: int, positions: int, words: BankedMemory) -> int:
     """Return the elements of a tensor including padding channels."""
     return words.surfaces(channels) * words.atom * positions
 
@@ -425,25 +527,36 @@ def _surface_words(channels: int, positions: int, words: BankedMemory) -> int:
     return words.surfaces(channels) * words.count(positions * words.atom)
 
 
-def _divided(cycles: int, quotients: int, words: BankedMemory) -> int:
-    """Return the larger of ``cycles`` and the cycles of ``quotients`` divisions, which run in parallel."""
+def _limit_by_divisions(cycles: int, quotients: int, words: BankedMemory) -> int:
+    """Return the larger of ``cycles`` and the cycles of ``quotients`` divisions, which run in
+    parallel.
+    """
     return max(cycles, ceil_div(quotients, words.dividers) * words.divide_cycles)
 
 
 def _reduce_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
-    source, result = _rows_at("EX_INPUT_ADDRESS", command), Plain("EX_OUTPUT_ADDRESS", _row_shape(command)[1])
+    source = _rows_at("EX_INPUT_ADDRESS", command)
+    result = Plain("EX_OUTPUT_ADDRESS", _row_shape(command)[1])
     return source, *_tables(command), result
 
 
 @formula("⌈⌈IC/A⌉·A·rows / L⌉, and divide_cycles at least.")
 def _reduce_cycles(command: Command, arch: Arch) -> int:
-    words, (channels, positions, _) = words_of(arch), _row_shape(command)
-    return _divided(ceil_div(_padded_elements(channels, positions, words), arch.lanes), 1, words)
+    words = words_of(arch)
+    (channels, positions, _) = _row_shape(command)
+    return _limit_by_divisions(
+        ceil_div(_count_padded_elements(channels, positions, words), arch.lanes), 1, words
+    )
 
 
 def _reduce_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, (channels, positions, _) = words_of(arch), _row_shape(command)
-    return _surface_words(channels, positions, words), *_table_words(command, arch), words.count(positions)
+    words = words_of(arch)
+    (channels, positions, _) = _row_shape(command)
+    return (
+        _surface_words(channels, positions, words),
+        *_table_words(command, arch),
+        words.count(positions),
+    )
 
 
 def _softmax_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
@@ -458,13 +571,17 @@ def _softmax_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     """
 )
 def _softmax_cycles(command: Command, arch: Arch) -> int:
-    words, (channels, positions, _) = words_of(arch), _row_shape(command)
-    passes = 2 * ceil_div(_padded_elements(channels, positions, words), arch.lanes)
-    return _divided(passes + channels * ceil_div(positions, arch.lanes), positions, words)
+    words = words_of(arch)
+    (channels, positions, _) = _row_shape(command)
+    passes = 2 * ceil_div(_count_padded_elements(channels, positions, words), arch.lanes)
+    return _limit_by_divisions(
+        passes + channels * ceil_div(positions, arch.lanes), positions, words
+    )
 
 
 def _softmax_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, (channels, positions, _) = words_of(arch), _row_shape(command)
+    words = words_of(arch)
+    (channels, positions, _) = _row_shape(command)
     tensor = _surface_words(channels, positions, words)
     return 3 * tensor, words.count(rows.TABLE_BYTES), *_table_words(command, arch), tensor
 
@@ -488,18 +605,21 @@ def _norm_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     """
 )
 def _norm_cycles(command: Command, arch: Arch) -> int:
-    words, (channels, positions) = words_of(arch), _norm_shape(command)
-    passes = 2 * ceil_div(_padded_elements(channels, positions, words), arch.lanes)
-    return _divided(passes + positions, 2 * positions, words)
+    words = words_of(arch)
+    (channels, positions) = _norm_shape(command)
+    passes = 2 * ceil_div(_count_padded_elements(channels, positions, words), arch.lanes)
+    return _limit_by_divisions(passes + positions, 2 * positions, words)
 
 
 def _norm_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, tensor = words_of(arch), _surface_words(*_norm_shape(command), words_of(arch))
+    words = words_of(arch)
+    tensor = _surface_words(*_norm_shape(command), words_of(arch))
     parameters = words.count(rows.PARAMETER_BYTES * rows.parameters(command))
     return 2 * tensor, parameters, *_table_words(command, arch), tensor
 
 
-# Copies of bytes -----------------------------------------------------------------------------------------------------
+# Copies of bytes
+# --------------------------------------------------------------------------------------------------
 
 
 def _permute_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
@@ -508,11 +628,16 @@ def _permute_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     return tuple(Plain(register, access.total) for register, access in both)
 
 
-def _copied_words(command: Command, arch: Arch) -> tuple[int, int]:
+def _count_copied_words(command: Command, arch: Arch) -> tuple[int, int]:
     """Return the words of a copy on both sides; a fill has a source of one constant byte."""
-    at, fill = command.registers, command.fields["fill"]
+    at = command.registers
+    fill = command.fields["fill"]
     dims = [
-        (at[f"EX_COUNT_{n}"], 0 if fill else at[f"EX_INPUT_STRIDE_{n}"], at[f"EX_OUTPUT_STRIDE_{n}"])
+        (
+            at[f"EX_COUNT_{n}"],
+            0 if fill else at[f"EX_INPUT_STRIDE_{n}"],
+            at[f"EX_OUTPUT_STRIDE_{n}"],
+        )
         for n in movement.DIMENSIONS
     ]
     if not all(dim[0] for dim in dims):
@@ -537,12 +662,12 @@ def _copied_words(command: Command, arch: Arch) -> tuple[int, int]:
     """
 )
 def _permute_cycles(command: Command, arch: Arch) -> int:
-    return max(_copied_words(command, arch))
+    return max(_count_copied_words(command, arch))
 
 
 def _permute_words(command: Command, arch: Arch) -> tuple[int, ...]:
     """Return the words of source and result; a fill reads no words."""
-    source, result = _copied_words(command, arch)
+    source, result = _count_copied_words(command, arch)
     return 0 if command.fields["fill"] else source, result
 
 
@@ -552,9 +677,9 @@ _WITH_SECOND = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS")
 _ONE = _dense(*_BOTH, divides=True)
 _TWO = _dense(*_WITH_SECOND)
 PACKED: Mapping[str, Packed] = {
-    "OP_CONV": product(_convolved, _planes),
-    "OP_GROUP_CONV": product(_convolved, _planes),
-    "OP_MAT_MUL": product(_multiplied, _matrices, inputs_first=True),
+    "OP_CONV": product(_read_convolution, _planes),
+    "OP_GROUP_CONV": product(_read_convolution, _planes),
+    "OP_MAT_MUL": product(_read_multiplication, _matrices, inputs_first=True),
     "OP_DEPTH_CONV": Packed(_depth_layouts, _depth_cycles, _depth_words),
     "OP_POOL": Packed(_pool_layouts, _pool_cycles, _pool_words),
     "OP_ACT_RELU": _ONE,

@@ -1,4 +1,6 @@
-"""``OP_POOL``: maximum, average and global average pooling of int8 planes; ``OP_RESIZE``: interpolation of planes."""
+"""``OP_POOL``: maximum, average and global average pooling of int8 planes; ``OP_RESIZE``:
+interpolation of planes.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,44 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.instruction import FLOAT32, INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.lookup import with_tables
-from isa.ops.windows import WIDER, check_window, input_access, output_access, padded_input, refused, tap
-from isa.registers import Field, Register, float_value, signed_value
+from isa.instruction import (
+    FLOAT32,
+    INT8,
+    Command,
+    Instruction,
+    Machine,
+    Operands,
+    Unit,
+    ceil_div,
+    formula,
+    view,
+)
+from isa.ops.lookup import add_tables
+from isa.ops.windows import (
+    WIDER,
+    check_window,
+    input_access,
+    make_refusal,
+    output_access,
+    padded_input,
+    tap,
+)
+from isa.registers import Field, Register, float_value, to_signed
 
-MAX, AVERAGE, GLOBAL_AVERAGE = 0, 1, 2
+MAX = 0
+AVERAGE = 1
+GLOBAL_AVERAGE = 2
 
 
 def _operands(command: Command, arch: Arch) -> Operands:
     check_window(command)
-    inputs, outputs = command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
+    inputs = command["EX_INPUT_CHANNELS"]
+    outputs = command["EX_OUTPUT_CHANNELS"]
     if inputs != outputs:
-        raise refused(command, f"EX_INPUT_CHANNELS = {inputs} and EX_OUTPUT_CHANNELS = {outputs} must be equal")
+        raise make_refusal(
+            command,
+            f"EX_INPUT_CHANNELS = {inputs} and EX_OUTPUT_CHANNELS = {outputs} must be equal",
+        )
     if command.fields["mode"] == GLOBAL_AVERAGE:
         _check_whole_plane(command)
     return Operands((input_access(command),), (output_access(command, 1),))
@@ -30,12 +57,15 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 def _check_whole_plane(command: Command) -> None:
     if (command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]) != (1, 1):
-        raise refused(command, "the average of a whole plane has EX_OUTPUT_HEIGHT = 1 and EX_OUTPUT_WIDTH = 1")
+        raise make_refusal(
+            command, "the average of a whole plane has EX_OUTPUT_HEIGHT = 1 and EX_OUTPUT_WIDTH = 1"
+        )
     for axis in ("HEIGHT", "WIDTH"):
-        kernel, plane = command[f"EX_KERNEL_{axis}"], command[f"EX_INPUT_{axis}"]
+        kernel = command[f"EX_KERNEL_{axis}"]
+        plane = command[f"EX_INPUT_{axis}"]
         if kernel != plane:
             reason = f"EX_KERNEL_{axis} = {kernel} and EX_INPUT_{axis} = {plane} must be equal"
-            raise refused(command, f"{reason} in the average of a whole plane")
+            raise make_refusal(command, f"{reason} in the average of a whole plane")
 
 
 def _positions(command: Command) -> Iterator[tuple[int, int]]:
@@ -45,7 +75,9 @@ def _positions(command: Command) -> Iterator[tuple[int, int]]:
 
 
 def tap_count(command: Command, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Count the taps of each output (OH, OW) at positions where ``inside`` (1, rows, columns) is true."""
+    """Count the taps of each output (OH, OW) at positions where ``inside`` (1, rows, columns) is
+    true.
+    """
     count = np.zeros((command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64)
     for row, column in _positions(command):
         count += tap(command, inside, row, column)[0]
@@ -53,8 +85,11 @@ def tap_count(command: Command, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def data_mask(command: Command, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return a mask (1, rows, columns) of the padded input: true for input elements, false for padding."""
-    top, left = command["EX_PAD_TOP"], command["EX_PAD_LEFT"]
+    """Return a mask (1, rows, columns) of the padded input: true for input elements, false for
+    padding.
+    """
+    top = command["EX_PAD_TOP"]
+    left = command["EX_PAD_LEFT"]
     data = np.zeros((1, *shape[1:]), dtype=np.bool_)
     data[:, top : top + command["EX_INPUT_HEIGHT"], left : left + command["EX_INPUT_WIDTH"]] = True
     return data
@@ -63,23 +98,33 @@ def data_mask(command: Command, shape: tuple[int, ...]) -> NDArray[np.bool_]:
 def _max(command: Command, machine: Machine) -> NDArray[np.int8]:
     padded = padded_input(command, machine, -128)
     taps = [tap(command, padded, row, column) for row, column in _positions(command)]
-    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    low = command["EX_CLAMP_LOW"]
+    high = command["EX_CLAMP_HIGH"]
     return numerics.saturate_int8(np.max(np.stack(taps), axis=0), low, high)
 
 
 def _average(command: Command, machine: Machine) -> NDArray[np.int8]:
-    zero_point, offset = command["EX_INPUT_ZERO_POINT"], command["EX_OFFSET"]
+    zero_point = command["EX_INPUT_ZERO_POINT"]
+    offset = command["EX_OFFSET"]
     padded = padded_input(command, machine, zero_point - offset)
     data = data_mask(command, padded.shape)
     taps_counted = np.ones_like(data) if command.fields["count_include_pad"] else data
     count = tap_count(command, taps_counted)
-    low, high, output_zero = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], command["EX_OUTPUT_ZERO_POINT"]
+    low = command["EX_CLAMP_LOW"]
+    high = command["EX_CLAMP_HIGH"]
+    output_zero = command["EX_OUTPUT_ZERO_POINT"]
     if machine.arch.numerics == "fixed":
-        total = sum((tap(command, padded, row, column) for row, column in _positions(command)), np.zeros((), np.int64))
+        total = sum(
+            (tap(command, padded, row, column) for row, column in _positions(command)),
+            np.zeros((), np.int64),
+        )
         total = total - (tap_count(command, np.ones_like(data)) - count) * zero_point
         scale = command["EX_SCALE_A"], command["EX_SHIFT_A"]
         return numerics.average_fixed(total, count, *scale, zero_point, output_zero, low, high)
-    taps = ((tap(command, padded, row, col), tap(command, data, row, col)) for row, col in _positions(command))
+    taps = (
+        (tap(command, padded, row, col), tap(command, data, row, col))
+        for row, col in _positions(command)
+    )
     scales = float_value(command["EX_SCALE_A"]), float_value(command["EX_SCALE_Y"])
     return numerics.average_taps(taps, count, scales, (zero_point, output_zero), offset, low, high)
 
@@ -87,8 +132,12 @@ def _average(command: Command, machine: Machine) -> NDArray[np.int8]:
 def _global_average(command: Command, machine: Machine) -> NDArray[np.int8]:
     zero_point = command["EX_INPUT_ZERO_POINT"]
     shape = (command["EX_INPUT_CHANNELS"], command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"])
-    data = view(machine.sram, command["EX_INPUT_ADDRESS"], shape, np.int8, command["EX_INPUT_PLANE"]).astype(np.int64)
-    low, high, output_zero = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], command["EX_OUTPUT_ZERO_POINT"]
+    data = view(
+        machine.sram, command["EX_INPUT_ADDRESS"], shape, np.int8, command["EX_INPUT_PLANE"]
+    ).astype(np.int64)
+    low = command["EX_CLAMP_LOW"]
+    high = command["EX_CLAMP_HIGH"]
+    output_zero = command["EX_OUTPUT_ZERO_POINT"]
     total = (data - zero_point).sum(axis=1)
     if machine.arch.numerics == "fixed":
         scale = numerics.mean_multiplier(command["EX_SCALE_A"], command["EX_SHIFT_A"], shape[1])
@@ -115,7 +164,13 @@ _MODES = {MAX: _max, AVERAGE: _average, GLOBAL_AVERAGE: _global_average}
 )
 def _pool(command: Command, machine: Machine) -> None:
     result = _MODES[command.fields["mode"]](command, machine)
-    output = view(machine.sram, command["EX_OUTPUT_ADDRESS"], result.shape, np.int8, command["EX_OUTPUT_PLANE"])
+    output = view(
+        machine.sram,
+        command["EX_OUTPUT_ADDRESS"],
+        result.shape,
+        np.int8,
+        command["EX_OUTPUT_PLANE"],
+    )
     output[...] = result
 
 
@@ -130,7 +185,8 @@ def _cycles(command: Command, arch: Arch) -> int:
 OP_POOL = Instruction(
     mnemonic="OP_POOL", opcode=0x30, unit=Unit.EX, kind="POOL",
     description=(
-        "Pools each plane: maximum (padding reads -128), average of the window, or average of the whole plane, for "
+        "Pools each plane: maximum (padding reads -128), average of the window, or average of the "
+        "whole plane, for "
         "which kernel and plane are the same size and EX_SCALE_A is the factor of the integer sum."
     ),
     registers=(
@@ -144,43 +200,58 @@ OP_POOL = Instruction(
     ),
     fields=(
         Field("mode", 50, 2, description="0 maximum, 1 average, 2 global average", defined=3),
-        Field("count_include_pad", 49, 1, description="1 divides by KH·KW, 0 by the taps that read data"),
+        Field("count_include_pad", 49, 1, description="1 divides by KH·KW, 0 by the taps that read "
+                                                      "data"),
     ),
     operands=_operands, semantics=_pool, cycles=_cycles, inputs=(INT8,), outputs=(INT8,),
 )  # fmt: skip
 
 
-# Interpolation -------------------------------------------------------------------------------------------------------
+# Interpolation
+# --------------------------------------------------------------------------------------------------
 
-EX_FIRST_ROW = Register("EX_FIRST_ROW", 0x68, 16, 0, "unsigned", "the tile's first row among the coordinates of rows")
-EX_FIRST_INPUT_ROW = Register("EX_FIRST_INPUT_ROW", 0x69, 16, 0, "unsigned", "the coordinate of the input's first row")
+EX_FIRST_ROW = Register(
+    "EX_FIRST_ROW", 0x68, 16, 0, "unsigned", "the tile's first row among the coordinates of rows"
+)
+EX_FIRST_INPUT_ROW = Register(
+    "EX_FIRST_INPUT_ROW", 0x69, 16, 0, "unsigned", "the coordinate of the input's first row"
+)
 COORDINATE_BYTES = 4
 
 
 def _resize_operands(command: Command, arch: Arch) -> Operands:
     if command["EX_INPUT_CHANNELS"] != command["EX_OUTPUT_CHANNELS"]:
-        raise refused(command, "EX_INPUT_CHANNELS and EX_OUTPUT_CHANNELS must be equal")
+        raise make_refusal(command, "EX_INPUT_CHANNELS and EX_OUTPUT_CHANNELS must be equal")
     if not command["EX_INPUT_HEIGHT"] or not command["EX_INPUT_WIDTH"]:
-        raise refused(command, "EX_INPUT_HEIGHT and EX_INPUT_WIDTH must be 1 or more")
-    start, rows, columns = (command[name] for name in ("EX_OPERAND_ADDRESS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH"))
+        raise make_refusal(command, "EX_INPUT_HEIGHT and EX_INPUT_WIDTH must be 1 or more")
+    start, rows, columns = (
+        command[name] for name in ("EX_OPERAND_ADDRESS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH")
+    )
     first = start + COORDINATE_BYTES * (columns + command["EX_FIRST_ROW"])
-    tables = (strided("sram", at, COORDINATE_BYTES * count) for at, count in ((start, columns), (first, rows)))
+    tables = (
+        strided("sram", at, COORDINATE_BYTES * count)
+        for at, count in ((start, columns), (first, rows))
+    )
     return Operands((input_access(command), *tables), (output_access(command, 1),))
 
 
-def coordinates(command: Command, machine: Machine) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def coordinates(
+    command: Command, machine: Machine
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the row coordinates, relative to EX_FIRST_INPUT_ROW, and the column coordinates.
 
     Raises InputError if a coordinate is not a finite number.
     """
-    start, rows, columns = (command[name] for name in ("EX_OPERAND_ADDRESS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH"))
+    start, rows, columns = (
+        command[name] for name in ("EX_OPERAND_ADDRESS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH")
+    )
     first = start + COORDINATE_BYTES * (columns + command["EX_FIRST_ROW"])
     along, down = (
         machine.sram[at : at + COORDINATE_BYTES * count].copy().view("<f4")
         for at, count in ((start, columns), (first, rows))
     )
     if not (np.isfinite(along).all() and np.isfinite(down).all()):
-        raise refused(command, "a coordinate is no finite number")
+        raise make_refusal(command, "a coordinate is no finite number")
     return down - np.float32(command["EX_FIRST_INPUT_ROW"]), along
 
 
@@ -197,21 +268,33 @@ def coordinates(command: Command, machine: Machine) -> tuple[NDArray[np.float32]
 )
 def _resize(command: Command, machine: Machine) -> None:
     shape = tuple(command[f"EX_INPUT_{name}"] for name in ("CHANNELS", "HEIGHT", "WIDTH"))
-    data = view(machine.sram, command["EX_INPUT_ADDRESS"], shape, np.int8, command["EX_INPUT_PLANE"])
+    data = view(
+        machine.sram, command["EX_INPUT_ADDRESS"], shape, np.int8, command["EX_INPUT_PLANE"]
+    )
     rows, columns = coordinates(command, machine)
-    before, after = command["EX_INPUT_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
+    before = command["EX_INPUT_ZERO_POINT"]
+    after = command["EX_OUTPUT_ZERO_POINT"]
     if machine.arch.numerics == "fixed":
-        multiplier, shift = signed_value(command["EX_SCALE_A"]), command["EX_SHIFT_A"]
+        multiplier = to_signed(command["EX_SCALE_A"])
+        shift = command["EX_SHIFT_A"]
         result = numerics.interpolate_fixed(data, rows, columns, multiplier, shift, before, after)
     else:
         scales = float_value(command["EX_SCALE_A"]), float_value(command["EX_SCALE_Y"])
         result = numerics.interpolate(data, rows, columns, scales[0], before, scales[1], after)
-    view(machine.sram, command["EX_OUTPUT_ADDRESS"], result.shape, np.int8, command["EX_OUTPUT_PLANE"])[...] = result
+    view(
+        machine.sram,
+        command["EX_OUTPUT_ADDRESS"],
+        result.shape,
+        np.int8,
+        command["EX_OUTPUT_PLANE"],
+    )[...] = result
 
 
 @formula("4 · ⌈C·OH·OW / post_lanes⌉.")
 def _resize_cycles(command: Command, arch: Arch) -> int:
-    elements = command["EX_INPUT_CHANNELS"] * command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
+    elements = (
+        command["EX_INPUT_CHANNELS"] * command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
+    )
     return 4 * ceil_div(elements, arch.lanes)
 
 
@@ -226,6 +309,7 @@ OP_RESIZE = Instruction(
         "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_SCALE_A", "EX_SCALE_Y", "EX_SHIFT_A",
     ),
     adds_registers=(EX_FIRST_ROW, EX_FIRST_INPUT_ROW),
-    operands=_resize_operands, semantics=_resize, cycles=_resize_cycles, inputs=(INT8, FLOAT32), outputs=(INT8,),
+    operands=_resize_operands, semantics=_resize, cycles=_resize_cycles, inputs=(INT8, FLOAT32),
+    outputs=(INT8,),
 )  # fmt: skip
-INSTRUCTIONS = (with_tables(OP_POOL, *WIDER), OP_RESIZE)
+INSTRUCTIONS = (add_tables(OP_POOL, *WIDER), OP_RESIZE)

@@ -1,7 +1,8 @@
-"""Products in banked memory: how the array processes the weights of a convolution or matrix product, and what it costs.
+"""Products in banked memory: how the array processes the weights of a convolution or matrix
+product, and what it costs.
 
-The formulas are those of docs/machine.md, section 12, with its letters: a, b, c are the sizes of the array, A the bytes
-of an atom, W those of a word, P the accumulators.
+The formulas are those of docs/machine.md, section 12, with its letters: a, b, c are the sizes of
+the array, A the bytes of an atom, W those of a word, P the accumulators.
 """
 
 from __future__ import annotations
@@ -15,37 +16,42 @@ from numpy.typing import NDArray
 
 from isa.arch import Arch, BankedMemory, words_of
 from isa.instruction import ceil_div
-from isa.packing import Block, Bytes, Shape, block_places, transposed_places, write_blocks
+from isa.packing import (
+    Block,
+    Bytes,
+    WeightShape,
+    block_places,
+    compute_transposed_places,
+    write_blocks,
+)
 
 NARROW = 4
 """Most channels of an input that is stored in atoms of its own, such as an image."""
-TAPS, COLUMNS, WHOLE_KERNEL = 1, 2, 3
+TAPS = 1
+COLUMNS = 2
+WHOLE_KERNEL = 3
 """Values of the field ``mapping``.
 
-1: the array computes the taps of a kernel row in parallel. 2: also several output columns. 3: all taps of the kernel,
-and several output columns.
+1: the array computes the taps of a kernel row in parallel. 2: also several output columns. 3: all
+taps of the kernel, and several output columns.
 """
 
 
-class Product(NamedTuple):
+class ArrayProduct(NamedTuple):
     """A convolution or matrix product as the array sees it.
 
-    Attributes:
-        weights: groups, output and input channels per group, and kernel.
-        rows: rows of results.
-        columns: columns of results.
-        stride: input columns from one result to the next.
-        taps: the array computes the taps of a kernel row in parallel.
-        apart: parts of the array's columns have their own activations, for groups and for output columns.
-        whole: kernel rows if the array computes all taps in parallel (one row of ``weights``); else 0.
-        narrow: bytes of an atom of the input if it is an image (:func:`pixel_bytes`), otherwise 0.
-        computed: the weights are a tensor in atoms whose channels are the "outputs" or "inputs"; "" for constant
-            weights.
-        gapless: the input of each row of results ends where that of the next row begins, so the stream of activations
-            continues.
+    Attributes: weights: groups, output and input channels per group, and kernel. rows: rows of
+        results. columns: columns of results. stride: input columns from one result to the next.
+        taps: the array computes the taps of a kernel row in parallel. apart: parts of the array's
+        columns have their own activations, for groups and for output columns. whole: kernel rows if
+        the array computes all taps in parallel (one row of ``weights``); else 0. narrow: bytes of
+        an atom of the input if it is an image (:func:`pixel_bytes`), otherwise 0. computed: the
+        weights are a tensor in atoms whose channels are the "outputs" or "inputs"; "" for constant
+        weights. gapless: the input of each row of results ends where that of the next row begins,
+        so the stream of activations continues.
     """
 
-    weights: Shape
+    weights: WeightShape
     rows: int
     columns: int
     stride: int = 1
@@ -68,7 +74,10 @@ class Product(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Parallel products per sum: input channels of a group; with ``taps`` times the kernel's columns."""
+        """Parallel products per sum: input channels of a group.
+
+        With ``taps`` times the kernel's columns.
+        """
         return self.weights.inputs * (self.weights.columns if self.taps else 1)
 
 
@@ -84,18 +93,21 @@ def gapless(columns: int, read: int, stride: int, across: int) -> bool:
     return stride * read == columns * across
 
 
-def mapped(product: Product, mapping: int) -> Product:
+def use_mapping(product: ArrayProduct, mapping: int) -> ArrayProduct:
     """Return ``product`` with the given value of the field ``mapping``."""
     shape = product.weights
     found = product._replace(taps=mapping >= TAPS, apart=mapping >= COLUMNS)
     if mapping != WHOLE_KERNEL:
         return found
     beside = shape._replace(rows=1, columns=shape.rows * shape.columns)
-    return found._replace(weights=beside, whole=shape.rows, narrow=pixel_bytes(shape.groups, shape.inputs))
+    return found._replace(
+        weights=beside, whole=shape.rows, narrow=pixel_bytes(shape.groups, shape.inputs)
+    )
 
 
 def pixel_bytes(groups: int, inputs: int) -> int:
-    """Return the bytes of an atom if the input of a :data:`WHOLE_KERNEL` convolution is an image, otherwise 0.
+    """Return the bytes of an atom if the input of a :data:`WHOLE_KERNEL` convolution is an image,
+    otherwise 0.
 
     An image has one group and at most :data:`NARROW` channels, in atoms of 1, 2 or 4 bytes.
     """
@@ -103,7 +115,9 @@ def pixel_bytes(groups: int, inputs: int) -> int:
 
 
 def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
-    """Yield (count, size) of the pieces of ``size`` in steps of ``step``: the full pieces, then the remainder."""
+    """Yield (count, size) of the pieces of ``size`` in steps of ``step``: the full pieces, then
+    the remainder.
+    """
     whole, rest = divmod(size, step)
     if whole:
         yield whole, step
@@ -111,22 +125,32 @@ def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
         yield 1, rest
 
 
-def product_block(product: Product, arch: Arch) -> Block:
-    """Return the weights that the array stores at a time: min(G, ⌊a/I⌋, ⌊b/O⌋) groups, but at least one.
+def product_block(product: ArrayProduct, arch: Arch) -> Block:
+    """Return the weights that the array stores at a time: min(G, ⌊a/I⌋, ⌊b/O⌋) groups, but at least
+    one.
 
-    Each group has up to b output by a input channels. I is the number of input channels of a group; with ``taps`` it
-    is that of a kernel row. Without ``apart``, groups share the array only if their input channels are in one atom;
-    with ``apart`` (columns with their own activations) I does not limit the number of groups.
+    Each group has up to b output by a input channels. I is the number of input channels of a group;
+    with ``taps`` it is that of a kernel row. Without ``apart``, groups share the array only if
+    their input channels are in one atom; with ``apart`` (columns with their own activations) I does
+    not limit the number of groups.
     """
-    array, shape = arch.pe, product.weights
+    array = arch.pe
+    shape = product.weights
     together = min(shape.groups, array.oc // max(shape.outputs, 1) or 1)
     if not product.apart:
-        together = 1 if words_of(arch).atom % shape.inputs else min(together, array.ic // product.depth or 1)
+        together = (
+            1
+            if words_of(arch).atom % shape.inputs
+            else min(together, array.ic // product.depth or 1)
+        )
     return Block(together, array.oc, array.ic, product.taps)
 
 
-def _across(product: Product, block: Block, arch: Arch) -> int:
-    """Return the output columns per step: c; with ``apart``, min(⌊b / (g·O)⌋, ⌈OW/c⌉) times as many."""
+def _count_columns_per_step(product: ArrayProduct, block: Block, arch: Arch) -> int:
+    """Return the output columns per step: c.
+
+    With ``apart``, min(⌊b / (g·O)⌋, ⌈OW/c⌉) times as many.
+    """
     if not product.apart:
         return arch.pe.ow
     parts = arch.pe.oc // max(block.groups * product.weights.outputs, 1)
@@ -134,20 +158,25 @@ def _across(product: Product, block: Block, arch: Arch) -> int:
 
 
 class _Reach(NamedTuple):
-    """Activations that a step of the array reads: streams, words per stream, and words of all streams together."""
+    """Activations that a step of the array reads: streams, words per stream, and words of all
+    streams together.
+    """
 
     streams: int
     each: int
     words: int
 
 
-def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
-    """Return the activations that a step of the array reads, in one stream per atom of the block's channels.
+def _reach(product: ArrayProduct, block: Block, arch: Arch) -> _Reach:
+    """Return the activations that a step of the array reads, in one stream per atom of the block's
+    channels.
 
-    A stream has ((c - 1)·SW + 1)·A bytes, with ``taps`` c·SW·A, with ``apart`` p·c·SW·A. ``words`` treats all streams
-    as one contiguous stream, because registers keep the rest of a word for later steps.
+    A stream has ((c - 1)·SW + 1)·A bytes, with ``taps`` c·SW·A, with ``apart`` p·c·SW·A. ``words``
+    treats all streams as one contiguous stream, because registers keep the rest of a word for later
+    steps.
     """
-    words, columns = words_of(arch), _across(product, block, arch)
+    words = words_of(arch)
+    columns = _count_columns_per_step(product, block, arch)
     atom = _atom(product, words)
     streams = _streams(product.weights, block, atom, product.whole or 1)
     positions = columns * product.stride if product.taps else (columns - 1) * product.stride + 1
@@ -155,14 +184,16 @@ def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
     return _Reach(streams, each, words.count(streams * positions * atom))
 
 
-def _atom(product: Product, words: BankedMemory) -> int:
+def _atom(product: ArrayProduct, words: BankedMemory) -> int:
     """Return the bytes of an input position in one atom."""
     return product.narrow or words.atom
 
 
 @lru_cache(maxsize=4096)
-def _streams(shape: Shape, block: Block, atom: int, rows: int) -> int:
-    """Return the maximum number of (atom, kernel row) pairs that the products of a block read, over all blocks."""
+def _streams(shape: WeightShape, block: Block, atom: int, rows: int) -> int:
+    """Return the maximum number of (atom, kernel row) pairs that the products of a block read,
+    over all blocks.
+    """
     whole = shape.groups == 1 and not (block.taps and shape.inputs % block.inputs)
     if whole and 0 in (atom % block.inputs, block.inputs % atom):
         return ceil_div(min(shape.inputs, block.inputs), atom)
@@ -185,15 +216,18 @@ def _ranges(size: int, step: int) -> Iterator[range]:
     return (range(first, min(first + step, size)) for first in range(0, size, step))
 
 
-def _stripes(product: Product, across: int, arch: Arch) -> tuple[tuple[int, int], ...]:
-    """Return (count, steps) of the stripes: OH · ⌈OW / across⌉ steps in total, at most P per stripe."""
+def _stripes(product: ArrayProduct, across: int, arch: Arch) -> tuple[tuple[int, int], ...]:
+    """Return (count, steps) of the stripes: OH · ⌈OW / across⌉ steps in total, at most P per
+    stripe.
+    """
     steps = product.rows * ceil_div(product.columns, across)
     return tuple(_parts(steps, words_of(arch).accumulators))
 
 
-def _blocks(product: Product, block: Block, arch: Arch) -> Iterator[tuple[int, int]]:
+def _blocks(product: ArrayProduct, block: Block, arch: Arch) -> Iterator[tuple[int, int]]:
     """Yield (count, words) of the blocks that the array processes in a stripe, largest first."""
-    shape, words = product.weights, words_of(arch)
+    shape = product.weights
+    words = words_of(arch)
     kernel = shape.rows if product.taps else shape.rows * shape.columns
     for rounds, groups in _parts(shape.groups, block.groups):
         for wide, outputs in _parts(shape.outputs, block.outputs):
@@ -201,7 +235,9 @@ def _blocks(product: Product, block: Block, arch: Arch) -> Iterator[tuple[int, i
                 weights = groups * outputs * inputs
                 load = words.count(weights)
                 if product.computed:
-                    channels, positions = (outputs, inputs) if product.computed == "outputs" else (inputs, outputs)
+                    channels, positions = (
+                        (outputs, inputs) if product.computed == "outputs" else (inputs, outputs)
+                    )
                     load = words.surfaces(channels) * words.count(positions * words.atom)
                 yield rounds * wide * count * kernel, load
 
@@ -225,41 +261,60 @@ class _Passes(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _passes(product: Product, arch: Arch) -> _Passes:
-    """Return the passes of the array over a product; its cycles and the words of its operands all depend on them."""
+def _passes(product: ArrayProduct, arch: Arch) -> _Passes:
+    """Return the passes of the array over a product.
+
+    Its cycles and the words of its operands all depend on them.
+    """
     block = product_block(product, arch)
-    across = _across(product, block, arch)
+    across = _count_columns_per_step(product, block, arch)
     stripes = _stripes(product, across, arch)
-    return _Passes(block, _reach(product, block, arch), across, stripes, tuple(_blocks(product, block, arch)))
+    return _Passes(
+        block, _reach(product, block, arch), across, stripes, tuple(_blocks(product, block, arch))
+    )
 
 
-def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
-    """Return the compute cycles of a product whose results occupy the lanes for ``lanes`` cycles."""
+def product_cycles(product: ArrayProduct, arch: Arch, lanes: int = 0) -> int:
+    """Return the compute cycles of a product whose results occupy the lanes for ``lanes``
+    cycles.
+    """
     _, (_, _, reach), _, stripes, blocks = _passes(product, arch)
-    array = sum([many * count * max(steps * reach, load) for many, load in blocks for count, steps in stripes])
+    array = sum(
+        [
+            many * count * max(steps * reach, load)
+            for many, load in blocks
+            for count, steps in stripes
+        ]
+    )
     return (blocks[0][1] if blocks else 0) + max(array, lanes)
 
 
 @lru_cache(maxsize=1024)
-def best_mapping(product: Product, most: int, arch: Arch) -> int:
+def best_mapping(product: ArrayProduct, most: int, arch: Arch) -> int:
     """Return the value from 0 to ``most`` of the field ``mapping`` with the fewest cycles.
 
-    The cost is the larger of the compute cycles and the words of activations, one word per cycle. Ties go to the
-    mapping that is fastest with one atom of output channels, because tiles can be that small, then to the lowest
-    value.
+    The cost is the larger of the compute cycles and the words of activations, one word per cycle.
+    Ties go to the mapping that is fastest with one atom of output channels, because tiles can be
+    that small, then to the lowest value.
     """
     shape = product.weights
-    small = product._replace(weights=shape._replace(outputs=min(shape.outputs, words_of(arch).atom)))
+    small = product._replace(
+        weights=shape._replace(outputs=min(shape.outputs, words_of(arch).atom))
+    )
 
-    def cycles(mapping: int, of: Product) -> int:
-        one = mapped(of, mapping)
+    def cycles(mapping: int, of: ArrayProduct) -> int:
+        one = use_mapping(of, mapping)
         return max(product_cycles(one, arch), product_words(one, arch, 1).activations)
 
-    return min(range(most + 1), key=lambda mapping: (cycles(mapping, product), cycles(mapping, small)))
+    return min(
+        range(most + 1), key=lambda mapping: (cycles(mapping, product), cycles(mapping, small))
+    )
 
 
-def product_bound(product: Product, arch: Arch) -> int:
-    """Return the cycles of a product if each operand has its own bank and EX gets every cycle of it."""
+def product_bound(product: ArrayProduct, arch: Arch) -> int:
+    """Return the cycles of a product if each operand has its own bank and EX gets every cycle of
+    it.
+    """
     return max(product_cycles(product, arch), *product_words(product, arch, 1))
 
 
@@ -270,17 +325,25 @@ class ProductWords(NamedTuple):
     results: int
 
 
-def product_words(product: Product, arch: Arch, element: int) -> ProductWords:
-    """Return the words of each operand except the tables; partial sums have as many words as int32 results."""
-    words, shape = words_of(arch), product.weights
+def product_words(product: ArrayProduct, arch: Arch, element: int) -> ProductWords:
+    """Return the words of each operand except the tables.
+
+    Partial sums have as many words as int32 results.
+    """
+    words = words_of(arch)
+    shape = product.weights
     block, reach, across, stripes, blocks = _passes(product, arch)
     a_row = stripes[0][1] if product.gapless else ceil_div(product.columns, across)
     fresh = across * product.stride * _atom(product, words)
     stripe = reach.streams * sum(
-        count * min(steps * reach.each, words.count(steps * fresh) + ceil_div(steps, a_row)) for count, steps in stripes
+        count * min(steps * reach.each, words.count(steps * fresh) + ceil_div(steps, a_row))
+        for count, steps in stripes
     )
-    written = sum(count * words.count(steps * across * words.atom * element) for count, steps in stripes)
-    records, results = 0, 0
+    written = sum(
+        count * words.count(steps * across * words.atom * element) for count, steps in stripes
+    )
+    records = 0
+    results = 0
     for rounds, groups in _parts(shape.groups, block.groups):
         for wide, outputs in _parts(shape.outputs, block.outputs):
             records += rounds * wide * words.count(groups * outputs * arch.channel_record_bytes)
@@ -292,34 +355,44 @@ def product_words(product: Product, arch: Arch, element: int) -> ProductWords:
     )  # fmt: skip
 
 
-def product_places(product: Product, arch: Arch, *, inputs_first: bool = False) -> NDArray[np.int64]:
+def product_places(
+    product: ArrayProduct, arch: Arch, *, inputs_first: bool = False
+) -> NDArray[np.int64]:
     """Return the storage order of a product's weights (:func:`isa.packing.block_places`).
 
     With ``inputs_first`` dense weights are (inputs, outputs).
     """
-    places = transposed_places if inputs_first else block_places
+    places = compute_transposed_places if inputs_first else block_places
     return places(product.weights, product_block(product, arch), words_of(arch).word)
 
 
-def product_blocks(product: Product, arch: Arch, weights: Bytes) -> Bytes:
-    """Return the bytes of dense weights, an array of the product's weights, in the order of their use."""
+def product_blocks(product: ArrayProduct, arch: Arch, weights: Bytes) -> Bytes:
+    """Return the bytes of dense weights, an array of the product's weights, in the order of
+    their use.
+    """
     blocks = np.zeros(product_bytes(product, arch), np.uint8)
-    write_blocks(product.weights, product_block(product, arch), words_of(arch).word, weights, blocks)
+    write_blocks(
+        product.weights, product_block(product, arch), words_of(arch).word, weights, blocks
+    )
     return blocks
 
 
-def product_bytes(product: Product, arch: Arch) -> int:
+def product_bytes(product: ArrayProduct, arch: Arch) -> int:
     """Return the bytes of a product's weights in the order of their use, including padding."""
     return words_of(arch).word * _weight_words(product, arch)
 
 
 @lru_cache(maxsize=4096)
-def _weight_words(product: Product, arch: Arch) -> int:
-    """Return the words of a product's weights, each read once; each block of output channels begins with a new word."""
+def _weight_words(product: ArrayProduct, arch: Arch) -> int:
+    """Return the words of a product's weights, each read once.
+
+    Each block of output channels begins with a new word.
+    """
     block, _, _, _, blocks = _passes(product, arch)
     if product.computed:
         return sum([count * load for count, load in blocks])
-    shape, words = product.weights, words_of(arch)
+    shape = product.weights
+    words = words_of(arch)
     taps = shape.inputs * shape.rows * shape.columns
     return sum(
         rounds * wide * words.count(groups * outputs * taps)

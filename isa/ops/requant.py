@@ -1,6 +1,8 @@
-"""Channel records (bias and scale per output channel), requantisation with them, and ``OP_REQUANT``.
+"""Channel records (bias and scale per output channel), requantisation with them, and
+``OP_REQUANT``.
 
-``OP_REQUANT`` converts int32 accumulators to int8 with one channel record per channel; it may work in place.
+``OP_REQUANT`` converts int32 accumulators to int8 with one channel record per channel; it may work
+in place.
 """
 
 from __future__ import annotations
@@ -14,16 +16,27 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.instruction import INT8, INT32, Command, Instruction, Machine, Operands, Unit, formula, view
-from isa.ops.lookup import OP_LUT, elements, shape, with_tables
+from isa.instruction import (
+    INT8,
+    INT32,
+    Command,
+    Instruction,
+    Machine,
+    Operands,
+    Unit,
+    formula,
+    view,
+)
+from isa.ops.lookup import OP_LUT, add_tables, elements, shape
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelScales:
     """Factors (OC,) by which the accumulators of each channel are multiplied.
 
-    ``rounded`` is float32, as in ONNX Runtime. ``exact`` is float64, for numerics ``fixed``: it is converted to a
-    multiplier and a shift, or kept as float64 if ``once`` is set (the product is rounded only once).
+    ``rounded`` is float32, as in ONNX Runtime. ``exact`` is float64, for numerics ``fixed``: it is
+    converted to a multiplier and a shift, or kept as float64 if ``once`` is set (the product is
+    rounded only once).
     """
 
     rounded: NDArray[np.float32]
@@ -31,20 +44,21 @@ class ChannelScales:
     once: bool = False
 
     @classmethod
-    def of(cls, scale: NDArray[np.float32]) -> ChannelScales:
+    def make_exact(cls, scale: NDArray[np.float32]) -> ChannelScales:
         """Return scales that are exactly float32 numbers."""
         return cls(scale, scale.astype(np.float64))
 
-    def chosen(self, channels: slice) -> ChannelScales:
+    def select_channels(self, channels: slice) -> ChannelScales:
         return ChannelScales(self.rounded[channels], self.exact[channels], self.once)
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelRecords:
-    """Bias int32 (OC,) with either ``scale`` float32 (OC,), or ``multiplier`` and ``shift`` int32 (OC,).
+    """Bias int32 (OC,) with either ``scale`` float32 (OC,), or ``multiplier`` and ``shift`` int32
+    (OC,).
 
-    A ``shift`` above 30 is not a shift: then ``multiplier`` and ``shift`` are the two halves of the float64
-    ``factor``.
+    A ``shift`` above 30 is not a shift: then ``multiplier`` and ``shift`` are the two halves of the
+    float64 ``factor``.
     """
 
     bias: NDArray[np.int32]
@@ -53,21 +67,30 @@ class ChannelRecords:
     shift: NDArray[np.int32]
     factor: NDArray[np.float64]
 
-    def chosen(self, channels: slice) -> ChannelRecords:
-        integers = self.bias[channels], self.scale[channels], self.multiplier[channels], self.shift[channels]
+    def select_channels(self, channels: slice) -> ChannelRecords:
+        integers = (
+            self.bias[channels],
+            self.scale[channels],
+            self.multiplier[channels],
+            self.shift[channels],
+        )
         return ChannelRecords(*integers, self.factor[channels])
 
 
 def pack_records(bias: NDArray[np.int32], scales: ChannelScales, arch: Arch) -> bytes:
     """Return the records as stored in memory, little-endian.
 
-    A record is (int32, float32); with numerics ``fixed`` (int32, int32, int32), or (int32, float64) for products that
-    are rounded only once.
+    A record is (int32, float32); with numerics ``fixed`` (int32, int32, int32), or (int32, float64)
+    for products that are rounded only once.
     """
     if arch.numerics == "onnxruntime":
-        return np.stack([bias.astype("<i4").view("<u4"), scales.rounded.astype("<f4").view("<u4")], axis=1).tobytes()
+        return np.stack(
+            [bias.astype("<i4").view("<u4"), scales.rounded.astype("<f4").view("<u4")], axis=1
+        ).tobytes()
     if scales.once:
-        return np.column_stack([bias.astype("<i4"), scales.exact.astype("<f8").view("<i4").reshape(-1, 2)]).tobytes()
+        return np.column_stack(
+            [bias.astype("<i4"), scales.exact.astype("<f8").view("<i4").reshape(-1, 2)]
+        ).tobytes()
     columns = [bias.astype("<i4"), *numerics.quantise_multipliers(scales.exact)]
     return np.stack(columns, axis=1).astype("<i4").tobytes()
 
@@ -83,7 +106,12 @@ def load_records(machine: Machine, address: int, channels: int) -> ChannelRecord
 
 
 def requantise_channels(
-    accumulator: NDArray[Any], records: ChannelRecords, axis: int, command: Command, machine: Machine, low: int
+    accumulator: NDArray[Any],
+    records: ChannelRecords,
+    axis: int,
+    command: Command,
+    machine: Machine,
+    low: int,
 ) -> NDArray[np.int8]:
     """Requantise an int32-range accumulator to int8, with one record per index of ``axis``.
 
@@ -91,13 +119,18 @@ def requantise_channels(
     """
     shape = [1] * accumulator.ndim
     shape[axis] = -1
-    zero_point, high = command["EX_OUTPUT_ZERO_POINT"], command["EX_CLAMP_HIGH"]
+    zero_point = command["EX_OUTPUT_ZERO_POINT"]
+    high = command["EX_CLAMP_HIGH"]
     if machine.arch.numerics == "onnxruntime":
         return numerics.requantise(accumulator, records.scale.reshape(shape), zero_point, low, high)
     once = records.shift > numerics.LARGEST_SHIFT
     if once.all():
-        return numerics.requantise_once(accumulator, records.factor.reshape(shape), zero_point, low, high)
-    multiplier, shift = (np.where(once, 0, part).reshape(shape) for part in (records.multiplier, records.shift))
+        return numerics.requantise_once(
+            accumulator, records.factor.reshape(shape), zero_point, low, high
+        )
+    multiplier, shift = (
+        np.where(once, 0, part).reshape(shape) for part in (records.multiplier, records.shift)
+    )
     twice = numerics.requantise_fixed(accumulator, multiplier, shift, zero_point, low, high)
     if not once.any():
         return twice
@@ -110,7 +143,11 @@ def _operands(command: Command, arch: Arch) -> Operands:
     count = elements(command)
     reads = (
         strided("sram", command["EX_INPUT_ADDRESS"], 4 * count),
-        strided("sram", command["EX_CHANNEL_ADDRESS"], command["EX_OUTPUT_CHANNELS"] * arch.channel_record_bytes),
+        strided(
+            "sram",
+            command["EX_CHANNEL_ADDRESS"],
+            command["EX_OUTPUT_CHANNELS"] * arch.channel_record_bytes,
+        ),
     )
     return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], count),))
 
@@ -134,7 +171,8 @@ def _requant(command: Command, machine: Machine) -> None:
 
 OP_REQUANT = Instruction(
     mnemonic="OP_REQUANT", opcode=0x23, unit=Unit.EX, kind="REQUANT",
-    description="Scales, rounds, offsets and clamps int32 to int8; the bias of the channel record is not used.",
+    description="Scales, rounds, offsets and clamps int32 to int8; the bias of the channel record "
+                "is not used.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OUTPUT_ADDRESS",
         "EX_ROWS", "EX_OUTPUT_CHANNELS", "EX_LENGTH",
@@ -144,4 +182,4 @@ OP_REQUANT = Instruction(
     cycles=OP_LUT.cycles,
     inputs=(INT32,), outputs=(INT8,), streamed=(0,),
 )  # fmt: skip
-INSTRUCTIONS = (with_tables(OP_REQUANT),)
+INSTRUCTIONS = (add_tables(OP_REQUANT),)

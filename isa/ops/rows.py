@@ -1,8 +1,8 @@
 """Operations on whole rows: ``OP_REDUCE``, ``OP_SOFTMAX`` and ``OP_NORM``.
 
-A tensor is (EX_ROWS, EX_INPUT_CHANNELS, EX_LENGTH). A row has EX_INPUT_CHANNELS elements, EX_LENGTH apart, so there
-are EX_ROWS · EX_LENGTH rows; with EX_LENGTH = 1 rows are dense. A row of OP_NORM contains all elements of one index
-of EX_ROWS.
+A tensor is (EX_ROWS, EX_INPUT_CHANNELS, EX_LENGTH). A row has EX_INPUT_CHANNELS elements, EX_LENGTH
+apart, so there are EX_ROWS · EX_LENGTH rows; with EX_LENGTH = 1 rows are dense. A row of OP_NORM
+contains all elements of one index of EX_ROWS.
 """
 
 from __future__ import annotations
@@ -15,19 +15,36 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import Access, strided
 from isa.arch import Arch
-from isa.instruction import FLOAT32, INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.windows import refused
-from isa.registers import Field, float_value, signed_value
+from isa.instruction import (
+    FLOAT32,
+    INT8,
+    Command,
+    Instruction,
+    Machine,
+    Operands,
+    Unit,
+    ceil_div,
+    formula,
+    view,
+)
+from isa.ops.windows import make_refusal
+from isa.registers import Field, float_value, to_signed
 
-SUM, MAXIMUM, MINIMUM = 0, 1, 2
+SUM = 0
+MAXIMUM = 1
+MINIMUM = 2
 TABLE_ENTRIES = 256
 TABLE_BYTES = 4 * TABLE_ENTRIES
 PARAMETER_BYTES = 8
-"""Bytes of gain and bias of OP_NORM: two float32 numbers, or two int32 numbers with numerics ``fixed``."""
+"""Bytes of gain and bias of OP_NORM: two float32 numbers, or two int32 numbers with numerics
+``fixed``.
+"""
 
 
 def shape(command: Command) -> tuple[int, int, int]:
-    """Return (outer, elements per row, inner); neighbouring elements of a row are ``inner``, or one plane, apart."""
+    """Return (outer, elements per row, inner); neighbouring elements of a row are ``inner``, or
+    one plane, apart.
+    """
     return command["EX_ROWS"], command["EX_INPUT_CHANNELS"], command["EX_LENGTH"]
 
 
@@ -37,13 +54,22 @@ def elements(command: Command) -> int:
 
 
 def operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8]:
-    """Return the tensor at an address register as (outer, count, inner), with the plane distance EX_..._PLANE."""
+    """Return the tensor at an address register as (outer, count, inner), with the plane distance
+    EX_..._PLANE.
+    """
     outer, count, inner = shape(command)
     planes = view(
-        machine.sram, command[f"EX_{name}_ADDRESS"], (outer * count, inner), np.int8, command[f"EX_{name}_PLANE"]
+        machine.sram,
+        command[f"EX_{name}_ADDRESS"],
+        (outer * count, inner),
+        np.int8,
+        command[f"EX_{name}_PLANE"],
     )
     return np.lib.stride_tricks.as_strided(
-        planes, (outer, count, inner), (count * planes.strides[0], *planes.strides), writeable=name == "OUTPUT"
+        planes,
+        (outer, count, inner),
+        (count * planes.strides[0], *planes.strides),
+        writeable=name == "OUTPUT",
     )
 
 
@@ -53,23 +79,31 @@ def _access(command: Command, name: str) -> Access:
     return strided("sram", command[f"EX_{name}_ADDRESS"], inner, (outer * count, plane))
 
 
-# Reductions ----------------------------------------------------------------------------------------------------------
+# Reductions
+# --------------------------------------------------------------------------------------------------
 
 
 def _reduce_operands(command: Command, arch: Arch) -> Operands:
     outer, count, inner = shape(command)
     if not count:
-        raise refused(command, "EX_INPUT_CHANNELS = 0: a row has at least one element")
+        raise make_refusal(command, "EX_INPUT_CHANNELS = 0: a row has at least one element")
     plane = command["EX_OUTPUT_PLANE"] or inner
     return Operands(
-        (_access(command, "INPUT"),), (strided("sram", command["EX_OUTPUT_ADDRESS"], inner, (outer, plane)),)
+        (_access(command, "INPUT"),),
+        (strided("sram", command["EX_OUTPUT_ADDRESS"], inner, (outer, plane)),),
     )
 
 
 def result(command: Command, machine: Machine) -> NDArray[np.int8]:
     """Return the view (outer, inner) into which a reduction writes its results."""
     outer, _, inner = shape(command)
-    return view(machine.sram, command["EX_OUTPUT_ADDRESS"], (outer, inner), np.int8, command["EX_OUTPUT_PLANE"])
+    return view(
+        machine.sram,
+        command["EX_OUTPUT_ADDRESS"],
+        (outer, inner),
+        np.int8,
+        command["EX_OUTPUT_PLANE"],
+    )
 
 
 @formula(
@@ -83,13 +117,17 @@ def result(command: Command, machine: Machine) -> NDArray[np.int8]:
     """
 )
 def _reduce(command: Command, machine: Machine) -> None:
-    result(command, machine)[...] = reduced(operand(command, machine, "INPUT"), command, machine.arch)
+    result(command, machine)[...] = reduce_rows(
+        operand(command, machine, "INPUT"), command, machine.arch
+    )
 
 
-def reduced(data: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
+def reduce_rows(data: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
     """Reduce ``data`` (outer, count, inner) to (outer, inner), as the command says."""
-    before, after = command["EX_INPUT_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
-    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    before = command["EX_INPUT_ZERO_POINT"]
+    after = command["EX_OUTPUT_ZERO_POINT"]
+    low = command["EX_CLAMP_LOW"]
+    high = command["EX_CLAMP_HIGH"]
     mode = command.fields["mode"]
     if mode == SUM:
         value = data.sum(axis=1, dtype=np.int64) - before * data.shape[1]
@@ -97,8 +135,10 @@ def reduced(data: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.
         value = (data.max(axis=1) if mode == MAXIMUM else data.min(axis=1)).astype(np.int64)
     if arch.numerics == "fixed":
         centred = value if mode == SUM else value - before
-        multiplier = signed_value(command["EX_SCALE_A"])
-        return numerics.requantise_fixed(centred, multiplier, command["EX_SHIFT_A"], after, low, high)
+        multiplier = to_signed(command["EX_SCALE_A"])
+        return numerics.requantise_fixed(
+            centred, multiplier, command["EX_SHIFT_A"], after, low, high
+        )
     scale = float_value(command["EX_SCALE_A"])
     if mode == SUM:
         return numerics.global_average(value, np.float32(scale), after, low, high)
@@ -120,11 +160,13 @@ OP_REDUCE = Instruction(
         "EX_CLAMP_LOW", "EX_CLAMP_HIGH", "EX_SCALE_A", "EX_SCALE_Y", "EX_SHIFT_A",
     ),
     fields=(Field("mode", 50, 2, description="0 sum, 1 maximum, 2 minimum", defined=3),),
-    operands=_reduce_operands, semantics=_reduce, cycles=_reduce_cycles, inputs=(INT8,), outputs=(INT8,),
+    operands=_reduce_operands, semantics=_reduce, cycles=_reduce_cycles, inputs=(INT8,),
+    outputs=(INT8,),
 )  # fmt: skip
 
 
-# Softmax -------------------------------------------------------------------------------------------------------------
+# Softmax
+# --------------------------------------------------------------------------------------------------
 
 
 def _softmax_operands(command: Command, arch: Arch) -> Operands:
@@ -152,10 +194,13 @@ def _softmax(command: Command, machine: Machine) -> None:
 def softmax_result(data: NDArray[np.int8], command: Command, machine: Machine) -> NDArray[np.int8]:
     """Return the softmax of ``data`` (outer, count, inner), as the command says."""
     words = machine.sram[command["EX_OPERAND_ADDRESS"] :][:TABLE_BYTES].copy()
-    zero_point, factor = command["EX_OUTPUT_ZERO_POINT"], command["EX_SCALE_Y"]
+    zero_point = command["EX_OUTPUT_ZERO_POINT"]
+    factor = command["EX_SCALE_Y"]
     if machine.arch.numerics == "fixed":
         if factor >= 1 << 24:
-            raise refused(command, f"EX_SCALE_Y = {factor} must be below {1 << 24} with numerics fixed")
+            raise make_refusal(
+                command, f"EX_SCALE_Y = {factor} must be below {1 << 24} with numerics fixed"
+            )
         return numerics.softmax_fixed(data, words.view("<u4"), factor, zero_point)
     return numerics.softmax(data, words.view("<f4"), np.float32(float_value(factor)), zero_point)
 
@@ -173,17 +218,21 @@ def _softmax_cycles(command: Command, arch: Arch) -> int:
 
 OP_SOFTMAX = Instruction(
     mnemonic="OP_SOFTMAX", opcode=0x53, unit=Unit.EX, kind="ACT",
-    description="Softmax of every row, by a table of 256 exponentials of the distance to the row's maximum.",
+    description="Softmax of every row, by a table of 256 exponentials of the distance to the row's "
+                "maximum.",
     registers=(
-        "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_ROWS", "EX_INPUT_CHANNELS", "EX_LENGTH",
+        "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_ROWS",
+        "EX_INPUT_CHANNELS", "EX_LENGTH",
         "EX_INPUT_PLANE", "EX_OUTPUT_PLANE", "EX_OUTPUT_ZERO_POINT", "EX_SCALE_Y",
     ),
-    operands=_softmax_operands, semantics=_softmax, cycles=_softmax_cycles, inputs=(INT8, FLOAT32), outputs=(INT8,),
+    operands=_softmax_operands, semantics=_softmax, cycles=_softmax_cycles, inputs=(INT8, FLOAT32),
+    outputs=(INT8,),
     replaced=(0,),
 )  # fmt: skip
 
 
-# Normalisation -------------------------------------------------------------------------------------------------------
+# Normalisation
+# --------------------------------------------------------------------------------------------------
 
 
 def parameters(command: Command) -> int:
@@ -215,44 +264,56 @@ def _norm(command: Command, machine: Machine) -> None:
     data = view(machine.sram, command["EX_INPUT_ADDRESS"], (outer, count * inner), np.int8)
     target = view(machine.sram, command["EX_OUTPUT_ADDRESS"], (outer, count * inner), np.int8)
     if data.size:
-        target[...] = normalised(data, command, machine)
+        target[...] = normalise_rows(data, command, machine)
 
 
-def normalised(data: NDArray[np.int8], command: Command, machine: Machine) -> NDArray[np.int8]:
+def normalise_rows(data: NDArray[np.int8], command: Command, machine: Machine) -> NDArray[np.int8]:
     """Normalise ``data`` (rows, elements per row), as the command says."""
     _, count, inner = shape(command)
     fixed = machine.arch.numerics == "fixed"
-    start, pairs = command["EX_OPERAND_ADDRESS"], parameters(command)
-    words = machine.sram[start : start + PARAMETER_BYTES * pairs].copy().view("<i4" if fixed else "<f4")
+    start = command["EX_OPERAND_ADDRESS"]
+    pairs = parameters(command)
+    words = (
+        machine.sram[start : start + PARAMETER_BYTES * pairs].copy().view("<i4" if fixed else "<f4")
+    )
     table: NDArray[Any] = words.reshape(-1, count, 1, 2)
     gain, bias = (
-        np.broadcast_to(table[..., part], (len(table), count, inner)).reshape(len(table), -1) for part in (0, 1)
+        np.broadcast_to(table[..., part], (len(table), count, inner)).reshape(len(table), -1)
+        for part in (0, 1)
     )
     centre = None if command.fields["centred"] else command["EX_INPUT_ZERO_POINT"]
     zero_point = command["EX_OUTPUT_ZERO_POINT"]
     if fixed:
         wide = gain.astype(np.int64), bias.astype(np.int64)
         return numerics.normalise_fixed(data, *wide, command["EX_SCALE_A"], centre, zero_point)
-    return numerics.normalise(data, gain, bias, np.float32(float_value(command["EX_SCALE_A"])), centre, zero_point)
+    return numerics.normalise(
+        data, gain, bias, np.float32(float_value(command["EX_SCALE_A"])), centre, zero_point
+    )
 
 
-@formula("2 · ⌈rows·IC·length / post_lanes⌉ + rows: one pass for the sums, one for the results, a root a row.")
+@formula(
+    "2 · ⌈rows·IC·length / post_lanes⌉ + rows: one pass for the sums, one for the results, a "
+    "root a row."
+)
 def _norm_cycles(command: Command, arch: Arch) -> int:
     return 2 * ceil_div(elements(command), arch.lanes) + command["EX_ROWS"]
 
 
 OP_NORM = Instruction(
     mnemonic="OP_NORM", opcode=0x54, unit=Unit.EX, kind="ACT",
-    description="Normalises rows by mean and variance, or by their root mean square, with a gain and a bias.",
+    description="Normalises rows by mean and variance, or by their root mean square, with a gain "
+                "and a bias.",
     registers=(
-        "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_ROWS", "EX_INPUT_CHANNELS", "EX_LENGTH",
+        "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_ROWS",
+        "EX_INPUT_CHANNELS", "EX_LENGTH",
         "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_SCALE_A",
     ),
     fields=(
         Field("centred", 51, 1, description="1 takes the mean off, 0 EX_INPUT_ZERO_POINT"),
         Field("by_row", 50, 1, description="1 where every row has gains and biases of its own"),
     ),
-    operands=_norm_operands, semantics=_norm, cycles=_norm_cycles, inputs=(INT8, FLOAT32), outputs=(INT8,),
+    operands=_norm_operands, semantics=_norm, cycles=_norm_cycles, inputs=(INT8, FLOAT32),
+    outputs=(INT8,),
     replaced=(0,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_REDUCE, OP_SOFTMAX, OP_NORM)

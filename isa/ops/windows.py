@@ -1,4 +1,6 @@
-"""Windows over planes: registers, operands, padding and results that convolutions and pooling share."""
+"""Windows over planes: registers, operands, padding and results that convolutions and pooling
+share.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,25 @@ from isa.instruction import (
 from isa.ops.requant import load_records, requantise_channels
 from isa.registers import BY_NAME, Field, Register
 
-REQUANTISE = Field("requantise", 51, 1, description="0 writes int32 accumulators, 1 requantises to int8")
+REQUANTISE = Field(
+    "requantise", 51, 1, description="0 writes int32 accumulators, 1 requantises to int8"
+)
 RELU = Field("relu", 50, 1, description="1 raises the lower clamp limit to the output zero point")
 RESULT = ElementType("int32", REQUANTISE.name, "int8")
 """Result type: int32 accumulators, or int8 if the command requantises."""
 ACCUMULATE = Field(
-    "accumulate", 41, 1, description="1 starts from the sums at EX_PARTIAL_ADDRESS instead of from the biases"
+    "accumulate",
+    41,
+    1,
+    description="1 starts from the sums at EX_PARTIAL_ADDRESS instead of from the biases",
 )
 EX_PARTIAL_ADDRESS = Register(
-    "EX_PARTIAL_ADDRESS", 0x65, 32, 0, "unsigned", "dense int32 sums of an earlier command, as it wrote them"
+    "EX_PARTIAL_ADDRESS",
+    0x65,
+    32,
+    0,
+    "unsigned",
+    "dense int32 sums of an earlier command, as it wrote them",
 )
 _WINDOW = (
     "EX_KERNEL_HEIGHT", "EX_KERNEL_WIDTH", "EX_STRIDE_HEIGHT", "EX_STRIDE_WIDTH",
@@ -44,7 +56,9 @@ _PLANES = (
     "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH", "EX_INPUT_PLANE",
     "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH", "EX_OUTPUT_PLANE",
 )  # fmt: skip
-_AT_LEAST_ONE = tuple(name for name in (*_PLANES, *_WINDOW) if not name.endswith(("_PLANE", "_TOP", "_LEFT")))
+_AT_LEAST_ONE = tuple(
+    name for name in (*_PLANES, *_WINDOW) if not name.endswith(("_PLANE", "_TOP", "_LEFT"))
+)
 _at_least_one = itemgetter(*_AT_LEAST_ONE)
 _SMALL = 1 << 24
 """Bytes that no memory limit refuses; the program itself needs more."""
@@ -59,7 +73,10 @@ def input_access(command: Command) -> Access:
     """Return the input planes: IC planes of IH·IW bytes."""
     plane = command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"]
     return strided(
-        "sram", command["EX_INPUT_ADDRESS"], plane, (command["EX_INPUT_CHANNELS"], command["EX_INPUT_PLANE"] or plane)
+        "sram",
+        command["EX_INPUT_ADDRESS"],
+        plane,
+        (command["EX_INPUT_CHANNELS"], command["EX_INPUT_PLANE"] or plane),
     )
 
 
@@ -75,33 +92,41 @@ def output_access(command: Command, element: int) -> Access:
 
 
 def element_bytes(command: Command) -> int:
-    """Return the bytes of one output element: 1 if the command requantises, 4 if it writes accumulators."""
+    """Return the bytes of one output element: 1 if the command requantises, 4 if it writes
+    accumulators.
+    """
     return 1 if command.fields["requantise"] else 4
 
 
 def check_window(command: Command) -> None:
-    """Raise InputError if a window size, stride or dilation is 0, or if the padded input exceeds the memory limit.
+    """Raise InputError if a window size, stride or dilation is 0, or if the padded input exceeds
+    the memory limit.
 
     The semantics allocate the padded input as int64, 8 bytes per element.
     """
     at = command.registers
     if 0 in _at_least_one(at):
         zero = next(name for name in _AT_LEAST_ONE if not at[name])
-        raise refused(command, f"{zero} is 0; it must be 1 or more")
+        raise make_refusal(command, f"{zero} is 0; it must be 1 or more")
     rows, columns = window_extent(command)
     rows = max(rows, at["EX_PAD_TOP"] + at["EX_INPUT_HEIGHT"])
     columns = max(columns, at["EX_PAD_LEFT"] + at["EX_INPUT_WIDTH"])
     padded = 8 * at["EX_INPUT_CHANNELS"] * rows * columns
     if padded > _SMALL:  # querying the limit takes longer than everything else in a small command
-        memory.require(padded, f"word {command.index}: the padded input of {command.instruction.mnemonic}")
+        memory.require(
+            padded, f"word {command.index}: the padded input of {command.instruction.mnemonic}"
+        )
 
 
-def refused(command: Command, reason: str) -> InputError:
-    return InputError(f"word {command.index}: {command.instruction.mnemonic}: {reason}", words=(command.index,))
+def make_refusal(command: Command, reason: str) -> InputError:
+    return InputError(
+        f"word {command.index}: {command.instruction.mnemonic}: {reason}", words=(command.index,)
+    )
 
 
 def plane_operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
-    """Return the operands: input planes, ``weight_bytes`` of weights and one record per output channel; output planes.
+    """Return the operands: input planes, ``weight_bytes`` of weights and one record per output
+    channel; output planes.
 
     Raises InputError as :func:`check_window` does.
     """
@@ -121,13 +146,21 @@ def taps(command: Command) -> int:
 
 
 def padded_input(command: Command, machine: Machine, fill: int) -> NDArray[np.int64]:
-    """Return the input as int64 (IC, rows, columns), padded with ``fill`` to contain every tap of every window."""
-    height, width = command["EX_INPUT_HEIGHT"], command["EX_INPUT_WIDTH"]
+    """Return the input as int64 (IC, rows, columns), padded with ``fill`` to contain every tap
+    of every window.
+    """
+    height = command["EX_INPUT_HEIGHT"]
+    width = command["EX_INPUT_WIDTH"]
     shape = (command["EX_INPUT_CHANNELS"], height, width)
-    data = view(machine.sram, command["EX_INPUT_ADDRESS"], shape, np.int8, command["EX_INPUT_PLANE"])
-    top, left = command["EX_PAD_TOP"], command["EX_PAD_LEFT"]
+    data = view(
+        machine.sram, command["EX_INPUT_ADDRESS"], shape, np.int8, command["EX_INPUT_PLANE"]
+    )
+    top = command["EX_PAD_TOP"]
+    left = command["EX_PAD_LEFT"]
     rows, columns = window_extent(command)
-    padded = np.full((shape[0], max(rows, top + height), max(columns, left + width)), fill, dtype=np.int64)
+    padded = np.full(
+        (shape[0], max(rows, top + height), max(columns, left + width)), fill, dtype=np.int64
+    )
     padded[:, top : top + height, left : left + width] = data
     return padded
 
@@ -143,40 +176,62 @@ def window_extent(command: Command) -> tuple[int, int]:
 
 
 def tap(command: Command, padded: NDArray[Any], row: int, column: int) -> NDArray[Any]:
-    """Return the input elements (IC, OH, OW) that tap (row, column) of the kernel reads for all outputs."""
-    top, left = row * command["EX_DILATION_HEIGHT"], column * command["EX_DILATION_WIDTH"]
-    step_y, step_x = command["EX_STRIDE_HEIGHT"], command["EX_STRIDE_WIDTH"]
+    """Return the input elements (IC, OH, OW) that tap (row, column) of the kernel reads for all
+    outputs.
+    """
+    top = row * command["EX_DILATION_HEIGHT"]
+    left = column * command["EX_DILATION_WIDTH"]
+    step_y = command["EX_STRIDE_HEIGHT"]
+    step_x = command["EX_STRIDE_WIDTH"]
     rows = slice(top, top + (command["EX_OUTPUT_HEIGHT"] - 1) * step_y + 1, step_y)
     columns = slice(left, left + (command["EX_OUTPUT_WIDTH"] - 1) * step_x + 1, step_x)
     return padded[:, rows, columns]
 
 
 def finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -> None:
-    """Add the bias to int64 (OC, OH, OW) and write accumulators, or int8 results with ``requantise``."""
+    """Add the bias to int64 (OC, OH, OW) and write accumulators, or int8 results with
+    ``requantise``.
+    """
     records = load_records(machine, command["EX_CHANNEL_ADDRESS"], command["EX_OUTPUT_CHANNELS"])
-    accumulator = accumulator + initial_sums(command, machine, accumulator.shape, records.bias[:, None, None])
+    accumulator = accumulator + initial_sums(
+        command, machine, accumulator.shape, records.bias[:, None, None]
+    )
     if np.abs(accumulator).max(initial=0) >= 1 << 31:
-        raise OverflowError(f"{command.instruction.mnemonic} at word {command.index}: an accumulator leaves int32")
+        raise OverflowError(
+            f"{command.instruction.mnemonic} at word {command.index}: an accumulator leaves int32"
+        )
     if command.fields["requantise"]:
         low = lower_limit(command)
         result: NDArray[Any] = requantise_channels(accumulator, records, 0, command, machine, low)
     else:
         result = accumulator.astype(np.int32)
-    output = view(machine.sram, command["EX_OUTPUT_ADDRESS"], result.shape, result.dtype, command["EX_OUTPUT_PLANE"])
+    output = view(
+        machine.sram,
+        command["EX_OUTPUT_ADDRESS"],
+        result.shape,
+        result.dtype,
+        command["EX_OUTPUT_PLANE"],
+    )
     output[...] = result
 
 
 def initial_sums(
     command: Command, machine: Machine, shape: tuple[int, ...], bias: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return the initial sums of ``shape``: the bias, or the sums of an earlier command with ``accumulate``."""
+    """Return the initial sums of ``shape``: the bias, or the sums of an earlier command with
+    ``accumulate``.
+    """
     if command.fields.get(ACCUMULATE.name, 0):
-        return view(machine.sram, command[EX_PARTIAL_ADDRESS.name], shape, np.int32).astype(np.int64)
+        return view(machine.sram, command[EX_PARTIAL_ADDRESS.name], shape, np.int32).astype(
+            np.int64
+        )
     return bias.astype(np.int64)
 
 
 def lower_limit(command: Command) -> int:
-    """Return the lower clamp limit: EX_CLAMP_LOW, but at least the output zero point if the ``relu`` field is set."""
+    """Return the lower clamp limit: EX_CLAMP_LOW, but at least the output zero point if the
+    ``relu`` field is set.
+    """
     if command.fields["relu"]:
         return max(command["EX_CLAMP_LOW"], command["EX_OUTPUT_ZERO_POINT"])
     return command["EX_CLAMP_LOW"]
@@ -188,5 +243,11 @@ def output_count(command: Command) -> int:
 
 
 def fused_cycles(mac_cycles: int, outputs: int, command: Command, arch: Arch) -> int:
-    """Return the larger of the cycles of multiply-accumulates and of fused post-processing, which overlap."""
-    return max(mac_cycles, ceil_div(outputs, arch.lanes)) if command.fields["requantise"] else mac_cycles
+    """Return the larger of the cycles of multiply-accumulates and of fused post-processing,
+    which overlap.
+    """
+    return (
+        max(mac_cycles, ceil_div(outputs, arch.lanes))
+        if command.fields["requantise"]
+        else mac_cycles
+    )

@@ -1,8 +1,9 @@
 """Check that addresses are inside the memories, are aligned, and do not overwrite protected bytes.
 
-Bytes can have any address. Accumulators (int32) and channel records (words) have addresses and plane strides that are
-multiples of min(4, ``Arch.alignment``); command words have multiples of 8. The compiler's memory plan also aligns
-whole buffers to ``Arch.alignment``, but a stream contains addresses inside buffers, which need not be aligned.
+Bytes can have any address. Accumulators (int32) and channel records (words) have addresses and
+plane strides that are multiples of min(4, ``Arch.alignment``); command words have multiples of 8.
+The compiler's memory plan also aligns whole buffers to ``Arch.alignment``, but a stream contains
+addresses inside buffers, which need not be aligned.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from isa.access import MAXIMUM_TRANSFER, SPACE_NAMES, Access, overlap
-from isa.instruction import Command, Operands, overwritten
-from isa.sanitizer.findings import Finding, Stream, ranges_text
+from isa.instruction import Command, Operands, find_overwritten
+from isa.sanitizer.findings import CommandStream, SanitizerFinding, ranges_text
 
 _COMMAND_ALIGNMENT = 8
 _WORDS = ("int32", "float32")
 
 
-def contained(stream: Stream) -> tuple[list[Finding], tuple[Operands, ...]]:
-    """Return findings for accesses outside the memories, and the operands without those and without empty ones."""
+def check_contained(stream: CommandStream) -> tuple[list[SanitizerFinding], tuple[Operands, ...]]:
+    """Return findings for accesses outside the memories, and the operands without those and
+    without empty ones.
+    """
     limits = {"sram": stream.program.arch.sram_bytes, "dram": stream.program.dram_bytes}
-    findings: list[Finding] = []
+    findings: list[SanitizerFinding] = []
     kept: list[Operands] = []
     for number, item in enumerate(stream.operands):
         sides = []
@@ -30,7 +33,9 @@ def contained(stream: Stream) -> tuple[list[Finding], tuple[Operands, ...]]:
                 if not access.total:
                     continue
                 if access.end > limits[access.space] or access.total > MAXIMUM_TRANSFER:
-                    findings.append(_outside(stream, number, verb, access, limits[access.space]))
+                    findings.append(
+                        _make_outside_finding(stream, number, verb, access, limits[access.space])
+                    )
                 else:
                     inside.append(access)
             sides.append(tuple(inside))
@@ -38,11 +43,14 @@ def contained(stream: Stream) -> tuple[list[Finding], tuple[Operands, ...]]:
     return findings, tuple(kept)
 
 
-def _outside(stream: Stream, number: int, verb: str, access: Access, limit: int) -> Finding:
+def _make_outside_finding(
+    stream: CommandStream, number: int, verb: str, access: Access, limit: int
+) -> SanitizerFinding:
     site = stream.site(number)
-    return Finding(
+    return SanitizerFinding(
         "out of range",
-        f"{site} {verb} {access.total} bytes of {SPACE_NAMES[access.space]} from {access.address:#x} to "
+        f"{site} {verb} {access.total} bytes of {SPACE_NAMES[access.space]} from "
+        f"{access.address:#x} to "
         f"{access.end:#x}; it has {limit:#x} bytes",
         (site,),
         access.space,
@@ -50,10 +58,10 @@ def _outside(stream: Stream, number: int, verb: str, access: Access, limit: int)
     )
 
 
-def check_alignment(stream: Stream) -> list[Finding]:
+def check_alignment(stream: CommandStream) -> list[SanitizerFinding]:
     """Return findings for unaligned registers of word operands, and for unaligned command words."""
     findings = [
-        _misaligned(stream, number, register, granule)
+        _make_misaligned_finding(stream, number, register, granule)
         for granule in (min(4, stream.program.arch.alignment),)
         if granule > 1
         for number, command in enumerate(stream.commands)
@@ -62,19 +70,30 @@ def check_alignment(stream: Stream) -> list[Finding]:
     ]
     address = stream.program.command_address
     if address % _COMMAND_ALIGNMENT:
-        message = f"the command words lie at {address:#x}, which is no multiple of {_COMMAND_ALIGNMENT} bytes"
-        findings.append(Finding("misaligned", message, (), "dram", ((address, address + _COMMAND_ALIGNMENT),)))
+        message = (
+            f"the command words lie at {address:#x}, which is no multiple of {_COMMAND_ALIGNMENT} "
+            "bytes"
+        )
+        findings.append(
+            SanitizerFinding(
+                "misaligned", message, (), "dram", ((address, address + _COMMAND_ALIGNMENT),)
+            )
+        )
     return findings
 
 
-def _misaligned(stream: Stream, number: int, register: str, granule: int) -> Finding:
-    site, value = stream.site(number), stream.commands[number].registers[register]
+def _make_misaligned_finding(
+    stream: CommandStream, number: int, register: str, granule: int
+) -> SanitizerFinding:
+    site = stream.site(number)
+    value = stream.commands[number].registers[register]
     message = f"{site} has {register} = {value:#x}, no multiple of {granule} bytes; words lie there"
-    return Finding("misaligned", message, (site,), "sram", ((value, value + granule),))
+    return SanitizerFinding("misaligned", message, (site,), "sram", ((value, value + granule),))
 
 
 def word_registers(command: Command) -> Iterator[str]:
-    """Yield the registers of ``command`` that hold addresses of words or channel records in the scratchpad.
+    """Yield the registers of ``command`` that hold addresses of words or channel records in the
+    scratchpad.
 
     The instruction declares by its ``inputs`` and ``outputs`` which operands are words.
     """
@@ -82,40 +101,64 @@ def word_registers(command: Command) -> Iterator[str]:
     if "EX_CHANNEL_ADDRESS" in command.registers:
         yield "EX_CHANNEL_ADDRESS"
     operands = zip(("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"), instruction.inputs, strict=False)
-    yield from (name for name, kind in operands if kind.of(command) in _WORDS and name in command.registers)
-    if any(kind.of(command) == "int32" for kind in instruction.outputs):
-        yield from (name for name in ("EX_OUTPUT_ADDRESS", "EX_OUTPUT_PLANE") if name in command.registers)
+    yield from (
+        name
+        for name, kind in operands
+        if kind.read_from(command) in _WORDS and name in command.registers
+    )
+    if any(kind.read_from(command) == "int32" for kind in instruction.outputs):
+        yield from (
+            name for name in ("EX_OUTPUT_ADDRESS", "EX_OUTPUT_PLANE") if name in command.registers
+        )
 
 
-def check_protected(stream: Stream, operands: tuple[Operands, ...]) -> list[Finding]:
-    """Return writes to system memory over command words, constants, or inputs that are not also outputs."""
-    protected = _protected(stream)
-    findings: list[Finding] = []
+def check_protected(
+    stream: CommandStream, operands: tuple[Operands, ...]
+) -> list[SanitizerFinding]:
+    """Return writes to system memory over command words, constants, or inputs that are not also
+    outputs.
+    """
+    protected = _list_protected(stream)
+    findings: list[SanitizerFinding] = []
     for number, item in enumerate(operands):
         for access in item.writes:
             if access.space == "dram":
                 hits = [(name, overlap(access, other)) for name, other in protected]
-                findings += [_overwritten(stream, number, name, found) for name, found in hits if found]
+                findings += [
+                    _make_overwritten_finding(stream, number, name, found)
+                    for name, found in hits
+                    if found
+                ]
     return findings
 
 
-def check_own_operands(stream: Stream) -> list[Finding]:
-    """Return results over operands that the same command may still read (:func:`isa.instruction.overwritten`)."""
+def check_own_operands(stream: CommandStream) -> list[SanitizerFinding]:
+    """Return results over operands that the same command may still read
+    (:func:`isa.instruction.find_overwritten`).
+    """
     findings = []
     for number, (command, item) in enumerate(zip(stream.commands, stream.operands, strict=True)):
-        found = overwritten(command, item)
+        found = find_overwritten(command, item)
         if found is not None:
             site = stream.site(number)
-            message = f"{site} writes {ranges_text('sram', [found])}, over an operand that it may still have to read"
-            findings.append(Finding("operand overwritten", message, (site,), "sram", (found,)))
+            message = (
+                f"{site} writes {ranges_text('sram', [found])}, over an operand that it may still "
+                "have to read"
+            )
+            findings.append(
+                SanitizerFinding("operand overwritten", message, (site,), "sram", (found,))
+            )
     return findings
 
 
-def _protected(stream: Stream) -> list[tuple[str, Access]]:
+def _list_protected(stream: CommandStream) -> list[tuple[str, Access]]:
     program = stream.program
     outputs = [Access("dram", tensor.address, tensor.nbytes) for tensor in program.outputs]
     found = [("the command words", Access("dram", program.command_address, 8 * len(program.words)))]
-    found += [("constants", Access("dram", segment.address, segment.data.size)) for segment in program.segments]
+    found += [
+        ("constants", Access("dram", segment.address, segment.data.size))
+        for segment in program.segments
+    ]
     for tensor in program.inputs:
         access = Access("dram", tensor.address, tensor.nbytes)
         if not any(overlap(access, output) for output in outputs):
@@ -123,27 +166,43 @@ def _protected(stream: Stream) -> list[tuple[str, Access]]:
     return found
 
 
-def _overwritten(stream: Stream, number: int, name: str, found: tuple[int, int]) -> Finding:
+def _make_overwritten_finding(
+    stream: CommandStream, number: int, name: str, found: tuple[int, int]
+) -> SanitizerFinding:
     site = stream.site(number)
     message = f"{site} writes {ranges_text('dram', [found])}, over {name}"
-    return Finding("protected write", message, (site,), "dram", (found,))
+    return SanitizerFinding("protected write", message, (site,), "dram", (found,))
 
 
-def check_image(stream: Stream) -> list[Finding]:
-    """Return tensors, constants and command words outside system memory, and those that overlap the command words."""
+def check_image(stream: CommandStream) -> list[SanitizerFinding]:
+    """Return tensors, constants and command words outside system memory, and those that overlap
+    the command words.
+    """
     program = stream.program
     words = Access("dram", program.command_address, 8 * len(program.words))
-    parts = [(f"{tensor.role} '{tensor.name}'", tensor.address, tensor.nbytes) for tensor in program.tensors]
-    parts += [("a segment of constants", segment.address, segment.data.size) for segment in program.segments]
+    parts = [
+        (f"{tensor.role} '{tensor.name}'", tensor.address, tensor.nbytes)
+        for tensor in program.tensors
+    ]
+    parts += [
+        ("a segment of constants", segment.address, segment.data.size)
+        for segment in program.segments
+    ]
     findings = []
     for name, address, nbytes in [*parts, ("the command words", words.address, words.nbytes)]:
         if nbytes and (address < 0 or address + nbytes > program.dram_bytes):
-            message = f"{name}: bytes {address:#x} to {address + nbytes:#x} leave the system memory of "
+            message = (
+                f"{name}: bytes {address:#x} to {address + nbytes:#x} leave the system memory of "
+            )
             message += f"{program.dram_bytes:#x} bytes"
-            findings.append(Finding("out of range", message, (), "dram", ((address, address + nbytes),)))
+            findings.append(
+                SanitizerFinding(
+                    "out of range", message, (), "dram", ((address, address + nbytes),)
+                )
+            )
     for name, address, nbytes in parts:
         found = overlap(Access("dram", address, nbytes), words)
         if found:
             message = f"{name} and the command words share {ranges_text('dram', [found])}"
-            findings.append(Finding("protected write", message, (), "dram", (found,)))
+            findings.append(SanitizerFinding("protected write", message, (), "dram", (found,)))
     return findings

@@ -55,11 +55,11 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Finding:
+class SanitizerFinding:
     """One error or warning about a command stream.
 
-    ``sites`` are the commands involved, in stream order; ``ranges`` are the half-open byte ranges of ``space``
-    involved, ascending.
+    ``sites`` are the commands involved, in stream order; ``ranges`` are the half-open byte ranges
+    of ``space`` involved, ascending.
     """
 
     kind: Kind
@@ -80,7 +80,13 @@ class Finding:
 
 def site_of(command: Command, source: Provenance | None) -> Site:
     layer, tile = (source.layer, source.tile) if source is not None else (None, None)
-    return Site(command.index, command.instruction.mnemonic_for(command.fields), command.unit.name, layer, tile)
+    return Site(
+        command.index,
+        command.instruction.mnemonic_for(command.fields),
+        command.unit.name,
+        layer,
+        tile,
+    )
 
 
 def ranges_text(space: Space, ranges: Sequence[Range]) -> str:
@@ -93,10 +99,12 @@ def ranges_text(space: Space, ranges: Sequence[Range]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
-    """Operations of a program in stream order, without ``OP_END``, each with its operands and provenance.
+class CommandStream:
+    """Operations of a program in stream order, without ``OP_END``, each with its operands and
+    provenance.
 
-    ``given`` are further bytes of system memory that contain data before the run and may be overwritten.
+    ``given`` are further bytes of system memory that contain data before the run and may be
+    overwritten.
     """
 
     program: Program
@@ -110,8 +118,8 @@ class Stream:
         return site_of(self.commands[number], self.sources[number])
 
 
-def stream_of(program: Program, given: Sequence[Segment] = ()) -> Stream:
+def stream_of(program: Program, given: Sequence[Segment] = ()) -> CommandStream:
     """Return the stream of a program; raise InputError for illegal words."""
     commands = program.commands[:-1]
     operands = tuple(command.instruction.operands(command, program.arch) for command in commands)
-    return Stream(program, commands, operands, program.sources[:-1], tuple(given))
+    return CommandStream(program, commands, operands, program.sources[:-1], tuple(given))

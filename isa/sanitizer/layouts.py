@@ -1,8 +1,10 @@
-"""Check that every command reads and writes the bytes of its values that the program states (:mod:`isa.dataflow`).
+"""Check that every command reads and writes the bytes of its values that the program states
+(:mod:`isa.dataflow`).
 
-Every byte of both memories has a tag: the number of a byte of a value, or of a constant. Transfers and movements copy
-tags. A computation must find the tags of its stated inputs, in the order in which it reads them, and writes those of
-its result. Stated movements say which bytes are copies of others.
+Every byte of both memories has a tag: the number of a byte of a value, or of a constant. Transfers
+and movements copy tags. A computation must find the tags of its stated inputs, in the order in
+which it reads them, and writes those of its result. Stated movements say which bytes are copies of
+others.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from operator import attrgetter
 import numpy as np
 
 from isa.access import Access, Space, row_starts
-from isa.dataflow import CONSTANT, FILL, Computation, Dataflow, Extent, Movement
+from isa.dataflow import CONSTANT, FILL, ByteMovement, Computation, Dataflow, Extent
 from isa.instruction import Atoms, Command, OperandLayout, Unit
 from isa.ops.convolution import MAPPING
 from isa.ops.movement import DIMENSIONS
 from isa.program import Program
-from isa.sanitizer.findings import Finding, Stream, ranges_text
+from isa.sanitizer.findings import CommandStream, SanitizerFinding, ranges_text
 from isa.sanitizer.order import Order
 from isa.sanitizer.tags import TaggedBytes, Tags, all_tags
 
@@ -33,26 +35,35 @@ _CONSTANTS = _FILLS + 256
 """Tag of a constant at address 0."""
 
 
-def check_layouts(stream: Stream, order: Order) -> list[Finding]:
-    """Return a finding for each command that reads other bytes than the program states; none without statements.
+def check_layouts(stream: CommandStream, order: Order) -> list[SanitizerFinding]:
+    """Return a finding for each command that reads other bytes than the program states.
+
+    None without statements.
 
     All operands must be inside their memories.
     """
     flow = stream.program.dataflow
-    return [] if flow is None or stream.program.arch.words is None else _Layouts(stream, flow).check(order)
+    return (
+        []
+        if flow is None or stream.program.arch.words is None
+        else _Layouts(stream, flow).check(order)
+    )
 
 
 def is_unchecked(program: Program) -> bool:
-    """Return True if a program has layouts, and states no data flow against which they could be checked."""
+    """Return True if a program has layouts, and states no data flow against which they could be
+    checked.
+    """
     return program.arch.words is not None and program.dataflow is None
 
 
 class _Layouts:
     """Tags of both memories and of all values while commands are followed."""
 
-    def __init__(self, stream: Stream, flow: Dataflow) -> None:
+    def __init__(self, stream: CommandStream, flow: Dataflow) -> None:
         program = stream.program
-        self._stream, self._flow = stream, flow
+        self._stream = stream
+        self._flow = flow
         self._stated = {one.command: one for one in flow.computations}
         self._unit = unit = _granularity(stream, flow)
         sizes = np.array([_CONSTANTS * unit + program.dram_bytes, *flow.values], np.int64)
@@ -65,22 +76,28 @@ class _Layouts:
             self._values[number] = TaggedBytes(nbytes, unit, self._type, first)
         self._writers: dict[int, int] = {}
         self._constants: dict[tuple[int, int], int] = {}
-        self._findings: list[Finding] = []
+        self._findings: list[SanitizerFinding] = []
 
-    def check(self, order: Order) -> list[Finding]:
+    def check(self, order: Order) -> list[SanitizerFinding]:
         """Follow all commands from the inputs to the outputs and return the findings."""
-        program, unit = self._stream.program, self._unit
+        program = self._stream.program
+        unit = self._unit
         for one in self._flow.movements:
             self._state_movement(one)
         places = [
-            (tensor, Access("dram", tensor.address, tensor.nbytes), Extent(value, begin, tensor.nbytes))
+            (
+                tensor,
+                Access("dram", tensor.address, tensor.nbytes),
+                Extent(value, begin, tensor.nbytes),
+            )
             for tensor, (value, begin) in zip(program.tensors, self._flow.tensors, strict=True)
         ]
         for tensor, access, extent in places:
             if tensor.role == "input":
-                self._write(access, self._expected(extent))
+                self._write(access, self._list_expected_tags(extent))
         for segment in program.segments:
-            begin, end = -(-segment.address // unit) * unit, (segment.address + segment.data.size) // unit * unit
+            begin = -(-segment.address // unit) * unit
+            end = (segment.address + segment.data.size) // unit * unit
             self._memories["dram"].put(begin, end, _CONSTANTS + begin // unit)
         for number in order.linear:
             self._follow(number)
@@ -90,9 +107,10 @@ class _Layouts:
         self._compare_constants()
         return self._findings
 
-    # Tags ------------------------------------------------------------------------------------------------------------
+    # Tags
+    # ----------------------------------------------------------------------------------------------
 
-    def _state_movement(self, one: Movement) -> None:
+    def _state_movement(self, one: ByteMovement) -> None:
         """Give the bytes of a value that a movement writes the tags of the bytes that it copies."""
         run, dims = _runs_of(one)
         target = one.target_begin, run, tuple((count, step) for count, _, step in dims)
@@ -102,7 +120,7 @@ class _Layouts:
         source = one.source_begin, run, tuple((count, step) for count, step, _ in dims)
         self._values[one.target].write(*target, self._values[one.source].read(*source))
 
-    def _expected(self, extent: Extent) -> Tags:
+    def _list_expected_tags(self, extent: Extent) -> Tags:
         """Return the tags of stated bytes, in order."""
         return self._values[extent.value].read(extent.begin, extent.nbytes, extent.dims)
 
@@ -115,11 +133,14 @@ class _Layouts:
     def _fill(self, access: Access, tag: int) -> None:
         self._memories[access.space].fill(access.address, access.nbytes, access.dims, tag)
 
-    # Commands --------------------------------------------------------------------------------------------------------
+    # Commands
+    # ----------------------------------------------------------------------------------------------
 
     def _follow(self, number: int) -> None:
-        command, operands = self._stream.commands[number], self._stream.operands[number]
-        packed, stated = command.instruction.packed, self._stated.get(number)
+        command = self._stream.commands[number]
+        operands = self._stream.operands[number]
+        packed = command.instruction.packed
+        stated = self._stated.get(number)
         if not any(map(_TOTAL, operands.writes)):
             return
         if command.unit is not Unit.EX:
@@ -133,18 +154,29 @@ class _Layouts:
                 self._fill(access, _UNKNOWN)
 
     def _move(self, number: int, command: Command) -> None:
-        run, dims = _copied(command)
-        target = Access("sram", command["EX_OUTPUT_ADDRESS"], run, tuple((count, step) for count, _, step in dims))
-        if _meets_itself(target):
+        run, dims = _split_copy(command)
+        target = Access(
+            "sram",
+            command["EX_OUTPUT_ADDRESS"],
+            run,
+            tuple((count, step) for count, _, step in dims),
+        )
+        if _has_overlapping_rows(target):
             self._report(number, target, "writes a byte twice in {bytes}")
         if command.fields["fill"]:
             self._fill(target, _FILLS + (command["EX_INPUT_ZERO_POINT"] & 0xFF))
             return
-        source = Access("sram", command["EX_INPUT_ADDRESS"], run, tuple((count, step) for count, step, _ in dims))
+        source = Access(
+            "sram",
+            command["EX_INPUT_ADDRESS"],
+            run,
+            tuple((count, step) for count, step, _ in dims),
+        )
         self._write(target, self._read(source))
 
     def _compute(self, number: int, command: Command, stated: Computation) -> None:
-        operands, reads = self._stream.operands[number], dict(stated.reads)
+        operands = self._stream.operands[number]
+        reads = dict(stated.reads)
         (result,) = operands.writes
         for layout, access in zip(operands.layouts[:-1], operands.reads, strict=True):
             if layout.register in reads:
@@ -155,22 +187,35 @@ class _Layouts:
             self._report(number, result, text)
         if stated.result.total == result.total:
             self._writers.setdefault(stated.result.value, number)
-            self._write(result, self._expected(stated.result))
+            self._write(result, self._list_expected_tags(stated.result))
         else:
-            self._report(number, result, f"writes {{bytes}}, where the program states {stated.result.total} bytes")
+            self._report(
+                number,
+                result,
+                f"writes {{bytes}}, where the program states {stated.result.total} bytes",
+            )
             self._fill(result, _UNKNOWN)
 
-    # Checks ----------------------------------------------------------------------------------------------------------
+    # Checks
+    # ----------------------------------------------------------------------------------------------
 
     def _compare(self, number: int | None, access: Access, extent: Extent, who: str = "") -> None:
         """Report the first bytes of an operand that differ from the stated ones."""
         if access.total != extent.total:
-            self._report(number, access, f"reads {{bytes}}, where the program states {extent.total} bytes", who=who)
+            self._report(
+                number,
+                access,
+                f"reads {{bytes}}, where the program states {extent.total} bytes",
+                who=who,
+            )
             return
-        found, stated = self._read(access), self._expected(extent)
+        found = self._read(access)
+        stated = self._list_expected_tags(extent)
         if isinstance(found, int) and isinstance(stated, int) and found == stated:
             return
-        tags, expected = (all_tags(one, access.total // self._unit, self._type) for one in (found, stated))
+        tags, expected = (
+            all_tags(one, access.total // self._unit, self._type) for one in (found, stated)
+        )
         if np.array_equal(tags, expected):
             return
         wrong = np.flatnonzero(tags != expected)
@@ -179,20 +224,33 @@ class _Layouts:
         for count, stride in reversed(access.dims):
             row, step = divmod(row, count)
             begin += step * stride
-        there, wanted = int(tags[wrong[0]]), int(expected[wrong[0]])
-        text = f"reads {{bytes}}, {self._named(there)}, where the program states {self._named(wanted)}"
-        self._report(number, Access(access.space, begin, self._unit), text, self._writer(there), who)
+        there = int(tags[wrong[0]])
+        wanted = int(expected[wrong[0]])
+        text = (
+            f"reads {{bytes}}, {self._format_tag(there)}, where the program states "
+            f"{self._format_tag(wanted)}"
+        )
+        self._report(
+            number, Access(access.space, begin, self._unit), text, self._writer(there), who
+        )
 
     def _constant(self, number: int, access: Access) -> None:
-        """Check that weights, records or tables are constants with consecutive addresses in system memory."""
-        count, tags = access.total // self._unit, self._read(access)
+        """Check that weights, records or tables are constants with consecutive addresses in
+        system memory.
+        """
+        count = access.total // self._unit
+        tags = self._read(access)
         single = None if isinstance(tags, int) else tags.reshape(-1)
-        first, last = (tags, tags + count - 1) if isinstance(tags, int) else map(int, tags.flat[[0, -1]])
+        first, last = (
+            (tags, tags + count - 1) if isinstance(tags, int) else map(int, tags.flat[[0, -1]])
+        )
         if not _CONSTANTS <= min(first, last) <= max(first, last) < self._first[0]:
-            text = f"reads {{bytes}} as constants, which begin with {self._named(first)}"
+            text = f"reads {{bytes}} as constants, which begin with {self._format_tag(first)}"
             self._report(number, access, text, self._writer(first))
         elif single is not None and (single[1:] - single[:-1] != 1).any():
-            self._report(number, access, "reads constants in {bytes} that are apart in system memory")
+            self._report(
+                number, access, "reads constants in {bytes} that are apart in system memory"
+            )
         else:
             self._constants.setdefault((first, last), number)
 
@@ -206,7 +264,8 @@ class _Layouts:
                 text = "reads constants of {bytes} in other pieces than another command"
                 self._report(number, found, text, earlier)
 
-    # Messages --------------------------------------------------------------------------------------------------------
+    # Messages
+    # ----------------------------------------------------------------------------------------------
 
     def _value(self, tag: int) -> tuple[int, int]:
         """Return the value of a tag, and the byte in it."""
@@ -217,7 +276,7 @@ class _Layouts:
         """Return the first command that writes the value of a tag, or None."""
         return self._writers.get(self._value(tag)[0]) if tag >= self._first[0] else None
 
-    def _named(self, tag: int) -> str:
+    def _format_tag(self, tag: int) -> str:
         """Return a tag as text for a message."""
         if tag < _FILLS:
             return "bytes of no value"
@@ -226,40 +285,71 @@ class _Layouts:
         if tag < self._first[0]:
             return f"the constant at {(tag - _CONSTANTS) * self._unit:#x}"
         value, byte = self._value(tag)
-        for tensor, (number, begin) in zip(self._stream.program.tensors, self._flow.tensors, strict=True):
+        for tensor, (number, begin) in zip(
+            self._stream.program.tensors, self._flow.tensors, strict=True
+        ):
             if number == value and 0 <= byte - begin < tensor.nbytes:
                 return f"byte {byte - begin} of {tensor.role} '{tensor.name}'"
         writer = self._writers.get(value)
-        return f"byte {byte} of " + (f"value {value}" if writer is None else f"what {self._stream.site(writer)} writes")
+        return f"byte {byte} of " + (
+            f"value {value}" if writer is None else f"what {self._stream.site(writer)} writes"
+        )
 
-    def _report(self, number: int | None, access: Access, text: str, other: int | None = None, who: str = "") -> None:
+    def _report(
+        self, number: int | None, access: Access, text: str, other: int | None = None, who: str = ""
+    ) -> None:
         found = ((access.address, access.end),)
-        sites = tuple(self._stream.site(one) for one in sorted({one for one in (number, other) if one is not None}))
+        sites = tuple(
+            self._stream.site(one)
+            for one in sorted({one for one in (number, other) if one is not None})
+        )
         reporter = who if number is None else str(self._stream.site(number))
         message = f"{reporter} {text.format(bytes=ranges_text(access.space, found))}"
-        self._findings.append(Finding("layout mismatch", message, sites, access.space, found))
+        self._findings.append(
+            SanitizerFinding("layout mismatch", message, sites, access.space, found)
+        )
 
 
-def _contradictions(command: Command, stated: Computation, layouts: Sequence[OperandLayout]) -> Iterator[str]:
-    """Yield the differences between a command and the program's statements about its channels and weights."""
+def _contradictions(
+    command: Command, stated: Computation, layouts: Sequence[OperandLayout]
+) -> Iterator[str]:
+    """Yield the differences between a command and the program's statements about its channels
+    and weights.
+    """
     for layout, channels in zip((layouts[0], layouts[-1]), stated.channels, strict=True):
         if isinstance(layout, Atoms) and channels and layout.channels != channels:
             name = "reads" if layout is layouts[0] else "writes"
-            yield f"{name} {layout.channels} channels, where the program states {channels}, to {{bytes}}"
+            yield (
+                f"{name} {layout.channels} channels, where the program states {channels}, to "
+                f"{{bytes}}"
+            )
     if command.fields.get(MAPPING.name, 0) != stated.mapping:
-        yield f"has another mapping than its weights, which are in the order of {stated.mapping}, and writes {{bytes}}"
+        yield (
+            f"has another mapping than its weights, which are in the order of {stated.mapping}, "
+            f"and writes {{bytes}}"
+        )
 
 
-def _runs_of(one: Movement) -> tuple[int, list[tuple[int, int, int]]]:
+def _runs_of(one: ByteMovement) -> tuple[int, list[tuple[int, int, int]]]:
     """Return the stated copy; for a fill, source and target are both the result's bytes."""
-    return _runs([(count, target, target) for count, _, target in one.dims] if one.source == FILL else one.dims)
+    return _runs(
+        [(count, target, target) for count, _, target in one.dims]
+        if one.source == FILL
+        else one.dims
+    )
 
 
-def _copied(command: Command) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return the contiguous bytes of a movement, and its other dimensions (count, source stride, result stride)."""
+def _split_copy(command: Command) -> tuple[int, list[tuple[int, int, int]]]:
+    """Return the contiguous bytes of a movement, and its other dimensions (count, source stride,
+    result stride).
+    """
     read = "OUTPUT" if command.fields["fill"] else "INPUT"
     dims = [
-        (command[f"EX_COUNT_{n}"], command[f"EX_{read}_STRIDE_{n}"], command[f"EX_OUTPUT_STRIDE_{n}"])
+        (
+            command[f"EX_COUNT_{n}"],
+            command[f"EX_{read}_STRIDE_{n}"],
+            command[f"EX_OUTPUT_STRIDE_{n}"],
+        )
         for n in reversed(DIMENSIONS)
         if command[f"EX_COUNT_{n}"] != 1
     ]
@@ -267,8 +357,11 @@ def _copied(command: Command) -> tuple[int, list[tuple[int, int, int]]]:
 
 
 def _runs(dims: Sequence[Sequence[int]]) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return the bytes that are contiguous on both sides of a copy, and the other dimensions, outermost first."""
-    run, others = 1, [(count, source, target) for count, source, target in dims if count != 1]
+    """Return the bytes that are contiguous on both sides of a copy, and the other dimensions,
+    outermost first.
+    """
+    run = 1
+    others = [(count, source, target) for count, source, target in dims if count != 1]
     while True:
         dense = next((dim for dim in others if dim[1] == dim[2] == run), None)
         if dense is None:
@@ -277,7 +370,7 @@ def _runs(dims: Sequence[Sequence[int]]) -> tuple[int, list[tuple[int, int, int]
         run *= dense[0]
 
 
-def _meets_itself(access: Access) -> bool:
+def _has_overlapping_rows(access: Access) -> bool:
     """Return True if rows of an access overlap."""
     extent = access.nbytes
     for count, stride in sorted(access.dims, key=lambda dim: dim[1]):
@@ -288,8 +381,10 @@ def _meets_itself(access: Access) -> bool:
     return False
 
 
-def _granularity(stream: Stream, flow: Dataflow) -> int:
-    """Return the largest power of two that divides all addresses, runs and strides, including stated ones."""
+def _granularity(stream: CommandStream, flow: Dataflow) -> int:
+    """Return the largest power of two that divides all addresses, runs and strides, including
+    stated ones.
+    """
     bits = _LARGEST_UNIT
     for tensor, (_, begin) in zip(stream.program.tensors, flow.tensors, strict=True):
         bits |= tensor.address | tensor.nbytes | begin
@@ -309,6 +404,6 @@ def _granularity(stream: Stream, flow: Dataflow) -> int:
             for _, stride in access.dims:
                 bits |= stride
         if command.instruction.packed is not None and command.instruction.packed.raw:
-            run, dims = _copied(command)
+            run, dims = _split_copy(command)
             bits |= run
     return bits & -bits

@@ -1,17 +1,20 @@
-"""Happens-before: commands that are complete when another starts, under all latencies and queue depths; tokens; races.
+"""Happens-before: commands that are complete when another starts, under all latencies and queue
+depths; tokens; races.
 
-Two rules order commands: each unit executes its commands in order, and a pop waits for the completion of the command
-that pushes its token. Stream order only says when commands enter their queues. A vector clock counts the completed
-commands of each unit; a count identifies a set, because each unit is in order.
+Two rules order commands: each unit executes its commands in order, and a pop waits for the
+completion of the command that pushes its token. Stream order only says when commands enter their
+queues. A vector clock counts the completed commands of each unit; a count identifies a set, because
+each unit is in order.
 
-A token counter between two units has one giver and one taker, both in order: the n-th pop takes the n-th push. A
-stream is legal if every pop comes after its push and no push is left over. It then never deadlocks at any queue
-depth, because the oldest unfinished command can always run. Pops and pushes without a partner, pops before their
-push, and cycles of waits are findings.
+A token counter between two units has one giver and one taker, both in order: the n-th pop takes the
+n-th push. A stream is legal if every pop comes after its push and no push is left over. It then
+never deadlocks at any queue depth, because the oldest unfinished command can always run. Pops and
+pushes without a partner, pops before their push, and cycles of waits are findings.
 
-A race: two commands of different units access a common byte, at least one writes it, and they are not ordered. Clocks
-only grow along a unit, so the commands of another unit that are unordered with a command are contiguous in its queue.
-Pairs from these ranges are first tested by hulls, over whole arrays, and exactly if the hulls overlap.
+A race: two commands of different units access a common byte, at least one writes it, and they are
+not ordered. Clocks only grow along a unit, so the commands of another unit that are unordered with
+a command are contiguous in its queue. Pairs from these ranges are first tested by hulls, over whole
+arrays, and exactly if the hulls overlap.
 """
 
 from __future__ import annotations
@@ -25,16 +28,16 @@ from numpy.typing import NDArray
 
 from isa.access import Access, Hulls, Range, overlap
 from isa.instruction import NEXT, PREVIOUS, Command, Operands, Unit
-from isa.sanitizer.findings import Finding, Kind, Site, Stream, ranges_text
+from isa.sanitizer.findings import CommandStream, Kind, SanitizerFinding, Site, ranges_text
 
 Queue = tuple[Unit, Unit]
 
 
-def waits_for(command: Command) -> tuple[Unit, ...]:
+def list_awaited_units(command: Command) -> tuple[Unit, ...]:
     return _sides(command, command.pop_previous, command.pop_next)
 
 
-def gives_to(command: Command) -> tuple[Unit, ...]:
+def list_notified_units(command: Command) -> tuple[Unit, ...]:
     """Return the units to which the command pushes a token on completion."""
     return _sides(command, command.push_previous, command.push_next)
 
@@ -50,7 +53,9 @@ MISSING = -1
 
 @dataclass(frozen=True, eq=False)
 class Pairing:
-    """Token partners: ``givers[i]`` push the tokens that command i pops; ``left`` are unmatched pushes by counter."""
+    """Token partners: ``givers[i]`` push the tokens that command i pops; ``left`` are unmatched
+    pushes by counter.
+    """
 
     givers: tuple[tuple[int, ...], ...]
     left: dict[Queue, list[int]]
@@ -60,63 +65,79 @@ def pair_tokens(commands: Sequence[Command]) -> Pairing:
     """Return the partner of every pop, and the pushes without a pop."""
     pushes: dict[Queue, list[int]] = defaultdict(list)
     for number, command in enumerate(commands):
-        for taker in gives_to(command):
+        for taker in list_notified_units(command):
             pushes[command.unit, taker].append(number)
     taken: dict[Queue, int] = defaultdict(int)
     givers: list[tuple[int, ...]] = []
     for command in commands:
         found = []
-        for giver in waits_for(command):
+        for giver in list_awaited_units(command):
             queue = giver, command.unit
-            given, position = pushes[queue], taken[queue]
+            given = pushes[queue]
+            position = taken[queue]
             found.append(given[position] if position < len(given) else MISSING)
             taken[queue] += 1
         givers.append(tuple(found))
-    left = {queue: given[taken[queue] :] for queue, given in pushes.items() if taken[queue] < len(given)}
+    left = {
+        queue: given[taken[queue] :] for queue, given in pushes.items() if taken[queue] < len(given)
+    }
     return Pairing(tuple(givers), left)
 
 
-def check_tokens(stream: Stream, pairing: Pairing) -> list[Finding]:
-    """Return pops without a push, pops whose push comes later in the stream, and tokens left at the end."""
-    findings: list[Finding] = []
+def check_tokens(stream: CommandStream, pairing: Pairing) -> list[SanitizerFinding]:
+    """Return pops without a push, pops whose push comes later in the stream, and tokens left at
+    the end.
+    """
+    findings: list[SanitizerFinding] = []
     for number, givers in enumerate(pairing.givers):
-        units = waits_for(stream.commands[number])
+        units = list_awaited_units(stream.commands[number])
         for unit, giver in zip(units, givers, strict=True):
             if giver == MISSING:
                 findings.append(_underflow(stream, number, unit))
             elif giver > number:
                 findings.append(_too_late(stream, number, giver))
-    findings += [_left_over(stream, queue, pushes) for queue, pushes in pairing.left.items()]
+    findings += [
+        _make_left_over_finding(stream, queue, pushes) for queue, pushes in pairing.left.items()
+    ]
     end = stream.program.commands[-1]
-    if waits_for(end) or gives_to(end):
-        findings.append(Finding("token on OP_END", f"OP_END at word {end.index} exchanges tokens; it has no unit"))
+    if list_awaited_units(end) or list_notified_units(end):
+        findings.append(
+            SanitizerFinding(
+                "token on OP_END", f"OP_END at word {end.index} exchanges tokens; it has no unit"
+            )
+        )
     return findings
 
 
-def _underflow(stream: Stream, number: int, unit: Unit) -> Finding:
+def _underflow(stream: CommandStream, number: int, unit: Unit) -> SanitizerFinding:
     site = stream.site(number)
-    return Finding(
+    return SanitizerFinding(
         "token underflow",
-        f"{site} waits for a token from {unit.name} that no command gives; the program would never end",
+        f"{site} waits for a token from {unit.name} that no command gives; the program would never "
+        "end",
         (site,),
     )
 
 
-def _too_late(stream: Stream, number: int, giver: int) -> Finding:
-    taker, given_by = stream.site(number), stream.site(giver)
-    return Finding(
+def _too_late(stream: CommandStream, number: int, giver: int) -> SanitizerFinding:
+    taker = stream.site(number)
+    given_by = stream.site(giver)
+    return SanitizerFinding(
         "token too late",
         f"{taker} waits for the token of {given_by}, which comes later in the stream",
         (taker, given_by),
     )
 
 
-def _left_over(stream: Stream, queue: Queue, pushes: Sequence[int]) -> Finding:
+def _make_left_over_finding(
+    stream: CommandStream, queue: Queue, pushes: Sequence[int]
+) -> SanitizerFinding:
     giver, taker = queue
     sites = tuple(stream.site(number) for number in pushes)
-    return Finding(
+    return SanitizerFinding(
         "tokens left over",
-        f"{len(pushes)} tokens from {giver.name} to {taker.name} are left at the end; the first that nobody waits for "
+        f"{len(pushes)} tokens from {giver.name} to {taker.name} are left at the end; the first "
+        "that nobody waits for "
         f"is that of {sites[0]}",
         sites,
     )
@@ -126,8 +147,9 @@ def _left_over(stream: Stream, queue: Queue, pushes: Sequence[int]) -> Finding:
 class Standstill:
     """State in which nothing can proceed.
 
-    ``heads[u]`` is the command that fills the queue of unit u, None if it is idle; ``blocked`` is the command that
-    the command processor cannot enqueue, None if all are enqueued; ``done`` are the completed commands.
+    ``heads[u]`` is the command that fills the queue of unit u, None if it is idle; ``blocked`` is
+    the command that the command processor cannot enqueue, None if all are enqueued; ``done`` are
+    the completed commands.
     """
 
     heads: tuple[int | None, ...]
@@ -135,24 +157,43 @@ class Standstill:
     done: frozenset[int]
 
 
-def check_deadlock(stream: Stream, pairing: Pairing, stuck_at_any_depth: bool) -> list[Finding]:
-    """Return the cycle of waits in which the stream ends with queues of depth 1; none if it completes.
+def check_deadlock(
+    stream: CommandStream, pairing: Pairing, stuck_at_any_depth: bool
+) -> list[SanitizerFinding]:
+    """Return the cycle of waits in which the stream ends with queues of depth 1.
 
-    Every queue contains one command. A counter has one giver and one taker, so the completed commands do not depend
-    on the order of steps, and deeper queues can only complete more. A wait for a token that no command pushes is not
-    a cycle; another check reports it.
+    None if it completes.
+
+    Every queue contains one command. A counter has one giver and one taker, so the completed
+    commands do not depend on the order of steps, and deeper queues can only complete more. A wait
+    for a token that no command pushes is not a cycle; another check reports it.
     """
-    if all(giver < number for number, givers in enumerate(pairing.givers) for giver in givers if giver != MISSING):
+    if all(
+        giver < number
+        for number, givers in enumerate(pairing.givers)
+        for giver in givers
+        if giver != MISSING
+    ):
         return []
     units = [command.unit.value for command in stream.commands]
     end = run_with_single_entries(units, pairing.givers)
-    cycle = next((found for head in end.heads if head is not None for found in [_cycle(units, pairing, end, head)]), [])
+    cycle = next(
+        (
+            found
+            for head in end.heads
+            if head is not None
+            for found in [_cycle(units, pairing, end, head)]
+        ),
+        [],
+    )
     if not cycle:
         return []
     sites = [stream.site(number) for number in cycle]
     depth = "queues of any depth" if stuck_at_any_depth else "queues of depth 1"
-    waits = "; ".join(_wait_text(units, pairing, end, cycle, sites, place) for place in range(len(cycle)))
-    return [Finding("deadlock", f"with {depth}: {waits}", tuple(sites))]
+    waits = "; ".join(
+        _wait_text(units, pairing, end, cycle, sites, place) for place in range(len(cycle))
+    )
+    return [SanitizerFinding("deadlock", f"with {depth}: {waits}", tuple(sites))]
 
 
 def run_with_single_entries(units: Sequence[int], givers: Sequence[Sequence[int]]) -> Standstill:
@@ -181,15 +222,19 @@ def _cycle(units: Sequence[int], pairing: Pairing, end: Standstill, start: int) 
     current = start
     while current not in path:
         path.append(current)
-        following = _waits_for(units, pairing, end, current)
+        following = _find_awaited(units, pairing, end, current)
         if following is None:
             return []
         current = following
     return path[path.index(current) :]
 
 
-def _waits_for(units: Sequence[int], pairing: Pairing, end: Standstill, number: int) -> int | None:
-    """Return the command that ``number`` waits for: giver of its token, the blocked word, or the head of its queue."""
+def _find_awaited(
+    units: Sequence[int], pairing: Pairing, end: Standstill, number: int
+) -> int | None:
+    """Return the command that ``number`` waits for: giver of its token, the blocked word, or the
+    head of its queue.
+    """
     if number in end.heads:
         missing = [giver for giver in pairing.givers[number] if giver not in end.done]
         return None if MISSING in missing else missing[0]
@@ -197,9 +242,15 @@ def _waits_for(units: Sequence[int], pairing: Pairing, end: Standstill, number: 
 
 
 def _wait_text(
-    units: Sequence[int], pairing: Pairing, end: Standstill, cycle: Sequence[int], sites: Sequence[Site], place: int
+    units: Sequence[int],
+    pairing: Pairing,
+    end: Standstill,
+    cycle: Sequence[int],
+    sites: Sequence[Site],
+    place: int,
 ) -> str:
-    number, following = sites[place], sites[(place + 1) % len(sites)]
+    number = sites[place]
+    following = sites[(place + 1) % len(sites)]
     if cycle[place] in end.heads:
         return f"{number} waits for the token of word {following.word}"
     if cycle[place] == end.blocked:
@@ -222,10 +273,10 @@ _SIDES: tuple[tuple[Kind, str, str, str], ...] = (
 class Order:
     """Happens-before of the commands that can complete with queues of any depth.
 
-    ``linear`` contains them in an order that respects happens-before, which is stream order for a legal stream.
-    ``unit`` and ``ordinal`` (from 1) give every command's position in its unit's queue. ``known[i, u]`` is the number
-    of commands of unit u that are complete when command i starts. ``members[u]`` are the commands of unit u that can
-    complete, in order.
+    ``linear`` contains them in an order that respects happens-before, which is stream order for a
+    legal stream. ``unit`` and ``ordinal`` (from 1) give every command's position in its unit's
+    queue. ``known[i, u]`` is the number of commands of unit u that are complete when command i
+    starts. ``members[u]`` are the commands of unit u that can complete, in order.
     """
 
     linear: tuple[int, ...]
@@ -234,12 +285,15 @@ class Order:
     known: Int64
     members: tuple[Int64, ...]
 
-    def before(self, first: int, second: int) -> bool:
-        """Return True if ``first`` is complete when ``second`` starts; both must be able to complete."""
+    def is_before(self, first: int, second: int) -> bool:
+        """Return True if ``first`` is complete when ``second`` starts.
+
+        Both must be able to complete.
+        """
         return bool(self.known[second, self.unit[first]] >= self.ordinal[first])
 
 
-def happens_before(commands: Sequence[Command], givers: Sequence[Sequence[int]]) -> Order:
+def compute_order(commands: Sequence[Command], givers: Sequence[Sequence[int]]) -> Order:
     """Return the order of ``commands``; ``givers`` push the tokens that each command pops."""
     units = [command.unit.value for command in commands]
     queues: tuple[list[int], ...] = ([], [], [])
@@ -250,15 +304,24 @@ def happens_before(commands: Sequence[Command], givers: Sequence[Sequence[int]])
     known = [[0, 0, 0] for _ in units]
     linear = _complete(queues, ordinal, givers, known)
     done = [sum(1 for number in linear if units[number] == unit) for unit in range(3)]
-    members = tuple(np.array(queue[:count], dtype=np.int64) for queue, count in zip(queues, done, strict=True))
+    members = tuple(
+        np.array(queue[:count], dtype=np.int64) for queue, count in zip(queues, done, strict=True)
+    )
     table = np.array(known, dtype=np.int64).reshape(-1, 3)
-    return Order(tuple(linear), np.array(units, np.int64), np.array(ordinal, np.int64), table, members)
+    return Order(
+        tuple(linear), np.array(units, np.int64), np.array(ordinal, np.int64), table, members
+    )
 
 
 def _complete(
-    queues: Sequence[Sequence[int]], ordinal: Sequence[int], givers: Sequence[Sequence[int]], known: list[list[int]]
+    queues: Sequence[Sequence[int]],
+    ordinal: Sequence[int],
+    givers: Sequence[Sequence[int]],
+    known: list[list[int]],
 ) -> list[int]:
-    """Complete all commands that can complete, in stream order if possible, and fill in the clocks ``known``."""
+    """Complete all commands that can complete, in stream order if possible, and fill in the
+    clocks ``known``.
+    """
     linear: list[int] = []
     heads = [0, 0, 0]
     finished: dict[int, list[int]] = {}  # clock at completion
@@ -267,7 +330,8 @@ def _complete(
         ready = [
             (queue[head], unit)
             for unit, (queue, head) in enumerate(zip(queues, heads, strict=True))
-            if head < len(queue) and all(giver != MISSING and giver in finished for giver in givers[queue[head]])
+            if head < len(queue)
+            and all(giver != MISSING and giver in finished for giver in givers[queue[head]])
         ]
         if not ready:
             return linear
@@ -281,21 +345,25 @@ def _complete(
         linear.append(number)
 
 
-def check_races(stream: Stream, operands: Sequence[Operands], order: Order) -> list[Finding]:
+def check_races(
+    stream: CommandStream, operands: Sequence[Operands], order: Order
+) -> list[SanitizerFinding]:
     """Return races such that ordering the reported pairs orders every pair.
 
-    Of racing pairs with the same kind and units, a pair that encloses another in the stream is omitted: ordering the
-    inner pair also orders the outer one.
+    Of racing pairs with the same kind and units, a pair that encloses another in the stream is
+    omitted: ordering the inner pair also orders the outer one.
     """
     hulls = Hulls([item.reads for item in operands], [item.writes for item in operands])
     suspects: list[tuple[int, int]] = []
     for first, second in _UNIT_PAIRS:
-        for left, right in _unordered(order, first, second):
+        for left, right in _find_unordered(order, first, second):
             hit = hulls.meet(left, right)
             suspects += zip(left[hit].tolist(), right[hit].tolist(), strict=True)
     latest: dict[tuple[Kind, int, int], int] = {}
     findings = []
-    pairs = sorted(((min(pair), max(pair)) for pair in suspects), key=lambda pair: (pair[1], -pair[0]))
+    pairs = sorted(
+        ((min(pair), max(pair)) for pair in suspects), key=lambda pair: (pair[1], -pair[0])
+    )
     for early, late in pairs:
         for kind, before, after, words in _SIDES:
             queue = kind, int(order.unit[early]), int(order.unit[late])
@@ -308,16 +376,21 @@ def check_races(stream: Stream, operands: Sequence[Operands], order: Order) -> l
     return findings
 
 
-def _unordered(order: Order, first: int, second: int) -> Iterator[tuple[Int64, Int64]]:
+def _find_unordered(order: Order, first: int, second: int) -> Iterator[tuple[Int64, Int64]]:
     """Yield all unordered pairs of commands of two units, in parts."""
-    left, right = order.members[first], order.members[second]
-    low = order.known[left, second]  # commands of `second` that are complete before each of `left` starts
-    high = np.searchsorted(order.known[right, first], np.arange(1, len(left) + 1), side="left")  # those it precedes
+    left = order.members[first]
+    right = order.members[second]
+    # commands of `second` that are complete before each of `left` starts
+    low = order.known[left, second]
+    # those it precedes
+    high = np.searchsorted(order.known[right, first], np.arange(1, len(left) + 1), side="left")
     counts = high - low
     ends = np.cumsum(counts)
     start = 0
     while start < len(left):
-        stop = max(start + 1, int(np.searchsorted(ends, ends[start] + _PAIRS_AT_ONCE, side="right")))
+        stop = max(
+            start + 1, int(np.searchsorted(ends, ends[start] + _PAIRS_AT_ONCE, side="right"))
+        )
         part = counts[start:stop]
         offsets = np.arange(part.sum()) - np.repeat(np.cumsum(part) - part, part)
         yield np.repeat(left[start:stop], part), right[np.repeat(low[start:stop], part) + offsets]
@@ -333,8 +406,17 @@ def _first_overlap(early: Sequence[Access], late: Sequence[Access]) -> tuple[Acc
     return None
 
 
-def _race(stream: Stream, kind: Kind, words: str, early: int, late: int, access: Access, found: Range) -> Finding:
-    one, other = stream.site(early), stream.site(late)
+def _race(
+    stream: CommandStream,
+    kind: Kind,
+    words: str,
+    early: int,
+    late: int,
+    access: Access,
+    found: Range,
+) -> SanitizerFinding:
+    one = stream.site(early)
+    other = stream.site(late)
     bytes_text = ranges_text(access.space, [found])
     message = f"{other} {words.format(bytes_text, one)}; neither waits for the other"
-    return Finding(kind, message, (one, other), access.space, (found,))
+    return SanitizerFinding(kind, message, (one, other), access.space, (found,))

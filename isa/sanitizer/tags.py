@@ -1,7 +1,8 @@
-"""Tags of the bytes of a memory or a value, for the check of layouts (:mod:`isa.sanitizer.layouts`).
+"""Tags of the bytes of a memory or a value, for the check of layouts
+(:mod:`isa.sanitizer.layouts`).
 
-Most operands are contiguous bytes of one value, so their tags are consecutive numbers. Such tags are stored as runs,
-which cost no time per byte, until an access needs single tags.
+Most operands are contiguous bytes of one value, so their tags are consecutive numbers. Such tags
+are stored as runs, which cost no time per byte, until an access needs single tags.
 """
 
 from __future__ import annotations
@@ -22,13 +23,19 @@ _BEGIN, _END = itemgetter(0), itemgetter(1)
 
 
 class TaggedBytes:
-    """Tags of ``nbytes`` bytes, one tag per unit of bytes; consecutive tags from ``first`` on, or 0 without ``first``.
+    """Tags of ``nbytes`` bytes, one tag per unit of bytes.
+
+    Consecutive tags from ``first`` on, or 0 without ``first``.
 
     Addresses, sizes and strides of accesses are in bytes and multiples of the unit.
     """
 
-    def __init__(self, nbytes: int, unit: int, kind: np.dtype[Any], first: int | None = None) -> None:
-        self._nbytes, self._unit, self._kind = -(-nbytes // unit) * unit, unit, kind
+    def __init__(
+        self, nbytes: int, unit: int, kind: np.dtype[Any], first: int | None = None
+    ) -> None:
+        self._nbytes = -(-nbytes // unit) * unit
+        self._unit = unit
+        self._kind = kind
         self._runs: list[tuple[int, int, int]] = [] if first is None else [(0, self._nbytes, first)]
 
     @cached_property
@@ -62,7 +69,10 @@ class TaggedBytes:
         self._view(begin, nbytes, dims, replaced=True)[...] = tag
 
     def put(self, begin: int, end: int, first: int) -> None:
-        """Store consecutive tags in the bytes from ``begin`` to ``end``; extend the run before them if it goes on."""
+        """Store consecutive tags in the bytes from ``begin`` to ``end``.
+
+        Extend the run before them if it goes on.
+        """
         if begin >= end:
             return
         self._take(begin, end)
@@ -76,23 +86,38 @@ class TaggedBytes:
 
     def _take(self, low: int, high: int) -> list[tuple[int, int, int]]:
         """Remove the parts of runs that are between two addresses, and return them."""
-        runs, unit = self._runs, self._unit
+        runs = self._runs
+        unit = self._unit
         first = bisect_right(runs, low, key=_END)
         last = bisect_left(runs, high, first, key=_BEGIN)
         if first == last:
             return []
         found = runs[first:last]
         before = [(begin, low, tag) for begin, _, tag in found[:1] if begin < low]
-        after = [(high, end, tag + (high - begin) // unit) for begin, end, tag in found[-1:] if high < end]
+        after = [
+            (high, end, tag + (high - begin) // unit)
+            for begin, end, tag in found[-1:]
+            if high < end
+        ]
         runs[first:last] = before + after
-        return [(max(begin, low), min(end, high), tag + max(low - begin, 0) // unit) for begin, end, tag in found]
+        return [
+            (max(begin, low), min(end, high), tag + max(low - begin, 0) // unit)
+            for begin, end, tag in found
+        ]
 
-    def _view(self, begin: int, nbytes: int, dims: Steps, *, replaced: bool = False) -> NDArray[Any]:
-        """Return a view of the single tags of an access, which need no contents if all are ``replaced``."""
-        unit, size = self._unit, self._kind.itemsize
+    def _view(
+        self, begin: int, nbytes: int, dims: Steps, *, replaced: bool = False
+    ) -> NDArray[Any]:
+        """Return a view of the single tags of an access, which need no contents if all are
+        ``replaced``.
+        """
+        unit = self._unit
+        size = self._kind.itemsize
         for low, high, tag in self._take(*_hull(begin, nbytes, dims)):
             if dims or not replaced:
-                self._tags[low // unit : high // unit] = np.arange(tag, tag + (high - low) // unit, dtype=self._kind)
+                self._tags[low // unit : high // unit] = np.arange(
+                    tag, tag + (high - low) // unit, dtype=self._kind
+                )
         if not dims:
             return self._tags[begin // unit : (begin + nbytes) // unit]
         shape = (*(count for count, _ in dims), nbytes // unit)
@@ -110,7 +135,8 @@ class TaggedBytes:
 
 def _hull(begin: int, nbytes: int, dims: Steps) -> tuple[int, int]:
     """Return the first byte of an access and one past the last."""
-    low, high = begin, begin + nbytes
+    low = begin
+    high = begin + nbytes
     for count, stride in dims:
         if stride < 0:
             low += (count - 1) * stride

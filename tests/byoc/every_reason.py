@@ -1,7 +1,9 @@
-"""Running nodes of every operator that ``dla support`` lists, changed in one attribute, input or output at a time.
+"""Running nodes of every operator that ``dla support`` lists, changed in one attribute, input or
+output at a time.
 
-``python -m tests.byoc.every_reason`` prints for each operator how many variants run, how many are refused, and how many
-stay on the CPU with a reason that names the change. Schemas and the support list say what there is to change.
+``python -m tests.byoc.every_reason`` prints for each operator how many variants run, how many are
+refused, and how many stay on the CPU with a reason that names the change. Schemas and the support
+list say what there is to change.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from tests.byoc.node_cases import (
 from tests.byoc.node_variants import variants
 from tests.byoc.running_nodes import listed, running_nodes
 
-# Running nodes. -------------------------------------------------------------------------------------------------------
+# Running nodes.
+# --------------------------------------------------------------------------------------------------
 
 
-# Variants. ------------------------------------------------------------------------------------------------------------
+# Variants.
+# --------------------------------------------------------------------------------------------------
 
 
 def judged(operator: str, values: int = 3, nodes: int = 2) -> Iterator[Outcome]:
@@ -33,13 +37,21 @@ def judged(operator: str, values: int = 3, nodes: int = 2) -> Iterator[Outcome]:
             if key not in seen and variant.feeds:  # a file without inputs is refused
                 seen.add(key)
                 outcome = place(variant)
-                if variant.outputs is None and outcome.kind in ("not named", "no pattern", "named", "runs"):
+                if variant.outputs is None and outcome.kind in (
+                    "not named",
+                    "no pattern",
+                    "named",
+                    "runs",
+                ):
                     outcome.kind = f"invalid, yet {outcome.kind}"
                 yield outcome
 
 
 def main() -> int:
-    """Print how the variants of every operator end; return 1 where one ended otherwise than it should."""
+    """Print how the variants of every operator end.
+
+    Return 1 where one ended otherwise than it should.
+    """
     wanted = sys.argv[1:] or listed()
     total: Counter[str] = Counter()
     for operator in wanted:
@@ -47,10 +59,16 @@ def main() -> int:
         outcomes = list(judged(operator))
         counts = Counter(outcome.kind for outcome in outcomes)
         total += counts
-        print(f"{operator:26} {len(nodes)} nodes, {len(outcomes)} variants: {dict(counts)}", flush=True)
+        print(
+            f"{operator:26} {len(nodes)} nodes, {len(outcomes)} variants: {dict(counts)}",
+            flush=True,
+        )
         for outcome in outcomes:
             if outcome.kind not in ENDS:
-                print(f"    {outcome.kind}: {outcome.case.text}: {'; '.join(outcome.reasons) or outcome.error}"[:400])
+                print(
+                    f"    {outcome.kind}: {outcome.case.text}: "
+                    f"{'; '.join(outcome.reasons) or outcome.error}"[:400]
+                )
     print(f"{len(wanted)} operators, {total.total()} variants: {dict(total)}")
     return int(not total.keys() <= ENDS)
 

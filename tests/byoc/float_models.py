@@ -38,7 +38,9 @@ def make_model(
 def random_arrays(seed: int, **shapes: Sequence[int]) -> dict[str, Array]:
     """Seeded standard-normal float32 arrays by name."""
     generator = np.random.default_rng(seed)
-    return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    return {
+        name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
+    }
 
 
 def run(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
@@ -46,7 +48,9 @@ def run(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return list(session.run(None, dict(feeds)))
 
 
@@ -62,7 +66,9 @@ def fused_operators(model: ModelProto, folder: Path) -> Counter[str]:
     return operators(onnx.load(path))
 
 
-def integer_session(model: ModelProto, optimised: Path | None = None) -> onnxruntime.InferenceSession:
+def integer_session(
+    model: ModelProto, optimised: Path | None = None
+) -> onnxruntime.InferenceSession:
     """A session in which every quantised group runs as one integer operator."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
@@ -71,4 +77,6 @@ def integer_session(model: ModelProto, optimised: Path | None = None) -> onnxrun
     options.log_severity_level = 3
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )

@@ -32,7 +32,9 @@ ENDS = frozenset({"runs", "refused", "named"})
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """Formal input or output: its name, whether a node may leave it out, and the element types it takes."""
+    """Formal input or output: its name, whether a node may leave it out, and the element types
+    it takes.
+    """
 
     name: str
     optional: bool
@@ -53,7 +55,11 @@ class Schema:
 
     @classmethod
     def of(cls, operator: str, domain: str, opset: int) -> Schema:
-        found = runtime_schemas()[operator] if domain or not defs.has(operator) else defs.get_schema(operator, opset)
+        found = (
+            runtime_schemas()[operator]
+            if domain or not defs.has(operator)
+            else defs.get_schema(operator, opset)
+        )
         allowed = {item.type_param_str: item.allowed_type_strs for item in found.type_constraints}
 
         def parameters(formal: Sequence[Any]) -> tuple[Parameter, ...]:
@@ -67,9 +73,13 @@ class Schema:
                 for item in formal
             )
 
-        texts = " ".join([found.doc or "", *(item.description for item in found.attributes.values())])
+        texts = " ".join(
+            [found.doc or "", *(item.description for item in found.attributes.values())]
+        )
         words = frozenset(re.findall(r"[A-Za-z_]+", texts))
-        return cls(parameters(found.inputs), parameters(found.outputs), dict(found.attributes), words)
+        return cls(
+            parameters(found.inputs), parameters(found.outputs), dict(found.attributes), words
+        )
 
 
 def _type_of(formal: Any) -> str:
@@ -79,12 +89,16 @@ def _type_of(formal: Any) -> str:
 @cache
 def runtime_schemas() -> Mapping[str, Any]:
     schemas = runtime_state.get_all_operator_schema()
-    return {item.name: item for domain in ("", MICROSOFT) for item in schemas if item.domain == domain}
+    return {
+        item.name: item for domain in ("", MICROSOFT) for item in schemas if item.domain == domain
+    }
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One node with its computed operands (``feeds``) and constant ones, by the names of its inputs."""
+    """One node with its computed operands (``feeds``) and constant ones, by the names of its
+    inputs.
+    """
 
     operator: str
     node: NodeProto
@@ -101,10 +115,17 @@ class Case:
 
     @property
     def model(self) -> ModelProto:
-        """The node as a model; outputs have the types that ONNX Runtime finds, where it finds any."""
+        """The node as a model.
+
+        Outputs have the types that ONNX Runtime finds, where it finds any.
+        """
         found = self.outputs
         count = sum(1 for name in self.node.output if name)
-        kinds = [1] * count if found is None else [helper.np_dtype_to_tensor_dtype(array.dtype) for array in found]
+        kinds = (
+            [1] * count
+            if found is None
+            else [helper.np_dtype_to_tensor_dtype(array.dtype) for array in found]
+        )
         return self._model(kinds)
 
     def _model(self, types: Sequence[int]) -> ModelProto:
@@ -113,11 +134,15 @@ class Case:
             [self.node],
             "single",
             [
-                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+                helper.make_tensor_value_info(
+                    name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+                )
                 for name, array in self.feeds.items()
             ],
             [
-                helper.make_tensor_value_info(name, kind, None) if kind else helper.make_empty_tensor_value_info(name)
+                helper.make_tensor_value_info(name, kind, None)
+                if kind
+                else helper.make_empty_tensor_value_info(name)
                 for name, kind in zip(names, types or [0] * len(names), strict=True)
             ],
             [numpy_helper.from_array(array, name) for name, array in self.constants.items()],
@@ -129,7 +154,10 @@ class Case:
     def outputs(self) -> Sequence[NDArray[Any]] | None:
         """What ONNX Runtime computes; None where it does not take the model."""
         try:
-            check_model(self._model([TensorProto.FLOAT] * len(list(filter(None, self.node.output)))), "single")
+            check_model(
+                self._model([TensorProto.FLOAT] * len(list(filter(None, self.node.output)))),
+                "single",
+            )
             session = OnnxRuntimeSession(self._model([]), optimised=False)
             found = session.run([name for name in self.node.output if name], self.feeds)
         except Exception:  # errors of model, runtime and NumPy have no common class
@@ -162,7 +190,8 @@ def place(case: Case) -> Outcome:
     try:
         check_model(case.model, "single")
         feeds = {
-            name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in case.feeds.items()
+            name: array.astype(np.float32) if array.dtype == np.float16 else array
+            for name, array in case.feeds.items()
         }
         package = import_model(case.model, "single", calibration=[feeds])
         found = partition_package(package, ARCH, DEFAULTS, CompilerPool()).placement

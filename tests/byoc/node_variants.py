@@ -21,11 +21,16 @@ from tests.byoc.running_nodes import backend_cases
 
 
 def variants(case: Case, values: int = 3) -> Iterator[Case]:
-    """The case with one attribute, input or output removed, added or changed, or one constant computed."""
+    """The case with one attribute, input or output removed, added or changed, or one constant
+    computed.
+    """
     for item in case.node.attribute:
         yield case.attribute(item.name, None, f"without {item.name}")
     for name, attribute in case.schema.attributes.items():
-        tried = (case.attribute(name, value, f"{name} = {value}") for value in _values(case, name, attribute))
+        tried = (
+            case.attribute(name, value, f"{name} = {value}")
+            for value in _values(case, name, attribute)
+        )
         yield from islice((other for other in tried if other.outputs is not None), values)
     yield from _other_inputs(case)
     yield from _other_outputs(case)
@@ -35,11 +40,17 @@ def variants(case: Case, values: int = 3) -> Iterator[Case]:
 
 
 def _values(case: Case, name: str, attribute: Any) -> Iterator[Any]:
-    """Values for an attribute: those of other nodes of the operator, then ones of its type that are not the default."""
+    """Values for an attribute: those of other nodes of the operator, then ones of its type that
+    are not the default.
+    """
     known = {item.name: item for item in case.node.attribute}
     present = helper.get_attribute_value(known[name]) if name in known else None
-    others = chain(_values_elsewhere(case.operator, name), _values_of_type(case, attribute, present))
-    default = helper.get_attribute_value(attribute.default_value) if _has_default(attribute) else None
+    others = chain(
+        _values_elsewhere(case.operator, name), _values_of_type(case, attribute, present)
+    )
+    default = (
+        helper.get_attribute_value(attribute.default_value) if _has_default(attribute) else None
+    )
     shown = {repr(present), repr(default)}
     for value in others:
         if repr(value) not in shown:
@@ -87,7 +98,9 @@ def _other_inputs(case: Case) -> Iterator[Case]:
         if not formal.optional:
             continue
         if present:
-            yield _with_inputs(case, {index: ""}, {}, (formal.name, names[index]), f"without {formal.name}")
+            yield _with_inputs(
+                case, {index: ""}, {}, (formal.name, names[index]), f"without {formal.name}"
+            )
             continue
         arrays = (
             _with_inputs(
@@ -102,7 +115,9 @@ def _other_inputs(case: Case) -> Iterator[Case]:
         yield from islice((other for other in arrays if other.outputs is not None), 1)
 
 
-def _with_inputs(case: Case, names: Mapping[int, str], more: Arrays, changed: tuple[str, ...], text: str) -> Case:
+def _with_inputs(
+    case: Case, names: Mapping[int, str], more: Arrays, changed: tuple[str, ...], text: str
+) -> Case:
     node = NodeProto()
     node.CopyFrom(case.node)
     while len(node.input) <= max(names):
@@ -113,7 +128,9 @@ def _with_inputs(case: Case, names: Mapping[int, str], more: Arrays, changed: tu
         del node.input[-1]
     feeds = {name: array for name, array in case.feeds.items() if name in node.input}
     constants = {name: array for name, array in case.constants.items() if name in node.input}
-    return replace(case, node=node, feeds=feeds, constants={**constants, **more}, changed=changed, text=text)
+    return replace(
+        case, node=node, feeds=feeds, constants={**constants, **more}, changed=changed, text=text
+    )
 
 
 DTYPES = {
@@ -128,14 +145,21 @@ MOST_SHAPES = 200
 
 
 def _arrays(case: Case, formal: Parameter) -> Iterator[NDArray[Any]]:
-    """Small arrays of the types that a formal input takes, of shapes made of the node's own dimensions."""
+    """Small arrays of the types that a formal input takes, of shapes made of the node's own
+    dimensions.
+    """
     dtype = next((dtype for name, dtype in DTYPES.items() if name in formal.types), None)
     if dtype is None:
         return
-    shapes = [array.shape for array in (*case.feeds.values(), *case.constants.values(), *(case.outputs or ()))]
+    shapes = [
+        array.shape
+        for array in (*case.feeds.values(), *case.constants.values(), *(case.outputs or ()))
+    ]
     sizes = sorted({1, 2, *(size for shape in shapes for size in shape)})
     few = sorted({*sizes, *(factor * size for factor in (2, 3) for size in sizes)})
-    drawn = chain([()], shapes, *(product(few if rank < 3 else sizes, repeat=rank) for rank in (1, 2, 3, 4)))
+    drawn = chain(
+        [()], shapes, *(product(few if rank < 3 else sizes, repeat=rank) for rank in (1, 2, 3, 4))
+    )
     for shape in islice(dict.fromkeys(drawn), MOST_SHAPES):
         yield np.ones(shape, dtype)
 
@@ -156,24 +180,45 @@ def _other_outputs(case: Case) -> Iterator[Case]:
         if not node.output:
             continue
         changed = (formal.name, names[index] if present else "shown")
-        other = replace(case, node=node, changed=changed, text=f"{'without' if present else 'with'} {formal.name}")
+        other = replace(
+            case,
+            node=node,
+            changed=changed,
+            text=f"{'without' if present else 'with'} {formal.name}",
+        )
         if present or other.outputs is not None:  # ONNX Runtime may not find the type of an output
             yield other
 
 
 def _other_types(case: Case) -> Iterator[Case]:
-    """The case with its first operand, and all of the same type, as double or int32 where ONNX Runtime takes them."""
+    """The case with its first operand, and all of the same type, as double or int32 where ONNX
+    Runtime takes them.
+    """
     index, name = next((index, name) for index, name in enumerate(case.node.input) if name)
     kind = case.schema.inputs[min(index, len(case.schema.inputs) - 1)].kind
-    formal = [case.schema.inputs[min(place, len(case.schema.inputs) - 1)] for place in range(len(case.node.input))]
-    alike = {other for other, item in zip(case.node.input, formal, strict=True) if other and item.kind == kind}
+    formal = [
+        case.schema.inputs[min(place, len(case.schema.inputs) - 1)]
+        for place in range(len(case.node.input))
+    ]
+    alike = {
+        other
+        for other, item in zip(case.node.input, formal, strict=True)
+        if other and item.kind == kind
+    }
     for dtype in (np.float16, np.float64, np.int32):
         feeds, constants = (
-            {other: array.astype(dtype) if other in alike else array for other, array in arrays.items()}
+            {
+                other: array.astype(dtype) if other in alike else array
+                for other, array in arrays.items()
+            }
             for arrays in (case.feeds, case.constants)
         )
         changed = replace(
-            case, feeds=feeds, constants=constants, changed=(np.dtype(dtype).name,), text=np.dtype(dtype).name
+            case,
+            feeds=feeds,
+            constants=constants,
+            changed=(np.dtype(dtype).name,),
+            text=np.dtype(dtype).name,
         )
         if name in feeds and changed.outputs is not None:
             yield changed
@@ -185,4 +230,6 @@ def _computed(case: Case, name: str) -> Case:
     formal = case.schema.inputs[min(places[0], len(case.schema.inputs) - 1)].name
     constants = {other: array for other, array in case.constants.items() if other != name}
     feeds = {**case.feeds, name: case.constants[name]}
-    return replace(case, feeds=feeds, constants=constants, changed=(name, formal), text=f"{formal} computed")
+    return replace(
+        case, feeds=feeds, constants=constants, changed=(name, formal), text=f"{formal} computed"
+    )

@@ -19,7 +19,9 @@ V1 = Target(frozenset(), "v1", IDEAL)
 
 
 def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
-    """Integers over their whole range, floats standard normal times 3, flags as often set as not."""
+    """Integers over their whole range, floats standard normal times 3, flags as often set as
+    not.
+    """
     generator = np.random.default_rng(seed)
     feeds: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
@@ -35,7 +37,9 @@ def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
     return feeds
 
 
-def check_against_onnxruntime(model: onnx.ModelProto, seed: int = 0, target: Target = V2) -> Partition:
+def check_against_onnxruntime(
+    model: onnx.ModelProto, seed: int = 0, target: Target = V2
+) -> Partition:
     """Run both, compare every boundary tensor without tolerance, and return the partition."""
     package = package_of(model, "test")
     parts = partition(package.graph, target, annotations=package.annotations)

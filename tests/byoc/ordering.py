@@ -1,4 +1,6 @@
-"""An oracle for token flags that shares nothing with their derivation: who surely ends before whom, by brute force."""
+"""An oracle for token flags that shares nothing with their derivation: who surely ends before
+whom, by brute force.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Sequence
 from isa.access import overlap
 from isa.arch import Arch
 from isa.instruction import Command, Operands, Unit
-from isa.sanitizer.order import gives_to, waits_for
+from isa.sanitizer.order import list_awaited_units, list_notified_units
 
 
 def predecessors(commands: Sequence[Command]) -> list[set[int]]:
@@ -20,18 +22,20 @@ def predecessors(commands: Sequence[Command]) -> list[set[int]]:
     last: dict[Unit, int] = {}
     tokens: dict[tuple[Unit, Unit], deque[int]] = defaultdict(deque)
     for number, command in enumerate(commands):
-        direct = {tokens[giver, command.unit].popleft() for giver in waits_for(command)}
+        direct = {tokens[giver, command.unit].popleft() for giver in list_awaited_units(command)}
         if command.unit in last:
             direct.add(last[command.unit])
         before.append(direct.union(*(before[other] for other in direct)))
         last[command.unit] = number
-        for taker in gives_to(command):
+        for taker in list_notified_units(command):
             tokens[command.unit, taker].append(number)
     return before
 
 
 def unordered_conflicts(commands: Sequence[Command], arch: Arch) -> list[tuple[int, int]]:
-    """Pairs of commands on different units that share a byte, one of them writing, and may run at the same time."""
+    """Pairs of commands on different units that share a byte, one of them writing, and may run
+    at the same time.
+    """
     before = predecessors(commands)
     operands = [command.instruction.operands(command, arch) for command in commands]
     return [
@@ -45,6 +49,8 @@ def unordered_conflicts(commands: Sequence[Command], arch: Arch) -> list[tuple[i
 
 
 def _conflict(first: Operands, second: Operands) -> bool:
-    pairs = [(written, access) for written in first.writes for access in (*second.reads, *second.writes)]
+    pairs = [
+        (written, access) for written in first.writes for access in (*second.reads, *second.writes)
+    ]
     pairs += [(written, access) for written in second.writes for access in first.reads]
     return any(overlap(written, access) is not None for written, access in pairs)

@@ -1,4 +1,6 @@
-"""ONNX Runtime's static quantiser, told what the project quantises: the oracle of every scale and every integer."""
+"""ONNX Runtime's static quantiser, told what the project quantises: the oracle of every scale
+and every integer.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from onnxruntime.quantization import CalibrationMethod, QuantType
 from onnxruntime.quantization.calibrate import TensorsData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
-from byoc.frontend.onnx.reading import captured_names
+from byoc.frontend.onnx.reading import list_captured_names
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
-from byoc.operators.registry import installed
+from byoc.operators.registry import load_installed_families
 from byoc.quantisation import quantize
 from byoc.quantisation.calibrate import Ranges, has_floats
 from byoc.runtimes.protobuf import copy_model
@@ -33,7 +35,8 @@ def quantise_by_onnxruntime(model: ModelProto, ranges: Ranges) -> ModelProto:
     if not has_floats(model):
         return copy_model(model)
     with _quiet():
-        quantizer, outputs = _instructed(model, ranges), len(model.graph.output)
+        quantizer = _instructed(model, ranges)
+        outputs = len(model.graph.output)
         quantizer.quantize_model()
     result: ModelProto = quantizer.model.model
     del result.graph.output[outputs:]
@@ -41,18 +44,24 @@ def quantise_by_onnxruntime(model: ModelProto, ranges: Ranges) -> ModelProto:
 
 
 def differences(name: str) -> list[str]:
-    """Nodes of a built-in network that read something else where ONNX Runtime's quantiser made it."""
+    """Nodes of a built-in network that read something else where ONNX Runtime's quantiser made
+    it.
+    """
     model = prepare(MODELS[name].build(0))
     ranges = quantize.find_ranges(model, islice(MODELS[name].calibration(0), 1))
     theirs = described(quantise_by_onnxruntime(model, ranges))
     ours = described(quantize.quantise_within(model, ranges))
-    return sorted(node for node in ours.keys() | theirs.keys() if ours.get(node) != theirs.get(node))
+    return sorted(
+        node for node in ours.keys() | theirs.keys() if ours.get(node) != theirs.get(node)
+    )
 
 
 def described(model: ModelProto) -> dict[str, tuple[Step, ...]]:
-    """What every node but QuantizeLinear and DequantizeLinear reads, by the node's name, whatever tensors are called.
+    """What every node but QuantizeLinear and DequantizeLinear reads, by the node's name, whatever
+    tensors are called.
 
-    And under ``outputs`` what the outputs are. Scales, zero points and integers are given with all their bits.
+    And under ``outputs`` what the outputs are. Scales, zero points and integers are given with all
+    their bits.
     """
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     makers = {name: node for node in model.graph.node for name in node.output}
@@ -67,7 +76,11 @@ def described(model: ModelProto) -> dict[str, tuple[Step, ...]]:
             return (name,)
         if node.op_type in boundaries:
             axis = [str(item.i) for item in node.attribute if item.name == "axis"]
-            return (node.op_type, *axis, *(text for operand in node.input for text in source(operand)))
+            return (
+                node.op_type,
+                *axis,
+                *(text for operand in node.input for text in source(operand)),
+            )
         return node.name, str(list(node.output).index(name))
 
     nodes = [node for node in model.graph.node if node.op_type not in boundaries]
@@ -77,12 +90,14 @@ def described(model: ModelProto) -> dict[str, tuple[Step, ...]]:
 
 def _instructed(model: ModelProto, ranges: Ranges) -> QDQQuantizer:
     """ONNX Runtime's quantiser, told what to quantise."""
-    forms = installed().forms
-    closures = quantize._quantised_closures(model)
+    forms = load_installed_families().forms
+    closures = quantize._find_quantised_closures(model)
     stay_float = quantize._float_nodes(model, {closure.result for closure in closures})
     makers = {output: node for node in model.graph.node for output in node.output}
     stay_float += [makers[node.outputs[0]].name for closure in closures for node in closure.nodes]
-    bordered = [node for node in model.graph.node if _has_parameters(node) and node.name not in stay_float]
+    bordered = [
+        node for node in model.graph.node if _has_parameters(node) and node.name not in stay_float
+    ]
     stay_float += [node.name for node in bordered]
     quantizer = _quantizer(model, ranges, stay_float)
     # The quantiser skips activations whose operand nobody else has quantised.
@@ -95,25 +110,28 @@ def _instructed(model: ModelProto, ranges: Ranges) -> QDQQuantizer:
         quantizer.quantize_activation_tensor(node.output[0])
     inputs = {value.name for value in model.graph.input}
     for closure in closures:
-        for name in (closure.source, closure.result) if closure.source in inputs else (closure.result,):
+        for name in (
+            (closure.source, closure.result) if closure.source in inputs else (closure.result,)
+        ):
             quantizer.quantize_activation_tensor(name)
     return quantizer
 
 
 def _has_parameters(node: NodeProto) -> bool:
     """Whether a node is quantised at its data only: its other operands stay real numbers."""
-    found = installed().forms.get(node.op_type)
+    found = load_installed_families().forms.get(node.op_type)
     return found is not None and found[1].quantise and bool(found[1].parameters)
 
 
 def _quantizer(model: ModelProto, ranges: Ranges, stay_float: list[str]) -> QDQQuantizer:
-    source = copy_model(quantize._with_cut_constants(model, ranges))
-    # The quantiser does not see who reads a tensor inside a body; it leaves alone what the model shows.
+    source = copy_model(quantize._clip_constants(model, ranges))
+    # The quantiser does not see who reads a tensor inside a body; it leaves alone what the model
+    # shows.
     outputs = {value.name for value in model.graph.output}
-    captured = {name for node in model.graph.node for name in captured_names(node)} - outputs
+    captured = {name for node in model.graph.node for name in list_captured_names(node)} - outputs
     source.graph.output.extend(value for value in model.graph.value_info if value.name in captured)
     source.metadata_props.add(key="onnx.infer", value="onnxruntime.quant")  # shapes are there
-    forms = installed().forms
+    forms = load_installed_families().forms
     clamps = {name for name, (_, form) in forms.items() if form.clamps}
     known = (outputs | captured) & ranges.keys()
     shown = {node.input[0] for node in model.graph.node if node.op_type in clamps} & known
@@ -138,7 +156,9 @@ def _quantizer(model: ModelProto, ranges: Ranges, stay_float: list[str]) -> QDQQ
     )
     adjust = quantizer._adjust_weight_scale_for_int32_bias
 
-    def adjusted(input_scale: Any, weight_scale: Any, weight_name: str, bias: Any, is_per_channel: bool) -> Any:
+    def adjusted(
+        input_scale: Any, weight_scale: Any, weight_name: str, bias: Any, is_per_channel: bool
+    ) -> Any:
         doubled = numpy_helper.from_array(2 * numpy_helper.to_array(bias), bias.name)
         return adjust(input_scale, weight_scale, weight_name, doubled, is_per_channel)
 
@@ -152,15 +172,20 @@ def _single_scales(model: ModelProto) -> dict[str, list[dict[str, Any]]]:
     found = set()
     for node in model.graph.node:
         if node.op_type == "MatMul":
-            found.update(node.input[position] for position in range(2) if node.input[position] in dims)
+            found.update(
+                node.input[position] for position in range(2) if node.input[position] in dims
+            )
             found -= {node.input[1]} if len(dims.get(node.input[1], ())) == 2 else set()
     return {name: [{"symmetric": True}] for name in sorted(found)}
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps the quantiser's messages from the root logger, and ``logging.warning`` from configuring it."""
-    root, handler = logging.getLogger(), logging.NullHandler()
+    """Keeps the quantiser's messages from the root logger, and ``logging.warning`` from
+    configuring it.
+    """
+    root = logging.getLogger()
+    handler = logging.NullHandler()
     level: Any = logging.root.manager.disable
     root.addHandler(handler)
     logging.disable(logging.CRITICAL)

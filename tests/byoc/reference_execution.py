@@ -1,4 +1,6 @@
-"""Operations executed plainly on stored integers, so that patterns are judged without the machine."""
+"""Operations executed plainly on stored integers, so that patterns are judged without the
+machine.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from byoc.emission.region import Region
 from byoc.graph import Graph
 from byoc.host.sessions import opener
 from byoc.operators.activation import Activation
-from byoc.operators.arithmetic import Add, Division, Multiplication, Subtraction
+from byoc.operators.arithmetic import (
+    Add,
+    DivisionOperator,
+    MultiplicationOperator,
+    SubtractionOperator,
+)
 from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import DynamicMatMul, MatMul
 from byoc.operators.minmax import MinMax
@@ -21,9 +28,9 @@ from byoc.operators.movement import Alias, StridedCopy
 from byoc.operators.nest import Piece
 from byoc.operators.operator import Operator
 from byoc.operators.pooling import AveragePool, MaxPool
-from byoc.operators.products import Requantisation, Requantise, WideAdd
+from byoc.operators.products import Requantisation, RequantiseConstants, WideAdd
 from byoc.operators.records import Operand
-from byoc.operators.window import Window
+from byoc.operators.window import WindowOperator
 from byoc.partitioning.partition import Partition
 from isa.numerics.addition import add, add_constants, divide, multiply, subtract
 from isa.numerics.pooling import average_taps, global_average, global_average_scale
@@ -34,7 +41,9 @@ Array = NDArray[Any]
 Memory = dict[str, Array]
 
 
-def run_partition(partition: Partition, model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def run_partition(
+    partition: Partition, model: onnx.ModelProto, feeds: Mapping[str, Array]
+) -> dict[str, Array]:
     """Every boundary tensor of the network, in its ONNX element type."""
     tensors = dict(feeds)
     for part in partition.parts:
@@ -61,7 +70,9 @@ def to_stored(tensor: Array) -> Array:
 
 
 def from_stored(flat: Array, dtype: str) -> Array:
-    return (flat.astype(np.int64) + 128).astype(np.uint8) if dtype == "uint8" else flat.astype(dtype)
+    return (
+        (flat.astype(np.int64) + 128).astype(np.uint8) if dtype == "uint8" else flat.astype(dtype)
+    )
 
 
 def run_operations(graph: Graph, operations: Iterable[Operator], memory: Memory) -> None:
@@ -76,18 +87,24 @@ def run_operations(graph: Graph, operations: Iterable[Operator], memory: Memory)
 
 
 def _read(memory: Memory, operand: Operand) -> Array:
-    return memory[operand.value][operand.offset : operand.offset + operand.elements].reshape(operand.shape)
+    return memory[operand.value][operand.offset : operand.offset + operand.elements].reshape(
+        operand.shape
+    )
 
 
 def _write(graph: Graph, memory: Memory, operand: Operand, data: Array) -> None:
     whole = graph.values.get(operand.value)
     elements = operand.elements if whole is None else whole.elements
-    buffer = memory.setdefault(operand.value, np.zeros(elements, np.int8 if operand.dtype == "int8" else np.int32))
-    assert data.size == operand.elements, "an operation makes as many elements as its output operand has"
+    buffer = memory.setdefault(
+        operand.value, np.zeros(elements, np.int8 if operand.dtype == "int8" else np.int32)
+    )
+    assert data.size == operand.elements, (
+        "an operation makes as many elements as its output operand has"
+    )
     buffer[operand.offset : operand.offset + operand.elements] = data.reshape(-1)
 
 
-def _finish(accumulators: Array, how: Requantise | None, channel_axis: int) -> Array:
+def _finish(accumulators: Array, how: RequantiseConstants | None, channel_axis: int) -> Array:
     assert np.abs(accumulators).max(initial=0) < 2**31
     if how is None:
         return accumulators.astype(np.int32)
@@ -98,7 +115,9 @@ def _finish(accumulators: Array, how: Requantise | None, channel_axis: int) -> A
     return requantise(accumulators, scale, how.zero_point, how.low, how.high)
 
 
-def _windows(x: Array, operation: Window, kernel: tuple[int, int], fill: int) -> list[Array]:
+def _windows(
+    x: Array, operation: WindowOperator, kernel: tuple[int, int], fill: int
+) -> list[Array]:
     """For every tap, row-major, the (C, OH, OW) values it reads."""
     top, left, bottom, right = operation.pads
     padded = np.pad(x, ((0, 0), (top, bottom), (left, right)), constant_values=fill)
@@ -106,9 +125,12 @@ def _windows(x: Array, operation: Window, kernel: tuple[int, int], fill: int) ->
     taps = []
     for row in range(kernel[0]):
         for column in range(kernel[1]):
-            down, across = row * operation.dilations[0], column * operation.dilations[1]
+            down = row * operation.dilations[0]
+            across = column * operation.dilations[1]
             rows = slice(down, down + (height - 1) * operation.strides[0] + 1, operation.strides[0])
-            columns = slice(across, across + (width - 1) * operation.strides[1] + 1, operation.strides[1])
+            columns = slice(
+                across, across + (width - 1) * operation.strides[1] + 1, operation.strides[1]
+            )
             taps.append(padded[:, rows, columns])
     return taps
 
@@ -116,12 +138,19 @@ def _windows(x: Array, operation: Window, kernel: tuple[int, int], fill: int) ->
 def _conv(operation: Convolution, x: Array) -> Array:
     weights = operation.weights.astype(np.int64)
     outputs, _, height, width = weights.shape
-    taps = np.stack(_windows(x.astype(np.int64), operation, (height, width), operation.input_zero_point))
+    taps = np.stack(
+        _windows(x.astype(np.int64), operation, (height, width), operation.input_zero_point)
+    )
     flat = weights.reshape(outputs, -1, height * width)
-    size, depth = outputs // operation.groups, x.shape[0] // operation.groups
+    size = outputs // operation.groups
+    depth = x.shape[0] // operation.groups
     sums = np.concatenate(
         [
-            np.einsum("oct,tchw->ohw", flat[g * size : (g + 1) * size], taps[:, g * depth : (g + 1) * depth])
+            np.einsum(
+                "oct,tchw->ohw",
+                flat[g * size : (g + 1) * size],
+                taps[:, g * depth : (g + 1) * depth],
+            )
             for g in range(operation.groups)
         ]
     )
@@ -134,7 +163,9 @@ def _matmul(operation: MatMul, x: Array) -> Array:
 
 
 def _dynamic_matmul(operation: DynamicMatMul, a: Array, b: Array) -> Array:
-    first, second = (x.astype(np.int64) - zero for x, zero in zip((a, b), operation.zero_points, strict=True))
+    first, second = (
+        x.astype(np.int64) - zero for x, zero in zip((a, b), operation.zero_points, strict=True)
+    )
     return _finish(first @ (second.T if operation.transposed else second), operation.requantise, 1)
 
 
@@ -153,7 +184,9 @@ def _max_pool(operation: MaxPool, x: Array) -> Array:
 def _average_pool(operation: AveragePool, x: Array) -> Array:
     numbers = (operation.input_scale, operation.output_scale)
     if operation.mode == "global_average":
-        total = (x.astype(np.int64) + operation.offset - operation.input_zero_point).sum(axis=(1, 2))
+        total = (x.astype(np.int64) + operation.offset - operation.input_zero_point).sum(
+            axis=(1, 2)
+        )
         scale = global_average_scale(*numbers, x.shape[1] * x.shape[2])
         zero = operation.output_zero_point - operation.offset
         return global_average(total, scale, zero, operation.low, operation.high)
@@ -174,25 +207,30 @@ def _average_pool(operation: AveragePool, x: Array) -> Array:
 
 
 def _add(operation: Add, a: Array, b: Array) -> Array:
-    (sa, sb, sy), (za, zb, zy) = operation.scales, operation.zero_points
+    (sa, sb, sy) = operation.scales
+    (za, zb, zy) = operation.zero_points
     constants = add_constants(sa, za, sb, zb, sy, zy)
     return add(a, b, *constants, operation.offset, operation.low, operation.high)
 
 
-def _subtract(operation: Subtraction, a: Array, b: Array) -> Array:
+def _subtract(operation: SubtractionOperator, a: Array, b: Array) -> Array:
     zeros = tuple(zero - operation.offset for zero in operation.zero_points)
     return subtract(a, b, operation.scales, zeros, operation.low, operation.high)
 
 
-def _divide(operation: Division, a: Array, b: Array) -> Array:
+def _divide(operation: DivisionOperator, a: Array, b: Array) -> Array:
     zeros = tuple(zero - operation.offset for zero in operation.zero_points)
     return divide(a, b, operation.scales, zeros, operation.low, operation.high)
 
 
-def _multiply(operation: Multiplication, a: Array, b: Array) -> Array:
-    (sa, sb, sy), (za, zb, zy), offset = map(np.float32, operation.scales), operation.zero_points, operation.offset
+def _multiply(operation: MultiplicationOperator, a: Array, b: Array) -> Array:
+    (sa, sb, sy) = map(np.float32, operation.scales)
+    (za, zb, zy) = operation.zero_points
+    offset = operation.offset
     zeros = za - offset, zb - offset, zy
-    return multiply(a, b, np.float32(np.float32(sa * sb) / sy), zeros, offset, operation.low, operation.high)
+    return multiply(
+        a, b, np.float32(np.float32(sa * sb) / sy), zeros, offset, operation.low, operation.high
+    )
 
 
 def _unary(operation: Activation, x: Array) -> Array:
@@ -215,7 +253,9 @@ def _strided_copy(operation: StridedCopy, x: Array) -> Array:
     dims = (operation.channels, operation.rows, *operation.inner)
     piece = Piece(-Piece(0, 0, dims).lowest, 0, dims)
     sources, targets = piece.positions()
-    assert sorted(targets.tolist()) == list(range(operation.output.elements)), "only what has no gaps is read here"
+    assert sorted(targets.tolist()) == list(range(operation.output.elements)), (
+        "only what has no gaps is read here"
+    )
     result = np.zeros(operation.output.elements, np.int8)
     result[targets] = x.reshape(-1)[sources]
     return result
@@ -235,9 +275,9 @@ _KINDS: dict[type[Operator], Callable[..., Array]] = {
     MaxPool: _max_pool,
     AveragePool: _average_pool,
     Add: _add,
-    Subtraction: _subtract,
-    Multiplication: _multiply,
-    Division: _divide,
+    SubtractionOperator: _subtract,
+    MultiplicationOperator: _multiply,
+    DivisionOperator: _divide,
     Activation: _unary,
     MinMax: _minmax,
     StridedCopy: _strided_copy,

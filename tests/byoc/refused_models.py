@@ -1,4 +1,6 @@
-"""Models with one operator each that no accelerator computes, with the rule and the values of the refusal."""
+"""Models with one operator each that no accelerator computes, with the rule and the values of
+the refusal.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,29 @@ def _conv(**options: Any) -> onnx.ModelProto:
 def _qlinear_conv(**dtypes: str) -> onnx.ModelProto:
     """QLinearConv whose weights, or the data, are of chosen element types."""
     builder = ModelBuilder()
-    data, weights = dtypes.get("data", "int8"), dtypes.get("weights", "int8")
+    data = dtypes.get("data", "int8")
+    weights = dtypes.get("weights", "int8")
     x = builder.input("x", (1, 4, 5, 6), data)
-    w = builder.input("w", (6, 4, 3, 3), weights) if dtypes.get("variable") else builder.constant(ONES, weights, "w")
+    w = (
+        builder.input("w", (6, 4, 3, 3), weights)
+        if dtypes.get("variable")
+        else builder.constant(ONES, weights, "w")
+    )
     scale = builder.constant(0.1, "float32")
     zeros = [builder.constant(0, kind) for kind in (data, weights, "int8")]
-    builder.node("QLinearConv", x, scale, zeros[0], w, scale, zeros[1], scale, zeros[2], name="op", result="y")
+    builder.node(
+        "QLinearConv",
+        x,
+        scale,
+        zeros[0],
+        w,
+        scale,
+        zeros[1],
+        scale,
+        zeros[2],
+        name="op",
+        result="y",
+    )
     builder.output("y", "int8")
     return builder.model()
 
@@ -77,7 +96,9 @@ def _mixed(op_type: str, *kinds: str, **attributes: Any) -> onnx.ModelProto:
         builder.dequantize(builder.input(f"x{i}", (1, 4, 5, 6), kind), 0.1, 0, kind)
         for i, kind in enumerate(kinds[:-1])
     ]
-    builder.quantize(builder.node(op_type, *operands, name="op", **attributes), 0.1, 0, kinds[-1], result="y")
+    builder.quantize(
+        builder.node(op_type, *operands, name="op", **attributes), 0.1, 0, kinds[-1], result="y"
+    )
     builder.output("y", kinds[-1])
     return builder.model()
 
@@ -93,15 +114,21 @@ def _wide_result() -> onnx.ModelProto:
 
 def _per_channel_data() -> onnx.ModelProto:
     builder = ModelBuilder()
-    scales, zeros = [0.1, 0.2, 0.3, 0.4], [0, 0, 0, 0]
+    scales = [0.1, 0.2, 0.3, 0.4]
+    zeros = [0, 0, 0, 0]
     x = builder.dequantize(builder.input("x", (1, 4, 5, 6), "int8"), scales, zeros, axis=1)
-    builder.quantize(builder.node("Conv", x, builder.weights(ONES, 0.1), name="op"), 0.1, 0, result="y")
+    builder.quantize(
+        builder.node("Conv", x, builder.weights(ONES, 0.1), name="op"), 0.1, 0, result="y"
+    )
     builder.output("y", "int8")
     return builder.model()
 
 
 def _pair(
-    op_type: str, *shapes: tuple[int, ...], constant: bool = False, scales: tuple[float, ...] = (0.1, 0.1, 0.1)
+    op_type: str,
+    *shapes: tuple[int, ...],
+    constant: bool = False,
+    scales: tuple[float, ...] = (0.1, 0.1, 0.1),
 ) -> Any:
     builder = ModelBuilder()
     names = [builder.input(f"x{i}", shape, "int8") for i, shape in enumerate(shapes)]
@@ -111,13 +138,20 @@ def _pair(
     names = names * 2 if len(names) == 1 else names
     operands = [builder.dequantize(name, scale) for name, scale in zip(names, scales, strict=False)]
     attributes = {"axis": 1} if op_type == "Concat" else {}
-    builder.quantize(builder.node(op_type, *operands, name="op", **attributes), scales[2], result="y")
+    builder.quantize(
+        builder.node(op_type, *operands, name="op", **attributes), scales[2], result="y"
+    )
     builder.output("y", "int8")
     return builder.model()
 
 
 def _gemm(
-    right: Any = None, bias: Any = None, bias_scale: float = 0.02, axis: int = 1, rows: int = 7, **attributes: Any
+    right: Any = None,
+    bias: Any = None,
+    bias_scale: float = 0.02,
+    axis: int = 1,
+    rows: int = 7,
+    **attributes: Any,
 ) -> Any:
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", (rows, 7), "int8"), 0.1)
@@ -133,11 +167,20 @@ def _gemm(
 
 
 def _bare_product(left: Any = None, right: str = "int8", zeros: int = 1) -> onnx.ModelProto:
-    """MatMulInteger of 3 by 7 by 5, its first operand constant or not, with so many zero points of the second."""
+    """MatMulInteger of 3 by 7 by 5, its first operand constant or not, with so many zero points
+    of the second.
+    """
     builder = ModelBuilder()
     x = builder.input("x", (3, 7), "int8") if left is None else builder.constant(left, "int8", "k")
     points = builder.constant(0, "int8"), builder.constant(np.zeros(zeros), "int8")
-    builder.node("MatMulInteger", x, builder.constant(np.ones((7, 5)), right, "w"), *points, name="op", result="y")
+    builder.node(
+        "MatMulInteger",
+        x,
+        builder.constant(np.ones((7, 5)), right, "w"),
+        *points,
+        name="op",
+        result="y",
+    )
     builder.output("y", "int32")
     return builder.model()
 
@@ -156,7 +199,9 @@ def _with_run_time_bias() -> onnx.ModelProto:
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", (1, 4, 5, 6), "int8"), 0.1)
     bias = builder.dequantize(builder.input("b", (6,), "int32"), 0.01, 0, "int32")
-    builder.quantize(builder.node("Conv", x, builder.weights(ONES, 0.1), bias, name="op"), 0.1, result="y")
+    builder.quantize(
+        builder.node("Conv", x, builder.weights(ONES, 0.1), bias, name="op"), 0.1, result="y"
+    )
     builder.output("y", "int8")
     return builder.model()
 
@@ -165,7 +210,9 @@ def _with_offset_bias() -> onnx.ModelProto:
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", (1, 4, 5, 6), "int8"), 0.1)
     bias = builder.weights(np.zeros(6, np.int32), 0.01, 5)
-    builder.quantize(builder.node("Conv", x, builder.weights(ONES, 0.1), bias, name="op"), 0.1, result="y")
+    builder.quantize(
+        builder.node("Conv", x, builder.weights(ONES, 0.1), bias, name="op"), 0.1, result="y"
+    )
     builder.output("y", "int8")
     return builder.model()
 
@@ -180,8 +227,12 @@ def _run_time_bounds() -> onnx.ModelProto:
 
 
 def _large_channel_conv() -> onnx.ModelProto:
-    """2065 · 64 = 132,160 taps of 127 with inputs down to -128: 128 · 127 · 132,160 is just above 2^31 - 1."""
-    return _conv(weights=np.full((1, 2065, 8, 8), 127, np.int8), shape=(1, 2065, 8, 8), before=(0.05, 0))
+    """2065 · 64 = 132,160 taps of 127 with inputs down to -128: 128 · 127 · 132,160 is just
+    above 2^31 - 1.
+    """
+    return _conv(
+        weights=np.full((1, 2065, 8, 8), 127, np.int8), shape=(1, 2065, 8, 8), before=(0.05, 0)
+    )
 
 
 POOL = {"kernel_shape": [3, 3]}
@@ -206,16 +257,29 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
     "constant data": (_constant_data, "variable_input", {"name": "x"}),
     "input type": (_wide_data, "eight_bit_input", {"name": "x", "type": "int32"}),
     "output type": (_wide_result, "eight_bit_output", {"name": "y", "type": "uint16"}),
-    "weight type": (lambda: _qlinear_conv(weights="int16"), "eight_bit_weights", {"name": "w", "type": "int16"}),
+    "weight type": (
+        lambda: _qlinear_conv(weights="int16"),
+        "eight_bit_weights",
+        {"name": "w", "type": "int16"},
+    ),
     "pool types": (
         lambda: _mixed("AveragePool", "int8", "uint8", **POOL),
         "equal_types",
         {"types": ("int8", "uint8")},
     ),
     "scale of a maximum": (
-        lambda: unary_unit("MaxPool", (1, 3, 6, 7), before=(0.125, 0), after=(0.25, 0), kernel_shape=[2, 2]),
+        lambda: unary_unit(
+            "MaxPool", (1, 3, 6, 7), before=(0.125, 0), after=(0.25, 0), kernel_shape=[2, 2]
+        ),
         "moves_integers",
-        {"name": "x", "scale": 0.125, "zero_point": 0, "result": "y", "result_scale": 0.25, "result_zero_point": 0},
+        {
+            "name": "x",
+            "scale": 0.125,
+            "zero_point": 0,
+            "result": "y",
+            "result_scale": 0.25,
+            "result_zero_point": 0,
+        },
     ),
     "operand types": (
         lambda: _mixed("Add", "int8", "uint8", "int8"),
@@ -246,8 +310,16 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
     "scale": (lambda: _conv(after=(0.0, 0)), "usable_scales", {"name": "y", "scale": 0.0}),
     "empty": (lambda: _conv(shape=(0, 4, 5, 6)), "not_empty", {"name": "x", "shape": (0, 4, 5, 6)}),
     "run-time weights": (lambda: _qlinear_conv(variable="yes"), "constant_weights", {"name": "w"}),
-    "constant operands": (lambda: _bare_product(np.ones((3, 7))), "one_computed", {"first": "k", "second": "w"}),
-    "operand type": (lambda: _bare_product(right="int16"), "eight_bit_operands", {"name": "w", "type": "int16"}),
+    "constant operands": (
+        lambda: _bare_product(np.ones((3, 7))),
+        "one_computed",
+        {"first": "k", "second": "w"},
+    ),
+    "operand type": (
+        lambda: _bare_product(right="int16"),
+        "eight_bit_operands",
+        {"name": "w", "type": "int16"},
+    ),
     "zero points": (lambda: _bare_product(zeros=3), "known_zero_points", {"name": "w", "count": 3}),
     "computed operands": (
         lambda: _pair("MatMul", (7, 7), (7, 7)),
@@ -257,7 +329,11 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
     "weight axis": (_other_axis, "weights_per_output_channel", {"axis": 1, "wanted": 0}),
     "column axis": (lambda: _gemm(axis=0), "scales_of_columns", {"name": "c2", "axis": 0}),
     "run-time bias": (_with_run_time_bias, "integer_bias", {"name": "b"}),
-    "bias type": (lambda: _conv(bias=np.ones(6, np.int8)), "integer_bias", {"name": "b", "type": "int8"}),
+    "bias type": (
+        lambda: _conv(bias=np.ones(6, np.int8)),
+        "integer_bias",
+        {"name": "b", "type": "int8"},
+    ),
     "rows of biases": (
         lambda: _gemm(bias=np.ones((300, 1), np.int32), rows=300),
         "bias_of_columns",
@@ -286,9 +362,17 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         {"label": "width", "size": 70000, "limit": 65536},
     ),
     "transposed": (lambda: _gemm(transA=1), "plain_gemm", {"key": "transA", "actual": 1}),
-    "alpha": (lambda: _gemm(bias=np.ones(7, np.int32), alpha=0.5), "plain_gemm", {"key": "alpha", "actual": 0.5}),
+    "alpha": (
+        lambda: _gemm(bias=np.ones(7, np.int32), alpha=0.5),
+        "plain_gemm",
+        {"key": "alpha", "actual": 0.5},
+    ),
     "negative alpha": (lambda: _gemm(alpha=-0.5), "plain_gemm", {"actual": -0.5}),
-    "beta": (lambda: _gemm(bias=np.ones(7, np.int32), beta=0.5), "plain_gemm", {"key": "beta", "actual": 0.5}),
+    "beta": (
+        lambda: _gemm(bias=np.ones(7, np.int32), beta=0.5),
+        "plain_gemm",
+        {"key": "beta", "actual": 0.5},
+    ),
     "pool scales": (
         lambda: unary_unit("MaxPool", (1, 3, 6, 7), after=(0.25, 3), **POOL),
         "moves_integers",
@@ -307,17 +391,29 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         {"dilations": (2, 1)},
     ),
     "cut input": (
-        lambda: unary_unit("AveragePool", (1, 3, 6, 7), kernel_shape=[1, 1], strides=[3, 1], auto_pad="SAME_UPPER"),
+        lambda: unary_unit(
+            "AveragePool", (1, 3, 6, 7), kernel_shape=[1, 1], strides=[3, 1], auto_pad="SAME_UPPER"
+        ),
         "uncut_input",
         {"pads": (-1, 0, -1, 0)},
     ),
     "average rounded up": (
-        lambda: unary_unit("AveragePool", (1, 3, 6, 7), strides=[2, 2], ceil_mode=1, count_include_pad=1, **POOL),
+        lambda: unary_unit(
+            "AveragePool", (1, 3, 6, 7), strides=[2, 2], ceil_mode=1, count_include_pad=1, **POOL
+        ),
         "counted_without_rounding_up",
         {"ceil_mode": 1},
     ),
-    "broadcast": (lambda: _pair("Add", (3, 7), (7,)), "instruction_there", {"mnemonic": "OP_B_ADD", "isa": "v2"}),
-    "broadcast in turns": (lambda: _pair("Max", (40, 1, 40, 1, 3), (40, 2, 40, 2, 3)), "few_slices", {"count": 3200}),
+    "broadcast": (
+        lambda: _pair("Add", (3, 7), (7,)),
+        "instruction_there",
+        {"mnemonic": "OP_B_ADD", "isa": "v2"},
+    ),
+    "broadcast in turns": (
+        lambda: _pair("Max", (40, 1, 40, 1, 3), (40, 2, 40, 2, 3)),
+        "few_slices",
+        {"count": 3200},
+    ),
     "many channels": (
         lambda: _pair("Max", (1 << 20, 2), (2,)),
         "channels_fit",
@@ -341,7 +437,9 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         {"ratio": 2.0**16, "result": "y"},
     ),
     "far averages": (
-        lambda: unary_unit("AveragePool", (1, 2, 4, 4), kernel_shape=[2, 2], before=(4.0, 3), after=(2.0**-21, 3)),
+        lambda: unary_unit(
+            "AveragePool", (1, 2, 4, 4), kernel_shape=[2, 2], before=(4.0, 3), after=(2.0**-21, 3)
+        ),
         "near_scales",
         {"name": "x", "ratio": 2.0**23, "result": "y"},
     ),
@@ -350,9 +448,17 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         "usable_scales",
         {"name": "y", "scale": pytest.approx(3e38)},
     ),
-    "slices": (lambda: _pair("Concat", (2, 3), (2, 4)), "permutation_available", {"isa": "v2", "copies": 2}),
+    "slices": (
+        lambda: _pair("Concat", (2, 3), (2, 4)),
+        "permutation_available",
+        {"isa": "v2", "copies": 2},
+    ),
     "bounds": (_run_time_bounds, "constant_bounds", {}),
-    "slope": (lambda: unary_unit("LeakyRelu", (3, 7), alpha=float("inf")), "finite_slope", {"alpha": float("inf")}),
+    "slope": (
+        lambda: unary_unit("LeakyRelu", (3, 7), alpha=float("inf")),
+        "finite_slope",
+        {"alpha": float("inf")},
+    ),
     "order": (
         lambda: unary_unit("Transpose", (3, 7), perm=[1, 0]),
         "permutation_available",
@@ -374,17 +480,21 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
 SENTENCES = {
     "rank": "the window has 3 dimensions; only 1-D and 2-D windows run on the accelerator",
     "constant data": "input 'x' is constant; the first operand is computed at run time",
-    "input type": "input 'x' has element type int32; only int8, uint8 and bool tensors run on the accelerator",
+    "input type": "input 'x' has element type int32; only int8, uint8 and bool tensors run on the "
+    "accelerator",
     "output type": (
-        "output 'y' has element type uint16; results are int8, uint8 or bool, or int32 of an integer product"
+        "output 'y' has element type uint16; results are int8, uint8 or bool, or int32 of an "
+        "integer product"
     ),
-    "weight type": "weights 'w' have element type int16; only int8 and uint8 weights run on the accelerator",
+    "weight type": "weights 'w' have element type int16; only int8 and uint8 weights run on the "
+    "accelerator",
     "pool types": "element types are int8, uint8; operands and result have the same element type",
     "scale of a maximum": (
         "'x' has scale 0.125 and zero point 0, 'y' has scale 0.25 and zero point 0; "
         "inputs and output must have the same quantisation"
     ),
-    "types of what is compared": "element types are int8, uint8; operands have the same element type",
+    "types of what is compared": "element types are int8, uint8; operands have the same element "
+    "type",
     "types of what is chosen": (
         "element types are bool; int8, uint8, int8; "
         "what chooses are flags, and what is chosen has the element type of the result"
@@ -397,35 +507,41 @@ SENTENCES = {
         "every window covers at least one element of the input"
     ),
     "per channel": (
-        "tensor 'x' is quantised per channel along axis 1; activations have one scale and one zero point a tensor"
+        "tensor 'x' is quantised per channel along axis 1; activations have one scale and one zero "
+        "point a tensor"
     ),
     "scale": "tensor 'y' has the scale 0; scales are positive, and 255 of them are finite",
     "empty": "tensor 'x' of shape (0, 4, 5, 6) is empty; tensors have at least one element",
-    "run-time weights": "weights 'w' are computed at run time; only constant weights run on the accelerator",
+    "run-time weights": "weights 'w' are computed at run time; only constant weights run on the "
+    "accelerator",
     "constant operands": "'k' and 'w' are constant; one of the operands is computed at run time",
     "operand type": (
         "input 'w' has element type int16: quantise it to 8 bits; "
         "only int8, uint8 and bool tensors run on the accelerator"
     ),
     "zero points": (
-        "'w' has 3 zero points; bare integers have one zero point an operand, weights that or one an output channel"
+        "'w' has 3 zero points; bare integers have one zero point an operand, weights that or one "
+        "an output channel"
     ),
     "computed operands": (
-        "OP_DYN_MAT_MUL is not in ISA v2; products of two computed operands run on OP_DYN_MAT_MUL: use --isa v4"
+        "OP_DYN_MAT_MUL is not in ISA v2; products of two computed operands run on OP_DYN_MAT_MUL: "
+        "use --isa v4"
     ),
     "weight axis": (
         "weights are quantised along axis 1, output channels are axis 0; "
         "weights have one scale, or one an output channel"
     ),
     "column axis": (
-        "'c2' has several scales along axis 0; constant operands have one scale, the second one may have one a column"
+        "'c2' has several scales along axis 0; constant operands have one scale, the second one "
+        "may have one a column"
     ),
     "rows of biases": (
         "bias 'b' has shape (300, 1) for a result (300, 7); "
         "a bias is constant, int32, fits the result, and belongs to constant weights"
     ),
     "run-time bias": (
-        "bias 'b' is computed at run time; the bias is constant, int32, and has one element an output channel"
+        "bias 'b' is computed at run time; the bias is constant, int32, and has one element an "
+        "output channel"
     ),
     "bias scale": (
         "the bias has scale 0.00200000009 (channel 0), not 0.00100000005; "
@@ -433,24 +549,31 @@ SENTENCES = {
     ),
     "accumulator": (
         "an accumulator could reach 2148392960; "
-        "accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most 2147483647"
+        "accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most "
+        "2147483647"
     ),
     "window": (
         "strides (height) 300 does not fit a field below 256; "
         "sizes, kernel, strides, dilations and pads fit the instruction's fields"
     ),
-    "transposed": ("transA is 1; alpha is positive, beta is 1, alpha too where a bias is added in float; transA is 0"),
+    "transposed": (
+        "transA is 1; alpha is positive, beta is 1, alpha too where a bias is added in "
+        "float; transA is 0"
+    ),
     "average dilation": "dilations are (2, 1); average pooling has no dilation",
     "cut input": "pads are (-1, 0, -1, 0); padding adds to the input and does not cut it short",
-    "average rounded up": "ceil_mode is 1; average pooling that counts padding has no window that ends behind it",
+    "average rounded up": "ceil_mode is 1; average pooling that counts padding has no window that "
+    "ends behind it",
     "broadcast": (
-        "OP_B_ADD is not in ISA v2; operands that are broadcast run on instructions of their own: use --isa v4"
+        "OP_B_ADD is not in ISA v2; operands that are broadcast run on instructions of their own: "
+        "use --isa v4"
     ),
     "broadcast in turns": (
         "it is cut into 3200 slices; "
         "operands repeat in turns along so few dimensions that at most 1024 commands compute it"
     ),
-    "many channels": "channels 1048576 does not fit a field below 1048576; channels fit their register",
+    "many channels": "channels 1048576 does not fit a field below 1048576; channels fit their "
+    "register",
     "constants alone": "all operands are constant; one operand at least is computed at run time",
     "small product": (
         "it is 9.99995e-41 times that of 'y'; "
@@ -458,19 +581,23 @@ SENTENCES = {
     ),
     "constant operand": "input 'k' is constant; all operands are computed at run time",
     "far scales": (
-        "the scale of 'x0' is 1e+35 times that of 'y'; an operand's scale is at most 2^22 times that of the result"
+        "the scale of 'x0' is 1e+35 times that of 'y'; an operand's scale is at most 2^22 times "
+        "that of the result"
     ),
     "far products": (
         "it is 65536 times that of 'y'; "
         "the product of the operands' scales is 2^-100 to 2^15 times the scale of the result"
     ),
     "far averages": (
-        "the scale of 'x' is 8.38861e+06 times that of 'y'; an operand's scale is at most 2^22 times that of the result"
+        "the scale of 'x' is 8.38861e+06 times that of 'y'; an operand's scale is at most 2^22 "
+        "times that of the result"
     ),
-    "far numbers": "tensor 'y' has the scale 3e+38; scales are positive, and 255 of them are finite",
+    "far numbers": "tensor 'y' has the scale 3e+38; scales are positive, and 255 of them are "
+    "finite",
     "slices": (
         "2 strided copies need OP_PERMUTE, which is not in ISA v2; "
-        "operands of which the result has several slices each are copied there by OP_PERMUTE: use --isa v4"
+        "operands of which the result has several slices each are copied there by OP_PERMUTE: use "
+        "--isa v4"
     ),
     "bounds": "its bounds are computed at run time; the bounds of a Clip are constant",
     "slope": "alpha is inf; the slope of a LeakyRelu is finite",
@@ -481,7 +608,8 @@ SENTENCES = {
     "reversed": "it takes 600 copies; a movement takes at most 512 copies",
     "rows apart": "axes (1, 3) of shape (2, 3, 4, 5); the axes of a row lie side by side",
     "gains": "they have the shapes [(4,)], rows from axis 1 on (6,); "
-    "gains and biases have an element of their own for each element, or channel, or group, or one for all",
+    "gains and biases have an element of their own for each element, or channel, or group, or one "
+    "for all",
     "unknown operator": "Hardmax is not supported on the accelerator",
 }
 """One case a rule, as the user reads it."""

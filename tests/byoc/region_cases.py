@@ -1,4 +1,6 @@
-"""Hand-made regions for the back end, and their programs' execution in stream order on the instructions' semantics."""
+"""Hand-made regions for the back end, and their programs' execution in stream order on the
+instructions' semantics.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from byoc.operators.matmul import MatMul
 from byoc.operators.minmax import MinMax
 from byoc.operators.movement import Alias
 from byoc.operators.operator import Operator
-from byoc.operators.pooling import AveragePool, MaxPool, Pool
-from byoc.operators.products import Requantise
+from byoc.operators.pooling import AveragePool, MaxPool, PoolOperator
+from byoc.operators.products import RequantiseConstants
 from byoc.operators.records import Operand
 from byoc.options import Schedule
 from isa.arch import Arch
@@ -35,10 +37,12 @@ def operand(name: str, *shape: int, offset: int = 0, dtype: str = "int8") -> Ope
     return Operand(name, shape, offset, "int32" if dtype == "int32" else "int8")
 
 
-def requantise(random: Random, channels: int, *, relu: bool = False) -> Requantise:
+def requantise(random: Random, channels: int, *, relu: bool = False) -> RequantiseConstants:
     zero_point = int(random.integers(-100, 100))
     scale = random.uniform(1e-4, 4e-3, channels).astype(np.float32)
-    return Requantise(ChannelScales.of(scale), zero_point, zero_point if relu else -128, 127)
+    return RequantiseConstants(
+        ChannelScales.make_exact(scale), zero_point, zero_point if relu else -128, 127
+    )
 
 
 def convolution(
@@ -59,7 +63,9 @@ def convolution(
     depth, height, width = source.shape
     rows = (height + pads[0] + pads[2] - (kernel[0] - 1) * dilations[0] - 1) // strides[0] + 1
     columns = (width + pads[1] + pads[3] - (kernel[1] - 1) * dilations[1] - 1) // strides[1] + 1
-    weights = random.integers(-128, 128, (channels, 1 if depthwise else depth, *kernel)).astype(np.int8)
+    weights = random.integers(-128, 128, (channels, 1 if depthwise else depth, *kernel)).astype(
+        np.int8
+    )
     return Convolution(
         name=target,
         kind="DEPTH" if depthwise else "CONV",
@@ -78,7 +84,9 @@ def convolution(
     )
 
 
-def matmul(random: Random, source: Operand, target: str, columns: int, *, wide: bool = False) -> MatMul:
+def matmul(
+    random: Random, source: Operand, target: str, columns: int, *, wide: bool = False
+) -> MatMul:
     rows, depth = source.shape
     return MatMul(
         name=target,
@@ -101,7 +109,7 @@ def pool(
     pads: tuple[int, int, int, int] = (0, 0, 0, 0),
     count_include_pad: bool = False,
     offset: int = 0,
-) -> Pool:
+) -> PoolOperator:
     channels, height, width = source.shape
     if mode == "global_average":
         kernel = height, width
@@ -140,7 +148,9 @@ def add(a: Operand, b: Operand, target: str, *, offset: int = 0) -> Add:
     )
 
 
-def unary(source: Operand, target: str, function: Literal["relu", "leaky_relu", "abs"]) -> Activation:
+def unary(
+    source: Operand, target: str, function: Literal["relu", "leaky_relu", "abs"]
+) -> Activation:
     return Activation(
         name=target,
         kind="ACT",
@@ -161,7 +171,9 @@ def minmax(a: Operand, b: Operand, target: str, function: Literal["min", "max"])
 
 
 def alias(sources: tuple[Operand, ...], target: Operand, offsets: tuple[int, ...] = (0,)) -> Alias:
-    return Alias(name=f"alias_{target.value}", kind="DMA", inputs=sources, output=target, offsets=offsets)
+    return Alias(
+        name=f"alias_{target.value}", kind="DMA", inputs=sources, output=target, offsets=offsets
+    )
 
 
 def region(
@@ -180,10 +192,15 @@ def region(
 
 def random_inputs(made: Region, values: Mapping[str, Value], seed: int) -> dict[str, Array]:
     random = np.random.default_rng(seed)
-    return {name: random.integers(-128, 128, values[name].shape).astype(values[name].dtype) for name in made.inputs}
+    return {
+        name: random.integers(-128, 128, values[name].shape).astype(values[name].dtype)
+        for name in made.inputs
+    }
 
 
-def expected(made: Region, values: Mapping[str, Value], inputs: Mapping[str, Array]) -> dict[str, Array]:
+def expected(
+    made: Region, values: Mapping[str, Value], inputs: Mapping[str, Array]
+) -> dict[str, Array]:
     """Results straight from the records, no tiles and no memory."""
     graph = Graph("region", made.inputs, made.outputs, values, ())
     memory = {name: array.reshape(-1) for name, array in inputs.items()}
@@ -192,7 +209,9 @@ def expected(made: Region, values: Mapping[str, Value], inputs: Mapping[str, Arr
 
 
 def execute(program: Program, inputs: Mapping[str, Array], seed: int = 7) -> dict[str, Array]:
-    """The program in stream order on memories full of random bytes: what it never wrote cannot help it."""
+    """The program in stream order on memories full of random bytes: what it never wrote cannot
+    help it.
+    """
     random = np.random.default_rng(seed)
     sram = random.integers(0, 256, program.arch.sram_bytes, dtype=np.uint8)
     dram = random.integers(0, 256, program.dram_bytes, dtype=np.uint8)
@@ -205,10 +224,14 @@ def execute(program: Program, inputs: Mapping[str, Array], seed: int = 7) -> dic
     for command in program.commands:
         command.instruction.semantics(command, machine)
     return {
-        tensor.name: dram[tensor.address : tensor.address + tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
+        tensor.name: dram[tensor.address : tensor.address + tensor.nbytes]
+        .view(tensor.dtype)
+        .reshape(tensor.shape)
         for tensor in program.outputs
     }
 
 
-def compile_case(made: Region, values: Mapping[str, Value], arch: Arch, schedule: Schedule) -> Program:
+def compile_case(
+    made: Region, values: Mapping[str, Value], arch: Arch, schedule: Schedule
+) -> Program:
     return compile_region(made, values, arch, schedule)[0]

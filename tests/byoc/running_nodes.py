@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 from byoc.frontend.onnx.rewriting.reasons import support_rows
 from byoc.operators.forms import QLinear
-from byoc.operators.registry import installed
+from byoc.operators.registry import load_installed_families
 from tests.byoc.node_cases import (
     FLOAT,
     MICROSOFT,
@@ -68,7 +68,9 @@ def _case(model: ModelProto, data: Sequence[Any]) -> Case | None:
         formal = schema.inputs[min(index, len(schema.inputs) - 1)]
         numbers = array.dtype.kind == "f" or formal.kind in {item.kind for item in schema.outputs}
         if FLOAT in formal.types and numbers and array.dtype.kind in "fiu":
-            feeds[name] = np.asarray(np.nan_to_num(np.asarray(array, np.float32), posinf=9, neginf=-9))
+            feeds[name] = np.asarray(
+                np.nan_to_num(np.asarray(array, np.float32), posinf=9, neginf=-9)
+            )
         elif array.dtype in (np.float32, np.int8, np.uint8, np.bool_):
             feeds[name] = np.asarray(array)
         else:
@@ -90,26 +92,37 @@ MOST_TRIED = 12
 
 @cache
 def running_nodes(operator: str, count: int = 2) -> tuple[Case, ...]:
-    """Nodes of an operator that run, each with another set of attributes and operands, the richest first.
+    """Nodes of an operator that run, each with another set of attributes and operands, the richest
+    first.
 
     Each stands twice, with as few of its operands constant as can be and as many, where both run.
     """
     found: dict[Any, list[Case]] = {}
     for case in islice(_candidates(operator), 40):
-        key = frozenset(item.name for item in case.node.attribute), len(case.node.input), len(case.node.output)
+        key = (
+            frozenset(item.name for item in case.node.attribute),
+            len(case.node.input),
+            len(case.node.output),
+        )
         if key in found:
             continue
         choices = list(_constant_operands(case))
         first = next((other for other in choices if place(other).kind == "runs"), None)
         if first is not None:
-            last = next(other for other in reversed(choices) if other is first or place(other).kind == "runs")
+            last = next(
+                other
+                for other in reversed(choices)
+                if other is first or place(other).kind == "runs"
+            )
             found[key] = [first] if first is last else [first, last]
-    ranked = sorted(found.values(), key=lambda cases: -len(cases[0].node.attribute) - len(cases[0].node.input))
+    ranked = sorted(
+        found.values(), key=lambda cases: -len(cases[0].node.attribute) - len(cases[0].node.input)
+    )
     return tuple(case for cases in ranked[:count] for case in cases)
 
 
 def _candidates(operator: str) -> Iterator[Case]:
-    known = installed().integer_forms.get(operator)
+    known = load_installed_families().integer_forms.get(operator)
     if operator in _GIVEN:
         yield _given(operator)
     elif operator == "If":
@@ -126,15 +139,31 @@ def _candidates(operator: str) -> Iterator[Case]:
         yield from _drawn(operator)
 
 
-_GIVEN: Mapping[str, tuple[int, Mapping[str, tuple[int, ...]], Mapping[str, NDArray[Any]], Mapping[str, Any]]] = {
+_GIVEN: Mapping[
+    str, tuple[int, Mapping[str, tuple[int, ...]], Mapping[str, NDArray[Any]], Mapping[str, Any]]
+] = {
     "Mod": (21, {"x": (4, 5)}, {"y": np.array(1.5, np.float32)}, {"fmod": 1}),
     "FusedGemm": (21, {"A": (4, 5)}, {"B": np.eye(5, 3, dtype=np.float32)}, {"activation": "Relu"}),
     "NhwcMaxPool": (21, {"x": (1, 6, 6, 4)}, {}, {"kernel_shape": [2, 2]}),
-    "SimplifiedLayerNormalization": (21, {"X": (2, 3, 8)}, {"scale": np.ones(8, np.float32)}, {"axis": -1}),
-    "Upsample": (9, {"X": (1, 2, 3, 3)}, {"scales": np.array([1, 1, 2, 2], np.float32)}, {"mode": "nearest"}),
+    "SimplifiedLayerNormalization": (
+        21,
+        {"X": (2, 3, 8)},
+        {"scale": np.ones(8, np.float32)},
+        {"axis": -1},
+    ),
+    "Upsample": (
+        9,
+        {"X": (1, 2, 3, 3)},
+        {"scales": np.array([1, 1, 2, 2], np.float32)},
+        {"mode": "nearest"},
+    ),
 }
-"""Opsets, computed operands, constants and attributes of nodes that no node test has and that are not drawn."""
-UNDRAWN = dict.fromkeys(("ReorderInput", "ReorderOutput"), "it computes nothing alone: ONNX Runtime writes it in pairs")
+"""Opsets, computed operands, constants and attributes of nodes that no node test has and that
+are not drawn.
+"""
+UNDRAWN = dict.fromkeys(
+    ("ReorderInput", "ReorderOutput"), "it computes nothing alone: ONNX Runtime writes it in pairs"
+)
 """Operators of which no single node runs, and why."""
 
 
@@ -144,8 +173,12 @@ def _given(operator: str) -> Case:
     for name, shape in shapes.items():
         numbers = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         bytes_only = FLOAT not in Schema.of(operator, _domain_of(operator), opset).inputs[0].types
-        feeds[name] = np.clip(np.rint(40 * numbers) + 128, 0, 255).astype(np.uint8) if bytes_only else numbers
-    node = helper.make_node(operator, [*feeds, *constants], ["result"], "op", domain=_domain_of(operator), **options)
+        feeds[name] = (
+            np.clip(np.rint(40 * numbers) + 128, 0, 255).astype(np.uint8) if bytes_only else numbers
+        )
+    node = helper.make_node(
+        operator, [*feeds, *constants], ["result"], "op", domain=_domain_of(operator), **options
+    )
     return Case(operator, node, feeds, constants, opset)
 
 
@@ -158,7 +191,10 @@ def _branches() -> Case:
     """A condition about two bodies, which read the one operand."""
     bodies = {
         name: helper.make_graph(
-            [helper.make_node(kind, ["x"], ["z"])], name, [], [helper.make_tensor_value_info("z", 1, [4, 5])]
+            [helper.make_node(kind, ["x"], ["z"])],
+            name,
+            [],
+            [helper.make_tensor_value_info("z", 1, [4, 5])],
         )
         for name, kind in (("then_branch", "Relu"), ("else_branch", "Sigmoid"))
     }
@@ -168,10 +204,13 @@ def _branches() -> Case:
 
 
 def _constant_operands(case: Case) -> Iterator[Case]:
-    """The case with as many of its operands computed as can be, and with all but the first constant."""
+    """The case with as many of its operands computed as can be, and with all but the first
+    constant.
+    """
     arrays = {**case.feeds, **case.constants}
     names = [name for name in dict.fromkeys((*case.node.input, *case.feeds)) if name in arrays]
-    feeds, count = [name for name in names if name in case.feeds], len(case.feeds)
+    feeds = [name for name in names if name in case.feeds]
+    count = len(case.feeds)
     choices = [feeds, *(feeds[:kept] for kept in range(count - 1, 1, -1)), names[:1], names[-1:]]
     for computed in choices:
         yield replace(
@@ -187,7 +226,9 @@ def _quantised(operator: str, case: Case, form: QLinear) -> Iterator[Case]:
     domain = MICROSOFT if schema is not None else ""
     for dtype in (np.uint8, np.int8):
         arrays: dict[int, NDArray[Any]] = {}
-        operands = [(name, case.feeds.get(name, case.constants.get(name))) for name in case.node.input]
+        operands = [
+            (name, case.feeds.get(name, case.constants.get(name))) for name in case.node.input
+        ]
         count = len(operands)
         flags = sum(1 for _, array in operands if array is not None and array.dtype == np.bool_)
         places = form.triples(flags + 3 * (count - flags) + 2)
@@ -206,14 +247,20 @@ def _quantised(operator: str, case: Case, form: QLinear) -> Iterator[Case]:
         arrays[form.result[0]] = np.array(0.1, np.float32)
         arrays[form.result[1]] = np.array(3, dtype)
         names = {index: f"i{index}" for index in arrays}
-        attributes = {item.name for item in schema.attributes.values()} if schema is not None else set()
+        attributes = (
+            {item.name for item in schema.attributes.values()} if schema is not None else set()
+        )
         node = helper.make_node(
             operator,
             [names.get(index, "") for index in range(max(names) + 1)],
             ["y"],
             "op",
             domain=domain,
-            **{item.name: helper.get_attribute_value(item) for item in case.node.attribute if item.name in attributes},
+            **{
+                item.name: helper.get_attribute_value(item)
+                for item in case.node.attribute
+                if item.name in attributes
+            },
         )
         feeds = {names[index]: arrays[index] for index in sorted(computed)}
         constants = {names[index]: arrays[index] for index in arrays if index not in computed}

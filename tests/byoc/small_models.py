@@ -43,27 +43,52 @@ class ModelBuilder:
         return name
 
     def node(
-        self, op_type: str, *inputs: str, name: str = "", result: str = "", domain: str = "", **attributes: Any
+        self,
+        op_type: str,
+        *inputs: str,
+        name: str = "",
+        result: str = "",
+        domain: str = "",
+        **attributes: Any,
     ) -> str:
         name = name or f"{op_type.lower()}{len(self.nodes)}"
         result = result or f"{name}.out"
-        self.nodes.append(helper.make_node(op_type, list(inputs), [result], name=name, domain=domain, **attributes))
+        self.nodes.append(
+            helper.make_node(
+                op_type, list(inputs), [result], name=name, domain=domain, **attributes
+            )
+        )
         return result
 
     def quantize(
-        self, x: str, scale: ArrayLike, zero_point: ArrayLike = 0, dtype: str = "int8", result: str = ""
+        self,
+        x: str,
+        scale: ArrayLike,
+        zero_point: ArrayLike = 0,
+        dtype: str = "int8",
+        result: str = "",
     ) -> str:
         parameters = self.constant(scale, "float32"), self.constant(zero_point, dtype)
         return self.node("QuantizeLinear", x, *parameters, result=result)
 
     def dequantize(
-        self, x: str, scale: ArrayLike, zero_point: ArrayLike = 0, dtype: str = "int8", **attributes: Any
+        self,
+        x: str,
+        scale: ArrayLike,
+        zero_point: ArrayLike = 0,
+        dtype: str = "int8",
+        **attributes: Any,
     ) -> str:
         parameters = self.constant(scale, "float32"), self.constant(zero_point, dtype)
         return self.node("DequantizeLinear", x, *parameters, **attributes)
 
     def weights(
-        self, array: NDArray[Any], scale: ArrayLike, zero_point: ArrayLike = 0, axis: int = 0, name: str = ""
+        self,
+        array: NDArray[Any],
+        scale: ArrayLike,
+        zero_point: ArrayLike = 0,
+        axis: int = 0,
+        name: str = "",
     ) -> str:
         """Dequantised constant weights; a list of scales is one a channel along ``axis``."""
         attributes = {} if np.ndim(scale) == 0 else {"axis": axis}
@@ -86,11 +111,15 @@ def unary_unit(
     extra: Sequence[tuple[ArrayLike, str]] = (),
     **attributes: Any,
 ) -> onnx.ModelProto:
-    """int8 input ``x`` → DequantizeLinear → operator (node ``op``) → QuantizeLinear → int8 output ``y``."""
+    """int8 input ``x`` → DequantizeLinear → operator (node ``op``) → QuantizeLinear → int8
+    output ``y``.
+    """
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", shape, dtype), *before, dtype)
     constants = [builder.constant(array, kind) for array, kind in extra]
-    builder.quantize(builder.node(op_type, x, *constants, name="op", **attributes), *after, dtype, result="y")
+    builder.quantize(
+        builder.node(op_type, x, *constants, name="op", **attributes), *after, dtype, result="y"
+    )
     builder.output("y", dtype)
     return builder.model()
 
@@ -115,7 +144,11 @@ def convolution_unit(
     x = builder.dequantize(builder.input("x", shape, dtype), *before, dtype)
     operands = [x, builder.weights(weights, weight_scale, weight_zero_point, name="w")]
     if bias is not None:
-        scale = np.float32(before[0]) * np.asarray(weight_scale, np.float32) if bias_scale is None else bias_scale
+        scale = (
+            np.float32(before[0]) * np.asarray(weight_scale, np.float32)
+            if bias_scale is None
+            else bias_scale
+        )
         operands.append(builder.weights(bias, scale, name="b"))
     result = builder.node("Conv", *operands, name="op", **attributes)
     if activation == ("Relu",):

@@ -1,4 +1,6 @@
-"""Layouts that the compiler gives to tensors in banked memory: copies hold the same elements, and are made once."""
+"""Layouts that the compiler gives to tensors in banked memory: copies hold the same elements,
+and are made once.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,19 @@ from byoc.compiler import compile, partition_package
 from byoc.emission.region import layers_of
 from byoc.importing import import_model
 from byoc.layout.assign import assign_layouts
-from byoc.layout.copying import Assignment, add_fill, copy_elements, read_operand, slice_layout, write_result
+from byoc.layout.copying import (
+    Assignment,
+    add_fill,
+    copy_elements,
+    read_operand,
+    slice_layout,
+    write_result,
+)
 from byoc.layout.preferences import describe_tensors
 from byoc.operators.convolution import Convolution
 from byoc.operators.gather import MAX_PIECES_PER_MOVE
 from byoc.operators.matmul import DynamicMatMul
-from byoc.operators.movement import StridedCopy, filled_byte, fills
+from byoc.operators.movement import StridedCopy, fills, get_filled_byte
 from byoc.operators.nest import Dim, Piece
 from byoc.operators.operator import Geometry, Operator
 from byoc.operators.packing import default_layout
@@ -60,12 +69,17 @@ def drawn_layout(random: np.random.Generator, elements: int) -> Layout:
     images = int(random.choice([size for size in sizes if size <= 3]))
     channels = int(random.choice([size for size in sizes if elements % (images * size) == 0]))
     by_row = bool(random.integers(2))
-    return Layout(channels, elements // images // channels, ATOM, by_row=by_row, images=images).canonical
+    return Layout(
+        channels, elements // images // channels, ATOM, by_row=by_row, images=images
+    ).canonical
 
 
 def test_a_consumer_reads_the_elements_of_its_operand_in_the_layout_that_it_needs() -> None:
-    """Any part of a tensor in any layout: a slice where the bytes are the same, else a copy with padding of zeros."""
-    random, slices = np.random.default_rng(0), 0
+    """Any part of a tensor in any layout: a slice where the bytes are the same, else a copy with
+    padding of zeros.
+    """
+    random = np.random.default_rng(0)
+    slices = 0
     for _ in range(300):
         elements = int(random.choice([24, 40, 60, 96]))
         layout = drawn_layout(random, elements)
@@ -73,7 +87,9 @@ def test_a_consumer_reads_the_elements_of_its_operand_in_the_layout_that_it_need
         offset = part * int(random.integers(elements // part))
         required = drawn_layout(random, part)
         if part % layout.positions == 0 and random.random() < 0.7:
-            required = Layout(part // layout.positions, layout.positions, ATOM, by_row=layout.by_row).canonical
+            required = Layout(
+                part // layout.positions, layout.positions, ATOM, by_row=layout.by_row
+            ).canonical
         state = holding(x=layout)
         operand = read_operand(state, READER, Operand("x", (part,), offset), required)
         values = random.integers(0, 256, elements, dtype=np.uint8)
@@ -89,16 +105,20 @@ def test_a_consumer_reads_the_elements_of_its_operand_in_the_layout_that_it_need
 
 
 def test_slices_begin_and_end_with_atoms() -> None:
-    wide, narrow = Layout(24, 4, ATOM), Layout(8, 4, ATOM)
+    wide = Layout(24, 4, ATOM)
+    narrow = Layout(8, 4, ATOM)
     assert slice_layout(wide, 8 * 4, narrow) == narrow._replace(begin=8 * 4)
     assert slice_layout(wide, 4 * 4, narrow) is None
     assert slice_layout(wide, 8 * 4, Layout(4, 4, ATOM)) is None
     assert slice_layout(Layout(5, 4, ATOM, images=3), 2 * 4, Layout(5, 4, ATOM)) is None
-    assert slice_layout(Layout(5, 4, ATOM, images=3), 2 * 5 * 4, Layout(5, 4, ATOM)) == Layout(5, 4, ATOM, begin=64)
+    assert slice_layout(Layout(5, 4, ATOM, images=3), 2 * 5 * 4, Layout(5, 4, ATOM)) == Layout(
+        5, 4, ATOM, begin=64
+    )
 
 
 def test_consumers_that_need_one_layout_share_a_copy() -> None:
-    state, required = holding(x=Layout(5, 8, ATOM)), Layout(5, 8, ATOM, by_row=True)
+    state = holding(x=Layout(5, 8, ATOM))
+    required = Layout(5, 8, ATOM, by_row=True)
     first = read_operand(state, READER, Operand("x", (40,)), required)
     count = len(state.operations)
     assert read_operand(state, READER, Operand("x", (40,)), required) == first
@@ -107,10 +127,11 @@ def test_consumers_that_need_one_layout_share_a_copy() -> None:
 
 
 def test_padding_is_written_once() -> None:
-    state, steps = holding(x=Layout(40, 1, ATOM), y=Layout(5, 8, ATOM)), np.arange(20)
+    state = holding(x=Layout(40, 1, ATOM), y=Layout(5, 8, ATOM))
+    steps = np.arange(20)
     for first in (0, 20):
         copy_elements(state, READER, "y", {"x": (first + steps, first + steps)})
-    assert sum(filled_byte(one) == 0 for one in state.operations) == 1
+    assert sum(get_filled_byte(one) == 0 for one in state.operations) == 1
 
 
 def test_filled_elements_are_filled_where_they_are_stored() -> None:
@@ -132,7 +153,8 @@ def test_a_result_without_padding_is_copied_to_its_atoms() -> None:
 
     required = Layout(10, 1, ATOM)
     dense = Dense(
-        name="d", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (10,)),), output=Operand("z", (10,)),
+        name="d", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (10,)),),
+        output=Operand("z", (10,)),
         channels=Dim(10, 8, 1), rows=Dim(1, 0, 0), inner=(),
     )  # fmt: skip
     write_result(state, dense, required)
@@ -143,16 +165,21 @@ def test_a_result_without_padding_is_copied_to_its_atoms() -> None:
 
 
 def test_a_movement_of_many_pieces_takes_few_copies() -> None:
-    """It goes by way of dense tensors: from rows of 7 channels to channels of other rows, in pieces of a byte."""
+    """It goes by way of dense tensors: from rows of 7 channels to channels of other rows, in
+    pieces of a byte.
+    """
     shape = (7, 11, 13)
     shapes = dict.fromkeys(("x", "y"), (1, *shape))
     index = np.arange(np.prod(shape)).reshape(shape)
     copy = StridedCopy(
-        name="c", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (index.size,)),), output=Operand("y", (index.size,)),
+        name="c", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (index.size,)),),
+        output=Operand("y", (index.size,)),
         channels=Dim(13, 1, 77), rows=Dim(11, 13, 7), inner=(Dim(7, 143, 1),),
     )  # fmt: skip
     found, layouts = assign_layouts((copy,), shapes, ("x", "y"), ATOM)
-    memory = run_moves(found, {"x": stored(layouts["x"], (index.reshape(-1) % 251).astype(np.uint8))})["y"]
+    memory = run_moves(
+        found, {"x": stored(layouts["x"], (index.reshape(-1) % 251).astype(np.uint8))}
+    )["y"]
     moved = memory[layouts["y"].places(np.arange(index.size))]
     assert moved.tolist() == (index.transpose(2, 1, 0).reshape(-1) % 251).tolist()
     assert len(found) < MAX_PIECES_PER_MOVE
@@ -161,7 +188,8 @@ def test_a_movement_of_many_pieces_takes_few_copies() -> None:
 def test_a_tensor_that_is_only_moved_enters_without_half_empty_atoms() -> None:
     shapes = dict.fromkeys(("x", "y"), (1, 1, 10, 10))
     copy = StridedCopy(
-        name="c", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (100,)),), output=Operand("y", (100,)),
+        name="c", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (100,)),),
+        output=Operand("y", (100,)),
         channels=Dim(10, 10, 1), rows=Dim(10, 1, 10), inner=(),
     )  # fmt: skip
     _, layouts = assign_layouts((copy,), shapes, ("x", "y"), ATOM)
@@ -172,7 +200,8 @@ def test_a_matrix_has_its_columns_as_channels() -> None:
     assert default_layout((12, 16), ATOM) == Layout(16, 12, ATOM, by_row=True)
 
 
-# Small networks. -----------------------------------------------------------------------------------------------------
+# Small networks.
+# --------------------------------------------------------------------------------------------------
 
 
 def program_of(builder: ModelBuilder, result: str) -> Program:
@@ -187,14 +216,20 @@ def matrices(*, activation: bool) -> Program:
     x = builder.dequantize(builder.input("x", (1, 12, 16), "int8"), 0.05)
     if activation:
         x = builder.dequantize(builder.quantize(builder.node("Sigmoid", x), 0.01), 0.01)
-    weights = builder.weights(np.random.default_rng(0).integers(-127, 128, (16, 24)).astype(np.int8), 0.01)
+    weights = builder.weights(
+        np.random.default_rng(0).integers(-127, 128, (16, 24)).astype(np.int8), 0.01
+    )
     return program_of(builder, builder.node("MatMul", x, weights))
 
 
 def geometry_of(package: Package, kind: type[Operator]) -> Geometry:
     """Return the geometry of the layer of one kind."""
     partition = partition_package(package, ARCH, CompileOptions())
-    layers = [layer for one in partition.regions for layer in layers_of(one, partition.graph.values, ARCH)[1]]
+    layers = [
+        layer
+        for one in partition.regions
+        for layer in layers_of(one, partition.graph.values, ARCH)[1]
+    ]
     (found,) = (layer.geometry for layer in layers if isinstance(layer.operation, kind))
     return found
 
@@ -231,10 +266,18 @@ def test_images_of_few_channels_have_narrow_atoms(
     """One image that only convolutions of one group read."""
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", (images, channels, 12, 12), "int8"), 0.05)
-    weights = np.random.default_rng(0).integers(-127, 128, (8 - 8 % group, channels // group, 3, 3)).astype(np.int8)
+    weights = (
+        np.random.default_rng(0)
+        .integers(-127, 128, (8 - 8 % group, channels // group, 3, 3))
+        .astype(np.int8)
+    )
     if pooled:
-        builder.output(builder.quantize(builder.node("MaxPool", x, kernel_shape=[2, 2]), 0.05), "int8")
-    program = program_of(builder, builder.node("Conv", x, builder.weights(weights, 0.01), group=group))
+        builder.output(
+            builder.quantize(builder.node("MaxPool", x, kernel_shape=[2, 2]), 0.05), "int8"
+        )
+    program = program_of(
+        builder, builder.node("Conv", x, builder.weights(weights, 0.01), group=group)
+    )
     assert {tensor.shape[-1] for tensor in program.inputs} == {atom}
 
 
@@ -246,7 +289,9 @@ def test_a_rescaled_image_that_leaves_the_region_has_whole_atoms(output: bool, a
 
 def _rows(builder: ModelBuilder) -> str:
     x = builder.dequantize(builder.input("x", (3, 5, 12), "int8"), 0.05)
-    weights = builder.weights(np.random.default_rng(0).integers(-127, 128, (12, 9)).astype(np.int8), 0.01)
+    weights = builder.weights(
+        np.random.default_rng(0).integers(-127, 128, (12, 9)).astype(np.int8), 0.01
+    )
     product = builder.dequantize(builder.quantize(builder.node("MatMul", x, weights), 0.1), 0.1)
     mean = builder.node("ReduceMean", product, builder.constant([2], "int64"), keepdims=1)
     return builder.node("Add", product, builder.dequantize(builder.quantize(mean, 0.1), 0.1))
@@ -266,13 +311,17 @@ def _rows_of_images(builder: ModelBuilder) -> str:
 def _groups(builder: ModelBuilder) -> str:
     x = builder.dequantize(builder.input("x", (1, 16, 9, 9), "int8"), 0.05)
     weights = np.random.default_rng(0).integers(-127, 128, (10, 8, 3, 3)).astype(np.int8)
-    found = builder.dequantize(builder.quantize(builder.node("Conv", x, builder.weights(weights, 0.01), group=2), 1), 1)
+    found = builder.dequantize(
+        builder.quantize(builder.node("Conv", x, builder.weights(weights, 0.01), group=2), 1), 1
+    )
     return builder.node("Concat", found, found, axis=1)
 
 
 @pytest.mark.parametrize("size", [2048, 1 << 16])
 @pytest.mark.parametrize("make", [_rows, _activations, _rows_of_images, _groups])
-def test_small_networks_are_exact_in_any_scratchpad(make: Callable[[ModelBuilder], str], size: int) -> None:
+def test_small_networks_are_exact_in_any_scratchpad(
+    make: Callable[[ModelBuilder], str], size: int
+) -> None:
     builder = ModelBuilder(opset=18)
     builder.output(builder.quantize(make(builder), 0.05), "int8")
     subject = Subject(DrawnOperator(builder.model(), make.__name__), 0)

@@ -16,7 +16,11 @@ from byoc.frontend.onnx.rewriting.einsums import write_out_einsums
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 
 MICROSOFT = "com.microsoft"
-B, S, L, H, D = 2, 5, 7, 4, 16
+B = 2
+S = 5
+L = 7
+H = 4
+D = 16
 
 
 def _random(*shape: int) -> NDArray[np.float32]:
@@ -32,16 +36,26 @@ def check(
     outputs: int = 1,
     **attributes: Any,
 ) -> list[str]:
-    """The operators that are left; what they make is what ONNX Runtime makes of the one operator."""
+    """The operators that are left.
+
+    What they make is what ONNX Runtime makes of the one operator.
+    """
     constants = constants or {}
     listed = names.split(" ") if names else [*inputs, *constants]
     results = [f"y{number}" for number in range(outputs)]
     node = helper.make_node(
-        op_type, ["" if name == "-" else name for name in listed], results, "op", domain=domain, **attributes
+        op_type,
+        ["" if name == "-" else name for name in listed],
+        results,
+        "op",
+        domain=domain,
+        **attributes,
     )
     arrays = {name: np.asarray(array) for name, array in inputs.items()}
     values = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+        )
         for name, array in arrays.items()
     ]
     graph = helper.make_graph(
@@ -64,7 +78,9 @@ def check(
 def _run(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return list(session.run(None, feeds))
 
 
@@ -98,7 +114,9 @@ def test_attention(case: str) -> None:
 def test_attention_with_a_cache() -> None:
     past = {"pk": _random(B, H, 3, 4), "pv": _random(B, H, 3, 6)}
     for causal in (0, 1):
-        found = check("Attention", {**FOUR, **past}, names="q k v - pk pv", outputs=3, is_causal=causal)
+        found = check(
+            "Attention", {**FOUR, **past}, names="q k v - pk pv", outputs=3, is_causal=causal
+        )
         assert found.count("Concat") == 2
     three = {"q": _random(B, S, D), "k": _random(B, S, D), "v": _random(B, S, D)}
     pasts = {"pk": _random(B, H, 3, 4), "pv": _random(B, H, 3, 4)}
@@ -113,7 +131,9 @@ def test_packed_attention(causal: int, mask: bool) -> None:
         inputs["m"] = np.array([[1] * S, [1] * (S - 2) + [0] * 2], np.int32)
     constants = {"w": _random(D, 3 * D), "b": _random(3 * D)}
     names = "x w b m" if mask else "x w b"
-    found = check("Attention", inputs, constants, names, MICROSOFT, num_heads=H, unidirectional=causal)
+    found = check(
+        "Attention", inputs, constants, names, MICROSOFT, num_heads=H, unidirectional=causal
+    )
     assert found.count("MatMul") == 5
 
 
@@ -124,7 +144,9 @@ def test_multi_head_attention() -> None:
     mask = {"m": np.array([[1] * L, [1] * (L - 3) + [0] * 3], np.int32)}
     check("MultiHeadAttention", QKV, mask, "q k v - m", **options)
     check("MultiHeadAttention", {**QKV, **mask}, {}, "q k v - m", **options)
-    check("MultiHeadAttention", QKV, {"a": _random(1, H, S, L)}, "q k v - - a", scale=0.2, **options)
+    check(
+        "MultiHeadAttention", QKV, {"a": _random(1, H, S, L)}, "q k v - - a", scale=0.2, **options
+    )
     check("MultiHeadAttention", {"q": _random(B, S, D), "k": FOUR["k"], "v": -FOUR["k"]}, **options)
     same = {name: _random(B, S, D) for name in "qkv"}
     check("MultiHeadAttention", same, unidirectional=1, **options)
@@ -132,13 +154,20 @@ def test_multi_head_attention() -> None:
 
 def test_fused_operators() -> None:
     pair = {"a": _random(2, 5, 7), "b": _random(2, 3, 7)}
-    assert check("FusedMatMul", pair, transB=1, alpha=0.5, domain=MICROSOFT) == ["Transpose", "MatMul", "Mul"]
+    assert check("FusedMatMul", pair, transB=1, alpha=0.5, domain=MICROSOFT) == [
+        "Transpose",
+        "MatMul",
+        "Mul",
+    ]
     row = {"g": _random(D), "h": _random(D), "c": _random(D)}
     sums = {"x": _random(B, S, D), "s": -_random(B, S, D)[::-1]}
     check("SkipLayerNormalization", sums, row, domain=MICROSOFT, epsilon=1e-6)
     check("SkipLayerNormalization", sums, {"g": row["g"]}, domain=MICROSOFT)
     for name in ("BiasGelu", "FastGelu"):
-        assert check(name, {"x": _random(B, S, D)}, {"c": row["c"]}, domain=MICROSOFT) == ["Add", "Gelu"]
+        assert check(name, {"x": _random(B, S, D)}, {"c": row["c"]}, domain=MICROSOFT) == [
+            "Add",
+            "Gelu",
+        ]
 
 
 EQUATIONS = {

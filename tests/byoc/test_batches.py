@@ -1,4 +1,6 @@
-"""Batches: image by image or layer by layer, exact, and with fewer bytes an image than one image alone."""
+"""Batches: image by image or layer by layer, exact, and with fewer bytes an image than one image
+alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from byoc.emission.region import Region
 from byoc.graph import Value
 from byoc.operators.convolution import Convolution
 from byoc.operators.operator import Operator
-from byoc.scheduling.fusing import by_image
+from byoc.scheduling.fusing import order_by_image
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
@@ -22,7 +24,9 @@ PLANE = 12 * 12
 
 
 def _network(images: int) -> tuple[Region, dict[str, Value]]:
-    """Two convolutions, the sum of their results, its maxima, and their product with weights: images are rows there."""
+    """Two convolutions, the sum of their results, its maxima, and their product with weights:
+    images are rows there.
+    """
     random = np.random.default_rng(5)
     first = cases.convolution(random, cases.operand("x", 4, 12, 12), "a", 8, pads=(1, 1, 1, 1))
     second = cases.convolution(random, first.output, "b", 8, pads=(1, 1, 1, 1))
@@ -51,9 +55,14 @@ def _shifted(one: Convolution, image: int, source: int) -> Convolution:
 
 def _moved(program: Program) -> int:
     """Bytes that LD and ST move."""
-    moves = [(command.registers, command.unit.name) for command in program.commands if command.unit.name != "EX"]
+    moves = [
+        (command.registers, command.unit.name)
+        for command in program.commands
+        if command.unit.name != "EX"
+    ]
     return sum(
-        registers[f"{unit}_BYTES"] * int(np.prod([registers[f"{unit}_COUNT_{axis}"] for axis in (1, 2, 3)]))
+        registers[f"{unit}_BYTES"]
+        * int(np.prod([registers[f"{unit}_COUNT_{axis}"] for axis in (1, 2, 3)]))
         for registers, unit in moves
     )
 
@@ -64,34 +73,42 @@ def _cycles(program: Program) -> int:
 
 def test_images_follow_one_another_up_to_the_product_of_all() -> None:
     region, values = _network(3)
-    found = by_image(region.operations, values, ("x", "y"))
+    found = order_by_image(region.operations, values, ("x", "y"))
     assert [operation.output.value for operation in found] == [
         *(name for image in range(3) for name in (f"a[{image}]", f"b[{image}]", f"c[{image}]", f"d[{image}]", "rows")),
         "y",
     ]  # fmt: skip
-    assert [operation.inputs[0].offset for operation in found if operation.inputs[0].value == "x"] == [0, 576, 1152]
+    assert [
+        operation.inputs[0].offset for operation in found if operation.inputs[0].value == "x"
+    ] == [0, 576, 1152]
     single, values = _network(1)
-    assert by_image(single.operations, values, ("x", "y")) == single.operations
+    assert order_by_image(single.operations, values, ("x", "y")) == single.operations
 
 
 def test_many_rows_of_a_product_are_no_images_of_the_operator_behind_it() -> None:
-    """Only tensors at the boundary and the result of the whole product: none of them becomes one of an image."""
+    """Only tensors at the boundary and the result of the whole product: none of them becomes one
+    of an image.
+    """
     rows = cases.operand("rows", 500, 8)
     product = cases.matmul(np.random.default_rng(5), rows, "product", 3)
-    region, values = cases.region((product, cases.add(product.output, product.output, "y")), ("rows",), ("y",))
-    assert by_image(region.operations, values, ("rows", "y")) == region.operations
+    region, values = cases.region(
+        (product, cases.add(product.output, product.output, "y")), ("rows",), ("y",)
+    )
+    assert order_by_image(region.operations, values, ("rows", "y")) == region.operations
 
 
 def test_an_order_of_too_many_operations_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     region, values = _network(3)
     monkeypatch.setattr("byoc.scheduling.fusing.MAX_OPERATIONS", 15)
-    assert by_image(region.operations, values, ("x", "y")) == region.operations
+    assert order_by_image(region.operations, values, ("x", "y")) == region.operations
 
 
 @pytest.mark.parametrize("sram_bytes", [1536, 4096, 8192, 65_536])
 def test_batches_are_exact_and_take_no_longer_an_image(sram_bytes: int) -> None:
-    """Nor do they move more, where there is room to choose. Where all weights fit they are loaded once: an image then
-    moves its input and its row of results.
+    """Nor do they move more, where there is room to choose.
+
+    Where all weights fit they are loaded once: an image then moves its input and its row of
+    results.
     """
     arch = Arch(pe=PeArray(ic=4, oc=8, ow=1), sram_bytes=sram_bytes, sram_banks=1)
     alone = cases.compile_case(*_network(1), arch, "default")

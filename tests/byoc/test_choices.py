@@ -1,4 +1,6 @@
-"""Schedules as data: what is chosen beforehand is so, the rest is chosen as ever, and bits never depend on it."""
+"""Schedules as data: what is chosen beforehand is so, the rest is chosen as ever, and bits never
+depend on it.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,17 @@ from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region, compile_region
 from byoc.graph import Value
 from byoc.operators.layer import make_layer
-from byoc.operators.nest import allowed_channels
+from byoc.operators.nest import find_allowed_channels
 from byoc.operators.operator import Operator
-from byoc.options import NOTHING, Choices, CompileOptions, LayerChoice, as_json, load_pins, of_json
+from byoc.options import (
+    NOTHING,
+    Choices,
+    CompileOptions,
+    LayerChoice,
+    from_json,
+    load_pins,
+    to_json,
+)
 from byoc.package.package import Package
 from experiments.models import MODELS
 from isa.arch import Arch, PeArray
@@ -38,8 +48,12 @@ def _region(seed: int) -> tuple[Region, dict[str, Value]]:
     first = cases.convolution(random, x, "first", int(random.integers(2, 13)), pads=(1, 1, 1, 1))
     second = cases.convolution(random, first.output, "second", first.output.shape[0], kernel=(1, 1))
     added = cases.add(first.output, second.output, "added")
-    deep = cases.convolution(random, added.output, "deep", added.output.shape[0], pads=(1, 1, 1, 1), depthwise=True)
-    pooled = cases.pool(deep.output, "pooled", "max", kernel=(2, 2), strides=(2, 2), pads=(1, 1, 0, 0))
+    deep = cases.convolution(
+        random, added.output, "deep", added.output.shape[0], pads=(1, 1, 1, 1), depthwise=True
+    )
+    pooled = cases.pool(
+        deep.output, "pooled", "max", kernel=(2, 2), strides=(2, 2), pads=(1, 1, 0, 0)
+    )
     return cases.region((first, second, added, deep, pooled), ("x",), ("pooled",))
 
 
@@ -47,7 +61,7 @@ def _drawn(random: np.random.Generator, operation: Operator, arch: Arch) -> Laye
     """Any legal choice about a layer; each of its keys may be left open."""
     geometry = make_layer(operation, arch).geometry
     nest = geometry.nest
-    channels = allowed_channels(nest, int(random.integers(1, nest.channels + 1)))
+    channels = find_allowed_channels(nest, int(random.integers(1, nest.channels + 1)))
     rows = int(random.integers(1, nest.rows + 1)) if nest.splits_rows else nest.rows
     depth = int(random.integers(0, nest.input_channels)) if geometry.splits_depth else 0
     chosen: dict[str, Any] = {
@@ -57,7 +71,9 @@ def _drawn(random: np.random.Generator, operation: Operator, arch: Arch) -> Laye
         "order": str(random.choice(["rows", "channels"])),
         "slots": tuple(int(number) for number in random.integers(1, 4, 3)),
     }
-    return LayerChoice(operation.name, **{key: value for key, value in chosen.items() if random.random() < 0.7})
+    return LayerChoice(
+        operation.name, **{key: value for key, value in chosen.items() if random.random() < 0.7}
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -67,8 +83,14 @@ def test_random_choices_keep_the_bits(seed: int) -> None:
     inputs = cases.random_inputs(made, values, seed)
     wanted = cases.expected(made, values, inputs)
     for arch in (ARCH, LARGE):
-        drawn = [_drawn(random, operation, arch) for operation in made.operations if random.random() < 0.8]
-        residents = tuple(name for name in ("first", "second", "added", "deep") if random.random() < 0.5)
+        drawn = [
+            _drawn(random, operation, arch)
+            for operation in made.operations
+            if random.random() < 0.8
+        ]
+        residents = tuple(
+            name for name in ("first", "second", "added", "deep") if random.random() < 0.5
+        )
         choices = Choices(tuple(drawn), residents if random.random() < 0.3 else None)
         try:
             program, report = compile_region(made, values, arch, choices=choices)
@@ -78,7 +100,9 @@ def test_random_choices_keep_the_bits(seed: int) -> None:
             raise
         check_legality(program.commands)
         assert unordered_conflicts(program.commands, arch) == []
-        np.testing.assert_array_equal(cases.execute(program, inputs, seed)["pooled"], wanted["pooled"])
+        np.testing.assert_array_equal(
+            cases.execute(program, inputs, seed)["pooled"], wanted["pooled"]
+        )
         _assert_agrees(report.choices, choices)
         again, _ = compile_region(made, values, arch, choices=report.choices)
         np.testing.assert_array_equal(again.words, program.words)
@@ -108,9 +132,15 @@ def _compiled(choices: Choices, arch: Arch = LARGE) -> CompiledNetwork:
 def test_what_was_chosen_is_reported_and_makes_the_same_program() -> None:
     first = _compiled(NOTHING)
     chosen = first.reports[0].choices
-    assert [one.layer for one in chosen.layers] == ["conv", "depthwise", "pointwise", "pool", "classifier"]
+    assert [one.layer for one in chosen.layers] == [
+        "conv",
+        "depthwise",
+        "pointwise",
+        "pool",
+        "classifier",
+    ]
     assert all(value is not None for one in chosen.layers for value in vars(one).values())
-    again = _compiled(of_json(as_json(chosen), "a file"))
+    again = _compiled(from_json(to_json(chosen), "a file"))
     np.testing.assert_array_equal(again.programs[0].words, first.programs[0].words)
     assert again.reports[0].choices == chosen
 
@@ -125,9 +155,10 @@ def test_other_choices_make_another_program_and_another_key() -> None:
 
 
 def test_choices_for_layers_of_one_name() -> None:
-    one, two = LayerChoice("a", rows=1), LayerChoice("a", rows=2)
-    assert Choices((one,)).of(["a", "b", "a"]) == [one, None, one]
-    assert Choices((one, two)).of(["a", "a", "a"]) == [one, two, two]
+    one = LayerChoice("a", rows=1)
+    two = LayerChoice("a", rows=2)
+    assert Choices((one,)).list_for(["a", "b", "a"]) == [one, None, one]
+    assert Choices((one, two)).list_for(["a", "a", "a"]) == [one, two, two]
 
 
 @pytest.mark.parametrize(
@@ -135,10 +166,22 @@ def test_choices_for_layers_of_one_name() -> None:
     [
         (LayerChoice("conv", channels=17), "layer 'conv': channels is 17; it is 1 to 16"),
         (LayerChoice("conv", rows=9), "layer 'conv': rows is 9; it is 1 to 8"),
-        (LayerChoice("pool", depth=4), "layer 'pool': depth is 4; its input channels cannot be cut"),
-        (LayerChoice("pointwise", depth=16), "layer 'pointwise': depth is 16; it is 1 to 15, or 0 for all"),
-        (LayerChoice("cnov", rows=1), "'cnov' is no layer of the accelerator; did you mean 'conv'?"),
-        (LayerChoice("stem", rows=1), "'stem' is no layer of the accelerator; 'dla explain MODEL' lists them"),
+        (
+            LayerChoice("pool", depth=4),
+            "layer 'pool': depth is 4; its input channels cannot be cut",
+        ),
+        (
+            LayerChoice("pointwise", depth=16),
+            "layer 'pointwise': depth is 16; it is 1 to 15, or 0 for all",
+        ),
+        (
+            LayerChoice("cnov", rows=1),
+            "'cnov' is no layer of the accelerator; did you mean 'conv'?",
+        ),
+        (
+            LayerChoice("stem", rows=1),
+            "'stem' is no layer of the accelerator; 'dla explain MODEL' lists them",
+        ),
     ],
 )
 def test_choices_that_no_tiling_agrees_with(choice: LayerChoice, message: str) -> None:
@@ -148,14 +191,19 @@ def test_choices_that_no_tiling_agrees_with(choice: LayerChoice, message: str) -
 
 
 def test_tensors_that_cannot_stay() -> None:
-    with pytest.raises(InputError, match=r"^the choices: 'image' is no tensor that can stay in the scratchpad; "):
+    with pytest.raises(
+        InputError, match=r"^the choices: 'image' is no tensor that can stay in the scratchpad; "
+    ):
         _compiled(Choices(residents=("image",)))
 
 
 def test_a_choice_that_does_not_fit_says_by_how_much() -> None:
     small = LARGE.model_copy(update={"sram_bytes": 2048})
     whole = LayerChoice("pointwise", channels=32, rows=8, slots=(2, 2, 2))
-    with pytest.raises(InputError, match=r"layer 'pointwise': the tiling chosen \(1 x 1 tiles\) does not fit in 2048 "):
+    with pytest.raises(
+        InputError,
+        match=r"layer 'pointwise': the tiling chosen \(1 x 1 tiles\) does not fit in 2048 ",
+    ):
         _compiled(Choices((whole,)), small)
     fits = _compiled(Choices((LayerChoice("pointwise", slots=(1, 1, 1)),)), small)
     assert fits.reports[0].choices.layers[2].slots == (1, 1, 1)
@@ -171,16 +219,22 @@ def test_choices_for_another_network_or_machine() -> None:
 
 def test_the_published_schedule_takes_no_choices() -> None:
     with pytest.raises(InputError, match=r"^--pins p.toml: nothing of schedule seed can be chosen"):
-        CompileOptions(schedule="seed", chosen=Choices((LayerChoice("conv"),), words=("--pins", "p.toml")))
+        CompileOptions(
+            schedule="seed", chosen=Choices((LayerChoice("conv"),), words=("--pins", "p.toml"))
+        )
 
 
 def test_a_file_of_pins(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(
-        'residents = ["t"]\n[layers.conv]\nchannels = 4\nslots = [2, 1, 2]\n[layers."a/b"]\norder = "rows"\n'
+        'residents = ["t"]\n[layers.conv]\nchannels = 4\nslots = [2, 1, 2]\n[layers."a/b"]\norder '
+        '= "rows"\n'
     )
     found = load_pins(path)
-    assert found.layers == (LayerChoice("conv", channels=4, slots=(2, 1, 2)), LayerChoice("a/b", order="rows"))
+    assert found.layers == (
+        LayerChoice("conv", channels=4, slots=(2, 1, 2)),
+        LayerChoice("a/b", order="rows"),
+    )
     assert found.residents == ("t",)
     assert CompileOptions(chosen=found).words == ["--pins", str(path)]
 
@@ -188,7 +242,10 @@ def test_a_file_of_pins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[layer.conv]\nrows = 1\n", "unknown key 'layer'; the keys are layers, residents and groups"),
+        (
+            "[layer.conv]\nrows = 1\n",
+            "unknown key 'layer'; the keys are layers, residents and groups",
+        ),
         ("layers = 3\n", "layers is 3; write a table [layers.NAME] for each layer"),
         ("[layers]\nconv = 3\n", "layer 'conv' is 3; write a table [layers.conv]"),
         (
@@ -198,8 +255,14 @@ def test_a_file_of_pins(tmp_path: Path) -> None:
         ("[layers.conv]\nrows = 0\n", "layer 'conv': rows is 0; write a number from 1 to"),
         ("[layers.conv]\nrows = true\n", "layer 'conv': rows is True; write a number from 1 to"),
         ("[layers.conv]\ndepth = -1\n", "layer 'conv': depth is -1; write a number from 0 to"),
-        ('[layers.conv]\norder = "columns"\n', "layer 'conv': order is 'columns'; write rows or channels"),
-        ("[layers.conv]\nslots = [2, 2]\n", "layer 'conv': slots is [2, 2]; write three numbers from 1 up"),
+        (
+            '[layers.conv]\norder = "columns"\n',
+            "layer 'conv': order is 'columns'; write rows or channels",
+        ),
+        (
+            "[layers.conv]\nslots = [2, 2]\n",
+            "layer 'conv': slots is [2, 2]; write three numbers from 1 up",
+        ),
         ("residents = 3\n", "residents is 3; write a list of names of tensors"),
         ("[layers.conv\n", "not a TOML file"),
     ],
@@ -219,9 +282,12 @@ def test_what_the_compiler_groups_is_made_again_from_its_choices() -> None:
     grouped = 0
     for seed in range(8):
         random = np.random.default_rng(seed)
-        source, operations = cases.operand("x", 16, int(random.integers(30, 60)), 48), list[Operator]()
+        source = cases.operand("x", 16, int(random.integers(30, 60)), 48)
+        operations = list[Operator]()
         for number in range(3):
-            deep = cases.convolution(random, source, f"deep{number}", 16, pads=(1, 1, 1, 1), depthwise=True)
+            deep = cases.convolution(
+                random, source, f"deep{number}", 16, pads=(1, 1, 1, 1), depthwise=True
+            )
             wide = cases.convolution(random, deep.output, f"wide{number}", 16, kernel=(1, 1))
             operations += [deep, wide]
             source = wide.output

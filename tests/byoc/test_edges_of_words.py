@@ -1,4 +1,6 @@
-"""How tensors lie at the edges of a region on a machine of words: their shape there says which way."""
+"""How tensors lie at the edges of a region on a machine of words: their shape there says which
+way.
+"""
 
 import numpy as np
 import pytest
@@ -6,11 +8,28 @@ import pytest
 from byoc.layout.assign import assign_layouts
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim
-from byoc.operators.packing import boundary_layout, boundary_layouts, default_layout, from_atoms, in_atoms
+from byoc.operators.packing import (
+    boundary_layout,
+    boundary_layouts,
+    default_layout,
+    from_atoms,
+    to_atoms,
+)
 from byoc.operators.records import Operand
 from isa.layout import Layout
 
-SHAPES = ((), (10,), (1, 1), (3, 20), (20, 3), (1, 1, 6, 6), (2, 3, 4), (1, 19, 4), (1, 8, 8), (2, 16, 3, 5))
+SHAPES = (
+    (),
+    (10,),
+    (1, 1),
+    (3, 20),
+    (20, 3),
+    (1, 1, 6, 6),
+    (2, 3, 4),
+    (1, 19, 4),
+    (1, 8, 8),
+    (2, 16, 3, 5),
+)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -20,7 +39,7 @@ def test_the_shape_says_how_a_tensor_lies(shape: tuple[int, ...]) -> None:
     assert layouts[0] == default_layout(shape, 8)
     for layout in layouts:
         assert boundary_layout(shape, layout.stored) == layout
-        packed = in_atoms(values, layout)
+        packed = to_atoms(values, layout)
         assert packed.shape == layout.stored
         assert (from_atoms(packed, layout) == values.reshape(-1)).all()
 
@@ -34,10 +53,13 @@ def test_what_two_ways_would_say_is_the_first() -> None:
 
 
 def test_a_picture_of_one_channel_leaves_element_after_element() -> None:
-    """4 channels of 5 by 5 become one of 10 by 10: atoms would have 8 bytes for each of 100 elements."""
+    """4 channels of 5 by 5 become one of 10 by 10: atoms would have 8 bytes for each of 100
+    elements.
+    """
     shapes = {"x": (1, 4, 5, 5), "y": (1, 1, 10, 10)}
     copy = StridedCopy(
-        name="c", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (100,)),), output=Operand("y", (100,)),
+        name="c", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (100,)),),
+        output=Operand("y", (100,)),
         channels=Dim(5, 5, 20), rows=Dim(2, 50, 10), inner=(Dim(5, 1, 2), Dim(2, 25, 1)),
     )  # fmt: skip
     _, layouts = assign_layouts((copy,), shapes, ("x", "y"), 8)

@@ -31,7 +31,9 @@ def network() -> Region:
     random = np.random.default_rng(2)
     first = cases.convolution(random, cases.operand("x", 4, 10, 9), "a", 6, pads=(1, 1, 1, 1))
     second = cases.convolution(random, first.output, "b", 6, pads=(1, 1, 1, 1), depthwise=True)
-    return cases.region((first, second, cases.pool(second.output, "y", "max")), ("x",), ("b", "y"))[0]
+    return cases.region((first, second, cases.pool(second.output, "y", "max")), ("x",), ("b", "y"))[
+        0
+    ]
 
 
 def compiled(schedule: Schedule, arch: Arch = SMALL) -> tuple[Program, CompileReport]:
@@ -75,7 +77,9 @@ def test_every_command_but_the_end_has_a_source(schedule: Schedule) -> None:
     assert len(sources) == len(program.commands) - 1
     kinds = {source.layer: source.kind for source in sources}
     seed_only = {"a:requantise": "REQUANT", "b:requantise": "REQUANT"}
-    assert kinds == {"a": "CONV", "b": "DEPTH", "y": "POOL"} | (seed_only if schedule == "seed" else {})
+    assert kinds == {"a": "CONV", "b": "DEPTH", "y": "POOL"} | (
+        seed_only if schedule == "seed" else {}
+    )
     assert {source.onnx_nodes for source in sources if source.layer == "b"} == {("node_b",)}
     tiles = {layer: 1 + max(s.tile for s in sources if s.layer == layer) for layer in kinds}
     assert report.tiles == tiles
@@ -97,20 +101,32 @@ def test_memory_is_laid_out_in_order_and_aligned(schedule: Schedule) -> None:
 
 def test_seed_requantises_in_place() -> None:
     program, _ = compiled("seed")
-    commands = [command for command in program.commands if command.instruction.mnemonic == "OP_REQUANT"]
+    commands = [
+        command for command in program.commands if command.instruction.mnemonic == "OP_REQUANT"
+    ]
     assert commands
     assert all(command["EX_INPUT_ADDRESS"] == command["EX_OUTPUT_ADDRESS"] for command in commands)
-    convolutions = [command for command in program.commands if command.instruction.mnemonic == "OP_CONV"]
+    convolutions = [
+        command for command in program.commands if command.instruction.mnemonic == "OP_CONV"
+    ]
     assert all(command.fields["requantise"] == 0 for command in convolutions)
 
 
 def test_the_default_schedule_keeps_values_in_the_scratchpad() -> None:
-    """With room for all, system memory sees the input, the constants and the outputs, nothing else."""
+    """With room for all, system memory sees the input, the constants and the outputs, nothing
+    else.
+    """
     program, report = compiled("default", Arch(sram_bytes=1 << 16))
-    loads = [command for command in program.commands if command.instruction.mnemonic == "OP_DMA_READ"]
-    stores = [command for command in program.commands if command.instruction.mnemonic == "OP_DMA_WRITE"]
+    loads = [
+        command for command in program.commands if command.instruction.mnemonic == "OP_DMA_READ"
+    ]
+    stores = [
+        command for command in program.commands if command.instruction.mnemonic == "OP_DMA_WRITE"
+    ]
     first = program.segments[0].address
-    assert sum(command["LD_BYTES"] for command in loads if command["LD_DRAM_ADDRESS"] < first) == 360
+    assert (
+        sum(command["LD_BYTES"] for command in loads if command["LD_DRAM_ADDRESS"] < first) == 360
+    )
     assert sum(command["ST_BYTES"] * command["ST_COUNT_1"] for command in stores) == 6 * 90 + 6 * 20
     assert set(report.tiles.values()) == {1}
 
@@ -138,7 +154,9 @@ def test_constants_are_packed_by_channel_tile() -> None:
     )
     image = pool.image().tobytes()
     assert operation.requantise is not None
-    records = pack_records(operation.bias[3:], operation.requantise.scales.chosen(slice(3, None)), arch)
+    records = pack_records(
+        operation.bias[3:], operation.requantise.scales.select_channels(slice(3, None)), arch
+    )
     start = 2 * PIECE_ALIGNMENT
     assert image[start : start + 16] == records
     assert layer.geometry.weights_offset(2) == 16
@@ -166,14 +184,20 @@ def test_shortage_names_every_buffer_and_the_bytes_missing() -> None:
     }  # fmt: skip
     assert (found.needed, found.missing) == (451_624, 189_480)
     assert str(found) == (
-        "does not fit in 262144 bytes of SRAM: input 401408 + output channel (int32) 50176 + weights 32 "
+        "does not fit in 262144 bytes of SRAM: input 401408 + output channel (int32) 50176 + "
+        "weights 32 "
         "+ channel record 8 = 451624 bytes, 189480 missing"
     )
     assert _short(pointwise, "seed", 451_632) is None
     assert _short(pointwise, "default", 1 << 18) is None
     bands = _short(pointwise, "default", 3584)
     assert bands is not None
-    assert bands.buffers == (("input rows", 3584), ("output row", 112), ("weights", 32), ("channel record", 8))
+    assert bands.buffers == (
+        ("input rows", 3584),
+        ("output row", 112),
+        ("weights", 32),
+        ("channel record", 8),
+    )
     assert bands.missing == 152
 
 
@@ -194,8 +218,13 @@ def test_what_does_not_fit_cannot_be_compiled() -> None:
 
 
 def test_a_missing_instruction_is_an_error_that_names_layer_and_isa() -> None:
-    operation = cases.convolution(np.random.default_rng(0), cases.operand("x", 4, 9, 9), "y", 4, depthwise=True)
+    operation = cases.convolution(
+        np.random.default_rng(0), cases.operand("x", 4, 9, 9), "y", 4, depthwise=True
+    )
     made, values = cases.region((operation,), ("x",), ("y",))
     with pytest.raises(InputError) as error:
         compile_region(made, values, Arch(isa="v1"))
-    assert str(error.value) == "layer 'y' needs OP_DEPTH_CONV, which ISA v1 does not have; choose another ISA"
+    assert (
+        str(error.value)
+        == "layer 'y' needs OP_DEPTH_CONV, which ISA v1 does not have; choose another ISA"
+    )

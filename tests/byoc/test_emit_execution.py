@@ -1,4 +1,6 @@
-"""Programs of all operator families, executed in stream order, against the operations' records - to the bit."""
+"""Programs of all operator families, executed in stream order, against the operations' records -
+to the bit.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +36,26 @@ X = cases.operand("x", 6, 13, 11)
 
 FAMILIES: dict[str, Callable[[], Operator]] = {
     "convolution": lambda: cases.convolution(rng(), X, "y", 10, pads=(1, 1, 1, 1)),
-    "strided": lambda: cases.convolution(rng(), X, "y", 5, kernel=(3, 2), strides=(2, 3), pads=(0, 1, 1, 0)),
+    "strided": lambda: cases.convolution(
+        rng(), X, "y", 5, kernel=(3, 2), strides=(2, 3), pads=(0, 1, 1, 0)
+    ),
     "dilated": lambda: cases.convolution(rng(), X, "y", 3, dilations=(2, 1), pads=(2, 0, 2, 0)),
     "pointwise": lambda: cases.convolution(rng(), X, "y", 17, kernel=(1, 1)),
     "accumulators": lambda: cases.convolution(rng(), X, "y", 5, pads=(1, 1, 1, 1), wide=True),
     "depthwise": lambda: cases.convolution(rng(), X, "y", 6, pads=(1, 1, 1, 1), depthwise=True),
-    "multiplier": lambda: cases.convolution(rng(), X, "y", 24, pads=(1, 0, 1, 0), strides=(2, 1), depthwise=True),
+    "multiplier": lambda: cases.convolution(
+        rng(), X, "y", 24, pads=(1, 0, 1, 0), strides=(2, 1), depthwise=True
+    ),
     "matmul": lambda: cases.matmul(rng(), cases.operand("x", 9, 33), "y", 21),
     "gemm": lambda: cases.matmul(rng(), cases.operand("x", 1, 70), "y", 45),
     "wide_matmul": lambda: cases.matmul(rng(), cases.operand("x", 5, 16), "y", 12, wide=True),
     "max_pool": lambda: cases.pool(X, "y", "max", kernel=(3, 3), pads=(1, 1, 1, 1)),
-    "average_pool": lambda: cases.pool(X, "y", "average", kernel=(3, 2), pads=(1, 0, 1, 1), offset=128),
-    "padded_average": lambda: cases.pool(X, "y", "average", kernel=(3, 3), pads=(1, 1, 1, 1), count_include_pad=True),
+    "average_pool": lambda: cases.pool(
+        X, "y", "average", kernel=(3, 2), pads=(1, 0, 1, 1), offset=128
+    ),
+    "padded_average": lambda: cases.pool(
+        X, "y", "average", kernel=(3, 3), pads=(1, 1, 1, 1), count_include_pad=True
+    ),
     "global_average": lambda: cases.pool(X, "y", "global_average", offset=128),
     "add": lambda: cases.add(X, cases.operand("z", *X.shape), "y"),
     "add_unsigned": lambda: cases.add(X, cases.operand("z", *X.shape), "y", offset=128),
@@ -63,7 +73,8 @@ def check(case: Case, arch: Arch, schedule: Schedule) -> None:
     made, values = case
     program = cases.compile_case(made, values, arch, schedule)
     inputs = cases.random_inputs(made, values, seed=3)
-    results, wanted = cases.execute(program, inputs), cases.expected(made, values, inputs)
+    results = cases.execute(program, inputs)
+    wanted = cases.expected(made, values, inputs)
     for name in made.outputs:
         np.testing.assert_array_equal(results[name], wanted[name], err_msg=name)
     check_legality(program.commands)
@@ -95,9 +106,16 @@ def test_tiles_make_no_difference_under_fixed_numerics(family: str) -> None:
     """The record's reference is ONNX Runtime's numerics; here the untiled program stands for it."""
     made, values = single(FAMILIES[family]())
     inputs = cases.random_inputs(made, values, seed=5)
-    machines: list[tuple[int, Schedule]] = [(1 << 20, "default"), (2048, "default"), (1 << 20, "seed")]
+    machines: list[tuple[int, Schedule]] = [
+        (1 << 20, "default"),
+        (2048, "default"),
+        (1 << 20, "seed"),
+    ]
     results = [
-        cases.execute(cases.compile_case(made, values, Arch(sram_bytes=sram, numerics="fixed"), schedule), inputs)["y"]
+        cases.execute(
+            cases.compile_case(made, values, Arch(sram_bytes=sram, numerics="fixed"), schedule),
+            inputs,
+        )["y"]
         for sram, schedule in machines
     ]
     np.testing.assert_array_equal(results[0], results[1])
@@ -105,7 +123,9 @@ def test_tiles_make_no_difference_under_fixed_numerics(family: str) -> None:
 
 
 def residual_network() -> Case:
-    """Convolutions, a shortcut, a pool that is also an output, a concatenation, and a classifier."""
+    """Convolutions, a shortcut, a pool that is also an output, a concatenation, and a
+    classifier.
+    """
     random = rng()
     first = cases.convolution(random, cases.operand("x", 3, 16, 12), "a", 8, pads=(1, 1, 1, 1))
     second = cases.convolution(random, first.output, "b", 8, pads=(1, 1, 1, 1), depthwise=True)
@@ -122,14 +142,25 @@ def residual_network() -> Case:
 
 
 def grouped_network() -> Case:
-    """Two groups of a convolution read and write slices; the result is a slice of a concatenation with the input."""
+    """Two groups of a convolution read and write slices.
+
+    The result is a slice of a concatenation with the input.
+    """
     random = rng()
     x = cases.operand("x", 4, 9, 9)
     halves = [
-        cases.convolution(random, cases.operand("x", 2, 9, 9, offset=162 * index), f"g{index}", 3, pads=(1, 1, 1, 1))
+        cases.convolution(
+            random,
+            cases.operand("x", 2, 9, 9, offset=162 * index),
+            f"g{index}",
+            3,
+            pads=(1, 1, 1, 1),
+        )
         for index in range(2)
     ]
-    parts = cases.alias(tuple(half.output for half in halves), cases.operand("g", 6, 9, 9), (0, 243))
+    parts = cases.alias(
+        tuple(half.output for half in halves), cases.operand("g", 6, 9, 9), (0, 243)
+    )
     joined = cases.alias((cases.operand("g", 6, 9, 9), x), cases.operand("j", 10, 9, 9), (0, 486))
     last = cases.convolution(random, cases.operand("j", 10, 9, 9), "y", 5, kernel=(1, 1))
     return cases.region((*halves, parts, joined, last), ("x",), ("j", "y"))

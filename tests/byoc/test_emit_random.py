@@ -1,4 +1,6 @@
-"""Random small regions on random machines: executed in stream order, equal to the records to the bit, and legal."""
+"""Random small regions on random machines: executed in stream order, equal to the records to the
+bit, and legal.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +28,30 @@ ARCHS = st.builds(
     st.sampled_from([4, 8, 64]),
 )
 STEPS = st.lists(
-    st.sampled_from(["conv", "strided", "depthwise", "pool", "average", "add", "relu", "concat"]), max_size=6
+    st.sampled_from(["conv", "strided", "depthwise", "pool", "average", "add", "relu", "concat"]),
+    max_size=6,
 )
 
 
-def _next(kind: str, source: Operand, earlier: list[Operand], name: str, random: np.random.Generator) -> Operator:
+def _next(
+    kind: str, source: Operand, earlier: list[Operand], name: str, random: np.random.Generator
+) -> Operator:
     """An operation on ``source`` whose window fits whatever shape that has."""
     channels = int(random.integers(1, 9))
     if kind == "conv":
         return cases.convolution(random, source, name, channels, pads=(1, 1, 1, 1))
     if kind == "strided":
-        return cases.convolution(random, source, name, channels, kernel=(2, 1), strides=(2, 2), pads=(1, 0, 1, 0))
+        return cases.convolution(
+            random, source, name, channels, kernel=(2, 1), strides=(2, 2), pads=(1, 0, 1, 0)
+        )
     if kind == "depthwise":
         many = source.shape[0] * int(random.integers(1, 3))
         return cases.convolution(random, source, name, many, pads=(1, 1, 1, 1), depthwise=True)
     if kind in ("pool", "average"):
         mode = "max" if kind == "pool" else "average"
-        return cases.pool(source, name, mode, kernel=(2, 2), strides=(1, 2), pads=(1, 1, 0, 0), offset=128)
+        return cases.pool(
+            source, name, mode, kernel=(2, 2), strides=(1, 2), pads=(1, 1, 0, 0), offset=128
+        )
     same = [operand for operand in earlier if operand.shape == source.shape]
     if kind == "add" and same:
         return cases.add(source, same[int(random.integers(len(same)))], name)
@@ -53,9 +62,16 @@ def _next(kind: str, source: Operand, earlier: list[Operand], name: str, random:
     return cases.unary(source, name, "relu")
 
 
-@given(ARCHS, STEPS, st.tuples(st.integers(1, 6), st.integers(1, 14), st.integers(1, 12)), st.integers(0, 999))
+@given(
+    ARCHS,
+    STEPS,
+    st.tuples(st.integers(1, 6), st.integers(1, 14), st.integers(1, 12)),
+    st.integers(0, 999),
+)
 @settings(max_examples=150, deadline=None, derandomize=True)
-def test_random_regions(arch: Arch, kinds: list[str], shape: tuple[int, int, int], seed: int) -> None:
+def test_random_regions(
+    arch: Arch, kinds: list[str], shape: tuple[int, int, int], seed: int
+) -> None:
     random = np.random.default_rng(seed)
     earlier = [cases.operand("x", *shape)]
     operations: list[Operator] = []
@@ -67,7 +83,11 @@ def test_random_regions(arch: Arch, kinds: list[str], shape: tuple[int, int, int
     inputs = cases.random_inputs(made, values, seed)
     wanted = cases.expected(made, values, inputs)
     schedules: tuple[Schedule, ...] = SCHEDULES
-    fitting = [s for s in schedules if all(shortage(operation, arch, s) is None for operation in operations)]
+    fitting = [
+        s
+        for s in schedules
+        if all(shortage(operation, arch, s) is None for operation in operations)
+    ]
     assume(fitting)
     for schedule in fitting:
         program = cases.compile_case(made, values, arch, schedule)
@@ -75,4 +95,6 @@ def test_random_regions(arch: Arch, kinds: list[str], shape: tuple[int, int, int
         assert unordered_conflicts(program.commands, arch) == []
         results = cases.execute(program, inputs, seed)
         for name in made.outputs:
-            np.testing.assert_array_equal(results[name], wanted[name], err_msg=f"{name} with {schedule}")
+            np.testing.assert_array_equal(
+                results[name], wanted[name], err_msg=f"{name} with {schedule}"
+            )

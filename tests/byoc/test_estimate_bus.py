@@ -7,15 +7,21 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from byoc.estimate.bus import Bus, bus_of, registers_of, transfer_cycles
+from byoc.estimate.bus import MemoryBus, bus_of, registers_of, transfer_cycles
 from byoc.estimate.constants import TRANSFER_OVERHEAD
 from dla_sim.presets import load_hardware
 from isa.instruction import Unit
 
-BUSES = [Bus(), Bus(16, 64, 4), Bus(8, 64, 20), Bus(4, 128, 32), Bus(32, 64, 2)]
+BUSES = [
+    MemoryBus(),
+    MemoryBus(16, 64, 4),
+    MemoryBus(8, 64, 20),
+    MemoryBus(4, 128, 32),
+    MemoryBus(32, 64, 2),
+]
 
 
-def slots_of_row(bus: Bus, address: int, nbytes: int) -> int:
+def slots_of_row(bus: MemoryBus, address: int, nbytes: int) -> int:
     """Return the slots of a row, burst by burst: its beats, or a gap where these are fewer."""
     total = 0
     for block in range(address // bus.burst_bytes, -(-(address + nbytes) // bus.burst_bytes)):
@@ -27,7 +33,7 @@ def slots_of_row(bus: Bus, address: int, nbytes: int) -> int:
 
 
 @pytest.mark.parametrize("bus", BUSES, ids=str)
-def test_rows_take_the_slots_of_their_bursts(bus: Bus) -> None:
+def test_rows_take_the_slots_of_their_bursts(bus: MemoryBus) -> None:
     """In the mean over the places in a burst at which rows a pitch apart can begin."""
     random = np.random.default_rng(0)
     for _ in range(200):
@@ -39,15 +45,23 @@ def test_rows_take_the_slots_of_their_bursts(bus: Bus) -> None:
 
 def test_a_long_row_begins_anywhere() -> None:
     """It has a burst of which others have a part."""
-    bus = Bus()
+    bus = MemoryBus()
     for nbytes in (640, 6400, 64000):
-        every = [slots_of_row(bus, start, nbytes) for start in range(0, bus.burst_bytes, bus.bus_bytes)]
+        every = [
+            slots_of_row(bus, start, nbytes) for start in range(0, bus.burst_bytes, bus.bus_bytes)
+        ]
         assert min(every) < bus.run_slots(nbytes) <= max(every) + 1
 
 
 def test_rows_begin_at_multiples_of_what_all_loops_have_in_common() -> None:
-    bus, (address, nbytes, loops) = Bus(), registers_of(Unit.LD)
-    registers = {address: 0, nbytes: 24, **{count: 1 for count, _ in loops}, **{stride: 0 for _, stride in loops}}
+    bus = MemoryBus()
+    (address, nbytes, loops) = registers_of(Unit.LD)
+    registers = {
+        address: 0,
+        nbytes: 24,
+        **{count: 1 for count, _ in loops},
+        **{stride: 0 for _, stride in loops},
+    }
     (first, step), (second, pitch), *_ = loops
     registers |= {first: 3, step: 24, second: 5, pitch: 96}
     assert bus.transfer_slots(registers, Unit.LD) == bus.rows_slots(15, 24, 8)
@@ -60,6 +74,8 @@ def test_each_transfer_has_an_overhead() -> None:
 
 
 def test_a_slow_memory_makes_bursts_longer_than_their_beats() -> None:
-    timing = load_hardware().timing.model_copy(update={"dram_latency": 200, "outstanding_bursts": 2})
+    timing = load_hardware().timing.model_copy(
+        update={"dram_latency": 200, "outstanding_bursts": 2}
+    )
     beats = timing.burst_bytes // timing.bus_bytes
     assert bus_of(timing).burst_slots == (200 + beats + 1) // 2

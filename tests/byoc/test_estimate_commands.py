@@ -1,4 +1,6 @@
-"""Estimated end cycles of commands, against a machine that advances by half a bus slot at a time."""
+"""Estimated end cycles of commands, against a machine that advances by half a bus slot at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 
 from byoc.estimate.banks import BankUse
 from byoc.estimate.bus import transfer_cycles
-from byoc.estimate.commands import Stored, Task, TileClock, run
+from byoc.estimate.commands import CommandTask, Stored, TileClock, run
 from byoc.estimate.constants import (
     DMA_SETUP,
     EX_DRAIN,
@@ -27,16 +29,21 @@ FIRST = 146
 """Cycle at which the first command is issued."""
 
 
-def stepped(tasks: Sequence[Task]) -> list[int]:
-    """Return the end cycles of commands by stepping through the cycles; transfers share the bus equally."""
+def stepped(tasks: Sequence[CommandTask]) -> list[int]:
+    """Return the end cycles of commands by stepping through the cycles.
+
+    Transfers share the bus equally.
+    """
     ends: dict[int, int] = {}
     left: dict[int, int] = {}  # half slots of the transfers that move
     began: dict[int, int] = {}
     issued: list[tuple[int, int]] = []  # command and the cycle at which it is in its queue
-    issue_time, cycle = FIRST - ISSUE_CYCLES, 0
+    issue_time = FIRST - ISSUE_CYCLES
+    cycle = 0
     while len(ends) < len(tasks):
         assert cycle < 100_000
-        # Issue: a unit's queue has room when the command QUEUE_DEPTH places before the next one has ended.
+        # Issue: a unit's queue has room when the command QUEUE_DEPTH places before the next one has
+        # ended.
         while len(issued) < len(tasks):
             number = len(issued)
             same = [one for one, _ in issued if tasks[one].unit == tasks[number].unit]
@@ -46,8 +53,12 @@ def stepped(tasks: Sequence[Task]) -> list[int]:
             issue_time = max(issue_time + ISSUE_CYCLES, room)
             issued.append((number, issue_time))
         for unit in (LD, EX, ST):
-            queue = [(one, at) for one, at in issued if tasks[one].unit == unit and one not in began]
-            running = [one for one in began if tasks[one].unit == unit and ends.get(one, cycle + 1) > cycle]
+            queue = [
+                (one, at) for one, at in issued if tasks[one].unit == unit and one not in began
+            ]
+            running = [
+                one for one in began if tasks[one].unit == unit and ends.get(one, cycle + 1) > cycle
+            ]
             if not queue or running or queue[0][1] > cycle:
                 continue
             number = queue[0][0]
@@ -70,10 +81,13 @@ def stepped(tasks: Sequence[Task]) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_commands_end_when_a_machine_in_steps_ends_them(seed: int) -> None:
-    """Queues, tokens and two transfers that share the bus; all works are so long that units meet."""
+    """Queues, tokens and two transfers that share the bus.
+
+    All works are so long that units meet.
+    """
     rng = random.Random(seed)
     tasks = [
-        Task(
+        CommandTask(
             rng.choice((LD, EX, ST)),
             rng.randint(1, 400),
             tuple(rng.sample(range(number), min(number, rng.randint(0, 2)))),
@@ -85,48 +99,72 @@ def test_commands_end_when_a_machine_in_steps_ends_them(seed: int) -> None:
 
 def test_two_transfers_at_once_take_turns() -> None:
     """The store begins after the load, ends first, and the load then has the bus for itself."""
-    load, store = 1000, 100
+    load = 1000
+    store = 100
     first = FIRST + TRANSFER_LEAD
-    ends = run([Task(LD, load, ()), Task(ST, store, ())], FIRST).ends
+    ends = run([CommandTask(LD, load, ()), CommandTask(ST, store, ())], FIRST).ends
     assert ends[1] < first + load
-    assert ends[0] == first + load + store + TRANSFER_OVERHEAD - TRANSFER_LEAD - max(0, first - FIRST - 6 - DMA_SETUP)
-    assert stepped([Task(LD, load, ()), Task(ST, store, ())]) == list(ends)
+    assert ends[0] == first + load + store + TRANSFER_OVERHEAD - TRANSFER_LEAD - max(
+        0, first - FIRST - 6 - DMA_SETUP
+    )
+    assert stepped([CommandTask(LD, load, ()), CommandTask(ST, store, ())]) == list(ends)
 
 
 @pytest.mark.parametrize(("bank", "free", "late"), [(3, 50, 150), (3, 200, 0), (2, 50, 0)])
-def test_words_of_a_transfer_delay_the_command_that_they_meet(bank: int, free: int, late: int) -> None:
-    """Of 200 words that pass while it computes, 50 find a free cycle of the bank; another bank is not touched."""
-    load = Task(LD, 200, (), (BankUse(3, 3, 200),))
-    compute = Task(EX, 1000, (), (BankUse(bank, bank, free),))
-    tasks = [load, compute, Task(ST, 10, (1,))]
+def test_words_of_a_transfer_delay_the_command_that_they_meet(
+    bank: int, free: int, late: int
+) -> None:
+    """Of 200 words that pass while it computes, 50 find a free cycle of the bank.
+
+    Another bank is not touched.
+    """
+    load = CommandTask(LD, 200, (), (BankUse(3, 3, 200),))
+    compute = CommandTask(EX, 1000, (), (BankUse(bank, bank, free),))
+    tasks = [load, compute, CommandTask(ST, 10, (1,))]
     plain = run([one._replace(banks=()) for one in tasks], FIRST)
     found = run(tasks, FIRST)
     assert found.work[1] == 1000 + late
-    assert [later - before for later, before in zip(found.ends, plain.ends, strict=True)] == [0, late, late]
+    assert [later - before for later, before in zip(found.ends, plain.ends, strict=True)] == [
+        0,
+        late,
+        late,
+    ]
 
 
 def test_only_words_that_pass_while_it_computes_delay_a_command() -> None:
-    """A computation between two loads meets half of the second one; its fill and drain use no bank."""
-    slots, words = 400, 200
-    load = Task(LD, slots, (), (BankUse(0, 0, words),))
+    """A computation between two loads meets half of the second one.
+
+    Its fill and drain use no bank.
+    """
+    slots = 400
+    words = 200
+    load = CommandTask(LD, slots, (), (BankUse(0, 0, words),))
     alone = run([load, load], FIRST).ends
     # It starts after the first load and ends in the middle of the words of the second one.
     begin = alone[0]
     second = alone[1] - (TRANSFER_OVERHEAD - TRANSFER_LEAD) - slots
     cycles = second + slots // 2 - begin
-    tasks = [load, load, Task(EX, cycles + EX_DRAIN, (0,), (BankUse(0, 0, words // 2 - 10),))]
+    tasks = [
+        load,
+        load,
+        CommandTask(EX, cycles + EX_DRAIN, (0,), (BankUse(0, 0, words // 2 - 10),)),
+    ]
     assert (
         run(tasks, FIRST).work[2] - tasks[2].work == 19
     )  # 10 words, half as many during this wait, and so on, rounded down
-    without = [load, load, Task(EX, second - begin + EX_DRAIN, (0,), (BankUse(0, 0, 0),))]
+    without = [load, load, CommandTask(EX, second - begin + EX_DRAIN, (0,), (BankUse(0, 0, 0),))]
     assert run(without, FIRST).work[2] == without[2].work
-    early = [Task(EX, EX_FILL + 10, (), (BankUse(0, 0, 0),)), load]
+    early = [CommandTask(EX, EX_FILL + 10, (), (BankUse(0, 0, 0),)), load]
     assert run(early, FIRST).work[0] == early[0].work
 
 
 def test_a_tile_waits_until_its_buffer_is_stored() -> None:
-    """The second tile writes the buffer that the store of the first one empties; the third one another buffer."""
-    clock, store = TileClock(), Stored(500, (7,))
+    """The second tile writes the buffer that the store of the first one empties.
+
+    The third one another buffer.
+    """
+    clock = TileClock()
+    store = Stored(500, (7,))
     clock.compute(100, [store])
     clock.store([store])
     stored = transfer_cycles(100 + 500)
@@ -137,8 +175,12 @@ def test_a_tile_waits_until_its_buffer_is_stored() -> None:
 
 
 def test_a_load_waits_for_the_tile_that_stores_its_bytes() -> None:
-    """Bytes that tile 1 stores are readable when its store has ended; a load beside a tile begins with the tile."""
-    clock, store = TileClock(), Stored(300, (1,))
+    """Bytes that tile 1 stores are readable when its store has ended.
+
+    A load beside a tile begins with the tile.
+    """
+    clock = TileClock()
+    store = Stored(300, (1,))
     clock.compute(100, [store])
     clock.store([store])
     readable = transfer_cycles(400)

@@ -1,4 +1,6 @@
-"""Convolutions as products of matrices: the copy moves what a window reads, and the estimates are the formulas'."""
+"""Convolutions as products of matrices: the copy moves what a window reads, and the estimates
+are the formulas'.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.layouts import row_text
-from byoc.estimate.matrices import Layouts, _copied, _matrix, layouts_of
+from byoc.estimate.matrices import Layouts, _count_copied, _matrix, layouts_of
 from byoc.operators.convolution import Convolution
 from byoc.operators.nest import NOTHING
 from byoc.operators.records import Operand
@@ -18,7 +20,9 @@ from isa.arch import Arch
 from isa.instruction import ceil_div
 from isa.layout import Layout
 
-CASES: Mapping[str, tuple[tuple[int, int, int], tuple[int, int], tuple[int, int], tuple[int, int], int]] = {
+CASES: Mapping[
+    str, tuple[tuple[int, int, int], tuple[int, int], tuple[int, int], tuple[int, int], int]
+] = {
     "3x3": ((11, 6, 7), (3, 3), (1, 1), (1, 1), 8),
     "stride": ((8, 9, 9), (3, 2), (2, 3), (1, 1), 8),
     "dilation": ((3, 9, 8), (2, 3), (1, 1), (2, 2), 4),
@@ -57,16 +61,19 @@ def test_the_matrix_has_what_every_window_reads(name: str) -> None:
     packed = np.zeros(lies.image_bytes, np.int64)
     packed[lies.places(np.arange(lies.elements))] = data.reshape(-1)
     index = _matrix(made, 8)
-    taken = np.where(index == NOTHING, 0, packed[index]).transpose(1, 0, 2).reshape(index.shape[1], -1)
+    taken = (
+        np.where(index == NOTHING, 0, packed[index]).transpose(1, 0, 2).reshape(index.shape[1], -1)
+    )
     padded = np.pad(data, ((0, 0), (1, 1), (1, 1)))
     _, rows, columns = made.output.shape
     for position in range(rows * columns):
-        row, column = position // columns * strides[0], position % columns * strides[1]
+        row = position // columns * strides[0]
+        column = position % columns * strides[1]
         window = padded[:, row :: dilations[0], column :: dilations[1]][:, : kernel[0], : kernel[1]]
         wanted = window.transpose(1, 2, 0).reshape(-1)
         assert taken[position, : wanted.size].tolist() == wanted.tolist()
         assert not taken[position, wanted.size :].any()
-    asked, commands = _copied(made, 8, 32)
+    asked, commands = _count_copied(made, 8, 32)
     moved = np.count_nonzero(index.reshape(-1) != NOTHING)
     assert ceil_div(moved, 32) <= asked <= moved
     assert commands > 0
@@ -75,9 +82,10 @@ def test_the_matrix_has_what_every_window_reads(name: str) -> None:
 def test_a_convolution_by_hand() -> None:
     """16 channels of 6 x 6, 3 x 3, become 5, on {8, 8}: A = 8, W = 32.
 
-    Direct: 2 blocks of input channels for each of 9 taps, 36 steps in stripes of 32 and 4, a word each: 18 * 36 = 648
-    behind 2 words of weights, 650. Words: 18 * (min(32, 8 + 6) + min(4, 1 + 1)), fewer. As a matrix 144 channels of 36
-    positions: 18 blocks, 36 steps each: 650 again. The copy writes 18 surfaces of 9 words: 162.
+    Direct: 2 blocks of input channels for each of 9 taps, 36 steps in stripes of 32 and 4, a word
+    each: 18 * 36 = 648 behind 2 words of weights, 650. Words: 18 * (min(32, 8 + 6) + min(4, 1 +
+    1)), fewer. As a matrix 144 channels of 36 positions: 18 blocks, 36 steps each: 650 again. The
+    copy writes 18 surfaces of 9 words: 162.
     """
     made = convolution((16, 6, 6), (3, 3), (1, 1), (1, 1), 8)
     arch = Arch(isa="v5")
@@ -92,7 +100,9 @@ def test_one_tap_has_no_other_layout() -> None:
 
 TABLE = [
     line
-    for line in (Path(__file__).parents[2] / "docs/compiler.md").read_text(encoding="utf-8").splitlines()
+    for line in (Path(__file__).parents[2] / "docs/compiler.md")
+    .read_text(encoding="utf-8")
+    .splitlines()
     if re.match(r"\| [a-z0-9-]+ \| \d+ \| ", line)
 ]
 QUICK = ("digits-cnn", "resnet-8", "keyword-spotting")

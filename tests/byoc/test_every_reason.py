@@ -1,4 +1,6 @@
-"""Every operator that ``dla support`` lists: what one change of a running node leads to, and the reason for it."""
+"""Every operator that ``dla support`` lists: what one change of a running node leads to, and the
+reason for it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from tests.byoc.every_reason import judged
 from tests.byoc.running_nodes import UNDRAWN, listed, running_nodes
 
 ENDS = {"runs", "refused", "named", "other cause"}
-"""Right ends of a variant. "other cause": the node runs without the attribute that the reason names."""
+"""Right ends of a variant. "other cause": the node runs without the attribute that the reason
+names.
+"""
 EXPENSIVE = {"Attention", "Gemm", "MultiHeadAttention", "QGemm", "Resize", "RotaryEmbedding"}
 """Operators whose variants take longest: a fifth of the time of all."""
 UNCHANGEABLE = {"Not"}
@@ -17,12 +21,15 @@ UNCHANGEABLE = {"Not"}
 
 
 @pytest.mark.parametrize(
-    "operator", [pytest.param(name, marks=[pytest.mark.slow] * (name in EXPENSIVE)) for name in listed()]
+    "operator",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in EXPENSIVE)) for name in listed()],
 )
 def test_the_reason_names_what_changes(operator: str) -> None:
-    """A changed node runs, is refused in one line, or stays on the CPU for a reason that names the change.
+    """A changed node runs, is refused in one line, or stays on the CPU for a reason that names the
+    change.
 
-    One attribute, input or output is added, removed or changed, or the element type, or a constant is computed.
+    One attribute, input or output is added, removed or changed, or the element type, or a constant
+    is computed.
     """
     assert running_nodes(operator, 1)
     outcomes = list(judged(operator, values=1, nodes=1))

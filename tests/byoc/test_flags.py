@@ -1,4 +1,7 @@
-"""Flags: comparisons of any two tensors, logic, choices by them, numbers of them; exact in any tiling."""
+"""Flags: comparisons of any two tensors, logic, choices by them, numbers of them.
+
+Exact in any tiling.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,15 @@ Shape = tuple[int, ...]
 
 def _numbers(rng: np.random.Generator, dtype: str) -> tuple[float, int]:
     """A scale that is often a simple multiple of others, and any zero point."""
-    scale = float(rng.choice([0.25, 0.5, 0.75, rng.uniform(0.01, 1)])) * 10.0 ** int(rng.integers(-8, 8))
+    scale = float(rng.choice([0.25, 0.5, 0.75, rng.uniform(0.01, 1)])) * 10.0 ** int(
+        rng.integers(-8, 8)
+    )
     return scale, int(rng.integers(-128, 128)) + (128 if dtype == "uint8" else 0)
 
 
-def _operand(builder: ModelBuilder, name: str, shape: Shape, dtype: str, rng: Any, constant: bool = False) -> str:
+def _operand(
+    builder: ModelBuilder, name: str, shape: Shape, dtype: str, rng: Any, constant: bool = False
+) -> str:
     if constant:
         name = builder.constant(rng.integers(0, 256, shape, np.uint8).view(dtype), dtype, name)
     else:
@@ -37,8 +44,11 @@ def _operand(builder: ModelBuilder, name: str, shape: Shape, dtype: str, rng: An
     return builder.dequantize(name, *_numbers(rng, dtype), dtype)
 
 
-def _comparison(op_type: str, shapes: tuple[Shape, ...], dtype: str, seed: int, constant: int = -1) -> onnx.ModelProto:
-    builder, rng = ModelBuilder(), np.random.default_rng(seed)
+def _comparison(
+    op_type: str, shapes: tuple[Shape, ...], dtype: str, seed: int, constant: int = -1
+) -> onnx.ModelProto:
+    builder = ModelBuilder()
+    rng = np.random.default_rng(seed)
     operands = [
         _operand(builder, name, shape, dtype, rng, number == constant)
         for number, (name, shape) in enumerate(zip("ab", shapes, strict=True))
@@ -71,15 +81,24 @@ def test_operands_of_any_shapes_are_compared(case: str) -> None:
 def test_numbers_far_apart_are_refused_and_so_are_two_scales_of_integers_alone() -> None:
     def reason(scales: tuple[float, float], **settings: Any) -> str | None:
         builder = ModelBuilder()
-        a, b = (builder.dequantize(builder.input(n, (5,), "int8"), s) for n, s in zip("ab", scales, strict=True))
+        a, b = (
+            builder.dequantize(builder.input(n, (5,), "int8"), s)
+            for n, s in zip("ab", scales, strict=True)
+        )
         builder.node("Greater", a, b, name="op", result="y")
         builder.output("y", "bool")
         model = builder.model()
-        found = compare(import_model(model, "far"), random_feeds(model, 0), Arch(isa="v4", **settings))
+        found = compare(
+            import_model(model, "far"), random_feeds(model, 0), Arch(isa="v4", **settings)
+        )
         assert found.mismatches == 0
-        return next(place.reason for place in found.partition.placement if place.op_type == "Greater")
+        return next(
+            place.reason for place in found.partition.placement if place.op_type == "Greater"
+        )
 
-    assert "the scale of 'b' is 1e-20; the scales of what is compared are" in str(reason((0.1, 1e-20)))
+    assert "the scale of 'b' is 1e-20; the scales of what is compared are" in str(
+        reason((0.1, 1e-20))
+    )
     assert reason((0.1, 0.1), numerics="fixed") is None
     assert "operands of one scale are compared" in str(reason((0.1, 0.2), numerics="fixed"))
 
@@ -88,7 +107,9 @@ def test_numbers_far_apart_are_refused_and_so_are_two_scales_of_integers_alone()
 @pytest.mark.parametrize("case", ["equal", "value a channel", "row", "outer product", "in turns"])
 def test_logic(case: str, op_type: str) -> None:
     builder = ModelBuilder()
-    a, b = (builder.input(name, shape, "bool") for name, shape in zip("ab", SHAPES[case], strict=True))
+    a, b = (
+        builder.input(name, shape, "bool") for name, shape in zip("ab", SHAPES[case], strict=True)
+    )
     builder.node("Not", builder.node(op_type, a, b, name="op"), name="not", result="y")
     builder.output("y", "bool")
     model = builder.model()
@@ -113,16 +134,30 @@ CHOICES: dict[str, tuple[Shape, Shape, Shape]] = {
 @pytest.mark.parametrize("case", CHOICES)
 def test_choices(case: str, constant: str, dtype: str) -> None:
     """Any of the three constant, scales apart or alike."""
-    builder, rng = ModelBuilder(), np.random.default_rng(len(case) + len(constant))
+    builder = ModelBuilder()
+    rng = np.random.default_rng(len(case) + len(constant))
     shapes = dict(zip("cxy", CHOICES[case], strict=True))
     flags = np.asarray(rng.random(shapes["c"]) < 0.5)
-    condition = builder.constant(flags, "bool") if "c" in constant else builder.input("c", shapes["c"], "bool")
-    numbers, operands = (0.25, 100), []
+    condition = (
+        builder.constant(flags, "bool")
+        if "c" in constant
+        else builder.input("c", shapes["c"], "bool")
+    )
+    numbers = (0.25, 100)
+    operands = []
     for name in "xy":
         data = rng.integers(0, 256, shapes[name], np.uint8).view(dtype)
-        stored = builder.constant(data, dtype) if name in constant else builder.input(name, shapes[name], dtype)
-        operands.append(builder.dequantize(stored, *(numbers if name == "x" else (0.11, 17)), dtype))
-    builder.quantize(builder.node("Where", condition, *operands, name="op"), *numbers, dtype, result="z")
+        stored = (
+            builder.constant(data, dtype)
+            if name in constant
+            else builder.input(name, shapes[name], dtype)
+        )
+        operands.append(
+            builder.dequantize(stored, *(numbers if name == "x" else (0.11, 17)), dtype)
+        )
+    builder.quantize(
+        builder.node("Where", condition, *operands, name="op"), *numbers, dtype, result="z"
+    )
     builder.output("z", dtype)
     used = exact(builder.model(), *MACHINES)
     assert used <= {"OP_LUT", "OP_C_MIN", "OP_C_MAX", "OP_B_MIN", "OP_ACT_LRELU"}
@@ -130,7 +165,8 @@ def test_choices(case: str, constant: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("constant", [False, True])
 def test_a_choice_that_carries_its_quantisations(constant: bool) -> None:
-    builder, rng = ModelBuilder(), np.random.default_rng(0)
+    builder = ModelBuilder()
+    rng = np.random.default_rng(0)
     stored = builder.constant(rng.integers(0, 256, (5, 1)), "uint8")
     operands = [builder.input("c", (5, 9), "bool")]
     for name, scale, zero in (("x", 0.05, 3), ("y", 0.02, 200)):
@@ -158,12 +194,20 @@ def test_bare_integers_are_compared_and_chosen() -> None:
 def test_whether_any_or_all_of_a_row_are_set(op_type: str, dtype: str) -> None:
     """And the extremes of bare integers."""
     builder = ModelBuilder()
-    builder.node(op_type, builder.input("x", (3, 2, 5), dtype), builder.constant([1], "int64"), name="op", result="y")
+    builder.node(
+        op_type,
+        builder.input("x", (3, 2, 5), dtype),
+        builder.constant([1], "int64"),
+        name="op",
+        result="y",
+    )
     builder.output("y", dtype)
     exact(builder.model(), *MACHINES)
 
 
-def _quantised(builder: ModelBuilder, feeds: dict[str, NDArray[Any]], arch: Arch = V4) -> Comparison:
+def _quantised(
+    builder: ModelBuilder, feeds: dict[str, NDArray[Any]], arch: Arch = V4
+) -> Comparison:
     found = compare(import_model(builder.model(), "float", calibration=[feeds]), feeds, arch)
     assert found.mismatches == 0
     return found
@@ -175,12 +219,19 @@ def _on_the_cpu(found: Comparison) -> set[str]:
 
 def test_flags_of_one_tensor_are_one_table_wherever_they_go() -> None:
     """Out of the accelerator, into a choice, into numbers."""
-    builder, rng = ModelBuilder(), np.random.default_rng(0)
-    x, y = builder.input("x", (2, 50)), builder.input("y", (2, 50))
-    low, high = builder.constant(-0.5, "float32"), builder.constant(0.5, "float32")
-    inside = builder.node("And", builder.node("Greater", x, low), builder.node("Less", x, high), result="inside")
+    builder = ModelBuilder()
+    rng = np.random.default_rng(0)
+    x = builder.input("x", (2, 50))
+    y = builder.input("y", (2, 50))
+    low = builder.constant(-0.5, "float32")
+    high = builder.constant(0.5, "float32")
+    inside = builder.node(
+        "And", builder.node("Greater", x, low), builder.node("Less", x, high), result="inside"
+    )
     builder.node("Where", inside, y, x, result="z")
-    builder.node("Mul", builder.node("Cast", inside, to=onnx.TensorProto.FLOAT), high, result="half")
+    builder.node(
+        "Mul", builder.node("Cast", inside, to=onnx.TensorProto.FLOAT), high, result="half"
+    )
     for name, dtype in (("inside", "bool"), ("z", "float32"), ("half", "float32")):
         builder.output(name, dtype)
     feeds = {name: rng.standard_normal((2, 50)).astype(np.float32) for name in "xy"}
@@ -191,10 +242,15 @@ def test_flags_of_one_tensor_are_one_table_wherever_they_go() -> None:
 
 @pytest.mark.parametrize("least", [-np.inf, -1e9])
 def test_what_hides_scores_leaves_them_their_range(least: float) -> None:
-    """A mask of attention: the number that stands for nothing is brought to where softmax sees nothing."""
-    builder, rng = ModelBuilder(), np.random.default_rng(0)
+    """A mask of attention: the number that stands for nothing is brought to where softmax sees
+    nothing.
+    """
+    builder = ModelBuilder()
+    rng = np.random.default_rng(0)
     x = builder.node(
-        "MatMul", builder.input("x", (1, 12, 8)), builder.constant(rng.standard_normal((8, 12)), "float32")
+        "MatMul",
+        builder.input("x", (1, 12, 8)),
+        builder.constant(rng.standard_normal((8, 12)), "float32"),
     )
     mask = builder.constant(np.tri(12, dtype=bool), "bool")
     hidden = builder.node("Where", mask, x, builder.constant(least, "float32"), name="hide")
@@ -209,12 +265,15 @@ def test_what_hides_scores_leaves_them_their_range(least: float) -> None:
 
 
 def test_flags_between_operators_of_the_cpu_stay_there() -> None:
-    builder, rng = ModelBuilder(), np.random.default_rng(0)
+    builder = ModelBuilder()
+    rng = np.random.default_rng(0)
     x = builder.input("x", (1, 3, 6, 6))
     made = builder.node("Conv", x, builder.constant(rng.standard_normal((3, 3, 1, 1)), "float32"))
     hard = builder.node("Hardmax", made, axis=1)
     flags = builder.node("Cast", hard, to=onnx.TensorProto.BOOL)
-    both = builder.node("And", flags, builder.node("Cast", builder.node("Hardmax", made), to=onnx.TensorProto.BOOL))
+    both = builder.node(
+        "And", flags, builder.node("Cast", builder.node("Hardmax", made), to=onnx.TensorProto.BOOL)
+    )
     builder.node("Not", both, result="y")
     builder.output("y", "bool")
     found = _quantised(builder, {"x": rng.standard_normal((1, 3, 6, 6)).astype(np.float32)})

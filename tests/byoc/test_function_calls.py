@@ -16,13 +16,23 @@ CASES = Path(__file__).parents[1] / "cases"
 def doubling(depth: int) -> ModelProto:
     """A call of a function that calls another twice, and so on: 2**depth nodes."""
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("my", 1)]
-    functions = [helper.make_function("my", "f0", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])], opsets)]
+    functions = [
+        helper.make_function(
+            "my", "f0", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])], opsets
+        )
+    ]
     for number in range(1, depth + 1):
-        nodes = [helper.make_node(f"f{number - 1}", [source], [target], domain="my") for source, target in ("am", "mb")]
+        nodes = [
+            helper.make_node(f"f{number - 1}", [source], [target], domain="my")
+            for source, target in ("am", "mb")
+        ]
         functions.append(helper.make_function("my", f"f{number}", ["a"], ["b"], nodes, opsets))
     value = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy")
     graph = helper.make_graph(
-        [helper.make_node(f"f{depth}", ["x"], ["y"], domain="my")], "g", [next(value)], [next(value)]
+        [helper.make_node(f"f{depth}", ["x"], ["y"], domain="my")],
+        "g",
+        [next(value)],
+        [next(value)],
     )
     return helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=10)
 
@@ -30,7 +40,8 @@ def doubling(depth: int) -> ModelProto:
 def test_what_they_come_to_is_refused_before_it_is_written_out() -> None:
     """Refuse by the count: the 25 million nodes themselves would need more memory than there is."""
     with pytest.raises(
-        InputError, match=r"functions that call one another make 25,165,822 nodes, and 131,072 are allo"
+        InputError,
+        match=r"functions that call one another make 25,165,822 nodes, and 131,072 are allo",
     ):
         load_model(CASES / "funcbomb.onnx")
 
@@ -39,7 +50,9 @@ def test_few_are_taken_and_many_are_not() -> None:
     check_model(doubling(3), "few")
     most = MAXIMUM_CALLED.bit_length() - 3
     check_model(doubling(most), "most")
-    with pytest.raises(InputError, match=r"more: inconsistent ONNX model \(functions that call one another make"):
+    with pytest.raises(
+        InputError, match=r"more: inconsistent ONNX model \(functions that call one another make"
+    ):
         check_model(doubling(most + 2), "more")
 
 

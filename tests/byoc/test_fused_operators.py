@@ -1,4 +1,6 @@
-"""Files that ONNX Runtime optimised and saved: fused, channels-last and blocked operators are read as those of ONNX."""
+"""Files that ONNX Runtime optimised and saved: fused, channels-last and blocked operators are
+read as those of ONNX.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +41,31 @@ WEIGHTS = {
     "a": array(8, 6),
     "c": array(6, seed=2),
 }
-WEIGHTS |= {"gain": array(8, seed=3), "skip": array(1, 5, 8), "qw": array(6, 4, 3, 3, dtype="uint8")}
+WEIGHTS |= {
+    "gain": array(8, seed=3),
+    "skip": array(1, 5, 8),
+    "qw": array(6, 4, 3, 3, dtype="uint8"),
+}
 WEIGHTS |= {"bias": np.arange(6, dtype=np.int32), **SCALES}
-IMAGE, ROWS, MATRIX = (1, 4, 7, 7), (1, 5, 8), (3, 8)
+IMAGE = (1, 4, 7, 7)
+ROWS = (1, 5, 8)
+MATRIX = (3, 8)
 LAST = (1, 7, 7, 4)
 
 
 def model_of(
-    nodes: Sequence[NodeProto], shape: Sequence[int], dtype: int = TensorProto.FLOAT, opset: int = 17
+    nodes: Sequence[NodeProto],
+    shape: Sequence[int],
+    dtype: int = TensorProto.FLOAT,
+    opset: int = 17,
 ) -> ModelProto:
     """A model from ``x`` to ``y`` with those of the constants that the nodes read."""
     read = {name for one in nodes for name in one.input}
-    constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in WEIGHTS.items() if name in read]
+    constants = [
+        numpy_helper.from_array(np.asarray(value), name)
+        for name, value in WEIGHTS.items()
+        if name in read
+    ]
     graph = helper.make_graph(
         nodes,
         "saved",
@@ -64,16 +79,30 @@ def model_of(
     )
 
 
-def fused(activation: str, *parameters: float, inputs: str = "xwb", **options: Any) -> list[NodeProto]:
+def fused(
+    activation: str, *parameters: float, inputs: str = "xwb", **options: Any
+) -> list[NodeProto]:
     chosen = (
-        {"activation": activation, "activation_params": list(parameters)} if parameters else {"activation": activation}
+        {"activation": activation, "activation_params": list(parameters)}
+        if parameters
+        else {"activation": activation}
     )
     return [node("FusedConv", list(inputs), ["y"], domain=MICROSOFT, **chosen, **options)]
 
 
 def product(activation: str, inputs: str = "xac", **options: float) -> list[NodeProto]:
     given = {f"activation_{name}": value for name, value in options.items()}
-    return [node("FusedGemm", list(inputs), ["y"], domain=MICROSOFT, activation=activation, alpha=0.5, **given)]
+    return [
+        node(
+            "FusedGemm",
+            list(inputs),
+            ["y"],
+            domain=MICROSOFT,
+            activation=activation,
+            alpha=0.5,
+            **given,
+        )
+    ]
 
 
 FLOAT: Mapping[str, tuple[list[NodeProto], tuple[int, ...]]] = {
@@ -114,7 +143,13 @@ FLOAT: Mapping[str, tuple[list[NodeProto], tuple[int, ...]]] = {
     ),
 }  # fmt: skip
 CONVOLUTION = ["x", "sx", "zx", "qw", "sw", "zw", "sy", "zy", "bias"]
-GLOBAL = node("QLinearGlobalAveragePool", ["t", "sy", "zy", "sy", "zy"], ["y"], domain=MICROSOFT, channels_last=1)
+GLOBAL = node(
+    "QLinearGlobalAveragePool",
+    ["t", "sy", "zy", "sy", "zy"],
+    ["y"],
+    domain=MICROSOFT,
+    channels_last=1,
+)
 INTEGER: Mapping[str, tuple[list[NodeProto], tuple[int, ...]]] = {
     "conv": (
         [node("QLinearConv", CONVOLUTION, ["y"], domain=MICROSOFT, channels_last=1, pads=[1, 1, 1, 1])],
@@ -159,7 +194,10 @@ def test_integer_operators_are_restored_to_the_bit(name: str) -> None:
     model = model_of(nodes, shape, TensorProto.UINT8)
     restored = restore_operators(model)
     assert not any(
-        attribute.i for one in restored.graph.node for attribute in one.attribute if attribute.name == "channels_last"
+        attribute.i
+        for one in restored.graph.node
+        for attribute in one.attribute
+        if attribute.name == "channels_last"
     )
     assert {one.op_type for one in restored.graph.node}.isdisjoint({"NhwcMaxPool"})
     feed = array(*shape, dtype="uint8", seed=7)
@@ -169,7 +207,9 @@ def test_integer_operators_are_restored_to_the_bit(name: str) -> None:
 @pytest.mark.parametrize("name", [*FLOAT, *INTEGER])
 def test_saved_operators_run_on_the_accelerator(name: str) -> None:
     """Nothing but changes of type and order is left to the CPU."""
-    (nodes, shape), dtype = (FLOAT[name], TensorProto.FLOAT) if name in FLOAT else (INTEGER[name], TensorProto.UINT8)
+    (nodes, shape), dtype = (
+        (FLOAT[name], TensorProto.FLOAT) if name in FLOAT else (INTEGER[name], TensorProto.UINT8)
+    )
     report = run(model_of(nodes, shape, dtype)).report
     assert report.check.mismatches == 0
     moved = {"QuantizeLinear", "DequantizeLinear", "Transpose"}
@@ -183,7 +223,9 @@ def test_weights_in_blocks_are_refused_with_the_remedy() -> None:
         node("Conv", ["x", "w", "b"], ["blocks"], "stem", domain=BLOCKED, kernel_shape=[3, 3]),
         node("ReorderOutput", ["blocks"], ["y"], domain=BLOCKED, channels=6),
     ]
-    with pytest.raises(InputError, match=r"node 'stem' is Conv in a layout of one processor.*give the original"):
+    with pytest.raises(
+        InputError, match=r"node 'stem' is Conv in a layout of one processor.*give the original"
+    ):
         restore_operators(model_of(nodes, IMAGE))
 
 
@@ -193,12 +235,20 @@ def test_an_unknown_activation_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("level", ["ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
-def test_a_quantised_file_saved_by_onnx_runtime_runs_in_one_region(level: str, tmp_path: Path) -> None:
+def test_a_quantised_file_saved_by_onnx_runtime_runs_in_one_region(
+    level: str, tmp_path: Path
+) -> None:
     """Convolution, pool and product between uint8 tensors, as the installed version writes them."""
     nodes = [
         node("QLinearConv", CONVOLUTION, ["t"], "conv", pads=[1, 1, 1, 1]),
         node("MaxPool", ["t"], ["m"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
-        node("QLinearGlobalAveragePool", ["m", "sy", "zy", "sy", "zy"], ["y"], "mean", domain=MICROSOFT),
+        node(
+            "QLinearGlobalAveragePool",
+            ["m", "sy", "zy", "sy", "zy"],
+            ["y"],
+            "mean",
+            domain=MICROSOFT,
+        ),
     ]
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)

@@ -1,4 +1,6 @@
-"""Functions of one tensor become last steps of what makes it: the same bits, fewer commands, on every instruction."""
+"""Functions of one tensor become last steps of what makes it: the same bits, fewer commands, on
+every instruction.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Network(ModelBuilder):
 
     def conv(self, x: str, outputs: int, inputs: int, kernel: int = 3, **attributes: object) -> str:
         pads = [kernel // 2] * 4
-        return self.node("Conv", x, self.filters(outputs, inputs, kernel, kernel), pads=pads, **attributes)
+        return self.node(
+            "Conv", x, self.filters(outputs, inputs, kernel, kernel), pads=pads, **attributes
+        )
 
     def silu(self, x: str) -> str:
         return self.node("Mul", x, self.node("Sigmoid", x))
@@ -69,8 +73,11 @@ def run(
 ) -> Comparison:
     """``draw`` between a quantised input and a quantised result ``y``."""
     builder = Network()
-    builder.dtype, builder.rng = dtype, np.random.default_rng(5)
-    x = builder.dequantize(builder.input("x", shape, dtype), 0.05, 128 if dtype == "uint8" else 0, dtype)
+    builder.dtype = dtype
+    builder.rng = np.random.default_rng(5)
+    x = builder.dequantize(
+        builder.input("x", shape, dtype), 0.05, 128 if dtype == "uint8" else 0, dtype
+    )
     builder.quantised(draw(builder, x), 0.03, -20, result="y")
     builder.output("y", dtype)
     kind = onnx.helper.tensor_dtype_to_np_dtype(builder.inputs[0].type.tensor_type.elem_type)
@@ -80,7 +87,9 @@ def run(
 
 def looks(found: Comparison) -> list[int]:
     """The field ``look_up`` of every computing command; -1 of an OP_LUT."""
-    commands = [command for program in found.network.programs.values() for command in program.commands]
+    commands = [
+        command for program in found.network.programs.values() for command in program.commands
+    ]
     kinds = [
         -1 if c.instruction.mnemonic == "OP_LUT" else c.fields.get("look_up", 0)
         for c in commands
@@ -117,7 +126,11 @@ def test_a_chain_of_functions_is_one_table() -> None:
 def test_two_readers_and_outputs_need_what_is_not_looked_up() -> None:
     def two(b: Network, x: str) -> str:
         made = b.quantised(b.conv(x, 8, 8))
-        return b.node("Add", b.quantised(b.silu(made)), b.quantised(b.node("MaxPool", made, kernel_shape=[1, 1])))
+        return b.node(
+            "Add",
+            b.quantised(b.silu(made)),
+            b.quantised(b.node("MaxPool", made, kernel_shape=[1, 1])),
+        )
 
     def output(b: Network, x: str) -> str:
         made = b.quantised(b.conv(x, 8, 8), result="z")
@@ -131,10 +144,14 @@ def test_two_readers_and_outputs_need_what_is_not_looked_up() -> None:
 
 
 def test_every_operand_of_a_concatenation_is_looked_up_into_its_place() -> None:
-    """A change of scale, and a function before it, at both ends of one result; images of a batch one by one."""
+    """A change of scale, and a function before it, at both ends of one result.
+
+    Images of a batch one by one.
+    """
 
     def draw(b: Network, x: str) -> str:
-        first, second = b.quantised(b.conv(x, 12, 8), 0.04), b.quantised(b.silu(b.quantised(b.conv(x, 4, 8))), 0.02)
+        first = b.quantised(b.conv(x, 12, 8), 0.04)
+        second = b.quantised(b.silu(b.quantised(b.conv(x, 4, 8))), 0.02)
         return b.node("Concat", first, second, axis=1)
 
     assert looks(run(draw)) == [1]
@@ -146,8 +163,12 @@ def test_every_operand_of_a_concatenation_is_looked_up_into_its_place() -> None:
 @pytest.mark.parametrize("numerics", ["onnxruntime", "fixed"])
 def test_one_filter_or_group_at_a_time(numerics: str) -> None:
     arch = Arch(isa="v4", numerics=numerics)
-    depth = run(lambda b, x: b.silu(b.quantised(MAKERS["depthwise"](b, x))), arch, emulate_depthwise=True)
-    group = run(lambda b, x: b.silu(b.quantised(MAKERS["grouped"](b, x))), arch, grouped="per-group")
+    depth = run(
+        lambda b, x: b.silu(b.quantised(MAKERS["depthwise"](b, x))), arch, emulate_depthwise=True
+    )
+    group = run(
+        lambda b, x: b.silu(b.quantised(MAKERS["grouped"](b, x))), arch, grouped="per-group"
+    )
     assert (-1 in looks(depth), -1 in looks(group)) == (False, False)
     if numerics == "onnxruntime":
         assert depth.mismatches == group.mismatches == 0
@@ -162,14 +183,19 @@ def test_no_room_for_the_table_leaves_it_apart() -> None:
 
 
 def test_variants_without_the_field_leave_it_to_others() -> None:
-    found = run(lambda b, x: b.node("LeakyRelu", b.quantised(b.conv(x, 8, 8)), alpha=0.3), Arch(isa="v3"))
+    found = run(
+        lambda b, x: b.node("LeakyRelu", b.quantised(b.conv(x, 8, 8)), alpha=0.3), Arch(isa="v3")
+    )
     assert found.mismatches == 0
     assert looks(found) == [0]
 
 
 @pytest.mark.parametrize("name", ["convolution", "depthwise", "grouped", "average"])
 def test_a_slope_a_channel_is_looked_up_last(name: str) -> None:
-    """In a table a channel, in tiles of channels and rows; also behind a function of all channels."""
+    """In a table a channel, in tiles of channels and rows.
+
+    Also behind a function of all channels.
+    """
     channels = 12 if name == "convolution" else 8
 
     def draw(b: Network, x: str, before: bool) -> str:
@@ -193,14 +219,22 @@ def test_a_slope_a_channel_is_looked_up_last(name: str) -> None:
 def test_channels_that_are_as_many_as_those_of_the_maker_but_others_stay_apart(
     name: str, shape: tuple[int, ...], slopes: tuple[int, ...]
 ) -> None:
-    """The columns of a product are not the rows that a slope is of, nor those of each of several products."""
+    """The columns of a product are not the rows that a slope is of, nor those of each of several
+    products.
+    """
 
     def draw(b: Network, x: str) -> str:
         if name == "columns":
             made = b.node("MatMul", x, b.filters(7, 6))
         else:
-            made = b.node("MatMul", x, b.quantised(b.node("Relu", b.node("MatMul", x, b.filters(4, 3))), 0.04, 0))
-        return b.node("PRelu", b.quantised(made), b.constant(b.rng.uniform(-1, 1, slopes), "float32"))
+            made = b.node(
+                "MatMul",
+                x,
+                b.quantised(b.node("Relu", b.node("MatMul", x, b.filters(4, 3))), 0.04, 0),
+            )
+        return b.node(
+            "PRelu", b.quantised(made), b.constant(b.rng.uniform(-1, 1, slopes), "float32")
+        )
 
     for arch, schedule in ((V4, "default"), (SMALL, "default"), (SMALL, "seed")):
         assert run(draw, arch, schedule, shape=shape).mismatches == 0

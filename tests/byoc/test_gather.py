@@ -1,4 +1,6 @@
-"""Gathers of tensors with other atoms than the result, and tensors that only some consumers read through them."""
+"""Gathers of tensors with other atoms than the result, and tensors that only some consumers read
+through them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from byoc.layout.merging import merge_moves
-from byoc.operators.gather import ByteMap, Gather, moved_pieces, to_gather
+from byoc.operators.gather import ByteMap, Gather, list_moved_pieces, to_gather
 from byoc.operators.nest import Piece
 from byoc.operators.operator import Operator
 from byoc.operators.records import Operand
@@ -18,14 +20,19 @@ from tests.byoc.test_merging import ATOM, POSITIONS, WORD, _moved
 NARROW = 4
 
 
-def gathered(layouts: Mapping[str, Layout], taken: Mapping[tuple[str, int], int]) -> tuple[ByteMap, Gather | None]:
-    """The map that takes channels of tensors as those of ``c`` and fills the others with 0, and its gather."""
+def gathered(
+    layouts: Mapping[str, Layout], taken: Mapping[tuple[str, int], int]
+) -> tuple[ByteMap, Gather | None]:
+    """The map that takes channels of tensors as those of ``c`` and fills the others with 0, and
+    its gather.
+    """
     names = tuple(sorted({name for name, _ in taken}))
     layout = layouts["c"]
     source = np.full((layout.surfaces, layout.positions, layout.atom), -1, np.int64)
     byte = np.zeros_like(source)
     for (name, channel), target in taken.items():
-        other, place = layouts[name], (target // layout.atom, slice(None), target % layout.atom)
+        other = layouts[name]
+        place = (target // layout.atom, slice(None), target % layout.atom)
         start = channel // other.atom * other.positions * other.atom + channel % other.atom
         source[place] = names.index(name)
         byte[place] = start + np.arange(layout.positions) * other.atom
@@ -36,8 +43,9 @@ def gathered(layouts: Mapping[str, Layout], taken: Mapping[tuple[str, int], int]
 
 def check_pieces(gather: Gather, found: ByteMap) -> None:
     """The pieces that a program states are the bytes of the map."""
-    source, byte = np.full(found.source.size, -2), np.zeros(found.source.size, np.int64)
-    for number, value, piece in moved_pieces(gather):
+    source = np.full(found.source.size, -2)
+    byte = np.zeros(found.source.size, np.int64)
+    for number, value, piece in list_moved_pieces(gather):
         begin = -Piece(0, 0, piece.dims).lowest if number is None else piece.source
         sources, targets = Piece(begin, piece.target, piece.dims).positions()
         source[targets] = -1 if number is None else number
@@ -56,10 +64,16 @@ def test_a_gather_of_narrow_atoms_states_the_bytes_that_it_moves() -> None:
 
 
 def test_tensors_with_different_atoms_are_not_gathered_together() -> None:
-    """A gather has one stride from position to position and from surface to surface of its operands."""
+    """A gather has one stride from position to position and from surface to surface of its
+    operands.
+    """
     taken = {**{("a", n): n for n in range(8)}, **{("b", n): 8 + n for n in range(8)}}
     for positions in (1, POSITIONS):
-        alike = {"a": Layout(8, positions, ATOM), "b": Layout(8, positions, ATOM), "c": Layout(16, positions, ATOM)}
+        alike = {
+            "a": Layout(8, positions, ATOM),
+            "b": Layout(8, positions, ATOM),
+            "c": Layout(16, positions, ATOM),
+        }
         found, gather = gathered(alike, taken)
         assert gather is not None
         check_pieces(gather, found)
@@ -70,15 +84,22 @@ def test_a_tensor_is_stored_for_one_consumer_that_reads_it() -> None:
     """c reads the bytes of a past b; the reduction needs b itself."""
     operations = _moved("a", "b", {n: 19 - n for n in range(20)}, 3)
     reduction = Reduction(across=True,
-        name="n", kind="POOL", onnx_nodes=(), mode="max", count=20, scales=(1.0, 1.0), zero_points=(0, 0),
+        name="n", kind="POOL", onnx_nodes=(), mode="max", count=20, scales=(1.0, 1.0),
+        zero_points=(0, 0),
         inputs=(Operand("b", (20, POSITIONS), assigned=Layout(20, POSITIONS, ATOM)),),
         output=Operand("r", (1, POSITIONS), assigned=Layout(POSITIONS, 1, ATOM)),
     )  # fmt: skip
     moved = [*operations, *_moved("b", "c", {n: n + 3 for n in range(9)}, 2)]
-    layouts = {"a": Layout(20, POSITIONS, ATOM), "b": Layout(20, POSITIONS, ATOM), "c": Layout(9, POSITIONS, ATOM)}
+    layouts = {
+        "a": Layout(20, POSITIONS, ATOM),
+        "b": Layout(20, POSITIONS, ATOM),
+        "c": Layout(9, POSITIONS, ATOM),
+    }
     layouts["r"] = Layout(POSITIONS, 1, ATOM)
     found = merge_moves([*moved, reduction], {"a", "c", "r"}, layouts, WORD, lambda operation: True)
     assert {one.output.value for one in found} == {"b", "c", "r"}
-    assert [operand.value for one in found if one.output.value == "c" for operand in one.inputs] == ["a"]
+    assert [
+        operand.value for one in found if one.output.value == "c" for operand in one.inputs
+    ] == ["a"]
     found = merge_moves(moved, {"a", "c"}, layouts, WORD, lambda operation: True)
     assert {one.output.value for one in found} == {"c"}

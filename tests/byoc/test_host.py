@@ -15,7 +15,15 @@ from byoc.frontend.onnx.cutting import Cutter
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.definitions import integer_clamps
 from byoc.graph import Graph
-from byoc.host.sessions import Engine, HostCost, Oracle, PartSession, estimate_cycles, opener, oracle_text
+from byoc.host.sessions import (
+    Engine,
+    HostCost,
+    Oracle,
+    PartSession,
+    estimate_cycles,
+    opener,
+    oracle_text,
+)
 from byoc.importing import package_of
 from byoc.partitioning.partition import HostPart, partition
 from byoc.runtimes.session import OnnxRuntimeSession
@@ -30,7 +38,9 @@ def _edges() -> onnx.ModelProto:
     """float → Q → Relu unit → DQ → Softmax → float."""
     builder = ModelBuilder()
     q = builder.quantize(builder.input("x", (2, 3)), 0.1, 5, result="q")
-    y = builder.quantize(builder.node("Relu", builder.dequantize(q, 0.1, 5), name="op"), 0.1, 5, result="r")
+    y = builder.quantize(
+        builder.node("Relu", builder.dequantize(q, 0.1, 5), name="op"), 0.1, 5, result="r"
+    )
     builder.output(builder.node("Softmax", builder.dequantize(y, 0.1, 5), name="s", result="y"))
     return builder.model()
 
@@ -61,17 +71,23 @@ def test_unknown_engine() -> None:
 
 def test_reference_engine_names_the_domain_it_does_not_know() -> None:
     builder = ModelBuilder()
-    builder.output(builder.node("Gelu", builder.input("x", (3, 5)), result="y", domain="com.microsoft"))
+    builder.output(
+        builder.node("Gelu", builder.input("x", (3, 5)), result="y", domain="com.microsoft")
+    )
     model = builder.model()
     graph = import_graph(model)
-    message = "--host reference does not know the operators of com.microsoft; use --host onnxruntime"
+    message = (
+        "--host reference does not know the operators of com.microsoft; use --host onnxruntime"
+    )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         _open(model, graph, partition(graph, V2).host_parts[0], "reference")
 
 
 def test_price_of_a_host_part_by_hand() -> None:
     builder = ModelBuilder()
-    product = builder.node("MatMul", builder.input("x", (2, 3)), builder.input("w", (3, 5)), result="y")
+    product = builder.node(
+        "MatMul", builder.input("x", (2, 3)), builder.input("w", (3, 5)), result="y"
+    )
     builder.output(product)
     graph = import_graph(builder.model())
     part = HostPart(graph.nodes, ("x", "w"), ("y",))
@@ -84,7 +100,11 @@ def test_a_cut_contains_what_lies_between_and_nothing_else() -> None:
     model = _edges()
     graph = import_graph(model)
     cut = Cutter(model, graph).cut(["q"], ["r"])
-    assert [node.op_type for node in cut.graph.node] == ["DequantizeLinear", "Relu", "QuantizeLinear"]
+    assert [node.op_type for node in cut.graph.node] == [
+        "DequantizeLinear",
+        "Relu",
+        "QuantizeLinear",
+    ]
     assert [value.name for value in (*cut.graph.input, *cut.graph.output)] == ["q", "r"]
     onnx.checker.check_model(cut, full_check=True)
 
@@ -95,7 +115,9 @@ def test_a_cut_follows_what_the_bodies_of_control_flow_read() -> None:
     inner = helper.make_tensor_value_info("k", onnx.TensorProto.FLOAT, [2, 3])
     body = helper.make_graph([helper.make_node("Neg", [captured], ["k"])], "body", [], [inner])
     builder.inputs.append(helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []))
-    builder.nodes.append(helper.make_node("If", ["c"], ["y"], name="op", then_branch=body, else_branch=body))
+    builder.nodes.append(
+        helper.make_node("If", ["c"], ["y"], name="op", then_branch=body, else_branch=body)
+    )
     builder.output("y")
     model = builder.model()
     cut = Cutter(model, import_graph(model)).cut(["x", "c"], ["y"])
@@ -119,8 +141,15 @@ def test_activations_inside_the_range_are_rewritten(
     rewritten, found = integer_clamps(model, import_graph(model))
     assert found == count
     assert model.SerializeToString(deterministic=True) == before
-    assert [node.op_type for node in rewritten.graph.node if node.name == "op:clamp"] == ["Clip"] * count
-    assert OnnxRuntimeSession(rewritten).run(["y"], random_feeds(model, 1))["y"].shape == (1, 6, 3, 4)
+    assert [node.op_type for node in rewritten.graph.node if node.name == "op:clamp"] == [
+        "Clip"
+    ] * count
+    assert OnnxRuntimeSession(rewritten).run(["y"], random_feeds(model, 1))["y"].shape == (
+        1,
+        6,
+        3,
+        4,
+    )
 
 
 def test_rewritten_groups_mean_the_same_up_to_the_last_bit() -> None:
@@ -138,7 +167,9 @@ def test_rewriting_needs_a_clip_of_integers() -> None:
     model = convolution_unit(WEIGHTS, (1, 4, 5, 6), activation=("Relu",))
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", 11))
-    with pytest.raises(InputError, match=r"^the model has opset 11; convert it to opset 12 or later$"):
+    with pytest.raises(
+        InputError, match=r"^the model has opset 11; convert it to opset 12 or later$"
+    ):
         integer_clamps(model, import_graph(model))
 
 
@@ -151,7 +182,8 @@ def test_what_onnxruntime_fuses_wrongly_stays_in_float() -> None:
     builder.quantize(builder.node("MatMul", x, stack, name="op"), 0.1, result="y")
     builder.output("y", "int8")
     reason = (
-        "'c2' has several scales along axis 2; constant operands have one scale, the second one may have one a column"
+        "'c2' has several scales along axis 2; constant operands have one scale, the second one "
+        "may have one a column"
     )
     assert placed(check_against_onnxruntime(builder.model()))["op"] == reason
 
@@ -171,5 +203,6 @@ def test_the_report_says_what_the_oracle_is() -> None:
     assert oracle_text(package_of(_edges(), "edges")) == plain
     model = convolution_unit(WEIGHTS, (1, 4, 5, 6), activation=("Relu",))
     assert (
-        oracle_text(package_of(model, "conv")) == f"{plain}; 1 fused activation rewritten as integer operator and clamp"
+        oracle_text(package_of(model, "conv")) == f"{plain}; 1 fused activation rewritten as "
+        "integer operator and clamp"
     )

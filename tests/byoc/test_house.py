@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from byoc.operators.forms import Reading
 from byoc.operators.operator import Operator
-from byoc.operators.registry import built_in
+from byoc.operators.registry import get_built_in_families
 
 MOST_ALONE = 1
 """Questions of the operators' base that one family alone answers."""
@@ -15,11 +15,17 @@ MOST_ASKED = 17
 
 
 def test_what_one_family_answers_is_its_own() -> None:
-    assert built_in().families
-    classes, bases = list(_subclasses(Operator)), (Operator, Reading)
+    assert get_built_in_families().families
+    classes = list(_subclasses(Operator))
+    bases = (Operator, Reading)
     questions = [question for base in bases for question in vars(base).items()]
     hooks = {name for name, item in questions if not name.startswith("_") and _is_hook(item)}
-    hooks |= {name for base in bases for name, kind in base.__annotations__.items() if str(kind).startswith("ClassVar")}
+    hooks |= {
+        name
+        for base in bases
+        for name, kind in base.__annotations__.items()
+        if str(kind).startswith("ClassVar")
+    }
     answers = {name: {item.__name__ for item in classes if name in vars(item)} for name in hooks}
     alone = {name: found for name, found in answers.items() if len(found) == 1}
     assert len(alone) <= MOST_ALONE, alone

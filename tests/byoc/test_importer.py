@@ -27,10 +27,17 @@ def _node(graph: Graph, name: str = "op") -> Node:
 
 def test_a_unit_is_one_node_on_integer_tensors() -> None:
     bias = np.arange(6, dtype=np.int32)
-    model = convolution_unit(ONES, (1, 4, 5, 6), bias=bias, activation=("Clip",), pads=[1, 0, 1, 0], strides=[2, 1])
+    model = convolution_unit(
+        ONES, (1, 4, 5, 6), bias=bias, activation=("Clip",), pads=[1, 0, 1, 0], strides=[2, 1]
+    )
     graph = import_graph(model)
     (node,) = graph.nodes
-    assert (node.name, node.op_type, node.inputs, node.outputs) == ("op", "Conv", ("x", "w", "b"), ("y",))
+    assert (node.name, node.op_type, node.inputs, node.outputs) == (
+        "op",
+        "Conv",
+        ("x", "w", "b"),
+        ("y",),
+    )
     assert node.integer
     assert node.attributes == {
         "activation": ("Clip", 0.0, 6.0),
@@ -52,7 +59,10 @@ def test_a_unit_is_one_node_on_integer_tensors() -> None:
     result = graph.values["y"]
     assert (result.shape, result.dtype) == ((1, 6, 3, 4), "int8")
     assert result.quantization is not None
-    assert (float(result.quantization.scale), int(result.quantization.zero_point)) == (float(np.float32(0.1)), -7)
+    assert (float(result.quantization.scale), int(result.quantization.zero_point)) == (
+        float(np.float32(0.1)),
+        -7,
+    )
     np.testing.assert_array_equal(graph.values["b"].constant, bias)
 
 
@@ -61,7 +71,9 @@ def test_gemm_becomes_a_matrix_product_with_weights_k_by_n() -> None:
     x = builder.dequantize(builder.input("x", (2, 3), "int8"), 0.1)
     weights = np.arange(12, dtype=np.int8).reshape(4, 3)
     scales = [0.1, 0.2, 0.3, 0.4]
-    result = builder.node("Gemm", x, builder.weights(weights, scales, axis=0, name="w"), name="op", transB=1)
+    result = builder.node(
+        "Gemm", x, builder.weights(weights, scales, axis=0, name="w"), name="op", transB=1
+    )
     builder.quantize(result, 0.1, result="y")
     builder.output("y", "int8")
     graph = import_graph(builder.model())
@@ -136,11 +148,18 @@ def test_remark_input_in_float() -> None:
     builder = ModelBuilder()
     builder.quantize(builder.node("Relu", builder.input("x", (2, 3)), name="op"), 0.1, result="y")
     builder.output("y", "int8")
-    assert _remark(builder.model()) == "Relu stays in float: its input 'x' is not quantised with constant parameters"
+    assert (
+        _remark(builder.model())
+        == "Relu stays in float: its input 'x' is not quantised with constant parameters"
+    )
 
 
-def _float_product(op: str, right: tuple[int, ...] | None, bias: tuple[int, ...] = (), kind: str = "float32") -> str:
-    """The remark on a float product of ``x`` (3, 8) and a constant of shape ``right``, or a computed (8, 5)."""
+def _float_product(
+    op: str, right: tuple[int, ...] | None, bias: tuple[int, ...] = (), kind: str = "float32"
+) -> str:
+    """The remark on a float product of ``x`` (3, 8) and a constant of shape ``right``, or a
+    computed (8, 5).
+    """
     builder = ModelBuilder()
     inputs = [builder.input("x", (3, 8), kind)]
     if right is None:
@@ -162,7 +181,8 @@ def _float_product(op: str, right: tuple[int, ...] | None, bias: tuple[int, ...]
         ),
         (
             lambda: _float_product("MatMul", (8, 5), kind="float16"),
-            "MatMul stays in float: its input 'x' is float16; only float32 is quantised: export the model in float32",
+            "MatMul stays in float: its input 'x' is float16; only float32 is quantised: export "
+            "the model in float32",
         ),
         (
             lambda: _float_product("Gemm", (8, 5), (1, 5)),
@@ -170,7 +190,9 @@ def _float_product(op: str, right: tuple[int, ...] | None, bias: tuple[int, ...]
         ),
     ],
 )
-def test_remark_names_what_no_quantiser_could_mend(remark: Callable[[], str], expected: str) -> None:
+def test_remark_names_what_no_quantiser_could_mend(
+    remark: Callable[[], str], expected: str
+) -> None:
     assert remark() == expected
 
 
@@ -178,7 +200,10 @@ def test_remark_output_in_float() -> None:
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", (2, 3), "int8"), 0.1)
     builder.output(builder.node("Relu", x, name="op", result="y"))
-    assert _remark(builder.model()) == "Relu stays in float: its output 'y' is a float output of the model"
+    assert (
+        _remark(builder.model())
+        == "Relu stays in float: its output 'y' is a float output of the model"
+    )
 
 
 def test_remark_output_used_twice() -> None:
@@ -187,20 +212,32 @@ def test_remark_output_used_twice() -> None:
     result = builder.node("Relu", x, name="op", result="r")
     builder.output(builder.quantize(result, 0.1, result="y"), "int8")
     builder.output(builder.node("Sigmoid", result, result="z"))
-    assert _remark(builder.model()) == "Relu stays in float: its output 'r' is used in float by 2 nodes"
+    assert (
+        _remark(builder.model())
+        == "Relu stays in float: its output 'r' is used in float by 2 nodes"
+    )
 
 
 def test_remark_output_goes_to_a_float_operator() -> None:
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", (2, 3), "int8"), 0.1)
-    builder.output(builder.node("Sigmoid", builder.node("Relu", x, name="op", result="r"), name="s", result="y"))
-    assert _remark(builder.model()) == "Relu stays in float: its output 'r' goes in float to Sigmoid 's'"
+    builder.output(
+        builder.node(
+            "Sigmoid", builder.node("Relu", x, name="op", result="r"), name="s", result="y"
+        )
+    )
+    assert (
+        _remark(builder.model())
+        == "Relu stays in float: its output 'r' goes in float to Sigmoid 's'"
+    )
 
 
 def test_remark_second_output() -> None:
     builder = ModelBuilder()
     builder.input("x", (1, 3, 4, 4), "int8")
-    builder.nodes.append(helper.make_node("MaxPool", ["x"], ["y", "where"], name="op", kernel_shape=[2, 2]))
+    builder.nodes.append(
+        helper.make_node("MaxPool", ["x"], ["y", "where"], name="op", kernel_shape=[2, 2])
+    )
     builder.output("y", "int8")
     builder.output("where", "int64")
     assert _remark(builder.model()) == "MaxPool stays on the CPU: it has a second output 'where'"
@@ -209,7 +246,9 @@ def test_remark_second_output() -> None:
 def test_remark_two_quantisations_of_one_tensor() -> None:
     builder = ModelBuilder()
     builder.input("x", (2, 3), "int8")
-    total = builder.node("Add", builder.dequantize("x", 0.1), builder.dequantize("x", 0.2), name="op")
+    total = builder.node(
+        "Add", builder.dequantize("x", 0.1), builder.dequantize("x", 0.2), name="op"
+    )
     builder.quantize(total, 0.1, result="y")
     builder.output("y", "int8")
     assert _remark(builder.model()) == "Add stays in float: it reads 'x' with two quantisations"
@@ -218,11 +257,19 @@ def test_remark_two_quantisations_of_one_tensor() -> None:
 def test_remark_another_quantisation_than_elsewhere() -> None:
     builder = ModelBuilder()
     builder.input("x", (2, 3), "int8")
-    builder.output(builder.quantize(builder.node("Relu", builder.dequantize("x", 0.1)), 0.1, result="a"), "int8")
     builder.output(
-        builder.quantize(builder.node("Abs", builder.dequantize("x", 0.2), name="op"), 0.1, result="b"), "int8"
+        builder.quantize(builder.node("Relu", builder.dequantize("x", 0.1)), 0.1, result="a"),
+        "int8",
     )
-    expected = "Abs stays in float: it uses 'x' with another quantisation than the rest of the model"
+    builder.output(
+        builder.quantize(
+            builder.node("Abs", builder.dequantize("x", 0.2), name="op"), 0.1, result="b"
+        ),
+        "int8",
+    )
+    expected = (
+        "Abs stays in float: it uses 'x' with another quantisation than the rest of the model"
+    )
     assert _remark(builder.model()) == expected
 
 
@@ -230,7 +277,9 @@ def test_a_dynamic_input_is_bad_input() -> None:
     builder = ModelBuilder()
     builder.inputs.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, None]))
     builder.output(builder.node("Relu", "x", result="y"))
-    message = "input 'x' has a dynamic shape (batch, 3, ?); give it a static one with --shape x=1,3,1"
+    message = (
+        "input 'x' has a dynamic shape (batch, 3, ?); give it a static one with --shape x=1,3,1"
+    )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         import_graph(builder.model())
 
@@ -244,7 +293,9 @@ def test_a_shape_that_depends_on_data_is_said_to() -> None:
 
 def test_a_shape_that_nobody_knows_is_bad_input() -> None:
     builder = ModelBuilder()
-    builder.output(builder.node("Unheard", builder.input("x", (3, 3)), result="y", domain="com.microsoft"))
+    builder.output(
+        builder.node("Unheard", builder.input("x", (3, 3)), result="y", domain="com.microsoft")
+    )
     message = "the shape of tensor 'y' is not known: .*; export it with static shapes"
     with pytest.raises(InputError, match=f"^{message}$"):
         import_graph(builder.model())
@@ -252,7 +303,11 @@ def test_a_shape_that_nobody_knows_is_bad_input() -> None:
 
 def test_operators_of_onnxruntime_get_their_shapes_from_it() -> None:
     builder = ModelBuilder()
-    builder.output(builder.node("Gelu", builder.input("x", (3, 5)), name="op", result="g", domain="com.microsoft"))
+    builder.output(
+        builder.node(
+            "Gelu", builder.input("x", (3, 5)), name="op", result="g", domain="com.microsoft"
+        )
+    )
     graph = import_graph(builder.model())
     assert (graph.values["g"].shape, graph.values["g"].dtype) == ((3, 5), "float32")
     assert placed(check_against_onnxruntime(builder.model()))["op"] == (
@@ -264,7 +319,9 @@ def test_operators_of_onnxruntime_get_their_shapes_from_it() -> None:
 def test_older_opsets(opset: int) -> None:
     builder = ModelBuilder(opset)
     x = builder.dequantize(builder.input("x", (1, 4, 5, 6), "uint8"), 0.05, 131, "uint8")
-    result = builder.node("Relu", builder.node("Conv", x, builder.weights(ONES, 0.1), name="op"), name="act")
+    result = builder.node(
+        "Relu", builder.node("Conv", x, builder.weights(ONES, 0.1), name="op"), name="act"
+    )
     builder.quantize(result, 0.1, 0, "uint8", result="y")
     builder.output("y", "uint8")
     assert placed(check_against_onnxruntime(builder.model()))["op"] == "dla"
@@ -273,7 +330,9 @@ def test_older_opsets(opset: int) -> None:
 def test_clip_of_opset_6_has_its_bounds_in_attributes() -> None:
     builder = ModelBuilder(10)
     x = builder.dequantize(builder.input("x", (2, 3), "uint8"), 0.05, 131, "uint8")
-    builder.quantize(builder.node("Clip", x, name="op", min=-1.0, max=2.0), 0.1, 120, "uint8", result="y")
+    builder.quantize(
+        builder.node("Clip", x, name="op", min=-1.0, max=2.0), 0.1, 120, "uint8", result="y"
+    )
     builder.output("y", "uint8")
     assert _node(import_graph(builder.model())).attributes == {"bounds": (-1.0, 2.0)}
     assert placed(check_against_onnxruntime(builder.model()))["op"] == "dla"
@@ -287,7 +346,9 @@ def test_control_flow_runs_on_the_cpu_with_what_its_bodies_capture() -> None:
     body = helper.make_graph([helper.make_node("Neg", [captured], ["k"])], "body", [], [kept])
     condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
     builder.inputs.append(condition)
-    builder.nodes.append(helper.make_node("If", ["c"], ["y"], name="op", then_branch=body, else_branch=body))
+    builder.nodes.append(
+        helper.make_node("If", ["c"], ["y"], name="op", then_branch=body, else_branch=body)
+    )
     builder.output("y")
     graph = import_graph(builder.model())
     assert _node(graph).inputs == ("c", "r")
@@ -303,7 +364,9 @@ def test_control_flow_runs_on_the_cpu_with_what_its_bodies_capture() -> None:
         ({"strides": (2, 2), "ceil_mode": 1}, (3, 2), (0, 0, 1, 0)),
     ],
 )
-def test_windows(attributes: dict[str, object], result: tuple[int, int], pads: tuple[int, ...]) -> None:
+def test_windows(
+    attributes: dict[str, object], result: tuple[int, int], pads: tuple[int, ...]
+) -> None:
     source = (6, 5) if "strides" in attributes else (5, 5)
     assert window_attributes(attributes, (3, 3), source, result)["pads"] == pads
 

@@ -1,4 +1,6 @@
-"""Integer inputs and outputs: which ports can have them, what is said of the others, and that every bit stays."""
+"""Integer inputs and outputs: which ports can have them, what is said of the others, and that
+every bit stays.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ INTEGER = CompileOptions(integer_io=True)
 ARCH = Arch(isa="v4")
 
 
-def _unit(builder: ModelBuilder, q: str, scale: float, zero: int, dtype: str, result: str = "r") -> str:
+def _unit(
+    builder: ModelBuilder, q: str, scale: float, zero: int, dtype: str, result: str = "r"
+) -> str:
     """A Relu between quantisations of ``scale`` and ``zero``."""
     relu = builder.node("Relu", builder.dequantize(q, scale, zero, dtype))
     return builder.quantize(relu, scale, zero, dtype, result=result)
@@ -38,17 +42,24 @@ def _model(dtype: str = "int8", zero: int = 5) -> onnx.ModelProto:
     """x → Q → Relu → DQ → y, all of one scale."""
     builder = ModelBuilder()
     q = builder.quantize(builder.input("x", (2, 3)), 0.1, zero, dtype, result="q")
-    builder.output(builder.dequantize(_unit(builder, q, 0.1, zero, dtype), 0.1, zero, dtype, result="y"))
+    builder.output(
+        builder.dequantize(_unit(builder, q, 0.1, zero, dtype), 0.1, zero, dtype, result="y")
+    )
     return builder.model()
 
 
 def _reasons(model: onnx.ModelProto | Package) -> dict[str, str]:
     """Why ports stay as they are, by name; an empty text for integer ones."""
     package = model if isinstance(model, Package) else import_model(model, "m")
-    return {port.name: "" if port.reason is None else str(port.reason) for port in connect(package, INTEGER).ports}
+    return {
+        port.name: "" if port.reason is None else str(port.reason)
+        for port in connect(package, INTEGER).ports
+    }
 
 
-def _run(package: Package, feeds: dict[str, Any], **choices: Any) -> tuple[Interface, NetworkRun[Any]]:
+def _run(
+    package: Package, feeds: dict[str, Any], **choices: Any
+) -> tuple[Interface, NetworkRun[Any]]:
     network = byoc.compile(package, ARCH, **choices)
     run = Runtime(network, Device(ARCH)).run(feeds)
     assert check_values(network, feeds, run).mismatches == 0
@@ -61,13 +72,15 @@ def test_ports_of_a_quantised_model(dtype: str, zero: int, tmp_path: Path) -> No
     save_package(package, tmp_path / "m.dla")
     for one in (package, load_package(tmp_path / "m.dla")):
         interface = connect(one, INTEGER)
-        assert [(p.name, p.value.dtype, p.value.shape, p.tensors, p.integer) for p in interface.ports] == [
+        assert [
+            (p.name, p.value.dtype, p.value.shape, p.tensors, p.integer) for p in interface.ports
+        ] == [
             ("x", dtype, (2, 3), ("q",), True),
             ("y", dtype, (2, 3), ("r",), True),
         ]
-        assert [(float(p.quantization.scale), int(p.quantization.zero_point)) for p in interface.ports] == [
-            (float(np.float32(0.1)), zero)
-        ] * 2
+        assert [
+            (float(p.quantization.scale), int(p.quantization.zero_point)) for p in interface.ports
+        ] == [(float(np.float32(0.1)), zero)] * 2
         assert [node.op_type for node in interface.graph.nodes] == ["Relu"]
         assert set(interface.graph.values) == {"q", "r"}
         plain = connect(one)
@@ -84,7 +97,8 @@ def test_integers_in_and_out_are_those_of_the_float_run(dtype: str, zero: int) -
     x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32) * 9
     _, float_run = _run(package, {"x": x})
     interface, run = _run(package, {"x": x}, integer_io=True)
-    (port,), (result,) = interface.inputs, interface.outputs
+    (port,) = interface.inputs
+    (result,) = interface.outputs
     np.testing.assert_array_equal(run.values["q"], float_run.values["q"])
     np.testing.assert_array_equal(run.outputs["y"], float_run.values["r"])
     np.testing.assert_array_equal(result.dequantise(run.outputs["y"]), float_run.outputs["y"])
@@ -94,8 +108,11 @@ def test_integers_in_and_out_are_those_of_the_float_run(dtype: str, zero: int) -
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_quantising_is_that_of_onnx_runtime(dtype: str) -> None:
-    """Random numbers, ties and far ones, under scales of every size; 0 of 614,400 differ, back and forth."""
-    random, limits = np.random.default_rng(1), np.iinfo(dtype)
+    """Random numbers, ties and far ones, under scales of every size; 0 of 614,400 differ, back
+    and forth.
+    """
+    random = np.random.default_rng(1)
+    limits = np.iinfo(dtype)
     for _ in range(12):
         scale = np.float32(2.0 ** random.uniform(-20, 20))
         zero = int(random.integers(limits.min, limits.max + 1))
@@ -126,16 +143,22 @@ def test_what_cannot_be_integer_says_why() -> None:
     builder = ModelBuilder()
     for name in ("two", "both", "unused"):
         builder.input(name, (1, 4))
-    ids, whole = builder.input("ids", (1, 4), "int64"), builder.input("bytes", (1, 4), "uint8")
+    ids = builder.input("ids", (1, 4), "int64")
+    whole = builder.input("bytes", (1, 4), "uint8")
     first = builder.quantize("two", 0.1, 0)
     second = builder.quantize("two", 0.2, 0)
     third = builder.quantize("both", 0.1, 0)
-    results = [_unit(builder, q, scale, 0, "int8", "") for q, scale in ((first, 0.1), (second, 0.2), (third, 0.1))]
+    results = [
+        _unit(builder, q, scale, 0, "int8", "")
+        for q, scale in ((first, 0.1), (second, 0.2), (third, 0.1))
+    ]
     for index, (result, scale) in enumerate(zip(results, (0.1, 0.2, 0.1), strict=True)):
         builder.output(builder.dequantize(result, scale, 0, result=f"y{index}"))
     builder.output(builder.node("Softmax", "both", name="softmax", result="s"))
     builder.output(builder.node("Neg", ids, name="neg", result="n"), "int64")
-    builder.output(builder.dequantize(_unit(builder, whole, 0.5, 3, "uint8", ""), 0.5, 3, "uint8", result="b"))
+    builder.output(
+        builder.dequantize(_unit(builder, whole, 0.5, 3, "uint8", ""), 0.5, 3, "uint8", result="b")
+    )
     assert _reasons(builder.model()) == {
         "two": "'quantizelinear0' and 'quantizelinear1' quantise it differently",
         "both": "Softmax 'softmax' reads it",
@@ -160,8 +183,14 @@ def test_wide_and_several_scales_stay_float() -> None:
     found = _reasons(builder.model())
     assert found["wide"] == "QuantizeLinear 'quantizelinear0' has int16, which are not 8 bits"
     assert found["y"] == "DequantizeLinear 'dequantizelinear1' has int16, which are not 8 bits"
-    assert found["rows"] == "QuantizeLinear 'quantizelinear2' has int8 of scales that are several, or computed"
-    assert found["z"] == "DequantizeLinear 'dequantizelinear3' has int8 of scales that are several, or computed"
+    assert (
+        found["rows"]
+        == "QuantizeLinear 'quantizelinear2' has int8 of scales that are several, or computed"
+    )
+    assert (
+        found["z"]
+        == "DequantizeLinear 'dequantizelinear3' has int8 of scales that are several, or computed"
+    )
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.5, np.inf])
@@ -169,7 +198,10 @@ def test_scales_that_nobody_can_divide_by_are_refused(scale: float) -> None:
     builder = ModelBuilder()
     q = builder.quantize(builder.input("x", (1, 4)), scale, 3)
     builder.output(builder.dequantize(_unit(builder, q, scale, 3, "int8"), scale, 3, result="y"))
-    with pytest.raises(InputError, match=rf"^scale '\w+' of node '\w+' is {scale:g}; scales are positive and finite$"):
+    with pytest.raises(
+        InputError,
+        match=rf"^scale '\w+' of node '\w+' is {scale:g}; scales are positive and finite$",
+    ):
         import_model(builder.model(), "m")
 
 
@@ -179,7 +211,8 @@ def test_an_output_in_another_scale_than_its_tensor_has_stays_float() -> None:
     builder.output(builder.dequantize(_unit(builder, q, 0.1, 0, "int8"), 0.3, 0, result="y"))
     assert _reasons(builder.model()) == {
         "x": "",
-        "y": "DequantizeLinear 'dequantizelinear4': it gives 'r' another quantisation than the rest of the model does",
+        "y": "DequantizeLinear 'dequantizelinear4': it gives 'r' another quantisation than the "
+        "rest of the model does",
     }
 
 
@@ -188,7 +221,9 @@ def test_an_input_that_is_quantised_twice_alike_is_one_port() -> None:
     x = builder.input("x", (1, 4))
     for index in range(2):
         q = builder.quantize(x, 0.1, 5, result=f"q{index}")
-        builder.output(builder.dequantize(_unit(builder, q, 0.1, 5, "int8", ""), 0.1, 5, result=f"y{index}"))
+        builder.output(
+            builder.dequantize(_unit(builder, q, 0.1, 5, "int8", ""), 0.1, 5, result=f"y{index}")
+        )
     package = import_model(builder.model(), "m")
     numbers = np.asarray([[-3, 2, 0.4, 99]], np.float32)
     interface, run = _run(package, {"x": numbers}, integer_io=True)
@@ -214,8 +249,12 @@ def test_an_output_that_others_read_as_real_numbers_is_still_integer() -> None:
 
 def test_quantisation_alone_leaves_nothing_to_run() -> None:
     builder = ModelBuilder()
-    builder.output(builder.dequantize(builder.quantize(builder.input("x", (1, 3)), 0.1, 5), 0.1, 5, result="y"))
-    _, run = _run(import_model(builder.model(), "m"), {"x": np.ones((1, 3), np.float32)}, integer_io=True)
+    builder.output(
+        builder.dequantize(builder.quantize(builder.input("x", (1, 3)), 0.1, 5), 0.1, 5, result="y")
+    )
+    _, run = _run(
+        import_model(builder.model(), "m"), {"x": np.ones((1, 3), np.float32)}, integer_io=True
+    )
     assert run.outputs["y"].tolist() == [[15, 15, 15]]
 
 
@@ -233,20 +272,23 @@ _WANTED = "; the model wants shape [2, 3] and type int8, or float32 to be quanti
         ({"x": None}, f"input 'x' has shape [] and type object{_WANTED}"),
         (
             {"x": np.full((2, 3), np.nan, np.float32)},
-            "input 'x' has 6 elements that are infinite or no number, the first at [0, 0]; correct the input",
+            "input 'x' has 6 elements that are infinite or no number, the first at [0, 0]; correct "
+            "the input",
         ),
     ],
 )
 def test_wrong_inputs(feeds: dict[str, Any], message: str) -> None:
     interface = connect(import_model(_model(), "m"), INTEGER)
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        interface.taken(feeds)
+        interface.take_arrays(feeds)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
 @pytest.mark.parametrize("kind", ["<f4", ">f4"])
-def test_numbers_of_any_size_order_and_dimensions_are_taken(shape: tuple[int, ...], kind: str) -> None:
+def test_numbers_of_any_size_order_and_dimensions_are_taken(
+    shape: tuple[int, ...], kind: str
+) -> None:
     """Such as are infinite in steps of the scale, no dimensions, the bytes of other machines."""
     builder = ModelBuilder()
     q = builder.quantize(builder.input("x", shape), 0.001, 5, result="q")
@@ -254,11 +296,16 @@ def test_numbers_of_any_size_order_and_dimensions_are_taken(shape: tuple[int, ..
     package = import_model(builder.model(), "m")
     for number, expected in ((3e38, 127), (-3e38, 5), (0.05, 55)):
         _, run = _run(package, {"x": np.full(shape, number, kind)}, integer_io=True)
-        assert (run.outputs["y"].shape, set(run.outputs["y"].reshape(-1).tolist())) == (shape, {expected})
+        assert (run.outputs["y"].shape, set(run.outputs["y"].reshape(-1).tolist())) == (
+            shape,
+            {expected},
+        )
 
 
 def test_real_numbers_of_a_float_model_that_was_given(tmp_path: Path) -> None:
-    """A float model, quantised here: its integers are dequantised, and its own float graph is close to them."""
+    """A float model, quantised here: its integers are dequantised, and its own float graph is
+    close to them.
+    """
     weight = np.random.default_rng(2).standard_normal((3, 4)).astype(np.float32)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Softmax", ["m"], ["y"])],
@@ -282,23 +329,33 @@ _BACK = {"perm": [0, 2, 3, 1]}
 _Step = tuple[str, tuple[float, ...], dict[str, Any]]
 
 
-def _photographic(before: list[_Step], after: list[_Step], dtype: str, shape: tuple[int, ...]) -> onnx.ModelProto:
-    """A quantised convolution of three channels, ``before`` and behind which stand operators on real numbers."""
+def _photographic(
+    before: list[_Step], after: list[_Step], dtype: str, shape: tuple[int, ...]
+) -> onnx.ModelProto:
+    """A quantised convolution of three channels, ``before`` and behind which stand operators on
+    real numbers.
+    """
     builder = ModelBuilder()
     value = builder.input("x", shape, dtype)
     for kind, constants, attributes in before:
-        value = builder.node(kind, value, *(builder.constant(c, "float32") for c in constants), **attributes)
+        value = builder.node(
+            kind, value, *(builder.constant(c, "float32") for c in constants), **attributes
+        )
     value = builder.dequantize(builder.quantize(value, 0.05, 3), 0.05, 3)
     weights = builder.constant(np.random.default_rng(5).integers(-128, 128, (4, 3, 3, 3)), "int8")
     value = builder.node("Conv", value, builder.dequantize(weights, 0.01, 0))
     value = builder.dequantize(builder.quantize(value, 0.1, 1), 0.1, 1)
     for kind, constants, attributes in after:
-        value = builder.node(kind, value, *(builder.constant(c, "float32") for c in constants), **attributes)
+        value = builder.node(
+            kind, value, *(builder.constant(c, "float32") for c in constants), **attributes
+        )
     builder.output(value)
     return builder.model()
 
 
-_TO, _TRANSPOSE, _SCALE = ("Cast", (), {"to": 1}), ("Transpose", (), _ROWS), ("Mul", (0.02,), {})
+_TO = ("Cast", (), {"to": 1})
+_TRANSPOSE = ("Transpose", (), _ROWS)
+_SCALE = ("Mul", (0.02,), {})
 
 
 @pytest.mark.parametrize(
@@ -320,7 +377,10 @@ _TO, _TRANSPOSE, _SCALE = ("Cast", (), {"to": 1}), ("Transpose", (), _ROWS), ("M
 def test_pictures_row_by_row_are_moved_and_scaled_on_the_accelerator(
     before: list[_Step], after: list[_Step], dtype: str
 ) -> None:
-    """What moves elements at a model's ends moves integers; what stands behind a Cast of bytes is a table."""
+    """What moves elements at a model's ends moves integers.
+
+    What stands behind a Cast of bytes is a table.
+    """
     model = _photographic(before, after, dtype, (1, 8, 8, 3))
     random = np.random.default_rng(6)
     if dtype == "float32":
@@ -336,7 +396,9 @@ def test_pictures_row_by_row_are_moved_and_scaled_on_the_accelerator(
 
 
 def test_bytes_that_a_float_model_casts_first() -> None:
-    """A float model of pictures as bytes, row by row: quantised here, all of it on the accelerator."""
+    """A float model of pictures as bytes, row by row: quantised here, all of it on the
+    accelerator.
+    """
     weights = np.random.default_rng(2).standard_normal((4, 3, 3, 3)).astype(np.float32)
     nodes = [
         helper.make_node("Cast", ["x"], ["real"], to=1),
@@ -349,7 +411,10 @@ def test_bytes_that_a_float_model_casts_first() -> None:
         "float",
         [helper.make_tensor_value_info("x", 2, [1, 8, 8, 3])],
         [helper.make_tensor_value_info("y", 1, [1, 4, 6, 6])],
-        [onnx.numpy_helper.from_array(weights, "w"), onnx.numpy_helper.from_array(np.float32(255), "most")],
+        [
+            onnx.numpy_helper.from_array(weights, "w"),
+            onnx.numpy_helper.from_array(np.float32(255), "most"),
+        ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     pictures = np.random.default_rng(3).integers(0, 256, (4, 1, 8, 8, 3)).astype(np.uint8)
@@ -361,7 +426,9 @@ def test_bytes_that_a_float_model_casts_first() -> None:
 
 
 def test_a_cache_and_what_is_appended_to_it_share_a_scale() -> None:
-    """So that the application can append the integers as they are, and hand them over the next time."""
+    """So that the application can append the integers as they are, and hand them over the next
+    time.
+    """
     weights = np.random.default_rng(4).standard_normal((8, 8)).astype(np.float32)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["new"]),
@@ -377,7 +444,9 @@ def test_a_cache_and_what_is_appended_to_it_share_a_scale() -> None:
         [values["y"], values["new"]],
         [onnx.numpy_helper.from_array(weights, "w")],
     )
-    package = import_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), "m")
+    package = import_model(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), "m"
+    )
     ports = {port.name: port for port in connect(package, INTEGER).ports}
     assert all(port.integer for port in ports.values())
     assert ports["past"].quantization.same_as(ports["new"].quantization)

@@ -29,8 +29,14 @@ GRU = {"W": _normal(1, 6, 3), "R": _normal(1, 6, 2)}
 STEPS = {"x": (4, 1, 3)}
 HEADS = {"q": (1, 2, 4, 8), "k": (1, 2, 5, 8), "v": (1, 2, 5, 8)}
 PEEPHOLES = {"b": np.zeros((1, 16), np.float32), "n": np.array([4], np.int32)}
-PEEPHOLES |= {"h": np.zeros((1, 1, 2), np.float32), "c": np.zeros((1, 1, 2), np.float32), "p": _normal(1, 6)}
-RUNNING: Mapping[str, tuple[str, Mapping[str, tuple[int, ...]], Mapping[str, np.ndarray], int, Mapping[str, Any]]] = {
+PEEPHOLES |= {
+    "h": np.zeros((1, 1, 2), np.float32),
+    "c": np.zeros((1, 1, 2), np.float32),
+    "p": _normal(1, 6),
+}
+RUNNING: Mapping[
+    str, tuple[str, Mapping[str, tuple[int, ...]], Mapping[str, np.ndarray], int, Mapping[str, Any]]
+] = {
     "LSTM": ("LSTM", STEPS, LSTM, 1, {"hidden_size": 2}),
     "GRU": ("GRU", STEPS, GRU, 1, {"hidden_size": 2}),
     "Attention": ("Attention", HEADS, {}, 1, {}),
@@ -61,7 +67,10 @@ def _model(
     graph = helper.make_graph(
         [helper.make_node(op_type, [*inputs, *constants], names, name="op", **attributes)],
         "kept",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in inputs.items()
+        ],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names if name],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
@@ -70,12 +79,19 @@ def _model(
 
 def _reasons(model: ModelProto) -> list[str]:
     found = compile_network(import_model(model, "kept"), Arch(isa="v4")).partition
-    return [place.reason or "" for place in found.placement if place.on == "cpu" and "Linear" not in place.op_type]
+    return [
+        place.reason or ""
+        for place in found.placement
+        if place.on == "cpu" and "Linear" not in place.op_type
+    ]
 
 
 @pytest.mark.parametrize("name", RUNNING)
 def test_a_plain_node_runs_in_another_form(name: str) -> None:
-    assert not any("another form" in reason or "no pattern" in reason for reason in _reasons(_model(*RUNNING[name])))
+    assert not any(
+        "another form" in reason or "no pattern" in reason
+        for reason in _reasons(_model(*RUNNING[name]))
+    )
 
 
 @pytest.mark.parametrize("name", PREVENTED)
@@ -83,7 +99,9 @@ def test_the_reason_names_what_was_added(name: str) -> None:
     operator, further, outputs, attributes, named = PREVENTED[name]
     op_type, inputs, constants, _, options = RUNNING[operator]
     model = _model(op_type, inputs, {**constants, **further}, outputs, {**options, **attributes})
-    assert f"{op_type} stays in float: it runs in another form, but not with {named}" in _reasons(model)
+    assert f"{op_type} stays in float: it runs in another form, but not with {named}" in _reasons(
+        model
+    )
 
 
 def test_products_that_onnx_runtime_shows_stay_on_the_cpu() -> None:
@@ -91,7 +109,11 @@ def test_products_that_onnx_runtime_shows_stay_on_the_cpu() -> None:
     outputs = ["y", "", "", "qk"]
     operands = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4, 8)) for name in "qkv"]
     graph = helper.make_graph(
-        [helper.make_node("MultiHeadAttention", [*"qkv"], outputs, "op", domain="com.microsoft", num_heads=2)],
+        [
+            helper.make_node(
+                "MultiHeadAttention", [*"qkv"], outputs, "op", domain="com.microsoft", num_heads=2
+            )
+        ],
         "heads",
         operands,
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "qk")],
@@ -104,16 +126,20 @@ def test_products_that_onnx_runtime_shows_stay_on_the_cpu() -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN", "ConvTranspose"])
 def test_the_reason_names_weights_that_are_computed(op_type: str, seed: int) -> None:
-    """One operand of a drawn node, which would be constant in a node that runs, is an input of the model."""
+    """One operand of a drawn node, which would be constant in a node that runs, is an input of
+    the model.
+    """
     random = np.random.default_rng(seed)
     width, units, steps = (int(size) for size in random.integers(1, 5, 3))
     if op_type == "ConvTranspose":
         operands = {"x": (1, width, 4, 5), "w": (width, units, 2, 2)}
-        chosen, options = "w", {}
+        chosen = "w"
+        options = {}
     else:
         gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op_type] * units
         operands = {"x": (steps, 1, width), "w": (1, gates, width), "r": (1, gates, units)}
-        chosen, options = str(random.choice(["w", "r"])), {"hidden_size": units}
+        chosen = str(random.choice(["w", "r"]))
+        options = {"hidden_size": units}
     names = {"x": "X", "w": "W", "r": "R"}
     inputs = {name: shape for name, shape in operands.items() if name in ("x", chosen)}
     constants = {name: _normal(*shape) for name, shape in operands.items() if name not in inputs}
@@ -140,15 +166,30 @@ def test_activations_without_factors_have_those_of_onnx_runtime(name: str) -> No
             helper.make_node("Split", ["x"], ["y", "z"], "op", num_outputs=1),
             "num_outputs is 1, and the node has 2 outputs",
         ),
-        (helper.make_node("MaxPool", ["x"], ["y"], "op", kernel_shape=[1], strides=[0]), "strides has 0"),
         (
-            helper.make_node("QLinearSigmoid", ["x", "s", "p", "s"], ["y"], "op", domain="com.microsoft"),
+            helper.make_node("MaxPool", ["x"], ["y"], "op", kernel_shape=[1], strides=[0]),
+            "strides has 0",
+        ),
+        (
+            helper.make_node(
+                "QLinearSigmoid", ["x", "s", "p", "s"], ["y"], "op", domain="com.microsoft"
+            ),
             "has 4 inputs; ONNX Runtime reads 5, '' is one",
         ),
         (helper.make_node("STFT", ["x", "o", "", "o"], ["y"], "op"), "its frames have no samples"),
-        (helper.make_node("STFT", ["x", "o", "", "x"], ["y"], "op"), "needs a window, or frame_length as a constant"),
         (
-            helper.make_node("QLinearConcat", ["s", "p", "x", "s", ""], ["y"], "op", domain="com.microsoft", axis=0),
+            helper.make_node("STFT", ["x", "o", "", "x"], ["y"], "op"),
+            "needs a window, or frame_length as a constant",
+        ),
+        (
+            helper.make_node(
+                "QLinearConcat",
+                ["s", "p", "x", "s", ""],
+                ["y"],
+                "op",
+                domain="com.microsoft",
+                axis=0,
+            ),
             "lacks a scale or zero point",
         ),
         (
@@ -160,7 +201,9 @@ def test_activations_without_factors_have_those_of_onnx_runtime(name: str) -> No
             "has weights of other than 3 dimensions",
         ),
         (
-            helper.make_node("QLinearSoftmax", [*"xspse"], ["y"], "op", domain="com.microsoft", opset=13),
+            helper.make_node(
+                "QLinearSoftmax", [*"xspse"], ["y"], "op", domain="com.microsoft", opset=13
+            ),
             "scale or zero point 'e' has no elements",
         ),
         (
@@ -198,7 +241,11 @@ def test_nodes_that_end_the_runtime_are_refused(node: NodeProto, message: str) -
         ("QLinearSigmoid", ["x", "s", "", "s", "p"], {}),
         ("QLinearWhere", ["c", "x", "s", "p", "x", "s", "p", "s", "p"], {}),
         ("QLinearWhere", ["c", "x", "s", "q", "x", "s", "q", "s", "q"], {}),
-        ("QLinearAveragePool", ["x", "s", "p", "s", "p"], {"kernel_shape": [1], "channels_last": 1}),
+        (
+            "QLinearAveragePool",
+            ["x", "s", "p", "s", "p"],
+            {"kernel_shape": [1], "channels_last": 1},
+        ),
     ],
 )
 def test_nodes_like_them_run(op_type: str, inputs: list[str], options: Mapping[str, Any]) -> None:
@@ -211,11 +258,16 @@ def test_nodes_like_them_run(op_type: str, inputs: list[str], options: Mapping[s
         [node],
         "runs",
         [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
             for name, array in feeds.items()
         ],
         [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
-        [helper.make_tensor("s", TensorProto.FLOAT, (), [1]), helper.make_tensor("p", TensorProto.UINT8, (), [1])],
+        [
+            helper.make_tensor("s", TensorProto.FLOAT, (), [1]),
+            helper.make_tensor("p", TensorProto.UINT8, (), [1]),
+        ],
     )
     domains = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=domains, ir_version=10)
@@ -225,10 +277,14 @@ def test_nodes_like_them_run(op_type: str, inputs: list[str], options: Mapping[s
 
 @pytest.mark.parametrize("optimised", [False, True])
 def test_a_pool_of_larger_windows_does_not_end_the_process(optimised: bool) -> None:
-    """With channels last, in a network and in the form with channels first, and of a shape that is not declared."""
+    """With channels last, in a network and in the form with channels first, and of a shape that
+    is not declared.
+    """
     pool = {"kernel_shape": [4], "domain": "com.microsoft"}
     nodes = [
-        helper.make_node("QLinearAveragePool", ["x", "s", "p", "s", "p"], ["y"], "last", channels_last=1, **pool),
+        helper.make_node(
+            "QLinearAveragePool", ["x", "s", "p", "s", "p"], ["y"], "last", channels_last=1, **pool
+        ),
         helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
         helper.make_node("QLinearAveragePool", ["t", "s", "p", "s", "p"], ["u"], "first", **pool),
         helper.make_node("Transpose", ["u"], ["z"], perm=[0, 2, 1]),
@@ -238,7 +294,10 @@ def test_a_pool_of_larger_windows_does_not_end_the_process(optimised: bool) -> N
         "empty",
         [helper.make_tensor_value_info("x", TensorProto.UINT8, ("n", "h", "c"))],
         [helper.make_empty_tensor_value_info(name) for name in "yz"],
-        [helper.make_tensor("s", TensorProto.FLOAT, (), [1]), helper.make_tensor("p", TensorProto.UINT8, (), [1])],
+        [
+            helper.make_tensor("s", TensorProto.FLOAT, (), [1]),
+            helper.make_tensor("p", TensorProto.UINT8, (), [1]),
+        ],
     )
     domains = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=domains, ir_version=10)
@@ -249,7 +308,9 @@ def test_a_pool_of_larger_windows_does_not_end_the_process(optimised: bool) -> N
 
 def test_attributes_that_a_call_of_a_function_gives_are_no_zeros() -> None:
     split = helper.make_node("Split", ["x"], ["y", "z"], axis=1)
-    split.attribute.append(AttributeProto(name="num_outputs", ref_attr_name="n", type=AttributeProto.INT))
+    split.attribute.append(
+        AttributeProto(name="num_outputs", ref_attr_name="n", type=AttributeProto.INT)
+    )
     imports = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
     function = helper.make_function("own", "Cut", ["x"], ["y", "z"], [split], imports[:1], ["n"])
     graph = helper.make_graph(
@@ -258,4 +319,7 @@ def test_attributes_that_a_call_of_a_function_gives_are_no_zeros() -> None:
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 4))],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 2)) for name in "yz"],
     )
-    check_model(helper.make_model(graph, opset_imports=imports, functions=[function], ir_version=9), "halves")
+    check_model(
+        helper.make_model(graph, opset_imports=imports, functions=[function], ir_version=9),
+        "halves",
+    )

@@ -1,4 +1,6 @@
-"""Every law by itself, on random models: it keeps what they compute, its condition refuses, a wrong one is caught."""
+"""Every law by itself, on random models: it keeps what they compute, its condition refuses, a
+wrong one is caught.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from onnx import ModelProto, NodeProto, helper
 from byoc import importing
 from byoc.checking import fidelity
 from byoc.checking.fidelity import TOLERANCE
-from byoc.frontend.onnx.rewriting.law import ANY, GraphView, Law, Pass, applied, rewriting
+from byoc.frontend.onnx.rewriting.law import ANY, GraphView, Law, Pass, count_applied, make_pass
 from byoc.frontend.onnx.rewriting.linear import (
     MeanAsPool,
     MergeProducts,
@@ -35,7 +37,7 @@ from byoc.frontend.onnx.rewriting.movement import (
 )
 from byoc.frontend.onnx.rewriting.prepare import LAWS, passes
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
-from byoc.runtimes.protobuf import without_initializers
+from byoc.runtimes.protobuf import remove_initializers
 from tests.byoc.float_models import make_model, operators, random_arrays, run
 
 node = helper.make_node
@@ -47,13 +49,20 @@ class Drawing:
 
     def __init__(self, seed: int, shape: Sequence[int]) -> None:
         self.random = np.random.default_rng(seed)
-        self.given, self.shape, self.name = tuple(shape), tuple(shape), "x"
+        self.given = tuple(shape)
+        self.shape = tuple(shape)
+        self.name = "x"
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, Any] = {}
 
-    def add(self, op_type: str, *others: Any, shape: Sequence[int] | None = None, **options: Any) -> str:
-        """A node on the tensor; ``others`` are its other operands: names, or numbers of constants."""
-        number, names = len(self.nodes), []
+    def add(
+        self, op_type: str, *others: Any, shape: Sequence[int] | None = None, **options: Any
+    ) -> str:
+        """A node on the tensor; ``others`` are its other operands: names, or numbers of
+        constants.
+        """
+        number = len(self.nodes)
+        names = []
         for position, other in enumerate(others):
             if not isinstance(other, str):
                 self.constants[f"c{number}_{position}"] = other
@@ -78,28 +87,41 @@ class Drawing:
             rows = int(np.prod(self.shape[:axis]))
             self.add("Flatten", axis=axis, shape=(rows, int(np.prod(self.shape)) // rows))
         else:
-            left, dims = int(np.prod(self.shape)), []
+            left = int(np.prod(self.shape))
+            dims = []
             for _ in range(self.random.integers(0, 4)):
-                dims.append(int(self.random.choice([n for n in range(1, left + 1) if left % n == 0])))
+                dims.append(
+                    int(self.random.choice([n for n in range(1, left + 1) if left % n == 0]))
+                )
                 left //= dims[-1]
             self.add("Reshape", np.array([*dims, left], np.int64), shape=(*dims, left))
 
     def scale(self) -> None:
         """Some scale or shift, a number a channel or one."""
-        channels, planes = self.shape[1], (1,) * (len(self.shape) - 2)
+        channels = self.shape[1]
+        planes = (1,) * (len(self.shape) - 2)
         op_type = str(self.random.choice(["Mul", "Add", "Sub", "Div", "BatchNormalization"]))
         if op_type == "BatchNormalization":
-            self.add(op_type, *(self.numbers(channels) for _ in range(3)), np.abs(self.numbers(channels)))
+            self.add(
+                op_type, *(self.numbers(channels) for _ in range(3)), np.abs(self.numbers(channels))
+            )
         else:
-            self.add(op_type, self.numbers(*((channels, *planes) if self.random.random() < 0.6 else ())))
+            self.add(
+                op_type, self.numbers(*((channels, *planes) if self.random.random() < 0.6 else ()))
+            )
 
-    def product(self, *, pointwise: bool = False, grouped: bool = False, padded: bool = True) -> None:
+    def product(
+        self, *, pointwise: bool = False, grouped: bool = False, padded: bool = True
+    ) -> None:
         """A Conv of planes, a Gemm of rows, of few output channels."""
-        channels, made = self.shape[1], int(self.random.integers(1, 5)) * 2
+        channels = self.shape[1]
+        made = int(self.random.integers(1, 5)) * 2
         if len(self.shape) == 2:
             turned = int(self.random.integers(0, 2))
             weights = self.numbers(*((made, channels) if turned else (channels, made)))
-            self.add("Gemm", weights, self.numbers(made), transB=turned, shape=(self.shape[0], made))
+            self.add(
+                "Gemm", weights, self.numbers(made), transB=turned, shape=(self.shape[0], made)
+            )
             return
         groups = 2 if grouped and channels % 2 == 0 else 1
         kernel, pad = (1, 0) if pointwise else (3, int(padded and self.random.integers(0, 2)))
@@ -107,12 +129,16 @@ class Drawing:
         plane = [size + 2 * pad - kernel + 1 for size in self.shape[2:]]
         weights = self.numbers(made, channels // groups, *(kernel for _ in plane))
         pads = [pad] * (2 * len(plane))
-        self.add("Conv", weights, *biases, group=groups, pads=pads, shape=(self.shape[0], made, *plane))
+        self.add(
+            "Conv", weights, *biases, group=groups, pads=pads, shape=(self.shape[0], made, *plane)
+        )
 
     def model(self, *outputs: str) -> ModelProto:
         """What was drawn, with the last tensor and ``outputs`` as outputs."""
         self.add("Neg")
-        return infer_shapes(make_model(self.nodes, self.given, self.constants, outputs=(self.name, *outputs)))
+        return infer_shapes(
+            make_model(self.nodes, self.given, self.constants, outputs=(self.name, *outputs))
+        )
 
 
 def drawn_planes(seed: int) -> Drawing:
@@ -121,7 +147,9 @@ def drawn_planes(seed: int) -> Drawing:
 
 
 def moved(seed: int) -> ModelProto:
-    drawing = Drawing(seed, np.random.default_rng(seed).choice([1, 2, 3, 4, 6], 1 + seed % 4).tolist())
+    drawing = Drawing(
+        seed, np.random.default_rng(seed).choice([1, 2, 3, 4, 6], 1 + seed % 4).tolist()
+    )
     for _ in range(2 + seed % 4):
         drawing.move()
     return drawing.model(*([drawing.nodes[0].output[0]] if seed % 3 == 0 else []))
@@ -135,7 +163,8 @@ def computed_behind_movement(seed: int) -> ModelProto:
     if seed % 10 == 0 or kind == "pair":
         again = NodeProto.FromString(drawing.nodes[0].SerializeToString())
         drawing.nodes.insert(0, node("Abs", ["x"], ["a"]))
-        again.input[0], again.output[0] = "a", "m"
+        again.input[0] = "a"
+        again.output[0] = "m"
         if seed % 5 == 0 and again.op_type == "Transpose":
             again.attribute[0].ints[:] = [2, 0, 1, 3]  # another movement
         drawing.nodes.append(again)
@@ -228,10 +257,18 @@ def mean_of_planes(seed: int) -> ModelProto:
 
 def padded_conv(seed: int) -> ModelProto:
     drawing = drawn_planes(seed)
-    pads = [0, 0, *drawing.random.integers(0, 3, 2).tolist(), 0, 0, *drawing.random.integers(0, 3, 2).tolist()]
+    pads = [
+        0,
+        0,
+        *drawing.random.integers(0, 3, 2).tolist(),
+        0,
+        0,
+        *drawing.random.integers(0, 3, 2).tolist(),
+    ]
     if seed % 4 == 0:
         pads[1] = 2
-    (images, channels, *plane), size = drawing.shape, len(pads) // 2
+    (images, channels, *plane) = drawing.shape
+    size = len(pads) // 2
     shape = [
         images,
         channels + pads[1],
@@ -269,7 +306,10 @@ def differences(before: ModelProto, after: ModelProto, seed: int) -> float:
     feeds = random_arrays(seed, x=shape)
     pairs = list(zip(numbers_of(before, feeds), numbers_of(after, feeds), strict=True))
     assert all(old.shape == new.shape for old, new in pairs)
-    return max(float(np.abs(old - new).max(initial=0) / max(np.abs(old).max(initial=0), 1e-30)) for old, new in pairs)
+    return max(
+        float(np.abs(old - new).max(initial=0) / max(np.abs(old).max(initial=0), 1e-30))
+        for old, new in pairs
+    )
 
 
 def numbers_of(model: ModelProto, feeds: Mapping[str, Any]) -> list[np.ndarray]:
@@ -279,34 +319,44 @@ def numbers_of(model: ModelProto, feeds: Mapping[str, Any]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_a_law_keeps_what_a_model_computes(law: Law) -> None:
-    """To the bit where it is exact, else but for rounding; and the law itself finds nothing more to do."""
+    """To the bit where it is exact, else but for rounding.
+
+    And the law itself finds nothing more to do.
+    """
     times = 0
     for seed in range(DRAWS):
         before = DRAWN[type(law)](seed)
         saved = before.SerializeToString(deterministic=True)
-        after = rewriting("law", [law])(before)
+        after = make_pass("law", [law])(before)
         assert before.SerializeToString(deterministic=True) == saved
-        times += applied(before, after).get(law.name, 0)
+        times += count_applied(before, after).get(law.name, 0)
         assert differences(before, after, seed) <= (0 if law.exact else TOLERANCE), seed
-        assert applied(after, rewriting("law", [law])(after)) == {}
+        assert count_applied(after, make_pass("law", [law])(after)) == {}
     assert times > DRAWS // 4
 
 
 def refusals(model: ModelProto, law: Law) -> dict[str, str]:
     """By node, why the condition of ``law`` does not hold where its left side stands."""
-    start = without_initializers(model)
+    start = remove_initializers(model)
     graph = GraphView(start, model)
     roots = (node for node in start.graph.node if node.op_type in law.roots or law.roots == ANY)
     found = {node.name or node.output[0]: law.match(graph, node) for node in roots}
     return {name: reason for name, reason in found.items() if isinstance(reason, str)}
 
 
-def refused(law: Law, nodes: Sequence[NodeProto], shape: Sequence[int], outputs: Sequence[str] = ("y",)) -> str:
-    """Why the law does not hold in a model of these nodes; the constants have their shape in their name."""
+def refused(
+    law: Law, nodes: Sequence[NodeProto], shape: Sequence[int], outputs: Sequence[str] = ("y",)
+) -> str:
+    """Why the law does not hold in a model of these nodes.
+
+    The constants have their shape in their name.
+    """
     names = {name for item in nodes for name in item.input if name.startswith("c")}
-    shapes = {name: [int(size) for size in name[1:].split("_")[0].split("x") if size] for name in names}
+    shapes = {
+        name: [int(size) for size in name[1:].split("_")[0].split("x") if size] for name in names
+    }
     model = infer_shapes(make_model(nodes, shape, random_arrays(0, **shapes), outputs=outputs))
-    assert rewriting("law", [law])(model) is model
+    assert make_pass("law", [law])(model) is model
     return "; ".join(refusals(model, law).values())
 
 
@@ -364,14 +414,21 @@ PLANES = [1, 4, 6, 6]
         ),
         (
             ScaleBeforeProduct(),
-            [node("Add", ["x", "c"], ["a"]), node("Conv", ["a", "c2x4x3x3"], ["y"], pads=[1, 0, 0, 0])],
+            [
+                node("Add", ["x", "c"], ["a"]),
+                node("Conv", ["a", "c2x4x3x3"], ["y"], pads=[1, 0, 0, 0]),
+            ],
             PLANES,
             ("y",),
             "a shift does not go through padding",
         ),
         (
             ScaleBeforeProduct(),
-            [node("HardSwish", ["x"], ["h"]), node("Mul", ["h", "c"], ["a"]), node("Conv", ["a", "c2x4x3x3"], ["y"])],
+            [
+                node("HardSwish", ["x"], ["h"]),
+                node("Mul", ["h", "c"], ["a"]),
+                node("Conv", ["a", "c2x4x3x3"], ["y"]),
+            ],
             PLANES,
             ("y",),
             "a table scales what is computed element by element",
@@ -430,10 +487,14 @@ def test_a_reshape_that_cuts_unevenly_ends_a_chain() -> None:
         node("Transpose", ["b"], ["y"]),
     ]
     model = infer_shapes(make_model(nodes, [2, 6], {"s": shape}))
-    assert refusals(model, ComposeMovement()) == dict.fromkeys("by", "a reshape cuts a dimension unevenly")
+    assert refusals(model, ComposeMovement()) == dict.fromkeys(
+        "by", "a reshape cuts a dimension unevenly"
+    )
 
 
-@pytest.mark.parametrize(("pads", "left"), [([0, 0, 0, 0], {"Conv": 1}), ([1, 0, 0, 0], {"Conv": 2})])
+@pytest.mark.parametrize(
+    ("pads", "left"), [([0, 0, 0, 0], {"Conv": 1}), ([1, 0, 0, 0], {"Conv": 2})]
+)
 def test_a_scale_before_a_product_is_depthwise_only_where_that_cannot_take_it(
     pads: list[int], left: dict[str, int]
 ) -> None:
@@ -444,7 +505,7 @@ def test_a_scale_before_a_product_is_depthwise_only_where_that_cannot_take_it(
         node("Conv", ["b", "w"], ["y"], pads=pads),
     ]
     before = infer_shapes(make_model(nodes, PLANES, arrays))
-    after = rewriting("law", [law for law in LAWS if not law.exact])(before)
+    after = make_pass("law", [law for law in LAWS if not law.exact])(before)
     assert operators(after) == left
     assert differences(before, after, 0) <= TOLERANCE
 
@@ -456,7 +517,7 @@ def test_random_numbers_are_not_shared() -> None:
         node("Sub", ["a", "b"], ["y"]),
     ]
     model = infer_shapes(make_model(nodes, [8], {}))
-    assert rewriting("law", [ShareEqual()])(model) is model
+    assert make_pass("law", [ShareEqual()])(model) is model
 
 
 def test_a_law_that_runs_in_a_circle_is_named() -> None:
@@ -470,15 +531,20 @@ def test_a_law_that_runs_in_a_circle_is_named() -> None:
         def apply(self, graph: GraphView, node: NodeProto, found: NodeProto) -> list[NodeProto]:
             return [helper.make_node("Neg", list(node.input), list(node.output))]
 
-    with pytest.raises(RuntimeError, match=r"the laws \{'there-and-back': 65\} run in a circle; please report"):
-        rewriting("law", [Back()])(make_model([node("Neg", ["x"], ["y"])], [2], {}))
+    with pytest.raises(
+        RuntimeError, match=r"the laws \{'there-and-back': 65\} run in a circle; please report"
+    ):
+        make_pass("law", [Back()])(make_model([node("Neg", ["x"], ["y"])], [2], {}))
 
 
-# Seeded faults: laws that are wrong. --------------------------------------------------------------------------------
+# Seeded faults: laws that are wrong.
+# --------------------------------------------------------------------------------
 
 FAULTS = {
     fault["name"]: fault
-    for fault in tomllib.loads(Path(__file__).with_name("wrong_laws.toml").read_text(encoding="utf-8"))["fault"]
+    for fault in tomllib.loads(
+        Path(__file__).with_name("wrong_laws.toml").read_text(encoding="utf-8")
+    )["fault"]
 }
 KINDS = {kind.__name__: kind for kind in DRAWN}
 
@@ -498,27 +564,37 @@ def law_with(fault: str) -> Law:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_law_is_caught_by_its_proof(fault: str) -> None:
     law = law_with(fault)
-    assert any(_differs(law, DRAWN[KINDS[FAULTS[fault]["law"]]](seed), seed) for seed in range(DRAWS))
+    assert any(
+        _differs(law, DRAWN[KINDS[FAULTS[fault]["law"]]](seed), seed) for seed in range(DRAWS)
+    )
 
 
 def _differs(law: Law, before: ModelProto, seed: int) -> bool:
     try:
-        return differences(before, rewriting("law", [law])(before), seed) > (0 if law.exact else TOLERANCE)
-    except Exception:  # what is made is no model any more, as onnx or ONNX Runtime say in errors of their own
+        return differences(before, make_pass("law", [law])(before), seed) > (
+            0 if law.exact else TOLERANCE
+        )
+    # what is made is no model any more, as onnx or ONNX Runtime say in errors of their own
+    except Exception:
         return True
 
 
-@pytest.mark.parametrize(("fault", "step"), [("constant-not-turned", "exact_laws"), ("bias-not-scaled", "fold_affine")])
+@pytest.mark.parametrize(
+    ("fault", "step"), [("constant-not-turned", "exact_laws"), ("bias-not-scaled", "fold_affine")]
+)
 def test_a_wrong_law_is_caught_where_models_are_imported(
     fault: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug is named where the law is exact; one that may move rounding is left out, which is said."""
+    """A bug is named where the law is exact.
+
+    One that may move rounding is left out, which is said.
+    """
     model = next(
         model
         for model in map(DRAWN[KINDS[FAULTS[fault]["law"]]], range(DRAWS))
         if _differs(law_with(fault), model, 0) and operators(model)["BatchNormalization"] == 0
     )
-    steps, wrong = passes, rewriting(step, [law_with(fault)])
+    steps, wrong = passes, make_pass(step, [law_with(fault)])
 
     def with_the_fault(given: ModelProto, shapes: object = None) -> tuple[Pass, ...]:
         return tuple(wrong if each.__name__ == step else each for each in steps(given))

@@ -15,12 +15,15 @@ from benchmarks.importing import CHAINS, SHAPE, chain
 from byoc.checking.stretches import stretches
 from byoc.importing import import_model
 
-FIRST, MORE = 8, 24
+FIRST = 8
+MORE = 24
 
 
 @contextmanager
 def counted_lines() -> Iterator[list[int]]:
-    """How many lines of the compiler are executed, iterations of loops on one line included, in a list of one."""
+    """How many lines of the compiler are executed, iterations of loops on one line included, in
+    a list of one.
+    """
     count = [0]
 
     def local(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
@@ -46,7 +49,8 @@ def test_work_grows_with_the_network(kind: str) -> None:
         with counted_lines() as count:
             import_model(chain(kind, length))
         lines.append(count[0])
-    first, second = lines[1] - lines[0], lines[2] - lines[1]
+    first = lines[1] - lines[0]
+    second = lines[2] - lines[1]
     assert second <= 1.05 * first, f"{MORE} more take {first} lines, and {MORE} more {second}"
 
 
@@ -56,8 +60,13 @@ def test_work_of_a_stretch_is_that_of_its_own_nodes() -> None:
         names = [f"t{number}" for number in range(length - 1)]
         parts = [names[first : first + 10] for first in range(0, length - 1, 10)]
         with counted_lines() as count:
-            found = list(stretches(chain("additions", length), parts, {"x": np.ones(SHAPE, np.float32)}))
+            found = list(
+                stretches(chain("additions", length), parts, {"x": np.ones(SHAPE, np.float32)})
+            )
         assert [sorted(part) for part in found[:-1]] == [sorted(part) for part in parts[:-1]]
-        assert all((array == 2 + number).all() for number, array in enumerate(found[0][name] for name in parts[0]))
+        assert all(
+            (array == 2 + number).all()
+            for number, array in enumerate(found[0][name] for name in parts[0])
+        )
         lines.append(count[0])
     assert lines[2] - lines[1] <= 1.05 * (lines[1] - lines[0])

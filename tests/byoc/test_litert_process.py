@@ -24,7 +24,9 @@ def _crash() -> bytes:
     builder = TfliteBuilder("crash")
     x = builder.input("x", (1, 6, 8, 2), Quantisation(0.1))
     w = builder.constant("w", np.ones((1, 2, 2, 4), np.int8), Quantisation((0.1,) * 4, axis=3))
-    return builder.model(builder.operator("DEPTHWISE_CONV_2D", [x, w], Quantisation(0.2), depth_multiplier=2))
+    return builder.model(
+        builder.operator("DEPTHWISE_CONV_2D", [x, w], Quantisation(0.2), depth_multiplier=2)
+    )
 
 
 GIVEN = np.array([[-128, -1, 0], [1, 50, 127]], np.int8)
@@ -35,7 +37,9 @@ def test_a_session_outlives_the_process_that_another_ends() -> None:
     session = LiteRTModel(_table(), "reference")
     assert session.run({0: GIVEN}, [1])[1].tolist() == WANTED
     other = LiteRTModel(_crash(), "builtin", thing="net.tflite")
-    with pytest.raises(InputError, match=r"^LiteRT ended its process on net\.tflite \(exit status -\d+\); correct"):
+    with pytest.raises(
+        InputError, match=r"^LiteRT ended its process on net\.tflite \(exit status -\d+\); correct"
+    ):
         other.run({0: np.zeros((1, 6, 8, 2), np.int8)}, [2])
     assert session.run({0: GIVEN}, [1])[1].tolist() == WANTED
 

@@ -1,4 +1,6 @@
-"""Rows of constant tables that integers choose at run time: functions of them, one-hot encodings, quantisation."""
+"""Rows of constant tables that integers choose at run time: functions of them, one-hot
+encodings, quantisation.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,17 @@ from tests.e2e.harness import compare
 V4 = Arch(isa="v4")
 
 
-def random_tokens(model: onnx.ModelProto, seed: int, least: int, most: int) -> dict[str, np.ndarray]:
+def random_tokens(
+    model: onnx.ModelProto, seed: int, least: int, most: int
+) -> dict[str, np.ndarray]:
     """Integers from ``least`` to ``most`` for every input."""
     feeds = {}
     for value in model.graph.input:
         shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        feeds[value.name] = np.random.default_rng(seed).integers(least, most + 1, shape).astype(dtype)
+        feeds[value.name] = (
+            np.random.default_rng(seed).integers(least, most + 1, shape).astype(dtype)
+        )
     return feeds
 
 
@@ -60,18 +66,26 @@ def gelu_behind(b: ModelBuilder, x: str) -> str:
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 @pytest.mark.parametrize("way", ["OneHot", "Equal", "Equal, numbers first"])
 def test_a_one_hot_product_is_rows_of_its_weights(way: str, kind: str) -> None:
-    """Tokens beyond the encoding choose nothing; those below 0 count from the end for OneHot, and for it alone."""
-    b, rng = ModelBuilder(), np.random.default_rng(0)
+    """Tokens beyond the encoding choose nothing.
+
+    Those below 0 count from the end for OneHot, and for it alone.
+    """
+    b = ModelBuilder()
+    rng = np.random.default_rng(0)
     one_hot = encoded(b, way, (2, 30), 9, kind)
     x = gelu_behind(b, b.node("MatMul", one_hot, b.constant(rng.normal(0, 1, (9, 12)), "float32")))
     b.node("MatMul", x, b.constant(rng.normal(0, 1, (12, 4)), "float32"), result="y")
     b.output("y")
     model = b.model()
     prepared = prepare(model)
-    assert operators(prepared).keys() <= {"Clip", "Gather"}  # the products at both ends, too, are of 9 rows each
+    # the products at both ends, too, are of 9 rows each
+    assert operators(prepared).keys() <= {"Clip", "Gather"}
     for seed in range(4):
         feeds = random_tokens(model, seed, -20, 20)
-        found, expected = (OnnxRuntimeSession(one, optimised=False).run(["y"], feeds)["y"] for one in (prepared, model))
+        found, expected = (
+            OnnxRuntimeSession(one, optimised=False).run(["y"], feeds)["y"]
+            for one in (prepared, model)
+        )
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -95,7 +109,9 @@ def embedding(depth: int, shape: tuple[int, ...]) -> tuple[ModelBuilder, str]:
 
 
 def test_only_functions_of_single_rows_move_to_the_table() -> None:
-    """Not what differs from row to row, computes between rows, or would make the table larger than what is chosen."""
+    """Not what differs from row to row, computes between rows, or would make the table larger
+    than what is chosen.
+    """
     per_row = np.random.default_rng(2).normal(0, 1, (1, 30, 1))
     for depth, constant, folded in ((9, 2.0, True), (9, per_row, False), (900, 2.0, False)):
         b, rows = embedding(depth, (2, 30))
@@ -118,9 +134,18 @@ def sentence(moved: bool) -> onnx.ModelProto:
     """Words and their places, summed, reshaped where ``moved``, and multiplied."""
     b, rows = embedding(50, (1, 6))
     if moved:
-        rows = b.node("Transpose", b.node("Reshape", rows, b.constant((1, 12, 6), "int64")), perm=[0, 2, 1])
-    x = b.node("Add", rows, b.constant(np.random.default_rng(4).normal(0, 1, (1, 6, 12)), "float32"))
-    b.node("MatMul", x, b.constant(np.random.default_rng(5).normal(0, 1, (12, 4)), "float32"), result="y")
+        rows = b.node(
+            "Transpose", b.node("Reshape", rows, b.constant((1, 12, 6), "int64")), perm=[0, 2, 1]
+        )
+    x = b.node(
+        "Add", rows, b.constant(np.random.default_rng(4).normal(0, 1, (1, 6, 12)), "float32")
+    )
+    b.node(
+        "MatMul",
+        x,
+        b.constant(np.random.default_rng(5).normal(0, 1, (12, 4)), "float32"),
+        result="y",
+    )
     b.output("y")
     return b.model()
 
@@ -132,7 +157,11 @@ def test_tables_of_words_are_stored_quantised(moved: bool) -> None:
     before = quantise(prepare(model), samples)
     after = quantise_tables(before)
     assert (
-        sum(tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 2 for tensor in after.graph.initializer) == 0
+        sum(
+            tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 2
+            for tensor in after.graph.initializer
+        )
+        == 0
     )
     package = import_model(model, "words", calibration=samples)
     for feeds in samples:
@@ -150,7 +179,13 @@ def test_without_samples_words_are_drawn_from_those_there_are() -> None:
     b, rows = embedding(50, (1, 6))
     b.node("Gather", "table", b.node("Clip", "ids", *(b.constant(end, "int64") for end in (0, 49))))
     fewer = b.constant(np.ones((9, 12)), "float32")
-    b.node("Add", rows, b.node("Gather", fewer, b.node("Cast", b.input("few", (1, 6), "int32"), to=TensorProto.INT64)))
+    b.node(
+        "Add",
+        rows,
+        b.node(
+            "Gather", fewer, b.node("Cast", b.input("few", (1, 6), "int32"), to=TensorProto.INT64)
+        ),
+    )
     b.node("Gather", "table", "few")
     b.input("flags", (4,), "int64")
     feeds = list(default_feeds(b.model(), 0, 20))
@@ -169,8 +204,11 @@ def test_rows_that_others_read_in_float_stay_so() -> None:
 
 
 def quantised_words(dtype: str, after: tuple[float, int], indices: Any = None) -> onnx.ModelProto:
-    """Rows of a table that came quantised, between DequantizeLinear and QuantizeLinear, then a product."""
-    b, rng = ModelBuilder(), np.random.default_rng(6)
+    """Rows of a table that came quantised, between DequantizeLinear and QuantizeLinear, then a
+    product.
+    """
+    b = ModelBuilder()
+    rng = np.random.default_rng(6)
     low = np.iinfo(dtype).min
     steps = rng.integers(low, low + 256, (50, 12)).astype(dtype)
     ids = b.input("ids", (1, 6), "int64")
@@ -185,13 +223,21 @@ def quantised_words(dtype: str, after: tuple[float, int], indices: Any = None) -
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.05, 0.03])
 def test_rows_of_quantised_tables_stay_integers(dtype: str, scale: float) -> None:
-    """No whole table is dequantised for the rows of one sentence; another scale behind them is the accelerator's."""
+    """No whole table is dequantised for the rows of one sentence.
+
+    Another scale behind them is the accelerator's.
+    """
     model = quantised_words(dtype, (scale, np.iinfo(dtype).min + 120))
     feeds = random_tokens(model, 2, 0, 49)
     compared = compare(import_model(model, "words"), feeds, V4)
     assert compared.mismatches == 0
-    assert [place.op_type for place in compared.partition.placement if place.on == "cpu"] == ["Gather"]
-    ways = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (model, import_model(model, "words").model))
+    assert [place.op_type for place in compared.partition.placement if place.on == "cpu"] == [
+        "Gather"
+    ]
+    ways = (
+        OnnxRuntimeSession(one).run(["y"], feeds)["y"]
+        for one in (model, import_model(model, "words").model)
+    )
     np.testing.assert_array_equal(*ways)
 
 
@@ -199,7 +245,12 @@ def test_global_maxima_of_float_models_run_on_the_accelerator() -> None:
     b = ModelBuilder()
     x = b.node("Relu", b.input("x", (1, 6, 50)))
     x = b.node("Squeeze", b.node("GlobalMaxPool", x), b.constant([2], "int64"))
-    b.node("MatMul", x, b.constant(np.random.default_rng(0).normal(0, 1, (6, 4)), "float32"), result="y")
+    b.node(
+        "MatMul",
+        x,
+        b.constant(np.random.default_rng(0).normal(0, 1, (6, 4)), "float32"),
+        result="y",
+    )
     b.output("y")
     network = compile(import_model(b.model(), "maxima"), V4)
     assert {place.op_type for place in network.partition.placement if place.on == "cpu"} == {

@@ -8,7 +8,7 @@ from byoc.operators.movement import Copy
 from byoc.operators.operator import Operator
 from byoc.operators.products import Requantisation
 from byoc.operators.records import Operand
-from byoc.scheduling.lowering import Lowered, Place, lower, split
+from byoc.scheduling.lowering import Lowered, TensorStart, lower, split
 from isa.arch import Arch
 from tests.byoc import region_cases as cases
 from tests.byoc.region_cases import alias, operand
@@ -16,7 +16,9 @@ from tests.byoc.region_cases import alias, operand
 RNG = np.random.default_rng(1)
 
 
-def lowered(*operations: Operator, inputs: tuple[str, ...] = ("x",), outputs: tuple[str, ...] = ("y",)) -> Lowered:
+def lowered(
+    *operations: Operator, inputs: tuple[str, ...] = ("x",), outputs: tuple[str, ...] = ("y",)
+) -> Lowered:
     made, values = cases.region(operations, inputs, outputs)
     return lower(made.operations, values, inputs, outputs)
 
@@ -38,14 +40,20 @@ def test_a_reshape_between_two_layers_costs_nothing() -> None:
     )
     assert result.places["a"] == result.places["b"]
     assert [type(item).__name__ for item in result.operations] == ["Convolution", "MatMul"]
-    assert {buffer.name: buffer.role for buffer in result.buffers} == {"x": "input", "y": "output", "b": "intermediate"}
+    assert {buffer.name: buffer.role for buffer in result.buffers} == {
+        "x": "input",
+        "y": "output",
+        "b": "intermediate",
+    }
 
 
 def test_a_concatenation_is_written_in_place() -> None:
     parts = operand("a", 3, 2, 2), operand("b", 5, 2, 2)
-    result = lowered(pointwise("x", "a", 3), pointwise("x", "b", 5), alias(parts, operand("y", 8, 2, 2), (0, 12)))
-    assert result.places["a"] == Place("y", 0)
-    assert result.places["b"] == Place("y", 12)
+    result = lowered(
+        pointwise("x", "a", 3), pointwise("x", "b", 5), alias(parts, operand("y", 8, 2, 2), (0, 12))
+    )
+    assert result.places["a"] == TensorStart("y", 0)
+    assert result.places["b"] == TensorStart("y", 12)
     assert copies(result) == []
 
 
@@ -58,10 +66,14 @@ def test_a_tensor_that_is_split_and_joined_with_another_is_never_copied() -> Non
         part("left", 0),
         part("right", 8),
         pointwise("right", "c", 2, depth=2),
-        alias((operand("left", 8), operand("right", 8), operand("c", 8)), operand("y", 24), (0, 8, 16)),
+        alias(
+            (operand("left", 8), operand("right", 8), operand("c", 8)), operand("y", 24), (0, 8, 16)
+        ),
     )
     assert copies(result) == []
-    assert [result.places[name] for name in ("a", "left", "right", "c")] == [Place("y", at) for at in (0, 0, 8, 16)]
+    assert [result.places[name] for name in ("a", "left", "right", "c")] == [
+        TensorStart("y", at) for at in (0, 0, 8, 16)
+    ]
 
 
 def test_concatenations_of_concatenations_share_one_buffer() -> None:
@@ -73,18 +85,22 @@ def test_concatenations_of_concatenations_share_one_buffer() -> None:
         alias((operand("c", 4), operand("ab", 8)), operand("y", 12), (0, 4)),
     )
     assert {name: result.places[name] for name in ("a", "b", "ab", "c")} == {
-        "a": Place("y", 4), "b": Place("y", 8), "ab": Place("y", 4), "c": Place("y", 0),
+        "a": TensorStart("y", 4), "b": TensorStart("y", 8), "ab": TensorStart("y", 4),
+        "c": TensorStart("y", 0),
     }  # fmt: skip
 
 
 def test_the_same_value_twice_in_a_concatenation_is_copied_once() -> None:
-    result = lowered(pointwise("x", "a", 1), alias((operand("a", 4), operand("a", 4)), operand("y", 8), (0, 4)))
-    assert result.places["a"] == Place("y", 0)
+    result = lowered(
+        pointwise("x", "a", 1), alias((operand("a", 4), operand("a", 4)), operand("y", 8), (0, 4))
+    )
+    assert result.places["a"] == TensorStart("y", 0)
     assert copies(result) == [("a", "y", 4)]
 
 
 def test_a_value_in_two_concatenations_is_copied_into_the_second() -> None:
-    a, b = operand("a", 4), operand("b", 4)
+    a = operand("a", 4)
+    b = operand("b", 4)
     result = lowered(
         pointwise("x", "a", 1),
         pointwise("x", "b", 1),
@@ -92,7 +108,7 @@ def test_a_value_in_two_concatenations_is_copied_into_the_second() -> None:
         alias((b, a), operand("z", 8), (0, 4)),
         outputs=("y", "z"),
     )
-    assert result.places["b"] == Place("y", 4)
+    assert result.places["b"] == TensorStart("y", 4)
     assert copies(result) == [("b", "z", 0), ("a", "z", 4)]
 
 
@@ -108,7 +124,7 @@ def test_a_slice_of_a_value_becomes_a_value_without_copy() -> None:
         alias((operand("a", 2, 2, 2, offset=8),), operand("b", 2, 2, 2)),
         pointwise("b", "y", 1, depth=2),
     )
-    assert result.places["b"] == Place("a", 8)
+    assert result.places["b"] == TensorStart("a", 8)
     assert copies(result) == []
 
 

@@ -49,7 +49,9 @@ def test_memory_is_used_again_after_a_buffer_died() -> None:
 
 
 def test_an_awkward_order_is_tried_again() -> None:
-    """Largest first leaves 'wide' no room: 'long' lies on top of 'large' although 'large' is dead by then."""
+    """Largest first leaves 'wide' no room: 'long' lies on top of 'large' although 'large' is
+    dead by then.
+    """
     requests = [Request("large", 60, 0, 1), Request("long", 50, 1, 3), Request("wide", 55, 2, 3)]
     addresses = plan(requests, 110, 1)
     assert addresses is not None
@@ -58,7 +60,10 @@ def test_an_awkward_order_is_tried_again() -> None:
 
 def test_what_commands_touch_together_lies_in_banks_of_its_own() -> None:
     """Banks of 256 bytes; where there is no room, it lies wherever there is."""
-    requests = [Request(name, 64, 0, 1, beside=frozenset({0, 1, 2} - {index})) for index, name in enumerate("abc")]
+    requests = [
+        Request(name, 64, 0, 1, beside=frozenset({0, 1, 2} - {index}))
+        for index, name in enumerate("abc")
+    ]
     requests.append(Request("d", 64, 0, 1))
     assert plan(requests, 1024, 8, 256) == (0, 256, 512, 64)
     assert plan(requests, 256, 8, 256) == (0, 64, 128, 192)
@@ -89,9 +94,12 @@ def test_buffers_that_never_meet_may_share() -> None:
 
 
 def test_what_shall_be_apart_lies_in_a_bank_that_few_others_use() -> None:
-    """Buffers of 16 bytes are in the first bank of 64; "later" does not live with the table, which is 8 bytes."""
+    """Buffers of 16 bytes are in the first bank of 64; "later" does not live with the table,
+    which is 8 bytes.
+    """
     others = [Request(name, 16, 0, 1) for name in "abc"]
-    table, later = Request("table", 8, 0, 1, apart=True), Request("later", 24, 2, 2)
+    table = Request("table", 8, 0, 1, apart=True)
+    later = Request("later", 24, 2, 2)
     assert plan([*others, table, later], 128, 8, bank=64) == (0, 16, 32, 64, 0)
     assert plan([*others[:2], table, later], 128, 8, bank=64) == (0, 16, 64, 0)
     assert plan([*others[:2], table, later], 64, 8, bank=64) == (0, 16, 32, 0)
@@ -101,7 +109,9 @@ def test_what_shall_be_apart_lies_in_a_bank_that_few_others_use() -> None:
 
 
 def test_banks_may_end_where_no_buffer_may_begin() -> None:
-    """Banks of 100 bytes and buffers at multiples of 32: one began at the end of a bank, which was an error."""
+    """Banks of 100 bytes and buffers at multiples of 32: one began at the end of a bank, which
+    was an error.
+    """
     requests = [Request("a", 50, 0, 1), Request("b", 40, 0, 1, beside=frozenset({0}))]
     addresses = plan(requests, 800, 32, 100, one_operand=True)
     assert addresses == (0, 128)
@@ -109,15 +119,20 @@ def test_banks_may_end_where_no_buffer_may_begin() -> None:
 
 
 def test_smaller_buffers_share_no_bank_with_what_shall_be_apart_and_is_larger_than_one() -> None:
-    """100 bytes reach into the second bank of 64: what lives with them begins in the third, if there is one."""
-    sums, other = Request("sums", 100, 0, 1, apart=True), Request("other", 16, 0, 1)
+    """100 bytes reach into the second bank of 64: what lives with them begins in the third, if
+    there is one.
+    """
+    sums = Request("sums", 100, 0, 1, apart=True)
+    other = Request("other", 16, 0, 1)
     assert plan([sums, other], 192, 8, bank=64) == (0, 128)
     assert plan([sums, other], 192, 8) == (0, 104)
     assert plan([sums, replace(other, first=2, last=2)], 192, 8, bank=64) == (0, 0)
 
 
 def test_smaller_buffers_share_no_bank_with_sums_that_are_smaller_than_one() -> None:
-    """Sums of 40 bytes are placed first, and their command's other operands were all placed into the same bank."""
+    """Sums of 40 bytes are placed first, and their command's other operands were all placed into
+    the same bank.
+    """
     sums = Request("sums", 40, 0, 1, apart=True)
     others = [Request(name, 8, 0, 1) for name in "abc"]
     assert plan([sums, *others], 128, 8, bank=64) == (0, 64, 72, 80)

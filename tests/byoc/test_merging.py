@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from byoc.layout.merging import merge_moves
 from byoc.operators.gather import Gather
-from byoc.operators.movement import Alias, StridedCopy, copies, filled_byte, fills
+from byoc.operators.movement import Alias, StridedCopy, copies, fills, get_filled_byte
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces
 from byoc.operators.operator import Operator
 from byoc.operators.records import Operand
@@ -17,7 +17,9 @@ from byoc.operators.reduction import Reduction
 from isa.layout import Layout
 from isa.ops.movement import DIMENSIONS
 
-ATOM, WORD, POSITIONS = 8, 32, 12
+ATOM = 8
+WORD = 32
+POSITIONS = 12
 Bytes = NDArray[np.uint8]
 
 
@@ -51,37 +53,52 @@ def run_moves(operations: Sequence[Operator], values: dict[str, Bytes]) -> dict[
                 places = [np.array([start]) for start in (one.source, one.target)]
                 for number in DIMENSIONS:
                     steps = np.arange(one.registers[f"EX_COUNT_{number}"])
-                    strides = (one.registers[f"EX_{side}_STRIDE_{number}"] for side in ("INPUT", "OUTPUT"))
+                    strides = (
+                        one.registers[f"EX_{side}_STRIDE_{number}"] for side in ("INPUT", "OUTPUT")
+                    )
                     places = [
                         (place[:, np.newaxis] + steps * stride).reshape(-1)
                         for place, stride in zip(places, strides, strict=True)
                     ]
-                operand = None if one.operand is None else values[operation.inputs[one.operand].value]
-                result[places[1]] = one.registers["EX_INPUT_ZERO_POINT"] if operand is None else operand[places[0]]
+                operand = (
+                    None if one.operand is None else values[operation.inputs[one.operand].value]
+                )
+                result[places[1]] = (
+                    one.registers["EX_INPUT_ZERO_POINT"] if operand is None else operand[places[0]]
+                )
             continue
         assert isinstance(operation, StridedCopy)
         dims = operation.loops.dims
         begin = operation.inputs[0].start - Piece(0, 0, dims).lowest if operation.inputs else 0
         sources, targets = Piece(begin, operation.output.start, dims).positions()
-        result[targets] = values[operation.inputs[0].value][sources] if operation.inputs else filled_byte(operation)
+        result[targets] = (
+            values[operation.inputs[0].value][sources]
+            if operation.inputs
+            else get_filled_byte(operation)
+        )
     return values
 
 
-def _check(operations: list[Operator], sizes: Mapping[str, int], inputs: Sequence[str], output: str) -> list[Operator]:
+def _check(
+    operations: list[Operator], sizes: Mapping[str, int], inputs: Sequence[str], output: str
+) -> list[Operator]:
     """The joined operations; they make the same bytes."""
     layouts = {name: Layout(channels, POSITIONS, ATOM) for name, channels in sizes.items()}
     found = list(merge_moves(operations, {*inputs, output}, layouts, WORD, lambda operation: True))
     rng = np.random.default_rng(1)
     first = {name: rng.integers(0, 256, 4096, dtype=np.uint8) for name in inputs}
     size = layouts[output].surfaces * POSITIONS * ATOM
-    wanted, got = run_moves(operations, dict(first))[output], run_moves(found, dict(first))[output]
+    wanted = run_moves(operations, dict(first))[output]
+    got = run_moves(found, dict(first))[output]
     assert wanted[:size].tolist() == got[:size].tolist()
     return found
 
 
 def test_a_shuffle_and_a_slice_are_one() -> None:
     """Two groups of 10 are shuffled, and channels 5 to 16 taken: one operation, nothing between."""
-    shuffled = {2 * channel + group: 10 * group + channel for group in (0, 1) for channel in range(10)}
+    shuffled = {
+        2 * channel + group: 10 * group + channel for group in (0, 1) for channel in range(10)
+    }
     operations = _moved("a", "b", shuffled, 3) + _moved("b", "c", {n: n + 5 for n in range(12)}, 2)
     found = _check(operations, {"a": 20, "b": 20, "c": 12}, ["a"], "c")
     assert [type(one) for one in found] == [Gather]
@@ -90,20 +107,30 @@ def test_a_shuffle_and_a_slice_are_one() -> None:
 
 def test_what_others_read_stays() -> None:
     """A value that leaves is written, and what is made of it reads what it was made of."""
-    operations = _moved("a", "b", {n: 19 - n for n in range(20)}, 3) + _moved("b", "c", {n: n + 3 for n in range(9)}, 2)
-    layouts = {name: Layout(channels, POSITIONS, ATOM) for name, channels in {"a": 20, "b": 20, "c": 9}.items()}
+    operations = _moved("a", "b", {n: 19 - n for n in range(20)}, 3) + _moved(
+        "b", "c", {n: n + 3 for n in range(9)}, 2
+    )
+    layouts = {
+        name: Layout(channels, POSITIONS, ATOM)
+        for name, channels in {"a": 20, "b": 20, "c": 9}.items()
+    }
     found = merge_moves(operations, {"a", "b", "c"}, layouts, WORD, lambda operation: True)
     assert [one.output.value for one in found] == ["b", "c"]
 
 
 def test_channels_of_several_tensors() -> None:
-    """5 channels of one and 9 of another side by side, on no atom: one operation of two operands."""
+    """5 channels of one and 9 of another side by side, on no atom: one operation of two
+    operands.
+    """
     beside = _moved("a", "c", {n: n for n in range(5)}, 2)[:-1]
     other = _moved("b", "c", {n + 5: n for n in range(9)}, 2)
     behind = [one for one in other if one.inputs]
     filled = fills("n", (), "c", find_pieces(_rest(14, 2)), 0)
     found = _check(
-        [*[one for one in beside if one.inputs], *behind, *filled], {"a": 5, "b": 9, "c": 14}, ["a", "b"], "c"
+        [*[one for one in beside if one.inputs], *behind, *filled],
+        {"a": 5, "b": 9, "c": 14},
+        ["a", "b"],
+        "c",
     )
     assert [type(one) for one in found] == [Gather]
     assert found[0].loops.depths == (1, 2)
@@ -113,7 +140,9 @@ def test_what_does_not_fit_stays_copies() -> None:
     """Where a band of one row does not fit the scratchpad pieces are copied one by one."""
     operations = _moved("a", "b", {n: n + 5 for n in range(12)}, 2)
     layouts = {"a": Layout(20, POSITIONS, ATOM), "b": Layout(12, POSITIONS, ATOM)}
-    found = merge_moves(operations, {"a", "b"}, layouts, WORD, lambda operation: not isinstance(operation, Gather))
+    found = merge_moves(
+        operations, {"a", "b"}, layouts, WORD, lambda operation: not isinstance(operation, Gather)
+    )
     assert not any(isinstance(one, Gather) for one in found)
 
 
@@ -124,12 +153,18 @@ def _rest(channels: int, surfaces: int) -> NDArray[np.int64]:
 
 
 def test_what_lies_in_both_values_is_not_copied() -> None:
-    """16 channels that are the same bytes in both values stay so; only the 5 behind them are moved."""
+    """16 channels that are the same bytes in both values stay so.
+
+    Only the 5 behind them are moved.
+    """
     source, result = (Operand(name, (16 * POSITIONS,)) for name in ("a", "c"))
     alias = Alias(name="n", kind="CONCAT", onnx_nodes=(), inputs=(source,), output=result)
     moved = _moved("b", "c", {n + 16: n for n in range(5)}, 3)
     operations = [alias, moved[0], fills("n", (), "c", find_pieces(_rest(21, 3)), 0)[0]]
-    layouts = {name: Layout(channels, POSITIONS, ATOM) for name, channels in {"a": 16, "b": 5, "c": 21}.items()}
+    layouts = {
+        name: Layout(channels, POSITIONS, ATOM)
+        for name, channels in {"a": 16, "b": 5, "c": 21}.items()
+    }
     found = merge_moves(operations, {"a", "b", "c"}, layouts, WORD, lambda operation: True)
     assert found[0] is alias
     assert all(one.output.start >= 16 * POSITIONS for one in found[1:])
@@ -137,19 +172,28 @@ def test_what_lies_in_both_values_is_not_copied() -> None:
 
 
 def test_what_reads_an_image_waits_for_all_of_them() -> None:
-    """A value is written piece by piece, with a reader of the first piece and its own result before the last.
+    """A value is written piece by piece, with a reader of the first piece and its own result before
+    the last.
 
-    At once it is written behind the last piece, so that the reader comes behind that, and behind it what else writes
-    the reader's result, or reads it.
+    At once it is written behind the last piece, so that the reader comes behind that, and behind it
+    what else writes the reader's result, or reads it.
     """
     written = _moved("a", "b", {n: 19 - n for n in range(20)}, 3)
     index = np.where(_rest(20, 3) == 0, 0, NOTHING)
-    first, other = (copies("n", (), name, "c", find_pieces(_one(place))) for name, place in (("b", 0), ("d", 1)))
+    first, other = (
+        copies("n", (), name, "c", find_pieces(_one(place))) for name, place in (("b", 0), ("d", 1))
+    )
     last = fills("n", (), "e", find_pieces(index), 0)
     reader = copies("n", (), "c", "f", find_pieces(_one(0)))
     operations = [*written[:-1], *first, *reader, *last, *other, written[-1]]
     layouts = {name: Layout(20, POSITIONS, ATOM) for name in "abcdef"}
-    found = merge_moves(operations, set("abcdef"), layouts, WORD, lambda operation: operation.output.value not in "cef")
+    found = merge_moves(
+        operations,
+        set("abcdef"),
+        layouts,
+        WORD,
+        lambda operation: operation.output.value not in "cef",
+    )
     assert [one.output.value for one in found] == ["e", "b", "c", "f", "c"]
     assert [operand.value for one in found[2:] for operand in one.inputs] == ["b", "c", "d"]
 
@@ -162,8 +206,12 @@ def _one(place: int) -> NDArray[np.int64]:
 
 
 def test_what_one_map_names_is_written() -> None:
-    """The map of d names b, for a piece of d comes before all of b: b stays, though d is all that reads it."""
-    early, late = (copies("n", (), name, "d", find_pieces(_one(place))) for name, place in (("a", 0), ("b", 1)))
+    """The map of d names b, for a piece of d comes before all of b: b stays, though d is all
+    that reads it.
+    """
+    early, late = (
+        copies("n", (), name, "d", find_pieces(_one(place))) for name, place in (("a", 0), ("b", 1))
+    )
     rest = np.where(_one(0) + _one(1) == 2 * NOTHING, 0, NOTHING)
     operations = [*early, *_moved("a", "b", {n: 19 - n for n in range(20)}, 3), *late]
     operations += fills("n", (), "d", find_pieces(rest), 0)
@@ -172,9 +220,12 @@ def test_what_one_map_names_is_written() -> None:
 
 
 def test_what_lies_dense_is_not_taken_by_atoms() -> None:
-    """The 20 results of a reduction have no zeros behind them: copies of them are no operation on whole atoms."""
+    """The 20 results of a reduction have no zeros behind them: copies of them are no operation
+    on whole atoms.
+    """
     reduction = Reduction(across=True,
-        name="n", kind="POOL", onnx_nodes=(), mode="max", count=12, scales=(1.0, 1.0), zero_points=(0, 0),
+        name="n", kind="POOL", onnx_nodes=(), mode="max", count=12, scales=(1.0, 1.0),
+        zero_points=(0, 0),
         inputs=(Operand("a", (12, 20), assigned=Layout(12, 20, ATOM)),),
         output=Operand("b", (1, 20), assigned=Layout(20, 1, ATOM)),
     )  # fmt: skip
@@ -211,7 +262,9 @@ def test_a_copy_in_two_finer_ones_moves_the_same_bytes() -> None:
 
 def test_constants_behind_two_movements_stay_constants() -> None:
     """Channel 3 of c is the padding of b, which is 0 and comes from no tensor."""
-    operations = _moved("a", "b", {n: 9 - n for n in range(10)}, 2) + _moved("b", "c", {0: 1, 1: 5, 3: 12, 4: 7}, 1)
+    operations = _moved("a", "b", {n: 9 - n for n in range(10)}, 2) + _moved(
+        "b", "c", {0: 1, 1: 5, 3: 12, 4: 7}, 1
+    )
     found = _check(operations, {"a": 10, "b": 10, "c": 5}, ["a"], "c")
     assert {operand.value for one in found for operand in one.inputs} == {"a"}
 
@@ -220,7 +273,10 @@ def test_movements_without_a_tiling_stay_as_they_are() -> None:
     operations = _moved("a", "b", {n: n + 5 for n in range(12)}, 2) + _moved(
         "b", "c", {n: 11 - n for n in range(12)}, 2
     )
-    layouts = {name: Layout(channels, POSITIONS, ATOM) for name, channels in {"a": 20, "b": 12, "c": 12}.items()}
+    layouts = {
+        name: Layout(channels, POSITIONS, ATOM)
+        for name, channels in {"a": 20, "b": 12, "c": 12}.items()
+    }
     found = merge_moves(operations, {"a", "c"}, layouts, WORD, lambda operation: False)
     assert [(one.output.value, len(one.inputs)) for one in found] == [
         (one.output.value, len(one.inputs)) for one in operations
@@ -228,12 +284,19 @@ def test_movements_without_a_tiling_stay_as_they_are() -> None:
 
 
 def test_whole_atoms_are_taken_from_the_tensor_that_has_them() -> None:
-    """b has the odd channels of a with positions reversed, and c is whole atoms of b: c reads no single bytes of a."""
-    places, channels = _places(np.arange(16)), np.arange(16)
+    """b has the odd channels of a with positions reversed, and c is whole atoms of b: c reads no
+    single bytes of a.
+    """
+    places = _places(np.arange(16))
+    channels = np.arange(16)
     index = np.full(2 * POSITIONS * ATOM, NOTHING, np.int64)
     index[places] = np.where(channels[:, np.newaxis] % 2, places[:, ::-1], places)
     operations = [*copies("n", (), "a", "b", find_pieces(index.reshape(2, POSITIONS, ATOM)))]
     operations += _moved("b", "c", {n: 8 + n for n in range(8)}, 1)
-    layouts = {name: Layout(count, POSITIONS, ATOM) for name, count in {"a": 16, "b": 16, "c": 8}.items()}
+    layouts = {
+        name: Layout(count, POSITIONS, ATOM) for name, count in {"a": 16, "b": 16, "c": 8}.items()
+    }
     found = merge_moves(operations, {"a", "b", "c"}, layouts, WORD, lambda operation: True)
-    assert {operand.value for one in found if one.output.value == "c" for operand in one.inputs} == {"b"}
+    assert {
+        operand.value for one in found if one.output.value == "c" for operand in one.inputs
+    } == {"b"}

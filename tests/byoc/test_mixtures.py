@@ -1,4 +1,6 @@
-"""Files that are quantised in part: int8 weights of float computations, dynamic quantisation beside an int8 table."""
+"""Files that are quantised in part: int8 weights of float computations, dynamic quantisation
+beside an int8 table.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ EDGES = {"QuantizeLinear", "DequantizeLinear", "Gather"}
 
 
 def run_calibrated(model: onnx.ModelProto, folder: Path, samples: np.ndarray) -> None:
-    """Run a file on samples and without: the accelerator takes all but the edges in one region, close to the file."""
+    """Run a file on samples and without: the accelerator takes all but the edges in one region,
+    close to the file.
+    """
     path = folder / "mixture.onnx"
     onnx.save(model, path)
     report = run(path).report
@@ -33,7 +37,9 @@ def run_calibrated(model: onnx.ModelProto, folder: Path, samples: np.ndarray) ->
 
 
 def draw_weight_only(random: np.random.Generator) -> onnx.ModelProto:
-    """Return Conv and MatMul layers whose weights alone are quantised: 4 or 8 bits, per tensor, channel or block."""
+    """Return Conv and MatMul layers whose weights alone are quantised: 4 or 8 bits, per tensor,
+    channel or block.
+    """
     b = ModelBuilder()
     channels = int(random.integers(2, 5)) * 2
     value = b.input("x", [1, channels, 8, 8])
@@ -44,10 +50,16 @@ def draw_weight_only(random: np.random.Generator) -> onnx.ModelProto:
         limits = np.iinfo(dtype)
         stored = b.constant(random.integers(limits.min, limits.max + 1, shape), dtype)
         form = random.choice(["tensor", "channel", "block"])
-        scales = {"tensor": (), "channel": shape[:1], "block": (shape[0], shape[1] // 2, *shape[2:])}[form]
+        scales = {
+            "tensor": (),
+            "channel": shape[:1],
+            "block": (shape[0], shape[1] // 2, *shape[2:]),
+        }[form]
         scale = b.constant(random.uniform(0.005, 0.02, scales), "float32")
         zero = b.constant(np.full(scales, 128 if dtype == "uint8" else 0), dtype)
-        options = {"tensor": {}, "channel": {"axis": 0}, "block": {"axis": 1, "block_size": 2}}[form]
+        options = {"tensor": {}, "channel": {"axis": 0}, "block": {"axis": 1, "block_size": 2}}[
+            form
+        ]
         weights = b.node("DequantizeLinear", stored, scale, zero, **options)
         if kind == "Conv":
             value = b.node("Conv", value, weights, pads=[1, 1, 1, 1])
@@ -69,14 +81,23 @@ def test_float_activations_of_quantised_weights_are_quantised(seed: int, tmp_pat
 
 
 def draw_tagger(random: np.random.Generator, folder: Path) -> onnx.ModelProto:
-    """Return an embedding, recurrent or not, with products that ONNX Runtime quantises dynamically; an int8 table."""
+    """Return an embedding, recurrent or not, with products that ONNX Runtime quantises dynamically.
+
+    An int8 table.
+    """
     b = ModelBuilder(17)
-    rows, width = int(random.integers(20, 60)), int(random.integers(4, 9)) * 4
+    rows = int(random.integers(20, 60))
+    width = int(random.integers(4, 9)) * 4
     table = b.constant(random.integers(-128, 128, (rows, width)), "int8", "table")
-    value = b.dequantize(b.node("Gather", table, b.input("ids", [1, 6], "int64"), result="rows"), 0.02)
+    value = b.dequantize(
+        b.node("Gather", table, b.input("ids", [1, 6], "int64"), result="rows"), 0.02
+    )
     if random.integers(2):
         value = b.node(
-            "Relu", b.node("MatMul", value, b.constant(random.standard_normal((width, width)) / 4, "float32"))
+            "Relu",
+            b.node(
+                "MatMul", value, b.constant(random.standard_normal((width, width)) / 4, "float32")
+            ),
         )
     value = b.node("MatMul", value, b.constant(random.standard_normal((width, 5)) / 4, "float32"))
     b.output(value)
@@ -86,8 +107,12 @@ def draw_tagger(random: np.random.Generator, folder: Path) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_dynamic_quantisation_beside_an_int8_table_becomes_static(seed: int, tmp_path: Path) -> None:
+def test_dynamic_quantisation_beside_an_int8_table_becomes_static(
+    seed: int, tmp_path: Path
+) -> None:
     random = np.random.default_rng(seed)
     model = draw_tagger(random, tmp_path)
-    assert {"DynamicQuantizeLinear", "DequantizeLinear"} <= {node.op_type for node in model.graph.node}
+    assert {"DynamicQuantizeLinear", "DequantizeLinear"} <= {
+        node.op_type for node in model.graph.node
+    }
     run_calibrated(model, tmp_path, random.integers(0, 20, (8, 6)))

@@ -1,4 +1,6 @@
-"""Names of nodes are the user's affair: a file may leave them out, or use those that the compiler would make."""
+"""Names of nodes are the user's affair: a file may leave them out, or use those that the
+compiler would make.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,11 @@ def quantised(nodes: Sequence[NodeProto]) -> ModelProto:
         node("QuantizeLinear", ["g", "t", "z"], ["y"]),
     ]
     used = {name for one in around for name in one.input}
-    constants = [numpy_helper.from_array(np.asarray(array), name) for name, array in CONSTANTS.items() if name in used]
+    constants = [
+        numpy_helper.from_array(np.asarray(array), name)
+        for name, array in CONSTANTS.items()
+        if name in used
+    ]
     values = [helper.make_tensor_value_info("x", TensorProto.INT8, [1, 6, 8])]
     outputs = [helper.make_tensor_value_info("y", TensorProto.INT8, None)]
     graph = helper.make_graph(around, "unnamed", values, outputs, constants)

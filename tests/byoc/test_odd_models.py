@@ -1,4 +1,6 @@
-"""Models that exporters write and nobody expects: control flow, inputs that choose, data that decides about shapes."""
+"""Models that exporters write and nobody expects: control flow, inputs that choose, data that
+decides about shapes.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ from experiments.report.schema import RunReport
 from experiments.running.inference import run
 from isa.errors import InputError
 
-node, info = helper.make_node, helper.make_tensor_value_info
+node = helper.make_node
+info = helper.make_tensor_value_info
 IMAGE = info("x", TensorProto.FLOAT, [1, 3, 8, 8])
-CONVOLUTION = [node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]), node("Relu", ["c"], ["r"], name="relu")]
+CONVOLUTION = [
+    node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+    node("Relu", ["c"], ["r"], name="relu"),
+]
 
 
 def weights(*shape: int, seed: int = 0) -> np.ndarray:
@@ -46,7 +52,9 @@ def model_of(
     used = {name for item in nodes for name in item.input} | {
         name for item in nodes for a in item.attribute for inner in a.g.node for name in inner.input
     }
-    graph = helper.make_graph(nodes, "odd", inputs, outputs, [tensor for tensor in made if tensor.name in used])
+    graph = helper.make_graph(
+        nodes, "odd", inputs, outputs, [tensor for tensor in made if tensor.name in used]
+    )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
@@ -64,8 +72,13 @@ def on(report: RunReport, place: str) -> Counter[str]:
     return Counter(entry.op_type for entry in report.placement if entry.on == place)
 
 
-def branch(result: str, *nodes: onnx.NodeProto, constants: Mapping[str, Any] | None = None) -> GraphProto:
-    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
+def branch(
+    result: str, *nodes: onnx.NodeProto, constants: Mapping[str, Any] | None = None
+) -> GraphProto:
+    tensors = [
+        numpy_helper.from_array(np.asarray(array), name)
+        for name, array in (constants or {}).items()
+    ]
     return helper.make_graph(nodes, "branch", [], [info(result, TensorProto.FLOAT, None)], tensors)
 
 
@@ -77,18 +90,34 @@ def choosing(condition: str, width: int = 4, seed: int = 0) -> onnx.NodeProto:
         constants={"k": weights(4, 4, 1, 1, seed=seed)},
     )
     wide = {"k": weights(width, 4, 1, 1, seed=seed + 1)}
-    otherwise = branch("z", node("Conv", ["r", "k"], ["q"]), node("Tanh", ["q"], ["z"]), constants=wide)
+    otherwise = branch(
+        "z", node("Conv", ["r", "k"], ["q"]), node("Tanh", ["q"], ["z"]), constants=wide
+    )
     return node("If", [condition], ["i"], name="choice", then_branch=then, else_branch=otherwise)
 
 
-RANK = [node("Shape", ["r"], ["s"]), node("Size", ["s"], ["n"]), node("Equal", ["n", "four"], ["rank4"])]
+RANK = [
+    node("Shape", ["r"], ["s"]),
+    node("Size", ["s"], ["n"]),
+    node("Equal", ["n", "four"], ["rank4"]),
+]
 
 
 @pytest.mark.parametrize(("wanted", "taken"), [(4, "Relu"), (3, "Tanh")])
-def test_a_branch_that_shapes_decide_about_is_taken(wanted: int, taken: str, tmp_path: Path) -> None:
+def test_a_branch_that_shapes_decide_about_is_taken(
+    wanted: int, taken: str, tmp_path: Path
+) -> None:
     second = choosing("rank4", seed=2)
-    second.name, second.input[0], second.output[0] = "second", "other", "j"
-    nodes = [*CONVOLUTION, *RANK, choosing("rank4"), node("Shape", ["i"], ["t"]), node("Gather", ["t", "one"], ["d"])]
+    second.name = "second"
+    second.input[0] = "other"
+    second.output[0] = "j"
+    nodes = [
+        *CONVOLUTION,
+        *RANK,
+        choosing("rank4"),
+        node("Shape", ["i"], ["t"]),
+        node("Gather", ["t", "one"], ["d"]),
+    ]
     nodes += [node("Equal", ["d", "four"], ["other"]), second, node("Add", ["i", "j"], ["y"])]
     model = model_of(nodes, {"four": np.array(wanted), "one": np.array(1)})
     found = Counter(item.op_type for item in prepare(model).graph.node)
@@ -118,17 +147,25 @@ def test_nested_branches_and_captured_names_are_taken() -> None:
 
 @pytest.mark.parametrize("width", [4, 5])
 def test_a_branch_that_data_decide_about_is_a_part_of_the_cpu(width: int, tmp_path: Path) -> None:
-    nodes = [*CONVOLUTION, node("ReduceMax", ["r"], ["m"], keepdims=0), node("Greater", ["m", "limit"], ["big"])]
+    nodes = [
+        *CONVOLUTION,
+        node("ReduceMax", ["r"], ["m"], keepdims=0),
+        node("Greater", ["m", "limit"], ["big"]),
+    ]
     nodes += [choosing("big", width), node("Relu", ["i"], ["y"])]
     report = ran(model_of(nodes, {"limit": np.float32(1)}), tmp_path)
     assert on(report, "cpu")["If"] == 1
     assert on(report, "dla")["Conv"] == 1
     (reason,) = (entry.reason for entry in report.placement if entry.op_type == "If")
-    assert str(reason).endswith("where an input decides about it, make that a constant with --fix NAME=VALUE")
+    assert str(reason).endswith(
+        "where an input decides about it, make that a constant with --fix NAME=VALUE"
+    )
 
 
 def rated(*, rank: int = 0) -> ModelProto:
-    """A network that an integer input chooses: for other rates than 16,000 it does not run at all."""
+    """A network that an integer input chooses: for other rates than 16,000 it does not run at
+    all.
+    """
     then = branch("z", node("Conv", ["x", "w"], ["q"]), node("Relu", ["q"], ["z"]))
     otherwise = branch("z", node("Conv", ["x", "k"], ["z"]), constants={"k": weights(4, 5, 1, 1)})
     nodes = [
@@ -148,7 +185,10 @@ def test_an_input_that_chooses_can_be_fixed(tmp_path: Path) -> None:
     report = ran(rated(), tmp_path, shapes=shapes, fixed={"rate": 16000})
     assert on(report, "dla")["Conv"] == 1
     assert report.command.endswith("--shape x=1,3,8,8 --fix rate=16000")
-    assert ran(rated(rank=1), tmp_path, shapes={**shapes, "rate": (1,)}, fixed={"rate": 16000}).totals == report.totals
+    assert (
+        ran(rated(rank=1), tmp_path, shapes={**shapes, "rate": (1,)}, fixed={"rate": 16000}).totals
+        == report.totals
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,22 +196,32 @@ def test_an_input_that_chooses_can_be_fixed(tmp_path: Path) -> None:
     [
         (0, {"speed": 1}, "--fix names 'speed', which is no input: the inputs are x, rate"),
         (0, {"rate": 0.5}, "--fix rate=0.5: the input is int64, which does not hold that"),
-        (1, {"rate": 16000}, "--fix rate=16000: the shape of the input is open; fix it as well, with --shape"),
+        (
+            1,
+            {"rate": 16000},
+            "--fix rate=16000: the shape of the input is open; fix it as well, with --shape",
+        ),
     ],
 )
-def test_what_cannot_be_fixed_is_refused(rank: int, fixed: Mapping[str, float], message: str) -> None:
+def test_what_cannot_be_fixed_is_refused(
+    rank: int, fixed: Mapping[str, float], message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         fix_inputs(rated(rank=rank), fixed)
     assert str(caught.value) == message
 
 
 def test_a_number_beyond_float32_is_not_fixed() -> None:
-    with pytest.raises(InputError, match=r"--fix x=1e\+39: the input is float32, which does not hold that"):
+    with pytest.raises(
+        InputError, match=r"--fix x=1e\+39: the input is float32, which does not hold that"
+    ):
         fix_inputs(rated(), {"x": 1e39}, {"x": (1, 3, 8, 8)})
 
 
 def test_numbers_of_a_fixed_input_are_counted_before_they_are_written_out() -> None:
-    with pytest.raises(InputError, match=r"--fix x=1, written out: too large, it takes about 36.0 TiB of memory"):
+    with pytest.raises(
+        InputError, match=r"--fix x=1, written out: too large, it takes about 36.0 TiB of memory"
+    ):
         fix_inputs(rated(), {"x": 1}, {"x": (1, 3, 1 << 40, 1)})
 
 
@@ -181,7 +231,8 @@ def test_calibration_may_hold_inputs_without_dimensions(tmp_path: Path) -> None:
     np.savez(tmp_path / "input.npz", x=weights(1, 3, 8, 8), rate=rates[0])
     nodes = [*CONVOLUTION, node("Cast", ["rate"], ["f"], to=1), node("Mul", ["r", "f"], ["y"])]
     model = model_of(nodes, {}, inputs=[IMAGE, info("rate", TensorProto.INT64, [])])
-    samples, file = tmp_path / "samples.npz", tmp_path / "input.npz"
+    samples = tmp_path / "samples.npz"
+    file = tmp_path / "input.npz"
     assert on(ran(model, tmp_path, calibration=samples, inputs=file), "dla")["Conv"] == 1
 
 
@@ -189,8 +240,15 @@ def test_calibration_may_hold_inputs_without_dimensions(tmp_path: Path) -> None:
     ("operator", "attributes", "weight_rank"),
     [
         *((name, {"kernel_shape": [2]}, None) for name in ("MaxPool", "AveragePool")),
-        *((name, {}, None) for name in ("GlobalAveragePool", "GlobalMaxPool", "Softmax", "Flatten")),
-        *((name, {}, rank) for name in ("Conv", "MatMul", "Gemm", "Add", "MatMulInteger") for rank in range(4)),
+        *(
+            (name, {}, None)
+            for name in ("GlobalAveragePool", "GlobalMaxPool", "Softmax", "Flatten")
+        ),
+        *(
+            (name, {}, rank)
+            for name in ("Conv", "MatMul", "Gemm", "Add", "MatMulInteger")
+            for rank in range(4)
+        ),
     ],
 )
 @pytest.mark.parametrize("rank", [0, 1, 2])
@@ -198,23 +256,35 @@ def test_any_rank_is_imported_or_refused(
     operator: str, attributes: Mapping[str, Any], weight_rank: int | None, rank: int
 ) -> None:
     operands = ("x",) if weight_rank is None else ("x", "k")
-    kind, dtype = (TensorProto.UINT8, np.uint8) if "Integer" in operator else (TensorProto.FLOAT, np.float32)
-    inputs = [info("x", kind, [f"d{axis}" for axis in range(rank)]), info("other", TensorProto.FLOAT, ["n"])]
+    kind, dtype = (
+        (TensorProto.UINT8, np.uint8) if "Integer" in operator else (TensorProto.FLOAT, np.float32)
+    )
+    inputs = [
+        info("x", kind, [f"d{axis}" for axis in range(rank)]),
+        info("other", TensorProto.FLOAT, ["n"]),
+    ]
     nodes = [node(operator, operands, ["y"], **attributes), node("Neg", ["other"], ["z"])]
     outputs = [
         info("y", TensorProto.INT32 if "Integer" in operator else TensorProto.FLOAT, None),
         info("z", TensorProto.FLOAT, None),
     ]
-    model = model_of(nodes, {"k": np.ones([2] * (weight_rank or 0), dtype)}, inputs=inputs, outputs=outputs)
+    model = model_of(
+        nodes, {"k": np.ones([2] * (weight_rank or 0), dtype)}, inputs=inputs, outputs=outputs
+    )
     with suppress(InputError):
-        assert import_model(model, shapes={"x": (2,) * rank, "other": (3,)}).graph.outputs == ("y", "z")
+        assert import_model(model, shapes={"x": (2,) * rank, "other": (3,)}).graph.outputs == (
+            "y",
+            "z",
+        )
 
 
 BOXES = [
     node("Reshape", ["r", "rows"], ["b"], name="rows"),
     node("ReduceMax", ["b"], ["best"], axes=[2], keepdims=0),
     node("Unsqueeze", ["best", "second"], ["scores"]),
-    node("NonMaxSuppression", ["b", "scores", "most", "overlap", "least"], ["selected"], name="nms"),
+    node(
+        "NonMaxSuppression", ["b", "scores", "most", "overlap", "least"], ["selected"], name="nms"
+    ),
     node("Gather", ["selected", "last"], ["index"], axis=1),
     node("Gather", ["b", "index"], ["chosen"], axis=1, name="choose"),
 ]
@@ -230,7 +300,11 @@ DEPENDING = {
     "as an output": ([node("NonZero", ["r"], ["y"])], TensorProto.INT64, {}),
     "chosen boxes": ([*BOXES, node("Relu", ["chosen"], ["y"])], TensorProto.FLOAT, BOX_CONSTANTS),
     "summed": (
-        [node("NonZero", ["r"], ["n"]), node("Cast", ["n"], ["f"], to=1), node("ReduceSum", ["f"], ["y"], keepdims=1)],
+        [
+            node("NonZero", ["r"], ["n"]),
+            node("Cast", ["n"], ["f"], to=1),
+            node("ReduceSum", ["f"], ["y"], keepdims=1),
+        ],
         TensorProto.FLOAT,
         {},
     ),
@@ -245,7 +319,10 @@ DEPENDING = {
         {"first": np.array([0]), "k": weights(2, 4, 1)},
     ),
     "a sequence": (
-        [node("SequenceConstruct", ["r", "r"], ["q"]), node("ConcatFromSequence", ["q"], ["y"], axis=1)],
+        [
+            node("SequenceConstruct", ["r", "r"], ["q"]),
+            node("ConcatFromSequence", ["q"], ["y"], axis=1),
+        ],
         TensorProto.FLOAT,
         {},
     ),
@@ -255,7 +332,9 @@ DEPENDING = {
 @pytest.mark.parametrize("name", DEPENDING)
 def test_shapes_that_data_decide_about_stay_on_the_cpu(name: str, tmp_path: Path) -> None:
     nodes, kind, constants = DEPENDING[name]
-    report = ran(model_of([*CONVOLUTION, *nodes], constants, outputs=[info("y", kind, None)]), tmp_path)
+    report = ran(
+        model_of([*CONVOLUTION, *nodes], constants, outputs=[info("y", kind, None)]), tmp_path
+    )
     assert on(report, "dla")["Conv"] == 1
     assert report.check.outputs is not None
     late = [entry.reason for entry in report.placement if entry.node == "late"]
@@ -267,7 +346,9 @@ CAST = "e_QuantizeLinear_Output"
 
 def test_a_package_keeps_that_a_shape_is_open(tmp_path: Path) -> None:
     nodes, kind, constants = DEPENDING["convolved"]
-    package = import_model(model_of([*CONVOLUTION, *nodes], constants, outputs=[info("y", kind, None)]))
+    package = import_model(
+        model_of([*CONVOLUTION, *nodes], constants, outputs=[info("y", kind, None)])
+    )
     save_package(package, tmp_path / "odd.dla")
     values = load_package(tmp_path / "odd.dla").graph.values
     assert {name for name, value in values.items() if value.open} >= {"n", "f", "e", "y"}
@@ -277,14 +358,20 @@ def test_a_package_keeps_that_a_shape_is_open(tmp_path: Path) -> None:
 
 def test_a_sequence_cannot_be_an_output() -> None:
     sequence = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)
-    model = model_of([*CONVOLUTION, node("SequenceConstruct", ["r", "r"], ["y"])], {}, outputs=[sequence])
-    with pytest.raises(InputError, match="output 'y' is no tensor but a sequence; export the model with tensors"):
+    model = model_of(
+        [*CONVOLUTION, node("SequenceConstruct", ["r", "r"], ["y"])], {}, outputs=[sequence]
+    )
+    with pytest.raises(
+        InputError, match="output 'y' is no tensor but a sequence; export the model with tensors"
+    ):
         import_model(model)
 
 
 def test_a_window_that_does_not_fit_names_its_attribute(tmp_path: Path) -> None:
     image = info("x", TensorProto.FLOAT, [1, 1, 3000])
-    model = model_of([node("Conv", ["x", "k"], ["y"], name="conv")], {"k": weights(2, 1, 2048)}, inputs=[image])
+    model = model_of(
+        [node("Conv", ["x", "k"], ["y"], name="conv")], {"k": weights(2, 1, 2048)}, inputs=[image]
+    )
     (reason,) = (entry.reason for entry in ran(model, tmp_path).placement if entry.node == "conv")
     assert reason is not None
     assert reason.startswith("kernel_shape (width) 2048 does not fit a field below")
@@ -294,7 +381,16 @@ SEQUENCE = info("x", TensorProto.FLOAT, [7, 2, 6])
 CONVOLVING = branch("z", node("Conv", ["c", "k"], ["q"]), node("Relu", ["q"], ["z"]))
 WORK = {
     "LSTM both ways": (
-        [node("LSTM", ["x", "iw", "ir"], ["y"], hidden_size=5, direction="bidirectional", name="work")],
+        [
+            node(
+                "LSTM",
+                ["x", "iw", "ir"],
+                ["y"],
+                hidden_size=5,
+                direction="bidirectional",
+                name="work",
+            )
+        ],
         {"iw": weights(2, 20, 6), "ir": weights(2, 20, 5)},
         7 * 2 * 2 * 20 * (6 + 5),
     ),
@@ -309,7 +405,10 @@ WORK = {
         7 * 2 * 5 * (6 + 5),
     ),
     "activations by activations": (
-        [node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), node("MatMul", ["x", "t"], ["y"], name="work")],
+        [
+            node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+            node("MatMul", ["x", "t"], ["y"], name="work"),
+        ],
         {},
         7 * 2 * 6 * 2,
     ),
@@ -350,7 +449,12 @@ WORK = {
                 ),
             ),
         ],
-        {"three": np.array(3), "yes": np.array(True), "plane": np.array([1, 4, 3, 7]), "k": weights(4, 4, 1, 1)},
+        {
+            "three": np.array(3),
+            "yes": np.array(True),
+            "plane": np.array([1, 4, 3, 7]),
+            "k": weights(4, 4, 1, 1),
+        },
         3 * 3 * 7 * 4 * 4,
     ),
     "along an axis": (
@@ -383,7 +487,9 @@ def test_work_on_the_cpu_is_counted(name: str) -> None:
 
 
 def test_quantised_values_that_bodies_read_do_not_end_the_process(tmp_path: Path) -> None:
-    """ONNX Runtime moves the DequantizeLinear behind the Squeeze, and then fails at the branches that read it."""
+    """ONNX Runtime moves the DequantizeLinear behind the Squeeze, and then fails at the branches
+    that read it.
+    """
     nodes = [
         node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         node("DequantizeLinear", ["q", "s", "z"], ["d"]),
@@ -414,8 +520,14 @@ def test_a_recurrent_layer_of_a_shape_that_folding_finds_is_written_as_its_steps
         node("Concat", ["half", "half"], ["iw"], axis=1),
         node("LSTM", ["s", "iw", "ir"], ["y"], hidden_size=5),
     ]
-    constants = {"minus": np.array([-4, -1, -21]), "half": weights(1, 10, 21), "ir": weights(1, 20, 5)}
-    found = Counter(item.op_type for item in prepare(model_of(nodes, constants, inputs=[SEQUENCE])).graph.node)
+    constants = {
+        "minus": np.array([-4, -1, -21]),
+        "half": weights(1, 10, 21),
+        "ir": weights(1, 20, 5),
+    }
+    found = Counter(
+        item.op_type for item in prepare(model_of(nodes, constants, inputs=[SEQUENCE])).graph.node
+    )
     assert "LSTM" not in found
     assert found["Tanh"] == 8
 
@@ -423,7 +535,9 @@ def test_a_recurrent_layer_of_a_shape_that_folding_finds_is_written_as_its_steps
 @pytest.mark.parametrize(("divisor", "level"), [(1, 200.0), (2, 6.0), (0, -200.0)])
 def test_an_output_that_is_infinite_is_all_noise(divisor: float, level: float) -> None:
     """So that no report holds what is no number."""
-    exact, other = (model_of([node("Div", ["x", "d"], ["y"])], {"d": np.float32(by)}) for by in (1, divisor))
+    exact, other = (
+        model_of([node("Div", ["x", "d"], ["y"])], {"d": np.float32(by)}) for by in (1, divisor)
+    )
     feeds = [{"x": weights(1, 3, 8, 8)}]
     noise, agreement = resemblance(outputs_of(exact, feeds), other, feeds)
     assert (noise, agreement) == ({"y": level}, {})

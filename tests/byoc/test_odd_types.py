@@ -46,14 +46,29 @@ def test_casts_to_half_precision_and_back_are_gone(tmp_path: Path) -> None:
     nodes = [
         node("Cast", ["x"], ["xh"], to=10),
         node("Conv", ["xh", "wh"], ["c"], pads=[1, 1, 1, 1]),
-        node("ConstantOfShape", ["four"], ["zeros"], value=helper.make_tensor("v", TensorProto.FLOAT16, [1], [0.5])),
+        node(
+            "ConstantOfShape",
+            ["four"],
+            ["zeros"],
+            value=helper.make_tensor("v", TensorProto.FLOAT16, [1], [0.5]),
+        ),
         node("Add", ["c", "zeros"], ["h"]),
         node("ReduceMax", ["x"], ["most"], keepdims=0),
         node("Greater", ["most", "one"], ["big"]),
-        node("If", ["big"], ["i"], then_branch=body, else_branch=branch("z", node("Cast", ["h"], ["z"], to=1))),
+        node(
+            "If",
+            ["big"],
+            ["i"],
+            then_branch=body,
+            else_branch=branch("z", node("Cast", ["h"], ["z"], to=1)),
+        ),
         node("Relu", ["i"], ["y"]),
     ]
-    constants = {"wh": weights(4, 3, 3, 3).astype(np.float16), "four": np.array([1, 4, 8, 8]), "one": np.float32(1)}
+    constants = {
+        "wh": weights(4, 3, 3, 3).astype(np.float16),
+        "four": np.array([1, 4, 8, 8]),
+        "one": np.float32(1),
+    }
     model = model_of(nodes, constants)
     before = model.SerializeToString(deterministic=True)
     operators = Counter(item.op_type for item in widen(model).graph.node)
@@ -113,13 +128,19 @@ def test_dynamic_quantisation_becomes_static(biased: bool, tmp_path: Path) -> No
     assert "DynamicQuantizeLinear" not in on(report, "cpu")
     assert report.fidelity is not None
     assert report.fidelity.made_static == found["DynamicQuantizeLinear"] + 1
-    assert min(report.fidelity.noise.values()) > 15  # against the model with its own error of eight bits
-    assert f"{report.fidelity.made_static} dynamic quantisations made static" in dict(total_lines(report))["model"]
+    # against the model with its own error of eight bits
+    assert min(report.fidelity.noise.values()) > 15
+    assert (
+        f"{report.fidelity.made_static} dynamic quantisations made static"
+        in dict(total_lines(report))["model"]
+    )
 
 
 def test_a_dynamically_quantised_model_takes_calibration(tmp_path: Path) -> None:
     np.savez(tmp_path / "samples.npz", x=weights(3, 1, 3, 8, 8))
-    report = ran(dynamic(layers(biased=True), tmp_path), tmp_path, calibration=tmp_path / "samples.npz")
+    report = ran(
+        dynamic(layers(biased=True), tmp_path), tmp_path, calibration=tmp_path / "samples.npz"
+    )
     assert report.fidelity is not None
     assert report.fidelity.made_static
 
@@ -133,7 +154,12 @@ def test_sixteen_bit_activations_get_a_reason_with_the_remedy(tmp_path: Path) ->
         node("QuantizeLinear", ["c", "s", "z"], ["cq"]),
         node("DequantizeLinear", ["cq", "s", "z"], ["y"]),
     ]
-    constants = {"s": np.float32(0.001), "z": np.int16(0), "k": np.ones((4, 3, 1, 1), np.int8), "ks": np.float32(0.1)}
+    constants = {
+        "s": np.float32(0.001),
+        "z": np.int16(0),
+        "k": np.ones((4, 3, 1, 1), np.int8),
+        "ks": np.float32(0.1),
+    }
     report = ran(model_of(nodes, constants, opset=21), tmp_path)
     (reason,) = (entry.reason for entry in report.placement if entry.node == "conv")
     assert reason is not None

@@ -16,14 +16,21 @@ from byoc.frontend.onnx.rewriting.constants import fix_inputs
 from experiments.running.inference import run
 from isa.errors import InputError
 
-node, info = helper.make_node, helper.make_tensor_value_info
+node = helper.make_node
+info = helper.make_tensor_value_info
 
 
 def model_of(dims: Sequence[Any]) -> ModelProto:
-    """A convolution behind a branch that data choose; what the file declares of inner values has -1, too."""
+    """A convolution behind a branch that data choose.
+
+    What the file declares of inner values has -1, too.
+    """
     branches = {
         name: helper.make_graph(
-            [node("Mul", ["x", one], [f"{name}_y"])], name, [], [info(f"{name}_y", TensorProto.FLOAT, [-1, 3, -1, -1])]
+            [node("Mul", ["x", one], [f"{name}_y"])],
+            name,
+            [],
+            [info(f"{name}_y", TensorProto.FLOAT, [-1, 3, -1, -1])],
         )
         for name, one in (("then_branch", "half"), ("else_branch", "two"))
     }
@@ -67,13 +74,18 @@ def test_without_a_shape_the_message_gives_an_example(tmp_path: Path) -> None:
 
 
 def test_an_input_of_unknown_size_cannot_become_a_constant() -> None:
-    with pytest.raises(InputError, match=r"^--fix x=1: the shape of the input is open; fix it as well, with --shape"):
+    with pytest.raises(
+        InputError,
+        match=r"^--fix x=1: the shape of the input is open; fix it as well, with --shape",
+    ):
         fix_inputs(open_dimensions(model_of([-1, 3, 8, 8])), {"x": 1})
 
 
 def test_other_negative_dimensions_are_refused(tmp_path: Path) -> None:
     onnx.save(model_of([-2, 3, 8, 8]), tmp_path / "m.onnx")
-    with pytest.raises(InputError, match=r"inconsistent ONNX model \(value 'x' has the shape \[-2, 3, 8, 8\]\)"):
+    with pytest.raises(
+        InputError, match=r"inconsistent ONNX model \(value 'x' has the shape \[-2, 3, 8, 8\]\)"
+    ):
         load_model(tmp_path / "m.onnx")
 
 

@@ -50,10 +50,22 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]
     "grouped": ((6, 2, 3, 3), (1, 4, 5, 5), {"group": 2, "bias": BIAS}),
     "batch": ((6, 2, 3, 3), (3, 4, 5, 5), {"group": 2}),
     "one-dimensional": ((6, 4, 3), (2, 4, 9), {"strides": [2], "pads": [1, 0]}),
-    "per channel": ((6, 4, 3, 3), (1, 4, 5, 5), {"weight_scale": [0.01, 0.02, 0.03, 0.04, 0.05, 0.06], "bias": BIAS}),
+    "per channel": (
+        (6, 4, 3, 3),
+        (1, 4, 5, 5),
+        {"weight_scale": [0.01, 0.02, 0.03, 0.04, 0.05, 0.06], "bias": BIAS},
+    ),
     "relu": ((6, 4, 3, 3), (1, 4, 5, 5), {"activation": ("Relu",)}),
-    "relu at the end of the range": ((6, 4, 3, 3), (1, 4, 5, 5), {"activation": ("Relu",), "after": (0.1, -128)}),
-    "clip": ((6, 4, 3, 3), (1, 4, 5, 5), {"activation": ("Clip",), "bounds": (-1.05, 2.25), "bias": BIAS}),
+    "relu at the end of the range": (
+        (6, 4, 3, 3),
+        (1, 4, 5, 5),
+        {"activation": ("Relu",), "after": (0.1, -128)},
+    ),
+    "clip": (
+        (6, 4, 3, 3),
+        (1, 4, 5, 5),
+        {"activation": ("Clip",), "bounds": (-1.05, 2.25), "bias": BIAS},
+    ),
 }
 
 
@@ -68,7 +80,12 @@ def test_convolution(case: str, dtype: str) -> None:
 
 def test_uint8_weights_around_128() -> None:
     weights = _weights(6, 4, 3, 3, dtype="uint8")
-    options = {"dtype": "uint8", "before": (0.05, 121), "after": (0.1, 130), "weight_zero_point": 128}
+    options = {
+        "dtype": "uint8",
+        "before": (0.05, 121),
+        "after": (0.1, 130),
+        "weight_zero_point": 128,
+    }
     _runs_on_accelerator(convolution_unit(weights, (1, 4, 5, 5), **options))
 
 
@@ -79,14 +96,19 @@ ZEROS = {"one": 9, "at the end": -128, "one a filter": [1, -128, 3, 127, 0, 6], 
 @pytest.mark.parametrize("zeros", ZEROS)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_weights_with_a_zero_point(case: str, zeros: str, dtype: str) -> None:
-    """Nine bits a weight: products with parts of them, added. By script: 0 of 63,396 outputs, also a zero each."""
+    """Nine bits a weight: products with parts of them, added.
+
+    By script: 0 of 63,396 outputs, also a zero each.
+    """
     weights, shape, options = CONVOLUTIONS[case]
     move = 0 if dtype == "int8" else 128
     scale = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06] if zeros == "one a filter" else 0.02
     moved = {"before": (0.05, 3 + move), "after": (0.1, -7 + move), "weight_scale": scale}
     points = np.asarray(ZEROS[zeros]) + move
     data = _weights(*weights, dtype=dtype)
-    _runs_on_accelerator(convolution_unit(data, shape, dtype=dtype, weight_zero_point=points, **{**options, **moved}))
+    _runs_on_accelerator(
+        convolution_unit(data, shape, dtype=dtype, weight_zero_point=points, **{**options, **moved})
+    )
 
 
 def _product(
@@ -97,11 +119,16 @@ def _product(
     x = builder.dequantize(builder.input("x", left, dtype), 0.05, zero, dtype)
     columns = right[0] if attributes.get("transB") else right[1]
     scales = np.linspace(0.01, 0.03, columns)
-    operands = [x, builder.weights(_weights(*right), scales, axis=0 if attributes.get("transB") else 1)]
+    operands = [
+        x,
+        builder.weights(_weights(*right), scales, axis=0 if attributes.get("transB") else 1),
+    ]
     if op_type == "Gemm":
         bias = np.arange(columns, dtype=np.int32) * 100 - 200
         operands.append(builder.weights(bias, np.float32(0.05) * scales.astype(np.float32)))
-    builder.quantize(builder.node(op_type, *operands, name="op", **attributes), 0.2, zero, dtype, result="y")
+    builder.quantize(
+        builder.node(op_type, *operands, name="op", **attributes), 0.2, zero, dtype, result="y"
+    )
     builder.output("y", dtype)
     return builder.model()
 
@@ -137,7 +164,8 @@ TYPES = {"int8": ("int8", "int8"), "uint8": ("uint8", "uint8"), "mixed": ("uint8
 @pytest.mark.parametrize("case", FACTORS)
 def test_products_of_any_operands(case: str, types: str) -> None:
     """Of computed ones 0 of 7,197,228 outputs differ, by script."""
-    builder, (*shapes, left, right) = ModelBuilder(), FACTORS[case]
+    builder = ModelBuilder()
+    (*shapes, left, right) = FACTORS[case]
     operands = []
     for name, shape, constant, dtype in zip("ab", shapes, (left, right), TYPES[types], strict=True):
         zero = 0 if constant and types == "mixed" else 9
@@ -145,7 +173,9 @@ def test_products_of_any_operands(case: str, types: str) -> None:
         if constant:
             operands.append(builder.weights(_weights(*shape, dtype=dtype), 0.02, zero))
         else:
-            operands.append(builder.dequantize(builder.input(name, shape, dtype), 0.05, zero, dtype))
+            operands.append(
+                builder.dequantize(builder.input(name, shape, dtype), 0.05, zero, dtype)
+            )
     dtype = TYPES[types][0]
     result = builder.node("MatMul", *operands, name="op")
     builder.quantize(result, 0.2, 3 if dtype == "int8" else 131, dtype, result="y")
@@ -153,26 +183,45 @@ def test_products_of_any_operands(case: str, types: str) -> None:
     _runs_on_accelerator(builder.model(), target=V4)
 
 
-BIASES = {"row": (5,), "one": (1,), "scalar": (), "matrix of a row": (1, 5), "column": (3, 1), "matrix": (3, 5)}
+BIASES = {
+    "row": (5,),
+    "one": (1,),
+    "scalar": (),
+    "matrix of a row": (1, 5),
+    "column": (3, 1),
+    "matrix": (3, 5),
+}
 
 
 @pytest.mark.parametrize("operator", ["Gemm", "QGemm"])
 @pytest.mark.parametrize("case", [None, *BIASES])
 def test_gemm(operator: str, case: str | None) -> None:
     """QGemm's alpha scales the bias, too: 0 of 8,100 outputs differ, by script."""
-    builder, rng = ModelBuilder(), np.random.default_rng(5)
+    builder = ModelBuilder()
+    rng = np.random.default_rng(5)
     bias = None if case is None else rng.integers(-900, 900, BIASES[case]).astype(np.int32)
-    x, w = builder.input("x", (3, 7), "int8"), builder.constant(_weights(5, 7), "int8")
+    x = builder.input("x", (3, 7), "int8")
+    w = builder.constant(_weights(5, 7), "int8")
     if operator == "QGemm":
-        scales, zeros = ("float32", (0.05, 0.02, 0.2)), ("int8", (3, -9, 4))
-        (xs, ws, ys), (xz, wz, yz) = ([builder.constant(n, kind) for n in values] for kind, values in (scales, zeros))
+        scales = ("float32", (0.05, 0.02, 0.2))
+        zeros = ("int8", (3, -9, 4))
+        (xs, ws, ys), (xz, wz, yz) = (
+            [builder.constant(n, kind) for n in values] for kind, values in (scales, zeros)
+        )
         b = "" if bias is None else builder.constant(bias, "int32")
-        operands, factors = (x, xs, xz, w, ws, wz, b, ys, yz), {"alpha": 0.7, "transB": 1}
+        operands = (x, xs, xz, w, ws, wz, b, ys, yz)
+        factors = {"alpha": 0.7, "transB": 1}
         builder.node("QGemm", *operands, name="op", result="y", domain="com.microsoft", **factors)
     else:
         operands = (builder.dequantize(x, 0.05, 3), builder.dequantize(w, 0.02, -9))
-        operands += () if bias is None else (builder.weights(bias, np.float32(0.05) * np.float32(0.02)),)
-        factors = {"alpha": 0.7 if bias is None else 1.0, "beta": 1.0 if bias is not None else 3.0, "transB": 1}
+        operands += (
+            () if bias is None else (builder.weights(bias, np.float32(0.05) * np.float32(0.02)),)
+        )
+        factors = {
+            "alpha": 0.7 if bias is None else 1.0,
+            "beta": 1.0 if bias is not None else 3.0,
+            "transB": 1,
+        }
         builder.quantize(builder.node("Gemm", *operands, name="op", **factors), 0.2, 4, result="y")
     builder.output("y", "int8")
     _runs_on_accelerator(builder.model())
@@ -180,8 +229,16 @@ def test_gemm(operator: str, case: str | None) -> None:
 
 POOLS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     "max": ("MaxPool", (1, 3, 6, 7), {"kernel_shape": [2, 3]}),
-    "max padded": ("MaxPool", (1, 3, 6, 7), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}),
-    "max rounded up": ("MaxPool", (1, 3, 6, 7), {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}),
+    "max padded": (
+        "MaxPool",
+        (1, 3, 6, 7),
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]},
+    ),
+    "max rounded up": (
+        "MaxPool",
+        (1, 3, 6, 7),
+        {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1},
+    ),
     "max dilated": ("MaxPool", (1, 3, 6, 7), {"kernel_shape": [2, 2], "dilations": [2, 3]}),
     "max batch": ("MaxPool", (2, 3, 6, 7), {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}),
     "max line": ("MaxPool", (1, 3, 9), {"kernel_shape": [2], "strides": [2]}),
@@ -193,14 +250,25 @@ POOLS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
         (1, 3, 6, 7),
         {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
     ),
-    "average rounded up": ("AveragePool", (2, 3, 6, 7), {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}),
+    "average rounded up": (
+        "AveragePool",
+        (2, 3, 6, 7),
+        {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1},
+    ),
     "average counting, rounded up to the same": (
         "AveragePool",
         (1, 3, 7, 9),
-        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2], "count_include_pad": 1, "ceil_mode": 1},
+        {
+            "kernel_shape": [3, 3],
+            "pads": [1, 1, 1, 1],
+            "strides": [2, 2],
+            "count_include_pad": 1,
+            "ceil_mode": 1,
+        },
     ),
     "average line": ("AveragePool", (1, 3, 9), {"kernel_shape": [3], "strides": [2]}),
-    # ONNX Runtime takes a window that is the whole plane for a global average, which rounds ties otherwise.
+    # ONNX Runtime takes a window that is the whole plane for a global average, which rounds ties
+    # otherwise.
     "average of the plane": ("AveragePool", (1, 64, 2, 2), {"kernel_shape": [2, 2]}),
     "average of the line": ("AveragePool", (1, 64, 2), {"kernel_shape": [2], "strides": [2]}),
     "global average": ("GlobalAveragePool", (2, 3, 4, 5), {}),
@@ -226,21 +294,35 @@ def _averages_of_images() -> onnx.ModelProto:
 
 
 TIGHT: dict[str, onnx.ModelProto] = {
-    "dilated": convolution_unit(_weights(6, 16, 2), (1, 16, 700), dilations=[64], pads=[64, 0], bias=BIAS),
+    "dilated": convolution_unit(
+        _weights(6, 16, 2), (1, 16, 700), dilations=[64], pads=[64, 0], bias=BIAS
+    ),
     "strided": convolution_unit(_weights(6, 16, 3), (2, 16, 701), strides=[3], pads=[1, 2]),
     "depthwise": convolution_unit(_weights(16, 1, 5), (1, 16, 7000), group=16, pads=[2, 2]),
     "grouped": convolution_unit(_weights(6, 8, 3), (1, 16, 701), group=2, weight_zero_point=9),
     "planes": convolution_unit(_weights(6, 16, 1, 1), (1, 16, 2, 700), bias=BIAS),
-    "channels": convolution_unit(_weights(6, 17, 3, 3), (1, 17, 5, 200), strides=[2, 3], pads=[1, 2, 0, 1], bias=BIAS),
-    "line of channels": convolution_unit(_weights(6, 120, 3), (1, 120, 200), dilations=[64], activation=("Relu",)),
-    "channels with a zero point": convolution_unit(_weights(6, 17, 3, 3), (1, 17, 5, 200), weight_zero_point=9),
+    "channels": convolution_unit(
+        _weights(6, 17, 3, 3), (1, 17, 5, 200), strides=[2, 3], pads=[1, 2, 0, 1], bias=BIAS
+    ),
+    "line of channels": convolution_unit(
+        _weights(6, 120, 3), (1, 120, 200), dilations=[64], activation=("Relu",)
+    ),
+    "channels with a zero point": convolution_unit(
+        _weights(6, 17, 3, 3), (1, 17, 5, 200), weight_zero_point=9
+    ),
     "max": unary_unit("MaxPool", (1, 3, 9001), kernel_shape=[3], strides=[2], pads=[1, 1]),
-    "average": unary_unit("AveragePool", (1, 3, 9001), after=(0.04, 9), kernel_shape=[4], strides=[3], pads=[2, 1]),
+    "average": unary_unit(
+        "AveragePool", (1, 3, 9001), after=(0.04, 9), kernel_shape=[4], strides=[3], pads=[2, 1]
+    ),
     "maximum of planes": unary_unit("GlobalMaxPool", (1, 20, 40, 30)),
-    "maxima": unary_unit("MaxPool", (1, 20, 70, 60), kernel_shape=[23, 12], strides=[3, 4], pads=[1, 2, 3, 0]),
+    "maxima": unary_unit(
+        "MaxPool", (1, 20, 70, 60), kernel_shape=[23, 12], strides=[3, 4], pads=[1, 2, 3, 0]
+    ),
     "average of planes": unary_unit("GlobalAveragePool", (1, 20, 40, 30), after=(0.04, 9)),
     "averages of images": _averages_of_images(),
-    "tables": unary_unit("PRelu", (2, 3, 90, 101), extra=[([[[0.3]], [[-1.2]], [[0.7]]], "float32")], after=(0.04, 9)),
+    "tables": unary_unit(
+        "PRelu", (2, 3, 90, 101), extra=[([[[0.3]], [[-1.2]], [[0.7]]], "float32")], after=(0.04, 9)
+    ),
 }
 WIDE = "grouped", "channels with a zero point"
 """Weights of nine bits take two products and their sum in int32, which v5 does not have."""
@@ -248,16 +330,20 @@ WIDE = "grouped", "channels with a zero point"
 
 @pytest.mark.parametrize("case", TIGHT)
 def test_what_does_not_fit_in_the_least_is_cut_finer(case: str) -> None:
-    """Lines stand upright, as tiles are bands of rows; input channels are halved, the halves' products added.
+    """Lines stand upright, as tiles are bands of rows.
 
-    A table a channel is a table in each channel. In atoms a plane is averaged as a row, and maxima are those of rows
-    and then of columns.
+    Input channels are halved, the halves' products added.
+
+    A table a channel is a table in each channel. In atoms a plane is averaged as a row, and maxima
+    are those of rows and then of columns.
     """
     package = import_model(TIGHT[case], case)
     feed = random_feeds(TIGHT[case], 5)
     for isa, pe in product(("v4",) if case in WIDE else ("v4", "v5"), ((4, 16, 1), (3, 5, 2))):
         array = dict(zip(("ic", "oc", "ow"), pe, strict=True))
-        found = compare(package, feed, Arch.model_validate({"isa": isa, "sram_bytes": 8192, "pe": array}))
+        found = compare(
+            package, feed, Arch.model_validate({"isa": isa, "sram_bytes": 8192, "pe": array})
+        )
         assert (found.mismatches, placed(found.partition)["op"]) == (0, "dla")
 
 
@@ -277,7 +363,9 @@ def test_activation(case: str, dtype: str) -> None:
     op_type, extra, attributes = ACTIVATIONS[case]
     zero = 3 if dtype == "int8" else 131
     for after in ((0.05, zero), (0.037, zero - 40), (0.09, -128 if dtype == "int8" else 0)):
-        _runs_on_accelerator(unary_unit(op_type, (2, 3, 4, 5), dtype, (0.05, zero), after, extra, **attributes))
+        _runs_on_accelerator(
+            unary_unit(op_type, (2, 3, 4, 5), dtype, (0.05, zero), after, extra, **attributes)
+        )
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
@@ -299,7 +387,9 @@ def test_addition(dtype: str, activation: str) -> None:
 def test_minimum_and_maximum(dtype: str, op_type: str) -> None:
     builder = ModelBuilder()
     quantization = (0.05, 3 if dtype == "int8" else 131, dtype)
-    operands = [builder.dequantize(builder.input(name, (3, 7), dtype), *quantization) for name in "ab"]
+    operands = [
+        builder.dequantize(builder.input(name, (3, 7), dtype), *quantization) for name in "ab"
+    ]
     builder.quantize(builder.node(op_type, *operands, name="op"), *quantization, result="y")
     builder.output("y", dtype)
     _runs_on_accelerator(builder.model())
@@ -308,7 +398,11 @@ def test_minimum_and_maximum(dtype: str, op_type: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize(
     ("op_type", "scales"),
-    [("Add", (2.0**12, 2.0**12, 2.0**-10)), ("Mul", (32.0, 1.0, 2.0**-10)), ("Sub", (8.0, 8.0, 2.0**-19))],
+    [
+        ("Add", (2.0**12, 2.0**12, 2.0**-10)),
+        ("Mul", (32.0, 1.0, 2.0**-10)),
+        ("Sub", (8.0, 8.0, 2.0**-19)),
+    ],
 )
 def test_as_far_beyond_the_result_as_operands_may_be(
     op_type: str, scales: tuple[float, float, float], dtype: str
@@ -321,9 +415,13 @@ def test_as_far_beyond_the_result_as_operands_may_be(
         builder.dequantize(builder.input(name, (3, 700), dtype), scale, zero, dtype)
         for name, scale, zero in zip("ab", scales[:2], zero_points, strict=True)
     ]
-    builder.quantize(builder.node(op_type, *names, name="op"), scales[2], low + 9, dtype, result="y")
+    builder.quantize(
+        builder.node(op_type, *names, name="op"), scales[2], low + 9, dtype, result="y"
+    )
     builder.output("y", dtype)
-    _runs_on_accelerator(builder.model(), target=replace(V2, instructions=V2.instructions | {"OP_E_SUB", "OP_E_MUL"}))
+    _runs_on_accelerator(
+        builder.model(), target=replace(V2, instructions=V2.instructions | {"OP_E_SUB", "OP_E_MUL"})
+    )
 
 
 @pytest.mark.parametrize("op_type", ["Min", "Max"])
@@ -350,7 +448,10 @@ def test_free_movement(case: str) -> None:
 @pytest.mark.parametrize("scales", [(0.05, 0.05, 0.05), (0.05, 0.02, 0.04)])
 def test_concatenation(dtype: str, scales: tuple[float, float, float]) -> None:
     builder = ModelBuilder()
-    zeros = [(0 if dtype == "int8" else 128) + (0 if len(set(scales)) == 1 else move) for move in (-5, 7, 0)]
+    zeros = [
+        (0 if dtype == "int8" else 128) + (0 if len(set(scales)) == 1 else move)
+        for move in (-5, 7, 0)
+    ]
     first = builder.dequantize(builder.input("a", (1, 2, 3, 4), dtype), scales[0], zeros[0], dtype)
     second = builder.dequantize(builder.input("b", (1, 5, 3, 4), dtype), scales[1], zeros[1], dtype)
     result = builder.node("Concat", first, second, name="op", axis=-3)
@@ -370,12 +471,19 @@ def test_change_of_scale_between_dequantize_and_quantize() -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_windows_of_more_than_255_run_where_the_fields_are_wide(dtype: str) -> None:
-    """A kernel of 1,024, a stride and pads beyond 255, and the average of a large plane; on ``v3`` they do not fit."""
+    """A kernel of 1,024, a stride and pads beyond 255, and the average of a large plane.
+
+    On ``v3`` they do not fit.
+    """
     rng = np.random.default_rng(0)
     wide = {"kernel_shape": [1024], "strides": [300], "pads": [400, 511]}
     models = [
         convolution_unit(
-            rng.integers(-127, 128, (3, 2, 1024)).astype(np.int8), (1, 2, 2000), dtype=dtype, after=(2.0, 7), **wide
+            rng.integers(-127, 128, (3, 2, 1024)).astype(np.int8),
+            (1, 2, 2000),
+            dtype=dtype,
+            after=(2.0, 7),
+            **wide,
         ),
         unary_unit("GlobalAveragePool", (1, 2, 300, 260), dtype),
         unary_unit("MaxPool", (1, 2, 3, 700), dtype, kernel_shape=[2, 600], strides=[1, 90]),

@@ -1,4 +1,6 @@
-"""Every requirement and constraint: the rule that a refusal names, the values, and the text that the user reads."""
+"""Every requirement and constraint: the rule that a refusal names, the values, and the text that
+the user reads.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,14 @@ import pytest
 
 from byoc.frontend.onnx.importer import import_graph
 from byoc.operators.onnx_view import OnnxNode, OnnxView
-from byoc.operators.registry import built_in, check, installed, lower, support_table
-from byoc.operators.rules import Refusal, unknown_operator
+from byoc.operators.registry import (
+    check,
+    get_built_in_families,
+    load_installed_families,
+    lower,
+    support_table,
+)
+from byoc.operators.rules import Refusal, make_unknown_operator
 from byoc.options import Grouped, Target
 from byoc.partitioning.partition import partition
 from isa.arch import IDEAL
@@ -29,8 +37,8 @@ def _refusal(model: onnx.ModelProto) -> Refusal:
     """Why the last family asked does not run the node ``op``."""
     graph = import_graph(model)
     node = next(node for node in graph.nodes if node.name == "op")
-    outcome: object = unknown_operator(node)
-    for family in installed().by_operator.get(node.op_type, ()):
+    outcome: object = make_unknown_operator(node)
+    for family in load_installed_families().by_operator.get(node.op_type, ()):
         outcome = check(family, graph, node) or lower(family, graph, node, V2)
     assert isinstance(outcome, Refusal)
     return outcome
@@ -50,16 +58,29 @@ def test_the_sentence_of_a_rule(case: str) -> None:
 
 
 def test_every_rule_has_a_case_and_a_sentence() -> None:
-    rules = {rule.name for family in built_in().families for rule in family.requirements}
-    rules |= {rule.name for family in built_in().families for rule in family.constraints}
-    tested_below = {"depthwise_available", "grouped_wanted", "grouped_available", "scales_in_int32", "product_in_int32"}
+    rules = {
+        rule.name for family in get_built_in_families().families for rule in family.requirements
+    }
+    rules |= {
+        rule.name for family in get_built_in_families().families for rule in family.constraints
+    }
+    tested_below = {
+        "depthwise_available",
+        "grouped_wanted",
+        "grouped_available",
+        "scales_in_int32",
+        "product_in_int32",
+    }
     tested_below |= {"quotient_in_int32"}
-    # Their nodes have scales, or computed data and a table, or the importer would not have recognised them.
+    # Their nodes have scales, or computed data and a table, or the importer would not have
+    # recognised them.
     only_of_packages = {"quantised", "constant_table", "whole_indices"}
     tested_below |= {"one_scale"}  # tests/byoc/test_flags.py
     tested_below |= {"short_axis", "searched_rows_fit"}  # tests/byoc/test_rows.py
     tested_below |= {"finite_numerators", "small_sums", "finite_numbers"}  # tests/byoc/test_rows.py
-    assert rules - tested_below - only_of_packages == {rule for _, rule, _ in REFUSALS.values()} - {"known"}
+    assert rules - tested_below - only_of_packages == {rule for _, rule, _ in REFUSALS.values()} - {
+        "known"
+    }
     assert {REFUSALS[case][1] for case in SENTENCES} == {rule for _, rule, _ in REFUSALS.values()}
 
 
@@ -75,32 +96,45 @@ def test_depthwise_needs_its_instruction_or_emulation() -> None:
 
 def test_grouped_convolutions_run_as_they_are_told() -> None:
     model = _conv(weights=np.ones((4, 2, 3, 3), np.int8), group=2)
-    machine = {name: Target(frozenset(names), name, IDEAL) for name, names in (("v1", ()), ("v3", ("OP_GROUP_CONV",)))}
+    machine = {
+        name: Target(frozenset(names), name, IDEAL)
+        for name, names in (("v1", ()), ("v3", ("OP_GROUP_CONV",)))
+    }
     outcomes = {
         (name, grouped): _reason(model, replace(target, grouped=grouped))
         for name, target in machine.items()
         for grouped in get_args(Grouped)
     }
     kept = "it has 2 groups; with --grouped cpu, grouped convolutions stay on the CPU"
-    missing = "OP_GROUP_CONV is not in ISA v1; with --grouped native, grouped convolutions run on it: use --isa v3"
+    missing = (
+        "OP_GROUP_CONV is not in ISA v1; with --grouped native, grouped convolutions run on it: "
+        "use --isa v3"
+    )
     reasons = {("v1", "cpu"): kept, ("v3", "cpu"): kept, ("v1", "native"): missing}
     assert outcomes == {key: reasons.get(key, "dla") for key in outcomes}
     assert _reason(model, replace(machine["v3"], group_limit=2)) == (
-        "groups 2 does not fit a field below 2; sizes, kernel, strides, dilations and pads fit the instruction's fields"
+        "groups 2 does not fit a field below 2; sizes, kernel, strides, dilations and pads fit the "
+        "instruction's fields"
     )
 
 
 def test_every_rule_is_one_line_and_in_the_support_table() -> None:
     rows = support_table()
-    assert [row.family for row in rows] == [family.family for family in built_in().families]
+    assert [row.family for row in rows] == [
+        family.family for family in get_built_in_families().families
+    ]
     products = next(row for row in rows if row.family == "matmul")
     assert products.operators == ("MatMul", "Gemm", "QLinearMatMul", "MatMulInteger", "QGemm")
     for row in rows:
         assert row.operators or row.closes
-        assert all(rule and "\n" not in rule and not rule.endswith(".") for rule in row.rules), row.family
+        assert all(rule and "\n" not in rule and not rule.endswith(".") for rule in row.rules), (
+            row.family
+        )
 
 
-FIXED = replace(V2, numerics="fixed", instructions=V2.instructions | {"OP_E_SUB", "OP_E_MUL", "OP_E_DIV"})
+FIXED = replace(
+    V2, numerics="fixed", instructions=V2.instructions | {"OP_E_SUB", "OP_E_MUL", "OP_E_DIV"}
+)
 TOO_LARGE = {
     "Relu": lambda: unary_unit("Relu", (3, 7), before=(0.5, 0), after=(1e-8, 0)),
     "LeakyRelu": lambda: unary_unit("LeakyRelu", (3, 7), alpha=-1e8),
@@ -117,11 +151,14 @@ TOO_LARGE = {
 
 @pytest.mark.parametrize("operator", TOO_LARGE)
 def test_integers_alone_scale_no_further_than_int32(operator: str) -> None:
-    """Whatever the family, with numerics fixed a factor that is too large is a reason, not an error when it runs."""
+    """Whatever the family, with numerics fixed a factor that is too large is a reason, not an
+    error when it runs.
+    """
     model = TOO_LARGE[operator]()
     assert _reason(model, replace(FIXED, numerics="onnxruntime")) == "dla"
     assert _reason(model, FIXED).endswith(
-        "; with numerics fixed, no value leaves int32 while it is scaled: choose numerics onnxruntime"
+        "; with numerics fixed, no value leaves int32 while it is scaled: choose numerics "
+        "onnxruntime"
     )
 
 

@@ -16,20 +16,29 @@ VALUES = [(option, value) for option in OPTIONS for value in option.values]
 
 
 def test_every_field_is_an_option() -> None:
-    assert [*(option.name for option in OPTIONS), "chosen"] == [item.name for item in fields(CompileOptions)]
-    assert {option.name: option.default for option in OPTIONS} | {"chosen": NOTHING} == vars(DEFAULTS)
+    assert [*(option.name for option in OPTIONS), "chosen"] == [
+        item.name for item in fields(CompileOptions)
+    ]
+    assert {option.name: option.default for option in OPTIONS} | {"chosen": NOTHING} == vars(
+        DEFAULTS
+    )
     assert [option.name for option in OPTIONS if option not in PROGRAM_OPTIONS] == ["strict"]
     assert all(option.help for option in OPTIONS)
 
 
-@pytest.mark.parametrize(("option", "value"), VALUES, ids=[f"{option.name}-{value}" for option, value in VALUES])
+@pytest.mark.parametrize(
+    ("option", "value"), VALUES, ids=[f"{option.name}-{value}" for option, value in VALUES]
+)
 def test_values_as_words_and_texts(option: Option, value: Any) -> None:
     chosen = replace(DEFAULTS, **{option.name: value})
     text = {True: "yes", False: "no"}.get(value, value)
     assert option.parse(text) == value
     words = [f"--{option.name.replace('_', '-')}", *([] if option.switch else [value])]
     assert chosen.words == ([] if value == option.default else words)
-    assert chosen.choices == {**DEFAULTS.choices, **({option.name: value} if option in PROGRAM_OPTIONS else {})}
+    assert chosen.choices == {
+        **DEFAULTS.choices,
+        **({option.name: value} if option in PROGRAM_OPTIONS else {}),
+    }
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
@@ -37,7 +46,9 @@ def test_other_values_are_refused(option: Option) -> None:
     values = ", ".join(map(str, option.values))
     with pytest.raises(InputError, match=f"{option.name} is 'fast'; choose one of {values}"):
         CompileOptions(**{option.name: "fast"})
-    with pytest.raises(InputError, match=f"{option.word} is 'fast'; it is {' or '.join(option.texts)}"):
+    with pytest.raises(
+        InputError, match=f"{option.word} is 'fast'; it is {' or '.join(option.texts)}"
+    ):
         option.parse("fast")
 
 

@@ -27,7 +27,12 @@ def package() -> Package:
     scales = np.linspace(0.01, 0.02, 6)
     bias = np.arange(6, dtype=np.int32)
     model = convolution_unit(
-        weights, (1, 4, 5, 6), weight_scale=scales, bias=bias, activation=("Clip",), bounds=(-1.0, 2.0)
+        weights,
+        (1, 4, 5, 6),
+        weight_scale=scales,
+        bias=bias,
+        activation=("Clip",),
+        bounds=(-1.0, 2.0),
     )
     return package_of(model, "conv.onnx")
 
@@ -56,7 +61,17 @@ def test_round_trip(package: Package, path: Path) -> None:
             assert other.quantization.same_as(value.quantization)
         assert (other.constant is None) == (value.constant is None)
         np.testing.assert_array_equal(other.constant, value.constant)
-    fields = ("name", "op_type", "inputs", "outputs", "attributes", "onnx_nodes", "remark", "macs", "integer")
+    fields = (
+        "name",
+        "op_type",
+        "inputs",
+        "outputs",
+        "attributes",
+        "onnx_nodes",
+        "remark",
+        "macs",
+        "integer",
+    )
     for node, other_node in zip(package.graph.nodes, loaded.graph.nodes, strict=True):
         assert all(getattr(node, key) == getattr(other_node, key) for key in fields)
     assert partition(loaded.graph, V2, annotations=loaded.annotations).placement[0].on == "dla"
@@ -74,7 +89,10 @@ def test_saving_leaves_nothing_else_behind(path: Path) -> None:
 
 def test_members_are_stored_and_dated_alike(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
-        assert [entry.filename for entry in archive.infolist()] == ["manifest.json", *members("model.onnx")]
+        assert [entry.filename for entry in archive.infolist()] == [
+            "manifest.json",
+            *members("model.onnx"),
+        ]
         assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_STORED}
 
@@ -91,7 +109,9 @@ def _write(path: Path, contents: dict[str, bytes], compression: int = zipfile.ZI
 
 
 def _expect(path: Path, message: str) -> None:
-    with pytest.raises(InputError, match=f"^{re.escape(f'{path}: {message}; compile the model again')}$"):
+    with pytest.raises(
+        InputError, match=f"^{re.escape(f'{path}: {message}; compile the model again')}$"
+    ):
         load_package(path)
 
 
@@ -108,7 +128,9 @@ def test_truncated_file(path: Path, keep: int) -> None:
 def test_every_flipped_byte_is_noticed_or_harmless(package: Package, path: Path) -> None:
     original = path.read_bytes()
     for position in range(0, len(original), 97):
-        path.write_bytes(original[:position] + bytes([original[position] ^ 0x10]) + original[position + 1 :])
+        path.write_bytes(
+            original[:position] + bytes([original[position] ^ 0x10]) + original[position + 1 :]
+        )
         try:
             loaded = load_package(path)
             model = loaded.model
@@ -129,7 +151,10 @@ def test_damaged_model_is_noticed_when_it_is_needed(path: Path) -> None:
     contents["model.onnx"] = contents["model.onnx"][:-1] + b"?"
     _write(path, contents)
     loaded = load_package(path)
-    message = f"{path}: model.onnx is damaged (its SHA-256 differs from the manifest's); compile the model again"
+    message = (
+        f"{path}: model.onnx is damaged (its SHA-256 differs from the manifest's); compile the "
+        "model again"
+    )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         _ = loaded.model
 
@@ -147,7 +172,9 @@ def test_compressed_members(path: Path) -> None:
 
 def _edit_manifest(path: Path, **changes: Any) -> None:
     contents = _contents(path)
-    contents["manifest.json"] = json.dumps({**json.loads(contents["manifest.json"]), **changes}).encode()
+    contents["manifest.json"] = json.dumps(
+        {**json.loads(contents["manifest.json"]), **changes}
+    ).encode()
     _write(path, contents)
 
 
@@ -163,8 +190,13 @@ def test_other_format(path: Path) -> None:
 
 def test_a_comparison_that_nobody_can_have_made(path: Path) -> None:
     calibration = {"samples": 1, "random": False, "agreement": {"y": 2.0}}
-    _edit_manifest(path, fidelity={"tensors": 1, "elements": 1, "difference": 0.0, "calibration": calibration})
-    _expect(path, "its manifest says in a wrong form how the model was compared (calibration.agreement.y)")
+    _edit_manifest(
+        path, fidelity={"tensors": 1, "elements": 1, "difference": 0.0, "calibration": calibration}
+    )
+    _expect(
+        path,
+        "its manifest says in a wrong form how the model was compared (calibration.agreement.y)",
+    )
 
 
 def test_incomplete_manifest(path: Path) -> None:
@@ -207,7 +239,10 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda d: _value(d, "w")["constant"].update(dtype="object"),
         "element type 'object' is not one a package holds",
     ),
-    "missing": (lambda d: d.pop("nodes"), "graph.json has an entry of a wrong form (KeyError: 'nodes')"),
+    "missing": (
+        lambda d: d.pop("nodes"),
+        "graph.json has an entry of a wrong form (KeyError: 'nodes')",
+    ),
     "not text": (lambda d: d.update(name=3), "3 is not text"),
     "unknown tensor": (
         lambda d: d["nodes"][0].update(inputs=["nobody", "w"]),
@@ -236,12 +271,17 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "weights": (
         lambda d: _value(d, "x").update(shape=[1, 5, 5, 6]),
         "inconsistent graph: "
-        "the weights of 'op' have shape (6, 4, 3, 3) for input (1, 5, 5, 6) and output (1, 6, 3, 4)",
+        "the weights of 'op' have shape (6, 4, 3, 3) for input (1, 5, 5, 6) and output (1, 6, 3, "
+        "4)",
     ),
     "groups": (
-        lambda d: (_value(d, "x").update(shape=[1, 16, 5, 6]), d["nodes"][0]["attributes"].update(group=4)),
+        lambda d: (
+            _value(d, "x").update(shape=[1, 16, 5, 6]),
+            d["nodes"][0]["attributes"].update(group=4),
+        ),
         "inconsistent graph: "
-        "the weights of 'op' have shape (6, 4, 3, 3) for input (1, 16, 5, 6) and output (1, 6, 3, 4)",
+        "the weights of 'op' have shape (6, 4, 3, 3) for input (1, 16, 5, 6) and output (1, 6, 3, "
+        "4)",
     ),
     "planes": (
         lambda d: (
@@ -260,7 +300,10 @@ def _moved(attributes: dict[str, Any], op_type: str = "Slice") -> Callable[[Any]
 
 
 FORGERIES |= {
-    "pieces of text": (_moved({"pieces": ["0"]}), "inconsistent graph: attribute 'pieces' of 'op' is ('0',)"),
+    "pieces of text": (
+        _moved({"pieces": ["0"]}),
+        "inconsistent graph: attribute 'pieces' of 'op' is ('0',)",
+    ),
     "pieces without strides": (
         _moved({"pieces": [[0, 0, 72, 1]]}),
         "inconsistent graph: 'op' has pieces of a wrong form",
@@ -289,7 +332,10 @@ FORGERIES |= {
         _moved({"perm": [0, 0, 1, 2]}, "Transpose"),
         "inconsistent graph: 'op' permutes (1, 4, 5, 6) by (0, 0, 1, 2)",
     ),
-    "activation": (_moved({}, "Relu"), "inconsistent graph: 'op' makes (1, 6, 3, 4) of (1, 4, 5, 6)"),
+    "activation": (
+        _moved({}, "Relu"),
+        "inconsistent graph: 'op' makes (1, 6, 3, 4) of (1, 4, 5, 6)",
+    ),
     "concatenation": (
         _moved({"axis": 1}, "Concat"),
         "inconsistent graph: 'op' joins [(1, 4, 5, 6)] to (1, 6, 3, 4) along axis 1",
@@ -310,13 +356,18 @@ def test_forged_graph(path: Path, case: str) -> None:
 
 @pytest.mark.parametrize("name", ["nonsense", "movement"])
 def test_a_forged_annotation_changes_nothing(path: Path, name: str) -> None:
-    """The patterns that know the operator are asked at load; what a package says of itself is not trusted."""
+    """The patterns that know the operator are asked at load.
+
+    What a package says of itself is not trusted.
+    """
     honest = partition(load_package(path).graph, V2)
     _edit_graph(path, lambda document: document["nodes"][0].update(pattern=name))
     loaded = load_package(path)
     forged = partition(loaded.graph, V2, annotations=loaded.annotations)
     assert forged.placement == honest.placement
-    assert [region.nodes[0].name for region in forged.regions] == [region.nodes[0].name for region in honest.regions]
+    assert [region.nodes[0].name for region in forged.regions] == [
+        region.nodes[0].name for region in honest.regions
+    ]
 
 
 def test_a_forged_graph_meets_the_requirements_again(path: Path) -> None:
@@ -330,17 +381,26 @@ def test_a_forged_graph_meets_the_requirements_again(path: Path) -> None:
 
 
 def test_a_graph_of_values_beyond_all_memory(path: Path) -> None:
-    _edit_graph(path, lambda document: _value(document, "x").update(shape=[1, 2147483647, 8192, 8192]))
-    with pytest.raises(InputError, match=r"the largest of them 'x': too large, it takes about 131072\.0 TiB"):
+    _edit_graph(
+        path, lambda document: _value(document, "x").update(shape=[1, 2147483647, 8192, 8192])
+    )
+    with pytest.raises(
+        InputError, match=r"the largest of them 'x': too large, it takes about 131072\.0 TiB"
+    ):
         load_package(path)
 
 
 def test_deeply_nested_graph(path: Path) -> None:
-    _edit_graph(path, lambda document: document["nodes"][0]["attributes"].update(kernel=[[[[[[1]]]]]]))
+    _edit_graph(
+        path, lambda document: document["nodes"][0]["attributes"].update(kernel=[[[[[[1]]]]]])
+    )
     _expect(path, "[[1]] is not an attribute")
 
 
 def test_directory_that_cannot_exist(package: Package, path: Path) -> None:
     file = path / "net.dla"
-    with pytest.raises(InputError, match=f"^{re.escape(str(file))}: cannot be written \\(.*\\); choose another place$"):
+    with pytest.raises(
+        InputError,
+        match=f"^{re.escape(str(file))}: cannot be written \\(.*\\); choose another place$",
+    ):
         save_package(package, file)

@@ -1,4 +1,6 @@
-"""Loop nests that count atoms: groups of channels that share atoms are tiled together, or are one group."""
+"""Loop nests that count atoms: groups of channels that share atoms are tiled together, or are
+one group.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from itertools import product
 import pytest
 
 from byoc.emission.region import layers_of
-from byoc.operators.nest import Nest
-from byoc.operators.packing import _in_atoms
+from byoc.operators.nest import LoopNest
+from byoc.operators.packing import _split_into_atoms
 from isa.arch import Arch
 from isa.layout import Layout
 from tests.byoc import region_cases as cases
@@ -18,16 +20,21 @@ from tests.byoc import region_cases as cases
 @pytest.mark.parametrize("atom", [4, 8, 16])
 def test_groups_end_with_atoms(atom: int) -> None:
     """As many groups as possible, all of whole atoms: of several channels each on both sides."""
-    for groups, inputs, outputs in product((2, 3, 4, 5, 6, 10, 12), (1, 2, 3, 4, 6, 8, 12), (1, 2, 4, 6, 8)):
+    for groups, inputs, outputs in product(
+        (2, 3, 4, 5, 6, 10, 12), (1, 2, 3, 4, 6, 8, 12), (1, 2, 4, 6, 8)
+    ):
         if inputs == outputs == 1:
             continue
-        plain = Nest(groups * outputs, 5, 5, groups * inputs, 5, 5, groups=groups)
-        nest = _in_atoms(plain, atom)
+        plain = LoopNest(groups * outputs, 5, 5, groups * inputs, 5, 5, groups=groups)
+        nest = _split_into_atoms(plain, atom)
         able = [
             count
             for count in range(1, groups + 1)
             if groups % count == 0
-            and (count == 1 or groups // count * inputs % atom == groups // count * outputs % atom == 0)
+            and (
+                count == 1
+                or groups // count * inputs % atom == groups // count * outputs % atom == 0
+            )
         ]
         assert nest.channels == -(-groups * outputs // atom)
         assert nest.input_channels == -(-groups * inputs // atom)
@@ -37,8 +44,10 @@ def test_groups_end_with_atoms(atom: int) -> None:
 
 
 def test_depthwise_channels_stay_apart() -> None:
-    """Each atom of a depthwise convolution is a group of its own, also the last one, which is not full."""
-    nest = _in_atoms(Nest(20, 5, 5, 20, 5, 5, groups=20), 8)
+    """Each atom of a depthwise convolution is a group of its own, also the last one, which is
+    not full.
+    """
+    nest = _split_into_atoms(LoopNest(20, 5, 5, 20, 5, 5, groups=20), 8)
     assert (nest.channels, nest.input_channels, nest.groups, nest.channel_step) == (3, 3, 3, 0)
 
 
@@ -52,5 +61,9 @@ def test_element_wise_operations_compute_all_bytes_of_all_images(images: int) ->
     region, values = cases.region((operation,), ("a", "b"), ("y",))
     _, (layer,) = layers_of(region, values, Arch(isa="v5", atom=8))
     nest = layer.geometry.nest
-    assert nest.rows * nest.columns == nest.input_rows * nest.input_columns == images * layout.image_bytes
+    assert (
+        nest.rows * nest.columns
+        == nest.input_rows * nest.input_columns
+        == images * layout.image_bytes
+    )
     assert nest.columns == layout.atom

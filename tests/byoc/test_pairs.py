@@ -1,4 +1,7 @@
-"""Sums, differences, products, minima and maxima of two tensors: dense, broadcast, constant; exact in any tiling."""
+"""Sums, differences, products, minima and maxima of two tensors: dense, broadcast, constant.
+
+Exact in any tiling.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,22 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "one element": ((1,), (1, 1)),
     "ranks": ((1, 4, 5), (4, 5)),
 }
-OPERATORS = {"Add": {"OP_E_ADD", "OP_B_ADD"}, "Sub": {"OP_E_SUB"}, "Mul": {"OP_E_MUL"}, "Min": {"OP_C_MIN", "OP_B_MIN"}}
+OPERATORS = {
+    "Add": {"OP_E_ADD", "OP_B_ADD"},
+    "Sub": {"OP_E_SUB"},
+    "Mul": {"OP_E_MUL"},
+    "Min": {"OP_C_MIN", "OP_B_MIN"},
+}
 OPERATORS |= {"Div": {"OP_E_DIV"}}
 
 
 def _quantisation(op_type: str, dtype: str, rng: np.random.Generator) -> list[tuple[float, int]]:
     """Scales and zero points of both operands and the result, half of them full of ties."""
     moved = 128 if dtype == "uint8" else 0
-    a, b = (float(2.0 ** rng.integers(-6, -2) * rng.choice([1, 1.5, rng.uniform(1, 2)])) for _ in range(2))
+    a, b = (
+        float(2.0 ** rng.integers(-6, -2) * rng.choice([1, 1.5, rng.uniform(1, 2)]))
+        for _ in range(2)
+    )
     y = max(a, b) * float(rng.choice([1, 1.5, rng.uniform(0.5, 2)]))
     y = {"Mul": a * b * 40, "Div": a / b / float(rng.choice([1, 3, 8]))}.get(op_type, y)
     scales = (a, b, y) if op_type != "Min" else (a, a, a)
@@ -53,15 +64,26 @@ def _quantisation(op_type: str, dtype: str, rng: np.random.Generator) -> list[tu
 
 
 def _pair(
-    op_type: str, shapes: tuple[tuple[int, ...], ...], dtype: str, seed: int, constant: int = -1, relu: bool = False
+    op_type: str,
+    shapes: tuple[tuple[int, ...], ...],
+    dtype: str,
+    seed: int,
+    constant: int = -1,
+    relu: bool = False,
 ) -> onnx.ModelProto:
-    """Both tensors between DequantizeLinear and QuantizeLinear; operand number ``constant`` is one."""
-    builder, rng = ModelBuilder(), np.random.default_rng(seed)
+    """Both tensors between DequantizeLinear and QuantizeLinear.
+
+    Operand number ``constant`` is one.
+    """
+    builder = ModelBuilder()
+    rng = np.random.default_rng(seed)
     numbers = _quantisation(op_type, dtype, rng)
     operands = []
     for number, (shape, (scale, zero)) in enumerate(zip(shapes, numbers, strict=False)):
         if number == constant:
-            name = builder.constant(rng.integers(0, 256, shape, np.uint8).view(dtype), dtype, "ab"[number])
+            name = builder.constant(
+                rng.integers(0, 256, shape, np.uint8).view(dtype), dtype, "ab"[number]
+            )
         else:
             name = builder.input("ab"[number], shape, dtype)
         operands.append(builder.dequantize(name, scale, zero, dtype))
@@ -74,12 +96,17 @@ def _pair(
 
 def mnemonics(found: Comparison) -> set[str]:
     """The instructions of its programs."""
-    return {command.instruction.mnemonic for p in found.network.programs.values() for command in p.commands}
+    return {
+        command.instruction.mnemonic
+        for p in found.network.programs.values()
+        for command in p.commands
+    }
 
 
 def exact(model: onnx.ModelProto, *machines: tuple[Arch, str]) -> set[str]:
     """Every machine agrees with ONNX Runtime; what its programs have beside transfers."""
-    package, feeds = import_model(model, "pair"), random_feeds(model, 3)
+    package = import_model(model, "pair")
+    feeds = random_feeds(model, 3)
     used: set[str] = set()
     for arch, schedule in machines:
         found = compare(package, feeds, arch, schedule)
@@ -123,9 +150,12 @@ def test_comparisons_of_several_tensors_of_any_scales(op_type: str, dtype: str) 
     """As ONNX Runtime compares them in float: rounding keeps the order."""
     shapes = (1, 6, 5, 7), (6, 1, 1), (5, 7), (1, 6, 5, 7), (), (7,)
     for seed in range(4):
-        rng, builder, operands = np.random.default_rng(seed), ModelBuilder(), []
+        rng = np.random.default_rng(seed)
+        builder = ModelBuilder()
+        operands = []
         for number, shape in enumerate(shapes[: 2 + seed]):
-            scale, zero = float(rng.uniform(0.02, 0.2)), int(rng.integers(0, 100))
+            scale = float(rng.uniform(0.02, 0.2))
+            zero = int(rng.integers(0, 100))
             if number in (2, 4):
                 data = builder.constant(rng.integers(0, 100, shape), dtype)
             else:
@@ -141,19 +171,33 @@ def test_comparisons_of_several_tensors_of_any_scales(op_type: str, dtype: str) 
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("axis", [1, 3])
 def test_constants_are_joined_to_tensors(axis: int, place: int, scale: float) -> None:
-    """As the class token of a transformer is: before, between and behind them, with their scale and with another."""
-    builder, rng = ModelBuilder(), np.random.default_rng(place)
-    operands = [builder.dequantize(builder.input(name, (1, 6, 5, 7), "uint8"), 0.05, 131, "uint8") for name in "ab"]
-    data = builder.constant(rng.integers(0, 256, (1, 2, 5, 7) if axis == 1 else (1, 6, 5, 3)), "uint8", "k")
+    """As the class token of a transformer is: before, between and behind them, with their scale
+    and with another.
+    """
+    builder = ModelBuilder()
+    rng = np.random.default_rng(place)
+    operands = [
+        builder.dequantize(builder.input(name, (1, 6, 5, 7), "uint8"), 0.05, 131, "uint8")
+        for name in "ab"
+    ]
+    data = builder.constant(
+        rng.integers(0, 256, (1, 2, 5, 7) if axis == 1 else (1, 6, 5, 3)), "uint8", "k"
+    )
     operands.insert(place, builder.dequantize(data, scale, 131 if scale == 0.05 else 100, "uint8"))
-    builder.quantize(builder.node("Concat", *operands, name="op", axis=axis), 0.05, 131, "uint8", result="y")
+    builder.quantize(
+        builder.node("Concat", *operands, name="op", axis=axis), 0.05, 131, "uint8", result="y"
+    )
     builder.output("y", "uint8")
     exact(builder.model(), (V4, "default"), (TINY, "default"), (SMALL, "seed"))
 
 
 def test_constants_of_float_models_are_quantised_whichever_operand_they_are() -> None:
-    rng, builder = np.random.default_rng(0), ModelBuilder(17)
-    channels, token = (builder.constant(rng.standard_normal(shape), "float32") for shape in ((4, 1, 1), (1, 1, 6, 5)))
+    rng = np.random.default_rng(0)
+    builder = ModelBuilder(17)
+    channels, token = (
+        builder.constant(rng.standard_normal(shape), "float32")
+        for shape in ((4, 1, 1), (1, 1, 6, 5))
+    )
     weights = builder.constant(rng.standard_normal((4, 3, 1, 1)), "float32")
     x = builder.node("Conv", builder.input("x", (1, 3, 6, 5)), weights)
     scaled = builder.node("Mul", channels, builder.node("Sub", channels, x))
@@ -168,15 +212,23 @@ def test_constants_of_float_models_are_quantised_whichever_operand_they_are() ->
 
 
 def test_squeeze_and_excite_is_one_region() -> None:
-    """A block of MobileNetV3, quantised here: as it stands, in small scratchpads, with the published schedule."""
+    """A block of MobileNetV3, quantised here: as it stands, in small scratchpads, with the
+    published schedule.
+    """
     rng, builder = np.random.default_rng(0), ModelBuilder(17)
 
     def convolution(x: str, inputs: int, outputs: int, **attributes: Any) -> str:
         size = 3 if "pads" in attributes else 1
-        weights = rng.standard_normal((outputs, inputs // attributes.get("group", 1), size, size)) * 0.4
+        weights = (
+            rng.standard_normal((outputs, inputs // attributes.get("group", 1), size, size)) * 0.4
+        )
         bias = rng.standard_normal(outputs)
         return builder.node(
-            "Conv", x, builder.constant(weights, "float32"), builder.constant(bias, "float32"), **attributes
+            "Conv",
+            x,
+            builder.constant(weights, "float32"),
+            builder.constant(bias, "float32"),
+            **attributes,
         )
 
     image = builder.input("x", (1, 8, 13, 11))
@@ -189,7 +241,11 @@ def test_squeeze_and_excite_is_one_region() -> None:
     builder.output("y")
     feed = {"x": rng.standard_normal((1, 8, 13, 11)).astype(np.float32)}
     package = import_model(builder.model(), "block", calibration=[feed])
-    for arch, schedule in ((V4, "default"), (SMALL, "default"), (Arch(isa="v4", sram_bytes=4096), "seed")):
+    for arch, schedule in (
+        (V4, "default"),
+        (SMALL, "default"),
+        (Arch(isa="v4", sram_bytes=4096), "seed"),
+    ):
         found = compare(package, feed, arch, schedule)
         assert (found.mismatches, len(found.partition.regions)) == (0, 1)
         assert "OP_E_MUL" in mnemonics(found)
@@ -201,7 +257,8 @@ def test_operators_that_carry_their_quantisation(operator: str, shape: tuple[int
     """With a computed operand, and with a constant one."""
     for constant in (False, True):
         builder = ModelBuilder()
-        a, rng = builder.input("a", (1, 24, 5, 6), "uint8"), np.random.default_rng(1)
+        a = builder.input("a", (1, 24, 5, 6), "uint8")
+        rng = np.random.default_rng(1)
         data = rng.integers(0, 256, shape, np.uint8)
         b = builder.constant(data, "uint8", "b") if constant else builder.input("b", shape, "uint8")
         numbers = [builder.constant(value, "float32") for value in (0.05, 0.02, 0.07)]
@@ -217,8 +274,12 @@ def test_an_operand_that_is_both_and_that_comes_from_one_tensor(op_type: str) ->
     """x with itself is a function of one value; x with a row of it is not."""
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", (1, 6, 4, 5), "int8"), 0.05, 3)
-    twice = builder.dequantize(builder.quantize(builder.node(op_type, x, x, name="op"), 0.1, 3), 0.1, 3)
-    row = builder.dequantize(builder.quantize(builder.node("MaxPool", twice, kernel_shape=[4, 1]), 0.1, 3), 0.1, 3)
+    twice = builder.dequantize(
+        builder.quantize(builder.node(op_type, x, x, name="op"), 0.1, 3), 0.1, 3
+    )
+    row = builder.dequantize(
+        builder.quantize(builder.node("MaxPool", twice, kernel_shape=[4, 1]), 0.1, 3), 0.1, 3
+    )
     builder.quantize(builder.node(op_type, row, twice, name="again"), 0.2, -5, result="y")
     builder.output("y", "int8")
     package = import_model(builder.model(), "both")
@@ -230,14 +291,17 @@ def test_an_operand_that_is_both_and_that_comes_from_one_tensor(op_type: str) ->
 @pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div"])
 def test_integers_alone(op_type: str) -> None:
     """With numerics fixed: within one step of ONNX Runtime on every pair of values."""
-    builder, every = ModelBuilder(), np.arange(-128, 128, dtype=np.int8)
+    builder = ModelBuilder()
+    every = np.arange(-128, 128, dtype=np.int8)
     a = builder.dequantize(builder.input("a", (256, 1), "int8"), 0.05, 3)
     b = builder.dequantize(builder.input("b", (1, 256), "int8"), 0.03, -7)
     builder.quantize(builder.node(op_type, a, b), 0.2, 11, result="y")
     builder.output("y", "int8")
-    package, feeds = import_model(builder.model(), "fixed"), {"a": every[:, None], "b": every[None]}
+    package = import_model(builder.model(), "fixed")
+    feeds = {"a": every[:, None], "b": every[None]}
     values = {
-        numerics: _result(package, feeds, Arch(isa="v4", numerics=numerics)) for numerics in ("onnxruntime", "fixed")
+        numerics: _result(package, feeds, Arch(isa="v4", numerics=numerics))
+        for numerics in ("onnxruntime", "fixed")
     }
     difference = np.abs(values["fixed"].astype(np.int64) - values["onnxruntime"])
     assert difference.max() <= 1
@@ -260,7 +324,8 @@ def test_machines_without_the_instructions_say_so() -> None:
         ("Sub", "OP_E_SUB is not in ISA v3; choose an ISA that has it (dla isa)"),
         (
             "Add",
-            "OP_B_ADD is not in ISA v3; operands that are broadcast run on instructions of their own: use --isa v4",
+            "OP_B_ADD is not in ISA v3; operands that are broadcast run on instructions of their "
+            "own: use --isa v4",
         ),
     ):
         model = _pair(op_type, SHAPES["row"], "int8", 0)
@@ -284,7 +349,9 @@ def test_a_minimum_of_one_operand_is_no_package_of_ours() -> None:
     """It would be made of no step: nothing would make its result."""
     builder = ModelBuilder()
     operands = [builder.dequantize(builder.input(name, (2, 3), "int8"), 0.1, 3) for name in "ab"]
-    builder.output(builder.quantize(builder.node("Min", *operands, name="op"), 0.1, 3, result="y"), "int8")
+    builder.output(
+        builder.quantize(builder.node("Min", *operands, name="op"), 0.1, 3, result="y"), "int8"
+    )
     graph = import_model(builder.model(), "m").graph
     (node,) = graph.nodes
     with pytest.raises(InputError, match="Min 'op' has 1 operands"):

@@ -25,7 +25,9 @@ Q = (0.05, 0)
 
 
 class Network(ModelBuilder):
-    """Integer tensors joined by units: ``acc`` adds on the accelerator, ``cpu`` is a Hardmax in float."""
+    """Integer tensors joined by units: ``acc`` adds on the accelerator, ``cpu`` is a Hardmax in
+    float.
+    """
 
     def __init__(self, *inputs: str) -> None:
         super().__init__()
@@ -38,7 +40,9 @@ class Network(ModelBuilder):
         return self.quantize(self.node("Add", *operands, name=name), *Q, result=f"{name}_y")
 
     def cpu(self, name: str, source: str) -> str:
-        return self.quantize(self.node("Hardmax", self.dequantize(source, *Q), name=name), *Q, result=f"{name}_y")
+        return self.quantize(
+            self.node("Hardmax", self.dequantize(source, *Q), name=name), *Q, result=f"{name}_y"
+        )
 
     def finish(self, *outputs: str) -> onnx.ModelProto:
         for name in outputs:
@@ -71,7 +75,8 @@ def test_shared_dequantize_serves_both_units() -> None:
     builder = Network("x")
     shared = builder.dequantize("x", *Q)
     outputs = [
-        builder.quantize(builder.node(op, shared, name=op), *Q, result=f"{op}_y") for op in ("Relu", "Abs", "Hardmax")
+        builder.quantize(builder.node(op, shared, name=op), *Q, result=f"{op}_y")
+        for op in ("Relu", "Abs", "Hardmax")
     ]
     parts = check_against_onnxruntime(builder.finish(*outputs))
     assert _regions(parts) == [["Relu", "Abs"]]
@@ -82,7 +87,8 @@ def test_shared_dequantize_serves_both_units() -> None:
 def test_several_outputs_are_ordered_by_production() -> None:
     net = Network("x")
     a = net.acc("a", "x")
-    b, c = net.acc("b", a), net.acc("c", a)
+    b = net.acc("b", a)
+    c = net.acc("c", a)
     parts = check_against_onnxruntime(net.finish(c, b))
     assert parts.regions[0].outputs == ("b_y", "c_y")
 
@@ -96,7 +102,8 @@ def test_intermediate_that_is_also_an_output_of_the_model() -> None:
 
 def test_unconnected_nodes_of_one_wave_are_one_region_component_by_component() -> None:
     net = Network("x", "z")
-    a, b = net.acc("a", "x"), net.acc("b", "z")
+    a = net.acc("a", "x")
+    b = net.acc("b", "z")
     parts = check_against_onnxruntime(net.finish(net.acc("c", a), net.acc("d", b)))
     assert _regions(parts) == [["a", "c", "b", "d"]]
     assert (parts.regions[0].inputs, parts.regions[0].outputs) == (("x", "z"), ("c_y", "d_y"))
@@ -127,9 +134,10 @@ def test_seven_nodes_that_greedy_merging_makes_cyclic() -> None:
     d = net.acc("d", e, b)
     parts = check_against_onnxruntime(net.finish(c, d))
     assert _regions(parts) == [["a", "b"], ["c", "e", "d"]]
-    assert [[node.name for node in part.nodes if "Linear" not in node.op_type] for part in parts.host_parts] == [
-        ["X", "Y"]
-    ]
+    assert [
+        [node.name for node in part.nodes if "Linear" not in node.op_type]
+        for part in parts.host_parts
+    ] == [["X", "Y"]]
 
 
 def test_placement_lists_every_node_with_its_onnx_nodes() -> None:
@@ -143,7 +151,12 @@ def test_placement_lists_every_node_with_its_onnx_nodes() -> None:
         ("b", "Hardmax", "cpu", None, "Hardmax is not supported on the accelerator"),
         ("quantizelinear6", "QuantizeLinear", "cpu", None, f"QuantizeLinear {edge}"),
     ]
-    assert parts.placement[0].onnx_nodes == ("dequantizelinear0", "dequantizelinear1", "a", "quantizelinear3")
+    assert parts.placement[0].onnx_nodes == (
+        "dequantizelinear0",
+        "dequantizelinear1",
+        "a",
+        "quantizelinear3",
+    )
 
 
 def test_what_does_not_fit_falls_back_with_the_message_of_the_back_end() -> None:
@@ -163,7 +176,11 @@ def _with_reshape(*, between_cpu: bool) -> onnx.ModelProto:
     net = Network("x")
     source = net.cpu("s", "x") if between_cpu else "x"
     shape = net.constant([2, 2], "int64")
-    return net.finish(net.quantize(net.node("Reshape", net.dequantize(source, *Q), shape, name="r"), *Q, result="y"))
+    return net.finish(
+        net.quantize(
+            net.node("Reshape", net.dequantize(source, *Q), shape, name="r"), *Q, result="y"
+        )
+    )
 
 
 def test_a_network_of_one_free_operator_belongs_to_the_accelerator() -> None:
@@ -179,7 +196,9 @@ def test_a_free_operator_beside_the_cpu_stays_there() -> None:
 def test_a_free_operator_beside_the_cpu_stays_there_when_another_component_computes() -> None:
     net = Network("x", "z")
     shape = net.constant([2, 2], "int64")
-    moved = net.quantize(net.node("Reshape", net.dequantize(net.cpu("s", "x"), *Q), shape, name="r"), *Q, result="y")
+    moved = net.quantize(
+        net.node("Reshape", net.dequantize(net.cpu("s", "x"), *Q), shape, name="r"), *Q, result="y"
+    )
     parts = check_against_onnxruntime(net.finish(moved, net.acc("a", "z")))
     assert _regions(parts) == [["a"]]
     assert placed(parts)["r"] == "it only moves data next to operators that run on the CPU"
@@ -205,7 +224,8 @@ def test_a_group_a_convolution() -> None:
 def dags(draw: st.DrawFn) -> tuple[list[Node], frozenset[str]]:
     """Random graphs of up to 14 nodes in topological order, some of them the accelerator's."""
     count = draw(st.integers(1, 14))
-    nodes, chosen = [], set()
+    nodes = []
+    chosen = set()
     for index in range(count):
         sources = draw(st.lists(st.integers(-1, index - 1), max_size=3, unique=True))
         inputs = tuple("x" if source < 0 else f"y{source}" for source in sources)
@@ -217,10 +237,14 @@ def dags(draw: st.DrawFn) -> tuple[list[Node], frozenset[str]]:
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(dags())
-def test_random_graphs_lose_nothing_run_in_order_and_stay_convex(case: tuple[list[Node], frozenset[str]]) -> None:
+def test_random_graphs_lose_nothing_run_in_order_and_stay_convex(
+    case: tuple[list[Node], frozenset[str]],
+) -> None:
     nodes, chosen = case
     groups = merge(nodes, chosen)
-    assert sorted(node.name for group in groups for node in group.nodes) == sorted(node.name for node in nodes)
+    assert sorted(node.name for group in groups for node in group.nodes) == sorted(
+        node.name for node in nodes
+    )
     for group in groups:
         assert all((node.name in chosen) == group.accelerated for node in group.nodes)
     done = {"x"}
@@ -235,13 +259,17 @@ def test_random_graphs_lose_nothing_run_in_order_and_stay_convex(case: tuple[lis
 
 
 def _fewest_regions(nodes: Sequence[Node], chosen: frozenset[str]) -> int:
-    """Return how often a path enters nodes of the accelerator, at most: no partition has fewer regions."""
+    """Return how often a path enters nodes of the accelerator, at most: no partition has fewer
+    regions.
+    """
     maker = {node.outputs[0]: node.name for node in nodes}
     entries: dict[str, int] = {}
     for node in nodes:
         own = node.name in chosen
         before = [maker[name] for name in node.inputs if name in maker]
-        entries[node.name] = max((entries[name] + (own and name not in chosen) for name in before), default=int(own))
+        entries[node.name] = max(
+            (entries[name] + (own and name not in chosen) for name in before), default=int(own)
+        )
     return max(entries.values())
 
 
@@ -259,7 +287,9 @@ def _assert_convex(group: Sequence[str], ancestors: Mapping[str, set[str]]) -> N
     inside = set(group)
     for name, above in ancestors.items():
         if name not in inside and above & inside:
-            assert not any(name in ancestors[member] for member in group), f"a path through {name} leaves and returns"
+            assert not any(name in ancestors[member] for member in group), (
+                f"a path through {name} leaves and returns"
+            )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -270,13 +300,16 @@ def test_random_networks_equal_onnxruntime(seed: int) -> None:
     for index in range(9):
         first, second = (tensors[i] for i in generator.integers(0, len(tensors), 2))
         accelerated = generator.random() < 0.6
-        tensors.append(net.acc(f"n{index}", first, second) if accelerated else net.cpu(f"n{index}", first))
+        tensors.append(
+            net.acc(f"n{index}", first, second) if accelerated else net.cpu(f"n{index}", first)
+        )
     parts = check_against_onnxruntime(net.finish(*tensors[-2:]), seed)
     assert isinstance(parts.graph, Graph)
 
 
 def test_a_node_of_too_many_operations_runs_on_the_cpu_and_is_not_tiled() -> None:
-    images, weights = MAX_OPERATIONS + 1, np.ones((1, 1, 1, 1), np.int8)
+    images = MAX_OPERATIONS + 1
+    weights = np.ones((1, 1, 1, 1), np.int8)
     package = package_of(convolution_unit(weights, (images, 1, 1, 1)), "test")
     tiled: list[tuple[Operator, ...]] = []
 
@@ -300,4 +333,6 @@ def test_a_long_chain_becomes_several_regions(monkeypatch: pytest.MonkeyPatch) -
         tensors.append(net.acc(f"n{index}", *tensors[-2:]))
     parts = check_against_onnxruntime(net.finish(tensors[-1]))
     assert [len(region.operations) for region in parts.regions] == [3, 3, 1]
-    assert [node for region in _regions(parts) for node in region] == [f"n{index}" for index in range(7)]
+    assert [node for region in _regions(parts) for node in region] == [
+        f"n{index}" for index in range(7)
+    ]

@@ -6,33 +6,45 @@ import numpy as np
 import pytest
 
 from byoc.estimate.bus import DEFAULT_BUS
-from byoc.operators.nest import Transfer
+from byoc.operators.nest import RowTransfer
 from byoc.scheduling.memplan import check_plan
-from byoc.scheduling.pipelining import Pipelined, pipelined
-from byoc.scheduling.stream import Pointer, Source, Step, TileSteps, load, store
+from byoc.scheduling.pipelining import Pipelined, pipeline_tiles
+from byoc.scheduling.stream import CommandStep, Pointer, StepSource, TileSteps, load, store
 from isa.arch import Arch
 from isa.instruction import Unit
 from isa.ops.lookup import OP_LUT
 
-SOURCE = Source("layer", "ACT", "OP_LUT", 0, ())
+SOURCE = StepSource("layer", "ACT", "OP_LUT", 0, ())
 WEIGHTS = 8000
 """Bytes of a tile's weights: 1,001 bus cycles, and 108 that a load takes beside them."""
 STORED = 1 << 24
 """Behind what tiles store."""
 
 
-def _compute(*buffers: int) -> Step:
+def _compute(*buffers: int) -> CommandStep:
     names = ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS")
     pointers = {name: Pointer(buffer) for name, buffer in zip(names, buffers, strict=False)}
-    return Step(OP_LUT, Unit.EX, {}, pointers, SOURCE)
+    return CommandStep(OP_LUT, Unit.EX, {}, pointers, SOURCE)
 
 
 def _tiles(count: int, slots: int) -> list[TileSteps]:
-    """A tile that computes on 800 bytes, and ``count`` tiles of weights each, in turn in ``slots`` buffers."""
-    first = TileSteps((load(0, Pointer(0), Transfer(0, 800), SOURCE, DEFAULT_BUS),), (_compute(0),), ())
+    """A tile that computes on 800 bytes, and ``count`` tiles of weights each, in turn in
+    ``slots`` buffers.
+    """
+    first = TileSteps(
+        (load(0, Pointer(0), RowTransfer(0, 800), SOURCE, DEFAULT_BUS),), (_compute(0),), ()
+    )
     rest = [
         TileSteps(
-            (load(1_000_000 + 64 * number, Pointer(1 + number % slots), Transfer(0, WEIGHTS), SOURCE, DEFAULT_BUS),),
+            (
+                load(
+                    1_000_000 + 64 * number,
+                    Pointer(1 + number % slots),
+                    RowTransfer(0, WEIGHTS),
+                    SOURCE,
+                    DEFAULT_BUS,
+                ),
+            ),
             (_compute(1 + number % slots),),
             (),
         )
@@ -42,10 +54,12 @@ def _tiles(count: int, slots: int) -> list[TileSteps]:
 
 
 def _run(sram_bytes: int) -> Pipelined:
-    """Tile 0 computes for 10,000 cycles and tiles 1 to 4, whose weights have two buffers, for 10 each."""
+    """Tile 0 computes for 10,000 cycles and tiles 1 to 4, whose weights have two buffers, for 10
+    each.
+    """
     scratch = [("input", 800), ("weights 0", WEIGHTS), ("weights 1", WEIGHTS)]
     arch = Arch(sram_bytes=sram_bytes, sram_banks=1, alignment=8)
-    (found,) = pipelined(_tiles(4, 2), [10_000, 10, 10, 10, 10], scratch, arch, DEFAULT_BUS)
+    (found,) = pipeline_tiles(_tiles(4, 2), [10_000, 10, 10, 10, 10], scratch, arch, DEFAULT_BUS)
     return found
 
 
@@ -55,33 +69,55 @@ def _order(found: Pipelined) -> list[tuple[str, int]]:
 
 
 def test_what_has_room_is_loaded_beside_the_computation_before() -> None:
-    """The input is there at 100 + 1 + 108 = 209, EX computes until 10,209, the loads are there at 209 + 4 · 1,109."""
+    """The input is there at 100 + 1 + 108 = 209, EX computes until 10,209, the loads are there
+    at 209 + 4 · 1,109.
+    """
     found = _run(800 + 4 * WEIGHTS)
     assert _order(found) == [
-        ("LD", 0), ("EX", 0), ("LD", 1), ("LD", 2), ("LD", 3), ("LD", 4), ("EX", 1), ("EX", 2), ("EX", 3), ("EX", 4),
+        ("LD", 0), ("EX", 0), ("LD", 1), ("LD", 2), ("LD", 3), ("LD", 4), ("EX", 1), ("EX", 2),
+        ("EX", 3), ("EX", 4),
     ]  # fmt: skip
     assert found.cycles == 209 + 10_000 + 4 * 10
-    assert [request.name for request in found.requests[3:]] == ["weights 0 ahead", "weights 1 ahead"]
+    assert [request.name for request in found.requests[3:]] == [
+        "weights 0 ahead",
+        "weights 1 ahead",
+    ]
 
 
 def test_what_has_no_room_waits_for_the_last_use_of_its_buffer() -> None:
-    """Three tiles' weights fit. The fourth's replace the second's behind tile 2, which begins at 10,219."""
+    """Three tiles' weights fit.
+
+    The fourth's replace the second's behind tile 2, which begins at 10,219.
+    """
     found = _run(800 + 3 * WEIGHTS)
     assert _order(found) == [
-        ("LD", 0), ("EX", 0), ("LD", 1), ("LD", 2), ("LD", 3), ("EX", 1), ("EX", 2), ("EX", 3), ("LD", 2), ("EX", 2),
+        ("LD", 0), ("EX", 0), ("LD", 1), ("LD", 2), ("LD", 3), ("EX", 1), ("EX", 2), ("EX", 3),
+        ("LD", 2), ("EX", 2),
     ]  # fmt: skip
     assert found.cycles == 10_229 + 1_109 + 10
 
 
 def test_a_load_follows_the_store_of_what_it_reads() -> None:
-    """Tile 1 reads what tile 0 stores: 800 bytes by 10,209 + 101 + 108, then 209 more until tile 1 computes."""
-    written = store(4096, Pointer(1), Transfer(0, 800), SOURCE, DEFAULT_BUS)
+    """Tile 1 reads what tile 0 stores: 800 bytes by 10,209 + 101 + 108, then 209 more until tile
+    1 computes.
+    """
+    written = store(4096, Pointer(1), RowTransfer(0, 800), SOURCE, DEFAULT_BUS)
     tiles = [
-        TileSteps((load(0, Pointer(0), Transfer(0, 800), SOURCE, DEFAULT_BUS),), (_compute(0, 1),), (written,)),
-        TileSteps((load(4096, Pointer(2), Transfer(0, 800), SOURCE, DEFAULT_BUS),), (_compute(2),), ()),
+        TileSteps(
+            (load(0, Pointer(0), RowTransfer(0, 800), SOURCE, DEFAULT_BUS),),
+            (_compute(0, 1),),
+            (written,),
+        ),
+        TileSteps(
+            (load(4096, Pointer(2), RowTransfer(0, 800), SOURCE, DEFAULT_BUS),), (_compute(2),), ()
+        ),
     ]
-    (found,) = pipelined(
-        tiles, [10_000, 10], [("a", 800), ("b", 800), ("c", 800)], Arch(sram_bytes=8192, sram_banks=1), DEFAULT_BUS
+    (found,) = pipeline_tiles(
+        tiles,
+        [10_000, 10],
+        [("a", 800), ("b", 800), ("c", 800)],
+        Arch(sram_bytes=8192, sram_banks=1),
+        DEFAULT_BUS,
     )
     assert _order(found) == [("LD", 0), ("EX", 0), ("ST", 1), ("LD", 2), ("EX", 2)]
     assert found.cycles == 10_209 + 101 + 108 + 209 + 10
@@ -89,12 +125,14 @@ def test_a_load_follows_the_store_of_what_it_reads() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> None:
-    """Random streams: every computation finds in every buffer what its own tile's load put there, nothing else.
+    """Random streams: every computation finds in every buffer what its own tile's load put there,
+    nothing else.
 
     Some loads read what an earlier tile has stored, and follow that store.
     """
     random = np.random.default_rng(seed)
-    count, slots = int(random.integers(5, 60)), int(random.integers(1, 4))
+    count = int(random.integers(5, 60))
+    slots = int(random.integers(1, 4))
     sizes = [int(size) for size in random.integers(64, 4000, slots)]
     tiles: list[TileSteps] = []
     wanted: list[tuple[int, ...]] = []
@@ -103,24 +141,42 @@ def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> Non
         loads = []
         for buffer in range(slots):
             if held[buffer] < 0 or random.random() < 0.6:
-                stored = int(random.integers(len(wanted))) if wanted and random.random() < 0.4 else None
+                stored = (
+                    int(random.integers(len(wanted))) if wanted and random.random() < 0.4 else None
+                )
                 address = 8192 * (len(wanted) * slots + buffer + 1) + STORED
                 held[buffer] = address = address if stored is None else 8192 * stored
-                loads.append(load(address, Pointer(buffer), Transfer(0, sizes[buffer]), SOURCE, DEFAULT_BUS))
-        result = store(8192 * len(wanted), Pointer(slots), Transfer(0, 4000), SOURCE, DEFAULT_BUS)
+                loads.append(
+                    load(
+                        address, Pointer(buffer), RowTransfer(0, sizes[buffer]), SOURCE, DEFAULT_BUS
+                    )
+                )
+        result = store(
+            8192 * len(wanted), Pointer(slots), RowTransfer(0, 4000), SOURCE, DEFAULT_BUS
+        )
         wanted.append(tuple(held))
-        tiles.append(TileSteps(tuple(loads), tuple(_compute(buffer) for buffer in range(slots)), (result,)))
+        tiles.append(
+            TileSteps(tuple(loads), tuple(_compute(buffer) for buffer in range(slots)), (result,))
+        )
     sizes.append(4000)
-    arch = Arch(sram_bytes=(sum(sizes) + int(random.integers(100, 30_000))) // 8 * 8, sram_banks=1, alignment=8)
+    arch = Arch(
+        sram_bytes=(sum(sizes) + int(random.integers(100, 30_000))) // 8 * 8,
+        sram_banks=1,
+        alignment=8,
+    )
     scratch = [(str(buffer), size) for buffer, size in enumerate(sizes)]
-    (found,) = pipelined(tiles, random.integers(10, 4000, count).tolist(), scratch, arch, DEFAULT_BUS)
+    (found,) = pipeline_tiles(
+        tiles, random.integers(10, 4000, count).tolist(), scratch, arch, DEFAULT_BUS
+    )
     check_plan(found.requests, found.addresses, arch.sram_bytes, arch.alignment)
     memory = np.full(arch.sram_bytes, -1)
     seen = []
     written = set[int]()
     for step in found.steps:
         buffer = next(iter(step.pointers.values())).buffer
-        place = slice(found.addresses[buffer], found.addresses[buffer] + found.requests[buffer].nbytes)
+        place = slice(
+            found.addresses[buffer], found.addresses[buffer] + found.requests[buffer].nbytes
+        )
         if step.unit is Unit.LD:
             address = step.registers["LD_DRAM_ADDRESS"]
             assert address >= STORED or address in written

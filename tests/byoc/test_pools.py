@@ -1,4 +1,6 @@
-"""Pools of float models in every form: quantised, on the accelerator, to the bit of the oracle, near to float."""
+"""Pools of float models in every form: quantised, on the accelerator, to the bit of the oracle,
+near to float.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,43 @@ APART = {"kernel_shape": [3, 2], "dilations": [2, 3]}
 POOLS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     "apart": ("AveragePool", (1, 5, 12, 13), APART),
     "apart, padded": ("AveragePool", (2, 3, 12, 13), {**APART, "pads": [2, 1, 1, 0]}),
-    "apart, padding counts": ("AveragePool", (1, 3, 12, 13), {**APART, "pads": [2, 1, 1, 0], "count_include_pad": 1}),
-    "apart, line": ("AveragePool", (1, 4, 40), {"kernel_shape": [4], "dilations": [5], "strides": [2], "ceil_mode": 1}),
-    "apart, volume": ("AveragePool", (1, 2, 6, 7, 8), {"kernel_shape": [2, 2, 2], "dilations": [2, 3, 1]}),
+    "apart, padding counts": (
+        "AveragePool",
+        (1, 3, 12, 13),
+        {**APART, "pads": [2, 1, 1, 0], "count_include_pad": 1},
+    ),
+    "apart, line": (
+        "AveragePool",
+        (1, 4, 40),
+        {"kernel_shape": [4], "dilations": [5], "strides": [2], "ceil_mode": 1},
+    ),
+    "apart, volume": (
+        "AveragePool",
+        (1, 2, 6, 7, 8),
+        {"kernel_shape": [2, 2, 2], "dilations": [2, 3, 1]},
+    ),
     "rounded up, padding counts": (
         "AveragePool",
         (1, 3, 10, 12),
-        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2], "ceil_mode": 1, "count_include_pad": 1},
+        {
+            "kernel_shape": [3, 3],
+            "pads": [1, 1, 1, 1],
+            "strides": [2, 2],
+            "ceil_mode": 1,
+            "count_include_pad": 1,
+        },
     ),
     "norm": ("LpPool", (1, 3, 12, 13), {"kernel_shape": [3, 2]}),
-    "norm, padded": ("LpPool", (2, 3, 12, 13), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}),
-    "norm, first": ("LpPool", (1, 3, 12, 13), {"kernel_shape": [3, 2], "p": 1, "auto_pad": "SAME_LOWER"}),
+    "norm, padded": (
+        "LpPool",
+        (2, 3, 12, 13),
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]},
+    ),
+    "norm, first": (
+        "LpPool",
+        (1, 3, 12, 13),
+        {"kernel_shape": [3, 2], "p": 1, "auto_pad": "SAME_LOWER"},
+    ),
     "norm, third": ("LpPool", (1, 3, 20), {"kernel_shape": [3], "p": 3}),
     "global norm": ("GlobalLpPool", (1, 3, 5, 6), {}),
     "global norm, first": ("GlobalLpPool", (2, 3, 5, 6), {"p": 1}),
@@ -61,21 +89,30 @@ def test_pools_run_on_the_accelerator(case: str) -> None:
     op_type, shape, attributes = POOLS[case]
     model = pooled(op_type, shape, **attributes)
     feeds = random_feeds(model, 1)
-    found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepare(model), model))
+    found, expected = (
+        OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepare(model), model)
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     package = import_model(model, "pool", calibration=[feeds])
     for arch in MACHINES.values():
         for schedule in ("default", "seed"):
             compared = compare(package, feeds, arch, schedule)
             assert compared.mismatches == 0
-            assert sum(place.on == "cpu" for place in compared.partition.placement) == 2  # the edges
-    run = Runtime(compile(package, MACHINES["large"]), Device(MACHINES["large"], Timing())).run(feeds)
+            # the edges
+            assert sum(place.on == "cpu" for place in compared.partition.placement) == 2
+    run = Runtime(compile(package, MACHINES["large"]), Device(MACHINES["large"], Timing())).run(
+        feeds
+    )
     assert np.abs(run.outputs["y"] - expected).max() < 0.05 * np.abs(expected).max()
 
 
 LEFT: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     "side by side": ("AveragePool", (1, 3, 9, 9), {"kernel_shape": [3, 3]}),
-    "in the padding alone": ("AveragePool", (1, 3, 9, 9), {**APART, "pads": [0, 3, 0, 3], "kernel_shape": [1, 1]}),
+    "in the padding alone": (
+        "AveragePool",
+        (1, 3, 9, 9),
+        {**APART, "pads": [0, 3, 0, 3], "kernel_shape": [1, 1]},
+    ),
     "whole planes": ("GlobalAveragePool", (1, 3, 9, 9), {}),
 }
 
@@ -90,10 +127,14 @@ def test_pools_that_are_no_convolutions_are_left_alone(case: str) -> None:
 def test_places_of_maxima_matter_only_where_somebody_reads_them() -> None:
     for read in (False, True):
         b = ModelBuilder()
-        b.nodes.append(onnx.helper.make_node("MaxPool", [b.input("x", (1, 2, 6, 6))], ["y", "places"], "op"))
+        b.nodes.append(
+            onnx.helper.make_node("MaxPool", [b.input("x", (1, 2, 6, 6))], ["y", "places"], "op")
+        )
         b.nodes[0].attribute.append(onnx.helper.make_attribute("kernel_shape", [2, 2]))
         b.output("y")
         if read:
             b.output("places", "int64")
         network = compile(import_model(b.model(), "maxima"), MACHINES["large"])
-        assert {place.node: place.on for place in network.partition.placement}["op"] == ("cpu" if read else "dla")
+        assert {place.node: place.on for place in network.partition.placement}["op"] == (
+            "cpu" if read else "dla"
+        )

@@ -1,4 +1,6 @@
-"""The quantiser against ONNX Runtime's: the same scales, zero points, weights and biases, to the bit, at any name."""
+"""The quantiser against ONNX Runtime's: the same scales, zero points, weights and biases, to the
+bit, at any name.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,17 @@ SLOW = ("mobilenet-v2", "mobilenet-v3-small", "squeezenet", "ssd-mobilenet-v1")
 """All others: ``python -m tests.byoc.quantiser_oracle``, 10 minutes of ONNX Runtime's quantiser."""
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
 def test_built_in_networks_are_quantised_as_onnxruntime_does(name: str) -> None:
     assert not differences(name)
 
 
 def branched() -> ModelProto:
-    """What is read twice, shown, clamped twice, moved, softened, added as a constant and biased beyond its scale."""
+    """What is read twice, shown, clamped twice, moved, softened, added as a constant and biased
+    beyond its scale.
+    """
     nodes = [
         node("Conv", ["x", "w", "big"], ["c"], pads=[1, 1, 1, 1]),
         node("Relu", ["c"], ["r"]),
@@ -48,9 +54,15 @@ def branched() -> ModelProto:
     constants = random_arrays(3, w=[3, 3, 3, 3], big=[3], b=[3], one=[1], m=[3, 3])
     constants["big"][1] = 3e6
     constants["w"][1] *= np.float32(1e-9)
-    constants |= {"zero": np.array(0, np.float32), "six": np.array(6, np.float32), "axes": np.array([2])}
+    constants |= {
+        "zero": np.array(0, np.float32),
+        "six": np.array(6, np.float32),
+        "axes": np.array([2]),
+    }
     model = make_model(nodes, [1, 3, 6, 6], constants)
-    model.graph.output.extend([helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("d", "shown")])
+    model.graph.output.extend(
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("d", "shown")]
+    )
     return prepare(model)
 
 
@@ -58,15 +70,23 @@ def branched() -> ModelProto:
 def test_small_networks_are_quantised_as_onnxruntime_does(build: Callable[[], ModelProto]) -> None:
     model = build()
     ranges = find_ranges(model, seed=5)
-    assert described(quantise_within(model, ranges)) == described(quantise_by_onnxruntime(model, ranges))
+    assert described(quantise_within(model, ranges)) == described(
+        quantise_by_onnxruntime(model, ranges)
+    )
 
 
 def products(operator: str, hidden: str) -> tuple[ModelProto, np.ndarray]:
-    """Three products with one bias, between them activations; one tensor has a name of the caller's choice."""
+    """Three products with one bias, between them activations.
+
+    One tensor has a name of the caller's choice.
+    """
     generator = np.random.default_rng(0)
     shape, options = ([1, 8, 3, 3], {"pads": [1, 1, 1, 1]}) if operator == "Conv" else ([1, 8], {})
     kernel = (8, 8, 3, 3) if operator == "Conv" else (8, 8)
-    constants = {name: (generator.normal(size=kernel) * 0.3).astype(np.float32) for name in ("w1", "w2", "w3")}
+    constants = {
+        name: (generator.normal(size=kernel) * 0.3).astype(np.float32)
+        for name in ("w1", "w2", "w3")
+    }
     constants["b"] = (generator.normal(size=8) * 0.2).astype(np.float32)
     nodes = [
         node(operator, ["x", "w1", "b"], ["h1"], name="g1", **options),
@@ -76,22 +96,44 @@ def products(operator: str, hidden: str) -> tuple[ModelProto, np.ndarray]:
         node(operator, ["r2", "w3", "b"], ["h3"], name="g3", **options),
         node("Tanh", ["h3"], ["y"], name="n3"),
     ]
-    return make_model(nodes, shape, constants), generator.normal(size=(8, *shape)).astype(np.float32)
+    return make_model(nodes, shape, constants), generator.normal(size=(8, *shape)).astype(
+        np.float32
+    )
 
 
 TAKEN = (
-    *("b0", "b1", "b_quantized", "b0_quantized", "w2_quantized", "w2_scale", "w2_zero_point", "x_scale"),
-    *("x_zero_point", "r1_DequantizeLinear_Output", "r1_QuantizeLinear_Output", "y_QuantizeLinear_Input", "b:table"),
+    *(
+        "b0",
+        "b1",
+        "b_quantized",
+        "b0_quantized",
+        "w2_quantized",
+        "w2_scale",
+        "w2_zero_point",
+        "x_scale",
+    ),
+    *(
+        "x_zero_point",
+        "r1_DequantizeLinear_Output",
+        "r1_QuantizeLinear_Output",
+        "y_QuantizeLinear_Input",
+        "b:table",
+    ),
     *("r2:table", "w2:transposed", "w2_DequantizeLinear_Output", "b_quantized_scale"),
 )
 """Names that a quantiser or an importer makes of those of tensors that ``products`` has."""
 
 
 def normalised(hidden: str) -> ModelProto:
-    """Products by turned weights, a normalisation and a function; one tensor has a name of the caller's choice."""
+    """Products by turned weights, a normalisation and a function.
+
+    One tensor has a name of the caller's choice.
+    """
     generator = np.random.default_rng(1)
     sizes = {"w1": (8, 8), "w2": (8, 8), "gain": (8,)}
-    constants = {name: generator.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+    constants = {
+        name: generator.normal(size=size).astype(np.float32) for name, size in sizes.items()
+    }
     nodes = [
         node("Gemm", ["x", "w1"], [hidden], name="g1", transB=1),
         node("LayerNormalization", [hidden, "gain"], ["l"], name="n1"),
@@ -102,7 +144,10 @@ def normalised(hidden: str) -> ModelProto:
 
 
 def test_a_tensor_may_have_any_name_that_the_importer_makes() -> None:
-    feeds = [{"x": sample} for sample in np.random.default_rng(2).normal(size=(2, 4, 8)).astype(np.float32)]
+    feeds = [
+        {"x": sample}
+        for sample in np.random.default_rng(2).normal(size=(2, 4, 8)).astype(np.float32)
+    ]
     expected = import_model(normalised("hidden"), calibration=feeds)
     made = [name for name in expected.graph.values if ":" in name]
     assert {name.partition(":")[2] for name in made} == {"table", "transposed", "real"}
@@ -112,18 +157,26 @@ def test_a_tensor_may_have_any_name_that_the_importer_makes() -> None:
         for one, other in zip(package.graph.nodes, expected.graph.nodes, strict=True):
             assert one.op_type == other.op_type
             pairs = zip(one.inputs, other.inputs, strict=True)
-            numbers = [(package.graph.values[a].constant, expected.graph.values[b].constant) for a, b in pairs]
+            numbers = [
+                (package.graph.values[a].constant, expected.graph.values[b].constant)
+                for a, b in pairs
+            ]
             assert all(np.array_equal(a, b) if a is not None else b is None for a, b in numbers)
 
 
 def test_a_tensor_may_have_the_name_of_another_ones_reduction() -> None:
-    """Of large tensors the quantiser only sees the least and the largest number, which are tensors, too."""
+    """Of large tensors the quantiser only sees the least and the largest number, which are
+    tensors, too.
+    """
     plain, taken = (
         make_model([node("Relu", ["x"], [name]), node("Neg", [name], ["y"])], [1, 1 << 18], {})
         for name in ("hidden", "y:ReduceMin")
     )
     feeds = [{"x": np.random.default_rng(3).normal(size=(1, 1 << 18)).astype(np.float32)}]
-    assert find_ranges(prepare(taken), feeds)["y:ReduceMin"] == find_ranges(prepare(plain), feeds)["hidden"]
+    assert (
+        find_ranges(prepare(taken), feeds)["y:ReduceMin"]
+        == find_ranges(prepare(plain), feeds)["hidden"]
+    )
     assert find_ranges(prepare(taken), feeds)["y"] == find_ranges(prepare(plain), feeds)["y"]
 
 
@@ -133,8 +186,11 @@ def test_any_name_of_a_tensor_makes_the_same_network(operator: str, hidden: str)
     plain, samples = products(operator, "hidden")
     model, _ = products(operator, hidden)
     feeds = [{"x": sample} for sample in samples]
-    package, expected = import_model(model, calibration=feeds), import_model(plain, calibration=feeds)
-    assert [item.op_type for item in package.graph.nodes] == [item.op_type for item in expected.graph.nodes]
+    package = import_model(model, calibration=feeds)
+    expected = import_model(plain, calibration=feeds)
+    assert [item.op_type for item in package.graph.nodes] == [
+        item.op_type for item in expected.graph.nodes
+    ]
     assert len(package.graph.values) == len(expected.graph.values)
     ours, theirs = (OnnxRuntimeSession(quantise(prepare(given), feeds)) for given in (model, plain))
     for feed in feeds:

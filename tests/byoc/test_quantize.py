@@ -1,4 +1,6 @@
-"""The quantiser: everything supported becomes integer, deterministically, quietly, leaving the argument alone."""
+"""The quantiser: everything supported becomes integer, deterministically, quietly, leaving the
+argument alone.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ node = helper.make_node
 
 
 def network() -> ModelProto:
-    """Convolutions with Relu, Relu6 and LeakyRelu, a residual, pooling, a concatenation, a fully connected layer."""
+    """Convolutions with Relu, Relu6 and LeakyRelu, a residual, pooling, a concatenation, a fully
+    connected layer.
+    """
     nodes = [
         node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1]),
         node("Relu", ["c1"], ["r1"]),
@@ -53,7 +57,9 @@ def initializers(model: ModelProto) -> dict[str, np.ndarray]:
 
 
 def quantisation(model: ModelProto, value: str) -> tuple[float, int]:
-    """Scale and zero point of the QuantizeLinear whose operand or whose DequantizeLinear's result is ``value``."""
+    """Scale and zero point of the QuantizeLinear whose operand or whose DequantizeLinear's
+    result is ``value``.
+    """
     arrays = initializers(model)
     for item in model.graph.node:
         if item.op_type == "QuantizeLinear" and item.input[0] == value:
@@ -64,7 +70,11 @@ def quantisation(model: ModelProto, value: str) -> tuple[float, int]:
 def test_a_constant_operand_of_one_sign_has_all_steps_on_its_side_of_zero() -> None:
     """Around zero, as weights are, it would have half of them."""
     constant = np.linspace(1, 3, 32, dtype=np.float32).reshape(1, 2, 4, 4)
-    found = initializers(quantise(prepare(make_model([node("Add", ["x", "c"], ["y"])], [1, 2, 4, 4], {"c": constant}))))
+    found = initializers(
+        quantise(
+            prepare(make_model([node("Add", ["x", "c"], ["y"])], [1, 2, 4, 4], {"c": constant}))
+        )
+    )
     assert found["c_scale"].item() == np.float32(3 / 255)
     assert found["c_zero_point"].item() == -128
     assert found["c_quantized"].reshape(-1)[[0, -1]].tolist() == [85 - 128, 127]
@@ -108,7 +118,11 @@ def test_concatenation_has_one_quantisation() -> None:
 
 
 def test_concatenation_does_not_widen_an_activation() -> None:
-    nodes = [node("Conv", ["x", "w"], ["c"]), node("Relu", ["c"], ["r"]), node("Concat", ["x", "r"], ["y"], axis=1)]
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Relu", ["c"], ["r"]),
+        node("Concat", ["x", "r"], ["y"], axis=1),
+    ]
     model = prepare(make_model(nodes, [1, 3, 4, 4], random_arrays(1, w=[4, 3, 1, 1])))
     quantised = quantise(model)
     assert quantisation(quantised, "r")[1] == -128
@@ -117,20 +131,33 @@ def test_concatenation_does_not_widen_an_activation() -> None:
 
 @pytest.mark.parametrize("op_type", ["Min", "Max"])
 def test_minimum_and_maximum_share_one_quantisation(op_type: str) -> None:
-    nodes = [node("Conv", ["x", "w"], ["c"]), node(op_type, ["x", "c"], ["m"]), node("Conv", ["m", "w"], ["y"])]
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node(op_type, ["x", "c"], ["m"]),
+        node("Conv", ["m", "w"], ["y"]),
+    ]
     quantised = quantise(prepare(make_model(nodes, [1, 3, 4, 4], random_arrays(1, w=[3, 3, 1, 1]))))
-    assert quantisation(quantised, "x") == quantisation(quantised, "c") == quantisation(quantised, "m")
+    assert (
+        quantisation(quantised, "x") == quantisation(quantised, "c") == quantisation(quantised, "m")
+    )
 
 
-@pytest.mark.parametrize("op_type", ["Abs", "Relu", "LeakyRelu", "MaxPool", "GlobalAveragePool", "Flatten"])
+@pytest.mark.parametrize(
+    "op_type", ["Abs", "Relu", "LeakyRelu", "MaxPool", "GlobalAveragePool", "Flatten"]
+)
 def test_lone_operators_are_quantised(op_type: str) -> None:
     options = {"kernel_shape": [2, 2]} if op_type == "MaxPool" else {}
-    quantised = quantise(prepare(make_model([node(op_type, ["x"], ["y"], **options)], [1, 3, 4, 4], {})))
+    quantised = quantise(
+        prepare(make_model([node(op_type, ["x"], ["y"], **options)], [1, 3, 4, 4], {}))
+    )
     assert operators(quantised) == {"QuantizeLinear": 2, "DequantizeLinear": 2, op_type: 1}
 
 
 def test_activations_of_constants_stay_float() -> None:
-    nodes = [node("Relu", ["c"], ["y"], name="constant"), node("Relu", ["x"], ["z"], name="computed")]
+    nodes = [
+        node("Relu", ["c"], ["y"], name="constant"),
+        node("Relu", ["x"], ["z"], name="computed"),
+    ]
     model = make_model(nodes, [1, 3], random_arrays(1, c=[2, 3]))
     model.graph.output.extend([helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 3])])
     assert operators(quantise(model)) == {"QuantizeLinear": 2, "DequantizeLinear": 2, "Relu": 2}
@@ -147,7 +174,31 @@ def test_masks_do_not_widen_the_range_of_what_a_softmax_reads() -> None:
 def test_products_of_computed_values_are_quantised() -> None:
     nodes = [node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2]), node("MatMul", ["x", "t"], ["y"])]
     quantised = quantise(prepare(make_model(nodes, [1, 3, 4, 4], {})))
-    assert [item.op_type for item in quantised.graph.node if "y" in item.output] == ["DequantizeLinear"]
+    assert [item.op_type for item in quantised.graph.node if "y" in item.output] == [
+        "DequantizeLinear"
+    ]
+
+
+def test_a_product_of_a_tensor_without_a_type_keeps_its_bias_in_float() -> None:
+    """Shape inference does not know LayerNormalization below opset 17.
+
+    A pass that drops types loses the type of ``t``.
+    """
+    nodes = [
+        node("LayerNormalization", ["x", "g", "h"], ["t"], axis=-1),
+        node("Conv", ["t", "w", "b"], ["y"]),
+    ]
+    constants = random_arrays(1, w=[5, 3, 1, 1], b=[5], g=[4], h=[4])
+    prepared = prepare(make_model(nodes, [1, 3, 4, 4], constants, opset=13))
+    del prepared.graph.value_info[:]
+    quantised = quantise(prepared)
+    assert operators(quantised)["Conv"] == 1
+    (conv,) = (item for item in quantised.graph.node if item.op_type == "Conv")
+    assert conv.input[0] == "t"
+    assert "b" in {tensor.name for tensor in quantised.graph.initializer} & set(conv.input)
+    feeds = next(iter(default_feeds(prepared, 0)))
+    (exact,), (found,) = run(prepared, feeds), run(quantised, feeds)
+    assert np.abs(exact - found).max() < 0.05 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize(("limits", "clamps"), [((-1, 1), 0), ((0, 6), 0), ((0.5, 6), 1)])
@@ -157,27 +208,42 @@ def test_limits_on_one_side_of_zero_stay_float(limits: tuple[float, float], clam
         node("Clip", ["c", "low", "high"], ["k"]),
         node("Conv", ["k", "w"], ["y"]),
     ]
-    constants = {**random_arrays(1, w=[3, 3, 1, 1]), "low": np.float32(limits[0]), "high": np.float32(limits[1])}
+    constants = {
+        **random_arrays(1, w=[3, 3, 1, 1]),
+        "low": np.float32(limits[0]),
+        "high": np.float32(limits[1]),
+    }
     quantised = quantise(prepare(make_model(nodes, [1, 3, 4, 4], constants)))
     assert operators(quantised)["Clip"] == clamps
 
 
 def test_product_with_constant_is_integer(tmp_path: Path) -> None:
-    model = prepare(make_model([node("MatMul", ["x", "w"], ["y"])], [5, 4], random_arrays(1, w=[4, 3])))
+    model = prepare(
+        make_model([node("MatMul", ["x", "w"], ["y"])], [5, 4], random_arrays(1, w=[4, 3]))
+    )
     assert fused_operators(quantise(model), tmp_path)["QLinearMatMul"] == 1
 
 
 def test_deterministic_quiet_and_without_side_effects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     model = network()
     saved = model.SerializeToString(deterministic=True)
-    disabled, handlers = logging.root.manager.disable, list(logging.getLogger().handlers)
-    first, second = quantise(model, seed=3), quantise(model, seed=3)
-    assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
+    disabled = logging.root.manager.disable
+    handlers = list(logging.getLogger().handlers)
+    first = quantise(model, seed=3)
+    second = quantise(model, seed=3)
+    assert first.SerializeToString(deterministic=True) == second.SerializeToString(
+        deterministic=True
+    )
     assert model.SerializeToString(deterministic=True) == saved
-    assert quantise(model, seed=4).SerializeToString(deterministic=True) != first.SerializeToString(deterministic=True)
+    assert quantise(model, seed=4).SerializeToString(deterministic=True) != first.SerializeToString(
+        deterministic=True
+    )
     assert (logging.root.manager.disable, logging.getLogger().handlers) == (disabled, handlers)
     assert not list(tmp_path.iterdir())
     assert not caplog.records
@@ -199,17 +265,25 @@ def test_calibration_decides_the_scale() -> None:
 def test_numbers_are_counted_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     model = network()
     monkeypatch.setenv("DLA_MAX_MEMORY", "1K")
-    with pytest.raises(InputError, match=r"numbers for input 'x': too large, it takes about .*a higher --max-memory"):
+    with pytest.raises(
+        InputError,
+        match=r"numbers for input 'x': too large, it takes about .*a higher --max-memory",
+    ):
         next(default_feeds(model, 0))
 
 
 def test_memory_that_onnxruntime_does_not_get_is_no_fault_of_the_model() -> None:
     error = type("Fail", (Exception,), {"__module__": "onnxruntime.capi"})
     with (
-        pytest.raises(InputError, match=r"too little memory for the model \(std::bad_alloc\); give a smaller") as found,
+        pytest.raises(
+            InputError, match=r"too little memory for the model \(std::bad_alloc\); give a smaller"
+        ) as found,
         readable_errors(),
     ):
-        raise error("Non-zero status code returned while running Conv node. Status Message: : std::bad_alloc")
+        raise error(
+            "Non-zero status code returned while running Conv node. Status Message: : "
+            "std::bad_alloc"
+        )
     assert not isinstance(found.value, NotRunError)
 
 
@@ -248,7 +322,9 @@ MASKS: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
 @pytest.mark.parametrize("low", [-1e4, -1e9, float(np.finfo(np.float32).min), -np.inf])
 @pytest.mark.parametrize("kind", MASKS)
 def test_masks_that_are_added_leave_room_for_what_they_mask(kind: str, low: float) -> None:
-    """Scores of -3 to 3 keep steps of a tenth at most, whatever number stands for infinity, and masked ones vanish."""
+    """Scores of -3 to 3 keep steps of a tenth at most, whatever number stands for infinity, and
+    masked ones vanish.
+    """
     if "computed" in kind and np.isinf(low):
         low = -1e30  # infinity times 0 is no number
     nodes, more = MASKS[kind]
@@ -272,10 +348,15 @@ def test_masks_that_are_added_leave_room_for_what_they_mask(kind: str, low: floa
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_one_element_of_a_large_tensor_that_is_not_finite_is_found(wrong: float) -> None:
-    model = prepare(make_model([node("Neg", ["x"], ["n"]), node("Abs", ["n"], ["y"])], [1, 1 << 18], {}))
+    model = prepare(
+        make_model([node("Neg", ["x"], ["n"]), node("Abs", ["n"], ["y"])], [1, 1 << 18], {})
+    )
     feed = {"x": np.arange(1 << 18, dtype=np.float32).reshape(1, -1)}
     feed["x"][0, 1000] = wrong
-    with pytest.raises(InputError, match=r"tensor 'n' ranges from .* on the calibration data, which int8 cannot hold"):
+    with pytest.raises(
+        InputError,
+        match=r"tensor 'n' ranges from .* on the calibration data, which int8 cannot hold",
+    ):
         observe_ranges(model, [feed])
 
 
@@ -313,7 +394,9 @@ class _End(float):
 
 @pytest.mark.parametrize("kinds", [("Flatten", "MaxPool"), ("Max", "Max"), ("Max", "Flatten")])
 def test_ranges_of_a_chain_are_shared_in_linear_time(kinds: tuple[str, str]) -> None:
-    """A merge that visits every tensor of its group again makes the import of a long LSTM quadratic."""
+    """A merge that visits every tensor of its group again makes the import of a long LSTM
+    quadratic.
+    """
     counts = []
     for length in (50, 200):
         names = [f"t{number}" for number in range(length + 1)]
@@ -327,11 +410,20 @@ def test_ranges_of_a_chain_are_shared_in_linear_time(kinds: tuple[str, str]) -> 
 
 
 def test_means_that_cancel_get_steps_that_onnxruntime_accepts() -> None:
-    """A mean of a millionth of the range would make a scale that QLinearGlobalAveragePool refuses."""
-    nodes = [node("Abs", ["x"], ["a"]), node("Add", ["a", "x"], ["s"]), node("Add", ["s", "c"], ["z"])]
+    """A mean of a millionth of the range would make a scale that QLinearGlobalAveragePool
+    refuses.
+    """
+    nodes = [
+        node("Abs", ["x"], ["a"]),
+        node("Add", ["a", "x"], ["s"]),
+        node("Add", ["s", "c"], ["z"]),
+    ]
     nodes += [node("GlobalAveragePool", ["z"], ["m"]), node("Flatten", ["m"], ["y"])]
-    plane = np.array([[[[-3, 1], [3, -1]]]], np.float32)  # z is (0, 2, 6, 0) - 2: its mean is nothing but c's rounding
-    model = prepare(make_model(nodes, [1, 1, 2, 2], {"c": np.full((1, 1, 2, 2), np.float32(-2 + 4e-6))}))
+    # z is (0, 2, 6, 0) - 2: its mean is nothing but c's rounding
+    plane = np.array([[[[-3, 1], [3, -1]]]], np.float32)
+    model = prepare(
+        make_model(nodes, [1, 1, 2, 2], {"c": np.full((1, 1, 2, 2), np.float32(-2 + 4e-6))})
+    )
     ranges = share_ranges(model, observe_ranges(model, [{"x": plane}]))
     assert ranges["m"] == ranges["y"]
     assert ranges["m"][0] == 0
@@ -359,23 +451,41 @@ def test_is_quantised() -> None:
 
 
 def test_a_channel_that_is_all_bias_leaves_room_for_its_sums() -> None:
-    """Weights of 1e-9 beside a bias of 1: the step of their products would take the bias to the end of int32."""
+    """Weights of 1e-9 beside a bias of 1: the step of their products would take the bias to the
+    end of int32.
+    """
     constants = random_arrays(0, w=(4, 3, 3, 3), b=(4,))
     constants["w"][2] *= np.float32(1e-9)
     constants["b"][2] = 1.0
     model = make_model([helper.make_node("Conv", ["x", "w", "b"], ["y"])], (1, 3, 8, 8), constants)
-    integers = [array for array in initializers(quantise(prepare(model))).values() if array.dtype == np.int32]
-    assert 1 << 28 < max(abs(int(array.min())) + abs(int(array.max())) for array in integers) <= 1 << 30
+    integers = [
+        array
+        for array in initializers(quantise(prepare(model))).values()
+        if array.dtype == np.int32
+    ]
+    assert (
+        1 << 28
+        < max(abs(int(array.min())) + abs(int(array.max())) for array in integers)
+        <= 1 << 30
+    )
 
 
 def test_rows_of_a_table_stay_float() -> None:
-    """Nobody reads a whole table of words in integers, to dequantise all of it for the rows of one sentence."""
+    """Nobody reads a whole table of words in integers, to dequantise all of it for the rows of
+    one sentence.
+    """
     graph = helper.make_graph(
-        [helper.make_node("Gather", ["table", "ids"], ["rows"]), helper.make_node("MatMul", ["rows", "w"], ["y"])],
+        [
+            helper.make_node("Gather", ["table", "ids"], ["rows"]),
+            helper.make_node("MatMul", ["rows", "w"], ["y"]),
+        ],
         "words",
         [helper.make_tensor_value_info("ids", TensorProto.INT64, [1, 5])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in random_arrays(0, table=[50, 8], w=[8, 4]).items()],
+        [
+            numpy_helper.from_array(array, name)
+            for name, array in random_arrays(0, table=[50, 8], w=[8, 4]).items()
+        ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     made = {node.output[0]: node for node in quantise(prepare(model)).graph.node}
@@ -396,12 +506,16 @@ def test_large_samples_are_not_kept_for_the_comparison(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("op_type", ["GroupNormalization", "FastGelu"])
 def test_what_onnx_infers_no_shape_of_is_quantised_and_all_behind_it(op_type: str) -> None:
-    """Without shapes the quantiser found no scale for a bias behind it, or looked for that of a mean for ever."""
+    """Without shapes the quantiser found no scale for a bias behind it, or looked for that of a
+    mean for ever.
+    """
     constants = random_arrays(5, gain=[4], bias=[4], w=[3, 4, 1, 1], b=[3])
     known = op_type == "GroupNormalization"
     odd = ["x", "gain", "bias"] if known else ["x"]
     nodes = [
-        node(op_type, odd, ["odd"], **({"num_groups": 2} if known else {"domain": "com.microsoft"})),
+        node(
+            op_type, odd, ["odd"], **({"num_groups": 2} if known else {"domain": "com.microsoft"})
+        ),
         node("ReduceSum", ["odd", "axes"], ["sum"], keepdims=1),
         node("Conv", ["sum", "w", "b"], ["y"]),
     ]

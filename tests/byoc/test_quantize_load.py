@@ -15,7 +15,9 @@ from tests.byoc.float_models import make_model, random_arrays, run
 
 
 def model() -> onnx.ModelProto:
-    return make_model([helper.make_node("MatMul", ["x", "w"], ["y"])], [2, 64], random_arrays(1, w=[64, 64]))
+    return make_model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], [2, 64], random_arrays(1, w=[64, 64])
+    )
 
 
 def message(path: Path) -> str:
@@ -32,7 +34,9 @@ def test_loads_what_was_saved(tmp_path: Path) -> None:
 def test_loads_external_data(tmp_path: Path) -> None:
     onnx.save_model(model(), tmp_path / "m.onnx", save_as_external_data=True, location="m.bin")
     feeds = random_arrays(2, x=[2, 64])
-    np.testing.assert_array_equal(run(load_model(tmp_path / "m.onnx"), feeds)[0], run(model(), feeds)[0])
+    np.testing.assert_array_equal(
+        run(load_model(tmp_path / "m.onnx"), feeds)[0], run(model(), feeds)[0]
+    )
 
 
 def test_missing_external_data(tmp_path: Path) -> None:
@@ -57,18 +61,24 @@ def test_directory(tmp_path: Path) -> None:
 def test_not_onnx(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(content)
-    assert message(path) == f"{path}: not an ONNX model, or a truncated one; export or copy it again"
+    assert (
+        message(path) == f"{path}: not an ONNX model, or a truncated one; export or copy it again"
+    )
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9, 0.999])
 def test_truncated(tmp_path: Path, share: float) -> None:
-    path, content = tmp_path / "m.onnx", model().SerializeToString()
+    path = tmp_path / "m.onnx"
+    content = model().SerializeToString()
     path.write_bytes(content[: int(len(content) * share)])
-    assert message(path) == f"{path}: not an ONNX model, or a truncated one; export or copy it again"
+    assert (
+        message(path) == f"{path}: not an ONNX model, or a truncated one; export or copy it again"
+    )
 
 
 def test_inconsistent(tmp_path: Path) -> None:
-    path, broken = tmp_path / "m.onnx", model()
+    path = tmp_path / "m.onnx"
+    broken = model()
     broken.graph.node[0].input[1] = "nowhere"
     path.write_bytes(broken.SerializeToString())
     text = message(path)

@@ -1,4 +1,6 @@
-"""The passes on ONNX models: what they change, that values stay, that the argument is never touched."""
+"""The passes on ONNX models: what they change, that values stay, that the argument is never
+touched.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,15 @@ node = helper.make_node
 
 
 def check_equal(
-    before: ModelProto, change: Callable[[ModelProto], ModelProto], tolerance: float = 0.0, shape: tuple[int, ...] = ()
+    before: ModelProto,
+    change: Callable[[ModelProto], ModelProto],
+    tolerance: float = 0.0,
+    shape: tuple[int, ...] = (),
 ) -> ModelProto:
-    """Apply a pass; the argument is unchanged and the outputs are those of before, within ``tolerance``."""
+    """Apply a pass.
+
+    The argument is unchanged and the outputs are those of before, within ``tolerance``.
+    """
     saved = before.SerializeToString(deterministic=True)
     after = change(before)
     assert before.SerializeToString(deterministic=True) == saved
@@ -39,33 +47,47 @@ def check_equal(
 
 
 def batch_norm(source: str, output: str) -> onnx.NodeProto:
-    return node("BatchNormalization", [source, "gamma", "beta", "mean", "variance"], [output], epsilon=1e-3)
+    return node(
+        "BatchNormalization", [source, "gamma", "beta", "mean", "variance"], [output], epsilon=1e-3
+    )
 
 
 def batch_norm_constants(channels: int) -> dict[str, np.ndarray]:
-    arrays = random_arrays(3, gamma=[channels], beta=[channels], mean=[channels], variance=[channels])
+    arrays = random_arrays(
+        3, gamma=[channels], beta=[channels], mean=[channels], variance=[channels]
+    )
     return {**arrays, "variance": np.abs(arrays["variance"]) + np.float32(0.5)}
 
 
 def affine_model(nodes: list[onnx.NodeProto], **shapes: list[int]) -> ModelProto:
-    return infer_shapes(make_model(nodes, [1, 4, 5, 5], {**batch_norm_constants(4), **random_arrays(2, **shapes)}))
+    return infer_shapes(
+        make_model(nodes, [1, 4, 5, 5], {**batch_norm_constants(4), **random_arrays(2, **shapes)})
+    )
 
 
 def test_batch_norm_folds_into_the_convolution_before_it() -> None:
-    model = affine_model([node("Conv", ["x", "w", "b"], ["c"]), batch_norm("c", "y")], w=[4, 4, 3, 3], b=[4])
+    model = affine_model(
+        [node("Conv", ["x", "w", "b"], ["c"]), batch_norm("c", "y")], w=[4, 4, 3, 3], b=[4]
+    )
     after = check_equal(model, fold_affine, 1e-5)
     assert operators(after) == {"Conv": 1}
     weights, bias = (onnx.numpy_helper.to_array(tensor) for tensor in after.graph.initializer)
     c = {t.name: onnx.numpy_helper.to_array(t).astype(np.float64) for t in model.graph.initializer}
     scale = c["gamma"] / np.sqrt(c["variance"] + np.float32(1e-3))
     np.testing.assert_array_equal(weights, (c["w"] * scale[:, None, None, None]).astype(np.float32))
-    np.testing.assert_array_equal(bias, (c["b"] * scale + (c["beta"] - c["mean"] * scale)).astype(np.float32))
+    np.testing.assert_array_equal(
+        bias, (c["b"] * scale + (c["beta"] - c["mean"] * scale)).astype(np.float32)
+    )
 
 
 def test_scale_and_shift_behind_batch_norm_fold_too() -> None:
     model = affine_model(
         [
-            *(node("Conv", ["x", "w"], ["c"]), batch_norm("c", "n"), node("Mul", ["n", "scale"], ["m"])),
+            *(
+                node("Conv", ["x", "w"], ["c"]),
+                batch_norm("c", "n"),
+                node("Mul", ["n", "scale"], ["m"]),
+            ),
             *(
                 node("Add", ["shift", "m"], ["a"]),
                 node("Div", ["a", "scale"], ["d"]),
@@ -82,8 +104,16 @@ def test_scale_and_shift_behind_batch_norm_fold_too() -> None:
 @pytest.mark.parametrize(
     ("product", "shape", "constants"),
     [
-        (node("ConvTranspose", ["x", "w"], ["c"], strides=[2, 2]), [1, 3, 5, 5], {"w": [3, 4, 2, 2]}),
-        (node("ConvTranspose", ["x", "w", "b"], ["c"]), [1, 3, 5, 5], {"w": [3, 4, 3, 3], "b": [4]}),
+        (
+            node("ConvTranspose", ["x", "w"], ["c"], strides=[2, 2]),
+            [1, 3, 5, 5],
+            {"w": [3, 4, 2, 2]},
+        ),
+        (
+            node("ConvTranspose", ["x", "w", "b"], ["c"]),
+            [1, 3, 5, 5],
+            {"w": [3, 4, 3, 3], "b": [4]},
+        ),
         (node("Gemm", ["x", "w", "b"], ["c"], transB=1), [2, 3], {"w": [4, 3], "b": [4]}),
         (node("Gemm", ["x", "w"], ["c"]), [2, 3], {"w": [3, 4]}),
     ],
@@ -107,7 +137,10 @@ def test_batch_norm_folds_into_every_product(
 def test_batch_norm_of_rows_behind_anything_else_stays(product: onnx.NodeProto) -> None:
     arrays = {**batch_norm_constants(4), **random_arrays(2, w=[4, 4], b=[4], rows=[2, 4])}
     model = infer_shapes(make_model([product, batch_norm("c", "y")], [2, 4], arrays))
-    assert operators(check_equal(model, fold_affine, 1e-5)) == {product.op_type: 1, "BatchNormalization": 1}
+    assert operators(check_equal(model, fold_affine, 1e-5)) == {
+        product.op_type: 1,
+        "BatchNormalization": 1,
+    }
 
 
 def test_batch_norm_behind_a_shared_convolution_becomes_depthwise() -> None:
@@ -130,7 +163,9 @@ def test_convolution_that_is_an_output_itself_is_not_folded() -> None:
 
 
 def test_pre_activation_batch_norm_becomes_depthwise() -> None:
-    after = check_equal(affine_model([batch_norm("x", "n"), node("Relu", ["n"], ["y"])]), fold_affine, 1e-5)
+    after = check_equal(
+        affine_model([batch_norm("x", "n"), node("Relu", ["n"], ["y"])]), fold_affine, 1e-5
+    )
     assert operators(after) == {"Conv": 1, "Relu": 1}
 
 
@@ -141,14 +176,24 @@ def test_scalars_and_other_broadcasts_without_convolution_stay(shape: list[int])
 
 
 def test_training_batch_norm_stays() -> None:
-    training = node("BatchNormalization", ["x", "gamma", "beta", "mean", "variance"], ["y", "m", "v"], training_mode=1)
+    training = node(
+        "BatchNormalization",
+        ["x", "gamma", "beta", "mean", "variance"],
+        ["y", "m", "v"],
+        training_mode=1,
+    )
     assert operators(fold_affine(affine_model([training]))) == {"BatchNormalization": 1}
 
 
 def test_constant_nodes_fold_into_initialisers() -> None:
     nodes = [
         node("Constant", [], ["dims"], value_ints=[2, 3]),
-        node("ConstantOfShape", ["dims"], ["k"], value=helper.make_tensor("v", TensorProto.FLOAT, [1], [0.5])),
+        node(
+            "ConstantOfShape",
+            ["dims"],
+            ["k"],
+            value=helper.make_tensor("v", TensorProto.FLOAT, [1], [0.5]),
+        ),
         node("Identity", ["k"], ["k2"]),
         node("Shape", ["x"], ["size"]),
         node("Reshape", ["x", "size"], ["r"]),
@@ -162,7 +207,9 @@ def test_constant_nodes_fold_into_initialisers() -> None:
 def test_quantised_constants_stay_quantised_in_quantised_models_alone() -> None:
     constants = {"q": np.ones((2, 3), np.int8), "s": np.float32(0.5), "z": np.int8(0)}
     model = make_model(
-        [node("DequantizeLinear", ["q", "s", "z"], ["d"]), node("Add", ["x", "d"], ["y"])], [2, 3], constants
+        [node("DequantizeLinear", ["q", "s", "z"], ["d"]), node("Add", ["x", "d"], ["y"])],
+        [2, 3],
+        constants,
     )
     assert operators(check_equal(model, fold_constants)) == {"DequantizeLinear": 1, "Add": 1}
     assert operators(check_equal(model, prepare)) == {"Add": 1}
@@ -204,7 +251,9 @@ def test_the_mask_of_a_dropout_that_drops_nothing_is_constant(ratio: float, trai
 @pytest.mark.parametrize("bias", [[], [1], [3], [1, 3]])
 def test_gemm_factors_and_bias_shapes_are_folded(bias: list[int]) -> None:
     gemm = node("Gemm", ["x", "w", "b"], ["y"], alpha=0.5, beta=2.0, transB=1)
-    after = check_equal(make_model([gemm], [2, 4], random_arrays(2, w=[3, 4], b=bias)), canonicalise_gemm, 1e-6)
+    after = check_equal(
+        make_model([gemm], [2, 4], random_arrays(2, w=[3, 4], b=bias)), canonicalise_gemm, 1e-6
+    )
     assert [item.name for item in after.graph.node[0].attribute] == ["transB"]
     assert [list(tensor.dims) for tensor in after.graph.initializer] == [[3], [3, 4]]
 
@@ -225,7 +274,9 @@ def test_products_of_any_rank_become_gemm_under_new_names() -> None:
 
 
 def test_any_number_but_0_transposes() -> None:
-    model = make_model([node("Gemm", ["x", "w"], ["y"], transB=-2)], [2, 3], random_arrays(2, w=[4, 3]))
+    model = make_model(
+        [node("Gemm", ["x", "w"], ["y"], transB=-2)], [2, 3], random_arrays(2, w=[4, 3])
+    )
     (gemm,) = check_equal(model, canonicalise_gemm, 0).graph.node
     assert [(item.name, item.i) for item in gemm.attribute] == [("transB", 1)]
 
@@ -259,7 +310,11 @@ def test_activations_move_before_concatenations() -> None:
 
 
 def test_nodes_get_unique_names() -> None:
-    nodes = [node("Relu", ["x"], ["a"], name="n"), node("Relu", ["a"], ["b"], name="n"), node("Relu", ["b"], ["y"])]
+    nodes = [
+        node("Relu", ["x"], ["a"], name="n"),
+        node("Relu", ["a"], ["b"], name="n"),
+        node("Relu", ["b"], ["y"]),
+    ]
     assert [n.name for n in name_nodes(make_model(nodes, [2], {})).graph.node] == ["n", "b", "y"]
 
 
@@ -289,13 +344,21 @@ def test_unsupported_opset(opset: int) -> None:
     newest = onnx.defs.onnx_opset_version()
     with pytest.raises(InputError) as error:
         convert_opset(make_model([node("Relu", ["x"], ["y"])], [2], {}, opset=opset))
-    assert str(error.value) == f"unsupported opset {opset}: export the model with an opset from 9 to {newest}"
+    assert (
+        str(error.value)
+        == f"unsupported opset {opset}: export the model with an opset from 9 to {newest}"
+    )
 
 
 def test_dynamic_shapes_are_fixed_and_inferred() -> None:
     model = make_model([node("Relu", ["x"], ["y"])], ["N", 3, None, 8], {})
     fixed = infer_shapes(fix_shapes(model, {"x": (2, 3, 4, 8)}))
-    assert [dim.dim_value for dim in fixed.graph.output[0].type.tensor_type.shape.dim] == [2, 3, 4, 8]
+    assert [dim.dim_value for dim in fixed.graph.output[0].type.tensor_type.shape.dim] == [
+        2,
+        3,
+        4,
+        8,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -304,9 +367,14 @@ def test_dynamic_shapes_are_fixed_and_inferred() -> None:
         (
             ["N", 3, None, None],
             {},
-            "input 'x' has the dynamic shape (N, 3, ?, ?): fix it, for example with --shape x=1,3,224,224",
+            "input 'x' has the dynamic shape (N, 3, ?, ?): fix it, for example with --shape "
+            "x=1,3,224,224",
         ),
-        (["N", 10], {}, "input 'x' has the dynamic shape (N, 10): fix it, for example with --shape x=1,10"),
+        (
+            ["N", 10],
+            {},
+            "input 'x' has the dynamic shape (N, 10): fix it, for example with --shape x=1,10",
+        ),
         (None, {}, "input 'x' has no shape: fix it, for example with --shape x=1,3,224,224"),
         (["N", 3], {"z": (1, 3)}, "--shape names 'z', which is no input: the inputs are x"),
         (["N", 3], {"x": (1, 4)}, "--shape x=1,4 does not fit: the model's shape is (N, 3)"),
@@ -314,7 +382,9 @@ def test_dynamic_shapes_are_fixed_and_inferred() -> None:
         (["N", 3], {"x": (0, 3)}, "--shape x=0,3 does not fit: the model's shape is (N, 3)"),
     ],
 )
-def test_bad_shapes(shape: list[int | str | None], given: dict[str, tuple[int, ...]], message: str) -> None:
+def test_bad_shapes(
+    shape: list[int | str | None], given: dict[str, tuple[int, ...]], message: str
+) -> None:
     with pytest.raises(InputError) as error:
         fix_shapes(make_model([node("Relu", ["x"], ["y"])], shape, {}), given)
     assert str(error.value) == message

@@ -1,4 +1,7 @@
-"""LSTM, GRU and RNN, step by step, equal ONNX Runtime's own; corresponding tensors of all steps share one scale."""
+"""LSTM, GRU and RNN, step by step, equal ONNX Runtime's own.
+
+Corresponding tensors of all steps share one scale.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,22 @@ from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.quantisation.quantize import quantise
 from byoc.runtimes.protobuf import step_family
 
-STEPS, BATCH, INPUTS, HIDDEN = 4, 2, 3, 5
+STEPS = 4
+BATCH = 2
+INPUTS = 3
+HIDDEN = 5
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def network(kind: str, *, states: bool = False, bias: bool = True, **attributes: Any) -> onnx.ModelProto:
+def network(
+    kind: str, *, states: bool = False, bias: bool = True, **attributes: Any
+) -> onnx.ModelProto:
     """One layer with all of its outputs."""
     random = np.random.default_rng(len(attributes))
     both = attributes.get("direction") == "bidirectional"
-    turned, directions, gates = attributes.get("layout", 0), 1 + both, GATES[kind]
+    turned = attributes.get("layout", 0)
+    directions = 1 + both
+    gates = GATES[kind]
     shape = (BATCH, STEPS, INPUTS) if turned else (STEPS, BATCH, INPUTS)
     state = (BATCH, directions, HIDDEN) if turned else (directions, BATCH, HIDDEN)
     constants = {
@@ -38,11 +48,15 @@ def network(kind: str, *, states: bool = False, bias: bool = True, **attributes:
     values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
     if states:
         names += ["", "h0"] + (["c0"] if kind == "LSTM" else [])
-        values += [helper.make_tensor_value_info(name, TensorProto.FLOAT, state) for name in names[5:]]
+        values += [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, state) for name in names[5:]
+        ]
     outputs = ["y", "h"] + (["c"] if kind == "LSTM" else [])
     node = helper.make_node(kind, names, outputs, "layer", hidden_size=HIDDEN, **attributes)
     results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
-    tensors = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()]
+    tensors = [
+        numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()
+    ]
     graph = helper.make_graph([node], "layer", values, results, tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
@@ -50,10 +64,18 @@ def network(kind: str, *, states: bool = False, bias: bool = True, **attributes:
 def results(model: onnx.ModelProto) -> list[Any]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     random = np.random.default_rng(1)
     return list(
-        session.run(None, {i.name: random.standard_normal(i.shape).astype(np.float32) for i in session.get_inputs()})
+        session.run(
+            None,
+            {
+                i.name: random.standard_normal(i.shape).astype(np.float32)
+                for i in session.get_inputs()
+            },
+        )
     )
 
 
@@ -93,7 +115,13 @@ def test_any_activations() -> None:
     check("RNN", activations=["Relu"])
     check("RNN", activations=["LeakyRelu"], activation_alpha=[0.3])
     check("RNN", activations=["Affine"], activation_alpha=[0.5], activation_beta=[0.1])
-    check("RNN", activations=["ScaledTanh"], activation_alpha=[0.5], activation_beta=[1.5], states=True)
+    check(
+        "RNN",
+        activations=["ScaledTanh"],
+        activation_alpha=[0.5],
+        activation_beta=[1.5],
+        states=True,
+    )
     check("RNN", activations=["Softsign", "Softplus"], direction="bidirectional")
     check("GRU", activations=["HardSigmoid", "Tanh"], activation_alpha=[0.3], activation_beta=[0.4])
     check("LSTM", activations=["Sigmoid", "Relu", "Tanh"])

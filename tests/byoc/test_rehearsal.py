@@ -11,22 +11,23 @@ from benchmarks.brute_force import LAYERS, measured
 from byoc.estimate.banks import CommandLoads, ComputeLoad, EngineStep, OperandLoad
 from byoc.estimate.bus import DEFAULT_BUS
 from byoc.estimate.constants import COMMAND_OVERHEAD
-from byoc.operators.layer import make_layer, streamed, tile_count
-from byoc.operators.nest import Transfer
+from byoc.operators.layer import make_layer, make_streamed, tile_count
+from byoc.operators.nest import RowTransfer
 from byoc.scheduling.memplan import Request
 from byoc.scheduling.pipelining import Cue, Pipelined, Rehearsed, rehearse
-from byoc.scheduling.stream import Pointer, Source, Step, load, store
-from byoc.scheduling.tiling import buffered, shapes
+from byoc.scheduling.stream import CommandStep, Pointer, StepSource, load, store
+from byoc.scheduling.tiling import list_buffered, shapes
 from isa.arch import Arch, PeArray
 from isa.instruction import Unit
 from isa.ops.lookup import OP_LUT
 
-SOURCE = Source("layer", "ACT", "OP_LUT", 0, ())
-NBYTES = Transfer(0, 800)
+SOURCE = StepSource("layer", "ACT", "OP_LUT", 0, ())
+NBYTES = RowTransfer(0, 800)
 """101 slots of the bus, and 104 cycles before them and 4 thereafter."""
 NEAR = 0.06
 """What an estimate of a small layer may be off."""
-MOST, DRAWS = 40, 24
+MOST = 40
+DRAWS = 24
 """Tiles of a draw at most, and how many draws there are."""
 
 
@@ -35,7 +36,8 @@ def _load(buffer: int, tile: int) -> Cue:
 
 
 class _GivenLoads(CommandLoads):
-    """Loads of steps whose only register is the number of their cycles, with operands of ``nbytes``.
+    """Loads of steps whose only register is the number of their cycles, with operands of
+    ``nbytes``.
 
     The first step is issued in cycle 146.
     """
@@ -48,13 +50,15 @@ class _GivenLoads(CommandLoads):
         return 146
 
     def compute(self, step: EngineStep) -> ComputeLoad:
-        operands = tuple(OperandLoad(number, 0, self._nbytes, 1) for number in range(len(step.pointers)))
+        operands = tuple(
+            OperandLoad(number, 0, self._nbytes, 1) for number in range(len(step.pointers))
+        )
         return ComputeLoad(step.registers["cycles"] - COMMAND_OVERHEAD, 0, operands)
 
 
 def _compute(source: int, target: int, tile: int, cycles: int) -> Cue:
     pointers = {"EX_INPUT_ADDRESS": Pointer(source), "EX_OUTPUT_ADDRESS": Pointer(target)}
-    return Cue(Step(OP_LUT, Unit.EX, {"cycles": cycles}, pointers, SOURCE), tile)
+    return Cue(CommandStep(OP_LUT, Unit.EX, {"cycles": cycles}, pointers, SOURCE), tile)
 
 
 def _store(buffer: int, tile: int) -> Cue:
@@ -62,12 +66,14 @@ def _store(buffer: int, tile: int) -> Cue:
 
 
 def _rehearsed(cues: list[Cue], addresses: tuple[int, ...]) -> int:
-    requests, arch = [Request(str(number), 800, 0, 9) for number in range(len(addresses))], Arch(isa="v4")
+    requests = [Request(str(number), 800, 0, 9) for number in range(len(addresses))]
+    arch = Arch(isa="v4")
     return rehearse(cues, requests, addresses, (), _GivenLoads(arch), arch).cycles
 
 
 def test_the_first_command_is_issued_when_its_chunk_is_fetched() -> None:
-    """A load of 2 words and a store of 4, which sets three registers, are 56 bytes with the end: 7 slots after 100.
+    """A load of 2 words and a store of 4, which sets three registers, are 56 bytes with the end: 7
+    slots after 100.
 
     24 loads that change two registers each are more than the 512 bytes of a chunk, 64 slots.
     """
@@ -79,36 +85,64 @@ def test_the_first_command_is_issued_when_its_chunk_is_fetched() -> None:
 
 
 def test_one_tile_after_another() -> None:
-    """The load is issued at 146 and over at 355, EX at 1,355, and the store at 1,355 + 4 + 101 + 104."""
+    """The load is issued at 146 and over at 355, EX at 1,355, and the store at 1,355 + 4 + 101 +
+    104.
+    """
     tile = [_load(0, 0), _compute(0, 1, 0, 1000), _store(1, 0)]
     assert _rehearsed(tile, (0, 800)) == 1_564
 
 
 def test_a_load_into_another_buffer_runs_beside_and_one_into_the_same_waits() -> None:
-    """EX is over at 1,355 as before. Beside it the second load is over at 564; behind it, at 1,564."""
-    first, last = [_load(0, 0), _compute(0, 1, 0, 1000)], _compute(2, 1, 1, 1000)
+    """EX is over at 1,355 as before.
+
+    Beside it the second load is over at 564; behind it, at 1,564.
+    """
+    first = [_load(0, 0), _compute(0, 1, 0, 1000)]
+    last = _compute(2, 1, 1, 1000)
     assert _rehearsed([*first, _load(2, 1), last], (0, 800, 1600)) == 2_355
     assert _rehearsed([*first, _load(2, 1), last], (0, 800, 0)) == 2_564
 
 
 def test_a_load_and_a_store_share_the_bus() -> None:
-    """Both begin when EX is over at 1,355, bytes of the store at 1,359, of the load at 1,459: one slot is left then."""
+    """Both begin when EX is over at 1,355, bytes of the store at 1,359, of the load at 1,459:
+    one slot is left then.
+    """
     cues = [_load(0, 0), _compute(0, 1, 0, 1000), _load(2, 1), _store(1, 0), _compute(2, 1, 1, 10)]
     assert _rehearsed(cues, (0, 800, 0)) == 1_459 + 1 + 101 + 4 + 10
 
 
 def test_a_load_waits_for_a_store_behind_what_ex_computes_meanwhile() -> None:
-    """Buffer 2 takes the place of 1, which is stored by 1,564: tokens come through EX, which computes until 3,355."""
-    cues = [_load(0, 0), _compute(0, 1, 0, 1000), _store(1, 0), _compute(0, 3, 1, 2000), _load(2, 2)]
+    """Buffer 2 takes the place of 1, which is stored by 1,564: tokens come through EX, which
+    computes until 3,355.
+    """
+    cues = [
+        _load(0, 0),
+        _compute(0, 1, 0, 1000),
+        _store(1, 0),
+        _compute(0, 3, 1, 2000),
+        _load(2, 2),
+    ]
     assert _rehearsed(cues, (0, 800, 800, 1600)) == 3_355 + 209
 
 
 def test_a_command_waits_for_the_ports_of_a_bank_that_serves_five_operands() -> None:
-    """Five operands of one bank take two turns: 984 cycles more beside 16 of fill and drain. Four do not wait."""
-    names = ("EX_INPUT_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OPERAND_ADDRESS", "EX_TABLE_ADDRESS", "EX_OUTPUT_ADDRESS")
+    """Five operands of one bank take two turns: 984 cycles more beside 16 of fill and drain.
+
+    Four do not wait.
+    """
+    names = (
+        "EX_INPUT_ADDRESS",
+        "EX_CHANNEL_ADDRESS",
+        "EX_OPERAND_ADDRESS",
+        "EX_TABLE_ADDRESS",
+        "EX_OUTPUT_ADDRESS",
+    )
     pointers = {name: Pointer(number) for number, name in enumerate(names)}
-    cues = [Cue(Step(OP_LUT, Unit.EX, {"cycles": 1000}, pointers, SOURCE), 0)]
-    requests, arch = [Request(name, 64, 0, 0) for name in names], Arch(isa="v4", sram_bytes=1 << 14, sram_banks=16)
+    cues = [Cue(CommandStep(OP_LUT, Unit.EX, {"cycles": 1000}, pointers, SOURCE), 0)]
+    requests, arch = (
+        [Request(name, 64, 0, 0) for name in names],
+        Arch(isa="v4", sram_bytes=1 << 14, sram_banks=16),
+    )
 
     def cycles(*addresses: int) -> int:
         return rehearse(cues, requests, addresses, (), _GivenLoads(arch, 64), arch).cycles
@@ -119,7 +153,9 @@ def test_a_command_waits_for_the_ports_of_a_bank_that_serves_five_operands() -> 
 
 
 def test_words_of_a_transfer_delay_a_command_in_the_same_bank() -> None:
-    """800 words of the operands take 800 cycles of a bank; LD brings 25 words in 101 cycles meanwhile."""
+    """800 words of the operands take 800 cycles of a bank; LD brings 25 words in 101 cycles
+    meanwhile.
+    """
     arch = Arch(isa="v5", sram_bytes=1 << 14, sram_banks=16)
     cues = [_compute(0, 1, 0, 16 + 100), _load(2, 1)]
 
@@ -128,7 +164,9 @@ def test_words_of_a_transfer_delay_a_command_in_the_same_bank() -> None:
             return ComputeLoad(100, 0, (OperandLoad(0, 0, 100, 500), OperandLoad(1, 0, 100, 300)))
 
     def cycles(address: int) -> int:
-        requests = [Request(str(number), nbytes, 0, 9) for number, nbytes in enumerate((100, 100, 800))]
+        requests = [
+            Request(str(number), nbytes, 0, 9) for number, nbytes in enumerate((100, 100, 800))
+        ]
         return rehearse(cues, requests, (0, 100, address), (), Loads(arch), arch).cycles
 
     assert cycles(1024) == 146 + 16 + 800
@@ -136,31 +174,43 @@ def test_words_of_a_transfer_delay_a_command_in_the_same_bank() -> None:
 
 
 def test_a_load_waits_for_the_store_of_what_it_reads() -> None:
-    """The store is over at 1,564 as above; the load of tile 1 reads what tile 0 stores and takes 209 cycles."""
+    """The store is over at 1,564 as above.
+
+    The load of tile 1 reads what tile 0 stores and takes 209 cycles.
+    """
     tile = [_load(0, 0), _compute(0, 1, 0, 1000), _store(1, 0)]
     last = [_load(2, 1)._replace(release=1), _compute(2, 3, 1, 10)]
     assert _rehearsed([*tile, *last], (0, 800, 1600, 2400)) == 1_564 + 209 + 10
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
-def test_an_estimate_is_near_what_the_engine_takes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_is_near_what_the_engine_takes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Random tilings of a small layer on a small machine."""
     found: list[int] = []
-    rehearsed = Pipelined.rehearsed
+    rehearsed = Pipelined.rehearse_stream
 
-    def watched(stream: Pipelined, shared: Collection[int], loads: CommandLoads, arch: Arch) -> Rehearsed:
+    def watched(
+        stream: Pipelined, shared: Collection[int], loads: CommandLoads, arch: Arch
+    ) -> Rehearsed:
         made = rehearsed(stream, shared, loads, arch)
         assert sum(made.layers().values()) == made.cycles
         found.append(made.cycles)
         return made
 
-    monkeypatch.setattr(Pipelined, "rehearsed", watched)
-    random, arch = np.random.default_rng(0), Arch(isa="v4", pe=PeArray(ic=8, oc=8), sram_bytes=1 << 15)
+    monkeypatch.setattr(Pipelined, "rehearse_stream", watched)
+    random = np.random.default_rng(0)
+    arch = Arch(isa="v4", pe=PeArray(ic=8, oc=8), sram_bytes=1 << 15)
     geometry = make_layer(LAYERS[name], arch).geometry
-    everything = streamed(geometry)
-    fitting = [shape for shape in shapes(geometry, everything) if tile_count(geometry, shape) <= MOST]
+    everything = make_streamed(geometry)
+    fitting = [
+        shape for shape in shapes(geometry, everything) if tile_count(geometry, shape) <= MOST
+    ]
     for number in random.integers(len(fitting), size=DRAWS):
-        for tiling in tuple(buffered(geometry, arch, everything, arch.sram_bytes, fitting[number]))[-1:]:
+        for tiling in tuple(
+            list_buffered(geometry, arch, everything, arch.sram_bytes, fitting[number])
+        )[-1:]:
             cycles = measured(LAYERS[name], arch, tiling)
             assert cycles is None or abs(found[-1] - cycles) < NEAR * cycles, tiling
     assert len(found) > DRAWS // 4

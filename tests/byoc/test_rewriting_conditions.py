@@ -1,4 +1,6 @@
-"""What passes must leave alone, and names that they must not take: such models compute the same once imported."""
+"""What passes must leave alone, and names that they must not take: such models compute the same
+once imported.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ node = helper.make_node
 
 
 def check_imported(model: ModelProto) -> None:
-    """The package of a quantised model computes its outputs to the bit; it has been held to the model."""
+    """The package of a quantised model computes its outputs to the bit.
+
+    It has been held to the model.
+    """
     package = import_model(model, "m")
     assert package.fidelity is not None
     assert package.fidelity.difference < 1
@@ -37,34 +42,59 @@ def check_imported(model: ModelProto) -> None:
 @pytest.mark.parametrize("biased", [False, True])
 def test_weights_with_leading_ones_become_matrices_under_another_name(biased: bool) -> None:
     """What keeps its name keeps its shape, too: it is compared."""
-    builder, random = ModelBuilder(), np.random.default_rng(0)
+    builder = ModelBuilder()
+    random = np.random.default_rng(0)
     x = builder.dequantize(builder.input("x", (1, 2, 3, 12), "int8"), 0.05, 3)
-    y = builder.node("MatMul", x, builder.weights(random.integers(-127, 128, (1, 1, 12, 4)).astype(np.int8), 0.01))
-    y = builder.node("Add", y, builder.constant(random.standard_normal(4), "float32")) if biased else y
+    y = builder.node(
+        "MatMul",
+        x,
+        builder.weights(random.integers(-127, 128, (1, 1, 12, 4)).astype(np.int8), 0.01),
+    )
+    y = (
+        builder.node("Add", y, builder.constant(random.standard_normal(4), "float32"))
+        if biased
+        else y
+    )
     builder.quantize(y, 0.1, 3, result="y")
     builder.output("y", "int8")
     check_imported(builder.model())
 
 
 def test_what_stays_float_beside_dequantised_weights_is_not_rounded() -> None:
-    """ONNX Runtime's own default rounds the data of such products to 8 bits: 0.09 of numbers around 1."""
-    builder, random = ModelBuilder(), np.random.default_rng(0)
+    """ONNX Runtime's own default rounds the data of such products to 8 bits: 0.09 of numbers
+    around 1.
+    """
+    builder = ModelBuilder()
+    random = np.random.default_rng(0)
     integers = random.integers(-127, 128, (64, 8)).astype(np.int8)
-    builder.output(builder.node("MatMul", builder.input("x", (4, 64)), builder.weights(integers, 0.01), result="y"))
+    builder.output(
+        builder.node(
+            "MatMul", builder.input("x", (4, 64)), builder.weights(integers, 0.01), result="y"
+        )
+    )
     x = random.standard_normal((4, 64)).astype(np.float32)
     found = OnnxRuntimeSession(builder.model()).run(["y"], {"x": x})["y"]
     np.testing.assert_allclose(found, x @ (integers * np.float32(0.01)), rtol=0, atol=1e-5)
 
 
 def _padded(first: bool, zero_points: tuple[int, int]) -> ModelProto:
-    """DequantizeLinear, with its zero point or without, Pad, QuantizeLinear and DequantizeLinear, Conv."""
+    """DequantizeLinear, with its zero point or without, Pad, QuantizeLinear and
+    DequantizeLinear, Conv.
+    """
     builder = ModelBuilder()
-    scale, zeros = builder.constant(0.1, "float32"), [builder.constant(zero, "int8") for zero in zero_points]
-    real = builder.node("DequantizeLinear", builder.input("x", (1, 2, 6, 6), "int8"), scale, *zeros[:1] * first)
+    scale = builder.constant(0.1, "float32")
+    zeros = [builder.constant(zero, "int8") for zero in zero_points]
+    real = builder.node(
+        "DequantizeLinear", builder.input("x", (1, 2, 6, 6), "int8"), scale, *zeros[:1] * first
+    )
     padded = builder.node("Pad", real, builder.constant([0, 0, 1, 1, 0, 0, 1, 1], "int64"))
-    again = builder.node("DequantizeLinear", builder.node("QuantizeLinear", padded, scale, zeros[1]), scale, zeros[1])
+    again = builder.node(
+        "DequantizeLinear", builder.node("QuantizeLinear", padded, scale, zeros[1]), scale, zeros[1]
+    )
     weights = np.random.default_rng(0).integers(-127, 128, (3, 2, 3, 3)).astype(np.int8)
-    builder.quantize(builder.node("Conv", again, builder.weights(weights, 0.01)), 0.5, 0, result="y")
+    builder.quantize(
+        builder.node("Conv", again, builder.weights(weights, 0.01)), 0.5, 0, result="y"
+    )
     builder.output("y", "int8")
     return builder.model()
 
@@ -80,7 +110,8 @@ def _constants(**arrays: Sequence[float]) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(values, np.float32) for name, values in arrays.items()}
 
 
-_X4, _X5 = (1, 4, 8, 8), (1, 2, 4, 5, 6)
+_X4 = (1, 4, 8, 8)
+_X5 = (1, 2, 4, 5, 6)
 _RNG = np.random.default_rng(0)
 _KERNEL = {"w": _RNG.standard_normal((4, 3, 3, 3)).astype(np.float32)}
 _CUBE = {"w": _RNG.standard_normal((3, 2, 2, 2, 2)).astype(np.float32)}
@@ -146,15 +177,23 @@ MADE_UP: dict[str, tuple[tuple[int, ...], list[NodeProto], dict[str, NDArray[Any
 
 @pytest.mark.parametrize("case", MADE_UP)
 def test_names_that_passes_make_up_are_nobodys(case: str) -> None:
-    """A model that has all the names which its passes make up already, for tensors of other shapes."""
+    """A model that has all the names which its passes make up already, for tensors of other
+    shapes.
+    """
     shape, nodes, constants = MADE_UP[case]
     plain = make_model(nodes, shape, constants)
-    own = {name for each in (*plain.graph.node, *plain.graph.initializer) for name in _made(each)} | {"x"}
+    own = {
+        name for each in (*plain.graph.node, *plain.graph.initializer) for name in _made(each)
+    } | {"x"}
     made_up = sorted({name for each in prepare(plain).graph.node for name in each.output} - own)
     assert made_up
     others = [node("Neg", [name], [f"{name}!"]) for name in made_up]
-    model = make_model([*nodes, *others], shape, constants, outputs=("y", *(f"{name}!" for name in made_up)))
-    model.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, [7]) for name in made_up)
+    model = make_model(
+        [*nodes, *others], shape, constants, outputs=("y", *(f"{name}!" for name in made_up))
+    )
+    model.graph.input.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [7]) for name in made_up
+    )
     feeds = random_arrays(1, x=shape, **dict.fromkeys(made_up, (7,)))
     for old, new in zip(run(model, feeds), run(prepare(model), feeds), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-5)
@@ -164,7 +203,9 @@ def _made(each: NodeProto | TensorProto) -> Sequence[str]:
     return each.output if isinstance(each, NodeProto) else [each.name]
 
 
-_FLOAT, _DOUBLE, _I32, _I8, _U8 = (getattr(TensorProto, n) for n in ("FLOAT", "DOUBLE", "INT32", "INT8", "UINT8"))
+_FLOAT, _DOUBLE, _I32, _I8, _U8 = (
+    getattr(TensorProto, n) for n in ("FLOAT", "DOUBLE", "INT32", "INT8", "UINT8")
+)
 _DOUBLES = {"w": np.arange(8.0).reshape(4, 2), "b": np.arange(6.0).reshape(3, 2)}
 _BOTH = {"s": np.array([12, 18])}
 
@@ -181,15 +222,30 @@ def _resize(**attributes: Any) -> NodeProto:
             (_FLOAT, (1, 2, 6, 6), _resize(axes=[2, 3], keep_aspect_ratio_policy=policy), _BOTH)
             for policy in ("not_larger", "not_smaller")
         ),
-        *((_I32, (2, 8), node(kind, ["x"], ["r"]), {}) for kind in ("ReduceL1", "ReduceL2", "ReduceLogSumExp")),
-        (_DOUBLE, (2, 8), node("LayerNormalization", ["x", "g"], ["r", "", "d"]), {"g": np.ones(8)}),
-        (_DOUBLE, (4, 3), node("Gemm", ["x", "w", "b"], ["r"], alpha=2.0, beta=3.0, transA=1), _DOUBLES),
+        *(
+            (_I32, (2, 8), node(kind, ["x"], ["r"]), {})
+            for kind in ("ReduceL1", "ReduceL2", "ReduceLogSumExp")
+        ),
+        (
+            _DOUBLE,
+            (2, 8),
+            node("LayerNormalization", ["x", "g"], ["r", "", "d"]),
+            {"g": np.ones(8)},
+        ),
+        (
+            _DOUBLE,
+            (4, 3),
+            node("Gemm", ["x", "w", "b"], ["r"], alpha=2.0, beta=3.0, transA=1),
+            _DOUBLES,
+        ),
     ],
 )
 def test_what_passes_cannot_write_otherwise_stays(
     kind: int, shape: tuple[int, ...], made: NodeProto, constants: dict[str, NDArray[Any]]
 ) -> None:
-    """Other types than float32, and what depends on other dimensions: float models that ONNX Runtime runs."""
+    """Other types than float32, and what depends on other dimensions: float models that ONNX
+    Runtime runs.
+    """
     ends = [name for name in made.output if name]
     model = make_model(
         [made, *(node("Cast", [name], [f"{name}:real"], to=_FLOAT) for name in ends)],
@@ -208,8 +264,11 @@ def test_what_passes_cannot_write_otherwise_stays(
 
 
 def _product(kind: str, behind: Sequence[str], outputs: Sequence[int]) -> ModelProto:
-    """A quantised Conv or Gemm with a float bias; ``behind`` it one after another, or ``Q`` beside each other."""
-    builder, random = ModelBuilder(), np.random.default_rng(1)
+    """A quantised Conv or Gemm with a float bias; ``behind`` it one after another, or ``Q``
+    beside each other.
+    """
+    builder = ModelBuilder()
+    random = np.random.default_rng(1)
     shape, weights = ((1, 4, 6, 6), (3, 4, 3, 3)) if kind == "Conv" else ((2, 4), (4, 3))
     operands = (
         builder.dequantize(builder.input("x", shape, "int8"), 0.05, 3),
@@ -258,8 +317,10 @@ _MOVERS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
 @pytest.mark.parametrize("mover", _MOVERS)
 def test_integers_of_any_width_are_moved_or_stay(mover: str, dtype: str, up: bool) -> None:
-    builder, (constants, attributes) = ModelBuilder(), _MOVERS[mover]
-    shape, parameters = (1, 4, 4, 4), [builder.constant(values, "int64") for values in constants]
+    builder = ModelBuilder()
+    (constants, attributes) = _MOVERS[mover]
+    shape = (1, 4, 4, 4)
+    parameters = [builder.constant(values, "int64") for values in constants]
     if up:
         moved = builder.node(mover, builder.input("x", shape), *parameters, **attributes)
         builder.quantize(moved, 0.05, 3, dtype, result="y")
@@ -271,12 +332,19 @@ def test_integers_of_any_width_are_moved_or_stay(mover: str, dtype: str, up: boo
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-@pytest.mark.parametrize("zero_points", [(True, True), (True, False), (False, True), (False, False)])
-def test_functions_of_integers_may_go_without_zero_points(dtype: str, zero_points: tuple[bool, bool]) -> None:
+@pytest.mark.parametrize(
+    "zero_points", [(True, True), (True, False), (False, True), (False, False)]
+)
+def test_functions_of_integers_may_go_without_zero_points(
+    dtype: str, zero_points: tuple[bool, bool]
+) -> None:
     builder = ModelBuilder()
     operands = [builder.input("x", (2, 8), dtype)]
     for scale, given in zip((0.05, 1 / 256), zero_points, strict=True):
-        operands += [builder.constant(scale, "float32"), builder.constant(3, dtype) if given else ""]
+        operands += [
+            builder.constant(scale, "float32"),
+            builder.constant(3, dtype) if given else "",
+        ]
     builder.node("QLinearSigmoid", *operands, domain="com.microsoft", result="y")
     builder.output("y", dtype)
     check_imported(builder.model())

@@ -1,4 +1,6 @@
-"""Every pass on ONNX models alone, on random models: what it returns computes what it was given, and it is no copy."""
+"""Every pass on ONNX models alone, on random models: what it returns computes what it was given,
+and it is no copy.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,14 @@ from byoc.checking.fidelity import TOLERANCE
 from byoc.frontend.onnx.rewriting.prepare import passes
 from tests.e2e.given_models import Grower, quantised, run_unfused
 
-QUANTISED = helper.make_model(helper.make_graph([helper.make_node("QuantizeLinear", ["x", "s"], ["q"])], "q", [], []))
-PASSES = tuple(dict.fromkeys(step.__name__ for model in (onnx.ModelProto(), QUANTISED) for step in passes(model)))
+QUANTISED = helper.make_model(
+    helper.make_graph([helper.make_node("QuantizeLinear", ["x", "s"], ["q"])], "q", [], [])
+)
+PASSES = tuple(
+    dict.fromkeys(
+        step.__name__ for model in (onnx.ModelProto(), QUANTISED) for step in passes(model)
+    )
+)
 ELSEWHERE = {
     *("drop_initializer_inputs", "fix_shapes", "drop_unread_outputs"),
     *("move_casts", "decompose_attention", "tabulate_rows", "drop_unit_dilations", "join_biases"),
@@ -33,7 +41,14 @@ class Writer(Grower):
         """The model and an input for it."""
         for _ in range(int(self.pick(1, 2, 3))):
             self.pick(
-                self.plane, self.plane, self.resized, self.padded, self.volume, self.rows, self.norm, self.moved
+                self.plane,
+                self.plane,
+                self.resized,
+                self.padded,
+                self.volume,
+                self.rows,
+                self.norm,
+                self.moved,
             )()
         return super().grow()
 
@@ -54,7 +69,8 @@ class Writer(Grower):
 
     def resized(self) -> str | None:
         """What is between elements."""
-        x, scales = self.some(4), self.constant([1, 1, *self.pick((2, 2), (1.5, 2), (0.5, 1))])
+        x = self.some(4)
+        scales = self.constant([1, 1, *self.pick((2, 2), (1.5, 2), (0.5, 1))])
         return self.add("Resize", x, "", scales, mode=self.pick("linear", "cubic")) if x else None
 
     def padded(self) -> str | None:
@@ -63,13 +79,17 @@ class Writer(Grower):
         padded = x and self.add("Pad", x, self.constant([0, 0, 1, 1, 0, 0, 0, 1], np.int64))
         if not x or not padded:
             return None
-        return self.add("Conv", padded, self.constant(self.normal(2, self.values[x].shape[1], 1, 2)))
+        return self.add(
+            "Conv", padded, self.constant(self.normal(2, self.values[x].shape[1], 1, 2))
+        )
 
     def volume(self) -> str | None:
         """A window across three dimensions."""
         x = self.some(4)
         deep = x and self.add(
-            "Reshape", x, self.constant([len(self.values[x]), 1, *self.values[x].shape[1:]], np.int64)
+            "Reshape",
+            x,
+            self.constant([len(self.values[x]), 1, *self.values[x].shape[1:]], np.int64),
         )
         if not deep:
             return None
@@ -86,16 +106,20 @@ class Writer(Grower):
 
     def rows(self) -> str | None:
         """Functions of rows."""
-        x, axis = self.some(), self.pick(-1, 0)
+        x = self.some()
+        axis = self.pick(-1, 0)
         if x is None:
             return None
         if self.random.random() < 0.3:
             return self.add("LogSoftmax", x, axis=axis)
-        return self.reduced(self.pick("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), x, axis)
+        return self.reduced(
+            self.pick("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), x, axis
+        )
 
     def norm(self) -> str | None:
         """A normalisation in elementary operators."""
-        x, axis = self.some(), self.pick(-1, 1)
+        x = self.some()
+        axis = self.pick(-1, 1)
         mean = x and self.values[x].ndim > 1 and self.reduced("ReduceMean", x, axis)
         if not x or not mean:
             return None
@@ -118,16 +142,24 @@ class Writer(Grower):
         if shape[-1] < 2:
             return None
         names = [f"s{len(self.nodes)}", f"r{len(self.nodes)}"]
-        sizes = {"num_outputs": 2} if self.opset >= 18 else {"split": [-(-shape[-1] // 2), shape[-1] // 2]}
+        sizes = (
+            {"num_outputs": 2}
+            if self.opset >= 18
+            else {"split": [-(-shape[-1] // 2), shape[-1] // 2]}
+        )
         if (self.opset >= 18 and shape[-1] % 2) or 13 <= self.opset < 18:
             return None
         self.nodes.append(helper.make_node("Split", [x], names, axis=-1, **sizes))
-        self.values |= run_unfused(self._model([self.nodes[-1]], {x: self.values[x]}, names, []), {x: self.values[x]})
+        self.values |= run_unfused(
+            self._model([self.nodes[-1]], {x: self.values[x]}, names, []), {x: self.values[x]}
+        )
         return names[0]
 
 
 def _models() -> Iterator[tuple[int, onnx.ModelProto, dict[str, np.ndarray]]]:
-    """Models and inputs, by seed: float ones, and some that ONNX Runtime quantises and then runs."""
+    """Models and inputs, by seed: float ones, and some that ONNX Runtime quantises and then
+    runs.
+    """
     for seed in range(100):
         yield seed, *(Writer if seed % 4 else Grower)(seed).grow()
     for seed in range(100, 150):
@@ -140,16 +172,20 @@ def _models() -> Iterator[tuple[int, onnx.ModelProto, dict[str, np.ndarray]]]:
 
 @cache
 def _changes() -> dict[str, list[str]]:
-    """Of every pass, what became of the models that it changed: an empty text, or which output of which differs.
+    """Of every pass, what became of the models that it changed: an empty text, or which output of
+    which differs.
 
-    Before and after, on unmodified ONNX Runtime with nothing fused; passes before it have had their turn.
+    Before and after, on unmodified ONNX Runtime with nothing fused; passes before it have had their
+    turn.
     """
     found: dict[str, list[str]] = {name: [] for name in PASSES}
     for seed, given, feeds in _models():
         model = given
         for step in passes(model) if model.graph.node else ():
             after = step(model)
-            if after.SerializeToString(deterministic=True) != model.SerializeToString(deterministic=True):
+            if after.SerializeToString(deterministic=True) != model.SerializeToString(
+                deterministic=True
+            ):
                 found[step.__name__].append(_difference(model, after, feeds, seed))
             model = after
     return found
@@ -162,12 +198,17 @@ def test_a_pass_changes_nothing_that_the_model_computes(name: str) -> None:
     assert not any(found), found
 
 
-def _difference(before: onnx.ModelProto, after: onnx.ModelProto, feeds: dict[str, np.ndarray], seed: int) -> str:
-    wanted, found = run_unfused(before, feeds), run_unfused(after, feeds)
+def _difference(
+    before: onnx.ModelProto, after: onnx.ModelProto, feeds: dict[str, np.ndarray], seed: int
+) -> str:
+    wanted = run_unfused(before, feeds)
+    found = run_unfused(after, feeds)
     assert len(found) == len(wanted) > 0
     for (name, first), second in zip(wanted.items(), found.values(), strict=True):
         magnitude = max(float(np.nan_to_num(np.abs(first), posinf=0.0).max(initial=0)), 1e-30)
-        same = first.shape == second.shape and np.allclose(second, first, 0, TOLERANCE * magnitude, equal_nan=True)
+        same = first.shape == second.shape and np.allclose(
+            second, first, 0, TOLERANCE * magnitude, equal_nan=True
+        )
         if not same:
             return f"{name} of seed {seed}"
     return ""

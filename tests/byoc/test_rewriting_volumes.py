@@ -1,4 +1,6 @@
-"""Convolutions and pools of volumes written as those of planes: the same numbers, all on the accelerator."""
+"""Convolutions and pools of volumes written as those of planes: the same numbers, all on the
+accelerator.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ LAYERS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     "depth": ("Conv", (5, 4, 3, 1, 1), {"pads": [1, 0, 0, 1, 0, 0], "strides": [2, 1, 1]}),
     "columns": ("Conv", (5, 4, 1, 1, 3), {"pads": [0, 0, 1, 0, 0, 1]}),
     "point": ("Conv", (5, 4, 1, 1, 1), {}),
-    "maximum": ("MaxPool", (), {"kernel_shape": [3, 2, 3], "strides": [2, 2, 1], "pads": [1, 1, 1, 1, 0, 1]}),
+    "maximum": (
+        "MaxPool",
+        (),
+        {"kernel_shape": [3, 2, 3], "strides": [2, 2, 1], "pads": [1, 1, 1, 1, 0, 1]},
+    ),
     "maximum-plane": ("MaxPool", (), {"kernel_shape": [1, 2, 2], "strides": [1, 2, 2]}),
     "maximum-depth": ("MaxPool", (), {"kernel_shape": [2, 1, 1], "dilations": [2, 1, 1]}),
     "average": ("AveragePool", (), {"kernel_shape": [2, 3, 2], "strides": [1, 2, 2]}),
@@ -38,9 +44,21 @@ LAYERS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
         (),
         {"kernel_shape": [2, 3, 2], "strides": [2, 2, 1], "auto_pad": "SAME_LOWER"},
     ),
-    "average-rounded-up": ("AveragePool", (), {"kernel_shape": [2, 2, 2], "strides": [2, 4, 3], "ceil_mode": 1}),
-    "maximum-rounded-up": ("MaxPool", (), {"kernel_shape": [2, 3, 2], "strides": [2, 2, 2], "ceil_mode": 1}),
-    "average-padded": ("AveragePool", (), {"kernel_shape": [3, 3, 3], "pads": [1] * 6, "count_include_pad": 1}),
+    "average-rounded-up": (
+        "AveragePool",
+        (),
+        {"kernel_shape": [2, 2, 2], "strides": [2, 4, 3], "ceil_mode": 1},
+    ),
+    "maximum-rounded-up": (
+        "MaxPool",
+        (),
+        {"kernel_shape": [2, 3, 2], "strides": [2, 2, 2], "ceil_mode": 1},
+    ),
+    "average-padded": (
+        "AveragePool",
+        (),
+        {"kernel_shape": [3, 3, 3], "pads": [1] * 6, "count_include_pad": 1},
+    ),
     "global-average": ("GlobalAveragePool", (), {}),
     "global-maximum": ("GlobalMaxPool", (), {}),
     "transposed": ("ConvTranspose", (4, 3, 2, 2, 2), {"strides": [2, 2, 2]}),
@@ -49,12 +67,18 @@ LAYERS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
 
 def _model(name: str, images: int = 1) -> tuple[ModelProto, dict[str, np.ndarray]]:
     op_type, filters, attributes = LAYERS[name]
-    rng, builder, shape = np.random.default_rng(5), ModelBuilder(), (images, *SHAPE[1:])
+    rng = np.random.default_rng(5)
+    builder = ModelBuilder()
+    shape = (images, *SHAPE[1:])
     constants = []
     if filters:
         outputs = filters[0] if op_type == "Conv" else filters[1]
-        constants = [builder.constant(rng.standard_normal(s), "float32") for s in (filters, (outputs,))]
-    builder.node(op_type, builder.input("x", shape), *constants, name="op", result="y", **attributes)
+        constants = [
+            builder.constant(rng.standard_normal(s), "float32") for s in (filters, (outputs,))
+        ]
+    builder.node(
+        op_type, builder.input("x", shape), *constants, name="op", result="y", **attributes
+    )
     builder.output("y")
     return builder.model(), {"x": rng.standard_normal(shape).astype(np.float32)}
 
@@ -66,8 +90,12 @@ def test_layers_keep_their_numbers_and_have_no_third_dimension(name: str) -> Non
     rewritten = prepare(model)
     (found,) = OnnxRuntimeSession(rewritten).run(["y"], feed).values()
     assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * float(np.abs(expected).max()) + 1e-6)
-    windows = [a.ints for node in rewritten.graph.node for a in node.attribute if a.name == "kernel_shape"]
+    np.testing.assert_allclose(
+        found, expected, rtol=0, atol=2e-6 * float(np.abs(expected).max()) + 1e-6
+    )
+    windows = [
+        a.ints for node in rewritten.graph.node for a in node.attribute if a.name == "kernel_shape"
+    ]
     assert max((len(window) for window in windows), default=0) <= 2
     assert "op" in [node.name for node in rewritten.graph.node]
 
@@ -75,7 +103,9 @@ def test_layers_keep_their_numbers_and_have_no_third_dimension(name: str) -> Non
 @pytest.mark.parametrize("name", LAYERS)
 def test_quantised_all_of_it_runs_on_the_accelerator(name: str) -> None:
     model, feed = _model(name)
-    found = compare(import_model(model, name, calibration=[feed]), feed, Arch(isa="v4", sram_bytes=65536))
+    found = compare(
+        import_model(model, name, calibration=[feed]), feed, Arch(isa="v4", sram_bytes=65536)
+    )
     assert found.mismatches == 0
     hosts = {place.op_type for place in found.partition.placement if place.on == "cpu"}
     assert hosts <= {"QuantizeLinear", "DequantizeLinear"}, hosts
@@ -83,11 +113,14 @@ def test_quantised_all_of_it_runs_on_the_accelerator(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "attributes", [{"dilations": [2, 1, 1]}, {"ceil_mode": 1, "strides": [2, 2, 2], "count_include_pad": 1}]
+    "attributes",
+    [{"dilations": [2, 1, 1]}, {"ceil_mode": 1, "strides": [2, 2, 2], "count_include_pad": 1}],
 )
 def test_what_would_be_another_average_stays(attributes: dict[str, Any]) -> None:
     builder = ModelBuilder()
-    builder.node("AveragePool", builder.input("x", SHAPE), result="y", kernel_shape=[3, 3, 3], **attributes)
+    builder.node(
+        "AveragePool", builder.input("x", SHAPE), result="y", kernel_shape=[3, 3, 3], **attributes
+    )
     builder.output("y")
     (node,) = flatten_volumes(infer_shapes(builder.model())).graph.node
     assert len(next(a.ints for a in node.attribute if a.name == "kernel_shape")) == 3
@@ -95,7 +128,8 @@ def test_what_would_be_another_average_stays(attributes: dict[str, Any]) -> None
 
 def _quantised(name: str, dtype: str, activation: str) -> ModelProto:
     op_type, filters, attributes = LAYERS[name]
-    rng, builder = np.random.default_rng(7), ModelBuilder()
+    rng = np.random.default_rng(7)
+    builder = ModelBuilder()
     data = 0.03, 5 if dtype == "int8" else 130
     result = data if op_type in ("MaxPool", "GlobalMaxPool") else (0.04, 3)
     operands = [builder.dequantize(builder.input("x", SHAPE, dtype), *data, dtype)]
@@ -104,7 +138,10 @@ def _quantised(name: str, dtype: str, activation: str) -> ModelProto:
         scales = rng.uniform(0.005, 0.01, filters[axis]).astype(np.float32)
         numbers = rng.integers(-127, 128, filters).astype(np.int8)
         biases = rng.integers(-999, 999, filters[axis]).astype(np.int32)
-        operands += [builder.weights(numbers, scales, axis=axis), builder.weights(biases, scales * np.float32(data[0]))]
+        operands += [
+            builder.weights(numbers, scales, axis=axis),
+            builder.weights(biases, scales * np.float32(data[0])),
+        ]
     made = builder.node(op_type, *operands, name="op", **attributes)
     if activation and filters:
         made = builder.node(activation, made)
@@ -113,10 +150,16 @@ def _quantised(name: str, dtype: str, activation: str) -> ModelProto:
     return builder.model()
 
 
-@pytest.mark.parametrize("name", sorted(LAYERS.keys() - {"average-uncounted", "average-rounded-up"}))
+@pytest.mark.parametrize(
+    "name", sorted(LAYERS.keys() - {"average-uncounted", "average-rounded-up"})
+)
 @pytest.mark.parametrize(("dtype", "activation"), [("int8", ""), ("uint8", "Relu")])
-def test_between_quantised_values_it_is_the_same_integers(name: str, dtype: str, activation: str) -> None:
-    """To the bit as in the model as given, or but for the Relu, whose sums ONNX Runtime leaves in float."""
+def test_between_quantised_values_it_is_the_same_integers(
+    name: str, dtype: str, activation: str
+) -> None:
+    """To the bit as in the model as given, or but for the Relu, whose sums ONNX Runtime leaves
+    in float.
+    """
     package = import_model(_quantised(name, dtype, activation), name)
     assert package.fidelity is not None
     assert not package.fidelity.left_out
@@ -131,7 +174,9 @@ def test_between_quantised_values_it_is_the_same_integers(name: str, dtype: str,
 @pytest.mark.parametrize("name", ["average-uncounted", "average-rounded-up"])
 def test_integer_averages_that_leave_padding_out_stay(name: str) -> None:
     (place,) = compare(
-        import_model(_quantised(name, "int8", ""), name), {"x": np.zeros(SHAPE, np.int8)}, Arch(isa="v4")
+        import_model(_quantised(name, "int8", ""), name),
+        {"x": np.zeros(SHAPE, np.int8)},
+        Arch(isa="v4"),
     ).partition.placement
     assert place.reason is not None
     assert "3 dimensions" in place.reason

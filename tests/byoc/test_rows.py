@@ -1,4 +1,6 @@
-"""Softmax, reductions and normalisations: on the accelerator, to the bit of the oracle, in any tiling."""
+"""Softmax, reductions and normalisations: on the accelerator, to the bit of the oracle, in any
+tiling.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from byoc.compiler import compile
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.rewriting.reductions import PLAIN, WRITTEN
 from byoc.host.runtime import Runtime
-from byoc.host.sessions import DefinedUnits, Oracle, defined_units, defined_values, oracle_text
+from byoc.host.sessions import (
+    DefinedUnits,
+    Oracle,
+    compare_defined_units,
+    compute_defined_values,
+    oracle_text,
+)
 from byoc.importing import import_model
 from byoc.runtimes.session import OnnxRuntimeSession
 from dla_sim.device import Device
@@ -28,13 +36,20 @@ MACHINES = {"small": Arch(isa="v4", sram_bytes=8192, sram_banks=4), "large": Arc
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
 
 
-def exact(model: onnx.ModelProto, seed: int, schedules: tuple[str, ...] = ("default", "seed")) -> None:
-    """All on the accelerator, in one region, and as the oracle has it, on two machines and by two schedules."""
-    package, feeds = import_model(model, "rows"), random_feeds(model, seed)
+def exact(
+    model: onnx.ModelProto, seed: int, schedules: tuple[str, ...] = ("default", "seed")
+) -> None:
+    """All on the accelerator, in one region, and as the oracle has it, on two machines and by
+    two schedules.
+    """
+    package = import_model(model, "rows")
+    feeds = random_feeds(model, seed)
     for arch in MACHINES.values():
         for schedule in schedules:
             compared = compare(package, feeds, arch, schedule)
-            assert [place.on for place in compared.partition.placement] == ["dla"], compared.partition.placement
+            assert [place.on for place in compared.partition.placement] == ["dla"], (
+                compared.partition.placement
+            )
             assert compared.mismatches == 0, (arch.sram_bytes, schedule)
 
 
@@ -49,7 +64,14 @@ def drawn(rng: np.random.Generator, dtype: str) -> dict[str, Any]:
     }
 
 
-SHAPES = [((1, 40), -1), ((3, 5, 7), 1), ((1, 16, 4, 700), 1), ((2, 6, 128, 33), -1), ((2, 3, 90), 0), ((1, 3000), 1)]
+SHAPES = [
+    ((1, 40), -1),
+    ((3, 5, 7), 1),
+    ((1, 16, 4, 700), 1),
+    ((2, 6, 128, 33), -1),
+    ((2, 3, 90), 0),
+    ((1, 3000), 1),
+]
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
@@ -62,13 +84,18 @@ def test_softmax_equals_onnx_runtime(shape: tuple[int, ...], axis: int, dtype: s
 
 
 @pytest.mark.parametrize(
-    ("shape", "axes"), [((2, 5, 9), (2,)), ((2, 24, 7, 7), (2, 3)), ((4, 90, 50), (1,)), ((3, 4), (0, 1))]
+    ("shape", "axes"),
+    [((2, 5, 9), (2,)), ((2, 24, 7, 7), (2, 3)), ((4, 90, 50), (1,)), ((3, 4), (0, 1))],
 )
 @pytest.mark.parametrize("op_type", REDUCTIONS)
-def test_reductions_equal_their_definitions(op_type: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+def test_reductions_equal_their_definitions(
+    op_type: str, shape: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
     for dtype in ("int8", "uint8"):
         unit = drawn(np.random.default_rng(len(op_type)), dtype)
-        exact(unary_unit(op_type, shape, extra=[(axes, "int64")], keepdims=len(shape) % 2, **unit), 5)
+        exact(
+            unary_unit(op_type, shape, extra=[(axes, "int64")], keepdims=len(shape) % 2, **unit), 5
+        )
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
@@ -83,7 +110,12 @@ def test_extrema_of_bare_integers(op_type: str, dtype: str) -> None:
 
 
 def searched(
-    op_type: str, shape: tuple[int, ...], dtype: str, last: bool, scale: float = 0.05, **attributes: Any
+    op_type: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    last: bool,
+    scale: float = 0.05,
+    **attributes: Any,
 ) -> onnx.ModelProto:
     """The index of an extreme of what is dequantised, or, with ``scale`` 0, of bare integers."""
     builder = ModelBuilder()
@@ -94,7 +126,14 @@ def searched(
     return builder.model()
 
 
-SEARCHED = [((1, 40), 1), ((3, 5, 7), 1), ((1, 21, 30, 40), 1), ((2, 6, 128, 33), -1), ((2, 3, 90), 0), ((1, 256), 1)]
+SEARCHED = [
+    ((1, 40), 1),
+    ((3, 5, 7), 1),
+    ((1, 21, 30, 40), 1),
+    ((2, 6, 128, 33), -1),
+    ((2, 3, 90), 0),
+    ((1, 256), 1),
+]
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -105,11 +144,16 @@ def test_where_the_largest_is(op_type: str, shape: tuple[int, ...], axis: int, l
     dtype = "uint8" if last else "int8"
     for scale in (0.05, 0.0):
         model = searched(op_type, shape, dtype, last, scale, axis=axis, keepdims=len(shape) % 2)
-        package, rng = import_model(model, "searched"), np.random.default_rng(len(shape))
+        package = import_model(model, "searched")
+        rng = np.random.default_rng(len(shape))
         for high in (2, 256):
             data = rng.integers(256 - high, 256, shape).astype(np.uint8).view(dtype)
             fixed = Arch(isa="v4", numerics="fixed")
-            for arch, schedule in ((MACHINES["small"], "default"), (MACHINES["large"], "seed"), (fixed, "default")):
+            for arch, schedule in (
+                (MACHINES["small"], "default"),
+                (MACHINES["large"], "seed"),
+                (fixed, "default"),
+            ):
                 compared = compare(package, {"x": data}, arch, schedule)
                 assert [place.on for place in compared.partition.placement] == ["dla"]
                 assert compared.mismatches == 0
@@ -120,10 +164,15 @@ def normal(
 ) -> onnx.ModelProto:
     """A normalisation with drawn gains and biases of the shapes in ``extra``."""
     rng = np.random.default_rng(len(shape) + shape[-1])
-    numbers = [(rng.normal(float(not index), 0.3, extra), "float32") for index in range(1 if op_type[0] == "R" else 2)]
+    numbers = [
+        (rng.normal(float(not index), 0.3, extra), "float32")
+        for index in range(1 if op_type[0] == "R" else 2)
+    ]
     dtype = ("int8", "uint8")[shape[0] % 2]
     low = np.iinfo(dtype).min
-    model = unary_unit(op_type, shape, dtype, (0.06, low + 90), (0.03, low + 120), numbers, **attributes)
+    model = unary_unit(
+        op_type, shape, dtype, (0.06, low + 90), (0.03, low + 120), numbers, **attributes
+    )
     model.opset_import[0].version = opset
     return model
 
@@ -146,11 +195,23 @@ def test_normalisations_equal_their_definitions(model: onnx.ModelProto) -> None:
 
 
 REFUSED = {
-    "many rows": (searched("ArgMax", (1 << 20, 2), "int8", False, axis=1), "rows and their elements fit"),
-    "many indices": (searched("ArgMax", (3, 257), "int8", False, axis=1), "an axis of at most 256 elements"),
+    "many rows": (
+        searched("ArgMax", (1 << 20, 2), "int8", False, axis=1),
+        "rows and their elements fit",
+    ),
+    "many indices": (
+        searched("ArgMax", (3, 257), "int8", False, axis=1),
+        "an axis of at most 256 elements",
+    ),
     "one element": (unary_unit("Softmax", (5, 1), after=(1 / 256, -128)), "stay within float32"),
-    "no epsilon": (normal("RMSNormalization", (2, 8), (8,), 23, epsilon=0.0), "epsilon is positive"),
-    "fixed gains": (unary_unit("LayerNormalization", (2, 8), extra=[(np.full(8, 1e9), "float32")]), "a gain"),
+    "no epsilon": (
+        normal("RMSNormalization", (2, 8), (8,), 23, epsilon=0.0),
+        "epsilon is positive",
+    ),
+    "fixed gains": (
+        unary_unit("LayerNormalization", (2, 8), extra=[(np.full(8, 1e9), "float32")]),
+        "a gain",
+    ),
     "fine results": (unary_unit("Softmax", (5, 9), after=(1e-9, -128)), "above 2^-16"),
 }
 
@@ -159,58 +220,90 @@ REFUSED = {
 def test_what_no_register_holds_stays_on_the_cpu(name: str) -> None:
     model, reason = REFUSED[name]
     fixed = name.startswith("f")
-    network = compile(import_model(model, "rows"), Arch(isa="v4", numerics="fixed" if fixed else "onnxruntime"))
+    network = compile(
+        import_model(model, "rows"), Arch(isa="v4", numerics="fixed" if fixed else "onnxruntime")
+    )
     (place,) = network.partition.placement
     assert place.on == "cpu"
     assert reason in str(place.reason)
 
 
 def test_fixed_numerics_agree_within_a_step_and_older_machines_leave_rows_to_the_cpu() -> None:
-    for model in (NORMALS[0], unary_unit("Softmax", (40, 30), after=(1 / 256, -128)), unary_unit("ReduceMean", (9, 8))):
-        package, feeds = import_model(model, "rows"), random_feeds(model, 1)
+    for model in (
+        NORMALS[0],
+        unary_unit("Softmax", (40, 30), after=(1 / 256, -128)),
+        unary_unit("ReduceMean", (9, 8)),
+    ):
+        package = import_model(model, "rows")
+        feeds = random_feeds(model, 1)
         arch = Arch(isa="v4", numerics="fixed")
-        (value,) = Runtime(compile(package, arch), Device(arch, Timing())).run(feeds).outputs.values()
-        (wanted,) = Oracle(package.model, package.graph, package.graph.outputs).values(feeds).values()
+        (value,) = (
+            Runtime(compile(package, arch), Device(arch, Timing())).run(feeds).outputs.values()
+        )
+        (wanted,) = (
+            Oracle(package.model, package.graph, package.graph.outputs).values(feeds).values()
+        )
         assert np.abs(value.astype(int) - wanted.astype(int)).max() <= 1
         (place,) = compile(package, Arch(isa="v3")).partition.placement
         assert "is not in ISA v3" in str(place.reason)
 
 
 def test_differences_to_onnx_runtime_are_counted() -> None:
-    """Means of two elements are ties half of the time; what ONNX Runtime's float sums make of them, it says."""
-    model = unary_unit("ReduceMean", (500, 4), before=(0.1, 3), after=(0.1, 3), extra=[((1,), "int64")])
-    package, feeds = import_model(model, "rows"), random_feeds(model, 1)
-    values, (found,) = defined_values(package, feeds), defined_units(package, feeds)
+    """Means of two elements are ties half of the time.
+
+    What ONNX Runtime's float sums make of them, it says.
+    """
+    model = unary_unit(
+        "ReduceMean", (500, 4), before=(0.1, 3), after=(0.1, 3), extra=[((1,), "int64")]
+    )
+    package = import_model(model, "rows")
+    feeds = random_feeds(model, 1)
+    values = compute_defined_values(package, feeds)
+    (found,) = compare_defined_units(package, feeds)
     gaps = np.abs(values["y"].astype(int) - values["y:onnxruntime"])
     differ = np.count_nonzero(gaps)
     assert found == DefinedUnits("ReduceMean", 1, 500, differ, gaps.max())
     by = f" by at most {gaps.max()}" if differ else ""
     assert oracle_text(package, [found]).endswith(
-        f"; 1 unit held to the definition of the instruction, from which ONNX Runtime's float operator of "
+        "; 1 unit held to the definition of the instruction, from which ONNX Runtime's float "
+        "operator of "
         f"the same operands differs in {differ} of 500 elements{by}"
     )
     several = replace(found, units=2, differences=3, max_abs_diff=1)
-    assert oracle_text(package, [found, several]).endswith(f" differ in {differ + 3} of 1,000 elements by at most 1")
+    assert oracle_text(package, [found, several]).endswith(
+        f" differ in {differ + 3} of 1,000 elements by at most 1"
+    )
     assert "definition" not in oracle_text(package)
 
 
 def test_a_tensor_may_have_the_name_of_what_onnx_runtime_makes_of_a_unit() -> None:
-    model = unary_unit("ReduceMean", (500, 4), before=(0.1, 3), after=(0.1, 3), extra=[((1,), "int64")])
-    feeds, given = random_feeds(model, 1), model.graph.input[0].name
-    (found,) = defined_units(import_model(model, "rows"), feeds)
+    model = unary_unit(
+        "ReduceMean", (500, 4), before=(0.1, 3), after=(0.1, 3), extra=[((1,), "int64")]
+    )
+    feeds = random_feeds(model, 1)
+    given = model.graph.input[0].name
+    (found,) = compare_defined_units(import_model(model, "rows"), feeds)
     for node in model.graph.node:
         node.input[:] = ["y:onnxruntime" if name == given else name for name in node.input]
     model.graph.input[0].name = "y:onnxruntime"
     package = import_model(model, "rows")
-    assert defined_units(package, {"y:onnxruntime": feeds[given]}) == (found,)
-    assert "y:onnxruntime" not in defined_values(package, {"y:onnxruntime": feeds[given]})
+    assert compare_defined_units(package, {"y:onnxruntime": feeds[given]}) == (found,)
+    assert "y:onnxruntime" not in compute_defined_values(package, {"y:onnxruntime": feeds[given]})
 
 
 def written_out(rng: np.random.Generator, centred: bool) -> onnx.ModelProto:
     """A normalisation in elementary operators, in one of the ways in which exporters write it."""
-    builder, shape = ModelBuilder(), tuple(int(size) for size in rng.integers(2, 9, rng.integers(2, 5)))
-    rank, keep = len(shape), int(rng.integers(1, len(shape)))
-    axes = tuple(range(keep, rank)) if rng.integers(2) else tuple(sorted(rng.permutation(rank)[keep:].tolist()))
+    builder, shape = (
+        ModelBuilder(),
+        tuple(int(size) for size in rng.integers(2, 9, rng.integers(2, 5))),
+    )
+    rank = len(shape)
+    keep = int(rng.integers(1, len(shape)))
+    axes = (
+        tuple(range(keep, rank))
+        if rng.integers(2)
+        else tuple(sorted(rng.permutation(rank)[keep:].tolist()))
+    )
     count = np.prod([shape[axis] for axis in axes])
     stays = [1 if axis in axes else size for axis, size in enumerate(shape)]
     along = builder.constant(np.array(axes) - rank * int(rng.integers(2)), "int64")
@@ -224,8 +317,12 @@ def written_out(rng: np.random.Generator, centred: bool) -> onnx.ModelProto:
         keepdims = int(rng.integers(2))
         total = builder.node(pick("ReduceMean", "ReduceSum"), data, along, keepdims=keepdims)
         if builder.nodes[-1].op_type == "ReduceSum":
-            total = pick(product(total, number(1 / count)), builder.node("Div", total, number(count)))
-        return total if keepdims else builder.node("Reshape", total, builder.constant(stays, "int64"))
+            total = pick(
+                product(total, number(1 / count)), builder.node("Div", total, number(count))
+            )
+        return (
+            total if keepdims else builder.node("Reshape", total, builder.constant(stays, "int64"))
+        )
 
     def square(data: str) -> str:
         return pick(builder.node("Mul", data, data), builder.node("Pow", data, number(2.0)))
@@ -237,7 +334,9 @@ def written_out(rng: np.random.Generator, centred: bool) -> onnx.ModelProto:
     variance = mean(square(pick(data, deviation())))
     if centred and rng.integers(2):
         variance = builder.node("Sub", mean(square(x)), square(mean(x)))
-        variance = pick(variance, builder.node("Max", *pick([variance, number(0)], [number(0), variance])))
+        variance = pick(
+            variance, builder.node("Max", *pick([variance, number(0)], [number(0), variance]))
+        )
     total = [variance, number(1e-2)]
     variance = builder.node("Add", *pick(total, total[::-1]))
     root = pick(builder.node("Sqrt", variance), builder.node("Pow", variance, number(0.5)))
@@ -269,9 +368,14 @@ def test_normalisations_that_are_written_out_are_found(centred: bool) -> None:
         model = written_out(np.random.default_rng(seed), centred)
         prepared = prepare(model)
         wanted = {"LayerNormalization" if centred else "RMSNormalization"}
-        assert {node.op_type for node in prepared.graph.node} - {"Identity", "Transpose"} == wanted, seed
+        assert {node.op_type for node in prepared.graph.node} - {
+            "Identity",
+            "Transpose",
+        } == wanted, seed
         feeds = random_feeds(model, seed)
-        found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model))
+        found, expected = (
+            OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model)
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
         package = import_model(model, "rows")
         compared = compare(package, feeds, MACHINES["large"])
@@ -280,28 +384,42 @@ def test_normalisations_that_are_written_out_are_found(centred: bool) -> None:
 
 
 def test_what_only_resembles_a_normalisation_is_left_alone() -> None:
-    """Means of other axes, deviations of other data, powers other than a half: nothing is taken for what it is not."""
+    """Means of other axes, deviations of other data, powers other than a half: nothing is taken
+    for what it is not.
+    """
     for seed in range(40):
         rng = np.random.default_rng(seed)
         model = written_out(rng, bool(seed % 2))
         node = model.graph.node[rng.integers(len(model.graph.node))]
-        constants = [tensor for tensor in model.graph.initializer if tensor.name in node.input and not tensor.dims]
+        constants = [
+            tensor
+            for tensor in model.graph.initializer
+            if tensor.name in node.input and not tensor.dims
+        ]
         if node.op_type in ("ReduceMean", "Pow") and constants:
             constants[0].CopyFrom(numpy_helper.from_array(np.float32(3), constants[0].name))
         elif len(node.input) == 2 and node.op_type in ("Sub", "Div"):
             node.input[:] = list(node.input)[::-1]
-        prepared, feeds = prepare(model), random_feeds(model, seed)
+        prepared = prepare(model)
+        feeds = random_feeds(model, seed)
         with np.errstate(all="ignore"):
-            found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model))
+            found, expected = (
+                OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model)
+            )
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
 def written_softmax(rng: np.random.Generator) -> onnx.ModelProto:
     """A Softmax in elementary operators, along any axis."""
-    builder, shape = ModelBuilder(), tuple(int(size) for size in rng.integers(2, 9, rng.integers(2, 5)))
+    builder, shape = (
+        ModelBuilder(),
+        tuple(int(size) for size in rng.integers(2, 9, rng.integers(2, 5))),
+    )
     axis = int(rng.integers(len(shape)))
     along = builder.constant([axis - len(shape) * int(rng.integers(2))], "int64")
-    stays = builder.constant([1 if place == axis else size for place, size in enumerate(shape)], "int64")
+    stays = builder.constant(
+        [1 if place == axis else size for place, size in enumerate(shape)], "int64"
+    )
     x = builder.input("x", shape)
 
     def reduced(op_type: str, data: str, joined: tuple[float, ...] = ()) -> str:
@@ -325,9 +443,12 @@ def written_softmax(rng: np.random.Generator) -> onnx.ModelProto:
 def test_softmax_that_is_written_out_is_found() -> None:
     for seed in range(12):
         model = written_softmax(np.random.default_rng(seed))
-        prepared, feeds = prepare(model), random_feeds(model, seed)
+        prepared = prepare(model)
+        feeds = random_feeds(model, seed)
         assert [node.op_type for node in prepared.graph.node] == ["Softmax"], seed
-        found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model))
+        found, expected = (
+            OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model)
+        )
         np.testing.assert_allclose(found, expected, atol=1e-6)
         constants = {tensor.name: tensor for tensor in model.graph.initializer}
         node = next(node for node in model.graph.node if node.op_type == "ReduceMax")
@@ -338,9 +459,16 @@ def test_softmax_that_is_written_out_is_found() -> None:
 
 def attention(rng: np.random.Generator) -> onnx.ModelProto:
     """Normalise, attend, add, normalise, average: rows between products, in float."""
-    builder, (count, width) = ModelBuilder(), (24, 32)
+    builder = ModelBuilder()
+    (count, width) = (24, 32)
     number = lambda *shape: builder.constant(rng.normal(0, width**-0.5, shape), "float32")  # noqa: E731
-    ones = lambda: (builder.constant(np.ones(width), "float32"), builder.constant(np.zeros(width), "float32"))  # noqa: E731
+
+    def ones():
+        return (
+            builder.constant(np.ones(width), "float32"),
+            builder.constant(np.zeros(width), "float32"),
+        )
+
     x = builder.input("x", (1, count, width))
     y = builder.node("LayerNormalization", x, *ones())
     queries, keys, values = (builder.node("MatMul", y, number(width, width)) for _ in range(3))
@@ -354,7 +482,8 @@ def attention(rng: np.random.Generator) -> onnx.ModelProto:
 
 def test_rows_between_products_are_one_region_in_any_scratchpad() -> None:
     model = attention(np.random.default_rng(4))
-    package, feeds = import_model(model, "attention"), random_feeds(model, 2)
+    package = import_model(model, "attention")
+    feeds = random_feeds(model, 2)
     for sram in (8192, 65536, 1 << 19):
         for schedule in ("default", "seed"):
             compared = compare(package, feeds, Arch(isa="v4", sram_bytes=sram), schedule)
@@ -362,27 +491,38 @@ def test_rows_between_products_are_one_region_in_any_scratchpad() -> None:
             assert len(compared.partition.regions) == 1
 
 
-@pytest.mark.parametrize("op_type", sorted(WRITTEN.keys() - {"PRelu", "LayerNormalization", *PLAIN}))
+@pytest.mark.parametrize(
+    "op_type", sorted(WRITTEN.keys() - {"PRelu", "LayerNormalization", *PLAIN})
+)
 def test_reductions_of_functions_are_written_out_and_run(op_type: str) -> None:
     shapes = [(3, 9), (2, 4, 6)]
-    shapes = {"GlobalLpPool": [(2, 3, 4, 5), (1, 6, 20)], "LRN": [(2, 3, 4, 5), (1, 12, 6, 7)]}.get(op_type, shapes)
+    shapes = {"GlobalLpPool": [(2, 3, 4, 5), (1, 6, 20)], "LRN": [(2, 3, 4, 5), (1, 12, 6, 7)]}.get(
+        op_type, shapes
+    )
     options = {"size": 5, "alpha": 0.5, "bias": 1.5} if op_type == "LRN" else {}
     for shape in shapes:
         builder = ModelBuilder()
-        ends = (0.5, 2) if op_type == "ReduceLogSum" else (-2, 2)  # logarithms of negative sums are no numbers
-        x = builder.node("Clip", builder.input("x", shape), *(builder.constant(end, "float32") for end in ends))
+        # logarithms of negative sums are no numbers
+        ends = (0.5, 2) if op_type == "ReduceLogSum" else (-2, 2)
+        x = builder.node(
+            "Clip", builder.input("x", shape), *(builder.constant(end, "float32") for end in ends)
+        )
         axes = [builder.constant([len(shape) - 1], "int64")] if op_type.startswith("Reduce") else []
         builder.node(op_type, x, *axes, result="y", **options)
         builder.output("y")
         model = builder.model()
         feeds = random_feeds(model, 1)
-        found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepare(model), model))
+        found, expected = (
+            OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepare(model), model)
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         package = import_model(model, "rows", calibration=[feeds])
         compared = compare(package, feeds, MACHINES["large"])
         assert compared.mismatches == 0
         assert sum(place.on == "cpu" for place in compared.partition.placement) == 2  # the edges
-        run = Runtime(compile(package, MACHINES["large"]), Device(MACHINES["large"], Timing())).run(feeds)
+        run = Runtime(compile(package, MACHINES["large"]), Device(MACHINES["large"], Timing())).run(
+            feeds
+        )
         assert np.abs(run.outputs["y"] - expected).max() < 0.05 * np.ptp(expected)
 
 
@@ -394,7 +534,9 @@ def test_a_slope_an_element_is_written_out_where_it_is_no_table(shape: tuple[int
     builder.output("y")
     model = builder.model()
     feeds = random_feeds(model, 1)
-    found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepare(model), model))
+    found, expected = (
+        OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepare(model), model)
+    )
     np.testing.assert_allclose(found, expected, atol=1e-6)
     package = import_model(model, "slopes", calibration=[feeds])
     compared = compare(package, feeds, MACHINES["large"])
@@ -406,7 +548,9 @@ def test_a_slope_an_element_is_written_out_where_it_is_no_table(shape: tuple[int
 def test_what_a_normalisation_tells_besides_runs_too(wanted: tuple[str, ...]) -> None:
     builder = ModelBuilder()
     gain = builder.constant(np.linspace(0.5, 2, 6), "float32")
-    node = helper.make_node("LayerNormalization", [builder.input("x", (3, 4, 6)), gain], ["y", *wanted], epsilon=0.1)
+    node = helper.make_node(
+        "LayerNormalization", [builder.input("x", (3, 4, 6)), gain], ["y", *wanted], epsilon=0.1
+    )
     builder.nodes.append(node)
     for name in ("y", *filter(None, wanted)):
         builder.output(name)
@@ -418,4 +562,7 @@ def test_what_a_normalisation_tells_besides_runs_too(wanted: tuple[str, ...]) ->
         np.testing.assert_allclose(results[0][name], results[1][name], atol=1e-5)
     compared = compare(import_model(model, "norm", calibration=[feeds]), feeds, MACHINES["large"])
     assert compared.mismatches == 0
-    assert {p.op_type for p in compared.partition.placement if p.on == "cpu"} <= {"QuantizeLinear", "DequantizeLinear"}
+    assert {p.op_type for p in compared.partition.placement if p.on == "cpu"} <= {
+        "QuantizeLinear",
+        "DequantizeLinear",
+    }

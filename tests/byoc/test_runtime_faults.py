@@ -63,7 +63,11 @@ def _shared_with_an_output(b: ModelBuilder) -> None:
 def _with_names_taken(b: ModelBuilder) -> None:
     right = b.dequantize(b.constant(B, "int8", "w"), 1)
     left = b.dequantize(b.input("a", A.shape, "uint8"), 1, 0, "uint8")
-    _product(b, left, b.node("Add", right, b.constant(0, "float32", "w_uint8"), result="zero_point_uint8"))
+    _product(
+        b,
+        left,
+        b.node("Add", right, b.constant(0, "float32", "w_uint8"), result="zero_point_uint8"),
+    )
     b.nodes[-1].input[1] = right
 
 
@@ -72,7 +76,9 @@ def _in_a_body(b: ModelBuilder) -> None:
     left = b.dequantize(b.input("a", A.shape, "uint8"), 1, 0, "uint8")
     outputs = [helper.make_tensor_value_info("inner", TensorProto.FLOAT, [3, 5])]
     bodies = [
-        helper.make_graph([helper.make_node("MatMul", [left, right], ["inner"], name=name)], name, [], outputs)
+        helper.make_graph(
+            [helper.make_node("MatMul", [left, right], ["inner"], name=name)], name, [], outputs
+        )
         for name in ("then", "else")
     ]
     condition = b.constant(True, "bool")
@@ -81,7 +87,8 @@ def _in_a_body(b: ModelBuilder) -> None:
 
 
 def _dynamic(b: ModelBuilder) -> None:
-    weights, scale = b.constant(B, "int8"), b.constant(np.ones(5), "float32")
+    weights = b.constant(B, "int8")
+    scale = b.constant(np.ones(5), "float32")
     real = b.node("Cast", b.input("a", A.shape, "uint8"), to=TensorProto.FLOAT)
     kept = b.node("Concat", real, b.constant([[0, 255, 0, 0, 0, 0, 0, 0]], "float32"), axis=0)
     found = b.node("DynamicQuantizeMatMul", kept, weights, scale, domain=CONTRIB)
@@ -90,9 +97,18 @@ def _dynamic(b: ModelBuilder) -> None:
 
 
 def _integers_to_float(b: ModelBuilder) -> None:
-    weights, one = b.constant(B, "int8"), b.constant(1, "float32")
+    weights = b.constant(B, "int8")
+    one = b.constant(1, "float32")
     x = b.input("a", A.shape, "uint8")
-    b.node("MatMulIntegerToFloat", x, weights, one, b.constant(np.ones(5), "float32"), result="y", domain=CONTRIB)
+    b.node(
+        "MatMulIntegerToFloat",
+        x,
+        weights,
+        one,
+        b.constant(np.ones(5), "float32"),
+        result="y",
+        domain=CONTRIB,
+    )
     b.output("y")
 
 
@@ -103,9 +119,15 @@ def _sums_without_zero_points(b: ModelBuilder) -> None:
 
 
 def _behind_a_pool_of_channels_last(b: ModelBuilder) -> None:
-    planes = b.node("Reshape", b.input("a", A.shape, "uint8"), b.constant([1, 1, *A.shape], "int64"))
+    planes = b.node(
+        "Reshape", b.input("a", A.shape, "uint8"), b.constant([1, 1, *A.shape], "int64")
+    )
     pooled = b.node("NhwcMaxPool", planes, domain=CONTRIB, kernel_shape=[1, 1])
-    found = b.node("MatMulInteger", b.node("Reshape", pooled, b.constant(A.shape, "int64")), b.constant(B, "int8"))
+    found = b.node(
+        "MatMulInteger",
+        b.node("Reshape", pooled, b.constant(A.shape, "int64")),
+        b.constant(B, "int8"),
+    )
     b.node("Cast", found, to=TensorProto.FLOAT, result="y")
     b.output("y")
 
@@ -156,7 +178,8 @@ def test_int8_operands_of_mixed_products_are_replaced(form: str) -> None:
 def test_other_products_stay_as_they_are(types: tuple[str, str]) -> None:
     b = ModelBuilder()
     operands = (
-        b.dequantize(b.input(name, (4, 4), dtype), 1, 0, dtype) for name, dtype in zip("ab", types, strict=True)
+        b.dequantize(b.input(name, (4, 4), dtype), 1, 0, dtype)
+        for name, dtype in zip("ab", types, strict=True)
     )
     _product(b, *operands)
     model = b.model()
@@ -167,23 +190,36 @@ def test_other_products_stay_as_they_are(types: tuple[str, str]) -> None:
 WINDOWS = list(product((2, 3), (1, 2, 3), ([0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 1, 0])))
 
 
-def _averages(x: NDArray[Any], shape: tuple[int, ...], size: int, stride: int, pads: list[int]) -> NDArray[Any]:
+def _averages(
+    x: NDArray[Any], shape: tuple[int, ...], size: int, stride: int, pads: list[int]
+) -> NDArray[Any]:
     """Averages over windows of the padded input; what is behind the padding does not count."""
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
     found = np.empty(shape)
     for row, column in np.ndindex(shape[2:]):
-        window = padded[:, :, row * stride : row * stride + size, column * stride : column * stride + size]
+        window = padded[
+            :, :, row * stride : row * stride + size, column * stride : column * stride + size
+        ]
         found[:, :, row, column] = window.mean((2, 3))
     return found
 
 
 def test_averages_that_count_padding_behind_the_input_are_those_of_the_file() -> None:
-    """The integer operator that ONNX Runtime makes of them is up to 60 steps away in 8 of these 18 windows."""
+    """The integer operator that ONNX Runtime makes of them is up to 60 steps away in 8 of these
+    18 windows.
+    """
     x = np.random.default_rng(0).integers(-128, 128, (1, 2, 8, 9)).astype(np.int8)
     for size, stride, pads in WINDOWS:
         window = {"kernel_shape": [size, size], "strides": [stride, stride], "pads": pads}
         model = unary_unit(
-            "AveragePool", x.shape, "int8", (0.05, 0), (0.05, 0), ceil_mode=1, count_include_pad=1, **window
+            "AveragePool",
+            x.shape,
+            "int8",
+            (0.05, 0),
+            (0.05, 0),
+            ceil_mode=1,
+            count_include_pad=1,
+            **window,
         )
         found = OnnxRuntimeSession(model).run(["y"], {"x": x})["y"]
         assert np.abs(found - _averages(x, found.shape, size, stride, pads)).max() <= 0.51, window
@@ -192,13 +228,19 @@ def test_averages_that_count_padding_behind_the_input_are_those_of_the_file() ->
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("op_type", ["Conv", "Gemm", "ConvTranspose"])
 def test_weights_in_float_stay_so(op_type: str, dtype: str) -> None:
-    """ONNX Runtime's WeightBiasQuantization rounds them to int8; uint8 operands then saturated, too (109 steps)."""
-    rng, b = np.random.default_rng(0), ModelBuilder()
+    """ONNX Runtime's WeightBiasQuantization rounds them to int8.
+
+    Uint8 operands then saturated, too (109 steps).
+    """
+    rng = np.random.default_rng(0)
+    b = ModelBuilder()
     shapes = ((4, 64), (64, 8)) if op_type == "Gemm" else ((1, 8, 6, 6), (8, 8, 3, 3))
     weights = rng.choice([-1, 1], shapes[1], p=[0.2, 0.8]) * rng.uniform(0.9, 1, shapes[1])
     x = b.dequantize(b.input("x", shapes[0], dtype), 0.1, 0, dtype)
     b.quantize(b.node(op_type, x, b.constant(weights, "float32")), 0.5, 0, dtype, result="y")
     b.output("y", dtype)
     feeds = random_feeds(b.model(), 0)
-    found, plain = (OnnxRuntimeSession(b.model(), optimised=way).run(["y"], feeds)["y"] for way in (True, False))
+    found, plain = (
+        OnnxRuntimeSession(b.model(), optimised=way).run(["y"], feeds)["y"] for way in (True, False)
+    )
     np.testing.assert_array_equal(found, plain)

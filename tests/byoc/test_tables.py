@@ -1,4 +1,6 @@
-"""Table closure: what is computed from one 8-bit tensor is one table, to the bit, wherever it stands."""
+"""Table closure: what is computed from one 8-bit tensor is one table, to the bit, wherever it
+stands.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pytest
 
 from byoc.graph import Graph
 from byoc.importing import import_model
-from byoc.operators.registry import check, installed
+from byoc.operators.registry import check, load_installed_families
 from byoc.operators.rules import Refusal
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
@@ -70,7 +72,8 @@ FUNCTIONS: dict[str, Draw] = {
     **{
         name.lower(): _unary(name)
         for name in (
-            "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "Elu", "Selu", "Softplus", "Softsign", "Mish", "Exp",
+            "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "Elu", "Selu", "Softplus",
+            "Softsign", "Mish", "Exp",
             "Erf", "Neg", "Celu", "Floor", "Sign",
         )
     },
@@ -96,14 +99,22 @@ FUNCTIONS: dict[str, Draw] = {
     "hard-swish-quantised": _quantised_hard_swish,
     "gelu-of-five": _gelu,
     "mish-of-three": lambda b, x: b.node("Mul", x, b.node("Tanh", b.node("Softplus", x))),
-    "requantised": lambda b, x: b.node("Sigmoid", b.requantised(b.pair("Mul", x, 1.5), 0.11, 5, "uint8")),
+    "requantised": lambda b,
+    x: b.node("Sigmoid", b.requantised(b.pair("Mul", x, 1.5), 0.11, 5, "uint8")),
     "twice": lambda b, x: b.node("Mul", x, x),
 }  # fmt: skip
-PARAMETERS = (((0.04, 3), (0.02, -7)), ((0.3, -128), (0.25, 0)), ((0.0078125, 0), (0.0039062, -128)))
+PARAMETERS = (
+    ((0.04, 3), (0.02, -7)),
+    ((0.3, -128), (0.25, 0)),
+    ((0.0078125, 0), (0.0039062, -128)),
+)
 
 
-def _model(draw: Draw, dtype: str, numbers: tuple[tuple[float, int], ...], shape: tuple[int, ...]) -> onnx.ModelProto:
-    builder, moved = Chain(), 128 if dtype == "uint8" else 0
+def _model(
+    draw: Draw, dtype: str, numbers: tuple[tuple[float, int], ...], shape: tuple[int, ...]
+) -> onnx.ModelProto:
+    builder = Chain()
+    moved = 128 if dtype == "uint8" else 0
     (before, source), (after, result) = numbers
     x = builder.dequantize(builder.input("x", shape, dtype), before, source + moved, dtype)
     builder.quantize(draw(builder, x), after, result + moved, dtype, result="y")
@@ -149,7 +160,9 @@ def test_another_element_type_of_the_result() -> None:
 
 def test_numerics_of_the_machine_change_nothing() -> None:
     package = import_model(_model(FUNCTIONS["gelu"], "int8", PARAMETERS[0], (2, 128)), "fixed")
-    assert compare(package, _every((2, 128), "int8"), Arch(isa="v4", numerics="fixed")).mismatches == 0
+    assert (
+        compare(package, _every((2, 128), "int8"), Arch(isa="v4", numerics="fixed")).mismatches == 0
+    )
 
 
 @pytest.mark.parametrize("isa", ["v1", "v3"])
@@ -157,11 +170,17 @@ def test_a_machine_without_tables_leaves_it_to_the_cpu(isa: str) -> None:
     package = import_model(_model(FUNCTIONS["silu"], "int8", PARAMETERS[0], (4, 64)), "silu")
     found = compare(package, _every((4, 64), "int8"), Arch(isa=isa))
     (place,) = found.partition.placement
-    assert (place.on, place.reason) == ("cpu", f"OP_LUT is not in ISA {isa}; choose an ISA that has it (dla isa)")
+    assert (place.on, place.reason) == (
+        "cpu",
+        f"OP_LUT is not in ISA {isa}; choose an ISA that has it (dla isa)",
+    )
 
 
 def test_what_other_families_run_alone_they_run() -> None:
-    """In front of a table, behind one, and two in a row; inside a diamond they are part of the table."""
+    """In front of a table, behind one, and two in a row.
+
+    Inside a diamond they are part of the table.
+    """
     builder = Chain()
     x = builder.dequantize(builder.input("x", (4, 64), "int8"), 0.05, 3)
     front = builder.requantised(builder.node("Relu", x, name="front"), 0.03, -128)
@@ -189,7 +208,9 @@ def test_results_that_others_read_are_made_and_the_rest_is_not() -> None:
     assert compare(package, _every((4, 64), "int8"), V4).mismatches == 0
 
 
-@pytest.mark.parametrize("kind", ["columns", "broadcast", "float result", "two tensors", "two quantisations"])
+@pytest.mark.parametrize(
+    "kind", ["columns", "broadcast", "float result", "two tensors", "two quantisations"]
+)
 def test_what_is_no_function_of_one_value_is_none(kind: str) -> None:
     builder = Chain()
     x = builder.dequantize(builder.input("x", (1, 3, 4, 4), "int8"), 0.05, 3)
@@ -219,7 +240,9 @@ def test_packages_keep_their_tables_and_a_wrong_one_is_refused(tmp_path: object)
 
     def with_table(graph: Graph, table: np.ndarray) -> Graph:
         name = graph.nodes[0].inputs[1]
-        value = replace(graph.values[name], constant=table, shape=table.shape, dtype=table.dtype.name)
+        value = replace(
+            graph.values[name], constant=table, shape=table.shape, dtype=table.dtype.name
+        )
         return replace(graph, values={**graph.values, name: value})
 
     for table in (np.zeros(255, np.uint8), np.zeros(256, np.int8)):
@@ -227,20 +250,27 @@ def test_packages_keep_their_tables_and_a_wrong_one_is_refused(tmp_path: object)
             verify_graph(with_table(again.graph, table))
     computed = replace(again.graph.values["y:table"], constant=None)
     graph = replace(again.graph, values={**again.graph.values, "y:table": computed})
-    (family,) = installed().by_operator[TABLE]
+    (family,) = load_installed_families().by_operator[TABLE]
     refusal = check(family, graph, graph.nodes[0])
     assert isinstance(refusal, Refusal)
-    assert str(refusal) == "table 'y:table' is computed; the data is computed at run time, the table is constant"
+    assert (
+        str(refusal)
+        == "table 'y:table' is computed; the data is computed at run time, the table is constant"
+    )
 
 
 def _random(seed: int) -> onnx.ModelProto:
-    """A chain with side branches that join again, requantised now and then, from one input to one or two results."""
+    """A chain with side branches that join again, requantised now and then, from one input to
+    one or two results.
+    """
     rng = np.random.default_rng(seed)
     builder = Chain()
     dtypes = [("int8", "uint8")[rng.integers(2)] for _ in range(4)]
 
     def parameters(dtype: str) -> tuple[float, int]:
-        return float(np.float32(2.0 ** rng.uniform(-7, -1))), int(rng.integers(-30, 30)) + 128 * (dtype == "uint8")
+        return float(np.float32(2.0 ** rng.uniform(-7, -1))), int(rng.integers(-30, 30)) + 128 * (
+            dtype == "uint8"
+        )
 
     source = builder.input("x", (2, 3, 7, 13), dtypes[0])
     known = [builder.dequantize(source, *parameters(dtypes[0]), dtypes[0])]
@@ -248,11 +278,26 @@ def _random(seed: int) -> onnx.ModelProto:
         x = known[rng.integers(max(0, len(known) - 3), len(known))]
         kind = rng.integers(4)
         if kind == 0:
-            made = builder.node(str(rng.choice(["Add", "Mul", "Sub", "Max"])), x, known[rng.integers(len(known))])
+            made = builder.node(
+                str(rng.choice(["Add", "Mul", "Sub", "Max"])), x, known[rng.integers(len(known))]
+            )
         elif kind == 1:
-            made = builder.pair(str(rng.choice(["Add", "Mul", "Sub", "Div", "Min"])), x, float(rng.uniform(0.2, 3)))
+            made = builder.pair(
+                str(rng.choice(["Add", "Mul", "Sub", "Div", "Min"])), x, float(rng.uniform(0.2, 3))
+            )
         else:
-            names = ["Sigmoid", "Tanh", "HardSwish", "Elu", "Softplus", "Neg", "Relu", "Abs", "Erf", "LeakyRelu"]
+            names = [
+                "Sigmoid",
+                "Tanh",
+                "HardSwish",
+                "Elu",
+                "Softplus",
+                "Neg",
+                "Relu",
+                "Abs",
+                "Erf",
+                "LeakyRelu",
+            ]
             made = builder.node(str(rng.choice(names)), x)
         if rng.integers(3) == 0:
             made = builder.requantised(made, *parameters(dtypes[1]), dtypes[1])
@@ -269,7 +314,10 @@ def test_random_chains_and_diamonds(seed: int) -> None:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
     feed = {"x": np.resize(np.arange(256, dtype=np.uint8), (2, 3, 7, 13)).view(dtype)}
     found = compare(
-        import_model(model, f"random-{seed}"), feed, TINY if seed % 2 else V4, ("default", "seed")[seed % 3 == 0]
+        import_model(model, f"random-{seed}"),
+        feed,
+        TINY if seed % 2 else V4,
+        ("default", "seed")[seed % 3 == 0],
     )
     assert found.mismatches == 0
 
@@ -286,14 +334,18 @@ CHANNELS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("name", CHANNELS)
 def test_a_slope_a_channel_is_a_table_a_channel(name: str, dtype: str) -> None:
-    """And whatever stands around it, a divisor and an exponent a channel, and a summand that nobody has quantised."""
+    """And whatever stands around it, a divisor and an exponent a channel, and a summand that
+    nobody has quantised.
+    """
     shape, slopes = CHANNELS[name]
     rng = np.random.default_rng(2)
     numbers = rng.uniform(-1, 1, slopes), rng.uniform(0.5, 2, slopes), rng.integers(1, 4, slopes)
 
     def draw(b: Chain, x: str) -> str:
         slope, divisor, exponent = (b.constant(found, "float32") for found in numbers)
-        raised = b.node("Pow", b.node("Div", b.node("PRelu", b.pair("Mul", x, 1.5), slope), divisor), exponent)
+        raised = b.node(
+            "Pow", b.node("Div", b.node("PRelu", b.pair("Mul", x, 1.5), slope), divisor), exponent
+        )
         return b.node("Sub", divisor, raised)
 
     package = import_model(_model(draw, dtype, PARAMETERS[0], shape), name)
@@ -324,7 +376,10 @@ def test_a_normalisation_of_known_numbers_is_a_table_a_channel(shape: tuple[int,
     numbers = [rng.uniform(0.3, 2, shape[1]) for _ in range(4)]
 
     def draw(b: Chain, x: str) -> str:
-        return b.node("Relu", b.node("BatchNormalization", x, *(b.constant(found, "float32") for found in numbers)))
+        return b.node(
+            "Relu",
+            b.node("BatchNormalization", x, *(b.constant(found, "float32") for found in numbers)),
+        )
 
     package = import_model(_model(draw, "int8", PARAMETERS[0], shape), "normalised")
     assert len(package.graph.nodes) == len(_tables(package)) == 1
@@ -341,11 +396,14 @@ def test_sigmoids_of_integers_are_tables(dtype: str) -> None:
     x = builder.input("x", (2, 128), dtype)
     pairs = ((0.05, low + 131), (1 / 256, low))
     inputs = [
-        builder.constant(value, kind) for pair in pairs for value, kind in zip(pair, ("float32", dtype), strict=True)
+        builder.constant(value, kind)
+        for pair in pairs
+        for value, kind in zip(pair, ("float32", dtype), strict=True)
     ]
     builder.node("QLinearSigmoid", x, *inputs, result="y", domain="com.microsoft")
     builder.output("y", dtype)
-    model, feeds = builder.model(), _every((2, 128), dtype)
+    model = builder.model()
+    feeds = _every((2, 128), dtype)
     package = import_model(model, "sigmoid")
     assert len(package.graph.nodes) == len(_tables(package)) == 1
     found = simulate(package, feeds, V4).run.outputs["y"]

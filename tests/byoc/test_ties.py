@@ -27,7 +27,15 @@ def _chain() -> onnx.ModelProto:
     for name, factor in FACTORS.items():
         scaled = b.node("Mul", x, b.constant(factor, "float32"))
         q = b.quantize(scaled, STEP, 3)
-        b.output(b.node("DequantizeLinear", q, b.constant(STEP, "float32"), b.constant(3, "int8"), result=name))
+        b.output(
+            b.node(
+                "DequantizeLinear",
+                q,
+                b.constant(STEP, "float32"),
+                b.constant(3, "int8"),
+                result=name,
+            )
+        )
         x = b.dequantize(q, STEP, 3)
     return b.model()
 
@@ -37,19 +45,27 @@ def _run(model: onnx.ModelProto, names: object, feed: Tensors) -> Tensors:
     further = [name for name in dict.fromkeys(names) if name not in wanted]  # type: ignore[call-overload]
     inputs = {value.name for value in model.graph.input}
     given = {name: array for name, array in feed.items() if name in inputs}
-    return OnnxRuntimeSession(model, optimised=False, further=further).run([*wanted, *further], given)
+    return OnnxRuntimeSession(model, optimised=False, further=further).run(
+        [*wanted, *further], given
+    )
 
 
 def _explained(change: Callable[[np.ndarray], np.ndarray], wrong: float = 0.0) -> bool:
-    """Whether ties explain another model whose first tensor is changed, and whose second follows, ``wrong`` added."""
+    """Whether ties explain another model whose first tensor is changed, and whose second
+    follows, ``wrong`` added.
+    """
     feed = {"x": np.arange(64, dtype=np.float32).reshape(1, 64)}
     model = _chain()
     first = change(_run(model, [], feed)["first"])
-    second = np.rint(first * np.float32(FACTORS["second"]) / STEP).astype(np.float32) * np.float32(STEP)
+    second = np.rint(first * np.float32(FACTORS["second"]) / STEP).astype(np.float32) * np.float32(
+        STEP
+    )
     after = {"first": first, "second": second + np.float32(wrong)}
 
     def differing(before: Tensors) -> set[str]:
-        return {name for name, array in before.items() if compare(array, after[name]).is_beyond(None)}
+        return {
+            name for name, array in before.items() if compare(array, after[name]).is_beyond(None)
+        }
 
     return only_ties(model, after, feed, differing, _run, TOLERANCE)
 
@@ -69,6 +85,11 @@ TIES = np.arange(64).reshape(1, 64) % 4 == 1
     ],
     ids=["equal", "ties", "two steps", "everywhere", "wrong behind ties"],
 )
-def test_what_ties_explain(change: Callable[[np.ndarray], np.ndarray], wrong: float, explained: bool) -> None:
-    """One step at ties is explained; two steps, a step elsewhere and another fault behind the ties are not."""
+def test_what_ties_explain(
+    change: Callable[[np.ndarray], np.ndarray], wrong: float, explained: bool
+) -> None:
+    """One step at ties is explained.
+
+    Two steps, a step elsewhere and another fault behind the ties are not.
+    """
     assert _explained(change, wrong) == explained

@@ -1,4 +1,6 @@
-"""Token flags against a brute-force oracle: every conflict is ordered and every program is legal."""
+"""Token flags against a brute-force oracle: every conflict is ordered and every program is
+legal.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ ACCESSES = st.builds(
 
 
 def _operands(unit: Unit, first: Access, second: Access) -> Operands:
-    return Operands((first,), (second,)) if unit is not Unit.EX else Operands((first,), (second, first))
+    return (
+        Operands((first,), (second,))
+        if unit is not Unit.EX
+        else Operands((first,), (second, first))
+    )
 
 
 def _command(unit: Unit, first: Access, second: Access) -> tuple[Unit, Operands]:
@@ -51,7 +57,12 @@ def stand_ins(stream: Sequence[Ordered], operands: Sequence[Operands]) -> list[C
         if item.index is not None:
             touches = _accesses(operands[item.index])
             made = Instruction("OP_TEST", 0x7F, Unit(item.unit), "ISSUE", "", operands=touches)
-        flags = (bool(item.pop_previous), bool(item.pop_next), bool(item.push_previous), bool(item.push_next))
+        flags = (
+            bool(item.pop_previous),
+            bool(item.pop_next),
+            bool(item.push_previous),
+            bool(item.push_next),
+        )
         commands.append(Command(number, made, Unit(item.unit), *flags, {}, {}))
     return commands
 
@@ -69,10 +80,14 @@ def test_every_conflict_is_ordered(commands: list[tuple[Unit, Operands]]) -> Non
 @settings(deadline=None, max_examples=60)
 def test_strict_order_is_total(commands: list[tuple[Unit, Operands]]) -> None:
     operands = [touched for _, touched in commands]
-    stream = stand_ins(derive_tokens([unit for unit, _ in commands], operands, strict=True), operands)
+    stream = stand_ins(
+        derive_tokens([unit for unit, _ in commands], operands, strict=True), operands
+    )
     check_legality(stream)
     for number, before in enumerate(predecessors(stream)):
-        assert before >= {other for other in range(number) if stream[other].instruction is not OP_SYNC}
+        assert before >= {
+            other for other in range(number) if stream[other].instruction is not OP_SYNC
+        }
 
 
 @given(ACCESSES, ACCESSES)
@@ -82,7 +97,11 @@ def test_touch_is_overlap(first: Access, second: Access) -> None:
     assert touch(first, second) == touch(second, first)
 
 
-DIMS = st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 1, 3, 4, 6, 7, 12, 20])), min_size=1, max_size=3)
+DIMS = st.lists(
+    st.tuples(st.integers(1, 5), st.sampled_from([0, 1, 3, 4, 6, 7, 12, 20])),
+    min_size=1,
+    max_size=3,
+)
 
 
 @given(DIMS, DIMS, st.integers(0, 60), st.integers(1, 3))
@@ -90,7 +109,8 @@ DIMS = st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 1, 3, 4, 6, 7, 
 def test_touch_of_more_dimensions_is_overlap(
     dims: list[tuple[int, int]], others: list[tuple[int, int]], address: int, nbytes: int
 ) -> None:
-    first, second = strided("sram", 30, 2, *dims), strided("sram", address, nbytes, *others)
+    first = strided("sram", 30, 2, *dims)
+    second = strided("sram", address, nbytes, *others)
     assert touch(first, second) == (overlap(first, second) is not None)
 
 
@@ -114,14 +134,20 @@ def flags(stream: Sequence[Ordered]) -> list[str]:
     texts = []
     for item in stream:
         names = ("pop_previous", "pop_next", "push_previous", "push_next")
-        texts.append(" ".join([Unit(item.unit).name, *(name for name in names if getattr(item, name))]))
+        texts.append(
+            " ".join([Unit(item.unit).name, *(name for name in names if getattr(item, name))])
+        )
     return texts
 
 
 def test_load_compute_store_in_a_chain() -> None:
     stream = derive_tokens(
         [Unit.LD, Unit.EX, Unit.ST],
-        [Operands((_dram(0),), (_sram(0),)), Operands((_sram(0),), (_sram(8),)), Operands((_sram(8),), (_dram(64),))],
+        [
+            Operands((_dram(0),), (_sram(0),)),
+            Operands((_sram(0),), (_sram(8),)),
+            Operands((_sram(8),), (_dram(64),)),
+        ],
     )
     assert flags(stream) == ["LD push_next", "EX pop_previous push_next", "ST pop_previous"]
 
@@ -147,7 +173,8 @@ def test_a_load_of_what_was_stored_goes_through_the_command_that_waits_anyway() 
 
 def test_without_such_a_command_a_sync_is_inserted() -> None:
     stream = derive_tokens(
-        [Unit.LD, Unit.ST], [Operands((_dram(0),), (_sram(0),)), Operands((_sram(0),), (_dram(64),))]
+        [Unit.LD, Unit.ST],
+        [Operands((_dram(0),), (_sram(0),)), Operands((_sram(0),), (_dram(64),))],
     )
     assert flags(stream) == ["LD push_next", "EX pop_previous push_next", "ST pop_previous"]
     assert [item.index for item in stream] == [0, None, 1]
@@ -155,28 +182,42 @@ def test_without_such_a_command_a_sync_is_inserted() -> None:
 
 
 def test_what_is_known_is_not_waited_for_again() -> None:
-    """Two computations on one load: the second knows it is there. In-order units need no tokens among themselves."""
+    """Two computations on one load: the second knows it is there.
+
+    In-order units need no tokens among themselves.
+    """
     read = Operands((_sram(0),), (_sram(8),))
-    stream = derive_tokens([Unit.LD, Unit.EX, Unit.EX, Unit.EX], [Operands((_dram(0),), (_sram(0),)), read, read, read])
+    stream = derive_tokens(
+        [Unit.LD, Unit.EX, Unit.EX, Unit.EX], [Operands((_dram(0),), (_sram(0),)), read, read, read]
+    )
     assert flags(stream) == ["LD push_next", "EX pop_previous", "EX", "EX"]
 
 
 def test_independent_commands_exchange_no_tokens() -> None:
     stream = derive_tokens(
         [Unit.LD, Unit.EX, Unit.ST],
-        [Operands((_dram(0),), (_sram(0),)), Operands((_sram(8),), (_sram(16),)), Operands((_sram(24),), (_dram(8),))],
+        [
+            Operands((_dram(0),), (_sram(0),)),
+            Operands((_sram(8),), (_sram(16),)),
+            Operands((_sram(24),), (_dram(8),)),
+        ],
     )
     assert flags(stream) == ["LD", "EX", "ST"]
 
 
 def test_double_buffering_lets_the_second_load_run_ahead() -> None:
-    """Loads into two buffers in turn: only the third, which fills the first buffer again, waits for a computation."""
-    units, operands = [], []
+    """Loads into two buffers in turn: only the third, which fills the first buffer again, waits
+    for a computation.
+    """
+    units = []
+    operands = []
     for tile in range(3):
         units += [Unit.LD, Unit.EX]
         buffer = _sram(8 * (tile % 2))
         operands += [Operands((_dram(8 * tile),), (buffer,)), Operands((buffer,), (_sram(64),))]
-    counted = Counter(text for text in flags(derive_tokens(units, operands)) if text.startswith("LD"))
+    counted = Counter(
+        text for text in flags(derive_tokens(units, operands)) if text.startswith("LD")
+    )
     assert counted == {"LD push_next": 2, "LD pop_next push_next": 1}
 
 
@@ -199,18 +240,24 @@ def test_rows_that_interleave_are_no_conflict() -> None:
     assert not touch(band, other)
     assert touch(band, strided("dram", 14, 4, (3, 16)))
     assert np.array_equal(
-        [touch(band, strided("dram", shift, 4)) for shift in range(16)], [s < 4 or s > 12 for s in range(16)]
+        [touch(band, strided("dram", shift, 4)) for shift in range(16)],
+        [s < 4 or s > 12 for s in range(16)],
     )
 
 
 def test_the_work_of_tokens_grows_with_the_commands_alone(monkeypatch):
-    """Loads to ever new places are held against no command of EX that lies elsewhere, however many there are."""
+    """Loads to ever new places are held against no command of EX that lies elsewhere, however
+    many there are.
+    """
     tried = []
-    monkeypatch.setattr(emit, "_meet", lambda first, second, meet=emit._meet: tried.append(1) or meet(first, second))
+    monkeypatch.setattr(
+        emit, "_meet", lambda first, second, meet=emit._meet: tried.append(1) or meet(first, second)
+    )
 
     def comparisons(count: int) -> int:
         tried.clear()
-        units, operands = [], []
+        units = []
+        operands = []
         for index in range(count):
             constants = Access("sram", (1 << 16) + 64 * index, 64)
             units += [Unit.LD, Unit.EX]

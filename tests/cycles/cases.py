@@ -1,7 +1,8 @@
 """The layers, chains of layers and small networks whose cycles are recorded, and the machines.
 
-Each case is there for a decision of the compiler: which tiles, in which order, with how many buffers; what stays in the
-scratchpad, what is computed band by band, what rides on what, what is loaded ahead.
+Each case is there for a decision of the compiler: which tiles, in which order, with how many
+buffers; what stays in the scratchpad, what is computed band by band, what rides on what, what is
+loaded ahead.
 """
 
 from __future__ import annotations
@@ -28,12 +29,22 @@ from tests.byoc import region_cases as cases
 Compile = Callable[[Arch], list[Program]]
 Random = np.random.Generator
 
-PAD1, PAD2 = (1, 1, 1, 1), (2, 2, 2, 2)
+PAD1 = (1, 1, 1, 1)
+PAD2 = (2, 2, 2, 2)
 MACHINES: Mapping[str, Arch] = {
     f"{ic}x{oc}-{kib}k": Arch(isa="v4", pe=PeArray(ic=ic, oc=oc), sram_bytes=kib << 10)
-    for ic, oc, kib in ((4, 16, 64), (4, 16, 512), (8, 8, 64), (16, 16, 512), (32, 32, 64), (1, 256, 512))
+    for ic, oc, kib in (
+        (4, 16, 64),
+        (4, 16, 512),
+        (8, 8, 64),
+        (16, 16, 512),
+        (32, 32, 64),
+        (1, 256, 512),
+    )
 }
-"""The default array with little and with much memory, a square one, larger ones, and one over output channels alone."""
+"""The default array with little and with much memory, a square one, larger ones, and one over
+output channels alone.
+"""
 
 ZOO = ("keyword-spotting", "streaming-wake-word", "micro-speech", "resnet-8", "visual-wake-words")
 ON_WORDS = ("network-squeezed", "network-decoder", "network-branches", "network-attention", "network-lines",
@@ -45,8 +56,12 @@ def all_cases() -> Mapping[str, Callable[[], Compile]]:
     """What makes each case, by name: what is made is compiled for one machine after another."""
     random = np.random.default_rng(0)
     layers = {**dict(_layers(random)), **dict(_chains(random))}
-    made = {name: partial(partial, _compile_layers, operations) for name, operations in layers.items()}
-    networks = {f"network-{name}": partial(_network, *network) for name, network in NETWORKS.items()}
+    made = {
+        name: partial(partial, _compile_layers, operations) for name, operations in layers.items()
+    }
+    networks = {
+        f"network-{name}": partial(_network, *network) for name, network in NETWORKS.items()
+    }
     found = {**made, **networks, **{f"zoo-{name}": partial(_zoo, name) for name in ZOO}}
     found |= {f"words-{name}": partial(_on_words, found[name]) for name in ON_WORDS}
     # Steps that are unrolled, in little memory: banks of their own would keep loads waiting.
@@ -62,20 +77,28 @@ def _compile_layers(operations: tuple[Operator, ...], arch: Arch) -> list[Progra
     made = {operation.output.value for operation in operations}
     read = {source.value for operation in operations for source in operation.inputs}
     inputs = dict.fromkeys(
-        source.value for operation in operations for source in operation.inputs if source.value not in made
+        source.value
+        for operation in operations
+        for source in operation.inputs
+        if source.value not in made
     )
-    outputs = tuple(operation.output.value for operation in operations if operation.output.value not in read)
+    outputs = tuple(
+        operation.output.value for operation in operations if operation.output.value not in read
+    )
     region, values = cases.region(operations, tuple(inputs), outputs)
     return [compile_region(region, values, arch, "default", data=False)[0]]
 
 
 def _zoo(name: str) -> Compile:
     model = MODELS[name]
-    return partial(_compile_package, import_model(model.build(0), name, calibration=model.calibration(0)))
+    return partial(
+        _compile_package, import_model(model.build(0), name, calibration=model.calibration(0))
+    )
 
 
 def _network(build: Callable[[], ModelProto], shape: tuple[int, ...]) -> Compile:
-    model, random = build(), np.random.default_rng(0)
+    model = build()
+    random = np.random.default_rng(0)
     name = model.graph.input[0].name
     calibration = [{name: random.standard_normal(shape, np.float32)} for _ in range(2)]
     return partial(_compile_package, import_model(model, "network", calibration=iter(calibration)))
@@ -91,11 +114,16 @@ def _x(*shape: int) -> Operand:
 
 def _layers(random: Random) -> Iterator[tuple[str, tuple[Operator, ...]]]:
     """Single layers, each alone in its region: tiles, their order, their buffers."""
-    conv, matmul, pool = partial(cases.convolution, random), partial(cases.matmul, random), cases.pool
+    conv = partial(cases.convolution, random)
+    matmul = partial(cases.matmul, random)
+    pool = cases.pool
     yield "conv-3x3-64", (conv(_x(64, 56, 56), "y", 64, pads=PAD1),)
     yield "conv-3x3-many-weights", (conv(_x(256, 7, 7), "y", 512, pads=PAD1),)
     yield "conv-3x3-stride-2-rgb", (conv(_x(3, 112, 112), "y", 32, strides=(2, 2), pads=PAD1),)
-    yield "conv-7x7-stride-2-rgb", (conv(_x(3, 112, 112), "y", 64, kernel=(7, 7), strides=(2, 2), pads=(3, 3, 3, 3)),)
+    yield (
+        "conv-7x7-stride-2-rgb",
+        (conv(_x(3, 112, 112), "y", 64, kernel=(7, 7), strides=(2, 2), pads=(3, 3, 3, 3)),),
+    )
     yield "conv-3x3-dilated", (conv(_x(48, 28, 28), "y", 48, dilations=(2, 2), pads=PAD2),)
     yield "conv-1x9", (conv(_x(40, 1, 300), "y", 96, kernel=(1, 9), pads=(0, 4, 0, 4)),)
     yield "conv-wide-result", (conv(_x(32, 28, 28), "y", 40, pads=PAD1, wide=True),)
@@ -105,9 +133,18 @@ def _layers(random: Random) -> Iterator[tuple[str, tuple[Operator, ...]]]:
     yield "pointwise-stride-2", (conv(_x(128, 28, 28), "y", 64, kernel=(1, 1), strides=(2, 2)),)
     yield "pointwise-narrow", (conv(_x(32, 112, 112), "y", 10, kernel=(1, 1)),)
     yield "depthwise-128", (conv(_x(128, 56, 56), "y", 128, pads=PAD1, depthwise=True),)
-    yield "depthwise-stride-2", (conv(_x(48, 112, 112), "y", 48, strides=(2, 2), pads=PAD1, depthwise=True),)
-    yield "depthwise-5x5", (conv(_x(240, 14, 14), "y", 240, kernel=(5, 5), pads=PAD2, depthwise=True),)
-    yield "depthwise-emulated", (conv(_x(24, 28, 28), "y", 24, pads=PAD1, depthwise=True, emulated=True),)
+    yield (
+        "depthwise-stride-2",
+        (conv(_x(48, 112, 112), "y", 48, strides=(2, 2), pads=PAD1, depthwise=True),),
+    )
+    yield (
+        "depthwise-5x5",
+        (conv(_x(240, 14, 14), "y", 240, kernel=(5, 5), pads=PAD2, depthwise=True),),
+    )
+    yield (
+        "depthwise-emulated",
+        (conv(_x(24, 28, 28), "y", 24, pads=PAD1, depthwise=True, emulated=True),),
+    )
     yield "connected-1024-1000", (matmul(_x(1, 1024), "y", 1000),)
     yield "connected-4096-64", (matmul(_x(1, 4096), "y", 64),)
     yield "matmul-197-192-576", (matmul(_x(197, 192), "y", 576),)
@@ -120,7 +157,9 @@ def _layers(random: Random) -> Iterator[tuple[str, tuple[Operator, ...]]]:
 
 def _chains(random: Random) -> Iterator[tuple[str, tuple[Operator, ...]]]:
     """Layers after one another: what stays, what is fused, what is loaded ahead."""
-    conv, matmul, pool = partial(cases.convolution, random), partial(cases.matmul, random), cases.pool
+    conv = partial(cases.convolution, random)
+    matmul = partial(cases.matmul, random)
+    pool = cases.pool
 
     first = conv(_x(32, 56, 56), "a", 64, pads=PAD1, depthwise=False, kernel=(3, 3), strides=(2, 2))
     yield "chain-conv-pool", (first, pool(first.output, "y", "max"))
@@ -167,18 +206,26 @@ def _squeezed() -> ModelProto:
     value = net.layer("expand", "image", (24, 72), 1, activation="hardswish")
     value = net.layer("depthwise", value, (72, 72), 5, groups=72, activation="hardswish")
     weight = net.node("GlobalAveragePool", "mean", value)
-    weight = net.activation("relu", "down_relu", net.convolution("down", weight, (72, 24), 1, bias=0.0))
+    weight = net.activation(
+        "relu", "down_relu", net.convolution("down", weight, (72, 24), 1, bias=0.0)
+    )
     weight = net.node("HardSigmoid", "weight", net.convolution("up", weight, (24, 72), 1, bias=0.0))
-    value = net.layer("project", net.node("Mul", "weighed", value, weight), (72, 24), 1, activation="linear")
+    value = net.layer(
+        "project", net.node("Mul", "weighed", value, weight), (72, 24), 1, activation="linear"
+    )
     return net.model(net.node("Add", "sum", "image", value), (1, 24, 28, 28))
 
 
 def _decoder() -> ModelProto:
-    """A level of a U-Net: down, up again by a transposed convolution, beside what was kept, and a convolution."""
+    """A level of a U-Net: down, up again by a transposed convolution, beside what was kept, and
+    a convolution.
+    """
     net = NetworkBuilder("decoder", "image", (1, 16, 48, 48), 0)
     kept = net.layer("kept", "image", (16, 24), 3)
-    value = net.layer("below", net.node("MaxPool", "down", kept, kernel_shape=[2, 2], strides=[2, 2]), (24, 48), 3)
-    value = net.concat("beside", kept, net.transposed("up", value, (48, 24), 2))
+    value = net.layer(
+        "below", net.node("MaxPool", "down", kept, kernel_shape=[2, 2], strides=[2, 2]), (24, 48), 3
+    )
+    value = net.concat("beside", kept, net.add_transposed("up", value, (48, 24), 2))
     return net.model(net.layer("joined", value, (48, 16), 3), (1, 16, 48, 48))
 
 
@@ -188,23 +235,37 @@ def _branches() -> ModelProto:
     first = net.layer("first", "image", (96, 32), 1)
     second = net.layer("second", net.layer("second_before", "image", (96, 48), 1), (48, 64), 3)
     third = net.layer("third", net.layer("third_before", "image", (96, 8), 1), (8, 16), 5)
-    pooled = net.node("MaxPool", "pooled", "image", kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4)
+    pooled = net.node(
+        "MaxPool", "pooled", "image", kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4
+    )
     return net.model(
-        net.concat("all", first, second, third, net.layer("fourth", pooled, (96, 16), 1)), (1, 128, 28, 28)
+        net.concat("all", first, second, third, net.layer("fourth", pooled, (96, 16), 1)),
+        (1, 128, 28, 28),
     )
 
 
 def _attention() -> ModelProto:
-    """One block of a vision transformer: products of rows, softmax, normalisation, transposing copies."""
+    """One block of a vision transformer: products of rows, softmax, normalisation, transposing
+    copies.
+    """
     return vit_tiny(0, size=112, blocks=1, width=64, heads=2)
 
 
 def _shuffled() -> ModelProto:
-    """A unit of ShuffleNet: grouped convolutions around a shuffle of channels and a depthwise convolution."""
+    """A unit of ShuffleNet: grouped convolutions around a shuffle of channels and a depthwise
+    convolution.
+    """
     net = NetworkBuilder("shuffled", "image", (1, 24, 56, 56), 0)
     value = net.layer("first", "image", (24, 112), 1, groups=4)
-    value = net.node("Transpose", "shuffle", net.reshape("apart", value, (1, 4, 28, 56, 56)), perm=[0, 2, 1, 3, 4])
-    value = net.layer("depthwise", net.reshape("shuffled", value, (1, 112, 56, 56)), (112, 112), 3, groups=112)
+    value = net.node(
+        "Transpose",
+        "shuffle",
+        net.reshape("apart", value, (1, 4, 28, 56, 56)),
+        perm=[0, 2, 1, 3, 4],
+    )
+    value = net.layer(
+        "depthwise", net.reshape("shuffled", value, (1, 112, 56, 56)), (112, 112), 3, groups=112
+    )
     return net.model(net.layer("second", value, (112, 112), 1, groups=4), (1, 112, 56, 56))
 
 

@@ -1,4 +1,7 @@
-"""The recorded cycles: a line a case, a column a machine; how they are measured, compared and written."""
+"""The recorded cycles: a line a case, a column a machine.
+
+How they are measured, compared and written.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ Table = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Change:
-    """Cycles of a case on a machine that are not as recorded; None where there are none, or none are recorded."""
+    """Cycles of a case on a machine that are not as recorded; None where there are none, or none
+    are recorded.
+    """
 
     case: str
     machine: str
@@ -33,7 +38,9 @@ class Change:
         share = ""
         if self.recorded and self.found is not None:
             share = f" ({(self.found - self.recorded) / self.recorded:+.2%})"
-        return f"{self.case} on {self.machine}: {_told(self.recorded)} -> {_told(self.found)}{share}"
+        return (
+            f"{self.case} on {self.machine}: {_told(self.recorded)} -> {_told(self.found)}{share}"
+        )
 
 
 def _told(cycles: int | None) -> str:
@@ -50,15 +57,21 @@ def measure(make: Callable[[], Compile]) -> Iterator[tuple[str, int]]:
 def changes(case: str, found: Mapping[str, int], recorded: Table) -> list[Change]:
     """Where a case is not as recorded. Fewer cycles are a change, too."""
     wanted = recorded.get(case, {})
-    both = ((machine, wanted.get(machine), found.get(machine)) for machine in (*MACHINES, *(wanted.keys() - MACHINES)))
-    return [Change(case, machine, before, after) for machine, before, after in both if before != after]
+    both = (
+        (machine, wanted.get(machine), found.get(machine))
+        for machine in (*MACHINES, *(wanted.keys() - MACHINES))
+    )
+    return [
+        Change(case, machine, before, after) for machine, before, after in both if before != after
+    ]
 
 
 def read_table(file: Path = FILE) -> Table:
     """What is recorded."""
     with file.open(encoding="utf-8", newline="") as lines:
         return {
-            row.pop("case"): {machine: int(cycles) for machine, cycles in row.items()} for row in csv.DictReader(lines)
+            row.pop("case"): {machine: int(cycles) for machine, cycles in row.items()}
+            for row in csv.DictReader(lines)
         }
 
 
@@ -67,7 +80,9 @@ def write_table(table: Table, file: Path = FILE) -> None:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("case", *MACHINES))
-    rows.writerows((case, *(found[machine] for machine in MACHINES)) for case, found in table.items())
+    rows.writerows(
+        (case, *(found[machine] for machine in MACHINES)) for case, found in table.items()
+    )
     write_atomically(file, text.getvalue())
 
 
@@ -75,5 +90,8 @@ def told(found: Sequence[Change]) -> str:
     """What has changed, by name, the cycles in all, and what to do about it."""
     lines = [str(change) for change in found]
     more = sum(1 for change in found if (change.found or 0) > (change.recorded or 0))
-    lines.append(f"{len(found)} figures are not as recorded, {more} of them larger; if that is meant: {BLESS}")
+    lines.append(
+        f"{len(found)} figures are not as recorded, {more} of them larger; if that is "
+        f"meant: {BLESS}"
+    )
     return "\n".join(lines)

@@ -1,4 +1,7 @@
-"""Cycles are as recorded: what costs or saves cycles says so by name. ``python -m tests.cycles --bless`` records."""
+"""Cycles are as recorded: what costs or saves cycles says so by name.
+
+``python -m tests.cycles --bless`` records.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,13 @@ def test_as_much_is_recorded_as_there_is() -> None:
     assert list(RECORDED) == list(CASES)
     assert len(CASES) >= 40
     assert len(MACHINES) == 6
-    assert {(arch.pe.ic, arch.pe.oc) for arch in MACHINES.values()} >= {(4, 16), (8, 8), (16, 16), (32, 32), (1, 256)}
+    assert {(arch.pe.ic, arch.pe.oc) for arch in MACHINES.values()} >= {
+        (4, 16),
+        (8, 8),
+        (16, 16),
+        (32, 32),
+        (1, 256),
+    }
 
 
 def test_a_change_is_told_by_name_and_blessed_by_one_command(
@@ -46,7 +55,8 @@ def test_a_change_is_told_by_name_and_blessed_by_one_command(
     assert told[2] == f"new on {machine}: nothing -> 100"
     assert told[-2] == f"gone on {list(MACHINES)[-1]}: 100 -> nothing"
     assert (
-        told[-1] == "14 figures are not as recorded, 7 of them larger; if that is meant: python -m tests.cycles --bless"
+        told[-1] == "14 figures are not as recorded, 7 of them larger; if that is meant: python -m "
+        "tests.cycles --bless"
     )
     assert command.main(["--fail-fast"]) == 1
     assert capsys.readouterr().out == f"{told[0]}\n"

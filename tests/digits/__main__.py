@@ -1,8 +1,10 @@
-"""Trains ``digits-cnn`` in plain NumPy and writes the network and its data into ``experiments/models``.
+"""Trains ``digits-cnn`` in plain NumPy and writes the network and its data into
+``experiments/models``.
 
 Run ``python -m tests.digits`` (needs the ``train`` extra: scikit-learn, for its handwritten digits
-only, and ``tflite``). Everything is drawn from one seed. The result, ``digits-cnn.onnx``, the same network quantised as
-``digits-cnn.tflite``, and ``digits-data.npz``, is committed, so nothing here is needed to run the network.
+only, and ``tflite``). Everything is drawn from one seed. The result, ``digits-cnn.onnx``, the same
+network quantised as ``digits-cnn.tflite``, and ``digits-data.npz``, is committed, so nothing here
+is needed to run the network.
 """
 
 from __future__ import annotations
@@ -41,14 +43,18 @@ def initial_parameters(generator: np.random.Generator) -> Parameters:
     parameters: Parameters = {}
     for name, shape in shapes.items():
         deviation = np.sqrt(2.0 / np.prod(shape[1:]))
-        parameters[f"{name}_weight"] = (generator.standard_normal(shape) * deviation).astype(np.float32)
+        parameters[f"{name}_weight"] = (generator.standard_normal(shape) * deviation).astype(
+            np.float32
+        )
         parameters[f"{name}_bias"] = np.zeros(shape[0], np.float32)
     return parameters
 
 
 def windows(images: Array) -> Array:
     """All 3×3 windows of (N, C, H, W) padded by one zero: a view (N, C, H, W, 3, 3)."""
-    return sliding_window_view(np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3))
+    return sliding_window_view(
+        np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3)
+    )
 
 
 def forward(parameters: Parameters, images: Array) -> dict[str, Any]:
@@ -64,12 +70,22 @@ def forward(parameters: Parameters, images: Array) -> dict[str, Any]:
     cells = point.reshape(len(images), FEATURES, 4, 2, 4, 2)
     pooled = cells.max(axis=(3, 5))
     logits = pooled.reshape(len(images), -1) @ p["classifier_weight"].T + p["classifier_bias"]
-    return {"patches": patches, "conv": conv, "depth": depth, "cells": cells, "pooled": pooled, "logits": logits}
+    return {
+        "patches": patches,
+        "conv": conv,
+        "depth": depth,
+        "cells": cells,
+        "pooled": pooled,
+        "logits": logits,
+    }
 
 
-def loss_and_gradients(parameters: Parameters, images: Array, labels: NDArray[np.int64]) -> tuple[float, Parameters]:
+def loss_and_gradients(
+    parameters: Parameters, images: Array, labels: NDArray[np.int64]
+) -> tuple[float, Parameters]:
     """Mean cross entropy of a batch and its gradient by every parameter."""
-    p, count = parameters, len(images)
+    p = parameters
+    count = len(images)
     f = forward(parameters, images)
     shifted = f["logits"] - f["logits"].max(axis=1, keepdims=True)
     probabilities = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
@@ -85,18 +101,27 @@ def loss_and_gradients(parameters: Parameters, images: Array, labels: NDArray[np
 
 
 def feature_gradients(p: Parameters, f: dict[str, Any], pooled: Array) -> Parameters:
-    """Gradients of the three convolutions, given the gradient (N, 32, 4, 4) by the pooled features."""
+    """Gradients of the three convolutions, given the gradient (N, 32, 4, 4) by the pooled
+    features.
+    """
     # The gradient goes to every maximum of a cell; ties only happen at zero, where ReLU stops it.
     cells = (f["cells"] == f["pooled"][:, :, :, None, :, None]) * (f["cells"] > 0)
     point = (cells * pooled[:, :, :, None, :, None]).reshape(len(pooled), FEATURES, 8, 8)
-    depth = np.einsum("nkhw,kc->nchw", point, p["pointwise_weight"][:, :, 0, 0], optimize=True) * (f["depth"] > 0)
-    # The gradient by the input of a convolution is the convolution with the filter turned by 180 degrees.
+    depth = np.einsum("nkhw,kc->nchw", point, p["pointwise_weight"][:, :, 0, 0], optimize=True) * (
+        f["depth"] > 0
+    )
+    # The gradient by the input of a convolution is the convolution with the filter turned by 180
+    # degrees.
     turned = p["depthwise_weight"][:, 0, ::-1, ::-1]
     conv = np.einsum("nchwyx,cyx->nchw", windows(depth), turned, optimize=True) * (f["conv"] > 0)
     return {
-        "pointwise_weight": np.einsum("nkhw,nchw->kc", point, f["depth"], optimize=True)[:, :, None, None],
+        "pointwise_weight": np.einsum("nkhw,nchw->kc", point, f["depth"], optimize=True)[
+            :, :, None, None
+        ],
         "pointwise_bias": point.sum(axis=(0, 2, 3)),
-        "depthwise_weight": np.einsum("nchw,nchwyx->cyx", depth, windows(f["conv"]), optimize=True)[:, None],
+        "depthwise_weight": np.einsum("nchw,nchwyx->cyx", depth, windows(f["conv"]), optimize=True)[
+            :, None
+        ],
         "depthwise_bias": depth.sum(axis=(0, 2, 3)),
         "conv_weight": np.einsum("nkhw,nchwyx->kcyx", conv, f["patches"], optimize=True),
         "conv_bias": conv.sum(axis=(0, 2, 3)),
@@ -115,13 +140,18 @@ def digits_graph(parameters: Mapping[str, NDArray[np.float32]]) -> ModelProto:
         "digits-cnn",
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, (1, 1, 8, 8))],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, (1, 10))],
-        [numpy_helper.from_array(np.ascontiguousarray(value), name) for name, value in parameters.items()],
+        [
+            numpy_helper.from_array(np.ascontiguousarray(value), name)
+            for name, value in parameters.items()
+        ],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 def _digits_nodes() -> list[NodeProto]:
-    def node(op_type: str, name: str, inputs: list[str], output: str, **attributes: Any) -> NodeProto:
+    def node(
+        op_type: str, name: str, inputs: list[str], output: str, **attributes: Any
+    ) -> NodeProto:
         return helper.make_node(op_type, inputs, [output], name=name, **attributes)
 
     def weighted(name: str) -> list[str]:
@@ -131,9 +161,22 @@ def _digits_nodes() -> list[NodeProto]:
     return [
         node("Conv", "conv", ["image", *weighted("conv")], "conv_out", **same),
         node("Relu", "conv_relu", ["conv_out"], "conv_act"),
-        node("Conv", "depthwise", ["conv_act", *weighted("depthwise")], "depthwise_out", group=16, **same),
+        node(
+            "Conv",
+            "depthwise",
+            ["conv_act", *weighted("depthwise")],
+            "depthwise_out",
+            group=16,
+            **same,
+        ),
         node("Relu", "depthwise_relu", ["depthwise_out"], "depthwise_act"),
-        node("Conv", "pointwise", ["depthwise_act", *weighted("pointwise")], "pointwise_out", kernel_shape=[1, 1]),
+        node(
+            "Conv",
+            "pointwise",
+            ["depthwise_act", *weighted("pointwise")],
+            "pointwise_out",
+            kernel_shape=[1, 1],
+        ),
         node("Relu", "pointwise_relu", ["pointwise_out"], "pointwise_act"),
         node("MaxPool", "pool", ["pointwise_act"], "pooled", kernel_shape=[2, 2], strides=[2, 2]),
         node("Flatten", "flatten", ["pooled"], "features", axis=1),
@@ -147,7 +190,9 @@ CALIBRATION = 64
 
 @dataclass(frozen=True)
 class Digits:
-    """scikit-learn's 1797 digits, shuffled and split: images uint8 (N, 8, 8) with values 0..16, labels int64 (N,)."""
+    """scikit-learn's 1797 digits, shuffled and split: images uint8 (N, 8, 8) with values 0..16,
+    labels int64 (N,).
+    """
 
     train_images: NDArray[np.uint8]
     train_labels: NDArray[np.int64]
@@ -172,14 +217,21 @@ def normalise(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def shifted(images: NDArray[np.float32], generator: np.random.Generator) -> NDArray[np.float32]:
-    """Each image (N, 1, 8, 8) moved by -1, 0 or 1 pixels in both directions: the only augmentation."""
+    """Each image (N, 1, 8, 8) moved by -1, 0 or 1 pixels in both directions: the only
+    augmentation.
+    """
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     rows, columns = generator.integers(0, 3, size=(2, len(images)))
-    return np.stack([p[:, r : r + 8, c : c + 8] for p, r, c in zip(padded, rows, columns, strict=True)])
+    return np.stack(
+        [p[:, r : r + 8, c : c + 8] for p, r, c in zip(padded, rows, columns, strict=True)]
+    )
 
 
 def train(digits: Digits, seed: int, epochs: int = 40, batch: int = 32) -> Parameters:
-    """Adam on the cross entropy with a cosine learning rate from 0.003 to 0; returns the trained parameters."""
+    """Adam on the cross entropy with a cosine learning rate from 0.003 to 0.
+
+    Returns the trained parameters.
+    """
     generator = np.random.default_rng(seed)
     parameters = initial_parameters(generator)
     first = {name: np.zeros_like(value) for name, value in parameters.items()}
@@ -190,16 +242,25 @@ def train(digits: Digits, seed: int, epochs: int = 40, batch: int = 32) -> Param
         if step % steps_per_epoch == 0:
             order = generator.permutation(len(images))
         chosen = order[step % steps_per_epoch * batch :][:batch]
-        _, gradients = loss_and_gradients(parameters, shifted(images[chosen], generator), digits.train_labels[chosen])
+        _, gradients = loss_and_gradients(
+            parameters, shifted(images[chosen], generator), digits.train_labels[chosen]
+        )
         rate = 0.0015 * (1 + np.cos(np.pi * step / (epochs * steps_per_epoch)))
         adam_step(parameters, gradients, first, second, step + 1, float(rate))
     return parameters
 
 
 def adam_step(
-    parameters: Parameters, gradients: Parameters, first: Parameters, second: Parameters, step: int, rate: float
+    parameters: Parameters,
+    gradients: Parameters,
+    first: Parameters,
+    second: Parameters,
+    step: int,
+    rate: float,
 ) -> None:
-    """One update of Adam (Kingma and Ba, 2015) with its default moments, in place; ``step`` counts from 1."""
+    """One update of Adam (Kingma and Ba, 2015) with its default moments, in place; ``step``
+    counts from 1.
+    """
     for name, gradient in gradients.items():
         first[name] = 0.9 * first[name] + 0.1 * gradient
         second[name] = 0.999 * second[name] + 0.001 * gradient**2
@@ -209,24 +270,54 @@ def adam_step(
 
 
 def tflite_content(parameters: Parameters, images: Array) -> bytes:
-    """The network as an int8 TensorFlow Lite model; activations have the ranges that they have on ``images``.
+    """The network as an int8 TensorFlow Lite model.
 
-    Input ``image`` int8 (1, 8, 8, 1), of which 0 to 255 steps stand for 0..1; output ``logits`` int8 (1, 10). Weights
-    have a scale a channel, the classifier's one for all.
+    Activations have the ranges that they have on ``images``.
+
+    Input ``image`` int8 (1, 8, 8, 1), of which 0 to 255 steps stand for 0..1; output ``logits``
+    int8 (1, 10). Weights have a scale a channel, the classifier's one for all.
     """
     seen = forward(parameters, images)
     builder = TfliteBuilder("digits-cnn")
     same: dict[str, Any] = {"padding": "SAME", "fused_activation_function": "RELU"}
     x = builder.input("image", (1, 8, 8, 1), Quantisation(1 / 255, -128))
-    x = _weighted(builder, "CONV_2D", "conv", x, parameters, ((0, 2, 3, 1), 0), seen["conv"], **same)
-    x = _weighted(builder, "DEPTHWISE_CONV_2D", "depthwise", x, parameters, ((1, 2, 3, 0), 3), seen["depth"], **same)
-    x = _weighted(builder, "CONV_2D", "pointwise", x, parameters, ((0, 2, 3, 1), 0), seen["cells"], **same)
-    halves: dict[str, Any] = {"filter_width": 2, "filter_height": 2, "stride_w": 2, "stride_h": 2, "padding": "VALID"}
+    x = _weighted(
+        builder, "CONV_2D", "conv", x, parameters, ((0, 2, 3, 1), 0), seen["conv"], **same
+    )
+    x = _weighted(
+        builder,
+        "DEPTHWISE_CONV_2D",
+        "depthwise",
+        x,
+        parameters,
+        ((1, 2, 3, 0), 3),
+        seen["depth"],
+        **same,
+    )
+    x = _weighted(
+        builder, "CONV_2D", "pointwise", x, parameters, ((0, 2, 3, 1), 0), seen["cells"], **same
+    )
+    halves: dict[str, Any] = {
+        "filter_width": 2,
+        "filter_height": 2,
+        "stride_w": 2,
+        "stride_h": 2,
+        "padding": "VALID",
+    }
     x = builder.operator("MAX_POOL_2D", [x], x.quantisation, name="pool", **halves)
     # Features lie channel after channel in the float network, pixel after pixel here.
     planes = parameters["classifier_weight"].reshape(CLASSES, FEATURES, 4, 4).transpose(0, 2, 3, 1)
     dense = {**parameters, "classifier_weight": planes.reshape(CLASSES, -1)}
-    x = _weighted(builder, "FULLY_CONNECTED", "classifier", x, dense, ((0, 1), None), seen["logits"], result="logits")
+    x = _weighted(
+        builder,
+        "FULLY_CONNECTED",
+        "classifier",
+        x,
+        dense,
+        ((0, 1), None),
+        seen["logits"],
+        result="logits",
+    )
     return builder.model(x)
 
 
@@ -243,17 +334,21 @@ def _weighted(
 ) -> Tensor:
     """An operator with the weights and biases called ``name``: symmetric int8 and int32.
 
-    ``layout``: the order of the weights' axes, and along which of them they have scales of their own.
+    ``layout``: the order of the weights' axes, and along which of them they have scales of their
+    own.
     """
     order, axis = layout
     weights = np.ascontiguousarray(parameters[f"{name}_weight"].transpose(order))
-    others = None if axis is None else tuple(number for number in range(weights.ndim) if number != axis)
+    others = (
+        None if axis is None else tuple(number for number in range(weights.ndim) if number != axis)
+    )
     scales = np.abs(weights).max(axis=others, keepdims=True) / np.float32(127)
     stored = np.rint(weights / scales).astype(np.int8)
     assert x.quantisation is not None
     products = np.float32(x.quantisation.scales[0]) * scales.ravel()
     bias = np.rint(parameters[f"{name}_bias"] / products).astype(np.int32)
-    low, high = min(float(seen.min()), 0.0), float(seen.max())
+    low = min(float(seen.min()), 0.0)
+    high = float(seen.max())
     scale = float(np.float32((high - low) / 255))
     operands = [
         x,
@@ -274,7 +369,10 @@ def main(seed: int = 1) -> None:
     """Train, print the held-out accuracy, write the files."""
     digits = load_digits(seed)
     parameters = train(digits, seed)
-    print(f"held-out accuracy {accuracy(parameters, normalise(digits.test_images), digits.test_labels):.4f}")
+    print(
+        "held-out accuracy "
+        f"{accuracy(parameters, normalise(digits.test_images), digits.test_labels):.4f}"
+    )
     folder = Path(stored.__file__).parent
     onnx.save_model(digits_graph(parameters), folder / MODEL_FILE)
     calibration = normalise(digits.train_images[:CALIBRATION])

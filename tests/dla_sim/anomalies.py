@@ -1,4 +1,6 @@
-"""The scheduling anomalies of docs/machine.md, section 8: programs that a better machine runs slower."""
+"""The scheduling anomalies of docs/machine.md, section 8: programs that a better machine runs
+slower.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ _LOAD = """
 
 @dataclass(frozen=True)
 class Anomaly:
-    """``program`` takes ``before`` cycles under ``timing`` and ``after``, which is more, with ``better`` on top."""
+    """``program`` takes ``before`` cycles under ``timing`` and ``after``, which is more, with
+    ``better`` on top.
+    """
 
     name: str
     text: str
@@ -97,7 +101,12 @@ ANOMALIES = (
     Anomaly("queue_depth", QUEUE, {"queue_depth": 1}, {"queue_depth": 2}, 1790, 2215),
     Anomaly("dram_latency", LATENCY, {"dram_latency": 100}, {"dram_latency": 0}, 1881, 2149),
     Anomaly(
-        "outstanding_bursts", BURSTS, {"burst_bytes": 512, "dram_latency": 400}, {"outstanding_bursts": 32}, 2211, 2343
+        "outstanding_bursts",
+        BURSTS,
+        {"burst_bytes": 512, "dram_latency": 400},
+        {"outstanding_bursts": 32},
+        2211,
+        2343,
     ),
     Anomaly("bus_bytes", WIDTH, {"outstanding_bursts": 128}, {"bus_bytes": 16}, 1387, 1424),
 )

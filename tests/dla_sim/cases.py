@@ -1,7 +1,9 @@
-"""A legal program and a machine as plain data: what one comparison of timing models needs, easy to print and shrink.
+"""A legal program and a machine as plain data: what one comparison of timing models needs, easy to
+print and shrink.
 
-The data that a program moves are meaningless here and only its addresses are in range: cycles do not depend on data.
-Any list of steps makes a legal program: :func:`legal_steps` takes out the pops that no earlier push satisfies.
+The data that a program moves are meaningless here and only its addresses are in range: cycles do
+not depend on data. Any list of steps makes a legal program: :func:`legal_steps` takes out the pops
+that no earlier push satisfies.
 """
 
 from __future__ import annotations
@@ -22,17 +24,28 @@ from isa.variants import Variant
 
 DRAM_BYTES = 1 << 18
 FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
-NEIGHBOUR = {("LD", "next"): "EX", ("EX", "previous"): "LD", ("EX", "next"): "ST", ("ST", "previous"): "EX"}
+NEIGHBOUR = {
+    ("LD", "next"): "EX",
+    ("EX", "previous"): "LD",
+    ("EX", "next"): "ST",
+    ("ST", "previous"): "EX",
+}
 
-NO_FLASH = {"flash_bytes": 0, "flash_burst_bytes": 128, "flash_latency": 64, "flash_outstanding_bursts": 2}
+NO_FLASH = {
+    "flash_bytes": 0,
+    "flash_burst_bytes": 128,
+    "flash_latency": 64,
+    "flash_outstanding_bursts": 2,
+}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One operation: its mnemonic, unit, registers, fields, token flags, and further SETs before it (``padding``).
+    """One operation: its mnemonic, unit, registers, fields, token flags, and further SETs before it
+    (``padding``).
 
-    A register that is not named keeps its value. ``layer`` is the name in the provenance; "" leaves the step out of it.
-    ``kind`` is the provenance's, "" for the instruction's.
+    A register that is not named keeps its value. ``layer`` is the name in the provenance; "" leaves
+    the step out of it. ``kind`` is the provenance's, "" for the instruction's.
     """
 
     mnemonic: str
@@ -47,9 +60,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """One machine and program. ``timing`` holds the constants of docs/machine.md section 2 that change cycles.
+    """One machine and program.
 
-    ``segments`` and ``tensors`` (inputs of the program) are ranges (address, bytes) of system memory.
+    ``timing`` holds the constants of docs/machine.md section 2 that change cycles.
+
+    ``segments`` and ``tensors`` (inputs of the program) are ranges (address, bytes) of system
+    memory.
     """
 
     arch: Arch
@@ -61,17 +77,26 @@ class Case:
 
     def describe(self) -> str:
         """Text to print for a failing case: everything that is needed to build it again."""
-        lines = [f"arch {self.arch.to_json()}", f"timing {dict(self.timing)}", f"commands at {self.command_address}"]
+        lines = [
+            f"arch {self.arch.to_json()}",
+            f"timing {dict(self.timing)}",
+            f"commands at {self.command_address}",
+        ]
         lines.append(f"segments {self.segments}, tensors {self.tensors}")
         for step in legal_steps(self.steps):
             flags = " ".join(sorted(step.flags))
             words = f"+{step.padding} SET, layer '{step.layer}' '{step.kind}'"
-            lines.append(f"  {step.mnemonic} {step.unit} [{flags}] {dict(step.registers)} {dict(step.fields)} {words}")
+            lines.append(
+                f"  {step.mnemonic} {step.unit} [{flags}] {dict(step.registers)} "
+                f"{dict(step.fields)} {words}"
+            )
         return "\n".join(lines)
 
 
 def legal_steps(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps with only those pops that are satisfied in stream order, and only those flags that their unit has."""
+    """The steps with only those pops that are satisfied in stream order, and only those flags
+    that their unit has.
+    """
     tokens: Counter[tuple[str, str]] = Counter()
     legal: list[Step] = []
     for step in steps:
@@ -90,7 +115,9 @@ def legal_steps(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def step_words(step: Step, registers: dict[str, int], isa: Variant) -> list[int]:
-    """SETs of the registers that change (``registers`` is updated), ``padding`` more, and the operation."""
+    """SETs of the registers that change (``registers`` is updated), ``padding`` more, and the
+    operation.
+    """
     words = []
     for name, value in step.registers.items():
         if registers[name] != value:
@@ -115,7 +142,9 @@ def build_program(case: Case) -> Program:
         words += step_words(step, registers, isa)
         if step.layer:
             kind = step.kind or ALL[step.mnemonic].kind
-            provenance.append(Provenance(first, len(words), step.layer, kind, step.mnemonic, number))
+            provenance.append(
+                Provenance(first, len(words), step.layer, kind, step.mnemonic, number)
+            )
     words.append(encode_operation(ALL["OP_END"], {}))
     return Program(
         name="random", arch=case.arch, words=np.array(words, dtype=np.uint64),

@@ -21,7 +21,9 @@ from tests.dla_sim.tick import TickResult, run_ticks
 
 @dataclass(frozen=True)
 class Observed:
-    """What a model says of a run, zeros left out: unit -> cause -> cycles; ``spans`` of all commands but ``OP_END``."""
+    """What a model says of a run, zeros left out: unit -> cause -> cycles; ``spans`` of all
+    commands but ``OP_END``.
+    """
 
     total: int
     causes: Mapping[str, Mapping[str, int]]
@@ -62,7 +64,10 @@ def expectation(result: TickResult) -> Observed:
 
 
 def differences(engine: Engine, program: Program, timing: Timing, expected: Observed) -> list[str]:
-    """What ``engine`` says otherwise than the tick model; an error that it raises is a difference."""
+    """What ``engine`` says otherwise than the tick model.
+
+    An error that it raises is a difference.
+    """
     try:
         observed = observe(engine, program, timing)
     except Exception as error:
@@ -85,16 +90,23 @@ def differences(engine: Engine, program: Program, timing: Timing, expected: Obse
 
 def case_differences(case: Case) -> tuple[TickResult, list[str]]:
     """The tick model's result of a case, and the differences of all engines from it."""
-    program, timing = build_program(case), Timing(**case.timing)
+    program = build_program(case)
+    timing = Timing(**case.timing)
     result = run_ticks(program, timing)
     found = []
     for name, engine in ENGINES.items():
-        found += [f"{name} engine: {text}" for text in differences(engine, program, timing, expectation(result))]
+        found += [
+            f"{name} engine: {text}"
+            for text in differences(engine, program, timing, expectation(result))
+        ]
     return result, found
 
 
 def compare_seeds(seeds: Iterable[int], isa: str = ISA) -> Iterable[TickResult]:
-    """The tick model's results; raises AssertionError with seed and smallest case at the first that differs."""
+    """The tick model's results.
+
+    Raises AssertionError with seed and smallest case at the first that differs.
+    """
     for seed in seeds:
         case = random_case(seed, isa)
         expected, found = case_differences(case)
@@ -104,7 +116,11 @@ def compare_seeds(seeds: Iterable[int], isa: str = ISA) -> Iterable[TickResult]:
 
 
 def explain_failure(seed: int, drawn: Case, found: list[str]) -> str:
-    """The report of a failing seed: its differences, the smallest case that still differs, and those of that case."""
+    """The report of a failing seed: its differences, the smallest case that still differs, and
+    those of that case.
+    """
     case = shrink(drawn, lambda candidate: bool(case_differences(candidate)[1]))
     shrunk = case_differences(case)[1]
-    return "\n".join([f"seed {seed} differs:", *found, "shrunk to:", case.describe(), "which differs:", *shrunk])
+    return "\n".join(
+        [f"seed {seed} differs:", *found, "shrunk to:", case.describe(), "which differs:", *shrunk]
+    )

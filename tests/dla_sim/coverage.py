@@ -1,4 +1,6 @@
-"""What random programs must have exercised for the equality of the timing models to mean something."""
+"""What random programs must have exercised for the equality of the timing models to mean
+something.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +17,54 @@ COMMON = (
     "bus: fetch + LD", "bus: fetch + ST", "bus: LD + ST", "bus: fetch + LD + ST",
     *(f"{memory}: burst {what}" for memory in ("dram", "flash") for what in BURSTS),
     *(f"{unit} transfer, {memory}" for unit in ("LD", "ST") for memory in ("dram", "flash")),
-    "LD transfer of zero bytes", "ST transfer of zero bytes", "LD transfer of some bytes", "ST transfer of some bytes",
+    "LD transfer of zero bytes", "ST transfer of zero bytes", "LD transfer of some bytes",
+    "ST transfer of some bytes",
     "transfer of several rows", "command of no cycles, which takes one",
-    "command processor waits for a chunk", "chunk requested when a buffer was freed", "OP_END waits",
+    "command processor waits for a chunk", "chunk requested when a buffer was freed",
+    "OP_END waits",
     "queue of LD full", "queue of EX full", "queue of ST full",
-    "token popped in the cycle of its push", "EX waits for both tokens", "several units complete in one cycle",
+    "token popped in the cycle of its push", "EX waits for both tokens",
+    "several units complete in one cycle",
     "EX command not bound by the scratchpad", "EX command of zero compute cycles",
     "OP_SYNC on LD", "OP_SYNC on EX", "OP_SYNC on ST", "OP_DMA_READ", "OP_DMA_WRITE",
 )  # fmt: skip
-REQUESTERS = ("activations", "weights", "records", "sums", "tables", "results", "a", "b", "input", "one", "several")
+REQUESTERS = (
+    "activations",
+    "weights",
+    "records",
+    "sums",
+    "tables",
+    "results",
+    "a",
+    "b",
+    "input",
+    "one",
+    "several",
+)
 OWN: Mapping[str, tuple[str, ...]] = {
-    ISA: tuple(f"EX command bound by {what}" for what in ("bank conflict", "read ports", "write ports")),
+    ISA: tuple("EX command bound by "
+               f"{what}" for what in ("bank conflict", "read ports", "write ports")),
     PACKED: (
         *(f"words: EX command bound by a bank with {requester}" for requester in REQUESTERS),
         *(f"words: {what}" for what in (
-            "EX command of operands in several banks", "EX command bound by the port of records, sums and tables",
+            "EX command of operands in several banks",
+            "EX command bound by the port of records, sums and tables",
             "EX command delayed by LD or ST", "the lanes take longer than the array",
-            "a stripe that fills the accumulators", "a block bound by its weights", "a block bound by its steps",
-            "activations of a step each", "activations in a stream", "rows of a stripe in one stream",
+            "a stripe that fills the accumulators", "a block bound by its weights",
+            "a block bound by its steps",
+            "activations of a step each", "activations in a stream",
+            "rows of a stripe in one stream",
             "several words a step",
-            "a block in several atoms", "several groups in a block", "a block of taps of several rows",
+            "a block in several atoms", "several groups in a block",
+            "a block of taps of several rows",
             "streams that share words", "groups with activations of their own",
             "several output columns side by side", "more parts than output columns",
             "a copy again", "a copy pairs", "a copy in a stream",
             "several windows in a row", "several rows of windows", "several pieces of columns",
-            "an array of less than an atom", "divisions bound by the dividers", "divisions bound by the lanes",
-            "tables of channels", "transfer bound by the words of the scratchpad", "transfer bound by its bursts",
+            "an array of less than an atom", "divisions bound by the dividers",
+            "divisions bound by the lanes",
+            "tables of channels", "transfer bound by the words of the scratchpad",
+            "transfer bound by its bursts",
         )),
     ),
 }  # fmt: skip
@@ -50,7 +74,9 @@ _REFUSED = {"OP_DEPTH_CONV mapping": (1, 2, 3)}
 
 
 def events(isa: str = ISA) -> tuple[str, ...]:
-    """What programs of a variant must have exercised: events of every machine, its own, instructions, options."""
+    """What programs of a variant must have exercised: events of every machine, its own,
+    instructions, options.
+    """
     options = (
         f"{mnemonic} {field.name} = {value}"
         for mnemonic in COMPUTE[isa]
@@ -72,7 +98,10 @@ CAUSES = {
 def causes(isa: str = ISA) -> dict[str, tuple[str, ...]]:
     """Those of a variant: where the scratchpad has words LD and ST wait for it, too."""
     more = ("sram",) if isa == PACKED else ()
-    return {unit: (*names, *(cause for cause in more if cause not in names)) for unit, names in CAUSES.items()}
+    return {
+        unit: (*names, *(cause for cause in more if cause not in names))
+        for unit, names in CAUSES.items()
+    }
 
 
 def coverage(results: Iterable[TickResult], isa: str = ISA) -> dict[str, tuple[int, int]]:
@@ -85,7 +114,10 @@ def coverage(results: Iterable[TickResult], isa: str = ISA) -> dict[str, tuple[i
             found.update({f"cause {unit} {cause}": cycles for cause, cycles in row.items()})
         times.update(found)
         programs.update(found.keys())
-    rows = [*events(isa), *(f"cause {unit} {cause}" for unit, names in causes(isa).items() for cause in names)]
+    rows = [
+        *events(isa),
+        *(f"cause {unit} {cause}" for unit, names in causes(isa).items() for cause in names),
+    ]
     return {row: (programs[row], times[row]) for row in rows}
 
 

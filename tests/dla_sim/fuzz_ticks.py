@@ -1,6 +1,8 @@
-"""Compare the engines with the tick model on many seeds: ``python -m tests.dla_sim.fuzz_ticks --count 10000``.
+"""Compare the engines with the tick model on many seeds:
+``python -m tests.dla_sim.fuzz_ticks --count 10000``.
 
-Prints the coverage table. Exits with 1 and the shrunk case at the first seed that differs, or if a row was not covered.
+Prints the coverage table. Exits with 1 and the shrunk case at the first seed that differs, or if a
+row was not covered.
 """
 
 from __future__ import annotations
@@ -18,23 +20,32 @@ from tests.dla_sim.tick import TickResult
 
 def main() -> int:
     """Exit status: 0 all equal and everything covered, 1 otherwise."""
-    parser = argparse.ArgumentParser(description="Hold the engines to the tick model on random programs.")
+    parser = argparse.ArgumentParser(
+        description="Hold the engines to the tick model on random programs."
+    )
     parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--isa", choices=tuple(COMPUTE), default=ISA, help="of machines of words or of others")
+    parser.add_argument(
+        "--isa", choices=tuple(COMPUTE), default=ISA, help="of machines of words or of others"
+    )
     parser.add_argument("--count", type=int, default=10_000, help="number of seeds")
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.count)
     begun = time.perf_counter()
     cycles = [0]
     try:
-        table = coverage(_counted(compare_seeds(seeds, arguments.isa), cycles, arguments.count), arguments.isa)
+        table = coverage(
+            _counted(compare_seeds(seeds, arguments.isa), cycles, arguments.count), arguments.isa
+        )
     except AssertionError as error:
         print(error)
         return 1
     print(format_coverage(table))
     missing = missing_rows(table)
     seconds = time.perf_counter() - begun
-    print(f"{arguments.count} programs, {cycles[0]} cycles, all equal, {seconds:.0f} s; rows not covered: {missing}")
+    print(
+        f"{arguments.count} programs, {cycles[0]} cycles, all equal, {seconds:.0f} s; rows not "
+        f"covered: {missing}"
+    )
     return 1 if missing else 0
 
 

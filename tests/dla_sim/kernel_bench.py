@@ -1,4 +1,6 @@
-"""A bench for kernels: the same command on two copies of one machine, once by its semantics, once by its kernel."""
+"""A bench for kernels: the same command on two copies of one machine, once by its semantics,
+once by its kernel.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tests.isa.bench import make_command
 
 ARCHS = {"onnxruntime": Arch(), "fixed": Arch(numerics="fixed")}
 KERNELS = {name: Kernels(arch) for name, arch in ARCHS.items()}
-"""One instance for all tests: what is left in the scratch memory by one command must not matter to the next."""
+"""One instance for all tests: what is left in the scratch memory by one command must not matter
+to the next.
+"""
 
 
 @cache
@@ -33,11 +37,15 @@ def compiled_kernels() -> Mapping[str, Kernels]:
 
 @cache
 def integer_ways() -> Mapping[str, products.IntegerProducts]:
-    """Return ONNX Runtime's integer products: of an int8 right operand, of a uint8 one, and the one chosen here.
+    """Return ONNX Runtime's integer products: of an int8 right operand, of a uint8 one, and the one
+    chosen here.
 
     Those of int8 saturate on processors without VNNI, which therefore choose those of uint8.
     """
-    ways = {kind: products.IntegerProducts(products.session(kind), kind == "uint8") for kind in ("int8", "uint8")}
+    ways = {
+        kind: products.IntegerProducts(products.session(kind), kind == "uint8")
+        for kind in ("int8", "uint8")
+    }
     chosen = products.integer_products()
     assert chosen is not None
     return ways | {"chosen": chosen}
@@ -61,7 +69,9 @@ SCALES = st.one_of(
     st.sampled_from([0.0, 1e-30, 1e-7, 0.25, 0.5, 1.0, 3.0, 1e10, -0.5]),
     st.floats(2.0**-20, 2.0, width=32),
 )
-BIASES = st.one_of(st.integers(-(1 << 12), 1 << 12), st.integers(-(1 << 26), 1 << 26), st.just((1 << 24) + 1))
+BIASES = st.one_of(
+    st.integers(-(1 << 12), 1 << 12), st.integers(-(1 << 26), 1 << 26), st.just((1 << 24) + 1)
+)
 
 
 def random_bytes(size: int, seed: int) -> NDArray[np.uint8]:
@@ -72,10 +82,17 @@ def random_bytes(size: int, seed: int) -> NDArray[np.uint8]:
     return memory
 
 
-def write_records(memory: NDArray[np.uint8], address: int, biases: list[int], scales: list[float], arch: Arch) -> None:
-    """Channel records; under fixed numerics of the magnitudes of ``scales``, one in three with a float64 factor."""
+def write_records(
+    memory: NDArray[np.uint8], address: int, biases: list[int], scales: list[float], arch: Arch
+) -> None:
+    """Channel records.
+
+    Under fixed numerics of the magnitudes of ``scales``, one in three with a float64 factor.
+    """
     if arch.numerics == "fixed":
-        pairs = np.array([numerics.quantise_multiplier(min(abs(scale), 1.0)) for scale in scales], "<i4").reshape(-1, 2)
+        pairs = np.array(
+            [numerics.quantise_multiplier(min(abs(scale), 1.0)) for scale in scales], "<i4"
+        ).reshape(-1, 2)
         factors = np.maximum(np.abs(np.array(scales)), 1e-30).view("<i4").reshape(-1, 2)
         once = np.arange(len(scales)) % 3 == len(scales) % 3
         columns = [np.array(biases, "<i4"), *np.where(once[:, np.newaxis], factors, pairs).T]
@@ -104,7 +121,10 @@ def compare(
     dram: NDArray[np.uint8] | None = None,
     compiled: bool = False,
 ) -> bool:
-    """Asserts that kernel and semantics leave the same memories; whether the kernel did it without the semantics."""
+    """Asserts that kernel and semantics leave the same memories.
+
+    Whether the kernel did it without the semantics.
+    """
     command = make_command(mnemonic, registers, fields)
     main = np.zeros(0, np.uint8) if dram is None else dram
     expected = Machine(arch, sram.copy(), main.copy())

@@ -1,4 +1,6 @@
-"""Shrinking of a failing case: smaller and smaller cases that still fail, until no simplification does."""
+"""Shrinking of a failing case: smaller and smaller cases that still fail, until no
+simplification does.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,10 @@ from isa.plugins import variant
 from tests.dla_sim.cases import NO_FLASH, Case, Step, legal_steps
 
 PLAIN_TIMING = {
-    "bus_bytes": 8, "burst_bytes": 64, "dram_latency": 0, "outstanding_bursts": 16, "queue_depth": 4,
-    "fetch_bytes": 512, "fetch_buffers": 4, "dma_setup": 1, "dma_drain": 0, "ex_fill": 1, "ex_drain": 0,
+    "bus_bytes": 8, "burst_bytes": 64, "dram_latency": 0, "outstanding_bursts": 16,
+    "queue_depth": 4,
+    "fetch_bytes": 512, "fetch_buffers": 4, "dma_setup": 1, "dma_drain": 0, "ex_fill": 1,
+    "ex_drain": 0,
     "sync_cycles": 1, "sram_read_bytes": 0, "sram_write_bytes": 0, "bank_ports": 4, **NO_FLASH,
 }  # fmt: skip
 PLAIN_ARCH = Arch(isa="v4", pe=PeArray(ic=8, oc=8, ow=1), alignment=1)
@@ -20,7 +24,10 @@ RESET = variant(PLAIN_ARCH.isa).register_file.reset
 
 
 def shrink(case: Case, fails: Callable[[Case], bool]) -> Case:
-    """A case that fails and none of whose simplifications does. ``fails`` must be True of ``case``."""
+    """A case that fails and none of whose simplifications does.
+
+    ``fails`` must be True of ``case``.
+    """
     case = replace(case, steps=legal_steps(case.steps))
     while True:
         smaller = next((candidate for candidate in simplifications(case) if fails(candidate)), None)
@@ -33,7 +40,9 @@ def simplifications(case: Case) -> Iterator[Case]:
     """Cases that are one simplification away from ``case``, the boldest first."""
     yield from _fewer_steps(case)
     plain = PLAIN_ARCH if case.arch.words is None else PLAIN_WORDS
-    if case.arch != plain and (plain.words is None or case.timing["bus_bytes"] <= plain.words.word // 2):
+    if case.arch != plain and (
+        plain.words is None or case.timing["bus_bytes"] <= plain.words.word // 2
+    ):
         yield replace(case, arch=plain)
     if case.command_address != 1 << 17:
         yield replace(case, command_address=1 << 17)
@@ -52,7 +61,9 @@ def simplifications(case: Case) -> Iterator[Case]:
 
 
 def _is_machine(timing: Mapping[str, int], arch: Arch) -> bool:
-    """Whether every burst has a beat, the flash is no wider than the bus, and the bus than half a word."""
+    """Whether every burst has a beat, the flash is no wider than the bus, and the bus than half
+    a word.
+    """
     if arch.words is not None and timing["bus_bytes"] > arch.words.word // 2:
         return False
     burst, bus, flash_burst, flash = (

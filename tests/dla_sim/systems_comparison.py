@@ -25,7 +25,9 @@ from tests.dla_sim.tick.system import TickSystem, Turn
 
 @dataclass(frozen=True)
 class Job:
-    """A program that a machine runs from ``release`` on; ``stops``: where it asks, and whether it may go on there."""
+    """A program that a machine runs from ``release`` on; ``stops``: where it asks, and whether
+    it may go on there.
+    """
 
     program: Program
     release: int
@@ -39,7 +41,9 @@ class Job:
 
 @dataclass(frozen=True)
 class SystemCase:
-    """Machines with their jobs, in order, on a memory whose port p serves the machines ``ports[p]``."""
+    """Machines with their jobs, in order, on a memory whose port p serves the machines
+    ``ports[p]``.
+    """
 
     jobs: list[list[Job]]
     timings: list[Timing]
@@ -48,7 +52,8 @@ class SystemCase:
 
 
 def random_system(seed: int, isa: str = ISA) -> SystemCase:
-    """The system of ``seed``, always the same: 1 to 4 machines whose timings agree in what is the memory's.
+    """The system of ``seed``, always the same: 1 to 4 machines whose timings agree in what is the
+    memory's.
 
     A bus serves the narrowest word of machines of words.
     """
@@ -59,7 +64,10 @@ def random_system(seed: int, isa: str = ISA) -> SystemCase:
     if isa == PACKED:
         shared |= {name: min(4, shared[name]) for name in ("bus_bytes", "flash_bytes")}
     others = [random_case(rng.randrange(1 << 30)).timing for _ in range(count)]
-    timings = [Timing(**{name: one[name] for name in one if name not in MEMORY_KEYS}, **shared) for one in others]
+    timings = [
+        Timing(**{name: one[name] for name in one if name not in MEMORY_KEYS}, **shared)
+        for one in others
+    ]
     ports: list[list[int]] = [[] for _ in range(rng.randint(1, count))]
     for machine in range(count):
         rng.choice(ports).append(machine)
@@ -72,12 +80,19 @@ def _job(rng: random.Random, isa: str) -> Job:
     program = build_program(random_case(rng.randrange(1 << 30), isa))
     commands = range(len(program.commands) - 1)
     stops = sorted(rng.sample(commands, rng.randint(0, min(3, len(commands)))))
-    return Job(program, rng.choice((0, 0, rng.randint(0, 400))), {stop: rng.random() < 0.6 for stop in stops})
+    return Job(
+        program,
+        rng.choice((0, 0, rng.randint(0, 400))),
+        {stop: rng.random() < 0.6 for stop in stops},
+    )
 
 
 def engine_turns(case: SystemCase) -> list[list[Running]]:
     """What the machines of `dla_sim.systems` make of it."""
-    ports = [[machine * len(PORTS) + port for machine in mine for port in range(len(PORTS))] for mine in case.ports]
+    ports = [
+        [machine * len(PORTS) + port for machine in mine for port in range(len(PORTS))]
+        for mine in case.ports
+    ]
     machines = Machines(len(case.jobs), SharedMemory(ports, case.grants))
     left = [list(mine) for mine in case.jobs]
     done: list[list[Running]] = [[] for _ in left]
@@ -113,19 +128,28 @@ def system_differences(case: SystemCase) -> list[str]:
         for number, (running, turn) in enumerate(zip(mine, right, strict=True)):
             where = f"machine {machine}, program {number}"
             if (running.start, running.end) != (turn.start, turn.end):
-                found.append(f"{where}: {running.start} to {running.end}, tick model {turn.start} to {turn.end}")
+                found.append(
+                    f"{where}: {running.start} to {running.end}, tick model {turn.start} "
+                    f"to {turn.end}"
+                )
             for command, span in enumerate(running.spans()):
                 if span != turn.spans[command]:
-                    found.append(f"{where}, command {command}: {span}, tick model {turn.spans[command]}")
+                    found.append(
+                        f"{where}, command {command}: {span}, tick model {turn.spans[command]}"
+                    )
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 all equal, 1 otherwise."""
-    parser = argparse.ArgumentParser(description="Hold systems of several machines to the tick model.")
+    parser = argparse.ArgumentParser(
+        description="Hold systems of several machines to the tick model."
+    )
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--count", type=int, default=2000, help="number of seeds")
-    parser.add_argument("--isa", choices=tuple(COMPUTE), default=ISA, help="of machines of words or of others")
+    parser.add_argument(
+        "--isa", choices=tuple(COMPUTE), default=ISA, help="of machines of words or of others"
+    )
     given = parser.parse_args(arguments)
     for seed in range(given.first, given.first + given.count):
         if found := system_differences(random_system(seed, given.isa)):

@@ -1,4 +1,7 @@
-"""Accounts by kind and layer, by hand; tests against the tick model compare them on random programs."""
+"""Accounts by kind and layer, by hand.
+
+Tests against the tick model compare them on random programs.
+"""
 
 from __future__ import annotations
 
@@ -38,22 +41,39 @@ TWO_LAYERS = """
 def test_two_layers_by_hand() -> None:
     program = assemble(TWO_LAYERS)
     trace = Device(program.arch, Timing(dram_latency=20)).run(program, {}, timing_only=True).trace
-    # G = ceil((20 + 8) / 16) = 2. Fetch: 15 words = 120 bytes, 8 + 7 slots, ready at 35. LD arrives at 38:
-    # 38 + 4 + 20 + 8 + 4 = 74. EX: 74 + 8 + 20 + 8 = 110, then 20 cycles again (2 channels are as fast as 1): 146.
-    # ST starts at 110 (arrived long since) and takes 4 + 8 + 20 + 4 = 36: 146. End at 146: 147 cycles.
+    # G = ceil((20 + 8) / 16) = 2. Fetch: 15 words = 120 bytes, 8 + 7 slots, ready at 35. LD arrives
+    # at 38: 38 + 4 + 20 + 8 + 4 = 74. EX: 74 + 8 + 20 + 8 = 110, then 20 cycles again (2 channels
+    # are as fast as 1): 146. ST starts at 110 (arrived long since) and takes 4 + 8 + 20 + 4 = 36:
+    # 146. End at 146: 147 cycles.
     assert trace.cycles == 147
-    # ISSUE: 38 before LD and 1 at the end. DMA: LD alone 36. DEPTH, by provenance: EX executes from 74 to 146.
-    assert {kind: cycles for kind, cycles in trace.kinds.items() if cycles} == {"ISSUE": 39, "DMA": 36, "DEPTH": 72}
+    # ISSUE: 38 before LD and 1 at the end. DMA: LD alone 36. DEPTH, by provenance: EX executes from
+    # 74 to 146.
+    assert {kind: cycles for kind, cycles in trace.kinds.items() if cycles} == {
+        "ISSUE": 39,
+        "DMA": 36,
+        "DEPTH": 72,
+    }
     assert {kind: cycles for kind, cycles in trace.ex_cycles.items() if cycles} == {"DEPTH": 72}
     first, second = trace.layers
-    assert (first.name, first.kind, first.onnx_nodes, first.tiles) == ("dw1", "DEPTH", ("conv_1", "relu_1"), 2)
+    assert (first.name, first.kind, first.onnx_nodes, first.tiles) == (
+        "dw1",
+        "DEPTH",
+        ("conv_1", "relu_1"),
+        2,
+    )
     # All but the last cycle: the commands of the first layer are the oldest unfinished, or on EX.
     assert (first.cycles, first.ex_cycles, second.cycles, second.ex_cycles) == (146, 72, 1, 0)
     assert (first.macs, first.dram_read_bytes, first.dram_write_bytes) == (20 + 40, 64, 0)
-    assert (second.name, second.kind, second.tiles, second.dram_write_bytes) == ("add", "DMA", 0, 64)
+    assert (second.name, second.kind, second.tiles, second.dram_write_bytes) == (
+        "add",
+        "DMA",
+        0,
+        64,
+    )
     # The first convolution is executed at 42, in the queue from 43 on, and waits for LD until 74.
     assert first.stalls["EX"] == {
-        "token_LD": 31, "token_EX": 0, "token_ST": 0, "bus": 0, "dram": 0, "sram": 0, "queue_empty": 43,
+        "token_LD": 31, "token_EX": 0, "token_ST": 0, "bus": 0, "dram": 0, "sram": 0,
+        "queue_empty": 43,
     }  # fmt: skip
     assert (first.stalls["LD"]["dram"], first.stalls["LD"]["queue_empty"]) == (20, 38)
     # The store is executed at 48 and waits from 49 until the first convolution is done at 110.
@@ -62,6 +82,8 @@ def test_two_layers_by_hand() -> None:
 
 def test_unknown_kinds_are_refused() -> None:
     program = assemble(TWO_LAYERS.replace("DEPTH", "CONVOLUTION"))
-    message = f"word 7: provenance kind 'CONVOLUTION' does not exist; choose one of {', '.join(KINDS)}"
+    message = (
+        f"word 7: provenance kind 'CONVOLUTION' does not exist; choose one of {', '.join(KINDS)}"
+    )
     with pytest.raises(InputError, match=f"^{message}$"):
         Device(program.arch).load(program)

@@ -1,4 +1,6 @@
-"""The breakdown of the layers' cycles against the rules of docs/machine.md, section 7, one cycle at a time."""
+"""The breakdown of the layers' cycles against the rules of docs/machine.md, section 7, one cycle
+at a time.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,15 @@ class CycleByCycle:
         self.program = program
         self.commands = loaded.prepared.commands
         self.depth = workload.timing.queue_depth
-        self.arrival, self.start, self.end = (column.tolist() for column in (times.arrival, times.start, times.end))
+        self.arrival, self.start, self.end = (
+            column.tolist() for column in (times.arrival, times.start, times.end)
+        )
         self.total = times.total
         self.bus = causes.commands[:, CAUSES.index("bus")].tolist()
         self.scratchpad = causes.commands[:, CAUSES.index("sram")].tolist()
-        self.units = [[n for n, command in enumerate(self.commands) if command.unit is unit] for unit in Unit]
+        self.units = [
+            [n for n, command in enumerate(self.commands) if command.unit is unit] for unit in Unit
+        ]
 
     def table(self) -> Counter[tuple[str, str]]:
         """(layer, part) -> cycles."""
@@ -42,24 +48,40 @@ class CycleByCycle:
         for time in range(self.total):
             computing = self.executing(Unit.EX, time)
             unfinished = [n for n in range(len(self.commands)) if self.end[n] > time]
-            number = computing if computing is not None else unfinished[0] if unfinished else len(self.commands) - 1
+            number = (
+                computing
+                if computing is not None
+                else unfinished[0]
+                if unfinished
+                else len(self.commands) - 1
+            )
             source = self.program.sources[number]
             cycles[source.layer if source else "", self.part(computing, time)] += 1
         return cycles
 
     def executing(self, unit: Unit, time: int) -> int | None:
-        return next((n for n in self.units[unit.value] if self.start[n] <= time < self.end[n]), None)
+        return next(
+            (n for n in self.units[unit.value] if self.start[n] <= time < self.end[n]), None
+        )
 
     def part(self, computing: int | None, time: int) -> str:
         if computing is not None:
             if self.commands[computing].instruction.unit is None:
                 return "issue"
-            return "scratchpad" if time >= self.end[computing] - self.scratchpad[computing] else "compute"
+            return (
+                "scratchpad"
+                if time >= self.end[computing] - self.scratchpad[computing]
+                else "compute"
+            )
         unit = self.awaited(time)
         number = self.executing(unit, time) if unit is not None else None
         if number is None:
             return "issue"
-        return "bus" if time >= self.end[number] - self.bus[number] else self.moves(self.commands[number])
+        return (
+            "bus"
+            if time >= self.end[number] - self.bus[number]
+            else self.moves(self.commands[number])
+        )
 
     def moves(self, command: Command) -> str:
         if command.instruction.unit is None:
@@ -67,8 +89,12 @@ class CycleByCycle:
         if command.unit is Unit.ST:
             return "store"
         first = command["LD_DRAM_ADDRESS"]
-        constant = any(item.address <= first < item.address + item.data.size for item in self.program.segments)
-        tensor = any(item.address <= first < item.address + item.nbytes for item in self.program.tensors)
+        constant = any(
+            item.address <= first < item.address + item.data.size for item in self.program.segments
+        )
+        tensor = any(
+            item.address <= first < item.address + item.nbytes for item in self.program.tensors
+        )
         return "weights" if constant and not tensor else "input"
 
     def awaited(self, time: int) -> Unit | None:
@@ -81,7 +107,11 @@ class CycleByCycle:
             unit = self.commands[following].unit
             queued = [n for n in self.units[unit.value] if self.arrival[n] <= time < self.end[n]]
             return unit if len(queued) >= self.depth else None
-        return Unit.LD if self.token_is_missing(head, "pop_previous", Unit.LD, "push_next", time) else Unit.ST
+        return (
+            Unit.LD
+            if self.token_is_missing(head, "pop_previous", Unit.LD, "push_next", time)
+            else Unit.ST
+        )
 
     def token_is_missing(self, head: int, pop: str, giver: Unit, push: str, time: int) -> bool:
         if not getattr(self.commands[head], pop):
@@ -91,7 +121,9 @@ class CycleByCycle:
         return self.end[pushes[pops.index(head)]] > time
 
 
-def broken_down(program: Program, timing: Timing) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
+def broken_down(
+    program: Program, timing: Timing
+) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
     """What the device says, and what the rules say: (layer, part) -> cycles."""
     loaded = Device(program.arch, timing).load(program)
     times = compute_times(loaded.workload)
@@ -131,9 +163,15 @@ def test_a_compiled_network() -> None:
 @pytest.mark.parametrize(("network", "schedule"), COMPILED)
 def test_parts_add_up(network: str, schedule: Literal["seed", "default"]) -> None:
     program = compiled_program(network, schedule)
-    for timing in (Timing(), Timing(bus_bytes=1, sram_read_bytes=4), Timing(queue_depth=1, fetch_bytes=8)):
+    for timing in (
+        Timing(),
+        Timing(bus_bytes=1, sram_read_bytes=4),
+        Timing(queue_depth=1, fetch_bytes=8),
+    ):
         trace = Device(program.arch, timing).run(program, {}, timing_only=True).trace
-        assert [sum(parts.values()) for parts in trace.breakdown] == [layer.cycles for layer in trace.layers]
+        assert [sum(parts.values()) for parts in trace.breakdown] == [
+            layer.cycles for layer in trace.layers
+        ]
         assert min(min(parts.values()) for parts in trace.breakdown) >= 0
         executing = sum(parts["compute"] + parts["scratchpad"] for parts in trace.breakdown)
         assert executing == sum(trace.ex_cycles.values()) - trace.ex_cycles["ISSUE"]
@@ -162,10 +200,11 @@ def test_a_chain_by_hand() -> None:
 """
     program = assemble(text)
     trace = Device(program.arch).run(program, {}, timing_only=True).trace
-    # Fetch: 13 words, bursts of 8 and 5 beats, 8 + 7 = 15 slots from 100 on: ready at 115. Word 2 executes at 117: the
-    # load is there and starts at 118, takes 4 + 100 + 8 + 4 = 116 cycles, to 234. EX executes 8 + 1 + 8 = 17 cycles,
-    # to 251, ST 116, to 367, and OP_END in 367. EX's command is in the queue from 123 on, until then commands are all
-    # that it waits for: 123 issue. From 123 to 234 it waits for the load: 111 input. Then ST: 116 store. OP_END: issue.
+    # Fetch: 13 words, bursts of 8 and 5 beats, 8 + 7 = 15 slots from 100 on: ready at 115. Word 2
+    # executes at 117: the load is there and starts at 118, takes 4 + 100 + 8 + 4 = 116 cycles, to
+    # 234. EX executes 8 + 1 + 8 = 17 cycles, to 251, ST 116, to 367, and OP_END in 367. EX's
+    # command is in the queue from 123 on, until then commands are all that it waits for: 123 issue.
+    # From 123 to 234 it waits for the load: 111 input. Then ST: 116 store. OP_END: issue.
     assert trace.cycles == 368
     (parts,) = trace.breakdown
     assert {name: cycles for name, cycles in parts.items() if cycles} == {

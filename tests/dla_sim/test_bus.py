@@ -1,4 +1,6 @@
-"""The arbiter of the bus: in closed form what a round robin of any number of ports grants slot by slot."""
+"""The arbiter of the bus: in closed form what a round robin of any number of ports grants slot
+by slot.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import random
 
 import pytest
 
-from dla_sim.engine.bus import NEVER, Arbiter
+from dla_sim.engine.bus import NEVER, BusArbiter
 from dla_sim.systems.machines import MemoryArbiter
 
 Phases = list[list[tuple[int, int]]]
@@ -17,7 +19,9 @@ def slot_by_slot(phases: Phases) -> list[list[int]]:
     """The end of each phase, with one decision a cycle."""
     ports = range(len(phases))
     ends: list[list[int]] = [[] for _ in ports]
-    left, last, now = [0] * len(phases), len(phases) - 1, 0
+    left = [0] * len(phases)
+    last = len(phases) - 1
+    now = 0
     while any(len(found) < len(wanted) for found, wanted in zip(ends, phases, strict=True)):
         for port in ports:
             done = len(ends[port])
@@ -37,8 +41,11 @@ def slot_by_slot(phases: Phases) -> list[list[int]]:
 
 
 def in_closed_form(phases: Phases) -> list[list[int]]:
-    """The same by the arbiter, from one change to the next; its plan for the next end holds if nothing else begins."""
-    arbiter = Arbiter(len(phases))
+    """The same by the arbiter, from one change to the next.
+
+    Its plan for the next end holds if nothing else begins.
+    """
+    arbiter = BusArbiter(len(phases))
     ends: list[list[int]] = [[] for _ in phases]
     begins = [wanted[0][0] if wanted else NEVER for wanted in phases]
     while arbiter.waiting or min(begins) < NEVER:
@@ -64,17 +71,20 @@ def test_grants_are_those_of_a_round_robin(ports: int) -> None:
     for seed in range(60):
         draw = random.Random(1000 * ports + seed)
         phases = [
-            [(draw.choice((0, 0, 1, 3, 20)), draw.choice((1, 1, 2, 5, 17))) for _ in range(draw.randrange(6))]
+            [
+                (draw.choice((0, 0, 1, 3, 20)), draw.choice((1, 1, 2, 5, 17)))
+                for _ in range(draw.randrange(6))
+            ]
             for _ in range(ports)
         ]
         assert in_closed_form(phases) == slot_by_slot(phases), f"seed {seed}"
 
 
-def drawn_arbiter(rng: random.Random) -> tuple[Arbiter | MemoryArbiter, int]:
+def drawn_arbiter(rng: random.Random) -> tuple[BusArbiter | MemoryArbiter, int]:
     """Of one bus, or of a memory with several ports; and the number of its requesters."""
     count = rng.randint(1, 6)
     if rng.random() < 0.3:
-        return Arbiter(count), count
+        return BusArbiter(count), count
     ports: list[list[int]] = [[] for _ in range(rng.randint(1, count))]
     for requester in range(count):
         rng.choice(ports).append(requester)
@@ -92,10 +102,14 @@ def test_slots_up_to_a_time_are_those_that_are_granted() -> None:
             for requester in range(count):
                 if not arbiter.left[requester] and rng.random() < 0.5:
                     arbiter.begin(requester, rng.randint(1, 40))
-            before, now = list(arbiter.left), arbiter.now
+            before = list(arbiter.left)
+            now = arbiter.now
             waiting = [requester for requester in range(count) if before[requester]]
             times = range(now, now + rng.randint(1, 30))
-            said = {time: [arbiter.granted(requester, time) for requester in waiting] for time in times}
+            said = {
+                time: [arbiter.count_granted(requester, time) for requester in waiting]
+                for time in times
+            }
             arbiter.grant(times[-1])
             if waiting:
                 assert said[arbiter.now] == [before[one] - arbiter.left[one] for one in waiting]

@@ -29,7 +29,9 @@ class _Recording(TickModel):
         self.grants.append(self.granted)
 
 
-def _granted_by_ticks(program: Program, timing: Timing) -> tuple[list[str | None], list[int | None]]:
+def _granted_by_ticks(
+    program: Program, timing: Timing
+) -> tuple[list[str | None], list[int | None]]:
     model = _Recording(program, timing)
     model.run()
     return model.grants, model.ready
@@ -46,7 +48,8 @@ def test_grants_are_those_of_the_tick_model(first: int, isa: str) -> None:
     shared = 0
     for seed in range(first, first + 25):
         case = random_case(seed, isa)
-        program, timing = build_program(case), Timing(**case.timing)
+        program = build_program(case)
+        timing = Timing(**case.timing)
         grants, ready = _granted_by_ticks(program, timing)
         usage = _usage(program, timing)
         busy = 0

@@ -1,4 +1,6 @@
-"""The device: what it refuses and in which words, that runs do not influence one another, and what it reports."""
+"""The device: what it refuses and in which words, that runs do not influence one another, and
+what it reports.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,12 @@ def test_a_run_gives_outputs_and_a_trace() -> None:
     assert np.array_equal(result.outputs["y"], X)
     assert result.outputs["z"].tolist() == [1, 2, 3, 4]
     trace = result.trace
-    assert (trace.dram_read_bytes, trace.dram_write_bytes, trace.fetch_bytes, trace.sram_peak_bytes) == (64, 64, 64, 64)
+    assert (
+        trace.dram_read_bytes,
+        trace.dram_write_bytes,
+        trace.fetch_bytes,
+        trace.sram_peak_bytes,
+    ) == (64, 64, 64, 64)
     assert (trace.instructions, trace.command_words, trace.macs) == (4, 8, 0)
 
 
@@ -114,7 +121,11 @@ def test_causes_sum_to_the_total_for_many_timings() -> None:
     program = copy()
     for bus in (1, 4, 64):
         for latency in (0, 7, 300):
-            trace = Device(program.arch, Timing(bus_bytes=bus, dram_latency=latency)).run(program, {"x": X}).trace
+            trace = (
+                Device(program.arch, Timing(bus_bytes=bus, dram_latency=latency))
+                .run(program, {"x": X})
+                .trace
+            )
             assert set(trace.units) == {"LD", "EX", "ST"}
             for causes in trace.units.values():
                 assert tuple(causes) == tuple(cause for cause in CAUSES if cause != "flash")
@@ -129,10 +140,13 @@ def test_causes_sum_to_the_total_for_many_timings() -> None:
         (Arch(sram_bytes=65536, isa="v1"), "isa", "v2", "v1"),
     ],
 )
-def test_programs_for_another_machine_are_refused(arch: Arch, key: str, wanted: object, present: object) -> None:
+def test_programs_for_another_machine_are_refused(
+    arch: Arch, key: str, wanted: object, present: object
+) -> None:
     program = copy()
     message = (
-        f"program 'copy' is for another machine: its Arch {program.arch.digest()} has {key} = {wanted}, "
+        f"program 'copy' is for another machine: its Arch {program.arch.digest()} has {key} = "
+        f"{wanted}, "
         f"the device's {arch.digest()} has {present}; compile the program for this device"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
@@ -159,15 +173,18 @@ def test_inputs_that_do_not_fit(inputs: dict[str, np.ndarray], message: str) -> 
     [
         (
             "SET LD_BYTES, 64", "SET LD_BYTES, 65537",
-            "OP_DMA_READ at word 2 touches 65537 bytes from 0x1000 to 0x11001; the system memory has 16384 bytes",
+            "OP_DMA_READ at word 2 touches 65537 bytes from 0x1000 to 0x11001; the system memory "
+            "has 16384 bytes",
         ),
         (
             "    OP_DMA_READ", "    SET LD_SRAM_ADDRESS, 65500\n    OP_DMA_READ",
-            "OP_DMA_READ at word 3 touches 64 bytes from 0xffdc to 0x1001c; the scratchpad has 65536 bytes",
+            "OP_DMA_READ at word 3 touches 64 bytes from 0xffdc to 0x1001c; the scratchpad has "
+            "65536 bytes",
         ),
         (
             "SET ST_DRAM_ADDRESS, 0x1800", "SET ST_DRAM_ADDRESS, 0x3f",
-            "OP_DMA_WRITE at word 6 writes bytes 0x3f to 0x7f of system memory, over the command words at 0x0",
+            "OP_DMA_WRITE at word 6 writes bytes 0x3f to 0x7f of system memory, over the command "
+            "words at 0x0",
         ),
     ],
 )  # fmt: skip
@@ -181,7 +198,9 @@ def test_endless_rows_are_refused() -> None:
     """Rows at stride 0 stay inside the memory however many there are."""
     rows = "".join(f"    SET LD_COUNT_{d}, 1000000\n" for d in (1, 2, 3))
     program = assemble(COPY.replace("    OP_DMA_READ", rows + "    OP_DMA_READ"))
-    with pytest.raises(InputError, match="OP_DMA_READ at word 5 touches 64000000000000000000 bytes"):
+    with pytest.raises(
+        InputError, match="OP_DMA_READ at word 5 touches 64000000000000000000 bytes"
+    ):
         Device(program.arch).load(program)
 
 

@@ -1,4 +1,6 @@
-"""The oracle and the kernels are exact on a processor without VNNI, emulated where this one has it."""
+"""The oracle and the kernels are exact on a processor without VNNI, emulated where this one has
+it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ raise SystemExit(main())
 
 @pytest.mark.slow
 def test_products_are_exact_without_vnni() -> None:
-    """The int8 kernel saturates there, the uint8 one is chosen, and drawn networks give no false alarm."""
+    """The int8 kernel saturates there, the uint8 one is chosen, and drawn networks give no false
+    alarm.
+    """
     emulator = shutil.which("qemu-x86_64")
     if emulator is None or platform.machine() != "x86_64":
         pytest.skip("needs qemu-x86_64 (Debian: qemu-user) on an x86-64 processor")

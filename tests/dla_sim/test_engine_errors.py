@@ -1,4 +1,6 @@
-"""Programs whose tokens are wrong: deadlocks, collisions in memory, and wrong data where neither happens."""
+"""Programs whose tokens are wrong: deadlocks, collisions in memory, and wrong data where neither
+happens.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def test_missing_wait_for_the_load_is_a_collision() -> None:
     with pytest.raises(
         HazardError,
         match=re.escape(
-            "OP_DMA_READ at word 4 (cycles 120 to 236) and OP_ACT_RELU at word 7 (cycles 123 to 140) both access "
+            "OP_DMA_READ at word 4 (cycles 120 to 236) and OP_ACT_RELU at word 7 (cycles 123 to "
+            "140) both access "
             "scratchpad bytes 0x0 to 0x40 and one of them writes; a token between them is missing"
         ),
     ):
@@ -104,8 +107,10 @@ def test_collisions_name_the_layers() -> None:
     with pytest.raises(
         HazardError,
         match=re.escape(
-            "OP_DMA_READ at word 5 (layer 'conv1', cycles 114 to 230) and OP_DMA_WRITE at word 6 (layer 'conv2', "
-            "cycles 115 to 237) both access system memory bytes 0x1010 to 0x1040 and one of them writes; "
+            "OP_DMA_READ at word 5 (layer 'conv1', cycles 114 to 230) and OP_DMA_WRITE at word 6 "
+            "(layer 'conv2', "
+            "cycles 115 to 237) both access system memory bytes 0x1010 to 0x1040 and one of them "
+            "writes; "
             "a token between them is missing"
         ),
     ):
@@ -141,7 +146,9 @@ def test_interleaved_rows_do_not_collide() -> None:
 
 
 def test_deadlock_names_what_everybody_waits_for() -> None:
-    program = assemble(HEADER + "    OP_SYNC unit=EX pop.LD pop.ST\n    OP_SYNC unit=ST pop.EX\n    OP_END\n")
+    program = assemble(
+        HEADER + "    OP_SYNC unit=EX pop.LD pop.ST\n    OP_SYNC unit=ST pop.EX\n    OP_END\n"
+    )
     message = (
         "deadlock: OP_END waits until all units are drained; LD is idle; "
         "EX waits at word 0 for a token from LD and ST; ST waits at word 1 for a token from EX; "
@@ -153,9 +160,16 @@ def test_deadlock_names_what_everybody_waits_for() -> None:
 
 
 def test_deadlock_of_a_full_queue() -> None:
-    """The push comes later in the stream than the queue is long: legal for no queue depth, and found."""
-    program = assemble(HEADER + "    OP_SYNC unit=EX pop.LD\n" * 3 + "    OP_SYNC unit=LD push.EX\n    OP_END\n")
-    message = "deadlock: word 2 waits for room in the queue of EX; LD is idle; EX waits at word 0 for a token from LD"
+    """The push comes later in the stream than the queue is long: legal for no queue depth, and
+    found.
+    """
+    program = assemble(
+        HEADER + "    OP_SYNC unit=EX pop.LD\n" * 3 + "    OP_SYNC unit=LD push.EX\n    OP_END\n"
+    )
+    message = (
+        "deadlock: word 2 waits for room in the queue of EX; LD is idle; EX waits at word 0 for a "
+        "token from LD"
+    )
     with pytest.raises(DeadlockError, match=re.escape(message)):
         Device(program.arch).run(program, {}, timing_only=True)
     with pytest.raises(DeadlockError):
@@ -169,7 +183,9 @@ def test_wrong_tokens_are_bad_input() -> None:
 
 @pytest.mark.parametrize("column", ["start", "end"])
 def test_a_schedule_that_breaks_the_rules_does_not_pass(column: str) -> None:
-    """The accounts of every run also check its engine: one cycle too many in a start or an end is noticed here."""
+    """The accounts of every run also check its engine: one cycle too many in a start or an end
+    is noticed here.
+    """
     program = assemble(chain())
     device = Device(program.arch)
     loaded = device.load(program)
@@ -185,7 +201,9 @@ INTERVALS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), max_size=8
 
 
 @given(INTERVALS, INTERVALS)
-def test_concurrent_pairs_are_those_that_intersect(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+def test_concurrent_pairs_are_those_that_intersect(
+    first: list[tuple[int, int]], second: list[tuple[int, int]]
+) -> None:
     spans: list[tuple[int, int]] = []
     for intervals in (first, second):
         now = 0
@@ -193,7 +211,8 @@ def test_concurrent_pairs_are_those_that_intersect(first: list[tuple[int, int]],
             spans.append((now + gap, now + gap + length))
             now = spans[-1][1]
     start, end = (np.array([span[side] for span in spans], dtype=np.int64) for side in (0, 1))
-    left, right = np.arange(len(first)), len(first) + np.arange(len(second))
+    left = np.arange(len(first))
+    right = len(first) + np.arange(len(second))
     found = _concurrent(left, right, CommandTimes(start, start, end, 1000))
     expected = [(i, j) for i in left for j in right if start[i] < end[j] and start[j] < end[i]]
     assert list(zip(*(side.tolist() for side in found), strict=True)) == expected

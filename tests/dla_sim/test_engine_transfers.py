@@ -46,12 +46,15 @@ def test_transfer_counts_every_burst(
 def test_rows_of_seven_bytes() -> None:
     """Rows of 7 bytes 49 apart, eight of them: partial bursts cost the gap, wherever they start."""
     access = strided("dram", 0, 7, (8, 49))
-    # Starts at 0, 49, 98, 147, 196, 245, 294, 343; modulo 64: 0, 49, 34, 19, 4, 53, 38, 23; none crosses a block, so
-    # 8 bursts of 7 slots. Modulo 8: 0, 1, 2, 3, 4, 5, 6, 7; the first two fit a bus word, six touch two: 14 beats.
+    # Starts at 0, 49, 98, 147, 196, 245, 294, 343; modulo 64: 0, 49, 34, 19, 4, 53, 38, 23; none
+    # crosses a block, so 8 bursts of 7 slots. Modulo 8: 0, 1, 2, 3, 4, 5, 6, 7; the first two fit a
+    # bus word, six touch two: 14 beats.
     assert transfer(access, DRAM) == (56, 14)
 
 
-@pytest.mark.parametrize(("address", "nbytes", "expected"), [(0, 64, (8, 8)), (60, 8, (14, 2)), (0, 0, (0, 0))])
+@pytest.mark.parametrize(
+    ("address", "nbytes", "expected"), [(0, 64, (8, 8)), (60, 8, (14, 2)), (0, 0, (0, 0))]
+)
 def test_single_rows(address: int, nbytes: int, expected: tuple[int, int]) -> None:
     assert transfer(Access("dram", address, nbytes), DRAM) == expected
 

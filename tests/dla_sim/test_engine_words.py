@@ -1,8 +1,10 @@
-"""Programs on a scratchpad of words, worked out by hand from docs/machine.md, section 12, before they ran.
+"""Programs on a scratchpad of words, worked out by hand from docs/machine.md, section 12, before
+they ran.
 
-Where nothing else is said the machine has an array of 8 x 8 x 1: atoms of A = 8 bytes, words of W = 32, P = 32
-accumulators, L = 32 lanes, 4 dividers of 16 cycles, banks of 0x8000 bytes. The bus brings 8 bytes a cycle, a word in
-K = 4. A bank moves a word a cycle, and EX has all of its cycles in which no word of LD or ST passes.
+Where nothing else is said the machine has an array of 8 x 8 x 1: atoms of A = 8 bytes, words of W =
+32, P = 32 accumulators, L = 32 lanes, 4 dividers of 16 cycles, banks of 0x8000 bytes. The bus
+brings 8 bytes a cycle, a word in K = 4. A bank moves a word a cycle, and EX has all of its cycles
+in which no word of LD or ST passes.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from tests.dla_sim.test_engine_hand_worked import present, spans, trace_of
 PACKED = '{"isa": "v5"}'
 WIDER = '{"isa": "v5", "pe": {"ow": 2}, "word_bytes": 32}'
 
-# Three programs. -----------------------------------------------------------------------------------------------------
+# Three programs.
+# --------------------------------------------------------------------------------------------------
 
 PRODUCT = """
     SET EX_INPUT_CHANNELS, 8
@@ -54,27 +57,33 @@ PRODUCT = """
     [
         ((0, 0x8000, 0x10000, 0x18000), 10, 0),  # alone: 58 words of activations, 40 of results
         ((0, 0x1000, 0x2000, 0x3000), 10, 25),  # one bank: 58 + 6 + 3 + 40 = 107 words; 107 - 82
-        ((0, 0x1000, 0x8000, 0x2000), 10, 22),  # two banks: 58 + 6 + 40 = 104 words beside 3 of records; 104 - 82
-        ((0, 0x1000, 0x2000, 0x3000), 9, 11),  # one bank, one stream: 44 + 6 + 3 + 40 = 93 words; 93 - 82
+        # two banks: 58 + 6 + 40 = 104 words beside 3 of records; 104 - 82
+        ((0, 0x1000, 0x8000, 0x2000), 10, 22),
+        # one bank, one stream: 44 + 6 + 3 + 40 = 93 words; 93 - 82
+        ((0, 0x1000, 0x2000, 0x3000), 9, 11),
     ],
     ids=["alone", "one bank", "two banks", "one stream"],
 )
 def test_a_product(places: tuple[int, int, int, int], width: int, waiting: int) -> None:
-    """8 channels of 8 x 9 positions, 1 x 1, become 12, on an array of 8 x 8 x 2 (A = 8, W = 32 as before).
+    """8 channels of 8 x 9 positions, 1 x 1, become 12, on an array of 8 x 8 x 2 (A = 8, W = 32 as
+    before).
 
-    A row takes ceil(9 / 2) = 5 steps, 40 in all: stripes of 32 and 8. A step takes (1 + 1) * 8 / 32, one word. Output
-    channels come as 8, w = 64 / 32 = 2, and as 4, w = 1: both pass the stripes in 32 + 8. So c = 2 + 80 = 82; the lanes
-    need 12 * 72 / 32 = 27 only.
+    A row takes ceil(9 / 2) = 5 steps, 40 in all: stripes of 32 and 8. A step takes (1 + 1) * 8 /
+    32, one word. Output channels come as 8, w = 64 / 32 = 2, and as 4, w = 1: both pass the stripes
+    in 32 + 8. So c = 2 + 80 = 82; the lanes need 12 * 72 / 32 = 27 only.
 
-    Activations: the stripe of 32 steps takes 32 * 2 * 8 / 32 = 16 words and one more for each of ceil(32 / 5) = 7 rows,
-    23 in place of 32; that of 8 takes 4 + 2; both twice: 58. Where rows of the input are no wider than those of the
-    results they are one stream, 16 + 1 and 4 + 1: 44. Weights 2 + 1 a stripe: 6. Records 8 * 8 / 32 = 2, and 1.
-    Results: 16 and 4 words for either block of output channels (4 channels are an atom, too): 40.
+    Activations: the stripe of 32 steps takes 32 * 2 * 8 / 32 = 16 words and one more for each of
+    ceil(32 / 5) = 7 rows, 23 in place of 32; that of 8 takes 4 + 2; both twice: 58. Where rows of
+    the input are no wider than those of the results they are one stream, 16 + 1 and 4 + 1: 44.
+    Weights 2 + 1 a stripe: 6. Records 8 * 8 / 32 = 2, and 1. Results: 16 and 4 words for either
+    block of output channels (4 channels are an atom, too): 40.
     """
     names = ("input", "weights", "records", "output")
-    trace = trace_of(PRODUCT.format(width=width, **dict(zip(names, places, strict=True))), Timing(), WIDER)
-    # Some SETs change nothing and are words all the same: 12 words, 96 bytes, bursts of 8 and 4 beats, 8 + 7 slots:
-    # ready at 115; the operation is word 10, so that EX starts at 126.
+    trace = trace_of(
+        PRODUCT.format(width=width, **dict(zip(names, places, strict=True))), Timing(), WIDER
+    )
+    # Some SETs change nothing and are words all the same: 12 words, 96 bytes, bursts of 8 and 4
+    # beats, 8 + 7 slots: ready at 115; the operation is word 10, so that EX starts at 126.
     assert spans(trace) == [(126, 126, 126 + 8 + 82 + waiting + 8)]
     assert trace.cycles == 225 + waiting
     expected = {"queue_empty": 126, "busy": 98, "sram": waiting, "drained": 1}
@@ -84,23 +93,34 @@ def test_a_product(places: tuple[int, int, int, int], width: int, waiting: int) 
 def test_records_sums_and_tables_share_a_port() -> None:
     """The product of above, which adds to sums and looks up, each operand alone in a bank.
 
-    Sums are int32, so that the stripes of 32 and 8 steps take 64 and 16 words for either block of output channels: 160.
-    With 3 words of records and 256 / 32 = 8 of the table 171 words, where the bank of the sums has 160.
+    Sums are int32, so that the stripes of 32 and 8 steps take 64 and 16 words for either block of
+    output channels: 160. With 3 words of records and 256 / 32 = 8 of the table 171 words, where the
+    bank of the sums has 160.
     """
-    places = zip(("input", "weights", "records", "output"), (0, 0x8000, 0x10000, 0x18000), strict=True)
-    more = "SET EX_PARTIAL_ADDRESS, 0x20000\nSET EX_TABLE_ADDRESS, 0x28000\nOP_CONV requantise=1 accumulate=1 look_up=1"
+    places = zip(
+        ("input", "weights", "records", "output"), (0, 0x8000, 0x10000, 0x18000), strict=True
+    )
+    more = (
+        "SET EX_PARTIAL_ADDRESS, 0x20000\nSET EX_TABLE_ADDRESS, 0x28000\nOP_CONV requantise=1 "
+        "accumulate=1 look_up=1"
+    )
     text = PRODUCT.format(width=10, **dict(places)).replace("OP_CONV requantise=1", more)
     trace = trace_of(text, Timing(), WIDER)
     ((_, start, end),) = spans(trace)
     assert end - start == 8 + 171 + 8
     assert trace.units["EX"]["sram"] == 171 - 82
     words = {"EX_CHANNEL_ADDRESS": 3, "EX_PARTIAL_ADDRESS": 160, "EX_TABLE_ADDRESS": 8}
-    assert _fullest(assemble(f".arch {WIDER}\n.memory 0x4000 commands 0x0\n{text}")) == Served(SIDE, words)
+    assert _fullest(assemble(f".arch {WIDER}\n.memory 0x4000 commands 0x0\n{text}")) == Served(
+        SIDE, words
+    )
 
 
 def test_no_rows_start_from_no_sums() -> None:
     """A product of no rows has no sums to read, and its table is read all the same."""
-    text = "SET EX_ROWS, 0\nSET EX_TABLE_ADDRESS, 0x8000\nOP_MAT_MUL requantise=1 accumulate=1 look_up=1\nOP_END"
+    text = (
+        "SET EX_ROWS, 0\nSET EX_TABLE_ADDRESS, 0x8000\nOP_MAT_MUL requantise=1 accumulate=1 "
+        "look_up=1\nOP_END"
+    )
     program = assemble(f".arch {PACKED}\n.memory 0x4000 commands 0x0\n{text}")
     operands = program.commands[0].instruction.operands(program.commands[0], program.arch)
     assert [one.address for one in operands.reads if one.total > 64] == [0x8000]
@@ -136,15 +156,20 @@ WINDOW = """
 def test_a_window(places: tuple[int, int], waiting: int) -> None:
     """The maxima of 2 x 2 windows of 20 channels of 5 x 11, 4 x 10 windows.
 
-    20 channels are 3 atoms. 64 / 8 = 8 windows at once: 8 in a row, 1 below another; 10 columns are 2 pieces, so an
-    atom takes 2 * 4 * 4 = 32 cycles: c = 96. There are no lanes behind it.
+    20 channels are 3 atoms. 64 / 8 = 8 windows at once: 8 in a row, 1 below another; 10 columns are
+    2 pieces, so an atom takes 2 * 4 * 4 = 32 cycles: c = 96. There are no lanes behind it.
 
-    A piece reads 8 + 1 = 9 columns, 72 bytes: 3 words, and one more as there are two pieces; 4 + 1 = 5 rows: 20 words
-    a piece, 40 an atom, 120. Results: 3 * 40 * 8 / 32 = 30.
+    A piece reads 8 + 1 = 9 columns, 72 bytes: 3 words, and one more as there are two pieces; 4 + 1
+    = 5 rows: 20 words a piece, 40 an atom, 120. Results: 3 * 40 * 8 / 32 = 30.
     """
     trace = trace_of(WINDOW.format(input=places[0], output=places[1]), Timing(), PACKED)
     assert spans(trace) == [(126, 126, 126 + 8 + 96 + waiting + 8)]
-    assert present(trace.units["EX"]) == {"queue_empty": 126, "busy": 112, "sram": waiting, "drained": 1}
+    assert present(trace.units["EX"]) == {
+        "queue_empty": 126,
+        "busy": 112,
+        "sram": waiting,
+        "drained": 1,
+    }
 
 
 ADDITION = """
@@ -167,8 +192,13 @@ ADDITION = """
     ],
 )
 def test_an_addition(places: tuple[int, int], bus: int, waiting: int) -> None:
-    """1000 elements on 32 lanes: c = 32; each of the three operands is ceil(1000 / 32) = 32 words."""
-    trace = trace_of(ADDITION.format(operand=places[0], output=places[1]), Timing(bus_bytes=bus), PACKED)
+    """1000 elements on 32 lanes: c = 32.
+
+    Each of the three operands is ceil(1000 / 32) = 32 words.
+    """
+    trace = trace_of(
+        ADDITION.format(operand=places[0], output=places[1]), Timing(bus_bytes=bus), PACKED
+    )
     ((_, start, end),) = spans(trace)
     assert end - start == 8 + 32 + waiting + 8
     assert trace.units["EX"]["sram"] == waiting
@@ -191,24 +221,34 @@ BESIDE = """
 
 
 def beside(
-    unit: str, place: int, places: tuple[int, int, int], *, nbytes: int = 1024, lanes: int = 32, **timing: int
+    unit: str,
+    place: int,
+    places: tuple[int, int, int],
+    *,
+    nbytes: int = 1024,
+    lanes: int = 32,
+    **timing: int,
 ) -> Trace:
-    """A transfer, without latency by default, and the addition of above at the same time, its operands at ``places``.
+    """A transfer, without latency by default, and the addition of above at the same time, its
+    operands at ``places``.
 
-    10 words are there at 10 (of 16 bytes a cycle at 5). The transfer, word 7, starts at 18 and its slots begin at 22.
-    EX starts at 19 and computes from 27 on, behind 5 slots.
+    10 words are there at 10 (of 16 bytes a cycle at 5). The transfer, word 7, starts at 18 and its
+    slots begin at 22. EX starts at 19 and computes from 27 on, behind 5 slots.
     """
     operation = {"LD": "OP_DMA_READ", "ST": "OP_DMA_WRITE"}[unit]
     operands = dict(zip(("input", "operand", "output"), places, strict=True))
     text = BESIDE.format(unit=unit, place=place, nbytes=nbytes, operation=operation, **operands)
     text = text.replace("LD_DRAM", f"{unit}_DRAM")
-    return trace_of(text, Timing(**{"dram_latency": 0, **timing}), f'{{"isa": "v5", "post_lanes": {lanes}}}')
+    return trace_of(
+        text, Timing(**{"dram_latency": 0, **timing}), f'{{"isa": "v5", "post_lanes": {lanes}}}'
+    )
 
 
 @pytest.mark.parametrize(
     ("unit", "place", "bank", "bus", "taken"),
     [
-        ("LD", 0x1000, 0, 8, 31),  # of 32 words, one in every 4th slot, the first passes before EX computes
+        # of 32 words, one in every 4th slot, the first passes before EX computes
+        ("LD", 0x1000, 0, 8, 31),
         ("LD", 0x7E00, 0, 8, 31),  # over two banks, and takes both
         ("LD", 0x7E00, 0x8000, 8, 31),
         ("LD", 0x8000, 0, 8, 0),  # in another bank
@@ -217,10 +257,13 @@ def beside(
         ("ST", 0x1010, 0, 8, 31),  # 33 words in 132 slots
     ],
 )
-def test_an_addition_beside_a_transfer(unit: str, place: int, bank: int, bus: int, taken: int) -> None:
+def test_an_addition_beside_a_transfer(
+    unit: str, place: int, bank: int, bus: int, taken: int
+) -> None:
     """The three operands in one bank, 96 words, while 1024 bytes pass, in 128 slots or 64.
 
-    Behind 5 slots 1 word of LD has passed, 2 of ST. The others pass before EX has had its 96 cycles.
+    Behind 5 slots 1 word of LD has passed, 2 of ST. The others pass before EX has had its 96
+    cycles.
     """
     trace = beside(unit, place, (bank + 0x2000, bank + 0x2400, bank + 0x2800), bus_bytes=bus)
     (_, start, end) = spans(trace)[1]
@@ -232,7 +275,8 @@ def test_an_addition_beside_a_transfer(unit: str, place: int, bank: int, bus: in
 @pytest.mark.parametrize(
     ("bus", "lanes", "cycles"),
     [
-        (8, 32, 42),  # c = 32; of 42 cycles LD has 10: behind 47 slots 11 words have passed, 1 of them before
+        # c = 32; of 42 cycles LD has 10: behind 47 slots 11 words have passed, 1 of them before
+        (8, 32, 42),
         (16, 16, 63),  # c = 63; LD takes 30 of them, and the bank has served EX in 62
         (8, 16, 63),
     ],
@@ -246,13 +290,17 @@ def test_an_operand_alone_beside_a_load(bus: int, lanes: int, cycles: int) -> No
 
 
 def test_an_addition_goes_on_behind_a_transfer() -> None:
-    """256 bytes are 32 slots and 8 words. The first passes before EX computes, the last in 54; EX has 96 cycles."""
+    """256 bytes are 32 slots and 8 words.
+
+    The first passes before EX computes, the last in 54; EX has 96 cycles.
+    """
     (_, start, end) = spans(beside("LD", 0x1000, (0, 0x400, 0x800), nbytes=256))[1]
     assert (start, end - start) == (19, 8 + 96 + 7 + 8)
 
 
 def test_a_transfer_begins_while_an_addition_computes() -> None:
-    """With a latency of 20 words are there at 30, LD starts at 38, its slots begin at 62, and EX computes from 47 on.
+    """With a latency of 20 words are there at 30, LD starts at 38, its slots begin at 62, and EX
+    computes from 47 on.
 
     Behind 107 slots 26 words have passed: of 15 + 107 cycles EX has had 96.
     """
@@ -282,10 +330,12 @@ SOFTMAX = """
     ids=["alone", "one bank", "in place"],
 )
 def test_a_softmax(places: tuple[int, int, int], waiting: int) -> None:
-    """40 rows of 12 are 40 positions of 2 atoms: 640 elements on 32 lanes, 20 cycles a pass, two of them; between them
-    12 elements of each row are added, 40 rows are 2 turns: c = 40 + 24 = 64. 16 dividers make 40 quotients in 48.
+    """40 rows of 12 are 40 positions of 2 atoms: 640 elements on 32 lanes, 20 cycles a pass, two of
+    them; between them 12 elements of each row are added, 40 rows are 2 turns: c = 40 + 24 = 64. 16
+    dividers make 40 quotients in 48.
 
-    A surface is 320 bytes, 10 words: the operand 20, read three times; the table 1024 bytes, 32; results 20.
+    A surface is 320 bytes, 10 words: the operand 20, read three times; the table 1024 bytes, 32;
+    results 20.
     """
     text = SOFTMAX.format(**dict(zip(("input", "table", "output"), places, strict=True)))
     trace = trace_of(text, Timing(), '{"isa": "v5", "dividers": 16}')
@@ -315,10 +365,11 @@ NORMALISATION = """
     ids=["alone", "one bank"],
 )
 def test_a_normalisation(places: tuple[int, int, int], waiting: int) -> None:
-    """40 rows of 20 are 40 positions of 3 atoms: 960 elements on 48 lanes, 20 cycles a pass, two of them, and 40 roots:
-    c = 80. 80 quotients and roots on 16 dividers take 5 * 16 = 80.
+    """40 rows of 20 are 40 positions of 3 atoms: 960 elements on 48 lanes, 20 cycles a pass, two of
+    them, and 40 roots: c = 80. 80 quotients and roots on 16 dividers take 5 * 16 = 80.
 
-    A surface is 320 bytes, 10 words: the operand 30, read twice; 20 pairs of 8 bytes, 5; results 30.
+    A surface is 320 bytes, 10 words: the operand 30, read twice; 20 pairs of 8 bytes, 5; results
+    30.
     """
     text = NORMALISATION.format(**dict(zip(("input", "pairs", "output"), places, strict=True)))
     trace = trace_of(text, Timing(), '{"isa": "v5", "dividers": 16, "post_lanes": 48}')
@@ -343,11 +394,14 @@ REDUCTION = """
     [
         (0, 0x8000, 2),  # alone: 39 words
         (0, 0x1000, 4),  # one bank: 39 + 2 words
-        (0x8000, 0x10400, 4),  # a surface in each of three banks, the result in the third; all count in each
+        # a surface in each of three banks, the result in the third; all count in each
+        (0x8000, 0x10400, 4),
     ],
 )
 def test_a_reduction(plane: int, output: int, waiting: int) -> None:
-    """20 channels of 49 are 3 atoms, 8 * 49 elements each: 1176 / 32, c = 37; a reciprocal takes 16.
+    """20 channels of 49 are 3 atoms, 8 * 49 elements each: 1176 / 32, c = 37.
+
+    A reciprocal takes 16.
 
     A surface is 392 bytes, 13 words: 39 in all; 49 results are 2.
     """
@@ -377,16 +431,24 @@ OF_TWO = """
         ((0, 0x1000, 0x2000), 0, 242, 0),  # one bank: 72 + 20 + 20 = 112 words
     ],
 )
-def test_a_product_of_two_tensors(places: tuple[int, int, int], transposed: int, cycles: int, waiting: int) -> None:
-    """40 x 20 by 20 x 12. Outputs come as 8 and 4, inputs as 8, 8 and 4; 40 steps of a word, stripes of 32 and 8.
+def test_a_product_of_two_tensors(
+    places: tuple[int, int, int], transposed: int, cycles: int, waiting: int
+) -> None:
+    """40 x 20 by 20 x 12.
 
-    20 x 12 is 12 channels of 20 positions: a block of 8 positions takes 2 words, of 4 one. 12 x 20, transposed, is 20
-    channels of 12 positions: a block of 8 outputs takes 2 words, of 4 one. Either way c = 2 + 6 * 40.
+    Outputs come as 8 and 4, inputs as 8, 8 and 4; 40 steps of a word, stripes of 32 and 8.
 
-    Activations: 8 words and one of the rows begun, 9, and 2 + 1, of 6 blocks: 72. The second: 2 + 2 + 1 for both blocks
-    of outputs, or 3 * 2 and 3 * 1 transposed, for each stripe. Results 2 * (8 + 2).
+    20 x 12 is 12 channels of 20 positions: a block of 8 positions takes 2 words, of 4 one. 12 x 20,
+    transposed, is 20 channels of 12 positions: a block of 8 outputs takes 2 words, of 4 one. Either
+    way c = 2 + 6 * 40.
+
+    Activations: 8 words and one of the rows begun, 9, and 2 + 1, of 6 blocks: 72. The second: 2 + 2
+    + 1 for both blocks of outputs, or 3 * 2 and 3 * 1 transposed, for each stripe. Results 2 * (8 +
+    2).
     """
-    text = OF_TWO.format(**dict(zip(("input", "second", "output"), places, strict=True)), transposed=transposed)
+    text = OF_TWO.format(
+        **dict(zip(("input", "second", "output"), places, strict=True)), transposed=transposed
+    )
     trace = trace_of(text, Timing(), PACKED)
     ((_, start, end),) = spans(trace)
     assert end - start == 8 + cycles + waiting + 8
@@ -394,14 +456,19 @@ def test_a_product_of_two_tensors(places: tuple[int, int, int], transposed: int,
     program = assemble(f".arch {PACKED}\n.memory 0x4000 commands 0x0\n{text}")
     command = program.commands[0]
     assert command.instruction.packed is not None
-    assert command.instruction.packed.words(command, program.arch) == (72, 18 if transposed else 20, 20)
+    assert command.instruction.packed.words(command, program.arch) == (
+        72,
+        18 if transposed else 20,
+        20,
+    )
 
 
 def test_a_transfer_of_rows_that_each_touch_a_word() -> None:
-    """32 dense bytes of system memory, 4 beats in a burst of 7 slots, become 4 rows of 8 in 4 words: 4 * K = 16 slots.
+    """32 dense bytes of system memory, 4 beats in a burst of 7 slots, become 4 rows of 8 in 4
+    words: 4 * K = 16 slots.
 
-    So 4 slots are beats, 3 are the burst gap's and 9 the scratchpad's. Rows of 8 that lie across the ends of words
-    touch two each: 32 slots.
+    So 4 slots are beats, 3 are the burst gap's and 9 the scratchpad's. Rows of 8 that lie across
+    the ends of words touch two each: 32 slots.
     """
     text = """
         SET LD_DRAM_ADDRESS, 0x1000
@@ -419,7 +486,8 @@ def test_a_transfer_of_rows_that_each_touch_a_word() -> None:
         assert end - start == 4 + 100 + slots + 4
         within = {"busy": 12, "dram": 103, "sram": slots - 7}
         assert present(trace.units["LD"]) == {"queue_empty": start, **within, "drained": 1}
-    assert trace_of(text.format(place=28), Timing()).units["LD"]["sram"] == 0  # on a machine without words
+    # on a machine without words
+    assert trace_of(text.format(place=28), Timing()).units["LD"]["sram"] == 0
 
 
 def test_the_bank_that_a_command_waits_for() -> None:
@@ -428,14 +496,19 @@ def test_the_bank_that_a_command_waits_for() -> None:
         width=10, input=0, weights=0x1000, records=0x8000, output=0x9000
     ))  # fmt: skip
     assert _fullest(program) == Served(0, {"EX_INPUT_ADDRESS": 58, "EX_OPERAND_ADDRESS": 6})
-    program = assemble(f".arch {PACKED}\n.memory 0x4000 commands 0x0\n" + WINDOW.format(input=0x7D80, output=0x9000))
+    program = assemble(
+        f".arch {PACKED}\n.memory 0x4000 commands "
+        "0x0\n" + WINDOW.format(input=0x7D80, output=0x9000)
+    )
     assert _fullest(program) == Served(1, {"EX_INPUT_ADDRESS": 120, "EX_OUTPUT_ADDRESS": 30})
     empty = _program("SET EX_LENGTH, 0", "OP_E_ADD", {})
     assert _fullest(empty) is None
 
 
 def test_the_banks_of_random_programs() -> None:
-    """What waits for a bank waits for the fullest one, or for the port that is fuller: its words are the demand's."""
+    """What waits for a bank waits for the fullest one, or for the port that is fuller: its words
+    are the demand's.
+    """
     waiting: Counter[str] = Counter()
     for seed in range(60):
         case = random_case(seed, PACKED_ISA)
@@ -446,7 +519,9 @@ def test_the_banks_of_random_programs() -> None:
             served = busiest(command, command.instruction.operands(command, case.arch), case.arch)
             assert workload.demands.crowd[number] == (served.total if served else 0)
             waits = bool(workload.columns["scratchpad"][number])
-            waiting.update({"bank": waits, "port": waits and served is not None and served.by == SIDE})
+            waiting.update(
+                {"bank": waits, "port": waits and served is not None and served.by == SIDE}
+            )
     assert waiting["bank"] > 20
     assert waiting["port"] > 0
 
@@ -456,15 +531,19 @@ def _fullest(program: Program) -> Served | None:
     return busiest(command, command.instruction.operands(command, program.arch), program.arch)
 
 
-# Compute cycles of layers by hand. -----------------------------------------------------------------------------------
+# Compute cycles of layers by hand.
+# -----------------------------------------------------------------------------------
 
 
-# Machines that cannot be, and figures. -------------------------------------------------------------------------------
+# Machines that cannot be, and figures.
+# -------------------------------------------------------------------------------
 
 
 def test_a_bus_that_would_take_all_of_a_bank() -> None:
     """A word has to take two slots of the bus at least, K = W / bus_bytes."""
-    said = r"bus_bytes 32 is more than half of word_bytes 32.*; bus_bytes 16 or word_bytes 64 would do"
+    said = (
+        r"bus_bytes 32 is more than half of word_bytes 32.*; bus_bytes 16 or word_bytes 64 would do"
+    )
     with pytest.raises(InputError, match=said):
         Device(Arch(isa="v5"), Timing(bus_bytes=32))
     with pytest.raises(InputError, match=said):
@@ -478,7 +557,12 @@ def test_a_bus_that_would_take_all_of_a_bank() -> None:
 def test_ports_of_the_other_machines_mean_nothing() -> None:
     """What bounds EX there does not here."""
     text = ADDITION.format(operand=0x400, output=0x8000)
-    assert trace_of(text, Timing(sram_read_bytes=1, sram_write_bytes=1, bank_ports=1), PACKED).units["EX"]["sram"] == 32
+    assert (
+        trace_of(text, Timing(sram_read_bytes=1, sram_write_bytes=1, bank_ports=1), PACKED).units[
+            "EX"
+        ]["sram"]
+        == 32
+    )
 
 
 def test_the_scratchpad_counts_whole_words() -> None:
@@ -489,14 +573,16 @@ def test_the_scratchpad_counts_whole_words() -> None:
 
 
 def test_another_size_of_the_scratchpad() -> None:
-    """What shares a bank changes with the banks: ``resized`` must give what a preparation anew gives."""
+    """What shares a bank changes with the banks: ``resized`` must give what a preparation anew
+    gives.
+    """
     settings = "SET EX_LENGTH, 1000\nSET EX_OPERAND_ADDRESS, 0x1000\nSET EX_OUTPUT_ADDRESS, 0x8000"
     program = _program(settings, "OP_E_ADD", {})
     prepared = ProgramTiming(program)
     for size, waiting in ((1 << 19, 32), (1 << 16, 0), (1 << 17, 32)):
         other = program.arch.model_copy(update={"sram_bytes": size})
         changed = replace(program, arch=other)
-        resized = prepared.resized(changed)
+        resized = prepared.resize(changed)
         assert resized is not None
         assert resized.run(Timing()).units["EX"]["sram"] == waiting
         assert resized.run(Timing()) == ProgramTiming(changed).run(Timing())

@@ -1,4 +1,6 @@
-"""A better machine is not slower - but for the anomalies of the shared bus, docs/machine.md, section 8."""
+"""A better machine is not slower - but for the anomalies of the shared bus, docs/machine.md,
+section 8.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import pytest
 from dla_sim.device import Device
 from dla_sim.engine.banks import BankLoad, PassingWords
 from dla_sim.engine.simulation import simulate
-from dla_sim.engine.times import CommandTimes, Sequences, Times, compute_times, times_found
+from dla_sim.engine.times import CommandTimes, Sequences, Times, collect_times, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.timing import Timing
 from isa.arch import PACKED, words_of
@@ -24,21 +26,43 @@ from tests.dla_sim.tick import run_ticks
 
 MACHINE = Path(__file__).parents[2] / "docs" / "machine.md"
 
-CYCLE_COSTS = ("dram_latency", "flash_latency", "dma_setup", "dma_drain", "ex_fill", "ex_drain", "sync_cycles")
-MORE_IS_BETTER = ("outstanding_bursts", "flash_outstanding_bursts", "queue_depth", "fetch_buffers", "bank_ports")
+CYCLE_COSTS = (
+    "dram_latency",
+    "flash_latency",
+    "dma_setup",
+    "dma_drain",
+    "ex_fill",
+    "ex_drain",
+    "sync_cycles",
+)
+MORE_IS_BETTER = (
+    "outstanding_bursts",
+    "flash_outstanding_bursts",
+    "queue_depth",
+    "fetch_buffers",
+    "bank_ports",
+)
 
 
 class OwnBuses:
-    """Every port has a bus of its own: no machine of the document, but what remains without contention.
+    """Every port has a bus of its own: no machine of the document, but what remains without
+    contention.
 
-    All times are then sums and maxima of others, so that no cost that falls makes any of them later.
+    All times are then sums and maxima of others, so that no cost that falls makes any of them
+    later.
     """
 
     def __init__(self, known: list[int]) -> None:
         self.known = known
 
     def announce(
-        self, port: int, time: int, slots: int, result: int, tail: int, passing: PassingWords | None = None
+        self,
+        port: int,
+        time: int,
+        slots: int,
+        result: int,
+        tail: int,
+        passing: PassingWords | None = None,
     ) -> None:
         """A data phase of ``slots`` begins at ``time`` and ends as many cycles later."""
         self.known[result] = time + slots + tail
@@ -52,7 +76,7 @@ def times_without_sharing(workload: Workload) -> CommandTimes:
     """When commands end if fetch, LD and ST have a bus each (docs/machine.md, section 8)."""
     times = Times(workload)
     Sequences(workload, times, OwnBuses(times.known)).settle()
-    return times_found(workload, times)
+    return collect_times(workload, times)
 
 
 def better_machines(timing: Mapping[str, int]) -> Iterator[tuple[str, Timing]]:
@@ -64,7 +88,10 @@ def better_machines(timing: Mapping[str, int]) -> Iterator[tuple[str, Timing]]:
         least = int(name == "sync_cycles")
         for value in {max(least, timing[name] - 1), least} - {timing[name]}:
             yield name, Timing(**{**timing, name: value})
-    for name, most in (("bus_bytes", timing["burst_bytes"]), ("flash_bytes", timing["flash_burst_bytes"])):
+    for name, most in (
+        ("bus_bytes", timing["burst_bytes"]),
+        ("flash_bytes", timing["flash_burst_bytes"]),
+    ):
         wider = 2 * timing[name]
         if 0 < wider <= most and (name == "bus_bytes" or wider <= timing["bus_bytes"]):
             yield name, Timing(**{**timing, name: wider})
@@ -78,28 +105,39 @@ def test_random_programs_are_never_slower_without_sharing(isa: str) -> None:
     """So that with sharing none is slower by more than sharing costs it."""
     for seed in range(250):
         case = random_case(seed, isa)
-        demands = Device(case.arch, Timing(**case.timing)).load(build_program(case)).workload.demands
+        demands = (
+            Device(case.arch, Timing(**case.timing)).load(build_program(case)).workload.demands
+        )
         workload = Workload(demands, Timing(**case.timing))
-        total, alone = compute_times(workload).total, times_without_sharing(workload).total
+        total = compute_times(workload).total
+        alone = times_without_sharing(workload).total
         assert alone <= total, f"seed {seed}"
         for name, timing in better_machines(case.timing):
-            if isa == PACKED and name == "bus_bytes" and 2 * timing.bus_bytes > words_of(case.arch).word:
+            if (
+                isa == PACKED
+                and name == "bus_bytes"
+                and 2 * timing.bus_bytes > words_of(case.arch).word
+            ):
                 continue  # a machine that is refused
-            assert times_without_sharing(Workload(demands, timing)).total <= alone, f"seed {seed}, {name}"
+            assert times_without_sharing(Workload(demands, timing)).total <= alone, (
+                f"seed {seed}, {name}"
+            )
 
 
 @pytest.mark.parametrize("anomaly", ANOMALIES, ids=lambda anomaly: anomaly.name)
 def test_anomalies_are_as_documented(anomaly: Anomaly) -> None:
     """By both engines and the tick model; without sharing the better machine is not slower."""
     program = anomaly.program
-    worse, better = Timing(**anomaly.timing), Timing(**{**anomaly.timing, **anomaly.better})
+    worse = Timing(**anomaly.timing)
+    better = Timing(**{**anomaly.timing, **anomaly.better})
     for timing, expected in ((worse, anomaly.before), (better, anomaly.after)):
         assert run_ticks(program, timing).total == expected
         for engine in (simulate, compute_times):
             run = Device(program.arch, timing, engine=engine).run(program, {}, timing_only=True)
             assert run.trace.cycles == expected
     alone = [
-        times_without_sharing(Device(program.arch, timing).load(program).workload).total for timing in (worse, better)
+        times_without_sharing(Device(program.arch, timing).load(program).workload).total
+        for timing in (worse, better)
     ]
     assert alone[1] <= alone[0]
     assert anomaly.before < anomaly.after
@@ -109,7 +147,8 @@ def test_the_document_lists_the_anomalies() -> None:
     text = MACHINE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| \d+ → (\d+) \| (\d+) → (\d+) \|", text, re.MULTILINE)
     assert [(name, int(value), int(before), int(after)) for name, value, before, after in rows] == [
-        (anomaly.name, anomaly.better[anomaly.name], anomaly.before, anomaly.after) for anomaly in ANOMALIES
+        (anomaly.name, anomaly.better[anomaly.name], anomaly.before, anomaly.after)
+        for anomaly in ANOMALIES
     ]
 
 
@@ -118,10 +157,13 @@ TOLERANCE = 200
 
 
 @pytest.mark.parametrize(("network", "schedule"), COMPILED)
-def test_compiled_networks_are_not_slower(network: str, schedule: Literal["seed", "default"]) -> None:
+def test_compiled_networks_are_not_slower(
+    network: str, schedule: Literal["seed", "default"]
+) -> None:
     program = compiled_program(network, schedule)
     demands = Device(program.arch).load(program).workload.demands
-    wide, far = Timing(bus_bytes=32, outstanding_bursts=4), Timing(dram_latency=300, queue_depth=1)
+    wide = Timing(bus_bytes=32, outstanding_bursts=4)
+    far = Timing(dram_latency=300, queue_depth=1)
     for base in (Timing(), wide, far, Timing(dram_latency=32, flash_bytes=1)):
         total = compute_times(Workload(demands, base)).total
         for name, timing in better_machines(dict(base)):

@@ -9,7 +9,9 @@ from dla_sim.device import Device
 from tests.dla_sim.compiled import compiled_program
 
 SHARE = 100
-"""Cycles may differ by one in so many from one inference to the next: chunks of commands end at other places."""
+"""Cycles may differ by one in so many from one inference to the next: chunks of commands end at
+other places.
+"""
 
 
 def test_repeated_inferences_give_the_same_results() -> None:
@@ -21,11 +23,15 @@ def test_repeated_inferences_give_the_same_results() -> None:
         for tensor in program.inputs
     }
     device = Device(program.arch, sram_reset=0x5A)
-    once, thrice = device.run(program, inputs), device.run(stream, inputs)
+    once = device.run(program, inputs)
+    thrice = device.run(stream, inputs)
     for name, expected in once.outputs.items():
         assert np.array_equal(thrice.outputs[name], expected)
     assert thrice.trace.macs == 3 * once.trace.macs
-    assert [layer.name for layer in thrice.trace.layers] == [*(layer.name for layer in once.trace.layers), ""]
+    assert [layer.name for layer in thrice.trace.layers] == [
+        *(layer.name for layer in once.trace.layers),
+        "",
+    ]
 
 
 def test_cycles_grow_with_the_number_of_inferences() -> None:

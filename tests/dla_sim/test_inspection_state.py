@@ -1,4 +1,6 @@
-"""The state of the machine at a cycle against the tick model's, cycle by cycle on random programs."""
+"""The state of the machine at a cycle against the tick model's, cycle by cycle on random
+programs.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.dla_sim.tick.model import TickModel, TickResult
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """After completions and starts: per unit (executing, queue behind it), tokens, the next command to be queued."""
+    """After completions and starts: per unit (executing, queue behind it), tokens, the next
+    command to be queued.
+    """
 
     units: tuple[tuple[int | None, tuple[int, ...]], ...]
     missing: tuple[tuple[str, ...], ...]
@@ -36,15 +40,24 @@ class _Recording(TickModel):
         return super().run()
 
     def grant(self) -> None:
-        units, missing = [], []
+        units = []
+        missing = []
         for name in UNIT_NAMES:
             unit = self.units[name]
             queue = tuple(unit.queue)
             units.append((queue[0], queue[1:]) if unit.script is not None else (None, queue))
             missing.append(tuple(self.missing(unit)) if unit.script is None and queue else ())
-        tokens = tuple(self.tokens[UNIT_NAMES[pusher], UNIT_NAMES[popper]] for pusher, popper in TOKEN_QUEUES)
-        coming = [number for word, number in self.command_at.items() if word >= self.word and number in self.to_units]
-        self.snapshots.append(_Snapshot(tuple(units), tuple(missing), tokens, min(coming, default=None)))
+        tokens = tuple(
+            self.tokens[UNIT_NAMES[pusher], UNIT_NAMES[popper]] for pusher, popper in TOKEN_QUEUES
+        )
+        coming = [
+            number
+            for word, number in self.command_at.items()
+            if word >= self.word and number in self.to_units
+        ]
+        self.snapshots.append(
+            _Snapshot(tuple(units), tuple(missing), tokens, min(coming, default=None))
+        )
         super().grant()
 
 
@@ -55,10 +68,15 @@ def _tick_states(program: Program, timing: Timing) -> list[_Snapshot]:
 
 
 def _as_snapshot(state: MachineState) -> _Snapshot:
-    units, missing = [], []
+    units = []
+    missing = []
     for unit in state.units:
         units.append((unit.executing, tuple(waiting.command for waiting in unit.waiting)))
-        givers = [UNIT_NAMES[TOKEN_QUEUES[counter][0]] for waiting in unit.waiting for counter, _ in waiting.missing]
+        givers = [
+            UNIT_NAMES[TOKEN_QUEUES[counter][0]]
+            for waiting in unit.waiting
+            for counter, _ in waiting.missing
+        ]
         missing.append(tuple(givers))
     return _Snapshot(tuple(units), tuple(missing), state.tokens, state.next)
 
@@ -67,7 +85,8 @@ def _as_snapshot(state: MachineState) -> _Snapshot:
 def test_states_are_those_of_the_tick_model(first: int) -> None:
     for seed in range(first, first + 12):
         case = random_case(seed)
-        program, timing = build_program(case), Timing(**case.timing)
+        program = build_program(case)
+        timing = Timing(**case.timing)
         workload = Device(program.arch, timing).load(program).workload
         times = compute_times(workload)
         expected = _tick_states(program, timing)
@@ -90,5 +109,7 @@ def test_cycles_outside_the_run_are_refused() -> None:
     assert all(unit.done == unit.commands and not unit.waiting for unit in finished.units)
     assert finished.next is None
     for cycle in (-1, times.total + 1):
-        with pytest.raises(InputError, match=f"cycle {cycle} is not in the run; it has the cycles 0 to"):
+        with pytest.raises(
+            InputError, match=f"cycle {cycle} is not in the run; it has the cycles 0 to"
+        ):
             state_at(workload, times, cycle)

@@ -1,4 +1,6 @@
-"""Memory modes: what they set, on top of presets and below settings, and what is said of one that is none."""
+"""Memory modes: what they set, on top of presets and below settings, and what is said of one
+that is none.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ import pytest
 
 from dla_sim.engine.simulation import simulate
 from dla_sim.engine.times import compute_times
-from dla_sim.presets import MEMORY_MODES, apply_memory_mode, load_hardware, load_preset, preset_names, preset_toml
+from dla_sim.presets import (
+    MEMORY_MODES,
+    apply_memory_mode,
+    load_hardware,
+    load_preset,
+    preset_names,
+    preset_toml,
+)
 from dla_sim.timing import MemoryTiming, Timing
 from isa.errors import InputError
 from tests.dla_sim.comparison import differences, expectation
@@ -25,8 +34,11 @@ def test_the_memories_of_each_mode() -> None:
     assert (dram.timing, dram.main_memory) == (Timing(), "DRAM")
     assert (sram.timing, sram.main_memory) == (Timing(dram_latency=32), "SRAM")
     assert (flash.timing.main, flash.main_memory) == (sram.timing.main, "SRAM")
-    assert flash.timing.constants == MemoryTiming(width=1, burst_bytes=128, latency=64, outstanding=2)
-    assert {one.arch for one in (dram, flash, sram)} == {load_preset().arch}  # programs are the same
+    assert flash.timing.constants == MemoryTiming(
+        width=1, burst_bytes=128, latency=64, outstanding=2
+    )
+    # programs are the same
+    assert {one.arch for one in (dram, flash, sram)} == {load_preset().arch}
     for machine in (flash, sram):  # and no memory is narrower than it says
         assert machine.timing.constants.sustained_bytes == machine.timing.constants.width
         assert machine.timing.main.sustained_bytes == machine.timing.main.width
@@ -44,7 +56,11 @@ def test_every_mode_fits_every_preset_and_is_replaced_by_the_next(preset: str, n
 
 def test_settings_are_on_top_whatever_the_order() -> None:
     machine = load_hardware(None, ["flash_latency=200", "dram_latency=10"], memory_mode="flash")
-    assert (machine.timing.flash_latency, machine.timing.dram_latency, machine.timing.flash_bytes) == (200, 10, 1)
+    assert (
+        machine.timing.flash_latency,
+        machine.timing.dram_latency,
+        machine.timing.flash_bytes,
+    ) == (200, 10, 1)
     assert load_hardware(None, ["flash_bytes=0"], memory_mode="flash").timing.flash is None
 
 
@@ -52,8 +68,14 @@ def test_a_preset_file_names_a_mode_below_its_own_timing(tmp_path: Path) -> None
     path = tmp_path / "small.toml"
     path.write_text('memory_mode = "flash"\n[timing]\nbus_bytes = 4\nflash_latency = 20\n', "utf-8")
     machine = load_preset(str(path))
-    assert (machine.memory_mode, machine.main_memory, machine.timing.bus_bytes) == ("flash", "SRAM", 4)
-    assert machine.timing.constants == MemoryTiming(width=1, burst_bytes=128, latency=20, outstanding=2)
+    assert (machine.memory_mode, machine.main_memory, machine.timing.bus_bytes) == (
+        "flash",
+        "SRAM",
+        4,
+    )
+    assert machine.timing.constants == MemoryTiming(
+        width=1, burst_bytes=128, latency=20, outstanding=2
+    )
     again = tmp_path / "again" / "small.toml"
     again.parent.mkdir()
     again.write_text(preset_toml(machine), "utf-8")
@@ -73,13 +95,19 @@ def test_a_mode_that_there_is_not(tmp_path: Path) -> None:
 def test_the_document_has_the_modes() -> None:
     text = MACHINE.read_text(encoding="utf-8").partition("## 10. Memory modes")[2]
     rows = re.findall(r"^\| `(\w+)` \(`\w+`\) \|.*\| ([^|]*) \|$", text, re.MULTILINE)
-    found = {name: {key: int(value) for key, value in re.findall(r"`(\w+)` = (\d+)", said)} for name, said in rows}
+    found = {
+        name: {key: int(value) for key, value in re.findall(r"`(\w+)` = (\d+)", said)}
+        for name, said in rows
+    }
     assert found == {mode.name: dict(mode.timing) for mode in MEMORY_MODES}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_compiled_network_in_every_mode(name: str) -> None:
-    """Both engines and the tick model; command words and weights are the flash's, nothing else is."""
+    """Both engines and the tick model.
+
+    Command words and weights are the flash's, nothing else is.
+    """
     program = compiled_program("digits-cnn", "default")
     timing = load_hardware(memory_mode=name).timing
     result = run_ticks(program, timing)

@@ -1,4 +1,6 @@
-"""Live bytes of the scratchpad: a case worked by hand, and random programs against a count byte by byte."""
+"""Live bytes of the scratchpad: a case worked by hand, and random programs against a count byte
+by byte.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def _times(ends: Sequence[int]) -> CommandTimes:
     return CommandTimes(end - 5, end - 5, end, max(ends) + 1)
 
 
-def _as_list(operands: Sequence[Operands], order: Sequence[int], times: CommandTimes) -> list[tuple[int, int]]:
+def _as_list(
+    operands: Sequence[Operands], order: Sequence[int], times: CommandTimes
+) -> list[tuple[int, int]]:
     cycles, counts = live_bytes(operands, order, times)
     return list(zip(cycles.tolist(), counts.tolist(), strict=True))
 
@@ -31,9 +35,11 @@ def _as_list(operands: Sequence[Operands], order: Sequence[int], times: CommandT
 def test_bytes_live_from_their_write_to_their_last_read() -> None:
     operands = [
         Operands(writes=(Access("sram", 0, 16),)),  # all read at 20, half of them again at 40
-        Operands(reads=(Access("sram", 0, 16),), writes=(Access("sram", 100, 4),)),  # what it writes nobody reads
+        # what it writes nobody reads
+        Operands(reads=(Access("sram", 0, 16),), writes=(Access("sram", 100, 4),)),
         Operands(writes=(Access("dram", 0, 64),)),  # not the scratchpad
-        Operands(reads=(strided("sram", 0, 4, (2, 8)),), writes=(strided("sram", 0, 4, (2, 8)),)),  # in place
+        # in place
+        Operands(reads=(strided("sram", 0, 4, (2, 8)),), writes=(strided("sram", 0, 4, (2, 8)),)),
         Operands(reads=(Access("sram", 0, 4),)),
     ]
     times = _times([10, 20, 30, 40, 50])
@@ -47,15 +53,20 @@ def test_nothing_is_live_without_commands() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_counts_are_those_of_single_bytes(seed: int) -> None:
     case = random_case(seed)
-    program, timing = build_program(case), Timing(**case.timing)
+    program = build_program(case)
+    timing = Timing(**case.timing)
     loaded = Device(program.arch, timing).load(program)
     times = compute_times(loaded.workload)
-    operands = [command.instruction.operands(command, program.arch) for command in loaded.prepared.commands]
+    operands = [
+        command.instruction.operands(command, program.arch) for command in loaded.prepared.commands
+    ]
     order = completion_order(loaded.workload, times)
     assert _as_list(operands, order, times) == _byte_by_byte(operands, order, times)
 
 
-def _byte_by_byte(operands: Sequence[Operands], order: Sequence[int], times: CommandTimes) -> list[tuple[int, int]]:
+def _byte_by_byte(
+    operands: Sequence[Operands], order: Sequence[int], times: CommandTimes
+) -> list[tuple[int, int]]:
     lives: dict[int, list[list[int]]] = defaultdict(list)
     for number in order:
         end = int(times.end[number])
@@ -68,7 +79,8 @@ def _byte_by_byte(operands: Sequence[Operands], order: Sequence[int], times: Com
     for born, last in (life for found in lives.values() for life in found):
         deltas[born] += 1
         deltas[last] -= 1
-    counts, live = [], 0
+    counts = []
+    live = 0
     for cycle in sorted(cycle for cycle, delta in deltas.items() if delta):
         live += deltas[cycle]
         counts.append((cycle, live))
@@ -76,4 +88,10 @@ def _byte_by_byte(operands: Sequence[Operands], order: Sequence[int], times: Com
 
 
 def _bytes(accesses: Sequence[Access]) -> set[int]:
-    return {b for access in accesses if access.space == "sram" for low, high in access.runs() for b in range(low, high)}
+    return {
+        b
+        for access in accesses
+        if access.space == "sram"
+        for low, high in access.runs()
+        for b in range(low, high)
+    }

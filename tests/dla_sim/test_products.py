@@ -1,4 +1,7 @@
-"""Integer products are exact at the extremes, or not taken; kernels that need numba say so where it is missing."""
+"""Integer products are exact at the extremes, or not taken.
+
+Kernels that need numba say so where it is missing.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,14 @@ LONGEST = products.IntegerProducts.longest
 
 
 @pytest.mark.parametrize("kind", ["chosen", "int8", "uint8"])
-@pytest.mark.parametrize("zero_points", [(0, 0), (-128, 127), (127, -128), (-128, -128), (127, 127)])
+@pytest.mark.parametrize(
+    "zero_points", [(0, 0), (-128, 127), (127, -128), (-128, -128), (127, 127)]
+)
 @pytest.mark.parametrize("count", [1, 3, LONGEST - 1, LONGEST])
 def test_extremes(kind: str, zero_points: tuple[int, int], count: int) -> None:
-    """Multiply sums of the largest products: the way that is chosen is exact, and one that is not is never chosen."""
+    """Multiply sums of the largest products: the way that is chosen is exact, and one that is
+    not is never chosen.
+    """
     way = integer_ways()[kind]
     values = np.array([-128, 127, -128, 127, 0], np.int8)
     left = np.repeat(values[:, np.newaxis], count, axis=1)
@@ -31,7 +38,9 @@ def test_extremes(kind: str, zero_points: tuple[int, int], count: int) -> None:
     right = np.repeat(values[np.newaxis, :], count, axis=0)
     right[:, 4] = left[4]
     expected = (left.astype(np.int64) - zero_points[0]) @ (right.astype(np.int64) - zero_points[1])
-    found = way.multiply(way.left(left, SCRATCH), way.right(right, SCRATCH), SCRATCH, zero_points)
+    found = way.multiply(
+        way.prepare_left(left, SCRATCH), way.right(right, SCRATCH), SCRATCH, zero_points
+    )
     assert found.dtype == np.int32
     if kind == "int8" and not products.is_exact(way):
         assert integer_ways()["chosen"].kind != kind
@@ -40,12 +49,16 @@ def test_extremes(kind: str, zero_points: tuple[int, int], count: int) -> None:
 
 
 def saturating(feed: dict[str, Any]) -> Any:
-    """What a processor without instructions for integer products does: pairs of products add up in 16 bits."""
-    left, right = feed["a"].astype(np.int64), feed["b"].astype(np.int64)
+    """What a processor without instructions for integer products does: pairs of products add up
+    in 16 bits.
+    """
+    left = feed["a"].astype(np.int64)
+    right = feed["b"].astype(np.int64)
     if feed["b"].dtype == np.uint8:  # these are widened before they are multiplied
         pairs = left @ right
     else:
-        left, right = np.pad(left, ((0, 0), (0, left.shape[1] % 2))), np.pad(right, ((0, len(right) % 2), (0, 0)))
+        left = np.pad(left, ((0, 0), (0, left.shape[1] % 2)))
+        right = np.pad(right, ((0, len(right) % 2), (0, 0)))
         products_ = left[:, :, np.newaxis] * right[np.newaxis]
         sums = products_[:, 0::2] + products_[:, 1::2]
         pairs = np.clip(sums, -(1 << 15), (1 << 15) - 1).sum(axis=1)
@@ -69,7 +82,9 @@ def test_a_processor_that_saturates_gets_the_other_kernels(monkeypatch: pytest.M
 
 
 def test_products_that_are_never_exact_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Saturating, "run", lambda self, names, feed: [saturating(feed).astype(np.int32) + 1])
+    monkeypatch.setattr(
+        Saturating, "run", lambda self, names, feed: [saturating(feed).astype(np.int32) + 1]
+    )
     monkeypatch.setattr(products, "session", lambda kind: Saturating())
     assert products.integer_products.__wrapped__() is None
 
@@ -84,5 +99,8 @@ def test_without_onnx_runtime_products_are_floats(monkeypatch: pytest.MonkeyPatc
 def test_without_numba_compiled_kernels_are_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     load_compiled.cache_clear()
-    with pytest.raises(InputError, match=r"compiled kernels need numba; install it with: .+ -m pip install 'numba>="):
+    with pytest.raises(
+        InputError,
+        match=r"compiled kernels need numba; install it with: .+ -m pip install 'numba>=",
+    ):
         Device(compiled=True)

@@ -1,4 +1,7 @@
-"""The engine without events equals the event engine, arrivals and deadlocks included; sweeps equal single runs."""
+"""The engine without events equals the event engine, arrivals and deadlocks included.
+
+Sweeps equal single runs.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,15 @@ TIMINGS = (
     Timing(),
     Timing(bus_bytes=32, dram_latency=20, queue_depth=4),
     Timing(bus_bytes=1, burst_bytes=16, outstanding_bursts=1, queue_depth=1),
-    Timing(dram_latency=0, dma_setup=0, dma_drain=0, ex_fill=0, ex_drain=0, fetch_bytes=8, fetch_buffers=1),
+    Timing(
+        dram_latency=0,
+        dma_setup=0,
+        dma_drain=0,
+        ex_fill=0,
+        ex_drain=0,
+        fetch_bytes=8,
+        fetch_buffers=1,
+    ),
     Timing(sram_read_bytes=16, sram_write_bytes=4, bank_ports=1, fetch_bytes=4096, fetch_buffers=2),
 )
 
@@ -95,9 +106,15 @@ def test_a_sweep_equals_single_runs() -> None:
     sweep = ProgramTiming(program)
     for timing in TIMINGS:
         cycles = sweep.run(timing)
-        trace = Device(program.arch, timing, engine=simulate).run(program, {}, timing_only=True).trace
+        trace = (
+            Device(program.arch, timing, engine=simulate).run(program, {}, timing_only=True).trace
+        )
         assert cycles.cycles == trace.cycles
-        assert (cycles.kinds, cycles.ex_cycles, cycles.units) == (trace.kinds, trace.ex_cycles, trace.units)
+        assert (cycles.kinds, cycles.ex_cycles, cycles.units) == (
+            trace.kinds,
+            trace.ex_cycles,
+            trace.units,
+        )
         assert sweep.layers(timing) == {layer.name: layer.cycles for layer in trace.layers}
 
 
@@ -105,7 +122,8 @@ def test_a_sweep_equals_single_runs() -> None:
 def test_kinds_alone_equal_the_accounts(isa: str) -> None:
     for seed in range(200):
         case = random_case(seed, isa)
-        program, timing = build_program(case), Timing(**case.timing)
+        program = build_program(case)
+        timing = Timing(**case.timing)
         loaded = Device(program.arch, timing).load(program)
         times = compute_times(loaded.workload)
         accounts = account(loaded.prepared.labels, explain(loaded.workload, times), times)

@@ -1,4 +1,6 @@
-"""The engines equal the tick model to the cycle, per unit and cause, on random legal programs of random machines."""
+"""The engines equal the tick model to the cycle, per unit and cause, on random legal programs of
+random machines.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ def test_engines_equal_the_tick_model(isa: str) -> None:
 
 @pytest.mark.parametrize(("output", "waiting"), [(511, 1), (512, 0)])
 def test_a_stream_that_ends_where_its_bank_does(output: int, waiting: int) -> None:
-    """Banks of 512 bytes, input [0, 512): the output meets it in bank 0 or not; c is 1. Seeds hardly try it."""
+    """Banks of 512 bytes, input [0, 512): the output meets it in bank 0 or not; c is 1.
+
+    Seeds hardly try it.
+    """
     arch = Arch(pe=PeArray(ic=512, oc=1), sram_bytes=2048, sram_banks=4, alignment=1)
     step = Step("OP_ACT_RELU", "EX", {"EX_LENGTH": 512, "EX_OUTPUT_ADDRESS": output})
     result, found = case_differences(Case(arch, {**PLAIN_TIMING, "bank_ports": 1}, (step,)))

@@ -30,16 +30,24 @@ def test_a_flash_is_a_second_memory() -> None:
     assert Timing().constants == Timing().main == MemoryTiming(8, 64, 100, 16)
     slow = Timing(flash_bytes=1)
     assert slow.constants == slow.flash == MemoryTiming(1, 128, 64, 2)
-    assert slow.flash.burst_gap == (64 + 128) // 2  # so that whole bursts, of 128 beats, are bound by these
+    # so that whole bursts, of 128 beats, are bound by these
+    assert slow.flash.burst_gap == (64 + 128) // 2
     assert slow.flash.sustained_bytes == 1
 
 
 def test_a_machine_without_a_flash_is_written_as_ever() -> None:
     """And what was chosen of one that is not there is kept."""
     assert [name for name in Timing().model_dump() if "flash" in name] == []
-    for timing in (Timing(), Timing(flash_latency=9), Timing(flash_bytes=2), Timing(flash_bytes=4, flash_latency=9)):
+    for timing in (
+        Timing(),
+        Timing(flash_latency=9),
+        Timing(flash_bytes=2),
+        Timing(flash_bytes=4, flash_latency=9),
+    ):
         assert Timing.model_validate(timing.model_dump()) == timing
-    assert Timing(flash_latency=9).model_dump().keys() - Timing().model_dump().keys() == {"flash_latency"}
+    assert Timing(flash_latency=9).model_dump().keys() - Timing().model_dump().keys() == {
+        "flash_latency"
+    }
     assert len(Timing(flash_bytes=2).model_dump()) == len(Timing.model_fields)
 
 
@@ -63,7 +71,11 @@ def test_bounds_by_hand() -> None:
         ("burst_bytes", 4, "burst_bytes 4 must be at least bus_bytes 8"),
         ("flash_bytes", 3, "flash_bytes is 3; it must be a power of two"),
         ("flash_bytes", 16, "flash_bytes 16 must be at most bus_bytes 8"),
-        ("fetch_bytes", 12, "fetch_bytes is 12; it must be a multiple of the 8 bytes of a command word"),
+        (
+            "fetch_bytes",
+            12,
+            "fetch_bytes is 12; it must be a multiple of the 8 bytes of a command word",
+        ),
         ("queue_depth", 0, "greater than or equal to 1"),
         ("sync_cycles", 0, "greater than or equal to 1"),
         ("dram_latency", -1, "greater than or equal to 0"),

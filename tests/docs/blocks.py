@@ -1,4 +1,6 @@
-"""Fenced blocks of a Markdown text, the commands in them, and the comparison of output with what a guide shows."""
+"""Fenced blocks of a Markdown text, the commands in them, and the comparison of output with what
+a guide shows.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ ANY = "..."
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: ``language`` and the other ``words`` of its info string; ``line`` is that of its first line."""
+    """One fenced block: ``language`` and the other ``words`` of its info string; ``line`` is
+    that of its first line.
+    """
 
     language: str
     words: tuple[str, ...]
@@ -30,7 +34,9 @@ class Block:
         return self._word("needs=")
 
     def _word(self, prefix: str) -> str | None:
-        return next((word.removeprefix(prefix) for word in self.words if word.startswith(prefix)), None)
+        return next(
+            (word.removeprefix(prefix) for word in self.words if word.startswith(prefix)), None
+        )
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,10 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def commands(block: Block) -> list[Command]:
-    """The commands of a console block with their output. Raises ValueError for output before the first command."""
+    """The commands of a console block with their output.
+
+    Raises ValueError for output before the first command.
+    """
     found: list[Command] = []
     lines = iter(enumerate(block.text.splitlines(), start=block.line))
     for number, line in lines:
@@ -62,7 +71,9 @@ def commands(block: Block) -> list[Command]:
                 text = text[:-1] + next(lines)[1].removeprefix("> ").lstrip()
             found.append(Command(text, (), number))
         elif not found:
-            raise ValueError(f"line {number}: a console block starts with '$ ' and a command, not with '{line}'")
+            raise ValueError(
+                f"line {number}: a console block starts with '$ ' and a command, not with '{line}'"
+            )
         else:
             last = found[-1]
             found[-1] = Command(last.text, (*last.output, line), last.line)
@@ -72,8 +83,12 @@ def commands(block: Block) -> list[Command]:
 def differs(expected: Sequence[str], actual: str) -> bool:
     """Whether ``actual`` is not what a guide shows; spaces and ``...`` as the package says."""
     shown = [found for line in expected if (found := " ".join(line.split()))]
-    printed = "".join(f"{found}\n" for line in actual.splitlines() if (found := " ".join(line.split())))
-    pattern = "".join(r"(?:.*\n)*?" if line == ANY else _text_pattern(line) + r"\n" for line in shown)
+    printed = "".join(
+        f"{found}\n" for line in actual.splitlines() if (found := " ".join(line.split()))
+    )
+    pattern = "".join(
+        r"(?:.*\n)*?" if line == ANY else _text_pattern(line) + r"\n" for line in shown
+    )
     return re.fullmatch(pattern, printed) is None
 
 

@@ -1,7 +1,9 @@
-"""The two diagrams of docs/figures, from declarations: ``python -m tests.docs.diagrams`` draws them anew.
+"""The two diagrams of docs/figures, from declarations: ``python -m tests.docs.diagrams`` draws them
+anew.
 
-``machine.svg``: units, queues, token counters and bus ports with the keys of Arch and Timing that each has.
-``compile-flow.svg``: what a model goes through, by the functions that do it, and how many passes and laws there are.
+``machine.svg``: units, queues, token counters and bus ports with the keys of Arch and Timing that
+each has. ``compile-flow.svg``: what a model goes through, by the functions that do it, and how many
+passes and laws there are.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from byoc.frontend.onnx.rewriting.prepare import LAWS, ORDER, prepare
 from byoc.frontend.tflite.importer import READERS, import_tflite
 from byoc.importing import import_model
 from byoc.operators.registry import annotate
-from byoc.operators.registry import built_in as families
+from byoc.operators.registry import get_built_in_families as families
 from byoc.options import SCHEDULES
 from byoc.package.package import build_package
 from byoc.partitioning.partition import partition
@@ -42,11 +44,16 @@ from experiments.report.assemble import assemble
 from experiments.running.check import check_values
 from isa.arch import Arch, PeArray
 from isa.instruction import Unit
-from isa.plugins import built_in
+from isa.plugins import get_built_in_table
 
 FIGURES = Path(__file__).parents[2] / "docs/figures"
-INK, PALE, STORE, FLOW = "#1b1b1b", "#eaf2fb", "#fff4d6", "#0b5394"
-LINE, LETTER, CAPITAL = 18, 7.5, 8.7
+INK = "#1b1b1b"
+PALE = "#eaf2fb"
+STORE = "#fff4d6"
+FLOW = "#0b5394"
+LINE = 18
+LETTER = 7.5
+CAPITAL = 8.7
 """Height of a line of text, and width of a letter of it, small or not, generously, in pixels."""
 
 Point = tuple[float, float]
@@ -72,7 +79,11 @@ class Box(NamedTuple):
 
 def _wrapped(lines: Sequence[str], width: float) -> list[str]:
     room = width - 16
-    return [part for line in lines for part in textwrap.wrap(line, int(room / (CAPITAL if line.isupper() else LETTER)))]
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, int(room / (CAPITAL if line.isupper() else LETTER)))
+    ]
 
 
 def _height(lines: Sequence[str], width: float) -> float:
@@ -81,24 +92,33 @@ def _height(lines: Sequence[str], width: float) -> float:
 
 
 class Drawing:
-    """A picture of boxes and arrows, on a white ground so that it can be read on pages of any colour.
+    """A picture of boxes and arrows, on a white ground so that it can be read on pages of any
+    colour.
 
     ``title`` and ``words`` say what it shows to whoever cannot see it.
     """
 
     def __init__(self, width: int, height: int, title: str, words: str) -> None:
         self._size = width, height
-        self._title, self._words = title, words
+        self._title = title
+        self._words = words
         self._parts: list[str] = []
 
     def box(self, where: Box, heading: str, lines: Sequence[str] = (), fill: str = PALE) -> Box:
         """A box with a heading and lines of text; AssertionError where they do not fit."""
-        assert max(where.x + where.width - self._size[0], where.bottom - self._size[1]) <= 0, f"{heading}: outside"
+        assert max(where.x + where.width - self._size[0], where.bottom - self._size[1]) <= 0, (
+            f"{heading}: outside"
+        )
         wrapped = _wrapped(lines, where.width)
         assert len(heading) * CAPITAL <= where.width - 8, f"{heading}: too wide"
-        assert _height(lines, where.width) <= where.height, f"{heading}: {len(wrapped)} lines are too many"
+        assert _height(lines, where.width) <= where.height, (
+            f"{heading}: {len(wrapped)} lines are too many"
+        )
         x, y, width, height = where
-        self._parts.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6" fill="{fill}"/>')
+        self._parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
+            f'rx="6" fill="{fill}"/>'
+        )
         self._text((x + 8, y + LINE + 2), heading, "heading")
         for number, line in enumerate(wrapped, start=2):
             self._text((x + 8, y + 2 + LINE * number), line)
@@ -110,7 +130,9 @@ class Drawing:
         self._line(points, heads)
 
     def gap(self, at: Point) -> None:
-        """Ends what is drawn so far on both sides of ``at``: what comes next crosses it as a bridge."""
+        """Ends what is drawn so far on both sides of ``at``: what comes next crosses it as a
+        bridge.
+        """
         self._line(((at[0], at[1] - 8), (at[0], at[1] + 8)), 'class="gap"')
 
     def _line(self, points: Sequence[Point], how: str) -> None:
@@ -157,7 +179,17 @@ KEYS: dict[str, tuple[str, ...]] = {
     "command fetch": ("fetch_bytes", "fetch_buffers"),
     "queue": ("queue_depth",),
     "DMA": ("dma_setup", "dma_drain"),
-    "EX": ("pe.ic", "pe.oc", "pe.ow", "post_lanes", "accumulators", "dividers", "divide_cycles", "ex_fill", "ex_drain"),
+    "EX": (
+        "pe.ic",
+        "pe.oc",
+        "pe.ow",
+        "post_lanes",
+        "accumulators",
+        "dividers",
+        "divide_cycles",
+        "ex_fill",
+        "ex_drain",
+    ),
     "scratchpad": (
         "sram_bytes",
         "sram_banks",
@@ -168,7 +200,10 @@ KEYS: dict[str, tuple[str, ...]] = {
         "atom",
     ),
 }
-"""The keys of Arch and Timing that say something of one part; all others are the whole machine's."""
+"""The keys of Arch and Timing that say something of one part.
+
+All others are the whole machine's.
+"""
 
 
 def _others() -> list[str]:
@@ -184,35 +219,49 @@ def _keys(part: str) -> str:
 
 
 def _instructions(unit: Unit) -> list[str]:
-    return sorted(item.mnemonic for item in built_in().instructions if item.unit is unit)
+    return sorted(item.mnemonic for item in get_built_in_table().instructions if item.unit is unit)
 
 
 def machine() -> str:
     """docs/figures/machine.svg."""
     tokens = [(UNIT_NAMES[one], UNIT_NAMES[other]) for one, other in TOKEN_QUEUES]
     words = (
-        "The bus joins system memory, that is main memory and a flash where there is one, with the command fetch, LD "
+        "The bus joins system memory, that is main memory and a flash where there is one, with the "
+        "command fetch, LD "
         "and ST. The command fetch feeds the command processor, "
-        f"which puts commands into a queue for each of {', '.join(UNIT_NAMES)}. LD writes the scratchpad, EX reads and "
-        "writes it, ST reads it. Token counters: " + ", ".join(f"{one} to {other}" for one, other in tokens) + "."
+        f"which puts commands into a queue for each of {', '.join(UNIT_NAMES)}. LD writes the "
+        "scratchpad, EX reads and "
+        "writes it, ST reads it. Token "
+        "counters: " + ", ".join(f"{one} to {other}" for one, other in tokens) + "."
     )
     picture = Drawing(1000, 886, "The machine", words)
     holds = "tensors (without a flash, everything); "
     main = picture.box(Box(16, 12, 440, 86), "main memory", [holds + _keys("main memory")], STORE)
     holds = "constants, command words; "
-    flash = picture.box(Box(476, 12, 508, 86), "flash, where there is one", [holds + _keys("flash")], STORE)
+    flash = picture.box(
+        Box(476, 12, 508, 86), "flash, where there is one", [holds + _keys("flash")], STORE
+    )
     turns = f"a slot a cycle, round robin: {', '.join(PORTS)}; "
     bus = picture.box(Box(16, 124, 968, 54), "bus", [turns + _keys("bus")])
     picture.arrow(main.at(0.5, 1), (main.at(0.5, 1)[0], bus.y), both=True)
     picture.arrow(flash.at(0.5, 1), (flash.at(0.5, 1)[0], bus.y))
     fetch = picture.box(Box(16, 206, 210, 68), "command fetch", [_keys("command fetch")])
-    words_in = "a word a cycle: SET writes a register, OP_END waits for all units, the others are queued with a copy "
-    processor = picture.box(Box(16, 300, 210, 140), "command processor", [words_in + "of the registers they read"])
-    picture.box(Box(16, 770, 210, 100), "the whole machine", ["keys: " + ", ".join(_others())], "#f3f3f3")
+    words_in = (
+        "a word a cycle: SET writes a register, OP_END waits for all units, the others are queued "
+        "with a copy "
+    )
+    processor = picture.box(
+        Box(16, 300, 210, 140), "command processor", [words_in + "of the registers they read"]
+    )
+    picture.box(
+        Box(16, 770, 210, 100), "the whole machine", ["keys: " + ", ".join(_others())], "#f3f3f3"
+    )
     picture.arrow((121, bus.bottom), fetch.at(0.5, 0))
     picture.arrow(fetch.at(0.5, 1), processor.at(0.5, 0))
     boxes = _units(picture, processor)
-    scratchpad = picture.box(Box(254, 804, 730, 66), "scratchpad (SRAM)", [_keys("scratchpad")], STORE)
+    scratchpad = picture.box(
+        Box(254, 804, 730, 66), "scratchpad (SRAM)", [_keys("scratchpad")], STORE
+    )
     _ports(picture, bus, boxes, scratchpad)
     for number, (one, other) in enumerate(tokens):
         level = 0.3 + 0.4 * (number % 2)
@@ -239,7 +288,9 @@ def _units(picture: Drawing, processor: Box) -> dict[str, Box]:
         where, lines = facts[unit]
         queue = picture.box(Box(where.x, 332, 108, 68), "queue", ["queue_depth", "commands"])
         unit_box = picture.box(where, unit.name, [", ".join(_instructions(unit)), *lines])
-        picture.arrow((processor.at(1, 0)[0], COMMANDS), (queue.at(0.5, 0)[0], COMMANDS), queue.at(0.5, 0))
+        picture.arrow(
+            (processor.at(1, 0)[0], COMMANDS), (queue.at(0.5, 0)[0], COMMANDS), queue.at(0.5, 0)
+        )
         picture.arrow(queue.at(0.5, 1), (queue.at(0.5, 1)[0], where.y))
         found[unit.name] = unit_box
     return found
@@ -268,7 +319,10 @@ def _passes(models: str) -> int:
 
 def _lanes() -> Iterator[tuple[str, tuple[Step, ...], str]]:
     """The four parts of the way: who does it, by which steps, and what comes of it."""
-    counts = f"{_passes('float')} passes on float models, {_passes('quantised')} on quantised ones; {len(LAWS)} laws"
+    counts = (
+        f"{_passes('float')} passes on float models, {_passes('quantised')} on quantised ones; "
+        f"{len(LAWS)} laws"
+    )
     yield (
         f"byoc.{import_model.__name__}",
         (
@@ -311,7 +365,10 @@ def _lanes() -> Iterator[tuple[str, tuple[Step, ...], str]]:
     yield (
         "experiments",
         (
-            (check_values, "every tensor that leaves a region, against ONNX Runtime or LiteRT; no tolerance"),
+            (
+                check_values,
+                "every tensor that leaves a region, against ONNX Runtime or LiteRT; no tolerance",
+            ),
             (assemble, "layers, causes, traffic, placement"),
         ),
         "report, tables, pages",
@@ -326,23 +383,33 @@ def compile_flow() -> str:
     """docs/figures/compile-flow.svg."""
     lanes = list(_lanes())
     said = "; ".join(
-        f"{who}: {', '.join(f'{step.__module__}.{step.__qualname__}' for step, _ in steps)}" for who, steps, _ in lanes
+        f"{who}: {', '.join(f'{step.__module__}.{step.__qualname__}' for step, _ in steps)}"
+        for who, steps, _ in lanes
     )
     picture = Drawing(1000, 790, "From a model to a report", f"{said}.")
     came: Point | None = None
     for number, (who, steps, result) in enumerate(lanes):
         left = 16 + number * (LANE + 24)
         picture.label((left + LANE / 2, 28), who, "heading")
-        above = picture.box(Box(left, 44, LANE, 36), "model: .onnx, .tflite", fill=STORE) if not number else None
+        above = (
+            picture.box(Box(left, 44, LANE, 36), "model: .onnx, .tflite", fill=STORE)
+            if not number
+            else None
+        )
         top = 44.0 if above is None else above.bottom + 16
         for step, does in steps:
-            box = picture.box(Box(left, top, LANE, _height([does], LANE)), step.__qualname__, [does])
+            box = picture.box(
+                Box(left, top, LANE, _height([does], LANE)), step.__qualname__, [does]
+            )
             if above is not None:
                 picture.arrow(above.at(0.5, 1), box.at(0.5, 0))
             elif came is not None:
                 between = left - 11
-                picture.arrow(came, (between, came[1]), (between, box.at(0, 0.5)[1]), box.at(0, 0.5))
-            above, top = box, box.bottom + 16
+                picture.arrow(
+                    came, (between, came[1]), (between, box.at(0, 0.5)[1]), box.at(0, 0.5)
+                )
+            above = box
+            top = box.bottom + 16
         assert above is not None
         end = picture.box(Box(left, top, LANE, 36), result, fill=STORE)
         picture.arrow(above.at(0.5, 1), end.at(0.5, 0))

@@ -1,6 +1,8 @@
-"""Contracts and ports of docs/hardware.md, from the components: ``python -m tests.docs.hardware`` writes them anew.
+"""Contracts and ports of docs/hardware.md, from the components: ``python -m tests.docs.hardware``
+writes them anew.
 
-Widths are those of ``balanced-64``. What a component drives is an output, whatever else it declares an input.
+Widths are those of ``balanced-64``. What a component drives is an output, whatever else it declares
+an input.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ COMPONENTS: dict[str, Callable[[], Elaboratable]] = {
     "Slots": lambda: Slots(LIMITS.bus_bytes, "slots"),
     "Decoder": lambda: Decoder(LIMITS),
     "Processor": lambda: Processor(LIMITS),
-    "CommandQueue": lambda: CommandQueue(LIMITS, CONFIGURATION, Unit.LD, Processor(LIMITS).registers),
+    "CommandQueue": lambda: CommandQueue(
+        LIMITS, CONFIGURATION, Unit.LD, Processor(LIMITS).registers
+    ),
     "TokenCounter": TokenCounter,
     "UnitControl": lambda: UnitControl(CONFIGURATION, Unit.LD, LD),
     "Arbiter": lambda: Arbiter(1 + len(REQUESTERS)),
@@ -61,22 +65,36 @@ COMPONENTS: dict[str, Callable[[], Elaboratable]] = {
 }
 
 
-def interface(component: Elaboratable, names: Container[str] | None = None) -> tuple[list[str], list[str]]:
-    """Inputs and outputs of a component, each with its bits unless that is one; only those of ``names`` where given."""
+def interface(
+    component: Elaboratable, names: Container[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """Inputs and outputs of a component, each with its bits unless that is one.
+
+    Only those of ``names`` where given.
+    """
     if isinstance(component, wiring.Component):
         members = component.signature.members.items()
-        found = [(name, len(getattr(component, name)), member.flow is wiring.Out) for name, member in members]
+        found = [
+            (name, len(getattr(component, name)), member.flow is wiring.Out)
+            for name, member in members
+        ]
     else:
         driven = set(_driven(Fragment.get(component, None)))
         found = [(name, len(wire), id(wire) in driven) for name, wire in _wires(component)]
     if names is not None:
         found = [one for one in found if one[0] in names]
-    texts = [(f"`{name}`" if bits == 1 else f"`{name}` {bits}", drives) for name, bits, drives in found]
-    return [text for text, drives in texts if not drives], [text for text, drives in texts if drives]
+    texts = [
+        (f"`{name}`" if bits == 1 else f"`{name}` {bits}", drives) for name, bits, drives in found
+    ]
+    return [text for text, drives in texts if not drives], [
+        text for text, drives in texts if drives
+    ]
 
 
 def _wires(component: object) -> Wires:
-    """Public signals of a component that is no ``wiring.Component``, one a name, those that stand in parts with it."""
+    """Public signals of a component that is no ``wiring.Component``, one a name, those that
+    stand in parts with it.
+    """
     seen: set[int] = set()
     for name, value in vars(component).items():
         if name.startswith("_"):
@@ -126,14 +144,23 @@ def _smallest_engine() -> Engine:
 
 
 def _described(of: type, component: Elaboratable) -> str:
-    inputs, outputs = interface(component, {"advance", "last", "empty", "fault"} if of is Engine else None)
-    return "\n".join((contract(of), "", f"- in: {', '.join(inputs)}", f"- out: {', '.join(outputs)}"))
+    inputs, outputs = interface(
+        component, {"advance", "last", "empty", "fault"} if of is Engine else None
+    )
+    return "\n".join(
+        (contract(of), "", f"- in: {', '.join(inputs)}", f"- out: {', '.join(outputs)}")
+    )
 
 
 def engine_table() -> str:
-    """A row an engine: what it executes, cycles from a step to its results, its ports as lanes x bytes."""
+    """A row an engine: what it executes, cycles from a step to its results, its ports as lanes x
+    bytes.
+    """
     rows = ["| engine | instructions | latency | reads | writes |", "|---|---|---|---|---|"]
-    made = {type(engine): engine for engine in engines(LIMITS, CONFIGURATION, EX, Library(convert=False))}
+    made = {
+        type(engine): engine
+        for engine in engines(LIMITS, CONFIGURATION, EX, Library(convert=False))
+    }
     for kind in ENGINES:
         engine = made[kind]
         sides = (_ports(side) for side in (engine.read_ports, engine.write_ports))
@@ -152,5 +179,6 @@ def written(page: str) -> str:
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore", UnusedElaboratable)  # parts are made for what they say of themselves
+    # parts are made for what they say of themselves
+    warnings.simplefilter("ignore", UnusedElaboratable)
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,6 @@
-"""The notebooks of docs/notebooks: ``python -m tests.docs.notebooks`` executes them and keeps what they show."""
+"""The notebooks of docs/notebooks: ``python -m tests.docs.notebooks`` executes them and keeps
+what they show.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ _KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "nam
 
 
 def executed(path: Path, folder: Path) -> Any:
-    """The notebook with what its cells show in a new process that works in ``folder``; nothing else of the machine."""
+    """The notebook with what its cells show in a new process that works in ``folder``.
+
+    Nothing else of the machine.
+    """
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook, timeout=LONGEST_CELL, kernel_name="python3", record_timing=False,
@@ -29,12 +34,16 @@ def executed(path: Path, folder: Path) -> Any:
     client.execute()
     notebook.metadata = nbformat.from_dict(_KERNEL)
     for number, cell in enumerate(notebook.cells):
-        cell.id, cell.metadata = f"cell-{number}", nbformat.from_dict({})
+        cell.id = f"cell-{number}"
+        cell.metadata = nbformat.from_dict({})
     return notebook
 
 
 def shown(notebook: Any) -> list[list[str]]:
-    """The text of every output of all cells, spaces and the oracle's version aside; of pictures that they are there."""
+    """The text of every output of all cells, spaces and the oracle's version aside.
+
+    Of pictures that they are there.
+    """
     return [[_text(output) for output in cell.get("outputs", ())] for cell in notebook.cells]
 
 

@@ -1,4 +1,6 @@
-"""Tables of rewrite rules and passes in docs/compiler.md; ``python -m tests.docs.rewriting`` updates them."""
+"""Tables of rewrite rules and passes in docs/compiler.md; ``python -m tests.docs.rewriting``
+updates them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def laws() -> str:
 
 def _law(law: Law) -> str:
     text = " ".join(inspect.cleandoc(type(law).__doc__ or "").split()).replace("|", "\\|")
-    return f"| `{law.name}` | {text} | {law.measure} | {'same' if law.exact else 'rounding changes'} |"
+    return (
+        f"| `{law.name}` | {text} | {law.measure} | {'same' if law.exact else 'rounding changes'} |"
+    )
 
 
 def passes() -> str:

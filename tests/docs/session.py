@@ -1,4 +1,6 @@
-"""Runs the blocks of one guide: ``dla`` in this process, other commands in a shell, Python in one namespace."""
+"""Runs the blocks of one guide: ``dla`` in this process, other commands in a shell, Python in
+one namespace.
+"""
 
 from __future__ import annotations
 
@@ -28,31 +30,44 @@ _INSTALL = ("python3", "-m", "pip", "install")
 _VARIES = re.compile(
     r"(?<=ONNX Runtime )\d[\w.]*|(?<=-)[0-9a-f]{8}(?=\.json)|\d+e[-+]\d\d(?= of the range)|[\d.]+(?= dB)"
 )
-"""In a block marked ``varies``: a runtime's version, a report's digest, and floating-point differences to the model."""
+"""In a block marked ``varies``: a runtime's version, a report's digest, and floating-point
+differences to the model.
+"""
 _EXAMPLES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 class Session:
-    """The state between the blocks of one guide, in the folder ``folder``, which is the current one."""
+    """The state between the blocks of one guide, in the folder ``folder``, which is the current
+    one.
+    """
 
     def __init__(self, guide: Path, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self._guide, self._folder, self._patch = guide, folder, patch
+        self._guide = guide
+        self._folder = folder
+        self._patch = patch
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._environment = self._shell_environment()
-        patch.setattr(sys, "dont_write_bytecode", True)  # modules that change within a second look unchanged
+        # modules that change within a second look unchanged
+        patch.setattr(sys, "dont_write_bytecode", True)
 
     def _shell_environment(self) -> dict[str, str]:
-        """An environment in which ``dla`` and ``python`` are those of this process and find the guide's own files."""
+        """An environment in which ``dla`` and ``python`` are those of this process and find the
+        guide's own files.
+        """
         programs = self._folder / ".programs"
         programs.mkdir()
         for name, words in (("dla", "-m experiments.cli.main"), ("python", ""), ("python3", "")):
-            (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
+            (programs / name).write_text(
+                f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n'
+            )
             (programs / name).chmod(0o755)
         path = f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"
         return {**os.environ, "PATH": path, "PYTHONPATH": f"{self._folder}{os.pathsep}{ROOT}"}
 
     def run(self, block: Block) -> None:
-        """Runs one block; AssertionError with guide and line where it does not do what the guide says."""
+        """Runs one block; AssertionError with guide and line where it does not do what the guide
+        says.
+        """
         if "no-test" in block.words:
             return
         if block.file is not None:
@@ -62,7 +77,9 @@ class Session:
         elif block.language == "python" and block.text.lstrip().startswith(">>>"):
             self._examples(block)
         elif block.language == "python":
-            code = compile("\n" * (block.line - 1) + block.text, str(self._guide), "exec", dont_inherit=True)
+            code = compile(
+                "\n" * (block.line - 1) + block.text, str(self._guide), "exec", dont_inherit=True
+            )
             exec(code, self._names)
 
     def _write(self, name: str, text: str) -> None:
@@ -75,7 +92,9 @@ class Session:
 
     def _install(self, folder: Path, project: dict[str, Any]) -> None:
         """What ``pip install -e folder`` does to this process and the commands of the guide."""
-        write_information(folder, project["name"], project["version"], project.get("entry-points", {}))
+        write_information(
+            folder, project["name"], project["version"], project.get("entry-points", {})
+        )
         self._patch.syspath_prepend(str(folder))
         self._environment["PYTHONPATH"] = f"{folder}{os.pathsep}{self._environment['PYTHONPATH']}"
         self._look_again()
@@ -98,8 +117,12 @@ class Session:
                 shown = number + 1 < len(listed) and listed[number + 1].text == _STATUS
                 assert status == 0 or shown, self._failure(command, f"exit status {status}", output)
             if command.output:
-                shown_lines = [_VARIES.sub("...", line) if varies else line for line in command.output]
-                assert not differs(shown_lines, output), self._failure(command, "other output", output)
+                shown_lines = [
+                    _VARIES.sub("...", line) if varies else line for line in command.output
+                ]
+                assert not differs(shown_lines, output), self._failure(
+                    command, "other output", output
+                )
 
     def _execute(self, text: str) -> tuple[int, str]:
         words = [] if _SHELL & set(text) else shlex.split(text)
@@ -110,7 +133,10 @@ class Session:
             return status, output.getvalue()
         if words[:5] == [*_INSTALL, "-e"]:
             folder = self._folder / words[5]
-            self._install(folder, tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"])
+            self._install(
+                folder,
+                tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"],
+            )
             return 0, ""
         done = subprocess.run(
             ["bash", "-c", text], cwd=self._folder, env=self._environment, text=True,
@@ -120,17 +146,23 @@ class Session:
         return done.returncode, done.stdout
 
     def _examples(self, block: Block) -> None:
-        name, parser = str(self._guide), doctest.DocTestParser()
+        name = str(self._guide)
+        parser = doctest.DocTestParser()
         test = parser.get_doctest(block.text, self._names, name, name, block.line - 1)
         test.globs = self._names  # by default examples get a copy
         output = io.StringIO()
         runner = doctest.DocTestRunner(checker=_Checker(), optionflags=_EXAMPLES, verbose=False)
         runner.run(test, out=output.write, clear_globs=False)
-        assert runner.failures == 0, f"{self._guide.name}, block at line {block.line}:\n{output.getvalue()}"
+        assert runner.failures == 0, (
+            f"{self._guide.name}, block at line {block.line}:\n{output.getvalue()}"
+        )
 
     def _failure(self, command: Command, what: str, output: str) -> str:
         shown = "\n".join(command.output)
-        return f"{self._guide.name}:{command.line}: $ {command.text}\n{what}\n--- shown\n{shown}\n--- printed\n{output}"
+        return (
+            f"{self._guide.name}:{command.line}: $ {command.text}\n{what}\n--- shown\n{shown}\n--- "
+            f"printed\n{output}"
+        )
 
 
 class _Checker(doctest.OutputChecker):

@@ -23,7 +23,11 @@ def _defined(path: Path) -> set[str]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
             members = node.body if isinstance(node, ast.ClassDef) else []
-            found |= {f"{node.name}.{member.name}" for member in members if isinstance(member, ast.FunctionDef)}
+            found |= {
+                f"{node.name}.{member.name}"
+                for member in members
+                if isinstance(member, ast.FunctionDef)
+            }
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found |= {target.id for target in targets if isinstance(target, ast.Name)}
@@ -47,9 +51,13 @@ def test_the_walk_of_one_convolution_leads_through_files_that_it_enters() -> Non
         assert runs or names[0].isupper(), f"{linked}: one convolution does not run {names[0]}"
 
 
-@pytest.mark.parametrize("subject", ["convolution", pytest.param("mobilenet", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "subject", ["convolution", pytest.param("mobilenet", marks=pytest.mark.slow)]
+)
 def test_no_more_files_are_entered_than_the_page_says(subject: str) -> None:
-    """A new file on the way takes the place of another, or is one idea more: then say so, and raise the figure."""
+    """A new file on the way takes the place of another, or is one idea more: then say so, and
+    raise the figure.
+    """
     found = entered(subject)["all"]
     assert len(found) <= MOST[subject], sorted(found)
     words = {"convolution": "It enters {} files", "mobilenet": "`dla run mobilenet-v1` enters {}:"}
@@ -57,6 +65,9 @@ def test_no_more_files_are_entered_than_the_page_says(subject: str) -> None:
 
 
 def test_every_folder_and_file_that_the_page_names_exists() -> None:
-    named = re.findall(r"`((?:isa|byoc|dla_sim|experiments|tests)/[\w/]*(?:\.py)?)`", PAGE.read_text(encoding="utf-8"))
+    named = re.findall(
+        r"`((?:isa|byoc|dla_sim|experiments|tests)/[\w/]*(?:\.py)?)`",
+        PAGE.read_text(encoding="utf-8"),
+    )
     assert len(named) > 20
     assert [name for name in named if not (ROOT / name).exists()] == []

@@ -44,7 +44,10 @@ def test_commands_have_their_output_under_them() -> None:
         ("a b", ("out", ""), 7),
         ("c", (), 11),
     ]
-    with pytest.raises(ValueError, match=r"^line 7: a console block starts with '\$ ' and a command, not with 'out'$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^line 7: a console block starts with '\$ ' and a command, not with 'out'$",
+    ):
         commands(Block("console", (), "out\n", 7))
 
 
@@ -75,7 +78,10 @@ def test_comparison(expected: list[str], actual: str, same: bool) -> None:
     ("text", "message"),
     [
         ("```console\n$ true\n$ false\n```", "guide.md:3: $ false\nexit status 1"),
-        ("```console\n$ echo a\nb\n```", "guide.md:2: $ echo a\nother output\n--- shown\nb\n--- printed\na\n"),
+        (
+            "```console\n$ echo a\nb\n```",
+            "guide.md:2: $ echo a\nother output\n--- shown\nb\n--- printed\na\n",
+        ),
         ("```console\n$ dla run nothing\n```", "guide.md:2: $ dla run nothing\nexit status 2"),
         ("```python\n>>> 1 + 1\n3\n```", "guide.md, block at line 2:"),
         ("```python\nassert False, 'no'\n```", "no"),

@@ -1,4 +1,6 @@
-"""The diagrams are current, and can be read: no text on another one or on a line of a box, measured in a browser."""
+"""The diagrams are current, and can be read: no text on another one or on a line of a box,
+measured in a browser.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,18 @@ def test_the_diagram_is_current(name: str) -> None:
 @pytest.mark.parametrize("name", DIAGRAMS)
 def test_every_text_has_its_place(name: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    page.write_text(f'<!DOCTYPE html><html data-drawn="yes"><meta charset="utf-8">{DIAGRAMS[name]()}', encoding="utf-8")
+    page.write_text(
+        f'<!DOCTYPE html><html data-drawn="yes"><meta charset="utf-8">{DIAGRAMS[name]()}',
+        encoding="utf-8",
+    )
     with browser(tmp_path) as shown:
         shown.open(page)
         texts: list[Edges] = [tuple(edges) for edges in shown.run(_MEASURED.format("text"))]
         boxes: list[Edges] = [tuple(edges) for edges in shown.run(_MEASURED.format("rect"))]
     assert len(texts) > 20
     assert [pair for pair in combinations(texts, 2) if _meet(*pair)] == []
-    assert [text for text in texts if not _holds(boxes[0], text)] == []  # the first is the ground of the picture
-    assert [(text, box) for text in texts for box in boxes if _meet(text, box) and not _holds(box, text)] == []
+    # the first is the ground of the picture
+    assert [text for text in texts if not _holds(boxes[0], text)] == []
+    assert [
+        (text, box) for text in texts for box in boxes if _meet(text, box) and not _holds(box, text)
+    ] == []

@@ -46,8 +46,14 @@ def test_the_support_table_is_current(tmp_path: Path, capsys: pytest.CaptureFixt
     """Else run ``dla support --built-in --format markdown -o docs/support.md``."""
     committed = (ROOT / "docs/support.md").read_text(encoding="utf-8")
     assert committed == markdown(support_rows())
-    assert main(["support", "--built-in", "--format", "markdown", "-o", str(tmp_path / "support.md")]) == 0
+    assert (
+        main(["support", "--built-in", "--format", "markdown", "-o", str(tmp_path / "support.md")])
+        == 0
+    )
     assert (tmp_path / "support.md").read_text(encoding="utf-8") == committed
     capsys.readouterr()
     assert main(["support", "-o", "support.md"]) == 2
-    assert capsys.readouterr().err == "error: --format table is for the terminal; choose markdown for support.md\n"
+    assert (
+        capsys.readouterr().err
+        == "error: --format table is for the terminal; choose markdown for support.md\n"
+    )

@@ -31,8 +31,13 @@ def test_import_to_report(tmp_path: Path) -> None:
 def _model(operator: str, inputs: list[str], **constants: list[float]) -> ModelProto:
     """Return a network of one node; its other inputs are constants."""
     names = [*inputs, "y"]
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4, 6, 6)) for name in names]
-    tensors = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in constants.items()]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4, 6, 6)) for name in names
+    ]
+    tensors = [
+        numpy_helper.from_array(np.array(value, np.float32), name)
+        for name, value in constants.items()
+    ]
     node = helper.make_node(operator, [*inputs, *constants], ["y"], "only")
     graph = helper.make_graph([node], "one", values[:-1], values[-1:], tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -50,7 +55,9 @@ def test_the_node_runs_on_the_accelerator_only_with_the_package(
 ) -> None:
     save(model, tmp_path / "one.onnx")
     shutil.copytree(EXAMPLES / name, tmp_path / name)
-    project = tomllib.loads((tmp_path / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((tmp_path / name / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     write_information(tmp_path / name, project["name"], project["version"], project["entry-points"])
     words = ["run", str(tmp_path / "one.onnx"), "--json", str(tmp_path / "run.json"), "--csv", "-"]
 

@@ -12,7 +12,9 @@ NAME = re.compile(r"`((?:isa|byoc|dla_sim|experiments)\.[\w.]+)`")
 
 
 def _rows() -> list[tuple[str, str]]:
-    rows = [(found["word"], found["where"]) for found in ROW.finditer(PAGE.read_text(encoding="utf-8"))]
+    rows = [
+        (found["word"], found["where"]) for found in ROW.finditer(PAGE.read_text(encoding="utf-8"))
+    ]
     return [row for row in rows if row[0] not in {"word", "---"}]
 
 

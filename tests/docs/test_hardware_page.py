@@ -1,4 +1,6 @@
-"""The page on the hardware: contracts and ports are those of the sources, and no file is forgotten."""
+"""The page on the hardware: contracts and ports are those of the sources, and no file is
+forgotten.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ def test_the_page_is_current() -> None:
 
 
 def test_every_component_has_its_place_once() -> None:
-    assert sorted(name for _, name, _ in MARK.findall(TEXT)) == sorted([*COMPONENTS, "Engine", "engines"])
+    assert sorted(name for _, name, _ in MARK.findall(TEXT)) == sorted(
+        [*COMPONENTS, "Engine", "engines"]
+    )
 
 
 def test_ports_of_components_and_of_what_is_none() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from experiments.cli.main import COMMANDS, command_called
+from experiments.cli.main import COMMANDS, get_command
 from tests.docs.blocks import blocks
 from tests.docs.session import ROOT
 
@@ -37,7 +37,9 @@ FOREIGN = {
 
 def _prose(page: Path) -> str:
     """Return a page without fenced blocks and generated tables, which other tests check."""
-    text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(
+        r"^( *)```.*?^\1```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
     return re.sub(r"<!-- tests\.docs\.\w+ \w+ -->.*?<!-- end -->", "", text, flags=re.DOTALL)
 
 
@@ -84,7 +86,9 @@ def _is_symbol(name: str) -> bool:
             continue
         for part in parts[end:]:
             if not hasattr(found, part):
-                return part in getattr(found, "__dataclass_fields__", {}) or part in getattr(found, "model_fields", {})
+                return part in getattr(found, "__dataclass_fields__", {}) or part in getattr(
+                    found, "model_fields", {}
+                )
             found = getattr(found, part)
         return True
     return False
@@ -104,11 +108,23 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", WRITTEN, ids=[page.name for page in WRITTEN])
 def test_symbols_that_a_page_names_exist(page: Path) -> None:
-    dotted = re.compile(r"((?:isa|byoc|dla_sim|experiments|tests|benchmarks|dla)(?:\.\w+)+)(?:\(.*\))?")
-    plain = re.compile(r"(\w*[a-z]_\w+|[A-Z][A-Z0-9]*_\w+|[A-Z][a-z0-9]+[A-Z]\w*)(?:\.(\w+))?(?:\(\))?")
-    own = set(re.findall(r"\w+", " ".join(block.text for block in blocks(page.read_text(encoding="utf-8")))))
+    dotted = re.compile(
+        r"((?:isa|byoc|dla_sim|experiments|tests|benchmarks|dla)(?:\.\w+)+)(?:\(.*\))?"
+    )
+    plain = re.compile(
+        r"(\w*[a-z]_\w+|[A-Z][A-Z0-9]*_\w+|[A-Z][a-z0-9]+[A-Z]\w*)(?:\.(\w+))?(?:\(\))?"
+    )
+    own = set(
+        re.findall(
+            r"\w+", " ".join(block.text for block in blocks(page.read_text(encoding="utf-8")))
+        )
+    )
     known = _words() | own | FOREIGN | {schema.name for schema in onnx.defs.get_all_schemas()}
-    wrong = [found[1] for name in _named(page) if (found := dotted.fullmatch(name)) and not _is_symbol(found[1])]
+    wrong = [
+        found[1]
+        for name in _named(page)
+        if (found := dotted.fullmatch(name)) and not _is_symbol(found[1])
+    ]
     wrong = [name for name in wrong if not any(f'"{name}"' in text for text in _sources().values())]
     for name in _named(page):
         found = plain.fullmatch(name)
@@ -123,7 +139,9 @@ def test_commands_that_a_page_names_exist(page: Path) -> None:
     assert [name for name in modules if find_spec(name) is None] == []
     wrong = []
     for name, below in re.findall(r"`dla ([a-z]+)(?: ([a-z]+))?[^`\n]*`", _prose(page)):
-        group = getattr(command_called(name), "registered_commands", None) if name in COMMANDS else None
+        group = (
+            getattr(get_command(name), "registered_commands", None) if name in COMMANDS else None
+        )
         names = {one.name or one.callback.__name__ for one in group} if group else {below}
         if name not in COMMANDS or (below and below not in names):
             wrong.append(f"dla {name} {below}")
@@ -138,7 +156,9 @@ def test_links_of_a_page_lead_to_files_and_headings(page: Path) -> None:
         place = (page.parent / target).resolve() if target else page
         if "://" in link or link.startswith("mailto:"):
             continue
-        if not place.exists() or (anchor and place.suffix == ".md" and anchor not in _anchors(place)):
+        if not place.exists() or (
+            anchor and place.suffix == ".md" and anchor not in _anchors(place)
+        ):
             wrong.append(link)
     assert wrong == []
 

@@ -1,4 +1,6 @@
-"""The page on Python: it has an example of everything public, and all of them together are a script with types."""
+"""The page on Python: it has an example of everything public, and all of them together are a
+script with types.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,12 @@ PAGE = ROOT / "docs" / "python.md"
 WRONG = {
     'dla.rnu("digits-cnn")': 'Module has no attribute "rnu"',
     'dla.run("digits-cnn").totals': '"Result" has no attribute "totals"',
-    'dla.run("digits-cnn", inputs=dla)': 'Argument "inputs" has incompatible type Module; expected ',
-    'dla.sweep("grid.toml", worker=1)': 'Unexpected keyword argument "worker"; did you mean "workers"?',
-    'dla.compile("a", dla.load_hardware().arch)': 'Argument 1 to "compile" has incompatible type "str"; expected ',
+    'dla.run("digits-cnn", inputs=dla)': 'Argument "inputs" has incompatible type Module; '
+    "expected ",
+    'dla.sweep("grid.toml", worker=1)': 'Unexpected keyword argument "worker"; did you mean '
+    '"workers"?',
+    'dla.compile("a", dla.load_hardware().arch)': 'Argument 1 to "compile" has incompatible type '
+    '"str"; expected ',
 }
 
 
@@ -42,13 +47,16 @@ sys.meta_path.insert(0, Absent())
 @pytest.mark.slow
 def test_the_python_of_the_readme_runs_without_extras(tmp_path: Path) -> None:
     texts = [
-        block.text for block in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if block.language == "python"
+        block.text
+        for block in blocks((ROOT / "README.md").read_text(encoding="utf-8"))
+        if block.language == "python"
     ]
     assert texts
     script = "\n".join([_WITHOUT_EXTRAS, *texts])
     paths = f"{ROOT}{os.pathsep}{ROOT / 'experiments'}"
     found = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, capture_output=True,
+        [sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
         text=True, check=False,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr
@@ -56,7 +64,11 @@ def test_the_python_of_the_readme_runs_without_extras(tmp_path: Path) -> None:
 
 def _script() -> str:
     """All Python of the page."""
-    return "\n".join(block.text for block in blocks(PAGE.read_text(encoding="utf-8")) if block.language == "python")
+    return "\n".join(
+        block.text
+        for block in blocks(PAGE.read_text(encoding="utf-8"))
+        if block.language == "python"
+    )
 
 
 def _checked(folder: Path, *scripts: str) -> list[str]:
@@ -67,10 +79,21 @@ def _checked(folder: Path, *scripts: str) -> list[str]:
     for package in ("isa", "byoc", "dla_sim", "experiments"):
         (site / package).symlink_to(ROOT / package)
     (site / "dla").symlink_to(ROOT / "experiments" / "dla")
-    (site / "others.pth").write_text("\n".join(place for place in sys.path if place.endswith("site-packages")))
+    (site / "others.pth").write_text(
+        "\n".join(place for place in sys.path if place.endswith("site-packages"))
+    )
     (folder / "mypy.ini").write_text("[mypy]\n")
     python = folder / "venv" / "bin" / "python"
-    words = ["-m", "mypy", "--strict", "--config-file", "mypy.ini", "--python-executable", str(python), *scripts]
+    words = [
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file",
+        "mypy.ini",
+        "--python-executable",
+        str(python),
+        *scripts,
+    ]
     return subprocess.run(
         [sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False
     ).stdout.splitlines()

@@ -1,4 +1,6 @@
-"""The generated references: signatures of the API show types and results, and the command line has every option."""
+"""The generated references: signatures of the API show types and results, and the command line
+has every option.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_functions_name_their_result(name: str) -> None:
 def test_signatures_have_short_parameters(conf: ModuleType, name: str) -> None:
     found = getattr(dla, name)
     what = "class" if inspect.isclass(found) else "function"
-    text, _ = conf._plain_signature(None, what, name, found, None, str(inspect.signature(found)), "")
+    text, _ = conf._plain_signature(
+        None, what, name, found, None, str(inspect.signature(found)), ""
+    )
     parameters = re.split(r", (?=\w+: )", text)
     assert len(parameters) > 10
     assert max(map(len, parameters)) <= 90
@@ -51,5 +55,8 @@ def test_signatures_have_short_parameters(conf: ModuleType, name: str) -> None:
 def test_the_command_line_reference_has_every_command_and_option(conf: ModuleType) -> None:
     page = "\n".join(conf._commands())
     assert [name for name in COMMANDS if f"## `dla {name}" not in page] == []
-    assert "| `--preset` | `NAME\\|FILE.toml` | `balanced-64` | Start from this hardware (dla presets). |" in page
+    assert (
+        "| `--preset` | `NAME\\|FILE.toml` | `balanced-64` | Start from this hardware (dla "
+        "presets). |" in page
+    )
     assert "| `--engine` | `simulator\\|rtl` | `simulator` |" in page

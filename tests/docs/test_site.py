@@ -48,8 +48,12 @@ def _dead_links(site: Path) -> Iterator[str]:
 
 
 def test_dead_links_are_found(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text('<a href="b.html#x">1</a><a href="b.html#y">2</a><img src="c.png"><a href="#z">')
-    (tmp_path / "b.html").write_text('<p id="x"><a href="https://example.com/nowhere">3</a><a href="a.html"></p>')
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#x">1</a><a href="b.html#y">2</a><img src="c.png"><a href="#z">'
+    )
+    (tmp_path / "b.html").write_text(
+        '<p id="x"><a href="https://example.com/nowhere">3</a><a href="a.html"></p>'
+    )
     assert list(_dead_links(tmp_path)) == [
         "a.html: b.html#y: no such place in it",
         "a.html: c.png: no such file",
@@ -60,7 +64,18 @@ def test_dead_links_are_found(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning_and_without_a_dead_link(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    words = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", tmp_path / "read", ROOT / "docs", site]
+    words = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-d",
+        tmp_path / "read",
+        ROOT / "docs",
+        site,
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert list(_dead_links(site)) == []

@@ -1,8 +1,9 @@
-"""What Arm's Vela 5.2 places on Ethos-U, operator by operator, as ONNX networks, and where each runs here.
+"""What Arm's Vela 5.2 places on Ethos-U, operator by operator, as ONNX networks, and where each
+runs here.
 
-``python -m tests.e2e.counterparts`` quantises and runs every one on the newest machine, holds it to ONNX Runtime, and
-prints the last section of ``docs/validation.md``. The list is that of ``vela --supported-ops-report`` (version 5.2.0,
-TensorFlow Lite).
+``python -m tests.e2e.counterparts`` quantises and runs every one on the newest machine, holds it to
+ONNX Runtime, and prints the last section of ``docs/validation.md``. The list is that of
+``vela --supported-ops-report`` (version 5.2.0, TensorFlow Lite).
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from tests.e2e.random_graphs import GraphBuilder
 
 PLANE = (1, 4, 6, 8)
 ONLY_U85 = frozenset({
-    "ASSIGN_VARIABLE", "CAST", "DIV", "EQUAL", "GATHER", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL",
-    "LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "NOT_EQUAL", "READ_VARIABLE", "REDUCE_ALL", "REDUCE_ANY", "SCATTER_ND",
+    "ASSIGN_VARIABLE", "CAST", "DIV", "EQUAL", "GATHER", "GREATER", "GREATER_EQUAL", "LESS",
+    "LESS_EQUAL",
+    "LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "NOT_EQUAL", "READ_VARIABLE", "REDUCE_ALL",
+    "REDUCE_ANY", "SCATTER_ND",
     "SELECT", "SELECT_V2",
 })  # fmt: skip
 """What U55 and U65 do not place."""
@@ -69,7 +72,9 @@ def _fully_connected(b: GraphBuilder, x: Tensor, y: Tensor) -> None:
 
 
 def _batch_matmul(b: GraphBuilder, x: Tensor, y: Tensor) -> None:
-    b.node("MatMul", [x, b.node("Transpose", [y], (1, 4, 8, 6), perm=[0, 1, 3, 2])[0]], (1, 4, 6, 6))
+    b.node(
+        "MatMul", [x, b.node("Transpose", [y], (1, 4, 8, 6), perm=[0, 1, 3, 2])[0]], (1, 4, 6, 6)
+    )
 
 
 def _clipped(low: float, high: float) -> Build:
@@ -95,7 +100,9 @@ def _unpacked(b: GraphBuilder, x: Tensor, y: Tensor) -> None:
 
 
 def _split(*sizes: int) -> Build:
-    return lambda b, x, y: _done(b.node("Split", [x, b.integers(*sizes)], *[(1, 4, 6, n) for n in sizes], axis=3))
+    return lambda b, x, y: _done(
+        b.node("Split", [x, b.integers(*sizes)], *[(1, 4, 6, n) for n in sizes], axis=3)
+    )
 
 
 def _comparison(op: str) -> Build:
@@ -117,7 +124,9 @@ def _logical(op: str, first: str = "Greater") -> Build:
 
 def _any(op: str) -> Build:
     def build(b: GraphBuilder, x: Tensor, y: Tensor) -> None:
-        flags = b.node("Cast", [b.node("Greater", [x, y], x.shape)[0]], x.shape, to=TensorProto.FLOAT)[0]
+        flags = b.node(
+            "Cast", [b.node("Greater", [x, y], x.shape)[0]], x.shape, to=TensorProto.FLOAT
+        )[0]
         b.node(op, [flags, b.integers(3)], (1, 4, 6, 1))
 
     return build
@@ -160,7 +169,12 @@ def _sliced(*numbers: tuple[int, int, int, int]) -> Build:
 
 def _lstm(b: GraphBuilder, x: Tensor, y: Tensor) -> None:
     steps = b.reshaped(x, (6, 1, 32))
-    b.node("LSTM", [steps, b.normal(1, 32, 32, scale=0.2), b.normal(1, 32, 8, scale=0.2)], (6, 1, 1, 8), hidden_size=8)
+    b.node(
+        "LSTM",
+        [steps, b.normal(1, 32, 32, scale=0.2), b.normal(1, 32, 8, scale=0.2)],
+        (6, 1, 1, 8),
+        hidden_size=8,
+    )
 
 
 def _squared_difference(b: GraphBuilder, x: Tensor, y: Tensor) -> None:
@@ -258,8 +272,14 @@ COUNTERPARTS: Mapping[str, tuple[str, Build]] = {
     "SUB": ("Sub", _pair("Sub")),
     "SUM": ("ReduceSum", _reduction("ReduceSum")),
     "TANH": ("Tanh", _plain("Tanh")),
-    "TILE": ("Tile", lambda b, x, y: _done(b.node("Tile", [x, b.integers(1, 2, 1, 3)], (1, 8, 6, 24)))),
-    "TRANSPOSE": ("Transpose", lambda b, x, y: _done(b.node("Transpose", [x], (1, 6, 8, 4), perm=[0, 2, 3, 1]))),
+    "TILE": (
+        "Tile",
+        lambda b, x, y: _done(b.node("Tile", [x, b.integers(1, 2, 1, 3)], (1, 8, 6, 24))),
+    ),
+    "TRANSPOSE": (
+        "Transpose",
+        lambda b, x, y: _done(b.node("Transpose", [x], (1, 6, 8, 4), perm=[0, 2, 3, 1])),
+    ),
     "TRANSPOSE_CONV": ("ConvTranspose", _transposed),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": ("LSTM", _lstm),
     "UNPACK": ("Split, Squeeze", _unpacked),
@@ -268,7 +288,9 @@ COUNTERPARTS: Mapping[str, tuple[str, Build]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where the ONNX counterpart of ``operator`` ran: ``reason`` is empty where nothing of it fell back."""
+    """Where the ONNX counterpart of ``operator`` ran: ``reason`` is empty where nothing of it
+    fell back.
+    """
 
     operator: str
     counterpart: str
@@ -281,10 +303,13 @@ def network(operator: str) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
     """The ONNX counterpart of a TensorFlow Lite operator as a float model, and an input for it."""
     builder = GraphBuilder(0)
     inputs = [Tensor("x", PLANE), Tensor("y", PLANE)]
-    builder.inputs, builder.tensors = inputs, list(inputs)
+    builder.inputs = inputs
+    builder.tensors = list(inputs)
     COUNTERPARTS[operator][1](builder, *inputs)
     used = [item for item in inputs if item.name in builder.read]
-    results = [item for item in builder.tensors if item.name not in builder.read and item not in inputs]
+    results = [
+        item for item in builder.tensors if item.name not in builder.read and item not in inputs
+    ]
     whole = {"ArgMax": TensorProto.INT64}
     graph = helper.make_graph(
         builder.nodes,
@@ -299,7 +324,9 @@ def network(operator: str) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
         builder.constants,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    feeds = {item.name: builder.random.standard_normal(item.shape).astype(np.float32) for item in used}
+    feeds = {
+        item.name: builder.random.standard_normal(item.shape).astype(np.float32) for item in used
+    }
     return model, feeds
 
 
@@ -314,7 +341,11 @@ def run(operator: str) -> Outcome:
     except InputError as error:
         return Outcome(operator, name, 0, 0, str(error))
     done = compare(package, feeds, Arch(isa="v4"))
-    fallen = [place for place in done.partition.placement if place.on == "cpu" and place.op_type not in BOUNDARIES]
+    fallen = [
+        place
+        for place in done.partition.placement
+        if place.on == "cpu" and place.op_type not in BOUNDARIES
+    ]
     reason = "; ".join(dict.fromkeys(f"{place.op_type}: {place.reason}" for place in fallen))
     return Outcome(operator, name, done.elements, done.mismatches, reason)
 
@@ -330,12 +361,16 @@ def page(outcomes: list[Outcome]) -> str:
     lines = [
         "## Operators side by side",
         "",
-        "Generated by `python -m tests.e2e.counterparts`; do not edit. Vela 5.2 places 55 TensorFlow Lite operators on",
-        "Ethos-U55 and U65 and 74 on U85. The table has the quantised ONNX counterpart of each on a machine with ISA",
-        "v4. An operator counts as placed if no node of its network stays on the CPU. Every element that leaves the",
+        "Generated by `python -m tests.e2e.counterparts`; do not edit. Vela 5.2 places 55 "
+        "TensorFlow Lite operators on",
+        "Ethos-U55 and U65 and 74 on U85. The table has the quantised ONNX counterpart of each on "
+        "a machine with ISA",
+        "v4. An operator counts as placed if no node of its network stays on the CPU. Every "
+        "element that leaves the",
         "accelerator equals ONNX Runtime's. [Supported operators](support.md) lists all others.",
         "",
-        f"Placed: {_placed(small)} of {len(small)} of U55's, {_placed(outcomes)} of {len(outcomes)} of U85's.",
+        f"Placed: {_placed(small)} of {len(small)} of U55's, {_placed(outcomes)} of "
+        f"{len(outcomes)} of U85's.",
         "",
         "| Vela | U55 | U85 | ONNX | here |",
         "|---|---|---|---|---|",

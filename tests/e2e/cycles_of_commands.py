@@ -1,7 +1,8 @@
 """Cycles of random networks on random machines as each command reports them; all must be equal.
 
-``python -m tests.e2e.cycles_of_commands --pairs 500 --seed 0`` prints a line for each pair (network, machine) on which
-commands differ, and how many were equal. Machines of one network share a sweep, so that its pools are shared as well.
+``python -m tests.e2e.cycles_of_commands --pairs 500 --seed 0`` prints a line for each pair
+(network, machine) on which commands differ, and how many were equal. Machines of one network share
+a sweep, so that its pools are shared as well.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from experiments.sweep.results import flat_rows
 from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec
 from experiments.systems.plans import PlanMaker
-from experiments.tune.explain import compiled_regions, taken
+from experiments.tune.explain import compare_cycles, compile_package
 from experiments.tune.request import SearchOptions
 from experiments.tune.tuning import tune_network
 from isa.errors import InputError
@@ -52,18 +53,25 @@ MACHINES = 5
 """Machines of one network."""
 Random = np.random.Generator
 Cycles = dict[str, int | str]
-"""Cycles by command; of a command that refuses the pair ``refused``, of a point that is infeasible that word."""
+"""Cycles by command.
+
+Of a command that refuses the pair ``refused``, of a point that is infeasible that word.
+"""
 TINY = (512, 1024, 2048, 4096, 8192)
 SIZES = (1 << 14, 1 << 15, 1 << 16, 1 << 18, 1 << 20)
 MAX_TENSOR_IN_SCRATCHPADS = 8
-"""Size of the largest tensor in scratchpads: at forty, a pair takes minutes, all of them for emitting tiles."""
+"""Size of the largest tensor in scratchpads: at forty, a pair takes minutes, all of them for
+emitting tiles.
+"""
 
 
 class _Layers:
     """Float layers one after another on a tensor of shape (1, channels, ...)."""
 
     def __init__(self, random: Random, *shape: int) -> None:
-        self.random, self.shape, self.here = random, shape, "x0"
+        self.random = random
+        self.shape = shape
+        self.here = "x0"
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[TensorProto] = []
 
@@ -74,7 +82,9 @@ class _Layers:
 
     def node(self, kind: str, *others: str, outputs: int = 1, **attributes: Any) -> str:
         made = [f"{kind.lower()}{len(self.nodes)}_{number}" for number in range(outputs)]
-        self.nodes.append(helper.make_node(kind, [self.here, *others], made, name=made[0], **attributes))
+        self.nodes.append(
+            helper.make_node(kind, [self.here, *others], made, name=made[0], **attributes)
+        )
         self.here = made[0]
         return self.here
 
@@ -89,12 +99,16 @@ class _Layers:
 
 
 def _one_row(random: Random) -> _Layers:
-    channels, length = int(random.choice([4, 16, 40, 64])), int(random.choice([32, 100, 512, 1500]))
+    channels = int(random.choice([4, 16, 40, 64]))
+    length = int(random.choice([32, 100, 512, 1500]))
     layers = _Layers(random, 1, channels, length)
     for _ in range(random.integers(1, 4)):
-        kernel, step = int(random.choice([1, 3, 5])), int(random.integers(1, 4))
+        kernel = int(random.choice([1, 3, 5]))
+        step = int(random.integers(1, 4))
         pads = [step * (kernel // 2)] * 2
-        layers.node("Conv", layers.constant(channels, channels, kernel), dilations=[step], pads=pads)
+        layers.node(
+            "Conv", layers.constant(channels, channels, kernel), dilations=[step], pads=pads
+        )
         if random.random() < 0.5:
             layers.node(str(random.choice(["Relu", "Tanh", "Sigmoid"])))
     return layers
@@ -102,7 +116,9 @@ def _one_row(random: Random) -> _Layers:
 
 def _recurrent(random: Random) -> _Layers:
     kind, gates = (("LSTM", 4), ("GRU", 3))[int(random.integers(2))]
-    steps, width, hidden = int(random.integers(2, 5)), int(random.integers(3, 17)), int(random.integers(3, 17))
+    steps = int(random.integers(2, 5))
+    width = int(random.integers(3, 17))
+    hidden = int(random.integers(3, 17))
     layers = _Layers(random, steps, 1, width)
     layers.node(
         kind,
@@ -116,7 +132,8 @@ def _recurrent(random: Random) -> _Layers:
 
 
 def _attention(random: Random) -> _Layers:
-    tokens, width = int(random.integers(4, 33)), int(random.choice([8, 16, 24]))
+    tokens = int(random.integers(4, 33))
+    width = int(random.choice([8, 16, 24]))
     layers = _Layers(random, 1, tokens, width)
     query, key, value = (_projected(layers, width) for _ in range(3))
     layers.here = key
@@ -134,7 +151,8 @@ def _projected(layers: _Layers, width: int) -> str:
 
 
 def _pooled(random: Random) -> _Layers:
-    channels, size = int(random.choice([3, 8, 20])), int(random.integers(8, 33))
+    channels = int(random.choice([3, 8, 20]))
+    size = int(random.integers(8, 33))
     layers = _Layers(random, 1, channels, size, size)
     layers.node("Conv", layers.constant(16, channels, 3, 3), pads=[1, 1, 1, 1])
     layers.node(str(random.choice(["MaxPool", "AveragePool"])), kernel_shape=[2, 2], strides=[2, 2])
@@ -150,7 +168,9 @@ _KINDS: tuple[Callable[[Random], _Layers], ...] = (_one_row, _recurrent, _attent
 
 
 def draw_network(seed: int, path: Path) -> Network:
-    """Return a random network, whose package is saved at ``path``: of one kind of layers, or a random graph."""
+    """Return a random network, whose package is saved at ``path``: of one kind of layers, or a
+    random graph.
+    """
     random = np.random.default_rng((seed, 1))
     kind = int(random.integers(len(_KINDS) + 2))
     if kind < len(_KINDS):
@@ -158,7 +178,9 @@ def draw_network(seed: int, path: Path) -> Network:
         feeds = [{"x0": random.standard_normal(layers.shape).astype(np.float32)} for _ in range(2)]
         package = import_model(layers.model(), "drawn", calibration=iter(feeds))
     else:
-        model, feed = random_graph(seed, shown=False) if kind == len(_KINDS) else random_network(seed)
+        model, feed = (
+            random_graph(seed, shown=False) if kind == len(_KINDS) else random_network(seed)
+        )
         package = random_package(model, feed, seed)
     save_package(package, path)
     return load_network(str(path), cache=False)
@@ -178,24 +200,36 @@ def draw_machines(seed: int, largest: int) -> Iterator[dict[str, Any]]:
     for number in range(MACHINES):
         if number in (0, 3):
             machine = _machine(random)
-        timing = {**machine["timing"], "dram_latency": 10 * number}  # no two are equal: each has a row
+        # no two are equal: each has a row
+        timing = {**machine["timing"], "dram_latency": 10 * number}
         size = int(random.choice(sizes))
-        size = max(size, least, 1024 if machine["arch"]["isa"] == "v5" else 0)  # every bank of v5 holds a word
+        # every bank of v5 holds a word
+        size = max(size, least, 1024 if machine["arch"]["isa"] == "v5" else 0)
         yield {"timing": timing, "arch": {**machine["arch"], "sram_bytes": size}}
 
 
 def _machine(random: Random) -> dict[str, Any]:
     isa = f"v{random.integers(1, 6)}"
-    ic, oc = (int(size) for size in random.choice([(4, 16), (8, 8), (16, 16), (32, 32), (1, 64), (3, 5)]))
-    arch: dict[str, Any] = {"isa": isa, "pe": {"ic": ic, "oc": oc, "ow": int(random.choice([1, 1, 2]))}}
+    ic, oc = (
+        int(size) for size in random.choice([(4, 16), (8, 8), (16, 16), (32, 32), (1, 64), (3, 5)])
+    )
+    arch: dict[str, Any] = {
+        "isa": isa,
+        "pe": {"ic": ic, "oc": oc, "ow": int(random.choice([1, 1, 2]))},
+    }
     if isa == "v5":
         arch["pe"] = {"ic": int(random.choice([8, 16])), "oc": int(random.choice([8, 16])), "ow": 1}
-        arch |= random.choice([{}, {"accumulators": 8}, {"dividers": 1, "divide_cycles": 7}, {"word_bytes": 64}])
+        arch |= random.choice(
+            [{}, {"accumulators": 8}, {"dividers": 1, "divide_cycles": 7}, {"word_bytes": 64}]
+        )
     if random.random() < 0.3:
         arch |= {"sram_banks": int(random.choice([4, 8]))}
     if random.random() < 0.3:
         arch |= {"post_lanes": int(random.choice([1, 8, 32]))}
-    timing = {"bus_bytes": int(random.choice([4, 8, 16])), "dram_latency": int(random.choice([0, 20, 100]))}
+    timing = {
+        "bus_bytes": int(random.choice([4, 8, 16])),
+        "dram_latency": int(random.choice([0, 20, 100])),
+    }
     return {"arch": arch, "timing": timing}
 
 
@@ -208,19 +242,32 @@ class Pair:
 
     @property
     def equal(self) -> bool:
-        """Whether all commands report the same; an infeasible point must be one of which a run leaves out a node."""
+        """Whether all commands report the same.
+
+        An infeasible point must be one of which a run leaves out a node.
+        """
         return len({str(cycles) for cycles in self.cycles.values()} - {"infeasible"}) <= 1
 
 
 def pairs_of(seed: int, *, explored: bool = True) -> list[Pair]:
     """The pairs of one drawn network."""
     random = np.random.default_rng((seed, 3))
-    with tempfile.TemporaryDirectory() as name, patch.object(pools, "open_pool", lambda *_: pools.Here()):
+    with (
+        tempfile.TemporaryDirectory() as name,
+        patch.object(pools, "open_pool", lambda *_: pools.Here()),
+    ):
         folder = Path(name)
         network = draw_network(seed, folder / "net.dla")
-        machines = list(draw_machines(seed, max(value.elements for value in network.package.graph.values.values())))
-        packed = any(machine["arch"]["isa"] == "v5" for machine in machines)  # the seed schedule is for ideal memory
-        options = CompileOptions(schedule="seed" if random.random() < 0.15 and not packed else "default")
+        machines = list(
+            draw_machines(
+                seed, max(value.elements for value in network.package.graph.values.values())
+            )
+        )
+        # the seed schedule is for ideal memory
+        packed = any(machine["arch"]["isa"] == "v5" for machine in machines)
+        options = CompileOptions(
+            schedule="seed" if random.random() < 0.15 and not packed else "default"
+        )
         hardware = []
         for number, machine in enumerate(machines):
             path = folder / f"m{number}.toml"
@@ -240,14 +287,24 @@ def pairs_of(seed: int, *, explored: bool = True) -> list[Pair]:
                 except InputError:
                     cycles[command] = "refused"
             _check_infeasible(network, one, options, cycles)
-            found.append(Pair(f"seed {seed}, machine {number}, {options.schedule}: {machines[number]}", cycles))
+            found.append(
+                Pair(
+                    f"seed {seed}, machine {number}, {options.schedule}: {machines[number]}", cycles
+                )
+            )
         return found
 
 
-def _check_infeasible(network: Network, hardware: Preset, options: CompileOptions, cycles: Cycles) -> None:
-    """Note where a sweep says that something does not fit and the compiler leaves nothing out, or the reverse."""
+def _check_infeasible(
+    network: Network, hardware: Preset, options: CompileOptions, cycles: Cycles
+) -> None:
+    """Note where a sweep says that something does not fit and the compiler leaves nothing out,
+    or the reverse.
+    """
     if "sweep" in cycles and cycles["run"] != "refused":
-        short = bool(byoc.compile(network.package, hardware.arch, options, data=False).partition.shortages)
+        short = bool(
+            byoc.compile(network.package, hardware.arch, options, data=False).partition.shortages
+        )
         if short != (cycles["sweep"] == "infeasible"):
             cycles["shortages"] = "differ"
 
@@ -267,45 +324,69 @@ def _specification(schedule: Schedule) -> str:
 
 
 def _swept(folder: Path, schedule: Schedule) -> dict[str, int | str]:
-    run_sweep(parse_spec(_specification(schedule), folder, "grid.toml"), folder / "s.sqlite", workers=1)
+    run_sweep(
+        parse_spec(_specification(schedule), folder, "grid.toml"), folder / "s.sqlite", workers=1
+    )
     return _rows(folder / "s.sqlite")
 
 
 def _explored(folder: Path, schedule: Schedule) -> dict[str, int | str]:
-    spec, place = parse_spec(_specification(schedule), folder, "grid.toml"), folder / "e.sqlite"
+    spec = parse_spec(_specification(schedule), folder, "grid.toml")
+    place = folder / "e.sqlite"
     explore(spec, output=place, trials=MACHINES, grid=True, workers=1)
     return _rows(place)
 
 
 def _commands(
-    folder: Path, number: int, network: Network, hardware: Preset, options: CompileOptions, bench: Bench
+    folder: Path,
+    number: int,
+    network: Network,
+    hardware: Preset,
+    options: CompileOptions,
+    bench: Bench,
 ) -> dict[str, Callable[[], int]]:
-    """What measures the cycles, by command; explain, tune and system know the default schedule alone."""
-    package, arch, timing = network.package, hardware.arch, hardware.timing
-    preset, log = str(folder / f"m{number}.toml"), folder / f"t{number}.jsonl"
+    """What measures the cycles, by command.
+
+    Explain, tune and system know the default schedule alone.
+    """
+    package = network.package
+    arch = hardware.arch
+    timing = hardware.timing
+    preset = str(folder / f"m{number}.toml")
+    log = folder / f"t{number}.jsonl"
 
     def emitted() -> int:
         programs = byoc.compile(package, arch, options, timing=timing).programs.values()
         return sum(ProgramTiming(program).run(timing).cycles for program in programs)
 
     def explained() -> int:
-        made = compiled_regions(package, arch, options, timing)
-        return sum(one.cycles for region in made for one in taken(region, timing).values())
+        made = compile_package(package, arch, options, timing)
+        return sum(one.cycles for region in made for one in compare_cycles(region, timing).values())
 
     def tuned() -> int:
         search = SearchOptions(measurements=1, learn=False)
-        return int(tune_network(network, hardware, options, log, search).log.records[0].measurement.cycles or 0)
+        return int(
+            tune_network(network, hardware, options, log, search).log.records[0].measurement.cycles
+            or 0
+        )
 
     def planned() -> int:
-        text = f'[[accelerator]]\nname = "npu"\npreset = "{preset}"\n[[task]]\nname = "t"\nmodel = "{folder}/net.dla"\n'
+        text = (
+            f'[[accelerator]]\nname = "npu"\npreset = "{preset}"\n[[task]]\nname = "t"\nmodel = '
+            f'"{folder}/net.dla"\n'
+        )
         (plan,) = PlanMaker(cache=False).plans(parse_system(text + 'period = "1s"\n')).values()
         return sum(stage.work.alone for stage in plan.stages if stage.work is not None)
 
     found: dict[str, Callable[[], int]] = {
         "emit": emitted,
-        "run": lambda: experiments.run(package, preset=preset, schedule=options.schedule).report.totals.cycles,
+        "run": lambda: (
+            experiments.run(package, preset=preset, schedule=options.schedule).report.totals.cycles
+        ),
         "advise": lambda: bench.point(hardware).cycles,
-        "compare": lambda: take_snapshot(network, hardware, options, "a", lambda *_: None).totals["cycles"],
+        "compare": lambda: take_snapshot(network, hardware, options, "a", lambda *_: None).totals[
+            "cycles"
+        ],
     }
     known = options.schedule == "default" and bool(network.package.graph.nodes)
     return found | ({"explain": explained, "tune": tuned, "system": planned} if known else {})

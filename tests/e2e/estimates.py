@@ -1,7 +1,9 @@
-"""Expected cycles of layers beside measured ones: networks and drawn layers on machines of v4 and v5.
+"""Expected cycles of layers beside measured ones: networks and drawn layers on machines of v4 and
+v5.
 
-``python -m tests.e2e.estimates`` prints the share of layers whose estimate is within 5 % of the measured cycles, and
-the worst layers, grouped by what the machine spent most of their cycles on besides computing.
+``python -m tests.e2e.estimates`` prints the share of layers whose estimate is within 5 % of the
+measured cycles, and the worst layers, grouped by what the machine spent most of their cycles on
+besides computing.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from tests.e2e.random_networks import random_network
 NEAR = 0.05
 """What an estimate may be off, as a share of the measured cycles."""
 NETWORKS = (
-    "resnet-8", "keyword-spotting", "visual-wake-words", "streaming-wake-word", "micro-speech", "light-shufflenet",
+    "resnet-8", "keyword-spotting", "visual-wake-words", "streaming-wake-word", "micro-speech",
+    "light-shufflenet",
     "lstm-small", "super-resolution",
 )  # fmt: skip
 ARRAYS: Mapping[str, tuple[str, Mapping[str, object]]] = {
@@ -43,7 +46,9 @@ ARRAYS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 @dataclass(frozen=True)
 class LayerEstimate:
-    """Expected and measured cycles of a layer, and the parts of the measured ones (docs/machine.md, section 7)."""
+    """Expected and measured cycles of a layer, and the parts of the measured ones
+    (docs/machine.md, section 7).
+    """
 
     network: str
     layer: str
@@ -60,7 +65,9 @@ class LayerEstimate:
     @property
     def cause(self) -> str:
         """What took most of the measured cycles besides computing."""
-        others = {part: cycles for part, cycles in self.parts.items() if part != "compute" and cycles}
+        others = {
+            part: cycles for part, cycles in self.parts.items() if part != "compute" and cycles
+        }
         return max(others, key=lambda part: others[part], default="compute")
 
     @property
@@ -72,7 +79,10 @@ class LayerEstimate:
 
 def machines(isa: str) -> Mapping[str, Preset]:
     """Return the machines of an ISA by name."""
-    return {f"{isa} {name}": load_hardware(preset, settings, isa) for name, (preset, settings) in ARRAYS.items()}
+    return {
+        f"{isa} {name}": load_hardware(preset, settings, isa)
+        for name, (preset, settings) in ARRAYS.items()
+    }
 
 
 def drawn_layers() -> Iterator[tuple[str, Package]]:
@@ -96,7 +106,9 @@ def drawn_networks(count: int, seed: int) -> Iterator[tuple[str, Package]]:
         yield f"random {number}", import_model(model, calibration=iter([inputs]))
 
 
-def layers_of(name: str, package: Package, machine: str, hardware: Preset, pool: CompilerPool) -> list[LayerEstimate]:
+def layers_of(
+    name: str, package: Package, machine: str, hardware: Preset, pool: CompilerPool
+) -> list[LayerEstimate]:
     """Return the cycles of every layer of a network on one machine."""
     compiled = compile(package, hardware.arch, timing=hardware.timing, data=False, pool=pool)
     found = []
@@ -116,21 +128,28 @@ def _measured(program: Program, timing: Timing) -> Mapping[str, Mapping[str, int
 def _share(layers: Sequence[LayerEstimate]) -> str:
     near = sum(abs(layer.error) <= NEAR for layer in layers)
     off = np.array([abs(layer.error) for layer in layers])
-    return f"{near}/{len(layers)} = {near / len(layers):.1%} within {NEAR:.0%}, median {np.median(off):.2%}"
+    return (
+        f"{near}/{len(layers)} = {near / len(layers):.1%} within {NEAR:.0%}, median "
+        f"{np.median(off):.2%}"
+    )
 
 
 def report(layers: Sequence[LayerEstimate], shown: int) -> None:
     """Print the share of layers that are near, by machine, and the worst by cause."""
-    by_machine, by_cause = defaultdict[str, list[LayerEstimate]](list), defaultdict[str, list[LayerEstimate]](list)
+    by_machine = defaultdict[str, list[LayerEstimate]](list)
+    by_cause = defaultdict[str, list[LayerEstimate]](list)
     for layer in layers:
         by_machine[layer.machine].append(layer)
         if abs(layer.error) > NEAR:
             by_cause[layer.cause].append(layer)
     for cause, members in sorted(by_cause.items(), key=lambda item: -len(item[1])):
         print(f"{cause}: {len(members)} layers")
-        for layer in sorted(members, key=lambda layer: -abs(layer.expected - layer.measured))[:shown]:
+        for layer in sorted(members, key=lambda layer: -abs(layer.expected - layer.measured))[
+            :shown
+        ]:
             print(
-                f"  {layer.text}; {', '.join(f'{part} {cycles:,}' for part, cycles in layer.parts.items() if cycles)}"
+                f"  {layer.text}; "
+                f"{', '.join(f'{part} {cycles:,}' for part, cycles in layer.parts.items() if cycles)}"
             )
     for machine, members in by_machine.items():
         print(f"{machine}: {_share(members)}")
@@ -140,11 +159,17 @@ def report(layers: Sequence[LayerEstimate], shown: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare the expected with the measured cycles of layers."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.estimates", description=main.__doc__)
-    parser.add_argument("--isa", action="append", help="only this ISA; repeatable (v4 and v5 by default)")
-    parser.add_argument("--network", action="append", choices=tuple(MODELS), help="only this network; repeatable")
+    parser.add_argument(
+        "--isa", action="append", help="only this ISA; repeatable (v4 and v5 by default)"
+    )
+    parser.add_argument(
+        "--network", action="append", choices=tuple(MODELS), help="only this network; repeatable"
+    )
     parser.add_argument("--count", type=int, default=20, help="random networks")
     parser.add_argument("--seed", type=int, default=0, help="number of the first random network")
-    parser.add_argument("--shown", type=int, default=8, help="worst layers of each cause that are printed")
+    parser.add_argument(
+        "--shown", type=int, default=8, help="worst layers of each cause that are printed"
+    )
     given = parser.parse_args(arguments)
     drawn = () if given.network else (*drawn_layers(), *drawn_networks(given.count, given.seed))
     packages = (*networks(given.network or NETWORKS), *drawn)

@@ -1,6 +1,7 @@
 """Small models in the forms in which public reports show them, each drawn from a seed.
 
-``python -m tests.e2e.field_files --count N`` runs N of every kind and prints how many ran in one region, exactly.
+``python -m tests.e2e.field_files --count N`` runs N of every kind and prints how many ran in one
+region, exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ Draw = Callable[[np.random.Generator], onnx.ModelProto]
 
 
 def unread_split(random: np.random.Generator) -> onnx.ModelProto:
-    """Return a quantised Split of which one output is never read, as fake-quantised graphs have it."""
+    """Return a quantised Split of which one output is never read, as fake-quantised graphs have
+    it.
+    """
     parts = int(random.integers(2, 5))
     unread = int(random.integers(parts))
     axis = int(random.integers(1, 4))
@@ -32,7 +35,11 @@ def unread_split(random: np.random.Generator) -> onnx.ModelProto:
     x = b.quantize(b.node("Sigmoid", source), 0.05, 3)
     given = b.constant(sizes, "int64")
     names = [f"part{number}" for number in range(parts)]
-    b.nodes.append(onnx.helper.make_node("Split", [b.dequantize(x, 0.05, 3), given], names, name="split", axis=axis))
+    b.nodes.append(
+        onnx.helper.make_node(
+            "Split", [b.dequantize(x, 0.05, 3), given], names, name="split", axis=axis
+        )
+    )
     for number in set(range(parts)) - {unread}:
         first = b.dequantize(b.quantize(names[number], 0.05, 3), 0.05, 3)
         y = b.quantize(b.node("Relu", first), 0.03, -7, result=f"y{number}")
@@ -41,7 +48,9 @@ def unread_split(random: np.random.Generator) -> onnx.ModelProto:
 
 
 def sloped(random: np.random.Generator) -> onnx.ModelProto:
-    """Return a quantised PRelu whose slopes lie along any one axis, given with or without leading ones."""
+    """Return a quantised PRelu whose slopes lie along any one axis, given with or without
+    leading ones.
+    """
     rank = int(random.integers(2, 5))
     shape = [1, *(int(size) for size in random.integers(2, 8, rank - 1))]
     axis = int(random.integers(1, rank))
@@ -55,9 +64,12 @@ def sloped(random: np.random.Generator) -> onnx.ModelProto:
 
 
 def clipped_weights(random: np.random.Generator) -> onnx.ModelProto:
-    """Return a convolution in Brevitas' QCDQ form: float weights, QuantizeLinear, Clip, DequantizeLinear."""
+    """Return a convolution in Brevitas' QCDQ form: float weights, QuantizeLinear, Clip,
+    DequantizeLinear.
+    """
     bits = int(random.integers(2, 8))
-    low, high = -(1 << bits - 1) + int(random.integers(2)), (1 << bits - 1) - 1
+    low = -(1 << bits - 1) + int(random.integers(2))
+    high = (1 << bits - 1) - 1
     outputs, inputs, kernel = (int(size) for size in random.integers(1, 6, 3))
     scales = random.uniform(0.01, 0.1, outputs).astype(np.float32)
     b = ModelBuilder()
@@ -67,13 +79,17 @@ def clipped_weights(random: np.random.Generator) -> onnx.ModelProto:
     narrow = b.node("Clip", b.node("QuantizeLinear", weights, *parameters, axis=0), *bounds)
     source = b.node("Clip", b.quantize(b.input("x", [1, inputs, 8, 9]), 0.05), *bounds)
     data = b.dequantize(source, 0.05)
-    result = b.node("Conv", data, b.node("DequantizeLinear", narrow, *parameters, axis=0), name="op")
+    result = b.node(
+        "Conv", data, b.node("DequantizeLinear", narrow, *parameters, axis=0), name="op"
+    )
     b.output(b.dequantize(b.node("Clip", b.quantize(result, 0.1), *bounds), 0.1))
     return b.model()
 
 
 def transposed_tie(random: np.random.Generator) -> onnx.ModelProto:
-    """Return two quantised ConvTranspose layers whose sums often lie halfway between two quantised numbers."""
+    """Return two quantised ConvTranspose layers whose sums often lie halfway between two
+    quantised numbers.
+    """
     inputs, inner, outputs = (int(size) for size in random.integers(2, 9, 3))
     scale = float(random.uniform(0.01, 0.1))
     b = ModelBuilder()
@@ -90,15 +106,23 @@ def transposed_tie(random: np.random.Generator) -> onnx.ModelProto:
 
 
 def mixed_types(random: np.random.Generator) -> onnx.ModelProto:
-    """Return two layers of which the first has operands of one type of 8 bits and a result of the other."""
+    """Return two layers of which the first has operands of one type of 8 bits and a result of
+    the other.
+    """
     types = [str(name) for name in random.permutation(["uint8", "int8"])]
     zeros = {"uint8": int(random.integers(100, 156)), "int8": int(random.integers(-28, 28))}
     weights = types[1] if random.random() < 0.3 else "int8"
-    kind = str(random.choice(["Conv", "MatMul", "Gemm", "GlobalAveragePool", "AveragePool", "Add", "Concat"]))
+    kind = str(
+        random.choice(
+            ["Conv", "MatMul", "Gemm", "GlobalAveragePool", "AveragePool", "Add", "Concat"]
+        )
+    )
     shape = [int(random.integers(2, 8)), 12] if kind in ("MatMul", "Gemm") else [1, 4, 9, 11]
     b = ModelBuilder()
     x = b.input("x", shape)
-    given = [(0.02, types[0]), (0.04, types[int(random.integers(2))])][: 2 if kind in ("Add", "Concat") else 1]
+    given = [(0.02, types[0]), (0.04, types[int(random.integers(2))])][
+        : 2 if kind in ("Add", "Concat") else 1
+    ]
 
     def dequantized(scale: float, dtype: str) -> str:
         return b.dequantize(b.quantize(x, scale, zeros[dtype], dtype), scale, zeros[dtype], dtype)
@@ -113,32 +137,46 @@ def mixed_types(random: np.random.Generator) -> onnx.ModelProto:
     def layer(data: str, inputs: int, outputs: int) -> str:
         if len(shape) == 2:
             return b.node("MatMul", data, constant(inputs, outputs))
-        return b.node("Conv", data, constant(outputs, inputs, 3, 3, per_channel=bool(random.integers(2))), pads=[1] * 4)
+        return b.node(
+            "Conv",
+            data,
+            constant(outputs, inputs, 3, 3, per_channel=bool(random.integers(2))),
+            pads=[1] * 4,
+        )
 
     data = [dequantized(scale, dtype) for scale, dtype in given]
     if kind == "Gemm":
-        name, channels = b.node("Gemm", *data, constant(12, 5)), 5
+        name = b.node("Gemm", *data, constant(12, 5))
+        channels = 5
     elif kind in ("Conv", "MatMul"):
-        name, channels = layer(*data, shape[1], 6), 6
+        name = layer(*data, shape[1], 6)
+        channels = 6
     else:
         options = {"AveragePool": {"kernel_shape": [2, 3]}, "Concat": {"axis": 1}}.get(kind, {})
-        name, channels = b.node(kind, *data, **options), 8 if kind == "Concat" else shape[1]
+        name = b.node(kind, *data, **options)
+        channels = 8 if kind == "Concat" else shape[1]
     if kind != "Concat" and random.integers(2):
         name = b.node("Relu", name)
-    inner = b.dequantize(b.quantize(name, 0.03, zeros[types[1]], types[1]), 0.03, zeros[types[1]], types[1])
+    inner = b.dequantize(
+        b.quantize(name, 0.03, zeros[types[1]], types[1]), 0.03, zeros[types[1]], types[1]
+    )
     b.output(b.dequantize(b.quantize(layer(inner, channels, 3), 0.1, 5), 0.1, 5))
     return b.model()
 
 
 def spectra(random: np.random.Generator) -> onnx.ModelProto:
     """Return the power of an STFT of a constant window, or of none, as torch.stft is exported."""
-    size, hop = int(random.integers(4, 33)), int(random.integers(2, 17))
+    size = int(random.integers(4, 33))
+    hop = int(random.integers(2, 17))
     onesided, windowed, has_channel = (bool(random.integers(2)) for _ in range(3))
     samples = size + hop * int(random.integers(1, 8)) + int(random.integers(hop))
     shape = [int(random.integers(1, 3)), samples, *([1] if has_channel else [])]
     b = ModelBuilder()
     operands = [b.input("x", shape), b.constant(hop, "int64")]
-    operands += [b.constant(np.hanning(size), "float32") if windowed else "", b.constant(size, "int64")]
+    operands += [
+        b.constant(np.hanning(size), "float32") if windowed else "",
+        b.constant(size, "int64"),
+    ]
     result = b.node("STFT", *operands, name="op", onesided=int(onesided))
     power = b.node("Pow", result, b.constant(2.0, "float32"))
     b.output(b.node("ReduceSum", power, b.constant([3], "int64"), keepdims=0))
@@ -169,7 +207,9 @@ def failure_of(model: onnx.ModelProto) -> str:
         onnx.save(model, file)
         report = experiments.run(file, cache=False).report
     regions = {placed.region for placed in report.placement if placed.on == "dla"}
-    inside = [placed for placed in report.placement if "quantizelinear" not in placed.op_type.lower()]
+    inside = [
+        placed for placed in report.placement if "quantizelinear" not in placed.op_type.lower()
+    ]
     on_cpu = [f"{placed.op_type}: {placed.reason}" for placed in inside if placed.on == "cpu"]
     if len(regions) != 1 or on_cpu:
         return f"{len(regions)} regions, on the CPU {on_cpu}"
@@ -186,7 +226,10 @@ def main() -> int:
     for kind in KINDS:
         found = {seed: failure(kind, seed) for seed in range(count)}
         wrong = {seed: text for seed, text in found.items() if text}
-        print(f"{kind}: {count - len(wrong)} of {count}", *(f"  seed {seed}: {text}" for seed, text in wrong.items()))
+        print(
+            f"{kind}: {count - len(wrong)} of {count}",
+            *(f"  seed {seed}: {text}" for seed, text in wrong.items()),
+        )
         failed += len(wrong)
     return 1 if failed else 0
 

@@ -1,9 +1,10 @@
 """Random models as users have them, from the file to the outputs, against unmodified ONNX Runtime.
 
-``python -m tests.e2e.given_models --count N --seed S [--quantised]`` tries many more than the tests do, and prints how
-many were right, refused, flagged though right, or wrong in silence. The models have shared tensors, several outputs,
-local functions, control flow, odd shapes, extreme scales and zero points; the quantised ones come from ONNX Runtime's
-own quantiser, in all of its forms, and are then disturbed.
+``python -m tests.e2e.given_models --count N --seed S [--quantised]`` tries many more than the tests
+do, and prints how many were right, refused, flagged though right, or wrong in silence. The models
+have shared tensors, several outputs, local functions, control flow, odd shapes, extreme scales and
+zero points; the quantised ones come from ONNX Runtime's own quantiser, in all of its forms, and are
+then disturbed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ OPSETS = (12, 13, 15, 17, 18, 20, 21, 22)
 
 
 class Grower:
-    """Grows a model node by node; every node runs on ONNX Runtime at once, so that what is grown is valid."""
+    """Grows a model node by node.
+
+    Every node runs on ONNX Runtime at once, so that what is grown is valid.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -48,7 +52,10 @@ class Grower:
         self.values: dict[str, Array] = {}
         for number in range(int(self.pick(1, 1, 2))):
             rank = int(self.pick(4, 4, 4, 3, 2))
-            sizes = [int(self.pick(1, 1, 1, 2)), *(int(n) for n in self.random.integers(1, 11, rank - 1))]
+            sizes = [
+                int(self.pick(1, 1, 1, 2)),
+                *(int(n) for n in self.random.integers(1, 11, rank - 1)),
+            ]
             self.values[f"x{number}"] = self.random.standard_normal(sizes).astype(np.float32)
         self.inputs = tuple(self.values)
 
@@ -69,7 +76,10 @@ class Grower:
         return str(self.pick(*names[-6:])) if names else None
 
     def add(self, op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str | None:
-        """A node, if ONNX Runtime runs it and its result is finite and neither empty nor large; its output's name."""
+        """A node, if ONNX Runtime runs it and its result is finite and neither empty nor large.
+
+        Its output's name.
+        """
         name = f"t{len(self.nodes)}"
         node = helper.make_node(op_type, inputs, [name], domain=domain, **attributes)
         if not (self.random.random() < 0.2):
@@ -87,9 +97,16 @@ class Grower:
         return name
 
     def _model(
-        self, nodes: list[onnx.NodeProto], feeds: Mapping[str, Array], outputs: list[str], constants: list[Any]
+        self,
+        nodes: list[onnx.NodeProto],
+        feeds: Mapping[str, Array],
+        outputs: list[str],
+        constants: list[Any],
     ) -> onnx.ModelProto:
-        values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, array.shape) for n, array in feeds.items()]
+        values = [
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, array.shape)
+            for n, array in feeds.items()
+        ]
         results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
         graph = helper.make_graph(nodes, "given", values, results, constants)
         domains = [helper.make_opsetid("", self.opset)]
@@ -117,7 +134,9 @@ class Grower:
         shape = self.values[x].shape
         group = self.pick(1, 1, shape[1], *(g for g in (2, 3, 4) if shape[1] % g == 0))
         window = self.window(shape)
-        weights = self.normal(group * int(self.random.integers(1, 4)), shape[1] // group, *window["kernel_shape"])
+        weights = self.normal(
+            group * int(self.random.integers(1, 4)), shape[1] // group, *window["kernel_shape"]
+        )
         inputs = [x, self.constant(weights)]
         if self.random.random() < 0.6:
             inputs.append(self.constant(self.normal(len(weights))))
@@ -136,18 +155,39 @@ class Grower:
         rows, depth = self.values[x].shape
         columns = int(self.random.integers(1, 8))
         transposed = bool(self.random.random() < 0.5)
-        weights = self.constant(self.normal(*((columns, depth) if transposed else (depth, columns))))
+        weights = self.constant(
+            self.normal(*((columns, depth) if transposed else (depth, columns)))
+        )
         bias = self.pick(None, (columns,), (1, columns), (rows, 1), (1,), (), (rows, columns))
         inputs = [x, weights] + ([] if bias is None else [self.constant(self.normal(*bias))])
         if self.random.random() < 0.7 or transposed:
-            factors = {key: float(self.pick(0.5, 2.0)) for key in ("alpha", "beta") if self.random.random() < 0.2}
+            factors = {
+                key: float(self.pick(0.5, 2.0))
+                for key in ("alpha", "beta")
+                if self.random.random() < 0.2
+            }
             return self.add("Gemm", *inputs, transB=int(transposed), **factors)
         y = self.add("MatMul", x, weights)
-        return y if bias is None or y is None else self.add("Add", *self.pick((y, inputs[2]), (inputs[2], y)))
+        return (
+            y
+            if bias is None or y is None
+            else self.add("Add", *self.pick((y, inputs[2]), (inputs[2], y)))
+        )
 
     def unary(self) -> str | None:
         x = self.some()
-        op = self.pick("Relu", "Relu", "Clip", "LeakyRelu", "Abs", "Sigmoid", "Tanh", "Identity", "Dropout", "Softmax")
+        op = self.pick(
+            "Relu",
+            "Relu",
+            "Clip",
+            "LeakyRelu",
+            "Abs",
+            "Sigmoid",
+            "Tanh",
+            "Identity",
+            "Dropout",
+            "Softmax",
+        )
         if x is None:
             return None
         if op == "Clip":
@@ -173,7 +213,9 @@ class Grower:
         if x is None:
             return None
         same = [name for name, array in self.values.items() if array.shape == self.values[x].shape]
-        return self.add(self.pick("Add", "Add", "Sum", "Min", "Max", "Mul", "Sub"), x, self.pick(*same))
+        return self.add(
+            self.pick("Add", "Add", "Sum", "Min", "Max", "Mul", "Sub"), x, self.pick(*same)
+        )
 
     def scaled(self) -> str | None:
         x = self.some()
@@ -198,16 +240,26 @@ class Grower:
         if kind == "Flatten":
             return self.add(kind, x, axis=int(self.random.integers(0, len(shape) + 1)))
         if kind == "Reshape":
-            return self.add(kind, x, self.constant(self.pick([shape[0], -1], [-1, shape[-1]], [0, -1]), np.int64))
+            return self.add(
+                kind,
+                x,
+                self.constant(self.pick([shape[0], -1], [-1, shape[-1]], [0, -1]), np.int64),
+            )
         if kind == "Transpose":
-            return self.add(kind, x, perm=[int(axis) for axis in self.random.permutation(len(shape))])
+            return self.add(
+                kind, x, perm=[int(axis) for axis in self.random.permutation(len(shape))]
+            )
         if kind == "Concat":
             alike = [name for name, array in self.values.items() if array.shape == shape]
-            return self.add(kind, x, self.pick(*alike), axis=int(self.random.integers(0, len(shape))))
+            return self.add(
+                kind, x, self.pick(*alike), axis=int(self.random.integers(0, len(shape)))
+            )
         return self.add(kind, x, self.constant([0], np.int64)) if self.opset >= 13 else None
 
     def function(self) -> str | None:
-        """A call of a local function that has the name of a standard operator, and does something else."""
+        """A call of a local function that has the name of a standard operator, and does
+        something else.
+        """
         x = self.some()
         if x is None:
             return None
@@ -225,14 +277,19 @@ class Grower:
             return None
         result = [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)]
         branches = [
-            helper.make_graph([helper.make_node(op, [x], ["r"])], f"branch{op}", [], result) for op in ("Relu", "Neg")
+            helper.make_graph([helper.make_node(op, [x], ["r"])], f"branch{op}", [], result)
+            for op in ("Relu", "Neg")
         ]
         condition = self.constant(bool(self.random.random() < 0.5), np.bool_)
         name = f"t{len(self.nodes)}"
-        node = helper.make_node("If", [condition], [name], then_branch=branches[0], else_branch=branches[1])
+        node = helper.make_node(
+            "If", [condition], [name], then_branch=branches[0], else_branch=branches[1]
+        )
         feeds = {x: self.values[x]}
         try:
-            array = run_unfused(self._model([node], feeds, [name], [self.constants[-1]]), feeds)[name]
+            array = run_unfused(self._model([node], feeds, [name], [self.constants[-1]]), feeds)[
+                name
+            ]
         except Exception:  # ONNX Runtime's own kinds
             return None
         self.nodes.append(node)
@@ -241,17 +298,29 @@ class Grower:
 
     def grow(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
         """The model and an input for it."""
-        usual = (self.convolution, self.convolution, self.product, self.unary, self.unary, self.pool, self.binary)
+        usual = (
+            self.convolution,
+            self.convolution,
+            self.product,
+            self.unary,
+            self.unary,
+            self.pool,
+            self.binary,
+        )
         steps = (*usual, self.scaled, self.movement, self.movement)
         wanted = int(self.random.integers(2, 10))
         for _ in range(40):
             rare = self.random.random()
-            step = self.function if rare < 0.05 else self.control if rare < 0.08 else self.pick(*steps)
+            step = (
+                self.function if rare < 0.05 else self.control if rare < 0.08 else self.pick(*steps)
+            )
             step()
             if len(self.nodes) >= wanted:
                 break
         made = [name for node in self.nodes for name in node.output]
-        outputs = [made[-1], *(name for name in made[:-1] if self.random.random() < 0.15)] if made else []
+        outputs = (
+            [made[-1], *(name for name in made[:-1] if self.random.random() < 0.15)] if made else []
+        )
         if self.random.random() < 0.02:
             outputs.append(self.inputs[0])
         feeds = {name: self.values[name] for name in self.inputs}
@@ -264,14 +333,24 @@ def run_unfused(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str,
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     names = [value.name for value in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(feeds)), strict=True))
 
 
 def quantised(model: onnx.ModelProto, feeds: Mapping[str, Array], seed: int) -> onnx.ModelProto:
-    """``model`` quantised by ONNX Runtime in one of its forms; some scales and zero points are then disturbed."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    """``model`` quantised by ONNX Runtime in one of its forms.
+
+    Some scales and zero points are then disturbed.
+    """
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -288,7 +367,9 @@ def quantised(model: onnx.ModelProto, feeds: Mapping[str, Array], seed: int) -> 
             model,
             target,
             Reader(),
-            quant_format=(QuantFormat.QDQ, QuantFormat.QDQ, QuantFormat.QOperator)[int(random.integers(3))],
+            quant_format=(QuantFormat.QDQ, QuantFormat.QDQ, QuantFormat.QOperator)[
+                int(random.integers(3))
+            ],
             activation_type=(QuantType.QInt8, QuantType.QUInt8)[int(random.integers(2))],
             weight_type=QuantType.QInt8,
             per_channel=bool(random.integers(2)),
@@ -301,20 +382,27 @@ def quantised(model: onnx.ModelProto, feeds: Mapping[str, Array], seed: int) -> 
         if tensor.name.endswith("_scale") and array.size == 1 and random.random() < 0.05:
             moved = array * np.float32(10.0 ** random.uniform(-3, 3))
             tensor.CopyFrom(numpy_helper.from_array(moved.astype(np.float32), tensor.name))
-        of_activation = tensor.name.endswith("_zero_point") and "quantized" not in tensor.name and array.size == 1
+        of_activation = (
+            tensor.name.endswith("_zero_point")
+            and "quantized" not in tensor.name
+            and array.size == 1
+        )
         if of_activation and array.dtype in (np.int8, np.uint8) and random.random() < 0.05:
             limits = np.iinfo(array.dtype)
-            other = np.asarray(random.integers(limits.min, limits.max + 1), array.dtype).reshape(array.shape)
+            other = np.asarray(random.integers(limits.min, limits.max + 1), array.dtype).reshape(
+                array.shape
+            )
             tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
     return result
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one model: right, refused, alarm, silent or bug; ``text`` says more; regions that it ran in.
+    """What became of one model: right, refused, alarm, silent or bug; ``text`` says more; regions
+    that it ran in.
 
-    ``reference``: whether onnx's reference evaluator, which shares no code with ONNX Runtime, gives what it gave; None
-    where it cannot run the model.
+    ``reference``: whether onnx's reference evaluator, which shares no code with ONNX Runtime, gives
+    what it gave; None where it cannot run the model.
     """
 
     seed: int
@@ -325,7 +413,9 @@ class Verdict:
 
 
 def judge(seed: int, *, integer: bool) -> Verdict:
-    """Import, compile, simulate and compare one model with what its file says on unmodified ONNX Runtime."""
+    """Import, compile, simulate and compare one model with what its file says on unmodified ONNX
+    Runtime.
+    """
     random = np.random.default_rng(seed)
     model, feeds = Grower(seed).grow()
     if not model.graph.node:
@@ -334,7 +424,8 @@ def judge(seed: int, *, integer: bool) -> Verdict:
         try:
             model = quantised(model, feeds, seed)
             OnnxRuntimeSession(model).run([value.name for value in model.graph.output], feeds)
-        except Exception as error:  # the quantiser or ONNX Runtime does not take it: not ours to judge
+        # the quantiser or ONNX Runtime does not take it: not ours to judge
+        except Exception as error:
             return Verdict(seed, "foreign", str(error)[:100])
     arch = Arch(
         pe=PeArray(ic=int(random.choice([1, 4])), oc=int(random.choice([2, 16])), ow=1),
@@ -353,11 +444,15 @@ def judge(seed: int, *, integer: bool) -> Verdict:
     regions = len(network.partition.regions)
     if check.mismatches:
         return Verdict(seed, "alarm", f"{check.first}", regions)
-    integer = integer and (package.fidelity is None or package.fidelity.integer is not None)  # some is alive in it
+    # some is alive in it
+    integer = integer and (package.fidelity is None or package.fidelity.integer is not None)
     names = [value.name for value in model.graph.output]
     try:
-        wanted = OnnxRuntimeSession(model).run(names, feeds) if integer else run_unfused(model, feeds)
-    except Exception as error:  # ONNX Runtime runs what it has fused, and refuses it as it is: nothing to compare with
+        wanted = (
+            OnnxRuntimeSession(model).run(names, feeds) if integer else run_unfused(model, feeds)
+        )
+    # ONNX Runtime runs what it has fused, and refuses it as it is: nothing to compare with
+    except Exception as error:
         return Verdict(seed, "foreign", str(error)[:100], regions)
     found = list(run.outputs.values())
     for name, array in zip(names, found, strict=True):
@@ -367,8 +462,12 @@ def judge(seed: int, *, integer: bool) -> Verdict:
     return Verdict(seed, "right", "", regions, _reference_agrees(model, feeds, wanted))
 
 
-def _reference_agrees(model: onnx.ModelProto, feeds: Mapping[str, Array], wanted: Mapping[str, Array]) -> bool | None:
-    """Whether onnx's reference evaluator confirms what the outputs were held to, to a part in a thousand."""
+def _reference_agrees(
+    model: onnx.ModelProto, feeds: Mapping[str, Array], wanted: Mapping[str, Array]
+) -> bool | None:
+    """Whether onnx's reference evaluator confirms what the outputs were held to, to a part in a
+    thousand.
+    """
     from onnx.reference import ReferenceEvaluator
 
     try:
@@ -390,7 +489,9 @@ def _differs(found: Array, wanted: Array, package: Any, check: Any, integer: boo
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return f"{found.dtype}{found.shape} for {wanted.dtype}{wanted.shape}"
     if integer:
-        said = package.rewritten_activations > 0 or not check.outputs.exact or package.fidelity.integer
+        said = (
+            package.rewritten_activations > 0 or not check.outputs.exact or package.fidelity.integer
+        )
         wrong = int(np.count_nonzero(found != wanted))
         return "" if said or not wrong else f"{wrong} of {found.size} elements differ"
     noise = float(np.square(found.astype(np.float64) - wanted).sum())
@@ -429,8 +530,13 @@ def main() -> None:
             examples.setdefault(verdict.text[:60], verdict.seed)
         elif verdict.kind not in ("right", "foreign"):
             print(verdict.seed, verdict.kind, verdict.text, flush=True)
-    print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()), f"; {regions} regions")
-    print(f"reference evaluator: {reference[True]} agree, {reference[False]} do not, {reference[None]} it cannot run")
+    print(
+        ", ".join(f"{count} {kind}" for kind, count in counts.most_common()), f"; {regions} regions"
+    )
+    print(
+        f"reference evaluator: {reference[True]} agree, {reference[False]} do not, "
+        f"{reference[None]} it cannot run"
+    )
     for text, count in refused.most_common(12):
         print(f"  refused {count}, such as seed {examples[text]}: {text}")
     raise SystemExit(bool(counts["silent"] + counts["alarm"] + counts["bug"]))

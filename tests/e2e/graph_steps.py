@@ -16,7 +16,10 @@ MOST_ELEMENTS = 4000
 
 @dataclass(frozen=True)
 class Tensor:
-    """A float tensor of the graph; the first dimension is a batch, which no step but views changes."""
+    """A float tensor of the graph.
+
+    The first dimension is a batch, which no step but views changes.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -27,13 +30,17 @@ class Tensor:
 
 
 class GraphDraft:
-    """Random choices, and a graph that grows by nodes: every step reads tensors of the graph and adds some."""
+    """Random choices, and a graph that grows by nodes: every step reads tensors of the graph and
+    adds some.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
-        self.inputs = [Tensor(f"in{index}", self._shape()) for index in range(int(self.random.integers(1, 3)))]
+        self.inputs = [
+            Tensor(f"in{index}", self._shape()) for index in range(int(self.random.integers(1, 3)))
+        ]
         self.tensors = list(self.inputs)
         self.numbers: dict[str, NDArray[Any]] = {}
         self.read: set[str] = set()
@@ -45,9 +52,14 @@ class GraphDraft:
             return (batch, *(int(size) for size in self.random.integers(2, 17, rank - 1)))
         largest = 13 if rank == 4 else 7
         channels = self.below(1, 13 if rank == 4 else 5)
-        return (batch, channels, *(int(size) for size in self.random.integers(3, largest, rank - 2)))
+        return (
+            batch,
+            channels,
+            *(int(size) for size in self.random.integers(3, largest, rank - 2)),
+        )
 
-    # Choices. -------------------------------------------------------------------------------------------------------
+    # Choices.
+    # ----------------------------------------------------------------------------------------------
 
     def chance(self, share: float) -> bool:
         return bool(self.random.random() < share)
@@ -59,16 +71,21 @@ class GraphDraft:
         return choices[int(self.random.integers(len(choices)))]
 
     def tensor(self, *ranks: int) -> Tensor:
-        """A tensor of one of the ranks, later ones more often; a new view of another one where there is none."""
+        """A tensor of one of the ranks, later ones more often.
+
+        A new view of another one where there is none.
+        """
         found = [item for item in self.tensors if not ranks or len(item.shape) in ranks]
         if found:
             weights = np.arange(1, len(found) + 1, dtype=np.float64) ** 2
             return found[int(self.random.choice(len(found), p=weights / weights.sum()))]
-        other, rank = self.tensors[-1], ranks[0]
+        other = self.tensors[-1]
+        rank = ranks[0]
         sizes = [1] * (rank - 1) + [other.elements] if rank < 4 else [1, other.elements, 1, 1]
         return self.reshaped(other, tuple(sizes))
 
-    # Nodes. ---------------------------------------------------------------------------------------------------------
+    # Nodes.
+    # ----------------------------------------------------------------------------------------------
 
     def constant(self, array: NDArray[Any] | float) -> str:
         values = np.asarray(array)
@@ -82,16 +99,27 @@ class GraphDraft:
 
     def normal(self, *shape: int, scale: float = 1.0) -> str:
         """Normal numbers; now and then the constant of that shape that another node has."""
-        known = [item.name for item in self.constants if tuple(item.dims) == shape and item.data_type == 1]
+        known = [
+            item.name
+            for item in self.constants
+            if tuple(item.dims) == shape and item.data_type == 1
+        ]
         if known and self.chance(0.1):
             return str(self.pick(*known))
         return self.constant(self.random.standard_normal(shape) * scale)
 
-    def node(self, op: str, inputs: list[Tensor | str], *shapes: tuple[int, ...], **attributes: Any) -> list[Tensor]:
+    def node(
+        self, op: str, inputs: list[Tensor | str], *shapes: tuple[int, ...], **attributes: Any
+    ) -> list[Tensor]:
         names = [item.name if isinstance(item, Tensor) else item for item in inputs]
-        made = [Tensor(f"{op.lower()}{len(self.nodes)}_{index}", shape) for index, shape in enumerate(shapes)]
+        made = [
+            Tensor(f"{op.lower()}{len(self.nodes)}_{index}", shape)
+            for index, shape in enumerate(shapes)
+        ]
         outputs = [item.name for item in made]
-        self.nodes.append(helper.make_node(op, names, outputs, name=f"{op}_{len(self.nodes)}", **attributes))
+        self.nodes.append(
+            helper.make_node(op, names, outputs, name=f"{op}_{len(self.nodes)}", **attributes)
+        )
         self.read.update(names)
         self.tensors += made
         return made
@@ -109,7 +137,9 @@ class GraphDraft:
         shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
         kept = shape if keep else tuple(size for axis, size in enumerate(shape) if axis not in axes)
         common = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum")
-        op = self.pick(*common, *common, *common, "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp")
+        op = self.pick(
+            *common, *common, *common, "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"
+        )
         return self.node(op, [x, self.integers(*axes)], kept, keepdims=int(keep))[0]
 
 
@@ -117,7 +147,16 @@ class MovementSteps(GraphDraft):
     """Steps that move elements: views, transpositions, slices, pads, resizes and gathers."""
 
     def movement(self) -> None:
-        moves = (self.transpose, self.slice, self.split, self.join, self.pad, self.resize, self.blocks, self.gather)
+        moves = (
+            self.transpose,
+            self.slice,
+            self.split,
+            self.join,
+            self.pad,
+            self.resize,
+            self.blocks,
+            self.gather,
+        )
         common = (self.slice, self.split, self.join, self.join, self.view, self.repeat, self.lookup)
         self.pick(*moves, *common, self.rearranged)()
 
@@ -134,7 +173,9 @@ class MovementSteps(GraphDraft):
         kind = self.pick("Flatten", "Unsqueeze", "Squeeze", "Reshape", "Identity", "Dropout")
         if kind == "Flatten":
             axis = self.below(1, len(x.shape))
-            self.node(kind, [x], (int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:]))), axis=axis)
+            self.node(
+                kind, [x], (int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:]))), axis=axis
+            )
         elif kind == "Unsqueeze" and len(x.shape) < 5:
             axis = self.below(0, len(x.shape) + 1)
             self.node(kind, [x, self.integers(axis)], (*x.shape[:axis], 1, *x.shape[axis:]))
@@ -161,7 +202,9 @@ class MovementSteps(GraphDraft):
 
     def lookup(self) -> None:
         """Rows of a constant table by numbers that are an input."""
-        rows, width, count = self.below(2, 20), self.below(1, 13), self.below(1, 8)
+        rows = self.below(2, 20)
+        width = self.below(1, 13)
+        count = self.below(1, 8)
         name = f"rows{len(self.numbers)}"
         self.numbers[name] = self.random.integers(0, rows, (1, count))
         self.node("Gather", [self.normal(rows, width), name], (1, count, width), axis=0)
@@ -170,7 +213,9 @@ class MovementSteps(GraphDraft):
         """Movements by constants that few networks have."""
         x = self.tensor()
         axis = self.below(1, len(x.shape))
-        kind = self.pick("Trilu", "GatherElements", "ReverseSequence", "CenterCropPad", "ScatterElements")
+        kind = self.pick(
+            "Trilu", "GatherElements", "ReverseSequence", "CenterCropPad", "ScatterElements"
+        )
         places = self.random.random(x.shape).argsort(axis=axis)
         if kind == "Trilu":
             self.node(kind, [x], x.shape, upper=self.below(0, 2))
@@ -178,9 +223,14 @@ class MovementSteps(GraphDraft):
             self.node(kind, [x, self.constant(places)], x.shape, axis=axis)
         elif kind == "ReverseSequence":
             lengths = self.random.integers(1, x.shape[1] + 1, x.shape[0])
-            self.node(kind, [x, self.integers(*map(int, lengths))], x.shape, batch_axis=0, time_axis=1)
+            self.node(
+                kind, [x, self.integers(*map(int, lengths))], x.shape, batch_axis=0, time_axis=1
+            )
         elif kind == "CenterCropPad":
-            shape = tuple(self.below(1, 2 * size) if index == axis else size for index, size in enumerate(x.shape))
+            shape = tuple(
+                self.below(1, 2 * size) if index == axis else size
+                for index, size in enumerate(x.shape)
+            )
             self.node(kind, [x, self.integers(shape[axis])], shape, axes=[axis])
         else:
             other = self.pick(*(item for item in self.tensors if item.shape == x.shape))
@@ -189,15 +239,21 @@ class MovementSteps(GraphDraft):
     def cut(self, x: Tensor, axis: int, size: int) -> Tensor:
         """The first ``size`` of an axis."""
         shape = tuple(size if index == axis else s for index, s in enumerate(x.shape))
-        return self.node("Slice", [x, *(self.integers(number) for number in (0, size, axis, 1))], shape)[0]
+        return self.node(
+            "Slice", [x, *(self.integers(number) for number in (0, size, axis, 1))], shape
+        )[0]
 
     def slice(self) -> None:
         x = self.tensor()
         axis = self.below(1, len(x.shape))
         size = x.shape[axis]
         start = self.below(0, size)
-        stop, step = self.below(start + 1, size + 1), self.pick(1, 1, 2, -1)
-        shape = tuple(-(-(stop - start) // abs(step)) if index == axis else s for index, s in enumerate(x.shape))
+        stop = self.below(start + 1, size + 1)
+        step = self.pick(1, 1, 2, -1)
+        shape = tuple(
+            -(-(stop - start) // abs(step)) if index == axis else s
+            for index, s in enumerate(x.shape)
+        )
         ends = (stop - 1, start - 1 - size) if step < 0 and start == 0 else (stop - 1, start - 1)
         numbers = (*(ends if step < 0 else (start, stop)), axis, step)
         self.node("Slice", [x, *(self.integers(number) for number in numbers)], shape)
@@ -211,7 +267,9 @@ class MovementSteps(GraphDraft):
             return
         cuts = np.sort(self.random.choice(np.arange(1, size), parts - 1, replace=False))
         sizes = [int(part) for part in np.diff([0, *cuts, size])]
-        shapes = [tuple(part if index == axis else s for index, s in enumerate(x.shape)) for part in sizes]
+        shapes = [
+            tuple(part if index == axis else s for index, s in enumerate(x.shape)) for part in sizes
+        ]
         self.node("Split", [x, self.integers(*sizes)], *shapes, axis=axis)
 
     def join(self) -> None:
@@ -234,11 +292,17 @@ class MovementSteps(GraphDraft):
 
     def pad(self) -> None:
         x = self.tensor()
-        before, after = ([0, *(self.below(0, min(3, size)) for size in x.shape[1:])] for _ in range(2))
+        before, after = (
+            [0, *(self.below(0, min(3, size)) for size in x.shape[1:])] for _ in range(2)
+        )
         shape = tuple(a + size + b for a, size, b in zip(before, x.shape, after, strict=True))
         if int(np.prod(shape)) <= MOST_ELEMENTS:
             mode = self.pick("constant", "constant", "edge", "reflect", "wrap")
-            value = [self.constant(float(self.random.normal()))] if mode == "constant" and self.chance(0.5) else []
+            value = (
+                [self.constant(float(self.random.normal()))]
+                if mode == "constant" and self.chance(0.5)
+                else []
+            )
             self.node("Pad", [x, self.integers(*before, *after), *value], shape, mode=mode)
 
     def resize(self) -> None:
@@ -249,10 +313,15 @@ class MovementSteps(GraphDraft):
         shape = (*x.shape[:2], *sizes)
         if int(np.prod(shape)) <= MOST_ELEMENTS:
             places = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
-            how = {"mode": self.pick("nearest", "nearest", "linear", "cubic"), "coordinate_transformation_mode": ""}
+            how = {
+                "mode": self.pick("nearest", "nearest", "linear", "cubic"),
+                "coordinate_transformation_mode": "",
+            }
             how["coordinate_transformation_mode"] = self.pick(*places)
             if how["mode"] == "nearest":
-                how["nearest_mode"] = self.pick("floor", "floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+                how["nearest_mode"] = self.pick(
+                    "floor", "floor", "ceil", "round_prefer_floor", "round_prefer_ceil"
+                )
             self.node("Resize", [x, "", "", self.integers(*shape)], shape, **how)
 
     def blocks(self) -> None:
@@ -260,10 +329,16 @@ class MovementSteps(GraphDraft):
         batch, channels, height, width = x.shape
         size = self.pick(2, 2, 3)
         if channels % size**2 == 0:
-            mode, shape = self.pick("DCR", "CRD"), (batch, channels // size**2, height * size, width * size)
+            mode = self.pick("DCR", "CRD")
+            shape = (batch, channels // size**2, height * size, width * size)
             self.node("DepthToSpace", [x], shape, blocksize=size, mode=mode)
         elif height % size == 0 and width % size == 0:
-            self.node("SpaceToDepth", [x], (batch, channels * size**2, height // size, width // size), blocksize=size)
+            self.node(
+                "SpaceToDepth",
+                [x],
+                (batch, channels * size**2, height // size, width // size),
+                blocksize=size,
+            )
 
     def gather(self) -> None:
         x = self.tensor()

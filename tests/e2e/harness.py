@@ -1,4 +1,5 @@
-"""Runs a quantised network on the device and holds every region output and graph output against ONNX Runtime.
+"""Runs a quantised network on the device and holds every region output and graph output against
+ONNX Runtime.
 
 Every program passes the command-stream sanitizer first.
 """
@@ -29,7 +30,9 @@ from isa.sanitizer import sanitize
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What was compared: tensors and elements, how many differ, and the network that ran, in how many cycles."""
+    """What was compared: tensors and elements, how many differ, and the network that ran, in how
+    many cycles.
+    """
 
     network: CompiledNetwork
     tensors: int
@@ -45,7 +48,10 @@ class Comparison:
 
 @lru_cache(maxsize=2)
 def package(name: str) -> Package:
-    """A built-in network, imported once while its tests run; the large ones are not kept for longer."""
+    """A built-in network, imported once while its tests run.
+
+    The large ones are not kept for longer.
+    """
     model = MODELS[name]
     return import_model(model.build(0), name, calibration=model.calibration(0))
 
@@ -60,7 +66,9 @@ class Simulation:
     @property
     def results(self) -> frozenset[str]:
         """The tensors that leave its regions."""
-        return frozenset(name for region in self.network.partition.regions for name in region.outputs)
+        return frozenset(
+            name for region in self.network.partition.regions for name in region.outputs
+        )
 
     def comparison(self, expected: Mapping[str, NDArray[Any]]) -> Comparison:
         """Its tensors held to those expected."""
@@ -71,7 +79,13 @@ class Simulation:
             assert found.dtype == wanted.dtype
             different += int(np.count_nonzero(found != wanted))
         cycles = sum(trace.cycles for trace in self.run.traces.values())
-        return Comparison(self.network, len(expected), sum(item.size for item in expected.values()), different, cycles)
+        return Comparison(
+            self.network,
+            len(expected),
+            sum(item.size for item in expected.values()),
+            different,
+            cycles,
+        )
 
 
 def simulate(
@@ -85,15 +99,22 @@ def simulate(
     chosen: Choices = NOTHING,
 ) -> Simulation:
     """Compile, sanitise and run; no region takes fewer cycles than its roofline."""
-    options: dict[str, Any] = {"emulate_depthwise": emulate_depthwise, "grouped": grouped, "chosen": chosen}
+    options: dict[str, Any] = {
+        "emulate_depthwise": emulate_depthwise,
+        "grouped": grouped,
+        "chosen": chosen,
+    }
     network = compile(package, arch, schedule=schedule, **options)
     for program in network.programs.values():
-        # A warning ("unused result") is legal: a strided window may skip the last rows of its input.
+        # A warning ("unused result") is legal: a strided window may skip the last rows of its
+        # input.
         assert [finding.text for finding in sanitize(program) if finding.level == "error"] == []
     run = Runtime(network, Device(arch, Timing())).run(inputs)
     for index, trace in run.traces.items():
         demand = network.reports[index].demand
-        assert trace.cycles >= Timing().least_cycles(demand.compute_cycles, demand.commands, demand.apart)
+        assert trace.cycles >= Timing().least_cycles(
+            demand.compute_cycles, demand.commands, demand.apart
+        )
     return Simulation(network, run)
 
 
@@ -104,9 +125,14 @@ def compare(
     schedule: str = "default",
     **options: Any,
 ) -> Comparison:
-    """:func:`simulate` and compare with the oracle; floats at the model's edge are compared to the bit as well."""
+    """:func:`simulate` and compare with the oracle.
+
+    Floats at the model's edge are compared to the bit as well.
+    """
     found = simulate(package, inputs, arch or Arch(), schedule, **options)
     names = [name for region in found.network.partition.regions for name in region.outputs]
-    arranged = {name: package.graph.values[name].arranged(array) for name, array in inputs.items()}
+    arranged = {name: package.graph.values[name].arrange(array) for name, array in inputs.items()}
     numerics = found.network.arch.numerics
-    return found.comparison(Oracle(package.model, package.graph, names, numerics=numerics).values(arranged))
+    return found.comparison(
+        Oracle(package.model, package.graph, names, numerics=numerics).values(arranged)
+    )

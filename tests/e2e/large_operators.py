@@ -1,7 +1,9 @@
-"""Lone operators with operands larger than the scratchpad: reductions, products and convolutions, drawn at random.
+"""Lone operators with operands larger than the scratchpad: reductions, products and convolutions,
+drawn at random.
 
-``python -m tests.e2e.large_operators --count N --seed S`` draws N models and runs each on four machines. A run must
-end without a traceback or a refusal of the network, and every tensor that leaves a region must equal the oracle's.
+``python -m tests.e2e.large_operators --count N --seed S`` draws N models and runs each on four
+machines. A run must end without a traceback or a refusal of the network, and every tensor that
+leaves a region must equal the oracle's.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ LARGE_RATIOS = (20.0, 100.0)
 """The same of one drawn operator in ``1 / LARGE_SHARE``."""
 LARGE_SHARE = 0.02
 LONG_SHARE = 0.1
-"""Drawn shapes that may have one dimension of nearly all elements: thousands of tiles of a few bytes."""
+"""Drawn shapes that may have one dimension of nearly all elements: thousands of tiles of a few
+bytes.
+"""
 
 
 @dataclass(frozen=True)
@@ -98,17 +102,27 @@ class _Unit:
     def input(self, shape: Sequence[int]) -> str:
         name = f"x{len(self.builder.inputs)}"
         zero_point = int(self.random.integers(-20, 20))
-        return self.builder.dequantize(self.builder.input(name, shape, "int8"), self.scale(), zero_point)
+        return self.builder.dequantize(
+            self.builder.input(name, shape, "int8"), self.scale(), zero_point
+        )
 
     def weights(self, shape: Sequence[int]) -> str:
-        return self.builder.weights(self.random.integers(-127, 128, shape).astype(np.int8), self.scale())
+        return self.builder.weights(
+            self.random.integers(-127, 128, shape).astype(np.int8), self.scale()
+        )
 
     def finish(self, result: str, after: float) -> onnx.ModelProto:
-        """Append the follower of the operator; the intermediate tensor is an output where there is one."""
-        builder, follower = self.builder, FOLLOWERS[int(self.random.integers(len(FOLLOWERS)))]
+        """Append the follower of the operator.
+
+        The intermediate tensor is an output where there is one.
+        """
+        builder = self.builder
+        follower = FOLLOWERS[int(self.random.integers(len(FOLLOWERS)))]
         if follower:
             result = builder.dequantize(builder.quantize(result, after, 5, result="t"), after, 5)
-            operands = {"Clip": [builder.constant(-1.7, "float32")], "Add": [result]}.get(follower, [])
+            operands = {"Clip": [builder.constant(-1.7, "float32")], "Add": [result]}.get(
+                follower, []
+            )
             result = builder.node(follower, result, *operands)
             if self.random.random() < 0.5:
                 builder.output("t", "int8")
@@ -118,7 +132,9 @@ class _Unit:
 
 
 def _shares(random: Random, rank: int) -> NDArray[np.float64]:
-    """Draw what each dimension has of the logarithm of a size: most often about the same, sometimes one has most."""
+    """Draw what each dimension has of the logarithm of a size: most often about the same,
+    sometimes one has most.
+    """
     return random.dirichlet(np.full(rank, 1.0 if random.random() < LONG_SHARE else 5.0))
 
 
@@ -134,41 +150,61 @@ def reduction(random: Random, elements: int) -> DrawnOperator:
     shape = (1, *_sizes(random, int(random.choice([1, 2, 2, 3, 3])), elements))
     shape = shape[int(random.integers(2)) :]
     kind = REDUCTIONS[int(random.integers(len(REDUCTIONS)))]
-    chosen = [axis for axis in range(len(shape)) if random.random() < 0.5] or [int(random.integers(len(shape)))]
+    chosen = [axis for axis in range(len(shape)) if random.random() < 0.5] or [
+        int(random.integers(len(shape)))
+    ]
     keep = int(random.integers(2))
     axes = unit.builder.constant(chosen, "int64")
     result = unit.builder.node(kind, unit.input(shape), axes, keepdims=keep)
     count = float(np.prod([shape[axis] for axis in chosen]))
     largest = 0.1 if kind[6:] in ("Mean", "Max", "Min") else 0.02 * np.sqrt(count)
-    return DrawnOperator(unit.finish(result, unit.scale(0.02 + largest)), f"{kind} {shape} over {chosen}, keep {keep}")
+    return DrawnOperator(
+        unit.finish(result, unit.scale(0.02 + largest)),
+        f"{kind} {shape} over {chosen}, keep {keep}",
+    )
 
 
 def product(random: Random, elements: int) -> DrawnOperator:
     """Draw a MatMul or Gemm with constant weights, or a product of two activations."""
     unit = _Unit(random)
     shares = _shares(random, 3)
-    rows, depth, columns = (max(1, round(elements ** (share / (1 - shares.min())))) for share in shares)
+    rows, depth, columns = (
+        max(1, round(elements ** (share / (1 - shares.min())))) for share in shares
+    )
     kind = ("MatMul", "batched", "two activations", "Gemm")[int(random.integers(4))]
     text = f"{kind} {rows} x {depth} x {columns}"
-    batch = (int(random.integers(2, 5)),) if kind == "batched" or (kind[:3] == "two" and random.random() < 0.5) else ()
+    batch = (
+        (int(random.integers(2, 5)),)
+        if kind == "batched" or (kind[:3] == "two" and random.random() < 0.5)
+        else ()
+    )
     first = unit.input((*batch, rows, depth))
     if kind == "Gemm":
         transposed = int(random.integers(2))
         second = unit.weights((columns, depth) if transposed else (depth, columns))
         result = unit.builder.node("Gemm", first, second, transB=transposed)
     else:
-        second = unit.input((*batch, depth, columns)) if kind[:3] == "two" else unit.weights((depth, columns))
+        second = (
+            unit.input((*batch, depth, columns))
+            if kind[:3] == "two"
+            else unit.weights((depth, columns))
+        )
         result = unit.builder.node("MatMul", first, second)
-    return DrawnOperator(unit.finish(result, unit.scale(0.1 * np.sqrt(depth))), f"{text}, batch {batch}")
+    return DrawnOperator(
+        unit.finish(result, unit.scale(0.1 * np.sqrt(depth))), f"{text}, batch {batch}"
+    )
 
 
 def convolution(random: Random, elements: int) -> DrawnOperator:
-    """Draw a Conv or ConvTranspose of one or two dimensions with any groups, strides, dilations and padding.
+    """Draw a Conv or ConvTranspose of one or two dimensions with any groups, strides, dilations and
+    padding.
 
     The largest operand is the input, or else the weights or the result.
     """
-    unit, rank = _Unit(random), int(random.integers(1, 3))
-    transposed, large_input = bool(random.random() < 0.25), bool(random.random() < 0.6)
+    unit = _Unit(random)
+    rank = int(random.integers(1, 3))
+    transposed = bool(random.random() < 0.25)
+    large_input = bool(random.random() < 0.6)
     inputs = elements if large_input else round(elements ** random.uniform(0.3, 0.9))
     channels, *plane = _sizes(random, 1 + rank, inputs)
     kernel = [int(random.integers(1, min(6, size + 1))) for size in plane]
@@ -187,12 +223,18 @@ def convolution(random: Random, elements: int) -> DrawnOperator:
     most = max(1, int(elements / max(np.prod(plane) * growth, channels / group * np.prod(kernel))))
     filters = int(random.integers(1, min(most, channels + 8) + 1)) if large_input else most
     outputs = max(1, round(filters / group))
-    shape = (channels, outputs, *kernel) if transposed else (group * outputs, channels // group, *kernel)
+    shape = (
+        (channels, outputs, *kernel)
+        if transposed
+        else (group * outputs, channels // group, *kernel)
+    )
     kind = "ConvTranspose" if transposed else "Conv"
     operands = [unit.input((1, channels, *plane)), unit.weights(shape)]
     result = unit.builder.node(kind, *operands, group=group, **window)
     text = f"{kind} {(channels, *plane)} -> {group * outputs}, {group} groups, {window}"
-    return DrawnOperator(unit.finish(result, unit.scale(0.1 * np.sqrt(np.prod(kernel) * channels / group))), text)
+    return DrawnOperator(
+        unit.finish(result, unit.scale(0.1 * np.sqrt(np.prod(kernel) * channels / group))), text
+    )
 
 
 KINDS: tuple[Callable[[Random, int], DrawnOperator], ...] = (reduction, product, convolution)
@@ -210,7 +252,9 @@ def machines(random: Random, isas: Sequence[str]) -> Iterator[Machine]:
 
 
 def draw(seed: int, isa: str | None = None) -> tuple[DrawnOperator, list[Machine]]:
-    """Draw an operator larger than the scratchpads of four machines: of every instruction set, or of ``isa`` alone."""
+    """Draw an operator larger than the scratchpads of four machines: of every instruction set,
+    or of ``isa`` alone.
+    """
     random = np.random.default_rng([seed, 43])
     isas = [isa] * 4 if isa else ["v1", str(random.choice(["v2", "v3"])), "v4", "v5"]
     found = list(machines(random, isas))
@@ -225,12 +269,19 @@ class Subject:
 
     def __init__(self, drawn: DrawnOperator, seed: int) -> None:
         self.package = import_model(drawn.model)
-        graph, random = self.package.graph, np.random.default_rng([seed, 44])
+        graph = self.package.graph
+        random = np.random.default_rng([seed, 44])
         self.feeds = {
-            name: random.integers(-128, 128, graph.values[name].in_model.shape).astype(np.int8) for name in graph.inputs
+            name: random.integers(-128, 128, graph.values[name].in_model.shape).astype(np.int8)
+            for name in graph.inputs
         }
-        arranged = {name: graph.values[name].arranged(array) for name, array in self.feeds.items()}
-        made = [name for node in graph.nodes for name in node.outputs if graph.values[name].dtype == "int8"]
+        arranged = {name: graph.values[name].arrange(array) for name, array in self.feeds.items()}
+        made = [
+            name
+            for node in graph.nodes
+            for name in node.outputs
+            if graph.values[name].dtype == "int8"
+        ]
         self.expected = Oracle(self.package.model, graph, made).values(arranged)
 
     def outcome(self, machine: Machine) -> Outcome:
@@ -246,7 +297,11 @@ class Subject:
         hardware = load_hardware("balanced-64", machine.settings, machine.isa)
         network = compile(self.package, hardware.arch)
         run = Runtime(network, Device(hardware.arch, hardware.timing)).run(self.feeds)
-        wrong = [text for name, array in self.expected.items() if (text := difference(run.values.get(name), array))]
+        wrong = [
+            text
+            for name, array in self.expected.items()
+            if (text := difference(run.values.get(name), array))
+        ]
         if wrong:
             return Outcome("wrong", ", ".join(wrong))
         reasons = {place.reason or "" for place in network.partition.placement if place.on == "cpu"}
@@ -261,7 +316,9 @@ def difference(found: NDArray[Any] | None, expected: NDArray[Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run drawn operators on all machines; exit status 1 where one fails."""
-    parser = argparse.ArgumentParser(prog="python -m tests.e2e.large_operators", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.e2e.large_operators", description=main.__doc__
+    )
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--isa", help="draw four machines of this instruction set")
@@ -277,7 +334,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result = subject.outcome(machine)
             counts[f"{machine.isa} {result.kind}"] += 1
             if not result.good or (given.reasons and result.kind == "cpu"):
-                print(f"{seed} {drawn.text} on {machine}: {result.kind}: {result.detail}", flush=True)
+                print(
+                    f"{seed} {drawn.text} on {machine}: {result.kind}: {result.detail}", flush=True
+                )
     print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
     return 0 if all(name.endswith(GOOD) for name in counts) else 1
 

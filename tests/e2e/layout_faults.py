@@ -1,7 +1,9 @@
-"""Layout faults in compiled programs of v5, and the proof that the sanitizer finds those that change results.
+"""Layout faults in compiled programs of v5, and the proof that the sanitizer finds those that
+change results.
 
-``python -m tests.e2e.layout_faults [--count N] [--first SEED]`` draws a network, a machine and a fault for every seed
-until ``N`` faulty programs gave wrong outputs. It prints how many of these the sanitizer finds, by family and finding.
+``python -m tests.e2e.layout_faults [--count N] [--first SEED]`` draws a network, a machine and a
+fault for every seed until ``N`` faulty programs gave wrong outputs. It prints how many of these the
+sanitizer finds, by family and finding.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from isa.ops.convolution import MAPPING
 from isa.ops.movement import DIMENSIONS
 from isa.program import Program
 from isa.sanitizer import inspect
-from isa.sanitizer.findings import Stream, stream_of
+from isa.sanitizer.findings import CommandStream, stream_of
 from tests.e2e.linear_runs import Outputs, Runner
 from tests.e2e.mutation_proof import gravest
 from tests.e2e.random_graphs import random_graph
@@ -56,7 +58,7 @@ class Verdict:
     text: str = ""
 
 
-def faults(stream: Stream) -> Iterator[Fault]:
+def faults(stream: CommandStream) -> Iterator[Fault]:
     """All faults of one command of ``stream``."""
     words = stream.program.arch.words
     assert words is not None
@@ -66,7 +68,11 @@ def faults(stream: Stream) -> Iterator[Fault]:
             if kept and all(0 < value < 1 << 32 for value in kept.values()):
                 yield Fault(family, number, kept)
         mapping = command.fields.get(MAPPING.name)
-        if mapping is not None and command.registers.get("EX_GROUPS", 1) == 1 and command["EX_INPUT_CHANNELS"] <= 4:
+        if (
+            mapping is not None
+            and command.registers.get("EX_GROUPS", 1) == 1
+            and command["EX_INPUT_CHANNELS"] <= 4
+        ):
             yield Fault("wrong atom", number, {}, {MAPPING.name: 0 if mapping == 3 else 3})
 
 
@@ -75,7 +81,11 @@ def _changes(command: Command, atom: int) -> Iterator[tuple[Family, dict[str, in
     for name in ("EX_INPUT_CHANNELS", "EX_OUTPUT_CHANNELS"):
         if name in at:
             up = -(-at[name] // atom) * atom
-            yield from (("wrong channels", {name: value}) for value in (at[name] - 1, at[name] + 1, up) if value > 0)
+            yield from (
+                ("wrong channels", {name: value})
+                for value in (at[name] - 1, at[name] + 1, up)
+                if value > 0
+            )
     for name in ("EX_INPUT_PLANE", "EX_OUTPUT_PLANE"):
         if at.get(name):
             yield "wrong atom", {name: at[name] // 2}
@@ -104,9 +114,14 @@ def _moved(at: Mapping[str, int], atom: int) -> Iterator[tuple[Family, dict[str,
     if used:
         yield (
             "wrong layout",
-            {new: at[old] for pair in zip(*strides.values(), strict=True) for new, old in (pair, pair[::-1])},
+            {
+                new: at[old]
+                for pair in zip(*strides.values(), strict=True)
+                for new, old in (pair, pair[::-1])
+            },
         )
-        dense, steps = 1, dict[str, int]()
+        dense = 1
+        steps = dict[str, int]()
         for n in used:
             steps |= {f"EX_INPUT_STRIDE_{n}": dense, f"EX_OUTPUT_STRIDE_{n}": dense}
             dense *= at[f"EX_COUNT_{n}"]
@@ -125,22 +140,28 @@ def _transferred(at: Mapping[str, int], atom: int) -> Iterator[tuple[Family, dic
         for one, other in pairwise(names):
             yield "swapped strides", {one: at[other], other: at[one]}
     if used:
-        yield "swapped strides", {new: at[old] for pair in zip(*sides, strict=True) for new, old in (pair, pair[::-1])}
+        yield (
+            "swapped strides",
+            {new: at[old] for pair in zip(*sides, strict=True) for new, old in (pair, pair[::-1])},
+        )
         yield "wrong atom", {name: at[name] // 2 for name in (nbytes, *sides[0], *sides[1])}
     yield "no padding", {nbytes: at[nbytes] // atom * (atom - 1)}
 
 
-def with_fault(stream: Stream, fault: Fault) -> Stream:
+def with_fault(stream: CommandStream, fault: Fault) -> CommandStream:
     """``stream`` with the new values; raises InputError where the command has no meaning."""
-    number, old = fault.number, stream.commands[fault.number]
-    new = replace(old, registers={**old.registers, **fault.registers}, fields={**old.fields, **fault.fields})
+    number = fault.number
+    old = stream.commands[fault.number]
+    new = replace(
+        old, registers={**old.registers, **fault.registers}, fields={**old.fields, **fault.fields}
+    )
     commands = (*stream.commands[:number], new, *stream.commands[number + 1 :])
     touched = new.instruction.operands(new, stream.program.arch)
     operands = (*stream.operands[:number], touched, *stream.operands[number + 1 :])
     return replace(stream, commands=commands, operands=operands)
 
 
-def drawn_fault(stream: Stream, rng: random.Random) -> Fault | None:
+def drawn_fault(stream: CommandStream, rng: random.Random) -> Fault | None:
     """A fault: first what kind of command has it, then its family, then one of these."""
     kinds: dict[str, dict[str, list[Fault]]] = {}
     for fault in faults(stream):
@@ -151,7 +172,7 @@ def drawn_fault(stream: Stream, rng: random.Random) -> Fault | None:
     return rng.choice(families[rng.choice(sorted(families))])
 
 
-def kind_of(stream: Stream, fault: Fault) -> str:
+def kind_of(stream: CommandStream, fault: Fault) -> str:
     """``transfer``, ``movement`` (of single bytes) or ``computation``."""
     command = stream.commands[fault.number]
     if command.unit is not Unit.EX:
@@ -160,11 +181,19 @@ def kind_of(stream: Stream, fault: Fault) -> str:
 
 
 def drawn_program(seed: int) -> Program | None:
-    """The longest program of a random network on a random machine; None where all of it runs on the CPU."""
+    """The longest program of a random network on a random machine; None where all of it runs on
+    the CPU.
+    """
     rng = np.random.default_rng([seed, 44])
     model, feeds = random_graph(seed)
-    array = PeArray(ic=int(rng.choice([1, 3, 8, 16])), oc=int(rng.choice([2, 8, 16])), ow=int(rng.choice([1, 2])))
-    arch = Arch(isa="v5", pe=array, sram_bytes=int(rng.choice([1 << 14, 1 << 16, 1 << 20])), sram_banks=4)
+    array = PeArray(
+        ic=int(rng.choice([1, 3, 8, 16])),
+        oc=int(rng.choice([2, 8, 16])),
+        ow=int(rng.choice([1, 2])),
+    )
+    arch = Arch(
+        isa="v5", pe=array, sram_bytes=int(rng.choice([1 << 14, 1 << 16, 1 << 20])), sram_banks=4
+    )
     programs = compile(random_package(model, feeds, seed), arch).programs.values()
     return max(programs, key=lambda program: len(program.words), default=None)
 
@@ -184,17 +213,20 @@ class Trial:
         self._runners = [Runner(program, inputs) for inputs in drawn]
         self.golden = self._results(self.stream)
 
-    def _results(self, stream: Stream) -> list[Outputs]:
+    def _results(self, stream: CommandStream) -> list[Outputs]:
         order = range(len(stream.commands))
         return [runner.outputs(stream, order, 0xA5) for runner in self._runners]
 
     def verdict(self, seed: int, fault: Fault) -> Verdict:
         """Outcome of one faulty program."""
-        old, new = self.stream.commands[fault.number], {**fault.registers, **fault.fields}
+        old = self.stream.commands[fault.number]
+        new = {**fault.registers, **fault.fields}
         before = {**old.registers, **old.fields}
         change = f"word {old.index}, {old.instruction.mnemonic}: "
         change += ", ".join(f"{name} {before[name]} → {new[name]}" for name in new)
-        known = Verdict(seed, "equivalent", f"{kind_of(self.stream, fault)}, {fault.family}", change)
+        known = Verdict(
+            seed, "equivalent", f"{kind_of(self.stream, fault)}, {fault.family}", change
+        )
         try:
             stream = with_fault(self.stream, fault)
         except InputError as error:
@@ -209,7 +241,10 @@ class Trial:
             return replace(known, outcome="missed")
         first = gravest(findings)
         return replace(
-            known, outcome="found" if first.level == "error" else "suspected", kind=first.kind, text=first.text
+            known,
+            outcome="found" if first.level == "error" else "suspected",
+            kind=first.kind,
+            text=first.text,
         )
 
 
@@ -229,10 +264,14 @@ def verdict(seed: int) -> Verdict:
 def main() -> int:
     """Draw programs until enough were wrong; print figures and those that were missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=1000, help="programs whose fault changes results")
+    parser.add_argument(
+        "--count", type=int, default=1000, help="programs whose fault changes results"
+    )
     parser.add_argument("--first", type=int, default=0)
     arguments = parser.parse_args()
-    verdicts, wrong, seed = list[Verdict](), 0, arguments.first
+    verdicts = list[Verdict]()
+    wrong = 0
+    seed = arguments.first
     while wrong < arguments.count:
         one = verdict(seed)
         verdicts.append(one)
@@ -243,7 +282,9 @@ def main() -> int:
     for name in sorted({one.family for one in verdicts}):
         print(name, dict(Counter(one.outcome for one in verdicts if one.family == name)))
     print(Counter(one.outcome for one in verdicts))
-    for (outcome, kind), count in sorted(Counter((one.outcome, one.kind) for one in verdicts).items()):
+    for (outcome, kind), count in sorted(
+        Counter((one.outcome, one.kind) for one in verdicts).items()
+    ):
         print(f"| {outcome} | {kind} | {count} |")
     return int(any(one.outcome in ("missed", "suspected") for one in verdicts))
 

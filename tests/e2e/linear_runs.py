@@ -1,7 +1,8 @@
 """Data of a command stream under any order of completion that its queues and tokens allow.
 
-Commands are carried out one at a time in random and in extreme topological orders, on scratchpads with different
-contents at reset. Whatever a race or a read of unwritten bytes can change, some order or some reset changes.
+Commands are carried out one at a time in random and in extreme topological orders, on scratchpads
+with different contents at reset. Whatever a race or a read of unwritten bytes can change, some
+order or some reset changes.
 """
 
 from __future__ import annotations
@@ -18,19 +19,25 @@ from numpy.typing import NDArray
 from dla_sim.kernels.dispatch import Kernels
 from isa.instruction import Machine
 from isa.program import Program
-from isa.sanitizer.findings import Stream
+from isa.sanitizer.findings import CommandStream
 
 Outputs = tuple[bytes, ...]
 Choose = Callable[[set[int]], int]
 
 
-def orders(predecessors: Sequence[Sequence[int]], units: Sequence[int], seed: int, count: int) -> Iterator[list[int]]:
-    """``count`` orders in which every command comes after those that it waits for, in an order drawn from ``seed``.
+def orders(
+    predecessors: Sequence[Sequence[int]], units: Sequence[int], seed: int, count: int
+) -> Iterator[list[int]]:
+    """``count`` orders in which every command comes after those that it waits for, in an order
+    drawn from ``seed``.
 
-    Six of them have one unit always as far ahead as it can be, in all orders of the units; the others are random.
+    Six of them have one unit always as far ahead as it can be, in all orders of the units; the
+    others are random.
     """
     rng = random.Random(seed)
-    extreme: list[Choose] = [partial(_preferred, units, preference) for preference in permutations(range(3))]
+    extreme: list[Choose] = [
+        partial(_preferred, units, preference) for preference in permutations(range(3))
+    ]
     drawn: list[Choose] = [lambda ready: rng.choice(sorted(ready))] * max(2, count - len(extreme))
     for choose in rng.sample([*extreme, *drawn], count):
         yield _order(predecessors, choose)
@@ -74,11 +81,11 @@ class Runner:
             data = np.ascontiguousarray(inputs[tensor.name]).view(np.uint8).reshape(-1)
             self._image[tensor.address : tensor.address + tensor.nbytes] = data
 
-    def outputs(self, stream: Stream, order: Sequence[int], reset: int) -> Outputs:
+    def outputs(self, stream: CommandStream, order: Sequence[int], reset: int) -> Outputs:
         """The bytes of the outputs; ``reset`` is in every byte of the scratchpad at first.
 
-        A command that the machine stops at (an overflow, an operand off its numpy view) ends the run: the outputs are
-        then the one text that says so.
+        A command that the machine stops at (an overflow, an operand off its numpy view) ends the
+        run: the outputs are then the one text that says so.
         """
         arch = self._program.arch
         machine = Machine(arch, np.full(arch.sram_bytes, reset, dtype=np.uint8), self._image.copy())
@@ -88,5 +95,7 @@ class Runner:
                     self._kernels.run(stream.commands[number], machine)
                 except (OverflowError, ValueError, IndexError) as error:
                     return (type(error).__name__.encode(),)
-        places = ((tensor.address, tensor.address + tensor.nbytes) for tensor in self._program.outputs)
+        places = (
+            (tensor.address, tensor.address + tensor.nbytes) for tensor in self._program.outputs
+        )
         return tuple(machine.dram[low:high].tobytes() for low, high in places)

@@ -1,4 +1,5 @@
-"""The bounds are such: random layers, in chains of up to three, on random machines never take fewer cycles.
+"""The bounds are such: random layers, in chains of up to three, on random machines never take fewer
+cycles.
 
 ``python -m tests.e2e.lower_bounds --count N --seed S`` tries many more than the tests do.
 """
@@ -40,7 +41,13 @@ class Bounded:
 
 def random_layers(random: Random) -> tuple[Operator, ...]:
     """A layer, or some that go on with each other's results."""
-    found = [random_layer(random, cases.operand("x", *(int(size) for size in random.integers(1, (17, 40, 40)))), "y0")]
+    found = [
+        random_layer(
+            random,
+            cases.operand("x", *(int(size) for size in random.integers(1, (17, 40, 40)))),
+            "y0",
+        )
+    ]
     for number in range(1, int(random.integers(1, 4))):
         before = found[-1].output
         if len(before.shape) == 3:
@@ -49,7 +56,10 @@ def random_layers(random: Random) -> tuple[Operator, ...]:
 
 
 def random_layer(random: Random, x: Operand, target: str) -> Operator:
-    """A convolution, pool, product or addition of random shape; strides are often longer than the window."""
+    """A convolution, pool, product or addition of random shape.
+
+    Strides are often longer than the window.
+    """
     kind = random.choice(["conv", "depthwise", "max", "average", "global_average", "matmul", "add"])
     channels, height, width = x.shape
     kernel = tuple(int(min(size, random.integers(1, 5))) for size in (height, width))
@@ -62,16 +72,23 @@ def random_layer(random: Random, x: Operand, target: str) -> Operator:
         outputs = channels if depthwise else outputs
         return cases.convolution(random, x, target, outputs, **window, depthwise=depthwise)
     if kind == "matmul":
-        return cases.matmul(random, cases.operand(x.value, channels, height * width), target, outputs)
+        return cases.matmul(
+            random, cases.operand(x.value, channels, height * width), target, outputs
+        )
     if kind == "add":
         return cases.add(x, cases.operand(f"z{target}", channels, height, width), target)
     return cases.pool(x, target, kind, **({} if kind == "global_average" else window))
 
 
 def random_machine(random: Random) -> tuple[Arch, Timing]:
-    """Small and large arrays and scratchpads; buses and memories of any kind, the best ones among them."""
+    """Small and large arrays and scratchpads.
+
+    Buses and memories of any kind, the best ones among them.
+    """
     pe = PeArray(
-        ic=int(random.choice([1, 4, 16, 24])), oc=int(random.choice([1, 8, 20, 32])), ow=int(random.choice([1, 1, 2]))
+        ic=int(random.choice([1, 4, 16, 24])),
+        oc=int(random.choice([1, 8, 20, 32])),
+        ow=int(random.choice([1, 1, 2])),
     )
     sram = int(random.choice([2, 8, 64, 512])) * 1024
     bus = int(random.choice([1, 4, 8, 32, 64]))
@@ -101,7 +118,10 @@ def random_machine(random: Random) -> tuple[Arch, Timing]:
 
 
 def bounds(count: int, seed: int) -> Iterator[Bounded]:
-    """The cycles and bounds of ``count`` random chains of layers; what does not fit its machine does not count."""
+    """The cycles and bounds of ``count`` random chains of layers.
+
+    What does not fit its machine does not count.
+    """
     random = np.random.default_rng(seed)
     done = 0
     while done < count:
@@ -112,10 +132,13 @@ def bounds(count: int, seed: int) -> Iterator[Bounded]:
             continue
         done += 1
         made = {layer.output.value for layer in layers}
-        inputs = dict.fromkeys(item.value for layer in layers for item in layer.inputs if item.value not in made)
+        inputs = dict.fromkeys(
+            item.value for layer in layers for item in layer.inputs if item.value not in made
+        )
         region, values = cases.region(layers, tuple(inputs), (layers[-1].output.value,))
         program, report = compile_region(region, values, arch, schedule, data=False)
-        found, demand = ProgramTiming(program), report.demand
+        found = ProgramTiming(program)
+        demand = report.demand
         bound = timing.lower_bound(found.macs, arch.pe.count, report.compulsory_bytes, demand.apart)
         roofline = timing.least_cycles(demand.compute_cycles, demand.commands, demand.apart)
         shapes = ", ".join(f"{type(layer).__name__} {layer.inputs[0].shape}" for layer in layers)
@@ -135,7 +158,10 @@ def main() -> None:
         print(f"{item.cycles} cycles are below {item.bound} or {item.roofline}: {item.layer}")
     for name in ("bound", "roofline"):
         ratios = sorted(item.cycles / getattr(item, name) for item in found if getattr(item, name))
-        print(f"the nearest takes {ratios[0]:.3f} times its {name}, the median {ratios[len(ratios) // 2]:.3f} times")
+        print(
+            f"the nearest takes {ratios[0]:.3f} times its {name}, the median "
+            f"{ratios[len(ratios) // 2]:.3f} times"
+        )
     print(f"{len(below)} of {len(found)} chains of layers below a bound")
     raise SystemExit(bool(below))
 

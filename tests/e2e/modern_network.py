@@ -1,8 +1,10 @@
-"""A small float network with what networks since 2018 are made of, for tests of whole programs with those instructions.
+"""A small float network with what networks since 2018 are made of, for tests of whole programs with
+those instructions.
 
-Every instruction of ``v4`` but OP_RESIZE is there: convolution with SiLU, squeeze-and-excite, what repeats added,
-subtracted, compared and divided by, a split, a slope a channel and a concatenation, an upsampled path that is pooled
-again, then tokens: layer normalisation, one attention head, a residual sum, the mean of the tokens, a classifier.
+Every instruction of ``v4`` but OP_RESIZE is there: convolution with SiLU, squeeze-and-excite, what
+repeats added, subtracted, compared and divided by, a split, a slope a channel and a concatenation,
+an upsampled path that is pooled again, then tokens: layer normalisation, one attention head, a
+residual sum, the mean of the tokens, a classifier.
 """
 
 from __future__ import annotations
@@ -17,14 +19,17 @@ from onnx import TensorProto, helper
 from tests.e2e.graph_steps import Tensor
 from tests.e2e.random_graphs import GraphBuilder
 
-CHANNELS, SIZE, CLASSES = 8, 6, 5
+CHANNELS = 8
+SIZE = 6
+CLASSES = 5
 
 
 def modern_network() -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
     """The model, opset 21, and an input for it."""
     builder = GraphBuilder(0)
     image = Tensor("image", (1, 3, SIZE, SIZE))
-    builder.inputs, builder.tensors = [image], [image]
+    builder.inputs = [image]
+    builder.tensors = [image]
     plane = _convolutional(builder, image)
     result = _tokens(builder, plane)
     graph = helper.make_graph(
@@ -40,12 +45,16 @@ def modern_network() -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
 
 def _convolutional(builder: GraphBuilder, image: Tensor) -> Tensor:
     shape = (1, CHANNELS, SIZE, SIZE)
-    (x,) = builder.node("Conv", [image, builder.normal(CHANNELS, 3, 3, 3, scale=0.2)], shape, pads=[1, 1, 1, 1])
+    (x,) = builder.node(
+        "Conv", [image, builder.normal(CHANNELS, 3, 3, 3, scale=0.2)], shape, pads=[1, 1, 1, 1]
+    )
     (gate,) = builder.node("Sigmoid", [x], shape)
     (x,) = builder.node("Mul", [x, gate], shape)
     one = (1, CHANNELS, 1, 1)
     (squeezed,) = builder.node("GlobalAveragePool", [x], one)
-    (squeezed,) = builder.node("Conv", [squeezed, builder.normal(CHANNELS, CHANNELS, 1, 1, scale=0.3)], one)
+    (squeezed,) = builder.node(
+        "Conv", [squeezed, builder.normal(CHANNELS, CHANNELS, 1, 1, scale=0.3)], one
+    )
     (excited,) = builder.node("HardSigmoid", [squeezed], one)
     (x,) = builder.node("Mul", [x, excited], shape)
     (x,) = builder.node("Sub", [x, squeezed], shape)
@@ -60,7 +69,9 @@ def _convolutional(builder: GraphBuilder, image: Tensor) -> Tensor:
     (x,) = builder.node("Concat", [right, left], shape, axis=1)
     (x,) = builder.node("HardSwish", [x], shape)
     scales = builder.constant(np.array([1, 1, 2, 2], np.float32))
-    (large,) = builder.node("Resize", [x, "", scales], (1, CHANNELS, 2 * SIZE, 2 * SIZE), mode="nearest")
+    (large,) = builder.node(
+        "Resize", [x, "", scales], (1, CHANNELS, 2 * SIZE, 2 * SIZE), mode="nearest"
+    )
     (x,) = builder.node("MaxPool", [large], shape, kernel_shape=[2, 2], strides=[2, 2])
     return x
 
@@ -73,7 +84,8 @@ def _tokens(builder: GraphBuilder, plane: Tensor) -> Tensor:
     parameters: list[Tensor | str] = [builder.normal(CHANNELS), builder.normal(CHANNELS)]
     (normal,) = builder.node("LayerNormalization", [x, *parameters], shape, axis=-1)
     queries, keys, values = (
-        builder.node("MatMul", [normal, builder.normal(CHANNELS, CHANNELS, scale=0.4)], shape)[0] for _ in range(3)
+        builder.node("MatMul", [normal, builder.normal(CHANNELS, CHANNELS, scale=0.4)], shape)[0]
+        for _ in range(3)
     )
     (turned,) = builder.node("Transpose", [keys], (1, CHANNELS, count), perm=[0, 2, 1])
     (scores,) = builder.node("MatMul", [queries, turned], (1, count, count))

@@ -1,8 +1,10 @@
-"""Drawn pairs of machines that differ in one thing: the one with more hardware must not take more cycles.
+"""Drawn pairs of machines that differ in one thing: the one with more hardware must not take more
+cycles.
 
-``python -m tests.e2e.more_hardware --count N --seed S`` draws layers and networks, and machines of v4 and v5. One
-machine of a pair has twice or four times the memory, banks, bytes of the bus or processing elements of the other. It
-prints the pairs that cost over 0.5 % more cycles, worst first, and how many there are of each kind.
+``python -m tests.e2e.more_hardware --count N --seed S`` draws layers and networks, and machines of
+v4 and v5. One machine of a pair has twice or four times the memory, banks, bytes of the bus or
+processing elements of the other. It prints the pairs that cost over 0.5 % more cycles, worst first,
+and how many there are of each kind.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class DrawnMachine:
         timing = Timing(bus_bytes=self.bus)
         compiled = compile(package, self.arch, timing=timing, data=False)
         nodes = sum(len(region.nodes) for region in compiled.partition.regions)
-        return nodes, sum(ProgramTiming(program).run(timing).cycles for program in compiled.programs.values())
+        return nodes, sum(
+            ProgramTiming(program).run(timing).cycles for program in compiled.programs.values()
+        )
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,9 @@ class DrawnPair:
 
 def drawn_machine(random: np.random.Generator, isa: str) -> DrawnMachine:
     """Return a random machine."""
-    kib, banks, bus = (int(random.choice(sizes)) for sizes in ((16, 32, 64, 128, 256), (4, 8, 16), (4, 8, 16)))
+    kib, banks, bus = (
+        int(random.choice(sizes)) for sizes in ((16, 32, 64, 128, 256), (4, 8, 16), (4, 8, 16))
+    )
     return DrawnMachine(isa, ARRAYS[int(random.integers(len(ARRAYS)))], kib, banks, bus)
 
 
@@ -100,7 +106,8 @@ def grown(machine: DrawnMachine, growth: str, random: np.random.Generator) -> Dr
         return replace(machine, banks=machine.banks * times)
     if growth == "bus":
         return replace(machine, bus=machine.bus * 2)
-    array, side = list(machine.array), int(random.integers(len(machine.array)))
+    array = list(machine.array)
+    side = int(random.integers(len(machine.array)))
     array[side] *= times
     return replace(machine, array=(array[0], array[1], array[2]))
 
@@ -108,7 +115,11 @@ def grown(machine: DrawnMachine, growth: str, random: np.random.Generator) -> Dr
 def subjects(seed: int) -> Iterator[tuple[str, Package]]:
     """Yield layers as networks have them, and random networks, by turns and without end."""
     random = np.random.default_rng(seed)
-    layers = [(f"{kind} {number}", layer) for kind, layers in KINDS.items() for number, layer in enumerate(layers)]
+    layers = [
+        (f"{kind} {number}", layer)
+        for kind, layers in KINDS.items()
+        for number, layer in enumerate(layers)
+    ]
     for number in count(seed):
         name, layer = layers[int(random.integers(len(layers)))]
         yield name, package_of(layer)
@@ -116,7 +127,9 @@ def subjects(seed: int) -> Iterator[tuple[str, Package]]:
         yield f"random {number}", import_model(model, calibration=iter([inputs]))
 
 
-def pairs(seed: int, growths: Sequence[str] = GROWTHS, isas: Sequence[str] = ("v4", "v5")) -> Iterator[DrawnPair]:
+def pairs(
+    seed: int, growths: Sequence[str] = GROWTHS, isas: Sequence[str] = ("v4", "v5")
+) -> Iterator[DrawnPair]:
     """Yield pairs without end. A pair of which one machine cannot run as many nodes is left out."""
     random = np.random.default_rng(seed)
     for name, package in subjects(seed):
@@ -125,7 +138,8 @@ def pairs(seed: int, growths: Sequence[str] = GROWTHS, isas: Sequence[str] = ("v
             smaller = drawn_machine(random, isas[int(random.integers(len(isas)))])
             larger = grown(smaller, growth, random)
             try:
-                (nodes, before), (others, after) = smaller.cycles(package), larger.cycles(package)
+                (nodes, before) = smaller.cycles(package)
+                (others, after) = larger.cycles(package)
             except InputError:  # a part does not fit the smaller machine
                 continue
             if nodes == others and before:
@@ -139,19 +153,34 @@ def report(found: Sequence[DrawnPair]) -> float:
             print(pair.text)
     for isa in sorted({pair.smaller.isa for pair in found}):
         for growth in GROWTHS:
-            costs = [pair.cost for pair in found if (pair.smaller.isa, pair.growth) == (isa, growth)]
-            over, worst = sum(cost > LIMIT for cost in costs), max(costs, default=0.0)
-            print(f"{isa} more {growth}: {over} of {len(costs)} pairs over {LIMIT:.1%}, worst {worst:+.2%}")
+            costs = [
+                pair.cost for pair in found if (pair.smaller.isa, pair.growth) == (isa, growth)
+            ]
+            over = sum(cost > LIMIT for cost in costs)
+            worst = max(costs, default=0.0)
+            print(
+                f"{isa} more {growth}: {over} of {len(costs)} pairs over {LIMIT:.1%}, worst "
+                f"{worst:+.2%}"
+            )
     return max((pair.cost for pair in found), default=0.0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare machines with less and with more hardware; exit status 1 where more costs too many cycles."""
-    parser = argparse.ArgumentParser(prog="python -m tests.e2e.more_hardware", description=main.__doc__)
+    """Compare machines with less and with more hardware.
+
+    Exit status 1 where more costs too many cycles.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.e2e.more_hardware", description=main.__doc__
+    )
     parser.add_argument("--count", type=int, default=1000, help="pairs")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--growth", action="append", choices=GROWTHS, help="only more of this; repeatable")
-    parser.add_argument("--isa", action="append", choices=("v4", "v5"), help="only this ISA; repeatable")
+    parser.add_argument(
+        "--growth", action="append", choices=GROWTHS, help="only more of this; repeatable"
+    )
+    parser.add_argument(
+        "--isa", action="append", choices=("v4", "v5"), help="only this ISA; repeatable"
+    )
     given = parser.parse_args(arguments)
     drawn = pairs(given.seed, given.growth or GROWTHS, given.isa or ("v4", "v5"))
     return 1 if report(list(islice(drawn, given.count))) > LIMIT else 0

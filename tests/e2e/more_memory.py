@@ -1,7 +1,8 @@
 """Lone layers of 24 kinds on every preset and every ISA: a larger scratchpad must not cost cycles.
 
-``python -m tests.e2e.more_memory`` compiles and times every layer on every machine with scratchpads of 16 KiB to 2 MiB.
-It prints each pair of sizes of which the larger takes over 0.5 % more cycles, worst first.
+``python -m tests.e2e.more_memory`` compiles and times every layer on every machine with scratchpads
+of 16 KiB to 2 MiB. It prints each pair of sizes of which the larger takes over 0.5 % more cycles,
+worst first.
 """
 
 from __future__ import annotations
@@ -48,7 +49,13 @@ def _input(builder: ModelBuilder, shape: Shape) -> str:
 
 
 def _convolution(
-    builder: ModelBuilder, shape: Shape, outputs: int, kernel: int, *, group: int = 1, **attributes: Any
+    builder: ModelBuilder,
+    shape: Shape,
+    outputs: int,
+    kernel: int,
+    *,
+    group: int = 1,
+    **attributes: Any,
 ) -> str:
     spatial = [kernel] * (len(shape) - 1)
     attributes = {"pads": [kernel // 2] * 2 * len(spatial), **attributes}
@@ -96,22 +103,40 @@ def _each(make: Callable[..., str], *cases: Sequence[Any], **attributes: Any) ->
     return tuple(partial(_appended, make, case, attributes) for case in cases)
 
 
-def _appended(make: Callable[..., str], case: Sequence[Any], attributes: Mapping[str, Any], to: ModelBuilder) -> str:
+def _appended(
+    make: Callable[..., str], case: Sequence[Any], attributes: Mapping[str, Any], to: ModelBuilder
+) -> str:
     return make(to, *case, **attributes)
 
 
 KINDS: Mapping[str, tuple[Layer, ...]] = {
-    "conv-3x3": _each(_convolution, ((3, 96, 96), 16, 3), ((64, 56, 56), 64, 3), ((128, 14, 14), 256, 3)),
-    "conv-1x1": _each(_convolution, ((64, 16, 30), 64, 1), ((24, 28, 28), 144, 1), ((256, 14, 14), 512, 1)),
-    "conv-strided": _each(_convolution, ((3, 112, 112), 64, 7), ((64, 56, 56), 128, 3), strides=[2, 2]),
-    "conv-dilated": _each(_convolution, ((16, 64, 64), 16, 3), ((96, 14, 14), 96, 3), dilations=[2, 2], pads=[2] * 4),
+    "conv-3x3": _each(
+        _convolution, ((3, 96, 96), 16, 3), ((64, 56, 56), 64, 3), ((128, 14, 14), 256, 3)
+    ),
+    "conv-1x1": _each(
+        _convolution, ((64, 16, 30), 64, 1), ((24, 28, 28), 144, 1), ((256, 14, 14), 512, 1)
+    ),
+    "conv-strided": _each(
+        _convolution, ((3, 112, 112), 64, 7), ((64, 56, 56), 128, 3), strides=[2, 2]
+    ),
+    "conv-dilated": _each(
+        _convolution, ((16, 64, 64), 16, 3), ((96, 14, 14), 96, 3), dilations=[2, 2], pads=[2] * 4
+    ),
     "conv-depthwise": (
         *_each(_convolution, ((32, 112, 112), 32, 3), group=32),
         *_each(_convolution, ((240, 14, 14), 240, 5), group=240),
     ),
     "conv-grouped": _each(_convolution, ((128, 28, 28), 128, 3), ((64, 56, 56), 64, 3), group=16),
-    "conv-1d": _each(_convolution, ((32, 250), 64, 9), ((40, 300), 96, 3), ((1, 8000), 32, 80), ((64, 1000), 64, 1)),
-    "conv-transposed": _each(_transposed, ((48, 24, 24), 24, 2), ((64, 32, 32), 32, 2), ((32, 16, 16), 32, 3)),
+    "conv-1d": _each(
+        _convolution,
+        ((32, 250), 64, 9),
+        ((40, 300), 96, 3),
+        ((1, 8000), 32, 80),
+        ((64, 1000), 64, 1),
+    ),
+    "conv-transposed": _each(
+        _transposed, ((48, 24, 24), 24, 2), ((64, 32, 32), 32, 2), ((32, 16, 16), 32, 3)
+    ),
     "gemm-one-row": _each(_gemm, (1, 256, 10), (1, 1024, 1000), (1, 4096, 64)),
     "gemm-many-rows": _each(_gemm, (197, 192, 576), (4000, 24, 48), (16, 128, 512)),
     "matmul-activations": _each(
@@ -121,16 +146,29 @@ KINDS: Mapping[str, tuple[Layer, ...]] = {
         ("MatMul", (128, 256), (256, 128)),
     ),
     "max-pool": _each(_pool, ("MaxPool", (24, 56, 56), 3), ("MaxPool", (64, 112, 112), 2)),
-    "average-pool": _each(_pool, ("AveragePool", (32, 56, 56), 2), ("AveragePool", (96, 28, 28), 3)),
-    "global-mean": _each(_node, ("GlobalAveragePool", (1, 160, 7, 7)), ("GlobalAveragePool", (1, 64, 56, 56))),
+    "average-pool": _each(
+        _pool, ("AveragePool", (32, 56, 56), 2), ("AveragePool", (96, 28, 28), 3)
+    ),
+    "global-mean": _each(
+        _node, ("GlobalAveragePool", (1, 160, 7, 7)), ("GlobalAveragePool", (1, 64, 56, 56))
+    ),
     "add": _each(_node, ("Add", *2 * ((1, 64, 56, 56),)), ("Add", *2 * ((1, 24, 28, 28),))),
     "mul": _each(_node, ("Mul", *2 * ((1, 64, 56, 56),)), ("Mul", *2 * ((197, 192),))),
     "clip": _each(_clip, ((1, 64, 56, 56),), ((1, 32, 16, 16),), ((1, 50000),)),
     "sigmoid": _each(_node, ("Sigmoid", (1, 64, 56, 56)), ("Sigmoid", (1, 96, 14, 14))),
     "softmax": _each(_node, ("Softmax", (1, 1000)), ("Softmax", (3, 197, 197))),
-    "resize": _each(_resize, ((24, 28, 28), "nearest"), ((64, 14, 14), "linear"), ((8, 56, 56), "linear")),
-    "concat": _each(_node, ("Concat", (1, 24, 48, 48), (1, 48, 48, 48)), ("Concat", *2 * ((1, 64, 14, 14),)), axis=1),
-    "transpose": _each(_node, ("Transpose", (1, 64, 28, 28)), ("Transpose", (1, 24, 56, 56)), perm=[0, 2, 3, 1]),
+    "resize": _each(
+        _resize, ((24, 28, 28), "nearest"), ((64, 14, 14), "linear"), ((8, 56, 56), "linear")
+    ),
+    "concat": _each(
+        _node,
+        ("Concat", (1, 24, 48, 48), (1, 48, 48, 48)),
+        ("Concat", *2 * ((1, 64, 14, 14),)),
+        axis=1,
+    ),
+    "transpose": _each(
+        _node, ("Transpose", (1, 64, 28, 28)), ("Transpose", (1, 24, 56, 56)), perm=[0, 2, 3, 1]
+    ),
     "reduce-max": _each(_maximum, ((1, 64, 28, 28), 2, 3), ((1, 128, 200), 2)),
     "layer-norm": _each(_normalization, (197, 192), (64, 768)),
 }
@@ -146,11 +184,17 @@ class SizeSeries:
     cycles: Mapping[int, int]
 
     def costs(self) -> Iterator[tuple[float, str]]:
-        """Yield the costs of the larger of every two sizes, as shares of the smaller one's cycles, and texts."""
+        """Yield the costs of the larger of every two sizes, as shares of the smaller one's
+        cycles, and texts.
+        """
         for smaller, larger in combinations(sorted(self.cycles), 2):
-            before, after = self.cycles[smaller], self.cycles[larger]
+            before = self.cycles[smaller]
+            after = self.cycles[larger]
             sizes = f"{smaller >> 10} -> {larger >> 10} KiB: {before:,} -> {after:,} cycles"
-            yield after / before - 1, f"{after / before - 1:+.2%} {self.layer} on {self.machine}, {sizes}"
+            yield (
+                after / before - 1,
+                f"{after / before - 1:+.2%} {self.layer} on {self.machine}, {sizes}",
+            )
 
 
 def machines() -> Mapping[str, Preset]:
@@ -170,13 +214,18 @@ def package_of(layer: Layer) -> Package:
 def cycles_by_size(
     package: Package, hardware: Preset, memories: Sequence[int], pool: CompilerPool
 ) -> Mapping[tuple[str, ...], Mapping[int, int]]:
-    """Return the cycles by bytes of the scratchpad, apart for each set of nodes that the accelerator runs."""
+    """Return the cycles by bytes of the scratchpad, apart for each set of nodes that the
+    accelerator runs.
+    """
     found: dict[tuple[str, ...], dict[int, int]] = {}
     for nbytes in memories:
         arch = hardware.arch.model_copy(update={"sram_bytes": nbytes})
         compiled = compile(package, arch, timing=hardware.timing, data=False, pool=pool)
         nodes = tuple(node.name for region in compiled.partition.regions for node in region.nodes)
-        cycles = sum(ProgramTiming(program).run(hardware.timing).cycles for program in compiled.programs.values())
+        cycles = sum(
+            ProgramTiming(program).run(hardware.timing).cycles
+            for program in compiled.programs.values()
+        )
         if cycles:
             found.setdefault(nodes, {})[nbytes] = cycles
     return found
@@ -188,19 +237,36 @@ def series(
     """Yield the cycles of all layers of these kinds on these machines."""
     for kind in kinds:
         for number, layer in enumerate(KINDS[kind]):
-            package, pool = package_of(layer), CompilerPool()
+            package = package_of(layer)
+            pool = CompilerPool()
             for name, hardware in chosen.items():
                 for cycles in cycles_by_size(package, hardware, memories, pool).values():
                     yield SizeSeries(f"{kind} {number}", name, cycles)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare cycles with less and with more memory; exit status 1 where more memory costs too many cycles."""
-    parser = argparse.ArgumentParser(prog="python -m tests.e2e.more_memory", description=main.__doc__)
-    parser.add_argument("--kind", action="append", choices=tuple(KINDS), help="only this kind; repeatable")
-    parser.add_argument("--machine", action="append", choices=tuple(machines()), help="only this machine; repeatable")
+    """Compare cycles with less and with more memory.
+
+    Exit status 1 where more memory costs too many cycles.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.e2e.more_memory", description=main.__doc__
+    )
+    parser.add_argument(
+        "--kind", action="append", choices=tuple(KINDS), help="only this kind; repeatable"
+    )
+    parser.add_argument(
+        "--machine",
+        action="append",
+        choices=tuple(machines()),
+        help="only this machine; repeatable",
+    )
     given = parser.parse_args(arguments)
-    chosen = {name: machine for name, machine in machines().items() if name in (given.machine or machines())}
+    chosen = {
+        name: machine
+        for name, machine in machines().items()
+        if name in (given.machine or machines())
+    }
     found = list(series(given.kind or tuple(KINDS), chosen))
     costs = sorted((cost for one in found for cost in one.costs()), reverse=True)
     for cost, text in costs:

@@ -1,17 +1,19 @@
-"""Mutants of a command stream: one token pair less, the ends of one edge of the dependence graph exchanged, one address
-register of one command shifted.
+"""Mutants of a command stream: one token pair less, the ends of one edge of the dependence graph
+exchanged, one address register of one command shifted.
 
-The dependence graph has three kinds of edges, each from an earlier to a later command of the stream:
+The dependence graph has three kinds of edges, each from an earlier to a later command of the
+stream:
 
 - **token**: from the command that pushes a token to the one that pops it;
 - **queue**: from each command of a unit to the next one of that unit;
-- **data**: from each command to every later one that touches a byte in common which one of the two writes, without
-  those that follow from others (the transitive reduction).
+- **data**: from each command to every later one that touches a byte in common which one of the two
+  writes, without those that follow from others (the transitive reduction).
 
-Its two ends are exchanged: each command takes the other's place in the stream, with its registers and its token flags.
-Two commands of one unit are exchanged a second time with the token flags left in their places. The ends of a token
-edge are exchanged a second time by turning the token round: the taker pushes it and the giver pops it, both in their
-places, where neither exchanges such a token already.
+Its two ends are exchanged: each command takes the other's place in the stream, with its registers
+and its token flags. Two commands of one unit are exchanged a second time with the token flags left
+in their places. The ends of a token edge are exchanged a second time by turning the token round:
+the taker pushes it and the giver pops it, both in their places, where neither exchanges such a
+token already.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from isa.instruction import Command, Operands
-from isa.sanitizer.findings import Stream
+from isa.sanitizer.findings import CommandStream
 from tests.isa.stream_oracle import Pair, conflict
 
 Family = Literal["token pair", "token edge", "queue edge", "data edge", "address"]
@@ -46,12 +48,13 @@ class TokenPair(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Mutant:
-    """``stream`` differs from the program in what ``name`` says. ``ends`` are the commands it is about; ``pair`` the
-    tokens removed."""
+    """``stream`` differs from the program in what ``name`` says.
+
+    ``ends`` are the commands it is about; ``pair`` the tokens removed."""
 
     family: Family
     name: str
-    stream: Stream
+    stream: CommandStream
     ends: tuple[int, ...]
     pair: TokenPair | None = None
 
@@ -62,17 +65,25 @@ def token_pairs(commands: Sequence[Command]) -> list[TokenPair]:
     for giver_unit, taker_unit in ((0, 1), (1, 0), (1, 2), (2, 1)):
         forward = giver_unit < taker_unit
         push, pop = ("push_next", "pop_previous") if forward else ("push_previous", "pop_next")
-        pushes = [n for n, c in enumerate(commands) if c.unit.value == giver_unit and getattr(c, push)]
+        pushes = [
+            n for n, c in enumerate(commands) if c.unit.value == giver_unit and getattr(c, push)
+        ]
         pops = [n for n, c in enumerate(commands) if c.unit.value == taker_unit and getattr(c, pop)]
-        found += [TokenPair(giver, push, taker, pop) for giver, taker in zip(pushes, pops, strict=True)]
+        found += [
+            TokenPair(giver, push, taker, pop) for giver, taker in zip(pushes, pops, strict=True)
+        ]
     return sorted(found)
 
 
-def edges(stream: Stream) -> dict[Pair, Family]:
+def edges(stream: CommandStream) -> dict[Pair, Family]:
     """The edges of the dependence graph; one that is of several kinds is listed under the first."""
-    found: dict[Pair, Family] = {(pair.giver, pair.taker): "token edge" for pair in token_pairs(stream.commands)}
+    found: dict[Pair, Family] = {
+        (pair.giver, pair.taker): "token edge" for pair in token_pairs(stream.commands)
+    }
     for unit in range(3):
-        members = [number for number, command in enumerate(stream.commands) if command.unit.value == unit]
+        members = [
+            number for number, command in enumerate(stream.commands) if command.unit.value == unit
+        ]
         for pair in pairwise(members):
             found.setdefault(pair, "queue edge")
     for pair in data_edges(stream.operands):
@@ -108,24 +119,39 @@ def with_flags(command: Command, flags: Mapping[str, bool]) -> Command:
     )
 
 
-def without_pair(stream: Stream, pair: TokenPair) -> Mutant:
+def without_pair(stream: CommandStream, pair: TokenPair) -> Mutant:
     """The stream without one push and the pop that takes its token."""
     commands = list(stream.commands)
     commands[pair.giver] = with_flags(commands[pair.giver], {pair.push: False})
     commands[pair.taker] = with_flags(commands[pair.taker], {pair.pop: False})
     giver, taker = (commands[number].index for number in (pair.giver, pair.taker))
     name = f"no token from word {giver} to word {taker}"
-    return Mutant("token pair", name, replace(stream, commands=tuple(commands)), (pair.giver, pair.taker), pair)
+    return Mutant(
+        "token pair",
+        name,
+        replace(stream, commands=tuple(commands)),
+        (pair.giver, pair.taker),
+        pair,
+    )
 
 
-def turned(stream: Stream, pair: TokenPair) -> Mutant:
+def turned(stream: CommandStream, pair: TokenPair) -> Mutant:
     """The stream with one token going the other way."""
     commands = list(without_pair(stream, pair).stream.commands)
     push, pop = _reverse(pair)
     commands[pair.taker] = with_flags(commands[pair.taker], {push: True})
     commands[pair.giver] = with_flags(commands[pair.giver], {pop: True})
-    name = f"token from word {commands[pair.giver].index} to word {commands[pair.taker].index} turned round"
-    return Mutant("token edge", name, replace(stream, commands=tuple(commands)), (pair.giver, pair.taker), pair)
+    name = (
+        f"token from word {commands[pair.giver].index} to word {commands[pair.taker].index} turned "
+        "round"
+    )
+    return Mutant(
+        "token edge",
+        name,
+        replace(stream, commands=tuple(commands)),
+        (pair.giver, pair.taker),
+        pair,
+    )
 
 
 def _reverse(pair: TokenPair) -> tuple[str, str]:
@@ -138,10 +164,14 @@ def _can_turn(commands: Sequence[Command], pair: TokenPair) -> bool:
     return not getattr(commands[pair.taker], push) and not getattr(commands[pair.giver], pop)
 
 
-def exchanged(stream: Stream, pair: Pair, family: Family, tokens_stay: bool) -> Mutant:
-    """The stream with two commands in each other's place; with ``tokens_stay`` the flags do not move."""
+def exchanged(stream: CommandStream, pair: Pair, family: Family, tokens_stay: bool) -> Mutant:
+    """The stream with two commands in each other's place.
+
+    With ``tokens_stay`` the flags do not move.
+    """
     place = list(range(len(stream.commands)))
-    place[pair[0]], place[pair[1]] = pair[1], pair[0]
+    place[pair[0]] = pair[1]
+    place[pair[1]] = pair[0]
     commands = [stream.commands[number] for number in place]
     if tokens_stay:
         for number in pair:
@@ -155,10 +185,12 @@ def exchanged(stream: Stream, pair: Pair, family: Family, tokens_stay: bool) -> 
     return Mutant(family, name, changed, pair)
 
 
-def shifted(stream: Stream, number: int, register: str, distance: int) -> Mutant:
+def shifted(stream: CommandStream, number: int, register: str, distance: int) -> Mutant:
     """The stream with ``distance`` added to one address register of one command."""
     command = stream.commands[number]
-    moved = replace(command, registers={**command.registers, register: command[register] + distance})
+    moved = replace(
+        command, registers={**command.registers, register: command[register] + distance}
+    )
     commands = (*stream.commands[:number], moved, *stream.commands[number + 1 :])
     touched = moved.instruction.operands(moved, stream.program.arch)
     operands = (*stream.operands[:number], touched, *stream.operands[number + 1 :])
@@ -173,7 +205,7 @@ class Change(NamedTuple):
     make: Callable[[], Mutant]
 
 
-def changes(stream: Stream) -> list[Change]:
+def changes(stream: CommandStream) -> list[Change]:
     """All mutants of a stream, in a fixed order."""
     pairs = token_pairs(stream.commands)
     found = [Change("token pair", partial(without_pair, stream, pair)) for pair in pairs]
@@ -183,7 +215,9 @@ def changes(stream: Stream) -> list[Change]:
         same = stream.commands[ends[0]].unit is stream.commands[ends[1]].unit
         for stay in (False, True) if same else (False,):
             found.append(Change(family, partial(exchanged, stream, ends, family, stay)))
-    found += [Change("address", partial(shifted, stream, *place)) for place in _shifts(stream.commands)]
+    found += [
+        Change("address", partial(shifted, stream, *place)) for place in _shifts(stream.commands)
+    ]
     return found
 
 
@@ -192,4 +226,6 @@ def _shifts(commands: Iterable[Command]) -> Iterator[tuple[int, str, int]]:
     for number, command in enumerate(commands):
         for register, value in command.registers.items():
             if register.endswith("ADDRESS"):
-                yield from ((number, register, step) for step in SHIFTS if 0 <= value + step < 1 << 32)
+                yield from (
+                    (number, register, step) for step in SHIFTS if 0 <= value + step < 1 << 32
+                )

@@ -1,9 +1,12 @@
-"""The mutation proof: every mutant of a compiled program is found wrong by the sanitizer exactly if it is wrong.
+"""The mutation proof: every mutant of a compiled program is found wrong by the sanitizer exactly if
+it is wrong.
 
-``python -m tests.e2e.mutation_proof [--sample N] [--jobs N]`` makes all mutants (or N of each family) of MobileNetV1,
-``digits-cnn`` and a network with the instructions of ``v4`` (``modern_network.py``) under both schedules, judges each
-by brute force (``tests/isa/stream_oracle.py``) and by execution in adversarial orders (``linear_runs.py``), prints the
-tables of ``docs/verification.md`` and every disagreement, and ends with status 1 if there is one.
+``python -m tests.e2e.mutation_proof [--sample N] [--jobs N]`` makes all mutants (or N of each
+family) of MobileNetV1, ``digits-cnn`` and a network with the instructions of ``v4``
+(``modern_network.py``) under both schedules, judges each by brute force
+(``tests/isa/stream_oracle.py``) and by execution in adversarial orders (``linear_runs.py``), prints
+the tables of ``docs/verification.md`` and every disagreement, and ends with status 1 if there is
+one.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from isa.arch import Arch
 from isa.instruction import Unit
 from isa.program import Program
 from isa.sanitizer import inspect
-from isa.sanitizer.findings import Finding, Stream, stream_of
+from isa.sanitizer.findings import CommandStream, SanitizerFinding, stream_of
 from tests.e2e.linear_runs import Outputs, Runner, orders
 from tests.e2e.modern_network import modern_network
 from tests.e2e.mutants import FAMILIES, Change, Family, Mutant, changes
@@ -44,7 +47,9 @@ PROGRAMS = (
 RESETS = (0, 0xA5)
 PARTS = 16
 """Pieces of the work on one program, so that progress can be shown."""
-Outcome = Literal["killed", "suspected", "equivalent", "functional", "missed", "false alarm", "unsettled"]
+Outcome = Literal[
+    "killed", "suspected", "equivalent", "functional", "missed", "false alarm", "unsettled"
+]
 FAILURES: tuple[Outcome, ...] = ("missed", "false alarm", "unsettled")
 ORDER = (
     "deadlock",
@@ -69,7 +74,10 @@ ORDER = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant. ``why`` is the gravest finding, or why there is none; ``text`` more of it."""
+    """What became of a mutant.
+
+    ``why`` is the gravest finding, or why there is none; ``text`` more of it.
+    """
 
     family: Family
     name: str
@@ -83,10 +91,12 @@ def compiled(model: str, schedule: str) -> Program:
     """The longest program of a network: a built-in one, or that of the instructions of ``v4``."""
     if model == "modern":
         built, feed = modern_network()
-        package, arch = import_model(built, model, calibration=[feed]), Arch(isa="v4", sram_bytes=1 << 13)
+        package = import_model(built, model, calibration=[feed])
+        arch = Arch(isa="v4", sram_bytes=1 << 13)
     else:
         builtin = MODELS[model]
-        package, arch = import_model(builtin.build(0), model, calibration=builtin.calibration(0)), Arch()
+        package = import_model(builtin.build(0), model, calibration=builtin.calibration(0))
+        arch = Arch()
     programs = compile(package, arch, schedule=schedule).programs.values()
     return max(programs, key=lambda program: len(program.words))
 
@@ -97,35 +107,56 @@ class Proof:
     def __init__(self, program: Program) -> None:
         self.stream = stream_of(program)
         generator = np.random.default_rng(0)
-        inputs = {t.name: generator.integers(-128, 128, t.shape).astype(t.dtype) for t in program.inputs}
+        inputs = {
+            t.name: generator.integers(-128, 128, t.shape).astype(t.dtype) for t in program.inputs
+        }
         self._runner = Runner(program, inputs)
         (golden,) = self.results(self.stream, 0, 8)
         self._golden = golden
 
-    def results(self, stream: Stream, seed: int, count: int) -> set[Outputs]:
-        """Different outputs under ``count`` orders, from different bytes in the scratchpad at reset."""
+    def results(self, stream: CommandStream, seed: int, count: int) -> set[Outputs]:
+        """Different outputs under ``count`` orders, from different bytes in the scratchpad at
+        reset.
+        """
         units = [command.unit.value for command in stream.commands]
         found = orders(graph(stream.commands), units, seed, count)
         return {self._runner.outputs(stream, order, RESETS[n % 2]) for n, order in enumerate(found)}
 
     def verdict(self, mutant: Mutant, seed: int, count: int = 2) -> Verdict:
-        """The sanitizer's findings against brute force; survivors are executed in ``count`` orders."""
+        """The sanitizer's findings against brute force.
+
+        Survivors are executed in ``count`` orders.
+        """
         stream = mutant.stream
         truth = judge(stream.program, stream.commands, stream.operands)
         findings = inspect(stream)
         accused = any(finding.level == "error" for finding in findings)
         if accused != truth.wrong:
             texts = "; ".join(finding.text for finding in findings)
-            return Verdict(mutant.family, mutant.name, "false alarm" if accused else "missed", "", texts or str(truth))
+            return Verdict(
+                mutant.family,
+                mutant.name,
+                "false alarm" if accused else "missed",
+                "",
+                texts or str(truth),
+            )
         if findings:
             first = gravest(findings)
             outcome: Outcome = "killed" if accused else "suspected"
             return Verdict(mutant.family, mutant.name, outcome, first.kind, first.text)
         results = self.results(stream, seed, count)
         if len(results) > 1:
-            return Verdict(mutant.family, mutant.name, "unsettled", "", "outputs depend on the order of completion")
+            return Verdict(
+                mutant.family,
+                mutant.name,
+                "unsettled",
+                "",
+                "outputs depend on the order of completion",
+            )
         if results != {self._golden}:
-            return Verdict(mutant.family, mutant.name, "functional", *_functional(mutant, next(iter(results))))
+            return Verdict(
+                mutant.family, mutant.name, "functional", *_functional(mutant, next(iter(results)))
+            )
         return Verdict(mutant.family, mutant.name, "equivalent", *_equivalent(mutant))
 
     def witnessed(self, mutant: Mutant, seed: int, count: int = 8) -> bool:
@@ -133,7 +164,7 @@ class Proof:
         return self.results(mutant.stream, seed, count) != {self._golden}
 
 
-def gravest(findings: Iterable[Finding]) -> Finding:
+def gravest(findings: Iterable[SanitizerFinding]) -> SanitizerFinding:
     """The first finding by :data:`ORDER`."""
     return min(findings, key=lambda finding: ORDER.index(finding.kind))
 
@@ -145,14 +176,20 @@ MOVED = {
     "EX_OUTPUT_ADDRESS": "computes to where nothing is needed, its reader finds older data",
     "ST_DRAM_ADDRESS": "stores to other bytes, which hold data already",
 }
-"""What a shifted address register does where neither order nor contents are at fault; others: :data:`READS`."""
+"""What a shifted address register does where neither order nor contents are at fault.
+
+Others: :data:`READS`.
+"""
 READS = "reads other bytes that hold data"
 EXCHANGED = {
-    Unit.LD: "two loads into one place exchanged: their readers wait for the right one and find the other's data",
+    Unit.LD: "two loads into one place exchanged: their readers wait for the right one and find "
+    "the other's data",
     Unit.EX: "two computations exchanged: each waits for its operands, which hold older data",
     Unit.ST: "two stores exchanged: each waits for its data and finds others",
 }
-"""What two commands of one unit do in each other's place where neither order nor contents are at fault."""
+"""What two commands of one unit do in each other's place where neither order nor contents are at
+fault.
+"""
 
 
 def _functional(mutant: Mutant, outputs: Outputs) -> tuple[str, str]:
@@ -188,7 +225,11 @@ def _path(predecessors: Sequence[Sequence[int]], first: int, last: int) -> list[
         way = ways.pop(0)
         if way[0] == first:
             return way
-        ways += [[giver, *way] for giver in predecessors[way[0]] if giver == first or before[giver] >> first & 1]
+        ways += [
+            [giver, *way]
+            for giver in predecessors[way[0]]
+            if giver == first or before[giver] >> first & 1
+        ]
 
 
 def sampled(everything: Sequence[Change], count: int | None, seed: int) -> list[tuple[int, Change]]:
@@ -204,7 +245,9 @@ def sampled(everything: Sequence[Change], count: int | None, seed: int) -> list[
     return chosen
 
 
-def verdicts(model: str, schedule: str, count: int | None, seed: int, part: int = 0, parts: int = 1) -> list[Verdict]:
+def verdicts(
+    model: str, schedule: str, count: int | None, seed: int, part: int = 0, parts: int = 1
+) -> list[Verdict]:
     """Verdicts on every ``parts``-th of the (sampled) mutants of one program."""
     proof = Proof(compiled(model, schedule))
     chosen = sampled(changes(proof.stream), count, seed)[part::parts]
@@ -231,7 +274,9 @@ def reasons(found: Iterable[Verdict]) -> Iterator[str]:
     counts = Counter((verdict.outcome, verdict.family, verdict.why) for verdict in found)
     yield "| outcome | family | reason | mutants |"
     yield "|---|---|---|---:|"
-    for (outcome, family, why), count in sorted(counts.items(), key=lambda item: (item[0][:2], -item[1])):
+    for (outcome, family, why), count in sorted(
+        counts.items(), key=lambda item: (item[0][:2], -item[1])
+    ):
         yield f"| {outcome} | {family} | {why} | {count} |"
     yield ""
 
@@ -239,7 +284,9 @@ def reasons(found: Iterable[Verdict]) -> Iterator[str]:
 def main() -> int:
     """Run the proof and print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sample", type=int, help="mutants of each family and program (default: all)")
+    parser.add_argument(
+        "--sample", type=int, help="mutants of each family and program (default: all)"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="a built-in network")
@@ -251,13 +298,19 @@ def main() -> int:
             if arguments.only not in (None, model) or arguments.schedule not in (None, schedule):
                 continue
             parts = [
-                pool.submit(verdicts, model, schedule, arguments.sample, arguments.seed, part, PARTS)
+                pool.submit(
+                    verdicts, model, schedule, arguments.sample, arguments.seed, part, PARTS
+                )
                 for part in range(PARTS)
             ]
             found = []
             for done, part in enumerate(parts, start=1):
                 found += part.result()
-                print(f"{model}, {schedule}: {done} of {PARTS} parts done", file=sys.stderr, flush=True)
+                print(
+                    f"{model}, {schedule}: {done} of {PARTS} parts done",
+                    file=sys.stderr,
+                    flush=True,
+                )
             print("\n".join(table(f"{model}, schedule `{schedule}`", found)), flush=True)
             everything += found
     print("\n".join(reasons(everything)))

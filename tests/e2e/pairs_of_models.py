@@ -1,8 +1,10 @@
-"""Pairs of models that differ in one weight, one bias, one attribute or one zero point: never one cached result.
+"""Pairs of models that differ in one weight, one bias, one attribute or one zero point: never one
+cached result.
 
-``python -m tests.e2e.pairs_of_models --count N --seed S`` draws quantised files, changes one number of each, and loads
-both versions from one path through the door of every command, with its cache: what comes of the second must be its own
-package, under a sum of its own, also when the first is loaded again.
+``python -m tests.e2e.pairs_of_models --count N --seed S`` draws quantised files, changes one number
+of each, and loads both versions from one path through the door of every command, with its cache:
+what comes of the second must be its own package, under a sum of its own, also when the first is
+loaded again.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from tests.e2e.shared_tensor_files import Writer
 Random = np.random.Generator
 
 
-def _number(model: onnx.ModelProto, random: Random, wanted: Callable[[onnx.TensorProto], bool]) -> bool:
+def _number(
+    model: onnx.ModelProto, random: Random, wanted: Callable[[onnx.TensorProto], bool]
+) -> bool:
     """Move one number of one of the constants ``wanted`` by 1, in place; whether there is one."""
     found = [tensor for tensor in model.graph.initializer if wanted(tensor)]
     if not found:
@@ -42,13 +46,21 @@ def _number(model: onnx.ModelProto, random: Random, wanted: Callable[[onnx.Tenso
 
 def weight(model: onnx.ModelProto, random: Random) -> bool:
     """One weight."""
-    return _number(model, random, lambda tensor: len(tensor.dims) == 4 and tensor.data_type == onnx.TensorProto.INT8)
+    return _number(
+        model,
+        random,
+        lambda tensor: len(tensor.dims) == 4 and tensor.data_type == onnx.TensorProto.INT8,
+    )
 
 
 def bias(model: onnx.ModelProto, random: Random) -> bool:
     """One bias."""
     read = {node.input[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
-    return _number(model, random, lambda tensor: tensor.name in read and tensor.data_type == onnx.TensorProto.INT32)
+    return _number(
+        model,
+        random,
+        lambda tensor: tensor.name in read and tensor.data_type == onnx.TensorProto.INT32,
+    )
 
 
 def zero_point(model: onnx.ModelProto, random: Random) -> bool:
@@ -69,7 +81,9 @@ def attribute(model: onnx.ModelProto, random: Random) -> bool:
     if not found:
         slopes = [node for node in model.graph.node if node.op_type == "LeakyRelu"]
         for node in slopes[:1]:
-            node.attribute.append(onnx.helper.make_attribute("alpha", float(random.uniform(0.1, 0.5))))
+            node.attribute.append(
+                onnx.helper.make_attribute("alpha", float(random.uniform(0.1, 0.5)))
+            )
         return bool(slopes)
     chosen = found[int(random.integers(len(found)))]
     top, left, bottom, right = chosen.ints
@@ -81,13 +95,18 @@ KINDS = (weight, bias, zero_point, attribute)
 
 
 def digest(path: Path, model: onnx.ModelProto) -> str:
-    """The sum of the package that the door of all commands gives for a model written to ``path``."""
+    """The sum of the package that the door of all commands gives for a model written to
+    ``path``.
+    """
     path.write_bytes(model.SerializeToString())
     return load(Given(model=path)).package.digest
 
 
 def alike(seed: int, folder: Path) -> tuple[str, str]:
-    """What was changed in the pair of ``seed``, empty where nothing could be; what is wrong, if anything is."""
+    """What was changed in the pair of ``seed``, empty where nothing could be.
+
+    What is wrong, if anything is.
+    """
     random = np.random.default_rng([seed, 27])
     model = Writer(seed).write()
     if not model.graph.node:
@@ -100,7 +119,10 @@ def alike(seed: int, folder: Path) -> tuple[str, str]:
     path = folder / "model.onnx"
     first, second, again = (digest(path, version) for version in (model, other, model))
     wrong = "" if first != second else "both have one package"
-    return kind.__name__, wrong if first == again else "the first version is another when it is loaded again"
+    return (
+        kind.__name__,
+        wrong if first == again else "the first version is another when it is loaded again",
+    )
 
 
 def main() -> int:
@@ -119,7 +141,8 @@ def main() -> int:
                 kind, problem = alike(seed, Path(folder))
             except InputError as error:
                 print(f"{seed} refused: {error}", flush=True)
-                kind, problem = "", ""
+                kind = ""
+                problem = ""
             if kind:
                 counts[kind] += 1
             if problem:

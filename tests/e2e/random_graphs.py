@@ -1,9 +1,11 @@
-"""Random float graphs with the operators of networks since 2018: several sources, fan-out, broadcasting, movement.
+"""Random float graphs with the operators of networks since 2018: several sources, fan-out,
+broadcasting, movement.
 
 ``python -m tests.e2e.random_graphs --count N --seed S`` quantises them in one of several ways
-(:mod:`tests.e2e.random_quantisation`), runs each on a random machine, holds every tensor that leaves a region to ONNX
-Runtime, and prints how many were exact, which operators ran where, and what fell back for which reason. With numerics
-fixed ONNX Runtime is no oracle: there the same network on another machine, under the other schedule, is.
+(:mod:`tests.e2e.random_quantisation`), runs each on a random machine, holds every tensor that
+leaves a region to ONNX Runtime, and prints how many were exact, which operators ran where, and what
+fell back for which reason. With numerics fixed ONNX Runtime is no oracle: there the same network on
+another machine, under the other schedule, is.
 """
 
 from __future__ import annotations
@@ -34,18 +36,68 @@ from tests.e2e.random_quantisation import random_package
 class GraphBuilder(MovementSteps):
     """Grow a graph from a seed by steps that compute or move."""
 
-    # Steps. ---------------------------------------------------------------------------------------------------------
+    # Steps.
+    # ----------------------------------------------------------------------------------------------
 
     def function(self) -> None:
         """What one tensor and constants make, element by element."""
         x = self.tensor()
-        kinds = (self.plain, self.plain, self.plain, self.gated, self.hard_swish, self.gelu, self.scalar)
-        self.pick(*kinds, self.channel, self.channel, self.positive, self.clipped, self.chosen, self.compared)(x)
+        kinds = (
+            self.plain,
+            self.plain,
+            self.plain,
+            self.gated,
+            self.hard_swish,
+            self.gelu,
+            self.scalar,
+        )
+        self.pick(
+            *kinds,
+            self.channel,
+            self.channel,
+            self.positive,
+            self.clipped,
+            self.chosen,
+            self.compared,
+        )(x)
 
     def plain(self, x: Tensor) -> None:
-        common = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Softplus", "Abs", "Neg")
-        others = ("Gelu", "Mish", "Selu", "Erf", "Celu", "Ceil", "Floor", "Round", "Sign", "Sin", "Cos", "Exp")
-        kind = self.pick(*common, *common, *others, "Softsign", "ThresholdedRelu", "QuickGelu", "FastGelu", "Identity")
+        common = (
+            "Relu",
+            "LeakyRelu",
+            "Sigmoid",
+            "Tanh",
+            "HardSigmoid",
+            "HardSwish",
+            "Elu",
+            "Softplus",
+            "Abs",
+            "Neg",
+        )
+        others = (
+            "Gelu",
+            "Mish",
+            "Selu",
+            "Erf",
+            "Celu",
+            "Ceil",
+            "Floor",
+            "Round",
+            "Sign",
+            "Sin",
+            "Cos",
+            "Exp",
+        )
+        kind = self.pick(
+            *common,
+            *common,
+            *others,
+            "Softsign",
+            "ThresholdedRelu",
+            "QuickGelu",
+            "FastGelu",
+            "Identity",
+        )
         domain = {"domain": "com.microsoft"} if kind in ("QuickGelu", "FastGelu") else {}
         self.node(kind, [x], x.shape, **domain)
 
@@ -68,8 +120,14 @@ class GraphBuilder(MovementSteps):
 
     def scalar(self, x: Tensor) -> None:
         op = self.pick("Add", "Sub", "Mul", "Div", "Min", "Max", "Pow")
-        number = self.constant(float(self.pick(2, 3)) if op == "Pow" else float(self.random.normal() + 2.0))
-        self.node(op, [x, number] if op in ("Div", "Pow") else self.pick([x, number], [number, x]), x.shape)
+        number = self.constant(
+            float(self.pick(2, 3)) if op == "Pow" else float(self.random.normal() + 2.0)
+        )
+        self.node(
+            op,
+            [x, number] if op in ("Div", "Pow") else self.pick([x, number], [number, x]),
+            x.shape,
+        )
 
     def channel(self, x: Tensor) -> None:
         """One number a channel, or an element of the last axis."""
@@ -77,7 +135,9 @@ class GraphBuilder(MovementSteps):
         sizes = (x.shape[-1],) if self.chance(0.3) else (x.shape[1], *(1 for _ in x.shape[2:]))
         numbers = self.normal(*sizes)
         if op == "Div":
-            array = numpy_helper.to_array(next(item for item in self.constants if item.name == numbers))
+            array = numpy_helper.to_array(
+                next(item for item in self.constants if item.name == numbers)
+            )
             numbers = self.constant(np.where(array < 0, array - 0.5, array + 0.5))
         first = op in ("Div", "PRelu") or self.chance(0.7)
         self.node(op, [x, numbers] if first else [numbers, x], x.shape)
@@ -91,7 +151,9 @@ class GraphBuilder(MovementSteps):
 
     def clipped(self, x: Tensor) -> None:
         low = float(self.random.normal() - 1.0)
-        self.node("Clip", [x, self.constant(low), self.constant(low + self.pick(0.5, 1.0, 6.0))], x.shape)
+        self.node(
+            "Clip", [x, self.constant(low), self.constant(low + self.pick(0.5, 1.0, 6.0))], x.shape
+        )
 
     def chosen(self, x: Tensor) -> None:
         op = self.pick("Greater", "GreaterOrEqual", "Less", "LessOrEqual")
@@ -121,7 +183,8 @@ class GraphBuilder(MovementSteps):
         """Two tensors or more, alike or one repeated along some axes, or both."""
         a = self.tensor()
         same = [item for item in self.tensors if item.shape == a.shape]
-        op, b = self.pick("Add", "Mul", "Sub", "Min", "Max", "Mul", "Add", "Div", "Sum"), self.pick(*same)
+        op = self.pick("Add", "Mul", "Sub", "Min", "Max", "Mul", "Add", "Div", "Sum")
+        b = self.pick(*same)
         if op in ("Min", "Max", "Sum") and self.chance(0.4):
             self.node(op, [a, b, self.pick(*same)], a.shape)
             return
@@ -133,7 +196,9 @@ class GraphBuilder(MovementSteps):
             if how == "both":
                 a = self.reduced(a, self.axes(a))
         if how == "constant":
-            sizes = [size if self.chance(0.6) else 1 for size in a.shape[self.below(0, len(a.shape)) :]]
+            sizes = [
+                size if self.chance(0.6) else 1 for size in a.shape[self.below(0, len(a.shape)) :]
+            ]
             self.node(op, [a, self.normal(*sizes)], a.shape)
             return
         if op == "Div":
@@ -159,10 +224,12 @@ class GraphBuilder(MovementSteps):
         strides = [self.below(1, 4) for _ in sizes]
         pads = [self.below(0, size) for size in (*kernel, *kernel)]
         dilations = [
-            1 if not dilated or self.chance(0.8) or 2 * k > s else 2 for k, s in zip(kernel, sizes, strict=True)
+            1 if not dilated or self.chance(0.8) or 2 * k > s else 2
+            for k, s in zip(kernel, sizes, strict=True)
         ]
         plane = tuple(
-            (size + pads[axis] + pads[axis + len(sizes)] - (kernel[axis] - 1) * dilations[axis] - 1) // strides[axis]
+            (size + pads[axis] + pads[axis + len(sizes)] - (kernel[axis] - 1) * dilations[axis] - 1)
+            // strides[axis]
             + 1
             for axis, size in enumerate(sizes)
         )
@@ -177,7 +244,10 @@ class GraphBuilder(MovementSteps):
         window, plane = self.window(x)
         kernel = window["kernel_shape"]
         scale = 1 / np.sqrt(np.prod(kernel) * channels / group)
-        inputs: list[Tensor | str] = [x, self.normal(outputs, channels // group, *kernel, scale=scale)]
+        inputs: list[Tensor | str] = [
+            x,
+            self.normal(outputs, channels // group, *kernel, scale=scale),
+        ]
         inputs += [self.normal(outputs)] if self.chance(0.7) else []
         (made,) = self.node("Conv", inputs, (batch, outputs, *plane), group=group, **window)
         if self.chance(0.3):
@@ -195,12 +265,19 @@ class GraphBuilder(MovementSteps):
         pads = [self.below(0, (size + 1) // 2) for size in (*kernel, *kernel)]
         more = [self.below(0, stride) if self.chance(0.3) else 0 for stride in strides]
         plane = tuple(
-            (size - 1) * strides[axis] + kernel[axis] + more[axis] - pads[axis] - pads[axis + len(sizes)]
+            (size - 1) * strides[axis]
+            + kernel[axis]
+            + more[axis]
+            - pads[axis]
+            - pads[axis + len(sizes)]
             for axis, size in enumerate(sizes)
         )
         if min(plane) < 1 or batch * group * outputs * int(np.prod(plane)) > MOST_ELEMENTS:
             return
-        inputs: list[Tensor | str] = [x, self.normal(channels, outputs, *kernel, scale=1 / np.sqrt(channels))]
+        inputs: list[Tensor | str] = [
+            x,
+            self.normal(channels, outputs, *kernel, scale=1 / np.sqrt(channels)),
+        ]
         inputs += [self.normal(group * outputs)] if self.chance(0.5) else []
         how = {"strides": strides, "pads": pads, "output_padding": more, "group": group}
         self.node("ConvTranspose", inputs, (batch, group * outputs, *plane), **how)
@@ -223,7 +300,8 @@ class GraphBuilder(MovementSteps):
     def product(self) -> None:
         """A constant matrix on either side, one a batch, as Gemm in all of its forms."""
         x = self.tensor(3, 3, 2, 4)
-        columns, depth = self.below(1, 13), x.shape[-1]
+        columns = self.below(1, 13)
+        depth = x.shape[-1]
         kind = self.pick("plain", "plain", "left", "stacked", "gemm", "gemm", "einsum")
         if kind == "gemm":
             self.gemm(x, columns)
@@ -246,9 +324,15 @@ class GraphBuilder(MovementSteps):
         turned = self.chance(0.3)
         rows, depth = x.shape[::-1] if turned else x.shape
         transposed = self.chance(0.5)
-        weights = self.normal(*((columns, depth) if transposed else (depth, columns)), scale=1 / np.sqrt(depth))
+        weights = self.normal(
+            *((columns, depth) if transposed else (depth, columns)), scale=1 / np.sqrt(depth)
+        )
         inputs: list[Tensor | str] = [x, weights]
-        inputs += [self.normal(*self.pick((columns,), (1, columns), (rows, columns), (1,)))] if self.chance(0.7) else []
+        inputs += (
+            [self.normal(*self.pick((columns,), (1, columns), (rows, columns), (1,)))]
+            if self.chance(0.7)
+            else []
+        )
         how: dict[str, Any] = {"transA": int(turned), "transB": int(transposed)}
         how |= {"alpha": 0.5} if self.chance(0.2) else {}
         how |= {"beta": 2.0} if self.chance(0.2) else {}
@@ -276,7 +360,9 @@ class GraphBuilder(MovementSteps):
         x = self.tensor(3)
         x = self.cut(x, 0, 3) if x.shape[0] > 3 else x
         steps, batch, width = x.shape
-        op, both, hidden = self.pick("LSTM", "GRU", "RNN"), self.pick(1, 1, 2), self.below(1, 5)
+        op = self.pick("LSTM", "GRU", "RNN")
+        both = self.pick(1, 1, 2)
+        hidden = self.below(1, 5)
         if batch > 6 or width > 8:
             return
         gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op] * hidden
@@ -284,24 +370,44 @@ class GraphBuilder(MovementSteps):
         inputs: list[Tensor | str] = [x, *weights]
         inputs += [self.normal(both, 2 * gates, scale=0.2)] if self.chance(0.7) else []
         shapes = [(steps, both, batch, hidden), (both, batch, hidden), (both, batch, hidden)]
-        how: dict[str, Any] = {"hidden_size": hidden, "direction": "bidirectional" if both == 2 else "forward"}
+        how: dict[str, Any] = {
+            "hidden_size": hidden,
+            "direction": "bidirectional" if both == 2 else "forward",
+        }
         how |= {"linear_before_reset": 1} if op == "GRU" and self.chance(0.5) else {}
         self.node(op, inputs, *shapes[: 3 if op == "LSTM" else 2], **how)
 
     def normalisation(self) -> None:
-        self.pick(self.shares, self.shares, self.layer_norm, self.layer_norm, self.channel_norm, self.batch_norm)()
+        self.pick(
+            self.shares,
+            self.shares,
+            self.layer_norm,
+            self.layer_norm,
+            self.channel_norm,
+            self.batch_norm,
+        )()
 
     def shares(self) -> None:
         x = self.tensor()
-        self.node(self.pick("Softmax", "Softmax", "LogSoftmax"), [x], x.shape, axis=self.below(-1, len(x.shape)))
+        self.node(
+            self.pick("Softmax", "Softmax", "LogSoftmax"),
+            [x],
+            x.shape,
+            axis=self.below(-1, len(x.shape)),
+        )
 
     def layer_norm(self) -> None:
         x = self.tensor(3, 4)
-        op, axis = self.pick("LayerNormalization", "LayerNormalization", "RMSNormalization"), -1
+        op = self.pick("LayerNormalization", "LayerNormalization", "RMSNormalization")
+        axis = -1
         if self.chance(0.2):
             axis = -2
         inputs: list[Tensor | str] = [x, self.normal(*x.shape[axis:])]
-        inputs += [self.normal(*x.shape[axis:])] if op == "LayerNormalization" and self.chance(0.7) else []
+        inputs += (
+            [self.normal(*x.shape[axis:])]
+            if op == "LayerNormalization" and self.chance(0.7)
+            else []
+        )
         self.node(op, inputs, x.shape, axis=axis)
 
     def channel_norm(self) -> None:
@@ -311,27 +417,36 @@ class GraphBuilder(MovementSteps):
         if self.chance(0.5):
             self.node("InstanceNormalization", inputs, x.shape)
         else:
-            groups = self.pick(*(number for number in (1, 2, 3, channels) if channels % number == 0))
+            groups = self.pick(
+                *(number for number in (1, 2, 3, channels) if channels % number == 0)
+            )
             self.node("GroupNormalization", inputs, x.shape, num_groups=groups)
 
     def batch_norm(self) -> None:
         x = self.tensor(3, 4)
         channels = x.shape[1]
         variance = self.constant(self.random.uniform(0.5, 2.0, channels))
-        self.node("BatchNormalization", [x, *(self.normal(channels) for _ in range(3)), variance], x.shape)
+        self.node(
+            "BatchNormalization", [x, *(self.normal(channels) for _ in range(3)), variance], x.shape
+        )
 
 
 _STEPS: tuple[tuple[int, Callable[[GraphBuilder], None]], ...] = (
-    (4, GraphBuilder.function), (5, GraphBuilder.binary), (2, GraphBuilder.reduction), (5, GraphBuilder.convolution),
-    (1, GraphBuilder.transposed), (2, GraphBuilder.pool), (3, GraphBuilder.product), (1, GraphBuilder.attention),
+    (4, GraphBuilder.function), (5, GraphBuilder.binary), (2, GraphBuilder.reduction),
+    (5, GraphBuilder.convolution),
+    (1, GraphBuilder.transposed), (2, GraphBuilder.pool), (3, GraphBuilder.product),
+    (1, GraphBuilder.attention),
     (2, GraphBuilder.normalisation), (6, GraphBuilder.movement), (1, GraphBuilder.recurrent),
 )  # fmt: skip
 
 
-def random_graph(seed: int, *, shown: bool = True) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
+def random_graph(
+    seed: int, *, shown: bool = True
+) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
     """A float model of three to ten steps and an input for it; what nothing reads is an output.
 
-    ``shown``: so is every second of the other tensors, and some get up to four readers with windows of their own.
+    ``shown``: so is every second of the other tensors, and some get up to four readers with windows
+    of their own.
     """
     builder = GraphBuilder(seed)
     shares = np.array([share for share, _ in _STEPS], np.float64)
@@ -343,8 +458,14 @@ def random_graph(seed: int, *, shown: bool = True) -> tuple[onnx.ModelProto, dic
         for item in planes[-2:]:
             for _ in range(builder.below(0, 4)):
                 builder.convolution(item)
-    results = [item for item in builder.tensors if item.name not in builder.read and item not in builder.inputs]
-    others = [item for item in builder.tensors if item not in builder.inputs and item not in results]
+    results = [
+        item
+        for item in builder.tensors
+        if item.name not in builder.read and item not in builder.inputs
+    ]
+    others = [
+        item for item in builder.tensors if item not in builder.inputs and item not in results
+    ]
     if shown:
         results += [item for item in others if builder.chance(0.5)]
     elif builder.chance(0.2):
@@ -357,20 +478,29 @@ def random_graph(seed: int, *, shown: bool = True) -> tuple[onnx.ModelProto, dic
         builder.nodes,
         f"graph{seed}",
         [
-            *(helper.make_tensor_value_info(item.name, TensorProto.FLOAT, item.shape) for item in used),
+            *(
+                helper.make_tensor_value_info(item.name, TensorProto.FLOAT, item.shape)
+                for item in used
+            ),
             *(helper.make_tensor_value_info(*of_integers) for of_integers in rows),
         ],
-        [helper.make_tensor_value_info(item.name, TensorProto.FLOAT, item.shape) for item in results],
+        [
+            helper.make_tensor_value_info(item.name, TensorProto.FLOAT, item.shape)
+            for item in results
+        ],
         builder.constants,
     )
     domains = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=domains, ir_version=10)
-    feeds = {item.name: builder.random.standard_normal(item.shape).astype(np.float32) for item in used}
+    feeds = {
+        item.name: builder.random.standard_normal(item.shape).astype(np.float32) for item in used
+    }
     return model, {**feeds, **builder.numbers}
 
 
 def random_machine(seed: int) -> tuple[Arch, str]:
-    """A machine, mostly of the newest instructions, its scratchpad small enough to tile in, and a schedule.
+    """A machine, mostly of the newest instructions, its scratchpad small enough to tile in, and a
+    schedule.
 
     Half of the machines have banked memory, for which the schedule is the default one.
     """
@@ -382,7 +512,9 @@ def random_machine(seed: int) -> tuple[Arch, str]:
     schedule = "seed" if rng.random() < 0.3 else "default"
     isa = str(rng.choice(["v1", "v2", "v3", *["v4"] * 17]))
     numerics = "fixed" if rng.random() < 0.1 else "onnxruntime"
-    ideal = Arch(isa=isa, numerics=numerics, pe=pe, sram_bytes=sram, post_lanes=lanes, alignment=alignment)
+    ideal = Arch(
+        isa=isa, numerics=numerics, pe=pe, sram_bytes=sram, post_lanes=lanes, alignment=alignment
+    )
     arch = either_memory(ideal, rng)
     return arch, "default" if arch.words else schedule
 
@@ -398,18 +530,29 @@ def run(seed: int, *, shown: bool = True) -> Comparison:
     return compare(package, given, arch, schedule)
 
 
-def _alike(package: Package, feeds: dict[str, NDArray[Any]], arch: Arch, schedule: str) -> Comparison:
-    """The network on a machine and, in place of the oracle, under the other schedule on a large one, or on the same.
+def _alike(
+    package: Package, feeds: dict[str, NDArray[Any]], arch: Arch, schedule: str
+) -> Comparison:
+    """The network on a machine and, in place of the oracle, under the other schedule on a large
+    one, or on the same.
 
-    Machines with banked memory have one schedule; they are compared with machines that have ideal memory.
-    Wherever the same operators run on the CPU, whose numerics are others; where they never do, nothing is compared.
+    Machines with banked memory have one schedule; they are compared with machines that have ideal
+    memory. Wherever the same operators run on the CPU, whose numerics are others; where they never
+    do, nothing is compared.
     """
-    found, other = simulate(package, feeds, arch, schedule), "default" if schedule == "seed" else "seed"
-    ideal = Arch(pe=arch.pe, sram_bytes=arch.sram_bytes, numerics=arch.numerics, isa="v4") if arch.words else arch
+    found = simulate(package, feeds, arch, schedule)
+    other = "default" if schedule == "seed" else "seed"
+    ideal = (
+        Arch(pe=arch.pe, sram_bytes=arch.sram_bytes, numerics=arch.numerics, isa="v4")
+        if arch.words
+        else arch
+    )
     for machine in (ideal.model_copy(update={"sram_bytes": 1 << 21}), ideal):
         expected = simulate(package, feeds, machine, other)
         if _places(expected) == _places(found):
-            return found.comparison({name: expected.run.values[name] for name in found.results & expected.results})
+            return found.comparison(
+                {name: expected.run.values[name] for name in found.results & expected.results}
+            )
     return found.comparison({})
 
 
@@ -454,7 +597,10 @@ class Tally:
         except Exception as error:
             self.counts["failed"] += 1
             where = traceback.extract_tb(error.__traceback__)[-1]
-            print(f"{seed} failed: {type(error).__name__}: {error} ({where.filename}:{where.lineno})", flush=True)
+            print(
+                f"{seed} failed: {type(error).__name__}: {error} ({where.filename}:{where.lineno})",
+                flush=True,
+            )
             return
         if done.mismatches:
             print(f"{seed}: {done.mismatches} mismatches", flush=True)
@@ -480,13 +626,22 @@ class Tally:
         return there / max(1, here + there)
 
     def lines(self) -> Iterator[str]:
-        """All that was counted; where operators ran, and why on the CPU, of machines with the newest instructions."""
+        """All that was counted.
+
+        Where operators ran, and why on the CPU, of machines with the newest instructions.
+        """
         yield from (f"{count:9} {name}" for name, count in self.counts.items())
         here, there = (self._placed[on] for on in ("dla", "cpu"))
-        yield f"{here.total():9} operators on the accelerator, {there.total()} on the CPU ({self.share_on_cpu:.2%})"
+        yield (
+            f"{here.total():9} operators on the accelerator, {there.total()} on the CPU "
+            f"({self.share_on_cpu:.2%})"
+        )
         for op_type in sorted({*here, *there}):
             yield f"{here[op_type]:9} {op_type} on the accelerator, {there[op_type]} on the CPU"
-        yield from (f"{count:9} {op_type}: {reason}" for (op_type, reason), count in self._reasons.most_common())
+        yield from (
+            f"{count:9} {op_type}: {reason}"
+            for (op_type, reason), count in self._reasons.most_common()
+        )
 
 
 def _rule(reason: str) -> str:

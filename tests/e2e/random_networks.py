@@ -1,4 +1,6 @@
-"""Random small float networks: all kinds of convolution, activations, pools, residual adds, concatenations."""
+"""Random small float networks: all kinds of convolution, activations, pools, residual adds,
+concatenations.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class NetworkBuilder:
         self.constants.append(numpy_helper.from_array(array, name))
         return name
 
-    def node(self, op: str, inputs: list[str], shape: tuple[int, int, int], **attributes: Any) -> str:
+    def node(
+        self, op: str, inputs: list[str], shape: tuple[int, int, int], **attributes: Any
+    ) -> str:
         name = f"{op.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
         self.shape = shape
@@ -49,7 +53,11 @@ class NetworkBuilder:
         """Rows and columns that a window makes of the current plane."""
         top, left, bottom, right = window["pads"]
         sizes = zip(
-            self.shape[1:], (top + bottom, left + right), window["kernel_shape"], window["strides"], strict=True
+            self.shape[1:],
+            (top + bottom, left + right),
+            window["kernel_shape"],
+            window["strides"],
+            strict=True,
         )
         height, width = ((size + pad - kernel) // stride + 1 for size, pad, kernel, stride in sizes)
         return height, width
@@ -60,7 +68,10 @@ class NetworkBuilder:
         outputs = group * int(self.random.integers(1, 5))
         window = self.window()
         scale = 1 / np.sqrt(np.prod(window["kernel_shape"]) * channels / group)
-        kernel = self.random.standard_normal((outputs, channels // group, *window["kernel_shape"])) * scale
+        kernel = (
+            self.random.standard_normal((outputs, channels // group, *window["kernel_shape"]))
+            * scale
+        )
         inputs = [x, self.constant(kernel.astype(np.float32))]
         if self.random.random() < 0.7:
             inputs.append(self.constant(self.random.standard_normal(outputs).astype(np.float32)))
@@ -69,7 +80,10 @@ class NetworkBuilder:
     def activation(self, x: str) -> str:
         op = self.pick("Relu", "LeakyRelu", "Clip", "Abs")
         if op == "Clip":
-            limits = [self.constant(np.array(limit, np.float32)) for limit in (0.0, float(self.pick(1.0, 6.0)))]
+            limits = [
+                self.constant(np.array(limit, np.float32))
+                for limit in (0.0, float(self.pick(1.0, 6.0)))
+            ]
             return self.node(op, [x, *limits], self.shape)
         return self.node(op, [x], self.shape, **({"alpha": 0.1} if op == "LeakyRelu" else {}))
 
@@ -93,18 +107,30 @@ class NetworkBuilder:
         if self.random.random() < 0.5:
             x = self.node("GlobalAveragePool", [x], (self.shape[0], 1, 1))
         x = self.node("Flatten", [x], self.shape)
-        depth, classes = int(np.prod(self.shape)), int(self.random.integers(2, 12))
-        weights = (self.random.standard_normal((classes, depth)) / np.sqrt(depth)).astype(np.float32)
+        depth = int(np.prod(self.shape))
+        classes = int(self.random.integers(2, 12))
+        weights = (self.random.standard_normal((classes, depth)) / np.sqrt(depth)).astype(
+            np.float32
+        )
         bias = self.constant(self.random.standard_normal(classes).astype(np.float32))
         return self.node("Gemm", [x, self.constant(weights), bias], self.shape, transB=1)
 
 
 def random_network(seed: int) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
-    """A float network of three to eight operators and an input for it; every second tensor is an output, too."""
+    """A float network of three to eight operators and an input for it.
+
+    Every second tensor is an output, too.
+    """
     builder = NetworkBuilder(seed)
     shape = (1, *builder.shape)
     x = builder.name
-    steps = [builder.convolution, builder.activation, builder.pool, builder.residual, builder.concatenation]
+    steps = [
+        builder.convolution,
+        builder.activation,
+        builder.pool,
+        builder.residual,
+        builder.concatenation,
+    ]
     for _ in range(int(builder.random.integers(2, 7))):
         x = builder.pick(builder.convolution, *steps)(x)
     inner = [name for node in builder.nodes for name in node.output]

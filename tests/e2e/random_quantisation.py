@@ -1,5 +1,5 @@
-"""Ways in which a float graph comes to be quantised: by this project, by hands that choose other numbers, by tools that
-write integer operators.
+"""Ways in which a float graph comes to be quantised: by this project, by hands that choose other
+numbers, by tools that write integer operators.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Feeds = Mapping[str, NDArray[Any]]
 def random_package(model: onnx.ModelProto, feeds: Feeds, seed: int) -> Package:
     """The package of a float model, quantised on ``feeds`` in a way drawn from ``seed``."""
     rng = np.random.default_rng([seed, 1])
-    name, way = model.graph.name, rng.random()
+    name = model.graph.name
+    way = rng.random()
     if way < 0.4:
         return import_model(model, name, calibration=[feeds])
     # Tools that write quantised models leave interpolations as they are.
@@ -49,14 +50,19 @@ def _integer_operators(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 class Requantiser:
-    """Gives tensors of a quantised model other scales, zero points and element types; the model stays a model."""
+    """Gives tensors of a quantised model other scales, zero points and element types.
+
+    The model stays a model.
+    """
 
     def __init__(self, model: onnx.ModelProto, rng: np.random.Generator) -> None:
         self._rng = rng
         self._model = onnx.ModelProto()
         self._model.CopyFrom(model)
         self._tensors = {tensor.name: tensor for tensor in self._model.graph.initializer}
-        self._boundaries = [node for node in self._model.graph.node if node.op_type in (QUANTIZE, DEQUANTIZE)]
+        self._boundaries = [
+            node for node in self._model.graph.node if node.op_type in (QUANTIZE, DEQUANTIZE)
+        ]
         self._dtypes = str(rng.choice(["int8", "uint8", "mixed"], p=[0.45, 0.45, 0.1]))
 
     def model(self) -> onnx.ModelProto:
@@ -84,29 +90,41 @@ class Requantiser:
 
     def _change_activation(self, node: onnx.NodeProto) -> None:
         _, scale, zero = node.input
-        changed, factor, point = self._rng.random() < 0.3, self._rng.random(), int(self._array(zero))
+        changed = self._rng.random() < 0.3
+        factor = self._rng.random()
+        point = int(self._array(zero))
         if changed and factor < 0.8:
-            self._put(scale, (self._array(scale) * np.exp2(self._rng.uniform(-2, 2))).astype(np.float32))
+            self._put(
+                scale, (self._array(scale) * np.exp2(self._rng.uniform(-2, 2))).astype(np.float32)
+            )
         elif changed:
             self._put(scale, np.exp2(self._rng.integers(-20, 6)).astype(np.float32))
         if changed:
-            point = int(self._rng.choice([-128, -127, -1, 0, 1, 127, self._rng.integers(-128, 128)]))
+            point = int(
+                self._rng.choice([-128, -127, -1, 0, 1, 127, self._rng.integers(-128, 128)])
+            )
         unsigned = self._dtypes == "uint8" or (self._dtypes == "mixed" and self._rng.random() < 0.3)
         self._put(zero, np.array(point + 128, np.uint8) if unsigned else np.array(point, np.int8))
 
     def _change_weights(self, node: onnx.NodeProto) -> None:
         """Weights of a zero point, and scales far apart."""
-        scale, zero = self._array(node.input[1]), self._array(node.input[2])
+        scale = self._array(node.input[1])
+        zero = self._array(node.input[2])
         if self._rng.random() < 0.5:
             self._put(node.input[2], self._rng.integers(-128, 128, zero.shape).astype(np.int8))
         else:
-            self._put(node.input[1], (scale * np.exp2(self._rng.uniform(-4, 4, scale.shape))).astype(np.float32))
+            self._put(
+                node.input[1],
+                (scale * np.exp2(self._rng.uniform(-4, 4, scale.shape))).astype(np.float32),
+            )
 
     def _follow(self, bias: onnx.NodeProto) -> None:
         """The scale of a bias is the product of those of data and weights."""
         made = {node.output[0]: node for node in self._boundaries}
         for reader in self._model.graph.node:
-            if bias.output[0] in reader.input[2:] and all(name in made for name in reader.input[:2]):
+            if bias.output[0] in reader.input[2:] and all(
+                name in made for name in reader.input[:2]
+            ):
                 scales = [self._array(made[name].input[1]) for name in reader.input[:2]]
                 self._put(bias.input[1], np.asarray(scales[0] * scales[1], np.float32))
                 return

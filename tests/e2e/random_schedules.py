@@ -1,7 +1,9 @@
-"""Random schedules of random graphs: whatever tilings, residents and groups are chosen, bits stay what they are.
+"""Random schedules of random graphs: whatever tilings, residents and groups are chosen, bits stay
+what they are.
 
-``python -m tests.e2e.random_schedules --count N --seed S`` draws them from everything that may be chosen, far from what
-the compiler would choose, and holds each to ONNX Runtime at every tensor that leaves a region.
+``python -m tests.e2e.random_schedules --count N --seed S`` draws them from everything that may be
+chosen, far from what the compiler would choose, and holds each to ONNX Runtime at every tensor that
+leaves a region.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from byoc.compiler import partition_package
-from byoc.options import Choices, CompileOptions, LayerChoice, placed
+from byoc.options import Choices, CompileOptions, LayerChoice, place_groups
 from byoc.scheduling.residency import choice_of
 from byoc.tuning.moves import Drawing, Grouping
 from byoc.tuning.subject import TuningSubject
@@ -36,7 +38,10 @@ Outcome = Literal["exact", "without a place", "different", "failed"]
 
 
 def outcomes(seed: int, *, shown: bool = True) -> Iterator[Outcome]:
-    """What becomes of some schedules of one graph; raises InputError for a graph that cannot be quantised."""
+    """What becomes of some schedules of one graph.
+
+    Raises InputError for a graph that cannot be quantised.
+    """
     model, feeds = random_graph(seed, shown=shown)
     package = random_package(model, feeds, seed)
     arch = random_machine(seed)[0].model_copy(update={"numerics": "onnxruntime"})
@@ -57,7 +62,10 @@ def outcomes(seed: int, *, shown: bool = True) -> Iterator[Outcome]:
 
 
 def drawn_choices(subject: TuningSubject, arch: Arch, random: np.random.Generator) -> Choices:
-    """Any residents, any groups, and for layers beside those residents any tilings; some are left to the compiler."""
+    """Any residents, any groups, and for layers beside those residents any tilings.
+
+    Some are left to the compiler.
+    """
     share = random.choice([0.0, 0.3, 1.0])
     residents = tuple(name for _, name in subject.candidates if random.random() < share)
     layers = []
@@ -66,9 +74,10 @@ def drawn_choices(subject: TuningSubject, arch: Arch, random: np.random.Generato
         tiling = Drawing(site.geometry, arch, resident, budget).fresh(random)
         left_open = tiling is None or random.random() < 0.2
         layers.append(LayerChoice(site.name) if left_open else choice_of(site.name, tiling))
-    grouping, groups = Grouping(subject, random), placed(subject.names, subject.own().groups or ())
+    grouping = Grouping(subject, random)
+    groups = place_groups(subject.names, subject.own().groups or ())
     for _ in range(int(random.integers(STEPS))):
-        groups = grouping.changed(groups, int(random.integers(-1, len(groups)))) or groups
+        groups = grouping.change(groups, int(random.integers(-1, len(groups)))) or groups
     return Choices(tuple(layers), residents, tuple(group for _, group in groups))
 
 

@@ -31,8 +31,16 @@ class _Network:
     def draw(self) -> onnx.ModelProto:
         """Return the network: a stem, two to four blocks, and a head on vectors or none."""
         name = self._convolution(self._builder.input("x", self.shape), self._size(), activated=True)
-        blocks: list[Block] = [self._residual, self._depthwise, self._branches, self._pool, self._function]
-        for index in self._random.choice(len(blocks), int(self._random.integers(2, 5)), replace=False):
+        blocks: list[Block] = [
+            self._residual,
+            self._depthwise,
+            self._branches,
+            self._pool,
+            self._function,
+        ]
+        for index in self._random.choice(
+            len(blocks), int(self._random.integers(2, 5)), replace=False
+        ):
             name = blocks[index](name)
         self._builder.output(self._head(name) if self._random.random() < 0.6 else name)
         return self._builder.model()
@@ -43,7 +51,9 @@ class _Network:
     def _weights(self, *shape: int) -> str:
         return self._builder.constant(self._random.normal(0, 0.3, shape), "float32")
 
-    def _convolution(self, name: str, channels: int, kernel: int = 3, activated: bool = False, group: int = 1) -> str:
+    def _convolution(
+        self, name: str, channels: int, kernel: int = 3, activated: bool = False, group: int = 1
+    ) -> str:
         weights = self._weights(channels, self._channels // group, kernel, kernel)
         bias = [self._weights(channels)] if self._random.random() < 0.7 else []
         self._channels = channels
@@ -68,12 +78,21 @@ class _Network:
 
     def _branches(self, name: str) -> str:
         given = self._channels
-        ends, total = [], 0
+        ends = []
+        total = 0
         for _ in range(int(self._random.integers(2, 4))):
             self._channels = given
             pooled = self._random.random() < 0.3
-            branch = self._builder.node("MaxPool", name, kernel_shape=[3, 3], pads=[1] * 4) if pooled else name
-            ends.append(self._convolution(branch, self._size(), int(self._random.choice([1, 3])), activated=not pooled))
+            branch = (
+                self._builder.node("MaxPool", name, kernel_shape=[3, 3], pads=[1] * 4)
+                if pooled
+                else name
+            )
+            ends.append(
+                self._convolution(
+                    branch, self._size(), int(self._random.choice([1, 3])), activated=not pooled
+                )
+            )
             total += self._channels
         self._channels = total
         return self._builder.node("Concat", *ends, axis=1)
@@ -84,12 +103,16 @@ class _Network:
 
     def _function(self, name: str) -> str:
         kind = str(self._random.choice(["LeakyRelu", "Sigmoid", "HardSwish"]))
-        return self._convolution(self._builder.node(kind, self._convolution(name, self._size())), self._size(), 1)
+        return self._convolution(
+            self._builder.node(kind, self._convolution(name, self._size())), self._size(), 1
+        )
 
     def _head(self, name: str) -> str:
         outputs = self._size()
         vectors = self._builder.node("Flatten", self._builder.node("GlobalAveragePool", name))
-        name = self._builder.node("Gemm", vectors, self._weights(self._channels, outputs), self._weights(outputs))
+        name = self._builder.node(
+            "Gemm", vectors, self._weights(self._channels, outputs), self._weights(outputs)
+        )
         return self._builder.node("Relu", name) if self._random.random() < 0.5 else name
 
 
@@ -102,12 +125,16 @@ class _Samples(CalibrationDataReader):  # type: ignore[misc]
 
 
 def saved_network(random: np.random.Generator) -> onnx.ModelProto:
-    """Return a network of uint8 or int8 tensors as ONNX Runtime saves it at level EXTENDED or ALL."""
+    """Return a network of uint8 or int8 tensors as ONNX Runtime saves it at level EXTENDED or
+    ALL.
+    """
     network = _Network(random)
     kind = QuantType.QUInt8 if random.random() < 0.5 else QuantType.QInt8
     form = QuantFormat.QDQ if random.random() < 0.7 else QuantFormat.QOperator
     with tempfile.TemporaryDirectory() as folder:
-        given, quantised, saved = (Path(folder) / f"{name}.onnx" for name in ("given", "quantised", "saved"))
+        given, quantised, saved = (
+            Path(folder) / f"{name}.onnx" for name in ("given", "quantised", "saved")
+        )
         onnx.save(network.draw(), given)
         quantize_static(
             given,
@@ -119,7 +146,9 @@ def saved_network(random: np.random.Generator) -> onnx.ModelProto:
             weight_type=QuantType.QInt8,
         )
         options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, str(random.choice(LEVELS)))
+        options.graph_optimization_level = getattr(
+            onnxruntime.GraphOptimizationLevel, str(random.choice(LEVELS))
+        )
         options.add_session_config_entry("session.qdqisint8allowed", str(random.integers(2)))
         options.optimized_model_filepath = str(saved)
         options.log_severity_level = 4

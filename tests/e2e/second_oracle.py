@@ -1,10 +1,11 @@
-"""A second oracle, ``onnx.reference``, which shares no code with ONNX Runtime: every unit of every region apart by
-at most one step of its output's scale.
+"""A second oracle, ``onnx.reference``, which shares no code with ONNX Runtime: every unit of every
+region apart by at most one step of its output's scale.
 
-``python -m tests.e2e.second_oracle NETWORK ...`` prints the counts of networks. Units are fed what the
-accelerator is fed, so that a step more or less in one does not grow through all that follow. The evaluator computes in
-float what lies between DequantizeLinear and QuantizeLinear and rounds once, so it differs by one step on near ties.
-Where an instruction has a definition of its own, it computes the operators of the model, not the definition.
+``python -m tests.e2e.second_oracle NETWORK ...`` prints the counts of networks. Units are fed what
+the accelerator is fed, so that a step more or less in one does not grow through all that follow.
+The evaluator computes in float what lies between DequantizeLinear and QuantizeLinear and rounds
+once, so it differs by one step on near ties. Where an instruction has a definition of its own, it
+computes the operators of the model, not the definition.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from byoc.frontend.onnx.cutting import Cutter
 from byoc.graph import Node
 from byoc.host.sessions import Oracle
 from byoc.package.package import Package
-from byoc.runtimes.protobuf import defined
+from byoc.runtimes.protobuf import read_defined_results
 from experiments.running.network import load_network, network_feeds
 from isa.arch import Arch
 
@@ -32,10 +33,17 @@ Feeds = Mapping[str, NDArray[Any]]
 
 
 def steps_apart(package: Package, feeds: Feeds, arch: Arch) -> Counter[int]:
-    """How many elements of the units in regions of ``arch`` differ by how many steps between the two oracles."""
+    """How many elements of the units in regions of ``arch`` differ by how many steps between the
+    two oracles.
+    """
     nodes = [node for region in partition_package(package, arch).regions for node in region.nodes]
     results = [name for node in nodes for name in node.outputs]
-    inputs = {name for node in nodes for name in node.inputs if package.graph.values[name].constant is None}
+    inputs = {
+        name
+        for node in nodes
+        for name in node.inputs
+        if package.graph.values[name].constant is None
+    }
     names = sorted(inputs.union(results) - set(package.graph.inputs))
     known = {**feeds, **Oracle(package.model, package.graph, names).values(feeds)}
     found: Counter[int] = Counter()
@@ -50,12 +58,16 @@ class Units:
 
     def __init__(self, package: Package) -> None:
         self.graph = package.graph
-        self._own = defined(package.model)
+        self._own = read_defined_results(package.model)
         self._cutter = Cutter(package.model, package.graph)
 
     def cut(self, node: Node) -> tuple[ModelProto, list[str], list[str]]:
-        """A unit as a model, its inputs, and its results, those of the model's operators where it is defined."""
-        sources = [name for name in dict.fromkeys(node.inputs) if self.graph.values[name].constant is None]
+        """A unit as a model, its inputs, and its results, those of the model's operators where
+        it is defined.
+        """
+        sources = [
+            name for name in dict.fromkeys(node.inputs) if self.graph.values[name].constant is None
+        ]
         results = [self._own.get(name, name) for name in node.outputs]
         return self._cutter.cut(sources, results), sources, results
 
@@ -79,7 +91,10 @@ def _steps(units: Units, node: Node, known: Feeds) -> Counter[int]:
 def told(found: Counter[int]) -> str:
     """The counts as a line; -1 are elements of operators that only ONNX Runtime knows."""
     words = {0: "equal", 1: "one step apart", -1: "not known to onnx.reference"}
-    return ", ".join(f"{count:,} {words.get(steps, f'{steps} steps apart')}" for steps, count in sorted(found.items()))
+    return ", ".join(
+        f"{count:,} {words.get(steps, f'{steps} steps apart')}"
+        for steps, count in sorted(found.items())
+    )
 
 
 def main() -> int:

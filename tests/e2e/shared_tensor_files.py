@@ -26,7 +26,9 @@ AGAIN = "_again"
 
 @dataclass
 class Integers:
-    """A quantised tensor: its integers on the file's input, scale, zero point, and how often it has been read."""
+    """A quantised tensor: its integers on the file's input, scale, zero point, and how often it
+    has been read.
+    """
 
     name: str
     array: Array
@@ -57,9 +59,14 @@ class Writer:
     def __post_init__(self) -> None:
         self.random = np.random.default_rng([self.seed, 25])
         for number in range(int(self.pick(1, 1, 2))):
-            shape = (self.batch(), *(int(size) for size in self.random.integers((1, 8, 6), (25, 41, 41))))
+            shape = (
+                self.batch(),
+                *(int(size) for size in self.random.integers((1, 8, 6), (25, 41, 41))),
+            )
             array = self.random.integers(-128, 128, shape).astype(np.int8)
-            self.tensors.append(Integers(f"x{number}", array, np.float32(0.02), np.int8(self.pick(0, 3, -128))))
+            self.tensors.append(
+                Integers(f"x{number}", array, np.float32(0.02), np.int8(self.pick(0, 3, -128)))
+            )
         self.inputs = tuple(self.tensors)
 
     def pick(self, *choices: Any) -> Any:
@@ -75,7 +82,14 @@ class Writer:
 
     def steps(self) -> tuple[Callable[[], None], ...]:
         """Return the methods that add operators, each as often as it is to be drawn."""
-        return (*(self.convolution,) * 5, self.pool, *(self.pair,) * 5, self.table, self.joined, self.moved)
+        return (
+            *(self.convolution,) * 5,
+            self.pool,
+            *(self.pair,) * 5,
+            self.table,
+            self.joined,
+            self.moved,
+        )
 
     def constant(self, array: Any, dtype: Any = np.float32) -> str:
         name = f"c{len(self.constants)}"
@@ -84,46 +98,75 @@ class Writer:
 
     def source(self, rank: int | None = None) -> Integers | None:
         """A tensor that is not read by four yet: now the last one, now any."""
-        free = [one for one in self.tensors if one.readers < MOST_READERS and rank in (None, one.array.ndim)]
+        free = [
+            one
+            for one in self.tensors
+            if one.readers < MOST_READERS and rank in (None, one.array.ndim)
+        ]
         if not free:
             return None
-        return free[-1] if self.random.random() < 0.6 else free[int(self.random.integers(len(free)))]
+        return (
+            free[-1] if self.random.random() < 0.6 else free[int(self.random.integers(len(free)))]
+        )
 
     def dequantised(self, source: Integers, nodes: list[onnx.NodeProto]) -> str:
         name = f"{source.name}_real{len(self.units)}_{len(nodes)}"
-        scale, zero = self.constant(source.scale), self.constant(source.zero_point, source.zero_point.dtype)
+        scale = self.constant(source.scale)
+        zero = self.constant(source.zero_point, source.zero_point.dtype)
         nodes.append(helper.make_node("DequantizeLinear", [source.name, scale, zero], [name]))
         return name
 
-    def unit(self, op: str, sources: Sequence[Integers], further: Sequence[str] = (), **attributes: Any) -> None:
-        """``op`` between DequantizeLinear nodes and a QuantizeLinear, if it gives anything of use."""
+    def unit(
+        self, op: str, sources: Sequence[Integers], further: Sequence[str] = (), **attributes: Any
+    ) -> None:
+        """``op`` between DequantizeLinear nodes and a QuantizeLinear, if it gives anything of
+        use.
+        """
         nodes: list[onnx.NodeProto] = []
         operands = [self.dequantised(source, nodes) for source in sources]
         self.finish(
-            nodes, sources, helper.make_node(op, [*operands, *further], [f"t{len(self.units)}_real"], **attributes)
+            nodes,
+            sources,
+            helper.make_node(op, [*operands, *further], [f"t{len(self.units)}_real"], **attributes),
         )
 
-    def finish(self, nodes: list[onnx.NodeProto], sources: Sequence[Integers], last: onnx.NodeProto) -> None:
-        """Quantise what ``nodes`` and the ``last`` one make, now and then cut off at 0, with a scale that it fits."""
-        made, (real,) = f"t{len(self.units)}", last.output
+    def finish(
+        self, nodes: list[onnx.NodeProto], sources: Sequence[Integers], last: onnx.NodeProto
+    ) -> None:
+        """Quantise what ``nodes`` and the ``last`` one make, now and then cut off at 0, with a
+        scale that it fits.
+        """
+        made = f"t{len(self.units)}"
+        (real,) = last.output
         nodes.append(last)
         if last.op_type in ("Conv", "Add") and self.random.random() < 0.3:
             nodes.append(helper.make_node("Relu", [real], [f"{made}_relu"]))
             real = f"{made}_relu"
         read = {source.name: source for source in sources}
         result = [helper.make_tensor_value_info(real, TensorProto.FLOAT, None)]
-        graph = helper.make_graph(nodes, "unit", [_value(one) for one in read.values()], result, self.used(nodes))
-        array = run_unfused(_model(graph), {name: source.array for name, source in read.items()})[real]
+        graph = helper.make_graph(
+            nodes, "unit", [_value(one) for one in read.values()], result, self.used(nodes)
+        )
+        array = run_unfused(_model(graph), {name: source.array for name, source in read.items()})[
+            real
+        ]
         if not np.isfinite(array).all() or not 1 < array.size <= LARGEST:
             return
-        scale, zero = sources[0].scale, sources[0].zero_point
+        scale = sources[0].scale
+        zero = sources[0].zero_point
         if last.op_type not in SAME:
-            low, high = min(0.0, float(array.min())), max(0.0, float(array.max()))
+            low = min(0.0, float(array.min()))
+            high = max(0.0, float(array.max()))
             limits = np.iinfo(self.pick(np.int8, np.int8, np.int8, np.uint8))
             scale = np.float32(max(high - low, 1e-3) / 255)
-            zero = np.asarray(np.clip(limits.min + round(-low / float(scale)), limits.min, limits.max), limits.dtype)
+            zero = np.asarray(
+                np.clip(limits.min + round(-low / float(scale)), limits.min, limits.max),
+                limits.dtype,
+            )
         limits = np.iinfo(zero.dtype)
-        stored = np.clip(np.rint(array / scale) + np.float32(zero), limits.min, limits.max).astype(zero.dtype)
+        stored = np.clip(np.rint(array / scale) + np.float32(zero), limits.min, limits.max).astype(
+            zero.dtype
+        )
         names = self.constant(scale), self.constant(zero, zero.dtype)
         nodes.append(helper.make_node("QuantizeLinear", [real, *names], [made]))
         for source in read.values():
@@ -136,26 +179,36 @@ class Writer:
         names = {name for node in nodes for name in node.input}
         return [tensor for tensor in self.constants if tensor.name in names]
 
-    # Operators. -----------------------------------------------------------------------------------------------------
+    # Operators.
+    # ----------------------------------------------------------------------------------------------
 
     def window(self, shape: tuple[int, ...]) -> dict[str, Any]:
         skips = bool(self.random.random() < 0.5)
         largest = 3 if skips else 4
         kernel = [int(self.random.integers(1, min(largest, size + 1))) for size in shape[2:]]
         strides = [int(self.pick(2, 3, 3) if skips else self.pick(1, 1, 1, 2)) for _ in kernel]
-        pads = [int(self.random.integers(0, size)) if self.random.random() < 0.5 else 0 for size in (*kernel, *kernel)]
+        pads = [
+            int(self.random.integers(0, size)) if self.random.random() < 0.5 else 0
+            for size in (*kernel, *kernel)
+        ]
         return {"kernel_shape": kernel, "strides": strides, "pads": pads}
 
     def convolution(self) -> None:
         source = self.source(4)
         if source is None:
             return
-        channels, window = source.array.shape[1], self.window(source.array.shape)
+        channels = source.array.shape[1]
+        window = self.window(source.array.shape)
         group = self.groups(channels)
         outputs = group * int(self.random.integers(1, 13 if group == 1 else 3))
         scales = self.random.uniform(0.005, 0.02, self.pick((), (outputs,))).astype(np.float32)
-        weights = self.random.integers(-127, 128, (outputs, channels // group, *window["kernel_shape"])).astype(np.int8)
-        stored = [(weights, scales), (self.random.integers(-3000, 3000, outputs, np.int32), scales * source.scale)]
+        weights = self.random.integers(
+            -127, 128, (outputs, channels // group, *window["kernel_shape"])
+        ).astype(np.int8)
+        stored = [
+            (weights, scales),
+            (self.random.integers(-3000, 3000, outputs, np.int32), scales * source.scale),
+        ]
         nodes: list[onnx.NodeProto] = []
         operands = [self.dequantised(source, nodes)]
         for array, scale in stored[: self.pick(1, 2, 2)]:
@@ -163,21 +216,36 @@ class Writer:
             zeros = self.constant(np.zeros(scale.shape), array.dtype)
             inputs = [self.constant(array, array.dtype), self.constant(scale), zeros]
             nodes.append(
-                helper.make_node("DequantizeLinear", inputs, operands[-1:], **({"axis": 0} if scale.shape else {}))
+                helper.make_node(
+                    "DequantizeLinear",
+                    inputs,
+                    operands[-1:],
+                    **({"axis": 0} if scale.shape else {}),
+                )
             )
-        conv = helper.make_node("Conv", operands, [f"t{len(self.units)}_real"], group=group, **window)
+        conv = helper.make_node(
+            "Conv", operands, [f"t{len(self.units)}_real"], group=group, **window
+        )
         self.finish(nodes, (source,), conv)
 
     def pool(self) -> None:
         source = self.source(4)
         if source is not None:
-            self.unit(self.pick("MaxPool", "MaxPool", "AveragePool"), (source,), **self.window(source.array.shape))
+            self.unit(
+                self.pick("MaxPool", "MaxPool", "AveragePool"),
+                (source,),
+                **self.window(source.array.shape),
+            )
 
     def pair(self) -> None:
         source = self.source()
         if source is None:
             return
-        same = [one for one in self.tensors if one.array.shape == source.array.shape and one.readers < MOST_READERS]
+        same = [
+            one
+            for one in self.tensors
+            if one.array.shape == source.array.shape and one.readers < MOST_READERS
+        ]
         other = same[int(self.random.integers(len(same)))]
         operands = (source, other) if self.random.random() < 0.5 else (other, source)
         self.unit(self.pick("Add", "Add", "Add", "Mul", "Sub", "Max"), operands)
@@ -191,7 +259,11 @@ class Writer:
         source = self.source(4)
         if source is None:
             return
-        others = [one for one in self.tensors if one.array.shape[2:] == source.array.shape[2:] and one.array.ndim == 4]
+        others = [
+            one
+            for one in self.tensors
+            if one.array.shape[2:] == source.array.shape[2:] and one.array.ndim == 4
+        ]
         other = others[int(self.random.integers(len(others)))]
         if other.readers < MOST_READERS:
             self.unit("Concat", (source, other), axis=1)
@@ -203,15 +275,24 @@ class Writer:
         op = self.pick("Transpose", "Slice", "Resize")
         shape = source.array.shape
         if op == "Transpose":
-            self.unit(op, (source,), perm=[0, *(int(axis) for axis in 1 + self.random.permutation(3))])
+            self.unit(
+                op, (source,), perm=[0, *(int(axis) for axis in 1 + self.random.permutation(3))]
+            )
         elif op == "Slice":
             axis = int(self.random.integers(1, 4))
-            start, step = int(self.random.integers(0, (shape[axis] + 1) // 2)), int(self.pick(1, 1, 2))
-            numbers = [self.constant([number], np.int64) for number in (start, shape[axis], axis, step)]
+            start = int(self.random.integers(0, (shape[axis] + 1) // 2))
+            step = int(self.pick(1, 1, 2))
+            numbers = [
+                self.constant([number], np.int64) for number in (start, shape[axis], axis, step)
+            ]
             self.unit(op, (source,), numbers)
         elif source.array.size * 4 <= LARGEST:
             sizes = self.constant([*shape[:2], 2 * shape[2], 2 * shape[3]], np.int64)
-            how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
+            how = {
+                "coordinate_transformation_mode": "asymmetric",
+                "nearest_mode": "floor",
+                "mode": "nearest",
+            }
             self.unit(op, (source,), ("", "", sizes), **how)
 
     def host(self) -> None:
@@ -221,14 +302,17 @@ class Writer:
             self.unit("CumSum", (source,), (self.constant(source.array.ndim - 1, np.int64),))
 
     def write(self) -> onnx.ModelProto:
-        """The model: each tensor that a unit makes is an output with probability ½, as integers or as real numbers."""
+        """The model: each tensor that a unit makes is an output with probability ½, as integers
+        or as real numbers.
+        """
         steps = self.steps()
         wanted = int(self.random.integers(3, 10))
         for _ in range(4 * wanted):
             if len(self.units) >= wanted:
                 break
             (self.host if self.random.random() < 0.04 else self.pick(*steps))()
-        nodes, outputs = [node for unit in self.units for node in unit.nodes], []
+        nodes = [node for unit in self.units for node in unit.nodes]
+        outputs = []
         for unit in self.units:
             made = unit.result
             if made.readers and self.random.random() < 0.5:
@@ -236,25 +320,44 @@ class Writer:
             outputs.append(_value(made))
             if self.random.random() < 0.3:
                 shown = self.dequantised(made, nodes)
-                outputs[-1] = helper.make_tensor_value_info(shown, TensorProto.FLOAT, made.array.shape)
+                outputs[-1] = helper.make_tensor_value_info(
+                    shown, TensorProto.FLOAT, made.array.shape
+                )
         inputs = [_value(one) for one in self.inputs if one.readers]
-        return _model(helper.make_graph(nodes, f"shared{self.seed}", inputs, outputs, self.used(nodes)))
+        return _model(
+            helper.make_graph(nodes, f"shared{self.seed}", inputs, outputs, self.used(nodes))
+        )
 
     def alone(self, known: Mapping[str, Array]) -> tuple[onnx.ModelProto, list[Integers]]:
-        """A model of every unit whose operands and result are all ``known``, each on its own; and those results."""
-        units = [unit for unit in self.units if known.keys() >= {unit.result.name, *(one.name for one in unit.sources)}]
-        nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for unit in units for node in unit.nodes]
+        """A model of every unit whose operands and result are all ``known``, each on its own.
+
+        And those results.
+        """
+        units = [
+            unit
+            for unit in self.units
+            if known.keys() >= {unit.result.name, *(one.name for one in unit.sources)}
+        ]
+        nodes = [
+            onnx.NodeProto.FromString(node.SerializeToString())
+            for unit in units
+            for node in unit.nodes
+        ]
         for node in nodes:
             if node.op_type == "QuantizeLinear":
                 node.output[0] += AGAIN
         read = {source.name: source for unit in units for source in unit.sources}
         results = [_value(unit.result, AGAIN) for unit in units]
-        graph = helper.make_graph(nodes, "units", [_value(one) for one in read.values()], results, self.used(nodes))
+        graph = helper.make_graph(
+            nodes, "units", [_value(one) for one in read.values()], results, self.used(nodes)
+        )
         return _model(graph), [unit.result for unit in units]
 
 
 class WideWriter(Writer):
-    """A QDQ file that may have batches, any number of groups, reductions, products and softmaxes too."""
+    """A QDQ file that may have batches, any number of groups, reductions, products and softmaxes
+    too.
+    """
 
     def batch(self) -> int:
         return int(self.pick(1, 1, 1, 2, 3))
@@ -264,7 +367,13 @@ class WideWriter(Writer):
         return int(self.pick(1, 1, channels, self.pick(*divisors)))
 
     def steps(self) -> tuple[Callable[[], None], ...]:
-        return (*super().steps(), *(self.reduction,) * 3, *(self.product,) * 2, self.reshaped, self.softmax)
+        return (
+            *super().steps(),
+            *(self.reduction,) * 3,
+            *(self.product,) * 2,
+            self.reshaped,
+            self.softmax,
+        )
 
     def reduction(self) -> None:
         """Add a reduction over any axes but the first, or a global pool."""
@@ -274,12 +383,16 @@ class WideWriter(Writer):
         if source.array.ndim == 4 and self.random.random() < 0.2:
             self.unit("GlobalAveragePool", (source,))
             return
-        axes = [axis for axis in range(1, source.array.ndim) if self.random.random() < 0.5] or [source.array.ndim - 1]
+        axes = [axis for axis in range(1, source.array.ndim) if self.random.random() < 0.5] or [
+            source.array.ndim - 1
+        ]
         op = self.pick("ReduceMean", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
         self.unit(op, (source,), (self.constant(axes, np.int64),), keepdims=int(self.pick(1, 1, 0)))
 
     def product(self) -> None:
-        """Add a product with constant weights along the last axis, or of a tensor with another one."""
+        """Add a product with constant weights along the last axis, or of a tensor with another
+        one.
+        """
         source = self.source()
         if source is None or source.array.ndim < 2:
             return
@@ -294,12 +407,16 @@ class WideWriter(Writer):
         if others and self.random.random() < 0.5:
             self.unit("MatMul", (source, self.pick(*others)))
             return
-        weights = self.random.integers(-127, 128, (shape[-1], int(self.random.integers(1, 20)))).astype(np.int8)
+        weights = self.random.integers(
+            -127, 128, (shape[-1], int(self.random.integers(1, 20)))
+        ).astype(np.int8)
         nodes: list[onnx.NodeProto] = []
         operands = [self.dequantised(source, nodes), f"c{len(self.constants)}_real"]
         inputs = [self.constant(weights, np.int8), self.constant(0.01), self.constant(0, np.int8)]
         nodes.append(helper.make_node("DequantizeLinear", inputs, operands[1:]))
-        self.finish(nodes, (source,), helper.make_node("MatMul", operands, [f"t{len(self.units)}_real"]))
+        self.finish(
+            nodes, (source,), helper.make_node("MatMul", operands, [f"t{len(self.units)}_real"])
+        )
 
     def reshaped(self) -> None:
         """Add a Reshape that joins the last two axes, or takes the last one apart."""
@@ -307,7 +424,9 @@ class WideWriter(Writer):
         if source is None or source.array.ndim < 3:
             return
         shape = source.array.shape
-        self.unit("Reshape", (source,), (self.constant([*shape[:-2], shape[-2] * shape[-1]], np.int64),))
+        self.unit(
+            "Reshape", (source,), (self.constant([*shape[:-2], shape[-2] * shape[-1]], np.int64),)
+        )
 
     def softmax(self) -> None:
         """Add a softmax over the last axis or the channels."""

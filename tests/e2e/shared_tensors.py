@@ -1,11 +1,12 @@
-"""Random quantised files whose tensors are read by several and shown: every one may be an output, and has up to four
-readers, of different strides and windows.
+"""Random quantised files whose tensors are read by several and shown: every one may be an output,
+and has up to four readers, of different strides and windows.
 
-``python -m tests.e2e.shared_tensors --count N --seed S`` writes them as QDQ models, imports them as a user's file, runs
-them on random machines under random schedules, and holds every tensor that leaves a region to ONNX Runtime's integer
-operators, to the bit, and every output that is made of outputs alone to the file as it is, nothing optimised, within a
-step of its scale. With ``--banked`` every machine has banked memory, the networks have batches, groups, reductions and
-products too, and a network that is refused is compiled for the same machine with ideal memory.
+``python -m tests.e2e.shared_tensors --count N --seed S`` writes them as QDQ models, imports them as
+a user's file, runs them on random machines under random schedules, and holds every tensor that
+leaves a region to ONNX Runtime's integer operators, to the bit, and every output that is made of
+outputs alone to the file as it is, nothing optimised, within a step of its scale. With ``--banked``
+every machine has banked memory, the networks have batches, groups, reductions and products too, and
+a network that is refused is compiled for the same machine with ideal memory.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ from tests.e2e.shared_tensor_files import AGAIN, WideWriter, Writer
 
 
 def machine(random: np.random.Generator, *, banked: bool = False) -> Arch:
-    """Draw a machine, mostly of v4, with room for some of the tensors; half or all have banked memory."""
+    """Draw a machine, mostly of v4, with room for some of the tensors.
+
+    Half or all have banked memory.
+    """
     pe = PeArray(**{axis: int(random.choice([1, 2, 4, 8, 16])) for axis in ("ic", "oc", "ow")})
     sram = 1 << int(random.integers(12, 20))
     isa = str(random.choice(["v1", "v2", "v3", *["v4"] * 7]))
@@ -48,7 +52,9 @@ def machine(random: np.random.Generator, *, banked: bool = False) -> Arch:
 
 
 def runs_with_ideal_memory(package: Package, arch: Arch) -> bool:
-    """Return whether the compiler takes a network for the v4 machine with the array and memory size of ``arch``."""
+    """Return whether the compiler takes a network for the v4 machine with the array and memory
+    size of ``arch``.
+    """
     ideal = arch.model_dump(include={"pe", "sram_bytes", "alignment", "numerics", "post_lanes"})
     try:
         compile_network(package, Arch(**ideal, isa="v4"))
@@ -66,8 +72,9 @@ def chosen(package: Package, arch: Arch, random: np.random.Generator) -> Choices
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a file: ``wrong`` says what was, ``elements`` were compared and ``alone`` of them with the file;
-    ``shown``: outputs that something reads, too; ``without``: a drawn schedule had no place.
+    """What became of a file: ``wrong`` says what was, ``elements`` were compared and ``alone`` of
+    them with the file; ``shown``: outputs that something reads, too; ``without``: a drawn schedule
+    had no place.
     """
 
     wrong: str = ""
@@ -81,18 +88,22 @@ class Outcome:
 def outcome(seed: int, *, banked: bool = False, published: bool = False) -> Outcome:
     """Write, import, compile, run and compare one file; raises InputError where it is refused.
 
-    Where ``banked``, the file is a wide one and the machine has banked memory; a refusal is wrong if v4 runs the file.
-    Where ``published``, the schedule is "seed"; otherwise it is so for one file in twenty.
+    Where ``banked``, the file is a wide one and the machine has banked memory; a refusal is wrong
+    if v4 runs the file. Where ``published``, the schedule is "seed"; otherwise it is so for one
+    file in twenty.
     """
     writer = WideWriter(seed) if banked else Writer(seed)
     model = writer.write()
     random = np.random.default_rng([seed, 26])
     if not writer.units:
         return Outcome()
-    arch, way = machine(random, banked=banked), random.random()
+    arch = machine(random, banked=banked)
+    way = random.random()
     package = import_model(model)
     way = 0.0 if published else way
-    options: dict[str, Any] = {"schedule": "seed"} if way < 0.05 and (banked or not arch.words) else {}
+    options: dict[str, Any] = (
+        {"schedule": "seed"} if way < 0.05 and (banked or not arch.words) else {}
+    )
     without = False
     try:
         drawn = chosen(package, arch, random) if way > 0.75 else NOTHING
@@ -102,17 +113,29 @@ def outcome(seed: int, *, banked: bool = False, published: bool = False) -> Outc
             if banked and runs_with_ideal_memory(package, arch):
                 return Outcome(f"refused, though v4 runs it: {error}")
             raise
-        network, without = compile_network(package, arch), True
-    given = {value.name: random.integers(-128, 128, writer_shape(value)).astype(np.int8) for value in model.graph.input}
+        network = compile_network(package, arch)
+        without = True
+    given = {
+        value.name: random.integers(-128, 128, writer_shape(value)).astype(np.int8)
+        for value in model.graph.input
+    }
     run = Runtime(network, Device(arch)).run(given)
     check = check_values(network, given, run)
     shown = sum(unit.result.readers > 0 for unit in writer.units if unit.result.name in run.outputs)
-    found = {"elements": check.elements, "shown": shown, "regions": check.regions or 0, "without": without}
+    found = {
+        "elements": check.elements,
+        "shown": shown,
+        "regions": check.regions or 0,
+        "without": without,
+    }
     if check.mismatches:
         return Outcome(f"{check.mismatches} of {check.elements} differ, {check.first}", **found)
     if check.outputs is not None and check.outputs.exact and check.outputs.differences:
         return Outcome(f"{check.outputs.differences} of the outputs' elements differ", **found)
-    known = {**given, **{name: array for name, array in run.outputs.items() if array.dtype != np.float32}}
+    known = {
+        **given,
+        **{name: array for name, array in run.outputs.items() if array.dtype != np.float32},
+    }
     units, results = writer.alone(known)
     if not results:
         return Outcome(**found)
@@ -135,7 +158,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--banked", action="store_true", help="draw wide networks on machines with banked memory alone")
+    parser.add_argument(
+        "--banked",
+        action="store_true",
+        help="draw wide networks on machines with banked memory alone",
+    )
     given = parser.parse_args()
     counts: Counter[str] = Counter()
     for number, seed in enumerate(range(given.seed, given.seed + given.count)):

@@ -7,8 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.brute_force import Bound, addition, brute_force, convolution, measured, pooling, product_of
-from byoc.operators.layer import make_layer, streamed
+from benchmarks.brute_force import (
+    Bound,
+    addition,
+    brute_force,
+    convolution,
+    measured,
+    pooling,
+    product_of,
+)
+from byoc.operators.layer import make_layer, make_streamed
 from byoc.scheduling.tiling import tilings
 from isa.arch import Arch, PeArray
 
@@ -29,10 +37,13 @@ def machine(kib: int) -> Arch:
 
 @pytest.mark.parametrize("name", sorted(TINY))
 def test_no_tiling_takes_less_than_its_bound(name: str) -> None:
-    """A draw from the complete space: the benchmark leaves out what by its bound cannot be better."""
-    arch, operation = machine(2), TINY[name]
+    """A draw from the complete space: the benchmark leaves out what by its bound cannot be
+    better.
+    """
+    arch = machine(2)
+    operation = TINY[name]
     layer = make_layer(operation, arch)
-    space = list(tilings(layer.geometry, arch, streamed(layer.geometry), arch.sram_bytes))
+    space = list(tilings(layer.geometry, arch, make_streamed(layer.geometry), arch.sram_bytes))
     bound = Bound(layer, arch)
     for index in np.random.default_rng(3).choice(len(space), min(40, len(space)), replace=False):
         cycles = measured(operation, arch, space[index])
@@ -47,7 +58,9 @@ def test_the_search_finds_the_optimum_of_a_tiny_layer(name: str) -> None:
 
 
 def test_a_mapping_of_ones_own_is_measured() -> None:
-    """One input channel on four lanes: nothing on idle lanes takes longer than taps of the kernel."""
+    """One input channel on four lanes: nothing on idle lanes takes longer than taps of the
+    kernel.
+    """
     arch = Arch(isa="v4", pe=PeArray(ic=16, oc=4), sram_bytes=8192)
     layer = convolution((1, 16, 16), 4, 3)
     chosen, idle = (measured(replace(layer, mapping=mapping), arch) for mapping in (None, 0))

@@ -1,4 +1,6 @@
-"""What Vela places on Ethos-U runs here as docs/validation.md says, and as ONNX Runtime computes it."""
+"""What Vela places on Ethos-U runs here as docs/validation.md says, and as ONNX Runtime computes
+it.
+"""
 
 from __future__ import annotations
 

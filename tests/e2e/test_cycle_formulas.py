@@ -1,4 +1,6 @@
-"""Compute cycles of MobileNetV1 are the closed formulas of the design, from the shapes of its layers alone."""
+"""Compute cycles of MobileNetV1 are the closed formulas of the design, from the shapes of its
+layers alone.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ N = 64
 TIMING = Timing()
 FILL_AND_DRAIN = TIMING.ex_fill + TIMING.ex_drain
 
-# Dense convolutions: input channels, output channels, output side, kernel. Depthwise: channels, output side.
+# Dense convolutions: input channels, output channels, output side, kernel. Depthwise: channels,
+# output side.
 SIDES = (112, 56, 56, 28, 28, 14, 14, 14, 14, 14, 14, 7, 7)
 WIDTHS = (32, 64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
 POINTWISE = [(WIDTHS[index], WIDTHS[index + 1], SIDES[index], 1) for index in range(13)]
@@ -61,14 +64,20 @@ def test_untiled_mobilenet_costs_what_the_formulas_say(parallel: str, emulated: 
     assert trace.ex_cycles["MATMUL"] == classifier
 
     # ⌈elements / post_lanes⌉ of every requantisation: 14 dense, 13 depthwise, the classifier.
-    elements = [oc * side * side for _, oc, side, _ in DENSE] + [c * side * side for c, side in DEPTHWISE] + [1000]
+    elements = (
+        [oc * side * side for _, oc, side, _ in DENSE]
+        + [c * side * side for c, side in DEPTHWISE]
+        + [1000]
+    )
     assert trace.ex_cycles["REQUANT"] == sum(ceil(count / N) + FILL_AND_DRAIN for count in elements)
 
 
 @pytest.mark.parametrize("schedule", ["seed", "default"])
 @pytest.mark.parametrize("sram", [512 << 10, 1 << 20])
 def test_tiled_mobilenet_follows_the_formula_of_every_command(schedule: str, sram: int) -> None:
-    """Whatever the tiling: each command costs ⌈IC/a⌉·⌈OC/b⌉·OH·OW·KH·KW, or the requantisation where that is larger."""
+    """Whatever the tiling: each command costs ⌈IC/a⌉·⌈OC/b⌉·OH·OW·KH·KW, or the requantisation
+    where that is larger.
+    """
     arch = Arch(pe=PeArray(ic=4, oc=16), sram_bytes=sram)
     program = compile(package("mobilenet-v1"), arch, schedule=schedule).programs[0]
     trace = Device(arch, TIMING).run(program, {}, timing_only=True).trace

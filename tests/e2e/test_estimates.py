@@ -15,4 +15,6 @@ def test_layers_take_about_what_was_expected(isa: str) -> None:
     machine = f"{isa} {{4,16}} 64 KiB"
     layers = layers_of(name, package, machine, machines(isa)[machine], CompilerPool())
     near = sum(abs(layer.error) <= NEAR for layer in layers)
-    assert near >= 0.95 * len(layers) > 50, [layer.text for layer in layers if abs(layer.error) > NEAR]
+    assert near >= 0.95 * len(layers) > 50, [
+        layer.text for layer in layers if abs(layer.error) > NEAR
+    ]

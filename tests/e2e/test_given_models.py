@@ -1,4 +1,5 @@
-"""Models as their users have them: what a run gives is what the file says, and the check says what it compared.
+"""Models as their users have them: what a run gives is what the file says, and the check says what
+it compared.
 
 The files in ``tests/cases`` are the smallest found by trying that once went wrong.
 """
@@ -31,7 +32,14 @@ from tests.byoc.float_models import make_model, random_arrays
 from tests.e2e.given_models import verdicts
 
 CASES = Path(__file__).parents[1] / "cases"
-INPUTS = {"preact": "x", "gemm": "x4", "func": "x", "ceil_inner": "x6", "double": "all", "mixed": "mixed"}
+INPUTS = {
+    "preact": "x",
+    "gemm": "x4",
+    "func": "x",
+    "ceil_inner": "x6",
+    "double": "all",
+    "mixed": "mixed",
+}
 FLOAT = ("preact", "gemm", "func", "ceil_f", "ceil_inner", "loop", "inout", "soft")
 QUANTISED = ("same6", "same_avg", "double", "mixed", "false")
 BOUNDED = ("lb_8_2", "lb_64_4", "lb_9_8")
@@ -43,7 +51,9 @@ def _report(name: str, **choices: Any) -> RunReport:
 
 
 def _outputs(name: str) -> tuple[list[NDArray[np.generic]], list[NDArray[np.generic]]]:
-    """The model's outputs from the simulated machine, and from unmodified ONNX Runtime, in order."""
+    """The model's outputs from the simulated machine, and from unmodified ONNX Runtime, in
+    order.
+    """
     model = onnx.load(CASES / f"{name}.onnx")
     feed = fidelity.trial_feed(model, 3)
     if name in INPUTS:
@@ -74,10 +84,18 @@ def test_an_operator_between_two_types_gives_what_its_file_says_but_for_ties() -
     """ONNX Runtime computes it in float, the accelerator on integers."""
     ((found,), (wanted,)) = _outputs("mixed")
     model = onnx.load(CASES / "mixed.onnx")
-    (quantize,) = (node for node in model.graph.node if node.output[0] == model.graph.output[0].name)
-    (scale,) = (numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name == quantize.input[1])
+    (quantize,) = (
+        node for node in model.graph.node if node.output[0] == model.graph.output[0].name
+    )
+    (scale,) = (
+        numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
+        if tensor.name == quantize.input[1]
+    )
     feed = {model.graph.input[0].name: np.load(CASES / "mixed.npy")}
-    real = OnnxRuntimeSession(model, optimised=False, further=quantize.input[:1]).run(quantize.input[:1], feed)
+    real = OnnxRuntimeSession(model, optimised=False, further=quantize.input[:1]).run(
+        quantize.input[:1], feed
+    )
     steps = np.abs(found.astype(np.int32) - wanted.astype(np.int32))
     halves = np.abs(np.abs(real[quantize.input[0]].astype(np.float64)) / scale % 1 - 0.5)
     assert steps.max() == 1
@@ -94,14 +112,26 @@ def test_no_false_alarm_and_no_silence(name: str) -> None:
         assert report.fidelity is not None
         assert report.fidelity.difference <= fidelity.TOLERANCE
         assert report.fidelity.elements > 0
-        ties = name == "mixed" and report.fidelity.file is not None and not report.fidelity.file.beyond
-        assert report.fidelity.integer == (0.0 if name in QUANTISED else None) or name in BOUNDED or ties
+        ties = (
+            name == "mixed" and report.fidelity.file is not None and not report.fidelity.file.beyond
+        )
+        assert (
+            report.fidelity.integer == (0.0 if name in QUANTISED else None)
+            or name in BOUNDED
+            or ties
+        )
     assert report.totals.cycles >= report.totals.lower_bound_cycles
-    assert report.check.regions == len({place.region for place in report.placement if place.on == "dla"})
+    assert report.check.regions == len(
+        {place.region for place in report.placement if place.on == "dla"}
+    )
 
 
-def test_what_the_cpu_computes_otherwise_in_parts_is_counted_and_no_mismatch(tmp_path: Path) -> None:
-    """A float Tanh at the end, for which ONNX Runtime and ONNX's reference evaluator round differently."""
+def test_what_the_cpu_computes_otherwise_in_parts_is_counted_and_no_mismatch(
+    tmp_path: Path,
+) -> None:
+    """A float Tanh at the end, for which ONNX Runtime and ONNX's reference evaluator round
+    differently.
+    """
     source = """<ir_version: 10, opset_import: ["" : 21]>
         ends_in_float (int8[1, 256] x) => (float[1, 256] y) <float scale = {0.01}, int8 zero = {0}>
         { r = DequantizeLinear(x, scale, zero)  p = Relu(r)  q = QuantizeLinear(p, scale, zero)
@@ -129,7 +159,10 @@ def test_a_wrong_pass_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         return result
 
     _add_pass(monkeypatch, forget_relus)
-    with pytest.raises(fidelity.PassError, match=r"^the pass forget_relus changes tensor 'y' by \d\.\d+ of its range"):
+    with pytest.raises(
+        fidelity.PassError,
+        match=r"^the pass forget_relus changes tensor 'y' by \d\.\d+ of its range",
+    ):
         importing.import_model(CASES / "preact.onnx")
 
 
@@ -145,7 +178,9 @@ def _add_pass(monkeypatch: pytest.MonkeyPatch, wrong: importing.Pass) -> None:
 
 
 @pytest.mark.parametrize("name", ["gemm", "double"])
-def test_a_pass_whose_model_does_not_run_is_named_or_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_whose_model_does_not_run_is_named_or_left_out(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a float model as of one that came quantised: it is not the user's model that is wrong."""
 
     def misspell(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -155,7 +190,9 @@ def test_a_pass_whose_model_does_not_run_is_named_or_left_out(name: str, monkeyp
 
     _add_pass(monkeypatch, misspell)
     path = CASES / f"{name}.onnx"
-    with pytest.raises(fidelity.PassError, match=r"^the pass misspell changes tensor '.*' by inf of its range"):
+    with pytest.raises(
+        fidelity.PassError, match=r"^the pass misspell changes tensor '.*' by inf of its range"
+    ):
         importing.import_model(path)
     monkeypatch.setattr(fidelity, "ROUNDING", fidelity.ROUNDING | {"misspell"})
     found = importing.import_model(path).fidelity
@@ -184,16 +221,23 @@ def test_differences_are_shares_of_the_range(before: Any, after: Any, expected: 
 
 
 def test_a_channel_has_a_range_of_its_own() -> None:
-    """Which counts a tenth; channels a fortieth as large as the tensor may be rounding of what is as large as that."""
+    """Which counts a tenth.
+
+    Channels a fortieth as large as the tensor may be rounding of what is as large as that.
+    """
     before = np.zeros((2, 3, 4), np.float32)
-    before[:, 0, 0], before[:, 1, 0], before[:, 2, 0] = 100.0, 4.0, 1e-4
+    before[:, 0, 0] = 100.0
+    before[:, 1, 0] = 4.0
+    before[:, 2, 0] = 1e-4
     for channel, share in ((0, 1e-5), (1, fidelity.CHANNEL * 1e-3 / 4)):
         after = before.copy()
         after[1, channel, 3] += 1e-3
         assert fidelity.difference(before, after) == pytest.approx(share, rel=1e-3)
     after = before.copy()
     after[1, 2, 3] += 1e-5
-    assert fidelity.difference(before, after) == pytest.approx(1e-5 / (100 * fidelity.LAST_BITS / fidelity.TOLERANCE))
+    assert fidelity.difference(before, after) == pytest.approx(
+        1e-5 / (100 * fidelity.LAST_BITS / fidelity.TOLERANCE)
+    )
 
 
 def test_what_differs_by_the_most_that_is_ever_allowed_is_wrong() -> None:
@@ -209,7 +253,9 @@ def test_what_differs_by_the_most_that_is_ever_allowed_is_wrong() -> None:
 def test_what_moves_by_itself_excuses_its_like_alone(
     channel: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inputs that are nearly equal make the last channel small and noisy: that excuses neither tensor nor neighbour."""
+    """Inputs that are nearly equal make the last channel small and noisy: that excuses neither
+    tensor nor neighbour.
+    """
 
     def wrong(model: onnx.ModelProto) -> onnx.ModelProto:
         result = form.copy_model(model)
@@ -221,7 +267,10 @@ def test_what_moves_by_itself_excuses_its_like_alone(
 
     weights = np.array([[1, 0, 0], [0, 0, 1], [1, 0, 1], [1, -1, 0]], np.float32)[..., None, None]
     scale = np.array([1, 1e-2, 1, 1], np.float32).reshape(1, 4, 1, 1)
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Mul", ["c", "scale"], ["y"])]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Mul", ["c", "scale"], ["y"]),
+    ]
     model = make_model(nodes, [1, 3, 8, 8], {"w": weights, "scale": scale})
     samples = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
     samples[:, 1] = samples[:, 0] + 1e-2 * samples[:, 1]
@@ -253,10 +302,16 @@ def test_what_is_tried_chooses_rows_of_tables_and_is_any_byte() -> None:
         helper.make_node("DequantizeLinear", ["table", "s"], ["real"]),
         helper.make_node("Gather", ["real", "ids"], ["y"]),
     ]
-    inputs = [("ids", TensorProto.INT64), ("bytes", TensorProto.UINT8), ("signed", TensorProto.INT8)]
+    inputs = [
+        ("ids", TensorProto.INT64),
+        ("bytes", TensorProto.UINT8),
+        ("signed", TensorProto.INT8),
+    ]
     model = make_model(nodes, [1, 500], constants)
     del model.graph.input[:]
-    model.graph.input.extend(helper.make_tensor_value_info(name, kind, [1, 500]) for name, kind in inputs)
+    model.graph.input.extend(
+        helper.make_tensor_value_info(name, kind, [1, 500]) for name, kind in inputs
+    )
     feed = fidelity.trial_feed(model, 0)
     assert {name: (array.min(), array.max(), array.dtype.name) for name, array in feed.items()} == {
         "ids": (0, 19, "int64"),
@@ -269,7 +324,9 @@ def test_what_is_tried_chooses_rows_of_tables_and_is_any_byte() -> None:
 def test_a_fold_may_move_what_the_last_bits_of_the_input_move(
     moves: int, left_out: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tail of a sigmoid: its range is so small that every rounding before it shows, folded or not."""
+    """The tail of a sigmoid: its range is so small that every rounding before it shows, folded
+    or not.
+    """
     constants = random_arrays(0, w=[4, 3, 3, 3], gamma=[4], beta=[4], mean=[4])
     constants |= {"variance": np.ones(4, np.float32), "low": np.array(-30, np.float32)}
     nodes = [
@@ -288,7 +345,11 @@ def test_a_fold_may_move_what_the_last_bits_of_the_input_move(
 def test_where_only_integers_come_in_the_constants_move_in_their_last_bits() -> None:
     """Words far from 0: the difference of their moments has lost most of its bits."""
     constants = {"table": random_arrays(0, table=[20, 6])["table"] + np.float32(30)}
-    constants |= {"axis": np.array([-1]), "length": np.array(1 / 6, np.float32), "epsilon": np.array(1e-3, np.float32)}
+    constants |= {
+        "axis": np.array([-1]),
+        "length": np.array(1 / 6, np.float32),
+        "epsilon": np.array(1e-3, np.float32),
+    }
     nodes = [
         helper.make_node("Gather", ["table", "ids"], ["x"]),
         helper.make_node("ReduceSum", ["x", "axis"], ["x_sum"]),
@@ -311,7 +372,9 @@ def test_where_only_integers_come_in_the_constants_move_in_their_last_bits() -> 
 
 
 def test_what_moves_one_tensor_excuses_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a sine that the last bits of the input move far, a fold that errs by a ten-thousandth is left out."""
+    """Beside a sine that the last bits of the input move far, a fold that errs by a
+    ten-thousandth is left out.
+    """
     constants = random_arrays(0, w=[4, 3, 3, 3], gamma=[4], beta=[4], mean=[4])
     constants |= {"variance": np.ones(4, np.float32), "many": np.array(1e4, np.float32)}
     nodes = [
@@ -329,14 +392,18 @@ def test_what_moves_one_tensor_excuses_nothing_of_another(monkeypatch: pytest.Mo
         for tensor in made.graph.initializer:
             if tensor.name.endswith("folded_bias"):
                 tensor.CopyFrom(
-                    numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(0.9999), tensor.name)
+                    numpy_helper.from_array(
+                        numpy_helper.to_array(tensor) * np.float32(0.9999), tensor.name
+                    )
                 )
         return made
 
     steps = importing.passes
 
     def with_a_bug(model: onnx.ModelProto, shapes: object = None) -> tuple[importing.Pass, ...]:
-        return tuple(fold_affine if step.__name__ == "fold_affine" else step for step in steps(model))
+        return tuple(
+            fold_affine if step.__name__ == "fold_affine" else step for step in steps(model)
+        )
 
     for chosen, left_out in ((steps, ()), (with_a_bug, ("fold_affine",))):
         monkeypatch.setattr(importing, "passes", chosen)
@@ -364,12 +431,18 @@ def _model(tmp_path: Path) -> Path:
     graph = helper.make_graph(
         [helper.make_node("Conv", ["x", "w"], ["y"], "c")], "g", values[:1], values[1:], [weights]
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "m.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10),
+        tmp_path / "m.onnx",
+    )
     return tmp_path / "m.onnx"
 
 
-def _suspicions(tmp_path: Path, factor: float, calibration: float | None = None) -> dict[str, dict[str, float]]:
-    model, draw = _model(tmp_path), np.random.default_rng(2).standard_normal
+def _suspicions(
+    tmp_path: Path, factor: float, calibration: float | None = None
+) -> dict[str, dict[str, float]]:
+    model = _model(tmp_path)
+    draw = np.random.default_rng(2).standard_normal
     np.save(tmp_path / "x.npy", (draw((1, 3, 16, 16)) * factor).astype(np.float32))
     samples = None
     if calibration is not None:
@@ -406,14 +479,17 @@ def test_an_input_that_is_no_number_is_refused(number: float, tmp_path: Path) ->
     array[0, 1, 2, 3] = number
     np.save(tmp_path / "x.npy", array)
     message = (
-        "input 'x' has 1 elements that are infinite or no number, the first at \\[0, 1, 2, 3\\]; correct the input"
+        "input 'x' has 1 elements that are infinite or no number, the first at \\[0, 1, 2, 3\\]; "
+        "correct the input"
     )
     with pytest.raises(InputError, match=f"^{message}"):
         experiments.run(_model(tmp_path), inputs=tmp_path / "x.npy")
 
 
 def test_a_negative_slope_runs_with_integers_alone_as_in_tensorflow_lite() -> None:
-    """LeakyRelu of -0.5 on equal scales: positive values as they are, negative ones halved, rounded, negated."""
+    """LeakyRelu of -0.5 on equal scales: positive values as they are, negative ones halved,
+    rounded, negated.
+    """
     model = onnx.load(CASES / "neg.onnx")
     every = np.arange(-128, 128, dtype=np.int8).reshape(
         [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
@@ -440,6 +516,8 @@ def test_what_integers_alone_cannot_scale_runs_on_the_cpu_with_the_reason() -> N
 def test_random_models_are_right_or_refused(integer: bool) -> None:
     """Many more by ``python -m tests.e2e.given_models``."""
     found = list(verdicts(60, 7, integer=integer))
-    assert [verdict for verdict in found if verdict.kind not in ("right", "refused", "foreign")] == []
+    assert [
+        verdict for verdict in found if verdict.kind not in ("right", "refused", "foreign")
+    ] == []
     assert sum(verdict.kind == "right" for verdict in found) > 40
     assert sum(verdict.regions for verdict in found) > 30

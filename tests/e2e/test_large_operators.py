@@ -23,7 +23,9 @@ def test_drawn_operators_larger_than_the_scratchpad(seed: int, isa: str | None) 
 
 @pytest.mark.parametrize("isa", ["v1", "v3", "v4", "v5"])
 def test_a_product_of_more_rows_than_a_region_has_operations(isa: str) -> None:
-    """The rows are no batch: the operator behind the product is not cut into one operation a row."""
+    """The rows are no batch: the operator behind the product is not cut into one operation a
+    row.
+    """
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", (10_500, 8), "int8"), 0.1)
     weights = np.random.default_rng(0).integers(-127, 128, (8, 2)).astype(np.int8)
@@ -53,8 +55,13 @@ def _added() -> ModelBuilder:
 
 
 @pytest.mark.parametrize(("make", "array"), [(_reduced, 8), (_added, 16)])
-def test_copies_between_layouts_fit_into_a_small_scratchpad(make: Callable[[], ModelBuilder], array: int) -> None:
-    """Copies are cut into parts that tiles can hold; an order of images that needs more than that is not chosen."""
+def test_copies_between_layouts_fit_into_a_small_scratchpad(
+    make: Callable[[], ModelBuilder], array: int
+) -> None:
+    """Copies are cut into parts that tiles can hold.
+
+    An order of images that needs more than that is not chosen.
+    """
     builder = make()
     builder.output("y", "int8")
     subject = Subject(DrawnOperator(builder.model(), "copies"), 0)

@@ -21,10 +21,19 @@ def _boundary(kind: str, source: str, target: str) -> list[NodeProto]:
 def test_a_reduction_larger_than_the_scratchpad(
     reduction: str, following: str | None, isa: str, tmp_path: Path
 ) -> None:
-    """Bands of the reduction's result cut atoms of v5 in two: an element-wise operator must not share them."""
+    """Bands of the reduction's result cut atoms of v5 in two: an element-wise operator must not
+    share them.
+    """
     nodes = _boundary("DequantizeLinear", "x", "real")
-    nodes += [helper.make_node(reduction, ["real"] if reduction[0] == "G" else ["real", "axes"], ["mean"], name="mean")]
-    nodes += [*_boundary("QuantizeLinear", "mean", "first"), *_boundary("DequantizeLinear", "first", "read")]
+    nodes += [
+        helper.make_node(
+            reduction, ["real"] if reduction[0] == "G" else ["real", "axes"], ["mean"], name="mean"
+        )
+    ]
+    nodes += [
+        *_boundary("QuantizeLinear", "mean", "first"),
+        *_boundary("DequantizeLinear", "first", "read"),
+    ]
     outputs = ["first"]
     if following is not None:
         sources = ["read", "read"] if following == "Add" else ["read"]

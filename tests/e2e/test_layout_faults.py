@@ -1,4 +1,6 @@
-"""Layout faults in compiled programs: legal programs have no finding, every fault that changes results has one."""
+"""Layout faults in compiled programs: legal programs have no finding, every fault that changes
+results has one.
+"""
 
 from __future__ import annotations
 

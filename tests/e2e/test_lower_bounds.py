@@ -32,10 +32,15 @@ def test_no_tiling_computes_in_less_than_the_demand() -> None:
         arch, _ = random_machine(random)
         layer = random_layers(random)[0]
         geometry = make_layer(layer, arch).geometry
-        cost, nest = LayerCost(geometry, arch), geometry.nest
+        cost = LayerCost(geometry, arch)
+        nest = geometry.nest
         least = cost.compute.least()
-        for channels, rows, depth in product(*(sizes(random, size) for size in (nest.channels, nest.rows, 1))):
-            chunks = sizes(random, nest.input_channels)[:-1] if depth and geometry.splits_depth else []
+        for channels, rows, depth in product(
+            *(sizes(random, size) for size in (nest.channels, nest.rows, 1))
+        ):
+            chunks = (
+                sizes(random, nest.input_channels)[:-1] if depth and geometry.splits_depth else []
+            )
             for deep in (0, *chunks):
                 tiles = ceil_div(nest.channels, channels) * ceil_div(nest.rows, rows)
                 tiles *= ceil_div(nest.input_channels, deep) if deep else 1
@@ -59,7 +64,9 @@ def test_fusion_is_part_of_the_demand() -> None:
     found = []
     for layers in ((convolution,), (convolution, follower)):
         region, values = cases.region(layers, ("x",), (layers[-1].output.value,))
-        found += [compile_region(region, values, arch, schedule)[1].demand for schedule in SCHEDULES]
+        found += [
+            compile_region(region, values, arch, schedule)[1].demand for schedule in SCHEDULES
+        ]
     assert len(set(found)) == 1
     assert found[0].nbytes == 8 * 9 * 9 + 16 * 7 * 7 + 16 * (8 * 9 + 8)
 

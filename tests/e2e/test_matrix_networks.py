@@ -1,4 +1,6 @@
-"""Matrix products in every form in which models have them: what ONNX Runtime makes integers is on the accelerator."""
+"""Matrix products in every form in which models have them: what ONNX Runtime makes integers is
+on the accelerator.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,25 @@ class Products(ModelBuilder):
         return self.dequantize(self.quantize(self.input(name, shape), scale, zero), scale, zero)
 
     def matrix(self, *shape: int, scale: Any = 0.02, zero: Any = 0, axis: int = 0) -> str:
-        return self.weights(self.random.integers(-127, 128, shape).astype(np.int8), scale, zero, axis)
+        return self.weights(
+            self.random.integers(-127, 128, shape).astype(np.int8), scale, zero, axis
+        )
 
     def asymmetric(self, *shape: int, axis: int = 0) -> str:
         """Weights with a scale and a zero point an output channel."""
         count = shape[axis]
         return self.matrix(
-            *shape, scale=[0.01 * n for n in range(1, count + 1)], zero=[3, -5, 0, 99][:count], axis=axis
+            *shape,
+            scale=[0.01 * n for n in range(1, count + 1)],
+            zero=[3, -5, 0, 99][:count],
+            axis=axis,
         )
 
     def padded(self, mode: str, *pads: int) -> str:
         """Images, with something around them."""
-        return self.node("Pad", self.data(2, 5, 6, 6), self.constant(pads, "int64"), name="pad", mode=mode)
+        return self.node(
+            "Pad", self.data(2, 5, 6, 6), self.constant(pads, "int64"), name="pad", mode=mode
+        )
 
     def real(self, *shape: int) -> str:
         return self.constant(self.random.standard_normal(shape), "float32")
@@ -52,35 +61,55 @@ class Products(ModelBuilder):
 
 
 def _padded(mode: str) -> Callable[[Products], str]:
-    return lambda b: b.node("Conv", b.padded(mode, 0, 0, 1, 2, 0, 0, 0, 1), b.matrix(4, 5, 3, 3), name="op")
+    return lambda b: b.node(
+        "Conv", b.padded(mode, 0, 0, 1, 2, 0, 0, 0, 1), b.matrix(4, 5, 3, 3), name="op"
+    )
 
 
 def _joined(axis: int, shape: tuple[int, ...]) -> Callable[[Products], str]:
     return lambda b: b.node(
-        "Concat", b.data(3, 4, 5, 6), b.data(*shape, name="z", scale=0.03, zero=-9), name="op", axis=axis
+        "Concat",
+        b.data(3, 4, 5, 6),
+        b.data(*shape, name="z", scale=0.03, zero=-9),
+        name="op",
+        axis=axis,
     )
 
 
 SCALES = [0.01, 0.02, 0.03, 0.04]
 QUANTISED: dict[str, Callable[[Products], str]] = {
-    "row added": lambda b: b.node("Add", b.node("MatMul", b.data(5, 7), b.matrix(7, 4), name="op"), b.real(4)),
+    "row added": lambda b: b.node(
+        "Add", b.node("MatMul", b.data(5, 7), b.matrix(7, 4), name="op"), b.real(4)
+    ),
     "row added to matrices": lambda b: b.node(
         "Add", b.real(4), b.node("MatMul", b.data(2, 5, 7), b.matrix(7, 4), name="op")
     ),
     "weights transposed": lambda b: b.node(
-        "MatMul", b.data(5, 7), b.node("Transpose", b.matrix(4, 7, scale=SCALES), perm=[1, 0]), name="op"
+        "MatMul",
+        b.data(5, 7),
+        b.node("Transpose", b.matrix(4, 7, scale=SCALES), perm=[1, 0]),
+        name="op",
     ),
     "reshaped": lambda b: b.node(
-        "Gemm", b.node("Reshape", b.data(5, 2, 7), b.constant([5, 14], "int64")), b.matrix(14, 4), name="op"
+        "Gemm",
+        b.node("Reshape", b.data(5, 2, 7), b.constant([5, 14], "int64")),
+        b.matrix(14, 4),
+        name="op",
     ),
     "reshaped twice": lambda b: b.node(
         "MatMul",
-        b.node("Squeeze", b.node("Unsqueeze", b.data(5, 7), b.constant([0], "int64")), b.constant([0], "int64")),
+        b.node(
+            "Squeeze",
+            b.node("Unsqueeze", b.data(5, 7), b.constant([0], "int64")),
+            b.constant([0], "int64"),
+        ),
         b.matrix(7, 4),
         name="op",
     ),
     "result reshaped": lambda b: b.node(
-        "Reshape", b.node("MatMul", b.data(6, 7), b.matrix(7, 4), name="op"), b.constant([2, 3, 4], "int64")
+        "Reshape",
+        b.node("MatMul", b.data(6, 7), b.matrix(7, 4), name="op"),
+        b.constant([2, 3, 4], "int64"),
     ),
     "float bias": lambda b: b.node("Gemm", b.data(5, 7), b.matrix(7, 4), b.real(4), name="op"),
     "float bias, columns": lambda b: b.node(
@@ -99,7 +128,11 @@ QUANTISED: dict[str, Callable[[Products], str]] = {
     "padded between quantisations": lambda b: b.node(
         "Conv",
         b.dequantize(
-            b.quantize(b.node("Pad", b.data(1, 7, 6, 6), b.constant([0, 0, 1, 2, 0, 0, 0, 1], "int64")), 0.05, 3),
+            b.quantize(
+                b.node("Pad", b.data(1, 7, 6, 6), b.constant([0, 0, 1, 2, 0, 0, 0, 1], "int64")),
+                0.05,
+                3,
+            ),
             0.05,
             3,
         ),
@@ -113,11 +146,15 @@ QUANTISED: dict[str, Callable[[Products], str]] = {
     "row of a matrix added": lambda b: b.node(
         "Add", b.node("MatMul", b.data(2, 5, 7), b.matrix(7, 4), name="op"), b.real(1, 1, 4)
     ),
-    "number added": lambda b: b.node("Add", b.node("MatMul", b.data(5, 7), b.matrix(7, 4), name="op"), b.real(1)),
+    "number added": lambda b: b.node(
+        "Add", b.node("MatMul", b.data(5, 7), b.matrix(7, 4), name="op"), b.real(1)
+    ),
     "row added, asymmetric": lambda b: b.node(
         "Add", b.node("MatMul", b.data(2, 5, 7), b.asymmetric(7, 4, axis=1), name="op"), b.real(4)
     ),
-    "weights of three dimensions": lambda b: b.node("MatMul", b.data(2, 5, 7), b.matrix(1, 7, 4), name="op"),
+    "weights of three dimensions": lambda b: b.node(
+        "MatMul", b.data(2, 5, 7), b.matrix(1, 7, 4), name="op"
+    ),
     "weights of three dimensions, row added": lambda b: b.node(
         "Add", b.node("MatMul", b.data(2, 5, 7), b.matrix(1, 7, 4), name="op"), b.real(4)
     ),
@@ -126,7 +163,10 @@ QUANTISED: dict[str, Callable[[Products], str]] = {
         "MatMul", b.data(5, 7), b.node("Transpose", b.asymmetric(4, 7), perm=[1, 0]), name="op"
     ),
     "weights reshaped": lambda b: b.node(
-        "Conv", b.data(2, 7, 6, 6), b.node("Reshape", b.matrix(4, 63), b.constant([4, 7, 3, 3], "int64")), name="op"
+        "Conv",
+        b.data(2, 7, 6, 6),
+        b.node("Reshape", b.matrix(4, 63), b.constant([4, 7, 3, 3], "int64")),
+        name="op",
     ),
     "alpha, beta and bias": lambda b: b.node(
         "Gemm", b.data(5, 7), b.matrix(7, 4), b.real(1, 4), name="op", alpha=0.3, beta=2.0
@@ -134,8 +174,12 @@ QUANTISED: dict[str, Callable[[Products], str]] = {
     "data transposed": lambda b: b.node(
         "Gemm", b.data(7, 5), b.matrix(4, 7, scale=SCALES), b.real(4), name="op", transA=1, transB=1
     ),
-    "flattened": lambda b: b.node("Gemm", b.node("Flatten", b.data(5, 2, 7)), b.matrix(14, 4), b.real(4), name="op"),
-    "filters asymmetric": lambda b: b.node("Conv", b.data(2, 7, 6, 6), b.asymmetric(4, 7, 3, 3), name="op"),
+    "flattened": lambda b: b.node(
+        "Gemm", b.node("Flatten", b.data(5, 2, 7)), b.matrix(14, 4), b.real(4), name="op"
+    ),
+    "filters asymmetric": lambda b: b.node(
+        "Conv", b.data(2, 7, 6, 6), b.asymmetric(4, 7, 3, 3), name="op"
+    ),
     "filters asymmetric, float bias": lambda b: b.node(
         "Conv", b.data(2, 7, 6, 6), b.asymmetric(4, 7, 3, 3), b.real(4), name="op"
     ),
@@ -146,7 +190,10 @@ QUANTISED: dict[str, Callable[[Products], str]] = {
         "Conv", b.data(2, 7, 16), b.matrix(4, 7, 3, scale=SCALES), b.real(4), name="op"
     ),
     "channels first": lambda b: b.node(
-        "Conv", b.node("Transpose", b.data(2, 6, 6, 7), perm=[0, 3, 1, 2]), b.matrix(4, 7, 3, 3), name="op"
+        "Conv",
+        b.node("Transpose", b.data(2, 6, 6, 7), perm=[0, 3, 1, 2]),
+        b.matrix(4, 7, 3, 3),
+        name="op",
     ),
     **{f"padded, {mode}": _padded(mode) for mode in ("constant", "edge", "reflect", "wrap")},
     "channels padded": lambda b: b.node(
@@ -154,29 +201,39 @@ QUANTISED: dict[str, Callable[[Products], str]] = {
     ),
     "channels added": lambda b: b.node("Add", b.data(2, 4, 5, 6), b.matrix(1, 4, 1, 1), name="op"),
     "float channels added": lambda b: b.node("Add", b.real(4, 1, 1), b.data(2, 4, 5, 6), name="op"),
-    "float channels multiplied": lambda b: b.node("Mul", b.data(2, 4, 5, 6), b.real(1, 4, 1, 1), name="op"),
+    "float channels multiplied": lambda b: b.node(
+        "Mul", b.data(2, 4, 5, 6), b.real(1, 4, 1, 1), name="op"
+    ),
     "computed channels added": lambda b: b.node(
         "Add", b.data(2, 4, 5, 6), b.data(2, 4, 1, 1, name="z", scale=0.03, zero=-9), name="op"
     ),
-    "a constant added": lambda b: b.node("Add", b.data(2, 4, 5, 6), b.matrix(2, 4, 5, 6), name="op"),
+    "a constant added": lambda b: b.node(
+        "Add", b.data(2, 4, 5, 6), b.matrix(2, 4, 5, 6), name="op"
+    ),
     **{
         f"joined along {axis}": _joined(axis, shape)
         for axis, shape in ((0, (2, 4, 5, 6)), (1, (3, 2, 5, 6)), (-1, (3, 4, 5, 3)))
     },
-    "images averaged": lambda b: b.node("AveragePool", b.data(3, 4, 5, 6), kernel_shape=[2, 2], name="op"),
+    "images averaged": lambda b: b.node(
+        "AveragePool", b.data(3, 4, 5, 6), kernel_shape=[2, 2], name="op"
+    ),
     "planes averaged": lambda b: b.node("GlobalAveragePool", b.data(3, 4, 5, 6), name="op"),
-    "relu": lambda b: b.node("Relu", b.node("MatMul", b.data(5, 7), b.data(7, 4, name="z"), name="op")),
+    "relu": lambda b: b.node(
+        "Relu", b.node("MatMul", b.data(5, 7), b.data(7, 4, name="z"), name="op")
+    ),
 }
 
 
 IN_FLOAT = {"relu", "padded, edge", "padded, reflect", "padded, wrap", "channels padded"}
-"""What ONNX Runtime would make integers but for the activation, or the padding, that stands beside: of these, a number
-of the model as given differs."""
+"""What ONNX Runtime would make integers but for the activation, or the padding, that stands beside:
+of these, a number of the model as given differs."""
 
 
 @pytest.mark.parametrize("case", QUANTISED)
 def test_what_onnx_runtime_makes_integers_does_not_fall_back(case: str) -> None:
-    """Nor does what it would, but for what stands beside: the same integers as the model itself has there."""
+    """Nor does what it would, but for what stands beside: the same integers as the model itself
+    has there.
+    """
     builder = Products()
     model = builder.finish(QUANTISED[case](builder))
     package = import_model(model, case)
@@ -194,18 +251,27 @@ FLOAT: dict[str, Callable[[Products], str]] = {
         "Add",
         b.node(
             "MatMul",
-            b.node("Relu", b.node("Add", b.node("MatMul", b.input("x", (2, 6, 16)), b.real(16, 24)), b.real(24))),
+            b.node(
+                "Relu",
+                b.node(
+                    "Add", b.node("MatMul", b.input("x", (2, 6, 16)), b.real(16, 24)), b.real(24)
+                ),
+            ),
             b.real(24, 8),
         ),
         b.real(1, 1, 8),
     ),
-    "weights of three dimensions": lambda b: b.node("MatMul", b.input("x", (2, 6, 16)), b.real(1, 16, 24)),
+    "weights of three dimensions": lambda b: b.node(
+        "MatMul", b.input("x", (2, 6, 16)), b.real(1, 16, 24)
+    ),
     "a stack of weights": lambda b: b.node("MatMul", b.input("x", (3, 6, 16)), b.real(3, 16, 4)),
     "weights first": lambda b: b.node("MatMul", b.real(5, 16), b.input("x", (2, 16, 6))),
     "alpha and beta": lambda b: b.node(
         "Gemm", b.input("x", (6, 16)), b.real(4, 16), b.real(1, 4), alpha=0.5, beta=2.0, transB=1
     ),
-    "beta alone": lambda b: b.node("Gemm", b.input("x", (6, 16)), b.real(16, 4), alpha=0.5, beta=2.0),
+    "beta alone": lambda b: b.node(
+        "Gemm", b.input("x", (6, 16)), b.real(16, 4), alpha=0.5, beta=2.0
+    ),
     "scores": lambda b: b.node("MatMul", b.input("x", (2, 3, 6, 16)), b.input("z", (2, 3, 16, 7))),
     "padded": lambda b: b.node(
         "Conv",
@@ -261,4 +327,7 @@ def test_products_of_activations_are_cut_to_the_scratchpad(
         found = compare(package, random_feeds(model, 2), arch, schedule)
         whole = schedule == "default" or max(m * k, k * n, m * n) < 6000
         assert found.mismatches == 0
-        assert not whole or (placed(found.partition)["op"], placed(found.partition)["second"]) == ("dla", "dla")
+        assert not whole or (placed(found.partition)["op"], placed(found.partition)["second"]) == (
+            "dla",
+            "dla",
+        )

@@ -1,4 +1,6 @@
-"""Products of uint8 and int8 operands are right on every processor, and right values are not reported as wrong."""
+"""Products of uint8 and int8 operands are right on every processor, and right values are not
+reported as wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from byoc.importing import import_model
 from byoc.runtimes.session import OnnxRuntimeSession
 from tests.e2e.mixed_products import MixedNetwork, wrong_values
 
-ZERO_POINTS = {"QLinearConv": (2, 5), "QLinearMatMul": (2, 5), "QGemm": (2, 5), "MatMulInteger": (2, 3)}
+ZERO_POINTS = {
+    "QLinearConv": (2, 5),
+    "QLinearMatMul": (2, 5),
+    "QGemm": (2, 5),
+    "MatMulInteger": (2, 3),
+}
 """Inputs of operators that saturate where the first zero point is uint8 and the second int8."""
 
 
@@ -25,7 +32,8 @@ def _saturating(model: onnx.ModelProto) -> list[str]:
         node.op_type
         for node in model.graph.node
         if node.op_type in places
-        and [types[node.input[place]] for place in places[node.op_type]] == [TensorProto.UINT8, TensorProto.INT8]
+        and [types[node.input[place]] for place in places[node.op_type]]
+        == [TensorProto.UINT8, TensorProto.INT8]
     ]
 
 
@@ -36,8 +44,11 @@ def test_drawn_networks_equal_their_definitions(first: int) -> None:
 
 
 def test_no_processor_runs_a_product_that_saturates_on_some(tmp_path: Path) -> None:
-    """Seen in what ONNX Runtime makes of the models, so that it holds on processors with VNNI, too."""
-    given, fused = 0, 0
+    """Seen in what ONNX Runtime makes of the models, so that it holds on processors with VNNI,
+    too.
+    """
+    given = 0
+    fused = 0
     for seed in range(40):
         network = MixedNetwork(seed)
         given += len(_saturating(network.model))

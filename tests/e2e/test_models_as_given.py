@@ -1,4 +1,5 @@
-"""Models found from outside, each once wrong, silent or a traceback: what runs is held to the file, the rest one line.
+"""Models found from outside, each once wrong, silent or a traceback: what runs is held to the file,
+the rest one line.
 
 ``tests/cases/second`` has them. The file is what ONNX Runtime makes of it with nothing optimised.
 """
@@ -43,8 +44,10 @@ def file_check(report: RunReport) -> FileCheck:
 
 
 RIGHT = (
-    "batchnorm_training_mode", "if_sparse_same_name", "maxpool_only_padding", "q_clip_nan", "q_maxpool_allpad",
-    "q_avg_ceil", "q_avg_dil", "q_w_axis1", "q_fp16cast", "q_bf16cast", "half_softmax_overflow", "half_float_overflow",
+    "batchnorm_training_mode", "if_sparse_same_name", "maxpool_only_padding", "q_clip_nan",
+    "q_maxpool_allpad",
+    "q_avg_ceil", "q_avg_dil", "q_w_axis1", "q_fp16cast", "q_bf16cast", "half_softmax_overflow",
+    "half_float_overflow",
     "onnx_bits_130", "onnx_proto_771", "add_conv1x1s2_output",
 )  # fmt: skip
 
@@ -69,7 +72,9 @@ def test_they_run_and_are_within_a_step_of_their_file(name: str) -> None:
     ],
 )
 def test_what_is_more_than_a_step_from_the_file_is_said(name: str, optimiser: str) -> None:
-    """With the place, both values and whose it is: ONNX Runtime's fusions, or float32 in place of half precision."""
+    """With the place, both values and whose it is: ONNX Runtime's fusions, or float32 in place
+    of half precision.
+    """
     report = report_of(name)
     found = file_check(report)
     assert 0 < found.beyond <= found.elements
@@ -79,7 +84,8 @@ def test_what_is_more_than_a_step_from_the_file_is_said(name: str, optimiser: st
     assert found.file != found.ours
     (warning,) = (suspicion for suspicion in report.warnings if suspicion.kind == "file")
     assert (
-        f"{found.beyond} of {found.elements} elements differ from the file by more than one step" in warning.message()
+        f"{found.beyond} of {found.elements} elements differ from the file by more than one "
+        "step" in warning.message()
     )
 
 
@@ -88,7 +94,9 @@ def test_quantised_models_in_half_precision_give_what_their_file_says(name: str)
     path = CASES / f"{name}.onnx"
     found = experiments.run(path, inputs=CASES / f"{name}.npz")
     feeds = dict(np.load(CASES / f"{name}.npz"))
-    for array, wanted in zip(found.outputs.values(), run_unfused(onnx.load(path), feeds).values(), strict=True):
+    for array, wanted in zip(
+        found.outputs.values(), run_unfused(onnx.load(path), feeds).values(), strict=True
+    ):
         np.testing.assert_array_equal(array, wanted)
 
 
@@ -103,10 +111,17 @@ def test_a_widened_model_takes_inputs_in_half_precision() -> None:
         ("q_nan_scale", "scale 'sy' of node 'q_rq' is nan; scales are positive and finite"),
         ("q_argmax_negscale", "scale 's' of node 'q_xq' is -1; scales are positive and finite"),
         ("no_inputs", "the model has no input, its outputs are constants"),
-        ("onnx_bits_343", "Node (bn) Op (BatchNormalization) [ShapeInferenceError] Input 4 expected to have rank 1"),
+        (
+            "onnx_bits_343",
+            "Node (bn) Op (BatchNormalization) [ShapeInferenceError] Input 4 "
+            "expected to have rank 1",
+        ),
         ("onnx_proto_296", "bias must be a 1D tensor of size output_channels (4)"),
         ("onnx_spec_392", "value 's' has the shape [9223372036854775807]"),
-        ("onnx_spec_568", "Unrecognized attribute: kernel_shape for operator QLinearGlobalAveragePool"),
+        (
+            "onnx_spec_568",
+            "Unrecognized attribute: kernel_shape for operator QLinearGlobalAveragePool",
+        ),
         ("onnx_spec_601", "has input size 0 not in range [min=7, max=8]"),
     ],
 )
@@ -120,12 +135,17 @@ def test_what_is_no_model_is_refused_in_a_line(name: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("dla_graph_268", "the package's graph has input 'x' of shape [3, 1, 6, 6], its model of [1, 3, 6, 6]"),
+        (
+            "dla_graph_268",
+            "the package's graph has input 'x' of shape [3, 1, 6, 6], its model of [1, 3, 6, 6]",
+        ),
         ("dla_graph_329", "-6912 is a negative count"),
     ],
 )
 @pytest.mark.parametrize("host", ["onnxruntime", "reference"])
-def test_packages_with_another_graph_are_refused_in_a_line(name: str, message: str, host: Engine) -> None:
+def test_packages_with_another_graph_are_refused_in_a_line(
+    name: str, message: str, host: Engine
+) -> None:
     with pytest.raises(InputError) as caught:
         experiments.run(CASES / f"{name}.dla", host=host)
     assert message in str(caught.value)
@@ -134,7 +154,9 @@ def test_packages_with_another_graph_are_refused_in_a_line(name: str, message: s
 
 @pytest.mark.parametrize("name", ["onnx_bits_130", "onnx_proto_771"])
 def test_text_goes_through_the_reference_evaluator_as_it_is(name: str) -> None:
-    """Drawn text was whole numbers, and a difference of text or of one element could not be told."""
+    """Drawn text was whole numbers, and a difference of text or of one element could not be
+    told.
+    """
     report = experiments.run(CASES / f"{name}.onnx", host="reference").report
     assert report.check.outputs is not None
     assert (report.check.mismatches, report.check.outputs.differences) == (0, 0)
@@ -143,7 +165,9 @@ def test_text_goes_through_the_reference_evaluator_as_it_is(name: str) -> None:
 @pytest.mark.parametrize("name", ["b0", "b_quantized", "w2_quantized", "x_scale", "x_zero_point"])
 def test_tensors_have_any_name(name: str) -> None:
     """They were those that the quantiser gave to its own."""
-    found = experiments.run(CASES / f"name_Conv_{name}.onnx", calibration=CASES / "name_cal_Conv.npz").report
+    found = experiments.run(
+        CASES / f"name_Conv_{name}.onnx", calibration=CASES / "name_cal_Conv.npz"
+    ).report
     assert (found.check.mismatches, file_check(found).beyond) == (0, 0)
     assert found.fidelity is not None
     assert min(found.fidelity.noise.values()) > 35
@@ -163,7 +187,9 @@ def test_sums_that_may_wrap_around_are_said(name: str) -> None:
     assert warning.message().startswith("sums of 'conv' may pass int32 (such operators in all: 1)")
 
 
-def small(nodes: Sequence[onnx.NodeProto], *, shape: Sequence[int] = (1, 3, 8, 8), **constants: object) -> ModelProto:
+def small(
+    nodes: Sequence[onnx.NodeProto], *, shape: Sequence[int] = (1, 3, 8, 8), **constants: object
+) -> ModelProto:
     """A model of ``nodes`` that read x and ``constants``; what nothing reads are outputs."""
     read = {name for node in nodes for name in node.input}
     ends = [name for node in nodes for name in node.output if name not in read]
@@ -193,9 +219,18 @@ NOTHING = helper.make_node("Slice", ["c", "s", "s", "a"], ["e"])
         (WEIGHTS[:0], []),
     ],
 )
-def test_tensors_without_elements_stay_in_float(weights: np.ndarray, others: list[onnx.NodeProto]) -> None:
-    """They had no range, for which the model's constants were blamed; integer weights without any end ONNX Runtime."""
-    none = {"none": np.zeros((2, 0, 1, 1), np.float32)} if "none" in [n for node in others for n in node.input] else {}
+def test_tensors_without_elements_stay_in_float(
+    weights: np.ndarray, others: list[onnx.NodeProto]
+) -> None:
+    """They had no range, for which the model's constants were blamed.
+
+    Integer weights without any end ONNX Runtime.
+    """
+    none = (
+        {"none": np.zeros((2, 0, 1, 1), np.float32)}
+        if "none" in [n for node in others for n in node.input]
+        else {}
+    )
     model = small([CONV, NOTHING, *others], w=weights, s=np.array([0]), a=np.array([1]), **none)
     found = experiments.run(model, cache=False).report
     assert (found.check.mismatches, file_check(found).beyond) == (0, 0)
@@ -211,18 +246,23 @@ def test_what_is_masked_afterwards_is_said() -> None:
     with pytest.raises(InputError) as caught:
         import_model(small(nodes, w=WEIGHTS, zero=np.float32(0)))
     assert str(caught.value) == (
-        "tensor 'd' ranges from -inf to inf on the calibration data, which int8 cannot hold: mask what its Div reads "
+        "tensor 'd' ranges from -inf to inf on the calibration data, which int8 cannot hold: mask "
+        "what its Div reads "
         "rather than what it makes, or give finite samples with --calibration"
     )
 
 
 @pytest.mark.parametrize("place", [-1, 12])
 def test_sparse_constants_with_places_that_there_are_not(place: int) -> None:
-    """A model in memory, which onnx's checker has not seen: NumPy counts negative places from the end."""
+    """A model in memory, which onnx's checker has not seen: NumPy counts negative places from
+    the end.
+    """
     model = small([helper.make_node("Add", ["x", "k"], ["y"])], shape=(3, 4))
     values = numpy_helper.from_array(np.ones(1, np.float32), "k")
     model.graph.sparse_initializer.append(
-        helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([place]), "k_indices"), [3, 4])
+        helper.make_sparse_tensor(
+            values, numpy_helper.from_array(np.array([place]), "k_indices"), [3, 4]
+        )
     )
     with pytest.raises(InputError, match="sparse constant 'k' has a place outside of its shape"):
         import_model(model)
@@ -244,7 +284,9 @@ def test_a_model_of_our_own_making_is_a_bug_of_ours(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1, None])
 def test_hardmax_of_older_opsets_is_over_all_dimensions_from_its_axis_on(axis: int | None) -> None:
-    """onnx's converter does that for Softmax alone: the pass that converts was found to be wrong, a bug of ours."""
+    """onnx's converter does that for Softmax alone: the pass that converts was found to be
+    wrong, a bug of ours.
+    """
     axes = {} if axis is None else {"axis": axis}
     model = small([helper.make_node("Hardmax", ["x"], ["y"], **axes)], shape=(6, 2, 8))
     model.opset_import[0].version = 12
@@ -258,6 +300,7 @@ def test_hardmax_of_older_opsets_is_over_all_dimensions_from_its_axis_on(axis: i
 def test_what_the_reference_evaluator_makes_otherwise_is_its_own() -> None:
     """It makes a result without elements; the model's shapes are right."""
     with pytest.raises(
-        InputError, match=r"onnx's reference evaluator makes 'scale_9' of shape .*; use --host onnxruntime"
+        InputError,
+        match=r"onnx's reference evaluator makes 'scale_9' of shape .*; use --host onnxruntime",
     ):
         experiments.run(CASES / "reference_shape.onnx", host="reference")

@@ -22,14 +22,18 @@ from tests.e2e.random_networks import random_network
         ("concat", 0, DrawnMachine("v5", (8, 8, 1), 32, 8, 8), {"array": (16, 8, 1)}),
     ],
 )
-def test_a_layer_takes_no_more_cycles(kind: str, number: int, smaller: DrawnMachine, more: dict[str, Any]) -> None:
+def test_a_layer_takes_no_more_cycles(
+    kind: str, number: int, smaller: DrawnMachine, more: dict[str, Any]
+) -> None:
     """The product took 16 % more with the wider bus, the convolution 373 % with two columns.
 
-    The transposed convolution took 15 % more with four times the memory, and the concatenation of 24 and 48 channels
-    103 % more with atoms of 16.
+    The transposed convolution took 15 % more with four times the memory, and the concatenation of
+    24 and 48 channels 103 % more with atoms of 16.
     """
-    package, larger = package_of(KINDS[kind][number]), replace(smaller, **more)
-    (nodes, before), (others, after) = smaller.cycles(package), larger.cycles(package)
+    package = package_of(KINDS[kind][number])
+    larger = replace(smaller, **more)
+    (nodes, before) = smaller.cycles(package)
+    (others, after) = larger.cycles(package)
     assert nodes == others
     assert after <= (1 + LIMIT) * before
 
@@ -43,8 +47,12 @@ def test_a_layer_takes_no_more_cycles(kind: str, number: int, smaller: DrawnMach
         (217, DrawnMachine("v5", (1, 64, 1), 32, 16, 8), {"kib": 128}),
     ],
 )
-def test_more_banks_or_memory_cost_a_network_no_cycles(seed: int, smaller: DrawnMachine, more: dict[str, Any]) -> None:
-    """Four times the banks took 7, 21 and 5 % more cycles, four times the memory 6 %: loads waited for stores."""
+def test_more_banks_or_memory_cost_a_network_no_cycles(
+    seed: int, smaller: DrawnMachine, more: dict[str, Any]
+) -> None:
+    """Four times the banks took 7, 21 and 5 % more cycles, four times the memory 6 %: loads
+    waited for stores.
+    """
     model, inputs = random_network(seed)
     package = import_model(model, calibration=iter([inputs]))
     before, after = (one.cycles(package)[1] for one in (smaller, replace(smaller, **more)))

@@ -1,4 +1,6 @@
-"""Data movement on the device: what ONNX Runtime moves, moved to the bit, in scratchpads large and small."""
+"""Data movement on the device: what ONNX Runtime moves, moved to the bit, in scratchpads large
+and small.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ def test_movements_equal_onnx_runtime(kind: str, schedule: str) -> None:
 
 
 def float_network() -> onnx.ModelProto:
-    """What detectors and light classifiers are made of: a split whose parts are joined again, a shuffle of channels,
-    an enlarged plane beside a smaller one, channels that become rows and columns, and rows in another order at the end.
+    """What detectors and light classifiers are made of: a split whose parts are joined again, a
+    shuffle of channels, an enlarged plane beside a smaller one, channels that become rows and
+    columns, and rows in another order at the end.
     """
     builder = ModelBuilder()
     rng = np.random.default_rng(0)
@@ -45,15 +48,25 @@ def float_network() -> onnx.ModelProto:
         return builder.constant(values, "int64")
 
     stem = convolution(builder.input("x", (1, 3, 12, 10)), 3, 8)
-    builder.nodes.append(onnx.helper.make_node("Split", [stem, numbers(3, 5)], ["left", "right"], "split", axis=1))
+    builder.nodes.append(
+        onnx.helper.make_node("Split", [stem, numbers(3, 5)], ["left", "right"], "split", axis=1)
+    )
     joined = builder.node("Concat", "left", "right", convolution("right", 5, 4), axis=1)
     apart = builder.node("Reshape", joined, numbers(1, 3, 4, 12, 10))
-    shuffled = builder.node("Reshape", builder.node("Transpose", apart, perm=[0, 2, 1, 3, 4]), numbers(1, 12, 12, 10))
-    small = convolution(builder.node("MaxPool", shuffled, kernel_shape=[2, 2], strides=[2, 2]), 12, 8)
-    large = builder.node("Resize", small, "", builder.constant([1, 1, 2, 2], "float32"), mode="nearest")
+    shuffled = builder.node(
+        "Reshape", builder.node("Transpose", apart, perm=[0, 2, 1, 3, 4]), numbers(1, 12, 12, 10)
+    )
+    small = convolution(
+        builder.node("MaxPool", shuffled, kernel_shape=[2, 2], strides=[2, 2]), 12, 8
+    )
+    large = builder.node(
+        "Resize", small, "", builder.constant([1, 1, 2, 2], "float32"), mode="nearest"
+    )
     wide = builder.node("DepthToSpace", convolution(small, 8, 8), blocksize=2)
     planes = convolution(builder.node("Concat", large, wide, stem, axis=1), 18, 6)
-    rows = builder.node("Reshape", builder.node("Transpose", planes, perm=[0, 2, 3, 1]), numbers(1, 120, 6))
+    rows = builder.node(
+        "Reshape", builder.node("Transpose", planes, perm=[0, 2, 3, 1]), numbers(1, 120, 6)
+    )
     weights = builder.constant(rng.standard_normal((6, 5)), "float32")
     builder.node("Concat", builder.node("MatMul", rows, weights), rows, axis=2, result="y")
     builder.output("y")
@@ -88,23 +101,35 @@ def test_an_output_that_is_a_slice_counts_for_no_more() -> None:
 def scattering(
     rng: np.random.Generator, op_type: str, scales: tuple[float, ...], repeated: bool = False
 ) -> onnx.ModelProto:
-    """Into planes, at known places, negative ones too: between quantised values of ``scales``, in float without."""
-    builder, shape = ModelBuilder(), (3, 6, 5)
+    """Into planes, at known places, negative ones too: between quantised values of ``scales``,
+    in float without.
+    """
+    builder = ModelBuilder()
+    shape = (3, 6, 5)
     if op_type == "ScatterND":
         rows = np.sort(rng.choice(18, 4, replace=False))
         indices = np.stack([rows // 6 - 3 * (rows % 2), rows % 6], axis=-1)
         updates = (4, 5)
     else:
-        indices = np.stack([rng.permutation(6)[:3] for _ in range(10)]).reshape(2, 5, 3).transpose(0, 2, 1) - 6
+        indices = (
+            np.stack([rng.permutation(6)[:3] for _ in range(10)])
+            .reshape(2, 5, 3)
+            .transpose(0, 2, 1)
+            - 6
+        )
         updates = (2, 3, 5)
     if repeated:
         indices[:, 1] = indices[:, 0]
     kind = "int8" if scales else "float32"
     names = [builder.input("x", shape, kind), builder.input("u", updates, kind)]
     if scales:
-        names = [builder.dequantize(name, scale, 3) for name, scale in zip(names, scales, strict=False)]
+        names = [
+            builder.dequantize(name, scale, 3) for name, scale in zip(names, scales, strict=False)
+        ]
     axis = {} if op_type == "ScatterND" else {"axis": -2}
-    made = builder.node(op_type, names[0], builder.constant(indices, "int64"), names[1], name="op", **axis)
+    made = builder.node(
+        op_type, names[0], builder.constant(indices, "int64"), names[1], name="op", **axis
+    )
     if scales:
         builder.quantize(made, scales[2], 7, result="y")
     else:
@@ -124,18 +149,29 @@ def test_scatterings_to_known_places_are_movement(op_type: str, scales: tuple[fl
             found = compare(package, feeds, arch, schedule)
             assert found.mismatches == 0
             assert found.elements > 0
-            assert {place.op_type for place in found.partition.placement if place.on == "cpu"} <= BOUNDARIES
+            assert {
+                place.op_type for place in found.partition.placement if place.on == "cpu"
+            } <= BOUNDARIES
 
 
 def test_scatterings_twice_to_one_place_stay_as_they_are() -> None:
-    model = scattering(np.random.default_rng(0), "ScatterElements", (0.05, 0.05, 0.05), repeated=True)
-    placement = compare(import_model(model, "scattering"), random_feeds(model, 1), ARCHS["ample"]).partition.placement
+    model = scattering(
+        np.random.default_rng(0), "ScatterElements", (0.05, 0.05, 0.05), repeated=True
+    )
+    placement = compare(
+        import_model(model, "scattering"), random_feeds(model, 1), ARCHS["ample"]
+    ).partition.placement
     assert [place.on for place in placement if place.op_type == "ScatterElements"] == ["cpu"]
 
 
 def test_rows_of_what_is_planes_of_another_shape_to_others(tmp_path: Path) -> None:
-    """A tensor pooled along its channels, as one plane of (channels, pixels), meets its own planes again."""
-    shapes = {"plane": np.array([1, 1, 48, 1600], np.int64), "channels": np.array([1, 48, 40, 40], np.int64)}
+    """A tensor pooled along its channels, as one plane of (channels, pixels), meets its own
+    planes again.
+    """
+    shapes = {
+        "plane": np.array([1, 1, 48, 1600], np.int64),
+        "channels": np.array([1, 48, 40, 40], np.int64),
+    }
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
         helper.make_node("Reshape", ["r", "plane"], ["a"]),
@@ -153,13 +189,20 @@ def test_rows_of_what_is_planes_of_another_shape_to_others(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("sram_bytes", [1 << 13, 1 << 16])
 @pytest.mark.parametrize(("channels", "blocksize"), [(9, 3), (8, 2), (27, 3)])
-def test_channels_of_padded_atoms_become_space(channels: int, blocksize: int, sram_bytes: int) -> None:
-    """Copies load 9 channels of atoms of 16, and 27 of two, with the padding; 8 of 16 have as much as bytes."""
-    builder, random = ModelBuilder(), np.random.default_rng(channels)
+def test_channels_of_padded_atoms_become_space(
+    channels: int, blocksize: int, sram_bytes: int
+) -> None:
+    """Copies load 9 channels of atoms of 16, and 27 of two, with the padding; 8 of 16 have as
+    much as bytes.
+    """
+    builder = ModelBuilder()
+    random = np.random.default_rng(channels)
     x = builder.dequantize(builder.input("x", (1, 8, 13, 17), "int8"), 0.05, 3)
     weights = random.integers(-127, 128, (channels, 8, 1, 1)).astype(np.int8)
     convolved = builder.quantize(builder.node("Conv", x, builder.weights(weights, 0.01)), 0.1)
-    result = builder.node("DepthToSpace", builder.dequantize(convolved, 0.1), blocksize=blocksize, mode="CRD")
+    result = builder.node(
+        "DepthToSpace", builder.dequantize(convolved, 0.1), blocksize=blocksize, mode="CRD"
+    )
     builder.output(builder.quantize(result, 0.1), "int8")
     feed = {"x": random.integers(-128, 128, (1, 8, 13, 17)).astype(np.int8)}
     arch = Arch(isa="v5", pe=PeArray(ic=16, oc=16), sram_bytes=sram_bytes)

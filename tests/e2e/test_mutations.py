@@ -1,4 +1,5 @@
-"""The mutation proof on samples: no mutant is missed, none accused wrongly, every survivor explained.
+"""The mutation proof on samples: no mutant is missed, none accused wrongly, every survivor
+explained.
 
 All mutants: ``python -m tests.e2e.mutation_proof``.
 """
@@ -17,9 +18,18 @@ from isa.instruction import Command
 from isa.ops import ALL
 from isa.program import Program, Provenance
 from isa.sanitizer import inspect, sanitize
-from isa.sanitizer.findings import Finding, Stream
+from isa.sanitizer.findings import CommandStream, SanitizerFinding
 from tests.e2e.mutants import FAMILIES, FLAGS, changes
-from tests.e2e.mutation_proof import FAILURES, PROGRAMS, Proof, compiled, reasons, sampled, table, verdicts
+from tests.e2e.mutation_proof import (
+    FAILURES,
+    PROGRAMS,
+    Proof,
+    compiled,
+    reasons,
+    sampled,
+    table,
+    verdicts,
+)
 
 SAMPLES = {"digits-cnn": 60, "mobilenet-v1": 12, "modern": 30}
 SEED = 3
@@ -32,7 +42,10 @@ def test_mutants_are_found_exactly_where_they_are_wrong(
 ) -> None:
     found = verdicts(model, schedule, SAMPLES[model], SEED)
     with capsys.disabled():
-        print("\n" + "\n".join([*table(f"{model}, schedule {schedule}, a sample", found), *reasons(found)]))
+        print(
+            "\n"
+            + "\n".join([*table(f"{model}, schedule {schedule}, a sample", found), *reasons(found)])
+        )
     assert [verdict for verdict in found if verdict.outcome in FAILURES] == []
     assert all(verdict.why for verdict in found)
     assert {verdict.family for verdict in found} == set(FAMILIES)
@@ -43,7 +56,9 @@ def test_mutants_are_found_exactly_where_they_are_wrong(
 
 
 def test_missing_tokens_change_outputs_in_some_legal_order() -> None:
-    """Execution bears the findings out: data races give wrong outputs as soon as an order lets them."""
+    """Execution bears the findings out: data races give wrong outputs as soon as an order lets
+    them.
+    """
     proof = Proof(compiled("digits-cnn", "default"))
     pairs = [change.make() for change in changes(proof.stream) if change.family == "token pair"]
     assert len(pairs) >= 6
@@ -67,15 +82,20 @@ def test_mutants_are_what_their_words_say(schedule: str) -> None:
         assert _facts(sanitize(encoded(stream))) == _facts(inspect(stream))
 
 
-def _facts(findings: Sequence[Finding]) -> Counter[tuple[object, ...]]:
+def _facts(findings: Sequence[SanitizerFinding]) -> Counter[tuple[object, ...]]:
     return Counter(
-        (finding.kind, finding.space, finding.ranges, tuple((site.mnemonic, site.layer) for site in finding.sites))
+        (
+            finding.kind,
+            finding.space,
+            finding.ranges,
+            tuple((site.mnemonic, site.layer) for site in finding.sites),
+        )
         for finding in findings
         if "command words" not in finding.message  # their number differs
     )
 
 
-def encoded(stream: Stream) -> Program:
+def encoded(stream: CommandStream) -> Program:
     """The program whose words are the commands of ``stream``."""
     old = stream.program
     registers = dict(old.variant.register_file.reset)
@@ -90,11 +110,15 @@ def encoded(stream: Stream) -> Program:
             provenance.append(replace(source, first=first, last=len(words)))
     words.append(encode_operation(ALL["OP_END"], {}))
     size = max(old.dram_bytes, old.command_address + 8 * len(words))
-    return replace(old, words=np.array(words, np.uint64), provenance=tuple(provenance), dram_bytes=size)
+    return replace(
+        old, words=np.array(words, np.uint64), provenance=tuple(provenance), dram_bytes=size
+    )
 
 
 def _sets(command: Command, registers: dict[str, int], program: Program) -> list[int]:
     """SETs of the registers that the command reads with other values than they hold."""
     changed = {name: value for name, value in command.registers.items() if registers[name] != value}
     registers.update(changed)
-    return [encode_set(name, value, program.variant.register_file) for name, value in changed.items()]
+    return [
+        encode_set(name, value, program.variant.register_file) for name, value in changed.items()
+    ]

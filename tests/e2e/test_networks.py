@@ -1,4 +1,6 @@
-"""Whole networks against ONNX Runtime's integer operators: zero mismatches at every region output, no tolerance."""
+"""Whole networks against ONNX Runtime's integer operators: zero mismatches at every region
+output, no tolerance.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,16 @@ from experiments.models import MODELS
 from isa.arch import Arch, PeArray
 from tests.e2e.harness import Comparison, compare, package
 
-KIB, MIB = 1 << 10, 1 << 20
+KIB = 1 << 10
+MIB = 1 << 20
 INPUT_PARALLEL, OUTPUT_PARALLEL = PeArray(ic=64, oc=1, ow=1), PeArray(ic=1, oc=64, ow=1)
 SCENARIOS = {"cpu": ("v1", False), "emulated": ("v1", True), "native": ("v2", False)}
 LIGHT = sorted(name for name in MODELS if name.startswith("light-"))
 
 
-def simulate(name: str, arch: Arch, schedule: str = "default", emulate_depthwise: bool = False) -> Comparison:
+def simulate(
+    name: str, arch: Arch, schedule: str = "default", emulate_depthwise: bool = False
+) -> Comparison:
     inputs = MODELS[name].sample_input()
     return compare(package(name), inputs, arch, schedule, emulate_depthwise=emulate_depthwise)
 
@@ -46,19 +51,25 @@ def test_the_seed_schedule_holds_every_convolution_at_512_kib() -> None:
 
 @pytest.mark.slow
 def test_the_first_pointwise_layer_falls_back_at_256_kib_and_says_why() -> None:
-    """input 32·112·112 = 401,408; one int32 output channel 112·112·4 = 50,176; 32 weights and a record of 8."""
+    """input 32·112·112 = 401,408.
+
+    One int32 output channel 112·112·4 = 50,176; 32 weights and a record of 8.
+    """
     missing = 401_408 + 50_176 + 32 + 8 - 262_144
     result = simulate("mobilenet-v1", Arch(sram_bytes=256 * KIB), "seed")
     assert result.mismatches == 0
     fallen = [p for p in result.partition.placement if p.on == "cpu" and p.op_type == "Conv"]
     assert fallen[0].node == "conv1_pw"
     assert fallen[0].reason == (
-        "does not fit in 262144 bytes of SRAM: input 401408 + output channel (int32) 50176 + weights 32 "
+        "does not fit in 262144 bytes of SRAM: input 401408 + output channel (int32) 50176 + "
+        "weights 32 "
         f"+ channel record 8 = 451624 bytes, {missing} missing"
     )
 
 
-@pytest.mark.parametrize("name", ["digits-cnn", "resnet-8", "autoencoder", "lstm-small", "shufflenet-v2"])
+@pytest.mark.parametrize(
+    "name", ["digits-cnn", "resnet-8", "autoencoder", "lstm-small", "shufflenet-v2"]
+)
 def test_no_pass_moves_rounding_so_far_that_it_is_left_out(name: str) -> None:
     fidelity = package(name).fidelity
     assert fidelity is not None
@@ -66,7 +77,9 @@ def test_no_pass_moves_rounding_so_far_that_it_is_left_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["seed", "default"])
-@pytest.mark.parametrize("name", ["digits-cnn", "resnet-8", pytest.param("resnet-18", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["digits-cnn", "resnet-8", pytest.param("resnet-18", marks=pytest.mark.slow)]
+)
 def test_residual_and_trained_networks_are_exact(name: str, schedule: str) -> None:
     result = simulate(name, Arch(sram_bytes=4 * MIB), schedule)
     assert result.mismatches == 0
@@ -88,7 +101,8 @@ def test_all_held_out_digits_agree_with_onnx_runtime() -> None:
     correct = 0
     for image, label in zip(*dataset, strict=True):
         feed = {name: image[np.newaxis]}
-        found, expected = runtime.run(feed).outputs, oracle.values(feed)
+        found = runtime.run(feed).outputs
+        expected = oracle.values(feed)
         for output in graph.outputs:
             np.testing.assert_array_equal(found[output], expected[output])
         correct += int(found[graph.outputs[0]].argmax() == label)

@@ -1,4 +1,6 @@
-"""Networks on machines of words (variant v5): packed by the compiler, exact at every tensor that leaves a region."""
+"""Networks on machines of words (variant v5): packed by the compiler, exact at every tensor that
+leaves a region.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,14 @@ MACHINES = {
     f"{size}x{size}-{kib}k": Arch(isa="v5", pe=PeArray(ic=size, oc=size), sram_bytes=kib << 10)
     for size, kib in ((8, 64), (16, 64), (16, 512))
 }
-GRAPHS, BLOCKS = 25, 4
+GRAPHS = 25
+BLOCKS = 4
 
 
 def _shuffled() -> ModelProto:
-    """Groups of channels, their order changed between them, and two parts of channels that go their own way."""
+    """Groups of channels, their order changed between them, and two parts of channels that go
+    their own way.
+    """
     net = NetworkBuilder("shuffled", "image", (1, 3, 16, 16), 0)
     value = net.layer("first", "image", (3, 24), 3)
     value = net.layer("grouped", value, (24, 24), 3, groups=4)
@@ -56,11 +61,15 @@ MODELS: dict[str, tuple[Callable[[], ModelProto], tuple[int, ...]]] = {
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", MODELS)
 def test_small_networks_are_exact(name: str, machine: str) -> None:
-    """Concatenations that do not fall on atoms, groups, pools, channels that are weighed, transposed convolutions."""
+    """Concatenations that do not fall on atoms, groups, pools, channels that are weighed,
+    transposed convolutions.
+    """
     build, shape = MODELS[name]
     random = np.random.default_rng(0)
     samples = [{"image": random.standard_normal(shape, np.float32)} for _ in range(2)]
-    found = compare(import_model(build(), name, calibration=iter(samples)), samples[0], MACHINES[machine])
+    found = compare(
+        import_model(build(), name, calibration=iter(samples)), samples[0], MACHINES[machine]
+    )
     assert found.mismatches == 0
     assert any(place.on == "dla" for place in found.partition.placement)
 
@@ -69,7 +78,9 @@ def test_an_edge_that_is_only_moved_lies_dense() -> None:
     """One channel of 36 x 36 positions is 1,296 bytes, not that many atoms."""
     samples = [{"image": np.zeros((1, 3, 12, 12), np.float32)}]
     arch = MACHINES["8x8-64k"]
-    (program,) = compile(import_model(_enlarged(), "enlarged", calibration=iter(samples)), arch).programs.values()
+    (program,) = compile(
+        import_model(_enlarged(), "enlarged", calibration=iter(samples)), arch
+    ).programs.values()
     assert [tensor.shape for tensor in program.outputs] == [(162, 1, 8)]
 
 
@@ -84,7 +95,9 @@ def test_networks_are_exact(name: str, machine: str) -> None:
 
 
 def test_what_does_not_fit_runs_on_the_cpu() -> None:
-    """Convolutions are not halved along their channels: what adds up the halves is no instruction of v5."""
+    """Convolutions are not halved along their channels: what adds up the halves is no
+    instruction of v5.
+    """
     arch = Arch(isa="v5", pe=PeArray(ic=32, oc=32), sram_bytes=32 << 10, sram_banks=4)
     net = NetworkBuilder("large", "image", (1, 32, 4, 512), 0)
     model = net.model(net.layer("large", "image", (32, 8), 3), (1, 8, 4, 512))
@@ -96,7 +109,9 @@ def test_what_does_not_fit_runs_on_the_cpu() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", ["mobilenet-v1", "mobilenet-v2", "shufflenet-v2", "light-densenet121"])
+@pytest.mark.parametrize(
+    "name", ["mobilenet-v1", "mobilenet-v2", "shufflenet-v2", "light-densenet121"]
+)
 def test_large_networks_are_exact(name: str, machine: str) -> None:
     _exact(name, machine)
 
@@ -104,7 +119,12 @@ def test_large_networks_are_exact(name: str, machine: str) -> None:
 def _random_machine(rng: np.random.Generator) -> Arch:
     sizes = {"ic": (1, 3, 8, 16), "oc": (2, 8, 16), "ow": (1, 2, 3)}
     array = {axis: int(rng.choice(some)) for axis, some in sizes.items()}
-    return Arch(isa="v5", pe=PeArray(**array), sram_bytes=int(rng.choice([1 << 14, 1 << 16, 1 << 20])), sram_banks=4)
+    return Arch(
+        isa="v5",
+        pe=PeArray(**array),
+        sram_bytes=int(rng.choice([1 << 14, 1 << 16, 1 << 20])),
+        sram_banks=4,
+    )
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -114,4 +134,7 @@ def test_random_graphs_are_exact(block: int) -> None:
         model, feeds = random_graph(seed)
         quantised = random_package(model, feeds, seed)
         given = {name: feeds[name] for name in quantised.graph.inputs}
-        assert compare(quantised, given, _random_machine(np.random.default_rng([seed, 5]))).mismatches == 0, seed
+        assert (
+            compare(quantised, given, _random_machine(np.random.default_rng([seed, 5]))).mismatches
+            == 0
+        ), seed

@@ -1,8 +1,9 @@
-"""The onnx package's node tests: every case of a supported operator, quantised, agrees with ONNX Runtime to the bit.
+"""The onnx package's node tests: every case of a supported operator, quantised, agrees with ONNX
+Runtime to the bit.
 
-Operands that are weights become constants, symmetric; activations stay inputs. Which cases do not run on the
-accelerator is written down here case by case, each with its reason: another one fails the test, and so does one of
-these that runs. The test prints which case ran where.
+Operands that are weights become constants, symmetric; activations stay inputs. Which cases do not
+run on the accelerator is written down here case by case, each with its reason: another one fails
+the test, and so does one of these that runs. The test prints which case ran where.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from byoc.frontend.onnx.rewriting.reductions import WRITTEN
 from byoc.frontend.onnx.rewriting.splits import SCATTERINGS
 from byoc.importing import import_model
 from byoc.operators.forms import QLinear
-from byoc.operators.registry import installed
+from byoc.operators.registry import load_installed_families
 from isa.arch import Arch
 from isa.errors import InputError
 from tests.e2e.harness import compare
@@ -40,11 +41,14 @@ WEIGHTS = {
 }  # fmt: skip
 OFF_THE_DLA: dict[str, tuple[str, ...]] = {
     "bare integers wrap around, and are no real numbers": (
-        "add_int8", "add_uint8", "div_int8", "div_uint8", "mul_int8", "mul_uint8", "sub_int8", "sub_uint8",
+        "add_int8", "add_uint8", "div_int8", "div_uint8", "mul_int8", "mul_uint8", "sub_int8",
+        "sub_uint8",
     ),
-    "statistics are of training, and go on": ("batchnorm_example_training_mode", "batchnorm_epsilon_training_mode"),
+    "statistics are of training, and go "
+    "on": ("batchnorm_example_training_mode", "batchnorm_epsilon_training_mode"),
     "what is dropped in training is random": (
-        "training_dropout", "training_dropout_default", "training_dropout_default_mask", "training_dropout_mask",
+        "training_dropout", "training_dropout_default", "training_dropout_default_mask",
+        "training_dropout_mask",
     ),
     "the value is no tensor": ("identity_opt", "identity_sequence"),
     "where a maximum stands is a number of 64 bits": (
@@ -71,7 +75,8 @@ OFF_THE_DLA: dict[str, tuple[str, ...]] = {
             f"reduce_{name}_empty_set"
             for name in ("l1", "l2", "log_sum", "log_sum_exp", "max", "min", "sum", "sum_square")
         ),
-        "reduce_max_empty_set_bool", "reduce_sum_empty_set_non_reduced_axis_zero", "reshape_allowzero_reordered",
+        "reduce_max_empty_set_bool", "reduce_sum_empty_set_non_reduced_axis_zero",
+        "reshape_allowzero_reordered",
         "slice_start_out_of_bounds",
     ),
 }  # fmt: skip
@@ -79,11 +84,16 @@ OFF_THE_DLA: dict[str, tuple[str, ...]] = {
 CASES = 565
 """Cases of the onnx package whose data are real numbers, of 8 bits, or flags."""
 OTHER_TYPES = {
-    "bfloat16": 2, "bool, int64": 1, "float64": 13, "int16": 12, "int32": 14, "int64": 24, "object": 118,
+    "bfloat16": 2, "bool, int64": 1, "float64": 13, "int16": 12, "int32": 14, "int64": 24,
+    "object": 118,
     "uint16": 12, "uint32": 12, "uint64": 12,
 }  # fmt: skip
-"""Types of the others, which no quantiser makes 8 bits, and how many there are; objects are text and odd numbers."""
-OLDEST_OPSET, NEWEST_OPSET = 9, 24
+"""Types of the others, which no quantiser makes 8 bits, and how many there are.
+
+Objects are text and odd numbers.
+"""
+OLDEST_OPSET = 9
+NEWEST_OPSET = 24
 """What is read; some cases say a newer one, or an older one, although nothing in them is."""
 
 
@@ -103,7 +113,7 @@ def _cases() -> Iterator[Case]:
         from onnx.backend.test.case.node import collect_testcases
 
         testcases = collect_testcases(None)
-    registry = installed()
+    registry = load_installed_families()
     known = (
         registry.forms.keys()
         | registry.integer_forms.keys()
@@ -122,7 +132,9 @@ def _cases() -> Iterator[Case]:
 def _constant_weights(name: str, model: onnx.ModelProto, data: list[Any]) -> Case:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    copy.opset_import[0].version = max(OLDEST_OPSET, min(copy.opset_import[0].version, NEWEST_OPSET))
+    copy.opset_import[0].version = max(
+        OLDEST_OPSET, min(copy.opset_import[0].version, NEWEST_OPSET)
+    )
     node = copy.graph.node[0]
     given = {value.name: array for value, array in zip(copy.graph.input, data, strict=True)}
     for value in list(copy.graph.input):
@@ -130,7 +142,9 @@ def _constant_weights(name: str, model: onnx.ModelProto, data: list[Any]) -> Cas
             copy.graph.input.remove(value)
             array = _symmetric(node, value.name, np.asarray(given.pop(value.name)))
             copy.graph.initializer.append(numpy_helper.from_array(array, value.name))
-    return Case(name, node.op_type, copy, {key: _single(np.asarray(array)) for key, array in given.items()})
+    return Case(
+        name, node.op_type, copy, {key: _single(np.asarray(array)) for key, array in given.items()}
+    )
 
 
 def _single(array: NDArray[Any]) -> NDArray[Any]:
@@ -140,7 +154,7 @@ def _single(array: NDArray[Any]) -> NDArray[Any]:
 
 def _constants(node: onnx.NodeProto) -> set[str]:
     """Inputs that are weights, or parameters rather than data, by what the operator's form says."""
-    registry = installed()
+    registry = load_installed_families()
     positions = set(WEIGHTS.get(node.op_type, ()))
     count = len(node.input)
     if node.op_type in registry.integer_forms:
@@ -156,18 +170,31 @@ def _constants(node: onnx.NodeProto) -> set[str]:
 
 
 def _symmetric(node: onnx.NodeProto, name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Weights of integer operators as the accelerator wants them: int8 with zero point 0 (uint8: 128)."""
+    """Weights of integer operators as the accelerator wants them: int8 with zero point 0 (uint8:
+    128).
+    """
     position = list(node.input).index(name)
-    zero_point_at = {"QLinearConv": 5, "QLinearMatMul": 5, "ConvInteger": 3, "MatMulInteger": 3}.get(node.op_type)
+    zero_point_at = {
+        "QLinearConv": 5,
+        "QLinearMatMul": 5,
+        "ConvInteger": 3,
+        "MatMulInteger": 3,
+    }.get(node.op_type)
     if position != zero_point_at:
         return array
     middle = 128 if array.dtype == np.uint8 else 0
     # ONNX Runtime's ConvInteger knows one zero point for all weights only.
-    return np.array(middle, array.dtype) if node.op_type == "ConvInteger" else np.full_like(array, middle)
+    return (
+        np.array(middle, array.dtype)
+        if node.op_type == "ConvInteger"
+        else np.full_like(array, middle)
+    )
 
 
 def _quantisable(case: Case) -> bool:
-    return all(array.dtype in (np.float32, np.int8, np.uint8, np.bool_) for array in case.inputs.values())
+    return all(
+        array.dtype in (np.float32, np.int8, np.uint8, np.bool_) for array in case.inputs.values()
+    )
 
 
 def test_node_cases_agree_with_onnx_runtime(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,21 +211,32 @@ def test_node_cases_agree_with_onnx_runtime(capsys: pytest.CaptureFixture[str]) 
         why = f" ({expected[case.name]})" if case.name in expected else ""
         lines.append(f"{case.name:55} {outcome}{why}")
     with capsys.disabled():
-        print("\n".join(["", *lines, f"{len(lines) - len(off)} of {len(lines)} cases ran on the DLA"]))
-        print(f"{others.total()} more have data of types that nobody quantises to int8: {dict(others)}")
+        print(
+            "\n".join(["", *lines, f"{len(lines) - len(off)} of {len(lines)} cases ran on the DLA"])
+        )
+        print(
+            f"{others.total()} more have data of types that nobody quantises to int8: "
+            f"{dict(others)}"
+        )
     assert off == set(expected)
     assert (len(lines), others) == (CASES, OTHER_TYPES)
 
 
 def _run(case: Case) -> tuple[str, bool]:
-    """Where the case ran and why, and whether an operator of it ran on the DLA; asserts that every bit agrees."""
+    """Where the case ran and why, and whether an operator of it ran on the DLA; asserts that
+    every bit agrees.
+    """
     try:
         package = import_model(case.model, case.name, calibration=[case.inputs])
     except InputError as error:
         return f"not imported: {error}", False
     comparison = compare(package, case.inputs, Arch(isa="v4", sram_bytes=1 << 22))
     assert comparison.mismatches == 0, case.name
-    fallen = [p for p in comparison.partition.placement if p.on == "cpu" and "Linear" not in p.op_type]
+    fallen = [
+        p for p in comparison.partition.placement if p.on == "cpu" and "Linear" not in p.op_type
+    ]
     if comparison.tensors and not fallen:
         return f"dla, {comparison.elements} elements equal", True
-    return f"cpu: {'; '.join(f'{p.op_type}: {p.reason}' for p in fallen) or 'nothing to do'}", bool(comparison.tensors)
+    return f"cpu: {'; '.join(f'{p.op_type}: {p.reason}' for p in fallen) or 'nothing to do'}", bool(
+        comparison.tensors
+    )

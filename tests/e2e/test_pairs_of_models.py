@@ -1,4 +1,7 @@
-"""Two versions of one model that differ in one number: two packages. More: python -m tests.e2e.pairs_of_models."""
+"""Two versions of one model that differ in one number: two packages.
+
+More: python -m tests.e2e.pairs_of_models.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,11 @@ def test_two_versions_are_two_packages(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(Counter(kind for kind, _ in found if kind)) == 4
 
 
-def test_a_table_inside_of_what_cannot_be_one_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tensor in another scale than it was quantised in ends what is computed from it, no table inside."""
+def test_a_table_inside_of_what_cannot_be_one_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tensor in another scale than it was quantised in ends what is computed from it, no table
+    inside.
+    """
     monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path / "cache"))
     assert alike(1700, tmp_path) == ("zero_point", "")

@@ -1,4 +1,6 @@
-"""Families of a package that are subclasses of the project's: on both memories they run, with the same bits."""
+"""Families of a package that are subclasses of the project's: on both memories they run, with
+the same bits.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from byoc.importing import import_model
-from byoc.operators.registry import installed
+from byoc.operators.registry import load_installed_families
 from byoc.package.package import Package
 from experiments.models.builder import NetworkBuilder
 from isa.arch import PACKED, Arch, PeArray
@@ -25,16 +27,29 @@ Shape = tuple[int, ...]
 @pytest.fixture
 def own_families(tmp_path: Path) -> Iterator[None]:
     """The package ``dla-own-families``, whose families are asked before the project's."""
-    names = ("Softmax", "Reduction", "Normalisation", "MatMul", "Convolution", "Add", "MaxPool", "AveragePool")
+    names = (
+        "Softmax",
+        "Reduction",
+        "Normalisation",
+        "MatMul",
+        "Convolution",
+        "Add",
+        "MaxPool",
+        "AveragePool",
+    )
     families = {name.lower(): f"{MODULE}:Own{name}" for name in (*names, "Movement")}
     installation.write_distribution(
-        tmp_path, "dla-own-families", {MODULE: installation.source_of(MODULE)}, {"dla.operators": families}
+        tmp_path,
+        "dla-own-families",
+        {MODULE: installation.source_of(MODULE)},
+        {"dla.operators": families},
     )
     with installation.installed(tmp_path):
         yield
 
 
-IMAGE, ROWS = (1, 12, 6, 5), (1, 7, 20)
+IMAGE = (1, 12, 6, 5)
+ROWS = (1, 7, 20)
 NETWORKS: Mapping[str, tuple[str, Shape, dict[str, Any], tuple[Shape, ...]]] = {
     "softmax of rows": ("Softmax", ROWS, {"axis": -1}, ()),
     "softmax across": ("Softmax", IMAGE, {"axis": 1}, ()),
@@ -67,7 +82,8 @@ def network(name: str) -> tuple[Package, dict[str, Any]]:
         operands.append(built.input("z", SECOND[name]))
         feed["z"] = random.standard_normal(SECOND[name]).astype(np.float32)
     operands += [
-        built.constant(f"w{n}", random.standard_normal(one).astype(np.float32)) for n, one in enumerate(constants)
+        built.constant(f"w{n}", random.standard_normal(one).astype(np.float32))
+        for n, one in enumerate(constants)
     ]
     if op_type in AXES:
         operands.append(built.constant("axes", np.array([AXES[op_type]], np.int64)))
@@ -82,18 +98,26 @@ def test_a_subclass_of_a_family_runs_on_both_memories(name: str, isa: str) -> No
     package, feed = network(name)
     for array in (PeArray(ic=4, oc=16), PeArray(ic=3, oc=8)):
         found = compare(package, feed, Arch(isa=isa, pe=array))
-        placed = [place for place in found.partition.placement if place.op_type == NETWORKS[name][0]]
+        placed = [
+            place for place in found.partition.placement if place.op_type == NETWORKS[name][0]
+        ]
         assert [place.reason for place in placed if place.on == "cpu"] == []
-        layers = [layer.layer for program in found.network.programs.values() for layer in program.provenance]
+        layers = [
+            layer.layer
+            for program in found.network.programs.values()
+            for layer in program.provenance
+        ]
         assert any(layer.startswith(MARK) for layer in layers), layers
         assert found.mismatches == 0
         assert found.elements > 0
 
 
 @pytest.mark.usefixtures("own_families")
-def test_a_subclass_says_how_its_results_end_on_both_memories(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subclass_says_how_its_results_end_on_both_memories(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     package, feed = network("product")
-    family = next(one for one in installed().families if one.family == "own-matmul")
+    family = next(one for one in load_installed_families().families if one.family == "own-matmul")
     found = {}
     for highest in (127, 10):
         monkeypatch.setattr(family, "highest", highest)

@@ -1,4 +1,6 @@
-"""Packages outside the project, two files each: their operators quantise, run natively and equal ONNX Runtime."""
+"""Packages outside the project, two files each: their operators quantise, run natively and equal
+ONNX Runtime.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import dla
 import isa.ops.convolution as shipped
 from byoc.frontend.onnx.rewriting.reasons import support_rows
 from byoc.importing import import_model
-from byoc.operators.registry import built_in, installed, markdown
+from byoc.operators.registry import get_built_in_families, load_installed_families, markdown
 from byoc.package.package import load_package, save_package
 from experiments.cli.main import main
 from experiments.systems.split import SplitReport
@@ -41,14 +43,22 @@ def averaging(tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def their_convolution(tmp_path: Path) -> Iterator[None]:
-    """A package with a grouped convolution of its own: the file that the project ships, under other names."""
+    """A package with a grouped convolution of its own: the file that the project ships, under
+    other names.
+    """
     assert shipped.__file__ is not None
     text = Path(shipped.__file__).read_text(encoding="utf-8")
-    for ours, theirs in (("GROUP_CONV", "THEIR_CONV"), ("EX_GROUPS", "EX_THEIRS"), ("0x24", "0x84"), ("0x42", "0x84")):
+    for ours, theirs in (
+        ("GROUP_CONV", "THEIR_CONV"),
+        ("EX_GROUPS", "EX_THEIRS"),
+        ("0x24", "0x84"),
+        ("0x42", "0x84"),
+    ):
         text = text.replace(ours, theirs)
     text += (
         "from isa.plugins import Extension\nfrom isa.variants import VARIANTS, extend\n"
-        "EXTENSION = Extension(variants=(extend(VARIANTS['v2'], 'theirs', 'grouped', OP_THEIR_CONV),))\n"
+        "EXTENSION = Extension(variants=(extend(VARIANTS['v2'], 'theirs', 'grouped', "
+        "OP_THEIR_CONV),))\n"
     )
     modules = {"theirs": text, "theirs_operator": installation.source_of("dla_their_conv_operator")}
     entry_points = {
@@ -61,7 +71,9 @@ def their_convolution(tmp_path: Path) -> Iterator[None]:
 
 
 def network(group: int = 1, *, average: bool = False) -> onnx.ModelProto:
-    """Convolution, ReLU, a second convolution of ``group`` groups, and what is left of the first without it."""
+    """Convolution, ReLU, a second convolution of ``group`` groups, and what is left of the first
+    without it.
+    """
     draw = np.random.default_rng(0).standard_normal
     weights = {"w1": draw((8, 8, 3, 3)) / 8, "w2": draw((8, 8 // group, 3, 3)) / 8}
     nodes = [
@@ -70,19 +82,27 @@ def network(group: int = 1, *, average: bool = False) -> onnx.ModelProto:
         helper.make_node("Conv", ["b", "w2"], ["c"], "second", pads=[1] * 4, group=group),
         helper.make_node("Mean" if average else "Add", ["b", "c"], ["y"], "mean"),
     ]
-    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
+    constants = [
+        numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()
+    ]
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 8, 9, 9)) for name in "xy"]
     graph = helper.make_graph(nodes, "net", values[:1], values[1:], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def simulated(model: onnx.ModelProto, isa: str, schedule: str = "default", sram: int = 1 << 16) -> Comparison:
+def simulated(
+    model: onnx.ModelProto, isa: str, schedule: str = "default", sram: int = 1 << 16
+) -> Comparison:
     package = import_model(model, "net", calibration=[FEED])
     return compare(package, FEED, Arch(isa=isa, sram_bytes=sram), schedule)
 
 
 def mnemonics(found: Comparison) -> set[str]:
-    return {command.instruction.mnemonic for p in found.network.programs.values() for command in p.commands}
+    return {
+        command.instruction.mnemonic
+        for p in found.network.programs.values()
+        for command in p.commands
+    }
 
 
 @pytest.mark.usefixtures("averaging")
@@ -103,7 +123,10 @@ def every_pair(dtype: str, *shape: int) -> onnx.ModelProto:
     for name, scale, zero in (("a", 0.02, 3), ("b", 0.03, 97), ("y", 0.04, 11)):
         constants.append(numpy_helper.from_array(np.float32(scale), f"{name}s"))
         constants.append(numpy_helper.from_array(np.array(zero, dtype), f"{name}z"))
-    nodes = [helper.make_node("DequantizeLinear", [n, f"{n}s", f"{n}z"], [f"{n}f"], f"{n}d") for n in "ab"]
+    nodes = [
+        helper.make_node("DequantizeLinear", [n, f"{n}s", f"{n}z"], [f"{n}f"], f"{n}d")
+        for n in "ab"
+    ]
     nodes.append(helper.make_node("Mean", ["af", "bf"], ["yf"], "mean"))
     nodes.append(helper.make_node("QuantizeLinear", ["yf", "ys", "yz"], ["y"], "q"))
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -139,7 +162,8 @@ def test_constraints_of_the_pattern_speak_to_the_user() -> None:
     reasons = {place.op_type: place.reason for place in found.placement}
     assert (
         reasons["Mean"]
-        == "the machine's numerics are fixed; OP_E_MEAN computes in float32: choose numerics onnxruntime"
+        == "the machine's numerics are fixed; OP_E_MEAN computes in float32: choose numerics "
+        "onnxruntime"
     )
 
 
@@ -156,14 +180,20 @@ def test_a_mean_of_three_is_none_of_two() -> None:
 
 def test_without_the_package_a_mean_stays_in_float() -> None:
     found = simulated(network(average=True), "v2")
-    assert "Mean is not supported on the accelerator" in {place.reason for place in found.partition.placement}
+    assert "Mean is not supported on the accelerator" in {
+        place.reason for place in found.partition.placement
+    }
     assert found.mismatches == 0
 
 
-def test_a_package_file_made_with_the_plugin_runs_without_it(averaging: None, tmp_path: Path) -> None:
-    save_package(import_model(network(average=True), "net", calibration=[FEED]), tmp_path / "net.dla")
+def test_a_package_file_made_with_the_plugin_runs_without_it(
+    averaging: None, tmp_path: Path
+) -> None:
+    save_package(
+        import_model(network(average=True), "net", calibration=[FEED]), tmp_path / "net.dla"
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("byoc.partitioning.partition.installed", built_in)
+        patch.setattr("byoc.partitioning.partition.load_installed_families", get_built_in_families)
         found = compare(load_package(tmp_path / "net.dla"), FEED, Arch())
     assert {place.reason for place in found.partition.placement if place.op_type == "Mean"} == {
         "Mean is not supported on the accelerator"
@@ -184,20 +214,38 @@ DIVIDED = """
 
 
 def test_a_family_of_a_package_that_is_none_of_ours_is_divided_as_it_says(tmp_path: Path) -> None:
-    source = installation.source_of("dla_e_mean_operator").replace("(Elementwise):", "(Operator):")
-    imports = "from byoc.operators.operator import Operator, Traits\nfrom byoc.operators.sharding import Sharding\n"
-    source = source.replace("from byoc.operators.operator import", f"{imports}from byoc.operators.operator import")
+    source = installation.source_of("dla_e_mean_operator").replace(
+        "(ElementwiseOperator):", "(Operator):"
+    )
+    imports = (
+        "from byoc.operators.operator import Operator\n"
+        "from byoc.operators.records import Traits\n"
+        "from byoc.operators.sharding import Sharding\n"
+    )
+    source = source.replace(
+        "from byoc.operators.records import", f"{imports}from byoc.operators.records import"
+    )
     for name, end in (("undivided", ""), ("divided", DIVIDED)):
         folder = tmp_path / name
         folder.mkdir()
         modules = {"dla_e_mean": installation.source_of("dla_e_mean"), "dla_mean": source + end}
-        entry_points = {"dla.isa": {"e": "dla_e_mean:EXTENSION"}, "dla.operators": {"a": "dla_mean:Averaging"}}
+        entry_points = {
+            "dla.isa": {"e": "dla_e_mean:EXTENSION"},
+            "dla.operators": {"a": "dla_mean:Averaging"},
+        }
         installation.write_distribution(folder, "dla-mean", modules, entry_points)
         with installation.installed(folder):
             found = {way: split_mean(way) for way in ("channels", "rows")}
-        divided = {way: part for way, report in found.items() for part in report.parts if "mean" in part.nodes}
+        divided = {
+            way: part
+            for way, report in found.items()
+            for part in report.parts
+            if "mean" in part.nodes
+        }
         assert [report.mismatches for report in found.values()] == [0, 0]
-        assert divided["channels"].whole == (None if end else "Mean: its channels are not independent")
+        assert divided["channels"].whole == (
+            None if end else "Mean: its channels are not independent"
+        )
         assert len(divided["channels"].cycles) == (2 if end else 1)
         reason = "its author divides channels only" if end else "its rows depend on all rows"
         assert divided["rows"].whole == f"Mean: {reason}"
@@ -212,7 +260,9 @@ def split_mean(way: str) -> SplitReport:
 @pytest.mark.usefixtures("their_convolution")
 @pytest.mark.parametrize("schedule", ["seed", "default"])
 @pytest.mark.parametrize("sram", [1 << 11, 1 << 16])
-def test_a_grouped_convolution_of_another_package_runs_natively_and_exactly(schedule: str, sram: int) -> None:
+def test_a_grouped_convolution_of_another_package_runs_natively_and_exactly(
+    schedule: str, sram: int
+) -> None:
     found = simulated(network(group=4), "theirs", schedule, sram)
     assert {place.on for place in found.partition.placement if place.op_type == "Conv"} == {"dla"}
     assert "OP_THEIR_CONV" in mnemonics(found)
@@ -221,9 +271,13 @@ def test_a_grouped_convolution_of_another_package_runs_natively_and_exactly(sche
 
 
 @pytest.mark.usefixtures("averaging")
-def test_the_support_table_shows_the_family_and_its_owner(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Added by package dla-e-mean 1.0 (entry point averaging)." in markdown(support_rows(installed()))
-    assert "Needs `OP_E_MEAN`." in markdown(support_rows(installed()))
+def test_the_support_table_shows_the_family_and_its_owner(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "Added by package dla-e-mean 1.0 (entry point averaging)." in markdown(
+        support_rows(load_installed_families())
+    )
+    assert "Needs `OP_E_MEAN`." in markdown(support_rows(load_installed_families()))
     assert main(["support"]) == 0
     assert "package dla-e-mean 1.0 (entry point averaging)" in capsys.readouterr().out
     assert main(["support", "--format", "markdown", "--built-in"]) == 0
@@ -234,7 +288,8 @@ OWNER = "package dla-other 1.0 (entry point other)"
 REFUSED = [
     (
         "class Plus(Add): pass",
-        f"{OWNER}: operator family add is taken by the project; choose another name or uninstall one of the two",
+        f"{OWNER}: operator family add is taken by the project; choose another name or uninstall "
+        "one of the two",
     ),
     (
         "class Plus(Add): family = 'plus'",
@@ -243,7 +298,8 @@ REFUSED = [
     ),
     (
         "Plus = [Add]",
-        f"{OWNER} gives an object of type list; it must be a subclass of byoc.operators.operator.Operator",
+        f"{OWNER} gives an object of type list; it must be a subclass of "
+        "byoc.operators.operator.Operator",
     ),
     (
         "class Plus: pass",
@@ -251,15 +307,20 @@ REFUSED = [
         "that names its family",
     ),
     (
-        "class Plus(Add):\n    family = 'plus'\n    instructions = ('OP_E_ADD',)\n    def atributes(): return {}",
+        "class Plus(Add):\n    family = 'plus'\n    instructions = ('OP_E_ADD',)\n    def "
+        "atributes(): return {}",
         f"{OWNER}: Plus.atributes is never called; name it attributes, or otherwise",
     ),
     (
         "from byoc.operators.forms import Form\n"
-        "class Plus(Add):\n    family = 'plus'\n    instructions = ('OP_E_ADD',)\n    forms = (Form('Prelu'),)",
+        "class Plus(Add):\n    family = 'plus'\n    instructions = ('OP_E_ADD',)\n    forms = "
+        "(Form('Prelu'),)",
         f"{OWNER}: no ONNX operator is called Prelu; write PRelu",
     ),
-    ("Plus = 1 / 0", f"{OWNER} cannot be loaded: ZeroDivisionError: division by zero; fix or uninstall it"),
+    (
+        "Plus = 1 / 0",
+        f"{OWNER} cannot be loaded: ZeroDivisionError: division by zero; fix or uninstall it",
+    ),
 ]
 
 
@@ -278,20 +339,32 @@ def test_an_operator_that_does_not_fit_in_is_refused(
 def test_an_error_that_a_package_causes_is_said_to_be_its(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = "from byoc.operators.activation import Activation\nfrom byoc.operators.forms import Form\n"
-    text += "class Plus(Activation):\n    family = 'plus'\n    forms = (Form('Tan'),)\n    inner_types = ()\n"
+    text = (
+        "from byoc.operators.activation import Activation\nfrom byoc.operators.forms import Form\n"
+    )
+    text += (
+        "class Plus(Activation):\n    family = 'plus'\n    forms = (Form('Tan'),)\n    inner_types "
+        "= ()\n"
+    )
     text += "    functions = {'Tan': 'tangent'}\n"
     entry_points = {"dla.operators": {"other": "dla_other:Plus"}}
     installation.write_distribution(tmp_path, "dla-other", {"dla_other": text}, entry_points)
     shape = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 4, 6, 6))
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 6, 6))
-    graph = helper.make_graph([helper.make_node("Tan", ["x"], ["y"], "tan")], "tan", [shape], [result])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "t.onnx")
+    graph = helper.make_graph(
+        [helper.make_node("Tan", ["x"], ["y"], "tan")], "tan", [shape], [result]
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "t.onnx",
+    )
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with installation.installed(tmp_path):
         assert main(["run", str(tmp_path / "t.onnx"), "--json", str(tmp_path / "t.json")]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"error: {OWNER} makes dla end with KeyError: 'tangent'; its traceback is in ")
+    assert line.startswith(
+        f"error: {OWNER} makes dla end with KeyError: 'tangent'; its traceback is in "
+    )
     assert line.endswith(": correct the package, or uninstall it")
 
 
@@ -299,7 +372,8 @@ WRONG = [
     ("def settings(self, arch): return Settings({'EX_SPEED': 1}, {})", "EX_SPEED"),
     ("def settings(self, arch): return Settings({}, {'speed': 1})", "field speed"),
     (
-        "tile_registers = classmethod(lambda cls, geometry, tile: {'EX_ROWS': tile.output.rows.size})",
+        "tile_registers = classmethod(lambda cls, geometry, tile: {'EX_ROWS': "
+        "tile.output.rows.size})",
         "EX_ROWS",
     ),
 ]
@@ -307,7 +381,9 @@ WRONG = [
 
 def adding(tmp_path: Path, *lines: str) -> Path:
     """A package of another addition on ``OP_E_ADD``, with these lines in its class."""
-    text = "from byoc.operators.arithmetic import Add\nfrom byoc.operators.operator import Settings\n"
+    text = (
+        "from byoc.operators.arithmetic import Add\nfrom byoc.operators.operator import Settings\n"
+    )
     text += "class Plus(Add):\n    family = 'plus'\n    instructions = ('OP_E_ADD',)\n"
     text += "".join(f"    {line}\n" for line in lines)
     entry_points = {"dla.operators": {"other": "dla_other:Plus"}}
@@ -316,17 +392,28 @@ def adding(tmp_path: Path, *lines: str) -> Path:
 
 
 @pytest.mark.parametrize(("line", "missing"), WRONG)
-def test_settings_that_the_instruction_lacks_are_refused(line: str, missing: str, tmp_path: Path) -> None:
+def test_settings_that_the_instruction_lacks_are_refused(
+    line: str, missing: str, tmp_path: Path
+) -> None:
     message = f"layer 'mean': OP_E_ADD does not have {missing}; correct the operator Plus"
-    with installation.installed(adding(tmp_path, line)), pytest.raises(InputError, match=f"^{message}$"):
+    with (
+        installation.installed(adding(tmp_path, line)),
+        pytest.raises(InputError, match=f"^{message}$"),
+    ):
         simulated(network(), "v1")
 
 
-def test_a_cycle_formula_that_reads_a_number_of_the_layer_is_an_error_not_a_wrong_estimate(tmp_path: Path) -> None:
+def test_a_cycle_formula_that_reads_a_number_of_the_layer_is_an_error_not_a_wrong_estimate(
+    tmp_path: Path,
+) -> None:
     line = "numbers = Add.numbers | {'EX_LENGTH'}"
     length = "tile_registers = classmethod(lambda cls, geometry, tile: {})"
     message = (
-        "the cycle formula of OP_E_ADD reads EX_LENGTH, which is among the numbers of operator Plus; take it off there"
+        "the cycle formula of OP_E_ADD reads EX_LENGTH, which is among the numbers of operator "
+        "Plus; take it off there"
     )
-    with installation.installed(adding(tmp_path, line, length)), pytest.raises(InputError, match=f"^{message}$"):
+    with (
+        installation.installed(adding(tmp_path, line, length)),
+        pytest.raises(InputError, match=f"^{message}$"),
+    ):
         simulated(network(), "v1")

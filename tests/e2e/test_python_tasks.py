@@ -170,7 +170,9 @@ except dla.InputError as error:
 
 def test_misspell_an_argument(user: User) -> None:
     seen = user.runs('import dla\n\ndla.run("digits-cnn", schedul="seed")\n', status=1)
-    assert seen.splitlines()[-1].startswith("TypeError: unexpected keyword argument 'schedul'; did you mean schedule?")
+    assert seen.splitlines()[-1].startswith(
+        "TypeError: unexpected keyword argument 'schedul'; did you mean schedule?"
+    )
 
 
 def test_what_is_there(user: User) -> None:

@@ -1,4 +1,6 @@
-"""Random quantised graphs of the operators of today: every tensor that leaves a region equals ONNX Runtime's."""
+"""Random quantised graphs of the operators of today: every tensor that leaves a region equals
+ONNX Runtime's.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,24 @@ def test_random_graphs_are_exact(block: int) -> None:
     assert tally.counts["exact"] + tally.counts["refused"] == 25
     assert tally.counts["refused"] <= 1
     assert tally.share_on_cpu < 0.25
-    assert tally.counts[LEFT_OUT] == 0  # a wrong pass that only moves rounding would be, where that is seen
+    # a wrong pass that only moves rounding would be, where that is seen
+    assert tally.counts[LEFT_OUT] == 0
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_integers_in_and_out_are_those_of_the_run_with_real_numbers(seed: int) -> None:
-    """With integer inputs, however they are given, and outputs every number is the same, and the check says so."""
+    """With integer inputs, however they are given, and outputs every number is the same, and the
+    check says so.
+    """
     model, feeds = random_graph(seed)
     arch, schedule = random_machine(seed)
     package = random_package(model, feeds, seed)
-    networks = [compile(package, arch, schedule=schedule, integer_io=integer) for integer in (False, True)]
+    networks = [
+        compile(package, arch, schedule=schedule, integer_io=integer) for integer in (False, True)
+    ]
     real, quantised = (Runtime(network, Device(arch)).run(feeds) for network in networks)
     interface = networks[1].interface
-    given = interface.taken(feeds)
+    given = interface.take_arrays(feeds)
     integers = Runtime(networks[1], Device(arch)).run(given)
     for name, numbers in interface.real(integers.outputs).items():
         np.testing.assert_array_equal(numbers, real.outputs[name])

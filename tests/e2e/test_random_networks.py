@@ -1,4 +1,6 @@
-"""Random small quantised networks on random machines: every region output equals ONNX Runtime's, to the bit."""
+"""Random small quantised networks on random machines: every region output equals ONNX Runtime's,
+to the bit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from tests.e2e.random_networks import random_network
 
 
 def random_arch(seed: int) -> Arch:
-    """A machine: small scratchpads too, so that layers tile or fall back; half have banked memory."""
+    """A machine: small scratchpads too, so that layers tile or fall back.
+
+    Half have banked memory.
+    """
     rng = np.random.default_rng(seed)
     pe = PeArray(**{axis: int(rng.choice([1, 2, 3, 8, 16])) for axis in ("ic", "oc", "ow")})
     sram = int(rng.choice([1 << 9, 1 << 11, 1 << 13, 1 << 16, 1 << 20]))
@@ -27,7 +32,9 @@ def random_arch(seed: int) -> Arch:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(["seed", "default"]),

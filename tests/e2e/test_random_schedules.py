@@ -1,4 +1,6 @@
-"""Schedules that nobody would choose: every tensor that leaves a region equals ONNX Runtime's under each of them."""
+"""Schedules that nobody would choose: every tensor that leaves a region equals ONNX Runtime's
+under each of them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from tests.e2e.random_schedules import outcomes
 
 @pytest.mark.parametrize("first", [0, 8, 16])
 def test_whatever_is_chosen_bits_stay(first: int) -> None:
-    """Sixty schedules, of fifteen graphs; ``python -m tests.e2e.random_schedules`` draws as many as one likes."""
+    """Sixty schedules, of fifteen graphs; ``python -m tests.e2e.random_schedules`` draws as many
+    as one likes.
+    """
     counts = Counter(outcome for seed in range(first, first + 5) for outcome in outcomes(seed))
     assert set(counts) <= {"exact", "without a place"}
     assert counts["exact"] >= 10
@@ -21,7 +25,8 @@ def test_whatever_is_chosen_bits_stay(first: int) -> None:
 @pytest.mark.parametrize(
     "seed",
     [
-        60000117,  # columns of a product of depth 1, written into a resident matrix as if they lay dense
+        # columns of a product of depth 1, written into a resident matrix as if they lay dense
+        60000117,
         60001957,  # columns of a resident matrix of sums, requantised as if they lay dense
         60000957,  # a load ahead into a buffer for which an earlier tile had not been loaded yet
     ],
@@ -32,5 +37,7 @@ def test_what_random_schedules_have_found(seed: int) -> None:
 
 
 def test_bands_of_several_channels_that_must_lie_dense() -> None:
-    """Bands of a requantisation apart, whose result stayed in the scratchpad, went to the wrong places."""
+    """Bands of a requantisation apart, whose result stayed in the scratchpad, went to the wrong
+    places.
+    """
     assert run(51000392, shown=False).mismatches == 0

@@ -1,4 +1,6 @@
-"""Recurrent layers from float to the device: one region, to the bit, and weights once for all steps."""
+"""Recurrent layers from float to the device: one region, to the bit, and weights once for all
+steps.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,13 @@ def test_one_region(case: str) -> None:
 
 
 def test_steps_share_their_weights() -> None:
-    """Four steps of an RNN take the weights of one, 25 bytes and 5 records, three of them would be 384 bytes more."""
+    """Four steps of an RNN take the weights of one, 25 bytes and 5 records, three of them would
+    be 384 bytes more.
+    """
     model = network("RNN")
     package = import_model(model, "rnn", calibration=[{"x": np.ones((4, 2, 3), np.float32)}])
     (program,) = compare(package, random_feeds(model, 1), Arch(isa="v4")).network.programs.values()
     packed = sum(segment.data.size for segment in program.segments)
-    assert packed == 4 * 256 + 2 * 128 - 64, "a table a step, and two products, the last of which need not be filled up"
+    assert packed == 4 * 256 + 2 * 128 - 64, (
+        "a table a step, and two products, the last of which need not be filled up"
+    )

@@ -1,4 +1,7 @@
-"""Operators that run as others, or as a table, are one exact region; others stay with a true reason."""
+"""Operators that run as others, or as a table, are one exact region.
+
+Others stay with a true reason.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,16 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.e2e.field_files import failure_of
 
 RANDOM = np.random.default_rng(0)
-BETWEEN = {"scale": np.float32(0.02), "zero": np.int8(3), "scale_y": np.float32(0.05), "zero_y": np.int8(-3)}
-INSIDE = "it runs in another form in float models alone: this file gives no scales for the tensors inside"
+BETWEEN = {
+    "scale": np.float32(0.02),
+    "zero": np.int8(3),
+    "scale_y": np.float32(0.05),
+    "zero_y": np.int8(-3),
+}
+INSIDE = (
+    "it runs in another form in float models alone: this file gives no scales for the tensors "
+    "inside"
+)
 
 
 def _model(
@@ -23,16 +34,25 @@ def _model(
     constants: Mapping[str, np.ndarray],
     opset: int,
 ) -> onnx.ModelProto:
-    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
+    given = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in inputs.items()
+    ]
     results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    tensors = [
+        numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()
+    ]
     graph = helper.make_graph(list(nodes), "rewritten", given, results, tensors)
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
 def float_model(
-    op_type: str, shapes: Iterable[tuple[int, ...]], constants: Mapping[str, Any], opset: int, **options: Any
+    op_type: str,
+    shapes: Iterable[tuple[int, ...]],
+    constants: Mapping[str, Any],
+    opset: int,
+    **options: Any,
 ) -> onnx.ModelProto:
     """Return a model of one operator behind a Sigmoid of each input."""
     inputs = {f"x{number}": shape for number, shape in enumerate(shapes)}
@@ -43,14 +63,24 @@ def float_model(
 
 
 def quantised_model(
-    op_type: str, shapes: Iterable[tuple[int, ...]], constants: Mapping[str, Any], opset: int, **options: Any
+    op_type: str,
+    shapes: Iterable[tuple[int, ...]],
+    constants: Mapping[str, Any],
+    opset: int,
+    **options: Any,
 ) -> onnx.ModelProto:
     """Return a model of one operator between dequantised operands and a quantised result."""
     inputs = {f"x{number}": shape for number, shape in enumerate(shapes)}
     nodes = []
     for name in inputs:
-        nodes.append(helper.make_node("QuantizeLinear", [name, "scale", "zero"], [f"{name}_q"], f"{name}_q"))
-        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", "scale", "zero"], [f"{name}_f"], f"{name}_f"))
+        nodes.append(
+            helper.make_node("QuantizeLinear", [name, "scale", "zero"], [f"{name}_q"], f"{name}_q")
+        )
+        nodes.append(
+            helper.make_node(
+                "DequantizeLinear", [f"{name}_q", "scale", "zero"], [f"{name}_f"], f"{name}_f"
+            )
+        )
     operands = [*(f"{name}_f" for name in inputs), *constants]
     nodes.append(helper.make_node(op_type, operands, ["r"], "op", **options))
     nodes.append(helper.make_node("QuantizeLinear", ["r", "scale_y", "zero_y"], ["r_q"], "r_q"))
@@ -103,7 +133,9 @@ def test_an_einsum_of_dequantised_weights_runs() -> None:
     assert failure_of(model) == ""
 
 
-@pytest.mark.parametrize("equation", ["ij,jk->", "ij,jk,kl->il", "ij->ji", "ij->", "ij", "ba", "i...->..."])
+@pytest.mark.parametrize(
+    "equation", ["ij,jk->", "ij,jk,kl->il", "ij->ji", "ij->", "ij", "ba", "i...->..."]
+)
 def test_an_einsum_of_several_steps_runs_in_float_models(equation: str) -> None:
     sizes = {"i": 3, "j": 4, "k": 5, "l": 2, "a": 3, "b": 4}
     operands = equation.partition("->")[0].replace("...", "j").split(",")
@@ -122,9 +154,15 @@ def test_a_quantised_einsum_with_tensors_inside_stays_one_node(equation: str) ->
 @pytest.mark.parametrize("size", [0, 4])
 @pytest.mark.parametrize("rank", [3, 4])
 def test_a_rotary_embedding_runs(rank: int, size: int, interleaved: int) -> None:
-    heads, tokens, width = 2, 5, 8
+    heads = 2
+    tokens = 5
+    width = 8
     angles = RANDOM.standard_normal((16, (size or width) // 2)).astype(np.float32)
-    constants = {"cos": np.cos(angles), "sin": np.sin(angles), "positions": np.arange(tokens)[None] + 2}
+    constants = {
+        "cos": np.cos(angles),
+        "sin": np.sin(angles),
+        "positions": np.arange(tokens)[None] + 2,
+    }
     shape = (1, heads, tokens, width) if rank == 4 else (1, tokens, heads * width)
     options = {"num_heads": heads, "rotary_embedding_dim": size, "interleaved": interleaved}
     assert failure_of(float_model("RotaryEmbedding", [shape], constants, 23, **options)) == ""
@@ -132,7 +170,9 @@ def test_a_rotary_embedding_runs(rank: int, size: int, interleaved: int) -> None
     assert failure_of(float_model("RotaryEmbedding", [shape], token, 23, **options)) == ""
 
 
-@pytest.mark.parametrize("op_type", ["LogSoftmax", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare"])
+@pytest.mark.parametrize(
+    "op_type", ["LogSoftmax", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare"]
+)
 @pytest.mark.parametrize("opset", [13, 18, 23])
 def test_reductions_of_functions_run_in_float_models_alone(op_type: str, opset: int) -> None:
     reduces = op_type != "LogSoftmax"
@@ -142,7 +182,9 @@ def test_reductions_of_functions_run_in_float_models_alone(op_type: str, opset: 
         if reduces and opset < 18:
             options["axes"] = [axis]
         assert failure_of(float_model(op_type, [(1, 4, 6)], constants, opset, **options)) == ""
-        assert INSIDE in failure_of(quantised_model(op_type, [(1, 4, 6)], constants, opset, **options))
+        assert INSIDE in failure_of(
+            quantised_model(op_type, [(1, 4, 6)], constants, opset, **options)
+        )
 
 
 def test_a_quantised_rotary_embedding_stays_with_the_reason() -> None:

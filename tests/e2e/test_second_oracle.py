@@ -1,4 +1,6 @@
-"""``onnx.reference`` agrees with every unit on the accelerator within one step of its output's scale."""
+"""``onnx.reference`` agrees with every unit on the accelerator within one step of its output's
+scale.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Files whose tensors are shown and read by several: right to the bit, and as the file is without optimisations."""
+"""Files whose tensors are shown and read by several: right to the bit, and as the file is
+without optimisations.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from tests.e2e.shared_tensors import outcome
 
 @pytest.mark.parametrize("first", [4100, 4120])
 def test_tensors_that_several_read_are_right(first: int) -> None:
-    """Seeds 4104 and 4124 had rows that nobody computed; ``python -m tests.e2e.shared_tensors`` draws many more."""
+    """Seeds 4104 and 4124 had rows that nobody computed; ``python -m tests.e2e.shared_tensors``
+    draws many more.
+    """
     found = [outcome(seed) for seed in range(first, first + 8)]
     assert [one.wrong for one in found if one.wrong] == []
     assert sum(one.shown for one in found) > 5
@@ -25,6 +29,9 @@ def test_wide_networks_on_banked_memory_are_right() -> None:
 
 @pytest.mark.parametrize("seed", [600_003, 600_009, 600_015, 600_031])
 def test_the_published_schedule_runs_on_banked_memory(seed: int) -> None:
-    """Products requantise themselves; layers that need more than whole planes because of their layouts are cut."""
+    """Products requantise themselves.
+
+    Layers that need more than whole planes because of their layouts are cut.
+    """
     found = outcome(seed, banked=True, published=True)
     assert (found.wrong, found.elements > 0) == ("", True)

@@ -1,4 +1,6 @@
-"""Networks with activations after 2017, from float to the device: one region on a machine with tables, to the bit."""
+"""Networks with activations after 2017, from float to the device: one region on a machine with
+tables, to the bit.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.e2e.harness import compare
 ARCHS = {
     "ample": Arch(isa="v4"),
     "small": Arch(isa="v4", sram_bytes=4096, sram_banks=2),
-    "odd": Arch.model_validate({"isa": "v4", "pe": {"ic": 3, "oc": 5, "ow": 2}, "sram_bytes": 16384}),
+    "odd": Arch.model_validate(
+        {"isa": "v4", "pe": {"ic": 3, "oc": 5, "ow": 2}, "sram_bytes": 16384}
+    ),
 }
 
 
@@ -25,24 +29,41 @@ class Float(ModelBuilder):
         return self.constant(value, "float32")
 
     def convolution(self, x: str, inputs: int, outputs: int) -> str:
-        weights = np.random.default_rng(len(self.nodes)).standard_normal((outputs, inputs, 3, 3)) * 0.3
+        weights = (
+            np.random.default_rng(len(self.nodes)).standard_normal((outputs, inputs, 3, 3)) * 0.3
+        )
         return self.node("Conv", x, self.constant(weights, "float32"), pads=[1, 1, 1, 1])
 
     def activation(self, kind: str, x: str) -> str:
         if kind == "silu":
             return self.node("Mul", x, self.node("Sigmoid", x))
         if kind == "hard-swish-of-four":
-            inside = self.node("Clip", self.node("Add", x, self.number(3)), self.number(0), self.number(6))
+            inside = self.node(
+                "Clip", self.node("Add", x, self.number(3)), self.number(0), self.number(6)
+            )
             return self.node("Div", self.node("Mul", x, inside), self.number(6))
         if kind == "hard-swish-of-two":
             return self.node("Mul", x, self.node("HardSigmoid", x, alpha=1 / 6, beta=0.5))
         if kind == "gelu-of-five":
             erf = self.node("Erf", self.node("Div", x, self.number(2**0.5)))
-            return self.node("Mul", self.node("Mul", x, self.node("Add", erf, self.number(1))), self.number(0.5))
-        return self.node({"hard-swish": "HardSwish", "gelu": "Gelu", "mish": "Mish", "tanh": "Tanh"}[kind], x)
+            return self.node(
+                "Mul", self.node("Mul", x, self.node("Add", erf, self.number(1))), self.number(0.5)
+            )
+        return self.node(
+            {"hard-swish": "HardSwish", "gelu": "Gelu", "mish": "Mish", "tanh": "Tanh"}[kind], x
+        )
 
 
-KINDS = ("silu", "hard-swish", "hard-swish-of-two", "hard-swish-of-four", "gelu", "gelu-of-five", "mish", "tanh")
+KINDS = (
+    "silu",
+    "hard-swish",
+    "hard-swish-of-two",
+    "hard-swish-of-four",
+    "gelu",
+    "gelu-of-five",
+    "mish",
+    "tanh",
+)
 
 
 def network(kind: str) -> onnx.ModelProto:
@@ -55,7 +76,10 @@ def network(kind: str) -> onnx.ModelProto:
     pooled = builder.node("MaxPool", joined, kernel_shape=[2, 2], strides=[2, 2])
     last = builder.convolution(pooled, 8, 4)
     builder.node(
-        "Add", builder.node("Mul", builder.node("Sigmoid", last), builder.number(2)), builder.number(-0.5), result="y"
+        "Add",
+        builder.node("Mul", builder.node("Sigmoid", last), builder.number(2)),
+        builder.number(-0.5),
+        result="y",
     )
     builder.output("y")
     return builder.model()
@@ -66,7 +90,9 @@ def test_one_region_and_one_table_an_activation(kind: str) -> None:
     package = import_model(network(kind), kind)
     assert [node.op_type for node in package.graph.nodes].count("Table") == 4
     quantizers = [node for node in package.model.graph.node if node.op_type == "QuantizeLinear"]
-    assert len(quantizers) <= 11, "borders only: the input, four products, a sum, a pool, four tables"
+    assert len(quantizers) <= 11, (
+        "borders only: the input, four products, a sum, a pool, four tables"
+    )
     feed = {"x": np.random.default_rng(1).standard_normal((1, 3, 14, 15)).astype(np.float32)}
     for arch in ARCHS.values():
         for schedule in ("default", "seed"):
@@ -82,4 +108,6 @@ def test_what_nothing_quantised_feeds_stays_float() -> None:
     soft = builder.node("Hardmax", builder.convolution(builder.input("x", (1, 3, 6, 6)), 3, 4))
     builder.node("Mul", soft, builder.number(3), result="y")
     builder.output("y")
-    assert "Table" not in [node.op_type for node in import_model(builder.model(), "float").graph.nodes]
+    assert "Table" not in [
+        node.op_type for node in import_model(builder.model(), "float").graph.nodes
+    ]

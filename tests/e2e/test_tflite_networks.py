@@ -1,4 +1,6 @@
-"""Whole TensorFlow Lite networks: every tensor that leaves a region is as LiteRT has it, with both resolvers."""
+"""Whole TensorFlow Lite networks: every tensor that leaves a region is as LiteRT has it, with
+both resolvers.
+"""
 
 from __future__ import annotations
 
@@ -69,25 +71,34 @@ def test_run_reports_the_oracle(tmp_path: Path) -> None:
     assert fixed.warnings == ()
 
 
-@pytest.mark.parametrize("name", ["mobilenet-v1", "mobilenet-v2", "residual", "autoencoder", "keyword-spotting"])
+@pytest.mark.parametrize(
+    "name", ["mobilenet-v1", "mobilenet-v2", "residual", "autoencoder", "keyword-spotting"]
+)
 def test_a_network_costs_what_its_onnx_twin_costs(name: str) -> None:
     package = _package(name)
     twin = import_model(twin_of(package.graph), name)
     cycles = []
     for one in (package, twin):
         inputs = [one.graph.values[name].in_model for name in one.graph.inputs]
-        done = simulate(one, {value.name: np.zeros(value.shape, value.dtype) for value in inputs}, arch("fixed"))
+        done = simulate(
+            one, {value.name: np.zeros(value.shape, value.dtype) for value in inputs}, arch("fixed")
+        )
         cycles.append(sum(trace.cycles for trace in done.run.traces.values()))
     assert abs(cycles[0] - cycles[1]) <= cycles[1] / 100
 
 
 def test_a_package_holds_the_file_and_runs_without_it(tmp_path: Path) -> None:
-    content, path = NETWORKS["keyword-spotting"](0), tmp_path / "network.dla"
+    content = NETWORKS["keyword-spotting"](0)
+    path = tmp_path / "network.dla"
     save_package(tflite_package(read_tflite(content, "kws"), "kws"), path)
     package = load_package(path)
     assert package.read_member("model.tflite") == content
     report = inference.run(path, settings=["numerics=fixed"], integer_io=True).report
-    assert (report.check.mismatches, report.check.outputs.differences, report.check.tensors) == (0, 0, 1)
+    assert (report.check.mismatches, report.check.outputs.differences, report.check.tensors) == (
+        0,
+        0,
+        1,
+    )
     assert [place.node for place in report.placement if place.on == "cpu"] == []
 
 
@@ -105,7 +116,9 @@ def test_a_row_whose_elements_lie_in_the_order_of_planes_has_tables_in_that_orde
     x = builder.input("x", (1, 3, 3, 4), Quantisation(0.02))
     window = {"filter_width": 1, "filter_height": 1, "stride_w": 1, "stride_h": 1}
     x = builder.operator("MAX_POOL_2D", [x], x.quantisation, padding="VALID", **window)
-    x = builder.operator("RESHAPE", [x, builder.constant("shape", np.array([1, 36], np.int32))], x.quantisation)
+    x = builder.operator(
+        "RESHAPE", [x, builder.constant("shape", np.array([1, 36], np.int32))], x.quantisation
+    )
     factors = builder.constant("c", random.integers(-128, 128, 36, np.int8), Quantisation(0.02))
     content = builder.model(builder.operator("MUL", [x, factors], Quantisation(0.03)))
     package = tflite_package(read_tflite(content, "row"), "row")
@@ -114,18 +127,25 @@ def test_a_row_whose_elements_lie_in_the_order_of_planes_has_tables_in_that_orde
 
 
 def _chosen(comparison: str, operands: int) -> Package:
-    """A SELECT between two functions of the first of so many operands, by how that compares with the last."""
-    builder, scale = TfliteBuilder("chosen"), Quantisation(0.02, 3)
+    """A SELECT between two functions of the first of so many operands, by how that compares with
+    the last.
+    """
+    builder = TfliteBuilder("chosen")
+    scale = Quantisation(0.02, 3)
     inputs = [builder.input(name, (1, 3, 4, 5), scale) for name in "xy"[:operands]]
     zero = builder.constant("zero", np.array([3], np.int8), scale)
     x = inputs[0]
-    condition = builder.operator(comparison, [x, zero if operands == 1 else inputs[1]], None, np.bool_)
+    condition = builder.operator(
+        comparison, [x, zero if operands == 1 else inputs[1]], None, np.bool_
+    )
     branches = [builder.operator(kind, [x], scale) for kind in ("NEG", "LEAKY_RELU")]
     content = builder.model(builder.operator("SELECT", [condition, *branches], scale))
     return tflite_package(read_tflite(content, "chosen"), "chosen")
 
 
-@pytest.mark.parametrize("comparison", ["EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"])
+@pytest.mark.parametrize(
+    "comparison", ["EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"]
+)
 def test_a_choice_by_a_comparison_is_one_table(comparison: str) -> None:
     """As SELU is converted."""
     package = _chosen(comparison, 1)
@@ -153,7 +173,8 @@ def _outputs_of_litert(content: bytes, given: dict[str, np.ndarray]) -> dict[str
 
 @pytest.mark.parametrize("seed", range(20))
 def test_outputs_have_the_names_of_the_file(seed: int, tmp_path: Path) -> None:
-    content, path = content_of(seed), tmp_path / "network.tflite"
+    content = content_of(seed)
+    path = tmp_path / "network.tflite"
     path.write_bytes(content)
     random = np.random.default_rng(seed)
     shapes = {one["name"]: one["shape"] for one in litert.interpreter(content).get_input_details()}
@@ -166,11 +187,14 @@ def test_outputs_have_the_names_of_the_file(seed: int, tmp_path: Path) -> None:
 
 
 def test_outputs_that_share_a_tensor_a_name_or_an_input(tmp_path: Path) -> None:
-    builder, path = TfliteBuilder("names"), tmp_path / "names.tflite"
+    builder = TfliteBuilder("names")
+    path = tmp_path / "names.tflite"
     x = builder.input("x", (1, 4, 4, 4), Quantisation(0.02))
     inner = builder.operator("ABS", [x], Quantisation(0.02), name="y")
     same = builder.operator("NEG", [inner], Quantisation(0.02), name="y")
-    twins = [builder.operator(kind, [same], Quantisation(0.02), name="twin") for kind in ("ABS", "NEG")]
+    twins = [
+        builder.operator(kind, [same], Quantisation(0.02), name="twin") for kind in ("ABS", "NEG")
+    ]
     path.write_bytes(builder.model(same, x, same, *twins))
     array = np.arange(64).reshape(1, 4, 4, 4).astype(np.int8)
     outputs = inference.run(path, inputs={"x": array}, settings=["numerics=fixed"]).outputs
@@ -179,15 +203,20 @@ def test_outputs_that_share_a_tensor_a_name_or_an_input(tmp_path: Path) -> None:
 
 
 BY_DEFAULT_ALONE = {"ELU": 1, "GELU": 3, "TILE": 3, "STRIDED_SLICE": 5}
-"""Operators, and versions, that LiteRT has among its default kernels and not among its reference kernels."""
+"""Operators, and versions, that LiteRT has among its default kernels and not among its reference
+kernels.
+"""
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_operators_of_the_default_resolver_run(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_of_the_default_resolver_run(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind = list(BY_DEFAULT_ALONE)[seed % len(BY_DEFAULT_ALONE)]
     monkeypatch.setitem(VERSIONS, kind, BY_DEFAULT_ALONE[kind])
     random = np.random.default_rng(seed)
-    builder, path = TfliteBuilder("default"), tmp_path / "default.tflite"
+    builder = TfliteBuilder("default")
+    path = tmp_path / "default.tflite"
     shape = tuple(map(int, random.integers(3, 8, 4)))
     scale = Quantisation(float(random.uniform(0.01, 0.1)), int(random.integers(-20, 20)))
     x = builder.operator("NEG", [builder.input("x", (1, *shape[1:]), scale)], scale)
@@ -196,7 +225,10 @@ def test_operators_of_the_default_resolver_run(seed: int, tmp_path: Path, monkey
         integers += [builder.constant("times", random.integers(1, 3, 4).astype(np.int32))]
     elif kind == "STRIDED_SLICE":
         ends = ([0, 1, 0, 0], x.shape, [1, 1, 2, 1])
-        integers += [builder.constant(f"end{place}", np.array(end, np.int32)) for place, end in enumerate(ends)]
+        integers += [
+            builder.constant(f"end{place}", np.array(end, np.int32))
+            for place, end in enumerate(ends)
+        ]
     y = builder.operator(kind, integers, scale if len(integers) > 1 else Quantisation(0.05, 3))
     path.write_bytes(builder.model(y))
     report = inference.run(path).report
@@ -209,11 +241,14 @@ def test_operators_of_the_default_resolver_run(seed: int, tmp_path: Path, monkey
 
 
 def test_a_version_that_no_kernel_has_is_named(tmp_path: Path) -> None:
-    builder, path = TfliteBuilder("new"), tmp_path / "new.tflite"
+    builder = TfliteBuilder("new")
+    path = tmp_path / "new.tflite"
     x = builder.input("x", (1, 4, 4, 4), Quantisation(0.02))
     content = builder.model(builder.operator("ABS", [x], Quantisation(0.02)))
     model = litert.schema().ModelT.InitFromPackedBuf(content, 0)
     model.operatorCodes[0].version = 99
-    path.write_bytes(litert.packed(model))
-    with pytest.raises(InputError, match="operator ABS, version 99: LiteRT does not have it; install a newer one"):
+    path.write_bytes(litert.pack_model(model))
+    with pytest.raises(
+        InputError, match="operator ABS, version 99: LiteRT does not have it; install a newer one"
+    ):
         inference.run(path)

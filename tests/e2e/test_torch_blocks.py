@@ -1,4 +1,6 @@
-"""Blocks as PyTorch's exporter writes them: one exact region, and on the CPU only what has a true reason."""
+"""Blocks as PyTorch's exporter writes them: one exact region, and on the CPU only what has a
+true reason.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from byoc.frontend.onnx.rewriting.spectra import convolve_spectra
 from byoc.runtimes.session import OnnxRuntimeSession
 from tests.e2e.field_files import failure_of
 
-node, info = helper.make_node, helper.make_tensor_value_info
+node = helper.make_node
+info = helper.make_tensor_value_info
 RANDOM = np.random.default_rng(0)
 LEAST = np.finfo(np.float32).min
 
@@ -30,8 +33,12 @@ def _model(
     constants: Mapping[str, Any],
     opset: int = 18,
 ) -> onnx.ModelProto:
-    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-    graph = helper.make_graph(list(nodes), "block", inputs, [info("y", TensorProto.FLOAT, None)], tensors)
+    tensors = [
+        numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()
+    ]
+    graph = helper.make_graph(
+        list(nodes), "block", inputs, [info("y", TensorProto.FLOAT, None)], tensors
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
@@ -46,7 +53,9 @@ def _weights(*shape: int) -> np.ndarray:
 HEADS = [_tensor(name, 1, 2, 5, 4) for name in "qv"] + [_tensor("k", 1, 2, 4, 5)]
 
 
-def _safe_attention(between: Sequence[onnx.NodeProto], weights: str, mask: Mapping[str, Any]) -> onnx.ModelProto:
+def _safe_attention(
+    between: Sequence[onnx.NodeProto], weights: str, mask: Mapping[str, Any]
+) -> onnx.ModelProto:
     """Return F.scaled_dot_product_attention with a mask at opsets below 23."""
     nodes = [
         node("MatMul", ["q", "k"], ["scores"]),
@@ -90,7 +99,10 @@ def test_attention_that_replaces_infinities_too_is_one_region() -> None:
         node("MatMul", ["finite", "v"], ["y"]),
     ]
     constants = {"zero": np.float32(0), "least": LEAST, "most": -LEAST}
-    assert failure_of(_model(nodes, [_tensor("q", 1, 2, 5, 5), _tensor("v", 1, 2, 5, 4)], constants)) == ""
+    assert (
+        failure_of(_model(nodes, [_tensor("q", 1, 2, 5, 5), _tensor("v", 1, 2, 5, 4)], constants))
+        == ""
+    )
 
 
 @pytest.mark.parametrize("dtype", [bool, np.float32])
@@ -103,7 +115,11 @@ def test_attention_of_opset_23_with_a_mask_at_run_time_is_one_region(dtype: type
 @pytest.mark.parametrize("op_type", ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"])
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_a_reduction_along_axes_that_lie_apart_is_one_region(op_type: str, keepdims: int) -> None:
-    for axes, shape in (([-3, -1], (1, 4, 3, 2, 3, 2)), ([2, 0], (3, 4, 5)), ([0, 2, 3], (2, 3, 4, 5))):
+    for axes, shape in (
+        ([-3, -1], (1, 4, 3, 2, 3, 2)),
+        ([2, 0], (3, 4, 5)),
+        ([0, 2, 3], (2, 3, 4, 5)),
+    ):
         nodes = [node("Relu", ["x"], ["r"]), node(op_type, ["r", "axes"], ["y"], keepdims=keepdims)]
         assert failure_of(_model(nodes, [_tensor("x", *shape)], {"axes": np.array(axes)})) == ""
 
@@ -149,7 +165,11 @@ def test_a_loop_over_a_sequence_runs_on_the_cpu(tmp_path: Path) -> None:
             node("Identity", ["going"], ["on"]),
         ],
         "body",
-        [info("i", TensorProto.INT64, ()), info("going", TensorProto.BOOL, ()), sequence("before", 1, None)],
+        [
+            info("i", TensorProto.INT64, ()),
+            info("going", TensorProto.BOOL, ()),
+            sequence("before", 1, None),
+        ],
         [info("on", TensorProto.BOOL, ()), sequence("after", 1, None)],
     )
     nodes = [
@@ -166,17 +186,25 @@ def test_a_loop_over_a_sequence_runs_on_the_cpu(tmp_path: Path) -> None:
     onnx.save(_model(nodes, given, constants), tmp_path / "bag.onnx")
     report = experiments.run(tmp_path / "bag.onnx", cache=False).report
     assert (report.check.mismatches, report.check.outputs.differences) == (0, 0)
-    reasons = {placed.op_type: str(placed.reason) for placed in report.placement if placed.on == "cpu"}
+    reasons = {
+        placed.op_type: str(placed.reason) for placed in report.placement if placed.on == "cpu"
+    }
     assert "'indices' int64 [3]" in reasons["Gather"]
     assert "it has a body" in reasons["Loop"]
     assert [placed.op_type for placed in report.placement if placed.on == "dla"]
 
 
 @pytest.mark.parametrize(
-    ("producer", "asked", "shape"), [("Sqrt", "p", ()), ("Softmax", "x", ()), ("Softmax", "p", (3, 1, 1))]
+    ("producer", "asked", "shape"),
+    [("Sqrt", "p", ()), ("Softmax", "x", ()), ("Softmax", "p", (3, 1, 1))],
 )
-def test_a_where_that_may_replace_something_stays(producer: str, asked: str, shape: tuple[int, ...]) -> None:
-    """Of a root; of another tensor than the one that is asked about; of a smaller one than the result."""
+def test_a_where_that_may_replace_something_stays(
+    producer: str, asked: str, shape: tuple[int, ...]
+) -> None:
+    """Of a root.
+
+    Of another tensor than the one that is asked about; of a smaller one than the result.
+    """
     nodes = [
         node(producer, ["x"], ["p"]),
         node("IsNaN", [asked], ["n"]),
@@ -216,7 +244,9 @@ def test_a_fourier_transform_is_one_region(case: str, opset: int) -> None:
     nodes = [node("DFT", ["x", "", *constants], ["d"], **options), node("Identity", ["d"], ["y"])]
     model = _model(nodes, [_tensor("x", *shape)], constants, opset)
     feeds = {"x": _weights(*shape)}
-    found, expected = (OnnxRuntimeSession(each).run(["y"], feeds)["y"] for each in (prepare(model), model))
+    found, expected = (
+        OnnxRuntimeSession(each).run(["y"], feeds)["y"] for each in (prepare(model), model)
+    )
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
     assert failure_of(model) == ""
 

@@ -1,4 +1,6 @@
-"""Schedules that a search tries, on small machines: outputs stay ONNX Runtime's, and cycles are as measured."""
+"""Schedules that a search tries, on small machines: outputs stay ONNX Runtime's, and cycles are
+as measured.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,17 @@ from tests.e2e.harness import Comparison, compare, package
 from tests.e2e.random_networks import random_network
 
 
-def tried(imported: Package, feed: dict[str, NDArray[Any]], arch: Arch, seed: int, count: int) -> list[Comparison]:
-    """The first ``count`` schedules that a search without a model tries, run on data, but for those without a place."""
+def tried(
+    imported: Package, feed: dict[str, NDArray[Any]], arch: Arch, seed: int, count: int
+) -> list[Comparison]:
+    """The first ``count`` schedules that a search without a model tries, run on data, but for
+    those without a place.
+    """
     found = partition_package(imported, arch)
     subject = TuningSubject(found.regions, found.graph.values, arch, clock_of(Timing()))
     proposals = Evolution(subject, seed, None).proposals()
-    choices, runs = next(proposals), []
+    choices = next(proposals)
+    runs = []
     for _ in range(count):
         measured = subject.measure(choices)
         if measured.cycles is not None:
@@ -40,7 +47,8 @@ def tried(imported: Package, feed: dict[str, NDArray[Any]], arch: Arch, seed: in
 
 
 @pytest.mark.parametrize(
-    ("name", "sram", "count"), [("digits-cnn", 2048, 5), ("digits-cnn", 4096, 5), ("resnet-8", 8192, 2)]
+    ("name", "sram", "count"),
+    [("digits-cnn", 2048, 5), ("digits-cnn", 4096, 5), ("resnet-8", 8192, 2)],
 )
 def test_tried_schedules_of_networks_are_exact(name: str, sram: int, count: int) -> None:
     arch = Arch(isa="v4", pe=PeArray(ic=8, oc=8), sram_bytes=sram)
@@ -55,7 +63,9 @@ def test_tried_schedules_of_random_networks_are_exact(seed: int) -> None:
     model, feed = random_network(seed)
     imported = import_model(model, calibration=[feed])
     random = np.random.default_rng(seed)
-    arch = Arch(isa="v4", pe=PeArray(ic=4, oc=4), sram_bytes=int(random.choice([1024, 4096, 1 << 16])))
+    arch = Arch(
+        isa="v4", pe=PeArray(ic=4, oc=4), sram_bytes=int(random.choice([1024, 4096, 1 << 16]))
+    )
     if not partition_package(imported, arch).regions:
         arch = arch.model_copy(update={"sram_bytes": 1 << 20})
     runs = tried(imported, feed, arch, seed, 8)

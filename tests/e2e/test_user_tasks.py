@@ -1,4 +1,6 @@
-"""Tasks that a user would try, as they would type them: command lines in an empty folder, short Python scripts."""
+"""Tasks that a user would try, as they would type them: command lines in an empty folder, short
+Python scripts.
+"""
 
 from __future__ import annotations
 
@@ -76,13 +78,16 @@ def test_run_an_own_network(user: User) -> None:
     own_network(user.folder)
     seen = user.types("dla run mine.onnx")
     assert "0 mismatches" in seen
-    assert "random" in seen  # what it was quantised on was drawn, which says nothing of its accuracy
+    # what it was quantised on was drawn, which says nothing of its accuracy
+    assert "random" in seen
 
 
 def test_calibrate_with_own_samples(user: User) -> None:
     own_network(user.folder)
     np.savez(user.folder / "samples.npz", image=samples())
-    assert "quantised on 4 inputs of samples.npz" in user.types("dla run mine.onnx --calibration samples.npz")
+    assert "quantised on 4 inputs of samples.npz" in user.types(
+        "dla run mine.onnx --calibration samples.npz"
+    )
 
 
 def test_measure_accuracy_on_own_samples(user: User) -> None:
@@ -143,7 +148,9 @@ def test_another_machine(user: User) -> None:
 
 
 def test_sizes_with_units(user: User) -> None:
-    assert "4 KiB SRAM" in user.types("dla run digits-cnn --set sram_bytes=4KiB --set clock_hz=800MHz")
+    assert "4 KiB SRAM" in user.types(
+        "dla run digits-cnn --set sram_bytes=4KiB --set clock_hz=800MHz"
+    )
 
 
 def test_weights_in_a_flash(user: User) -> None:
@@ -159,12 +166,16 @@ def test_what_can_be_set(user: User) -> None:
 
 
 def test_change_a_machine_that_is_there(user: User) -> None:
-    user.types("dla presets balanced-64 > mine.toml && sed -i 's/^pe.oc = 16/pe.oc = 32/' mine.toml")
+    user.types(
+        "dla presets balanced-64 > mine.toml && sed -i 's/^pe.oc = 16/pe.oc = 32/' mine.toml"
+    )
     assert "4x32 PEs" in user.types("dla run digits-cnn --preset mine.toml")
 
 
 def test_a_machine_in_a_file(user: User) -> None:
-    (user.folder / "mine.toml").write_text('[arch]\npe = { ic = 4, oc = 8 }\nsram_bytes = "16 KiB"\n')
+    (user.folder / "mine.toml").write_text(
+        '[arch]\npe = { ic = 4, oc = 8 }\nsram_bytes = "16 KiB"\n'
+    )
     assert "4x8 PEs (ic x oc), 16 KiB SRAM" in user.types("dla run digits-cnn --preset mine.toml")
 
 
@@ -189,12 +200,17 @@ def test_a_page_to_show_around(user: User) -> None:
 
 
 def test_pictures_for_a_paper(user: User) -> None:
-    user.types("dla run digits-cnn --json run.json && dla report run.json -o run.html --png pictures")
+    user.types(
+        "dla run digits-cnn --json run.json && dla report run.json -o run.html --png pictures"
+    )
     user.has("pictures/roofline.png")
 
 
 def test_compare_two_machines(user: User) -> None:
-    user.types("dla run digits-cnn --json big.json && dla run digits-cnn --set sram_bytes=2KiB --json small.json")
+    user.types(
+        "dla run digits-cnn --json big.json && dla run digits-cnn --set sram_bytes=2KiB "
+        "--json small.json"
+    )
     assert "pointwise" in user.types("dla report --compare big.json small.json --tables")
 
 
@@ -207,7 +223,8 @@ def test_read_the_report_in_a_script(user: User) -> None:
 
 def test_pipe_the_report_into_another_program(user: User) -> None:
     seen = user.types(
-        "dla run digits-cnn --json - | python -c 'import json, sys; print(json.load(sys.stdin)[\"model\"])'"
+        "dla run digits-cnn --json - | python -c 'import json, sys; "
+        'print(json.load(sys.stdin)["model"])\''
     )
     assert "digits-cnn" in seen
     assert not (user.folder / "runs").exists()
@@ -218,7 +235,10 @@ def test_open_the_layers_in_a_spreadsheet(user: User) -> None:
     with user.has("layers.csv").open(encoding="utf-8", newline="") as file:
         layers = list(csv.DictReader(file))
     report = json.loads(user.has("run.json").read_text(encoding="utf-8"))
-    assert sum(int(layer["cycles"]) for layer in layers if layer["on"] == "dla") == report["totals"]["cycles"]
+    assert (
+        sum(int(layer["cycles"]) for layer in layers if layer["on"] == "dla")
+        == report["totals"]["cycles"]
+    )
 
 
 def test_a_timeline_for_perfetto(user: User) -> None:
@@ -235,7 +255,10 @@ def test_is_an_old_report_still_true(user: User) -> None:
 
 
 def test_read_change_and_write_a_program(user: User) -> None:
-    user.types("dla emit digits-cnn -o net.prog && dla disasm net.prog -o net.asm && dla asm net.asm -o again.prog")
+    user.types(
+        "dla emit digits-cnn -o net.prog && dla disasm net.prog -o net.asm && dla asm "
+        "net.asm -o again.prog"
+    )
     assert "OP_CONV" in user.has("net.asm").read_text(encoding="utf-8")
     user.types("cmp net.prog again.prog")
 
@@ -283,18 +306,24 @@ def test_go_on_with_a_sweep(user: User) -> None:
 
 def test_a_page_of_a_sweep(user: User) -> None:
     (user.folder / "grid.toml").write_text(SWEEP)
-    user.types("dla sweep grid.toml --workers 1 -o grid.sqlite && dla report grid.sqlite -o grid.html")
+    user.types(
+        "dla sweep grid.toml --workers 1 -o grid.sqlite && dla report grid.sqlite -o grid.html"
+    )
     user.has("grid.html")
 
 
 def test_search_a_space(user: User) -> None:
     (user.folder / "space.toml").write_text(SWEEP)
-    assert "4 of 8 points evaluated" in user.types("dla explore space.toml --trials 4 --no-grid --workers 1")
+    assert "4 of 8 points evaluated" in user.types(
+        "dla explore space.toml --trials 4 --no-grid --workers 1"
+    )
 
 
 def test_tune_and_run_what_was_found(user: User) -> None:
     user.types("dla tune digits-cnn --set sram_bytes=2KiB --measurements 4 --log log.jsonl")
-    assert "0 mismatches" in user.types("dla run digits-cnn --set sram_bytes=2KiB --tuned log.jsonl")
+    assert "0 mismatches" in user.types(
+        "dla run digits-cnn --set sram_bytes=2KiB --tuned log.jsonl"
+    )
 
 
 # Mistakes.
@@ -313,7 +342,10 @@ def test_tune_and_run_what_was_found(user: User) -> None:
         ("dla run digits-cnn --isa v9", "choose one of v1, v2, v3, v4"),
         ("dla run", "Missing argument 'MODEL'"),
         ("dla rum digits-cnn", "Did you mean 'run'?"),
-        ("dla run digits-cnn --shape image=1,1,9,9", "does not fit: the model's shape is (1, 1, 8, 8)"),
+        (
+            "dla run digits-cnn --shape image=1,1,9,9",
+            "does not fit: the model's shape is (1, 1, 8, 8)",
+        ),
         ("echo text > net.onnx; dla run net.onnx", "net.onnx: not an ONNX model"),
         ("dla report nothing.json", "dla run MODEL --json nothing.json"),
         ("touch runs; dla run digits-cnn", "runs is a file, not a folder"),
@@ -345,7 +377,9 @@ def test_an_extra_is_missing(user: User, package: str, line: str, named: str) ->
     (user.folder / "grid.toml").write_text(SWEEP)
     source = Path(experiments.models.__file__).parent / "digits-cnn.tflite"
     (user.folder / "net.tflite").write_bytes(source.read_bytes())
-    _, installing, packages = user.fails(line, PYTHONPATH=without(user, package)).partition("-m pip install ")
+    _, installing, packages = user.fails(line, PYTHONPATH=without(user, package)).partition(
+        "-m pip install "
+    )
     assert installing
     assert re.search(rf"\b{named}\b", packages)
 

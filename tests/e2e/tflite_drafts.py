@@ -32,51 +32,88 @@ class Draft:
 
     def quantisation(self, low: float = 0.005, high: float = 0.2) -> Quantisation:
         """A scale, one in four a power of two, and a zero point."""
-        scale = 2.0 ** self.random.integers(-7, -2) if self.random.integers(4) == 0 else self.random.uniform(low, high)
+        scale = (
+            2.0 ** self.random.integers(-7, -2)
+            if self.random.integers(4) == 0
+            else self.random.uniform(low, high)
+        )
         limits = np.iinfo(self.dtype)
-        return Quantisation(float(np.float32(scale)), int(self.random.integers(limits.min, limits.max + 1)))
+        return Quantisation(
+            float(np.float32(scale)), int(self.random.integers(limits.min, limits.max + 1))
+        )
 
     def stored(self, shape: tuple[int, ...]) -> np.ndarray:
         """Any integers of the element type."""
         limits = np.iinfo(self.dtype)
         return self.random.integers(limits.min, limits.max + 1, shape, self.dtype)
 
-    def input(self, shape: tuple[int, ...], quantisation: Quantisation | None = None, name: str = "x") -> Tensor:
-        """An input; of planes, half of the time, a window reads it first, so that they lie as such."""
+    def input(
+        self, shape: tuple[int, ...], quantisation: Quantisation | None = None, name: str = "x"
+    ) -> Tensor:
+        """An input.
+
+        Of planes, half of the time, a window reads it first, so that they lie as such.
+        """
         x = self.builder.input(name, shape, quantisation or self.quantisation(), self.dtype)
         return self._window(x) if len(shape) == 4 and self._windowed else x
 
     def _window(self, x: Tensor) -> Tensor:
         sizes = {"filter_width": 1, "filter_height": 1, "stride_w": 1, "stride_h": 1}
-        return self.builder.operator("MAX_POOL_2D", [x], x.quantisation, self.dtype, padding="VALID", **sizes)
+        return self.builder.operator(
+            "MAX_POOL_2D", [x], x.quantisation, self.dtype, padding="VALID", **sizes
+        )
 
     def integers(self, name: str, values: Sequence[int] | np.ndarray) -> Tensor:
         """A constant parameter."""
         return self.builder.constant(name, np.array(values, np.int32))
 
-    def result(self, kind: str, inputs: Sequence[Tensor], quantisation: Quantisation, **options: Any) -> bytes:
-        """The model that ends with an operator; the result of planes is read by a window half of the time."""
+    def result(
+        self, kind: str, inputs: Sequence[Tensor], quantisation: Quantisation, **options: Any
+    ) -> bytes:
+        """The model that ends with an operator.
+
+        The result of planes is read by a window half of the time.
+        """
         made = self.builder.operator(kind, inputs, quantisation, self.dtype, **options)
         windowed = len(made.shape) == 4 and self.random.integers(2) and min(made.shape) > 0
         return self.builder.model(self._window(made) if windowed else made)
 
 
-def _weighted(draft: Draft, kind: str, x: Tensor, shape: tuple[int, ...], axis: int, **options: Any) -> bytes:
-    random, count = draft.random, shape[axis]
+def _weighted(
+    draft: Draft, kind: str, x: Tensor, shape: tuple[int, ...], axis: int, **options: Any
+) -> bytes:
+    random = draft.random
+    count = shape[axis]
     unsigned = draft.dtype == "uint8"
     weights = draft.stored(shape) if unsigned else random.integers(-127, 128, shape, np.int8)
     several = bool(random.integers(4)) and not unsigned
     zero = int(random.integers(100, 156)) if unsigned else 0
-    scales = tuple(map(float, random.uniform(0.001, 0.02, count if several else 1).astype(np.float32)))
+    scales = tuple(
+        map(float, random.uniform(0.001, 0.02, count if several else 1).astype(np.float32))
+    )
     assert x.quantisation is not None
-    biases = tuple(float(np.float32(x.quantisation.scales[0]) * np.float32(scale)) for scale in scales)
-    operands = [x, draft.builder.constant("w", weights, Quantisation(scales if several else scales[0], zero, axis))]
-    if kind != "FULLY_CONNECTED" or random.integers(5):  # a convolution without a bias LiteRT refuses, or it crashes
+    biases = tuple(
+        float(np.float32(x.quantisation.scales[0]) * np.float32(scale)) for scale in scales
+    )
+    operands = [
+        x,
+        draft.builder.constant(
+            "w", weights, Quantisation(scales if several else scales[0], zero, axis)
+        ),
+    ]
+    # a convolution without a bias LiteRT refuses, or it crashes
+    if kind != "FULLY_CONNECTED" or random.integers(5):
         bias = random.integers(-5000, 5000, count).astype(np.int32)
-        operands.append(draft.builder.constant("b", bias, Quantisation(biases if several else biases[0])))
-    scale = float(np.float32(np.sqrt(weights.size / count) * 73 * 75 * biases[0] / random.uniform(20, 80)))
+        operands.append(
+            draft.builder.constant("b", bias, Quantisation(biases if several else biases[0]))
+        )
+    scale = float(
+        np.float32(np.sqrt(weights.size / count) * 73 * 75 * biases[0] / random.uniform(20, 80))
+    )
     quantisation = Quantisation(scale, draft.quantisation().zero_point)
-    return draft.result(kind, operands, quantisation, fused_activation_function=draft.pick(ACTIVATIONS), **options)
+    return draft.result(
+        kind, operands, quantisation, fused_activation_function=draft.pick(ACTIVATIONS), **options
+    )
 
 
 def _window(draft: Draft) -> dict[str, Any]:
@@ -89,7 +126,11 @@ def convolution(draft: Draft) -> bytes:
     height, width = draft.sizes(2, 4)
     groups, depth, per_group = int(draft.random.integers(1, 3)), *draft.sizes(2, 6)
     x = draft.input((draft.pick((1, 1, 2)), height + 6, width + 7, groups * depth))
-    dilated = {"dilation_h_factor": 2, "dilation_w_factor": draft.pick((1, 2))} if draft.random.integers(4) == 0 else {}
+    dilated = (
+        {"dilation_h_factor": 2, "dilation_w_factor": draft.pick((1, 2))}
+        if draft.random.integers(4) == 0
+        else {}
+    )
     options = {**_window(draft), **({"dilation_h_factor": 1, "dilation_w_factor": 1} | dilated)}
     if dilated:
         options |= {"stride_h": 1, "stride_w": 1}
@@ -99,12 +140,20 @@ def convolution(draft: Draft) -> bytes:
 def depthwise(draft: Draft) -> bytes:
     """Any multiplier."""
     height, width = draft.sizes(2, 4)
-    channels, multiplier = int(draft.random.integers(1, 9)), draft.pick((1, 1, 2, 3))
+    channels = int(draft.random.integers(1, 9))
+    multiplier = draft.pick((1, 1, 2, 3))
     x = draft.input((1, height + 5, width + 6, channels))
     stride = draft.pick((1, 1, 2))
-    options = {**_window(draft), "stride_h": stride, "stride_w": stride, "depth_multiplier": multiplier}
+    options = {
+        **_window(draft),
+        "stride_h": stride,
+        "stride_w": stride,
+        "depth_multiplier": multiplier,
+    }
     options |= {"dilation_h_factor": 1, "dilation_w_factor": 1}
-    return _weighted(draft, "DEPTHWISE_CONV_2D", x, (1, height, width, channels * multiplier), 3, **options)
+    return _weighted(
+        draft, "DEPTHWISE_CONV_2D", x, (1, height, width, channels * multiplier), 3, **options
+    )
 
 
 def fully_connected(draft: Draft) -> bytes:
@@ -138,7 +187,9 @@ def _pair(draft: Draft, *, alike: bool = False) -> tuple[list[Tensor], Quantisat
     quantisation = draft.quantisation()
     first = draft.input(shape, quantisation if alike else None)
     other = tuple(1 if draft.random.integers(5) == 0 else size for size in shape)
-    other = other[int(draft.random.integers(len(shape))) :] if draft.random.integers(4) == 0 else other
+    other = (
+        other[int(draft.random.integers(len(shape))) :] if draft.random.integers(4) == 0 else other
+    )
     other = shape if draft.random.integers(2) else other
     own = quantisation if alike else draft.quantisation()
     if draft.random.integers(4) == 0:
@@ -154,8 +205,14 @@ def arithmetic(kind: str, draft: Draft) -> bytes:
     operands, quantisation = _pair(draft)
     if kind == "MUL":
         scales = [one.quantisation.scales[0] for one in operands if one.quantisation]
-        quantisation = Quantisation(float(np.float32(np.prod(scales) * draft.random.uniform(20, 90))), 3)
-    fused = {} if kind == "SQUARED_DIFFERENCE" else {"fused_activation_function": draft.pick(ACTIVATIONS)}
+        quantisation = Quantisation(
+            float(np.float32(np.prod(scales) * draft.random.uniform(20, 90))), 3
+        )
+    fused = (
+        {}
+        if kind == "SQUARED_DIFFERENCE"
+        else {"fused_activation_function": draft.pick(ACTIVATIONS)}
+    )
     return draft.result(kind, operands, quantisation, **fused)
 
 
@@ -182,12 +239,21 @@ def reduction(kind: str, draft: Draft) -> bytes:
     x = draft.input(shape)
     rank = len(shape)
     axes = draft.pick([[rank - 1], [-1], [1, 2] if rank > 2 else [1], [1], list(range(1, rank))])
-    quantisation = x.quantisation if kind == "REDUCE_MAX" or draft.random.integers(3) == 0 else draft.quantisation()
+    quantisation = (
+        x.quantisation
+        if kind == "REDUCE_MAX" or draft.random.integers(3) == 0
+        else draft.quantisation()
+    )
     assert quantisation is not None
     if kind == "SUM":
         assert x.quantisation is not None
         quantisation = Quantisation(x.quantisation.scales[0] * 4, quantisation.zero_point)
-    return draft.result(kind, [x, draft.integers("axes", axes)], quantisation, keep_dims=bool(draft.random.integers(2)))
+    return draft.result(
+        kind,
+        [x, draft.integers("axes", axes)],
+        quantisation,
+        keep_dims=bool(draft.random.integers(2)),
+    )
 
 
 def softmax(draft: Draft) -> bytes:
@@ -200,7 +266,8 @@ def softmax(draft: Draft) -> bytes:
 def function(kind: str, draft: Draft) -> bytes:
     """A function of one number."""
     x = draft.input(draft.sizes(draft.pick((1, 2, 4))), draft.quantisation(0.01, 0.08))
-    quantisation, options = draft.quantisation(0.01, 0.08), {}
+    quantisation = draft.quantisation(0.01, 0.08)
+    options = {}
     middle = 128 if draft.dtype == "uint8" else 0
     if kind == "LOGISTIC":
         quantisation = Quantisation(1 / 256, middle - 128)
@@ -219,12 +286,18 @@ def prelu(draft: Draft) -> bytes:
     """A slope a channel."""
     x = draft.input(draft.sizes(4))
     slopes = draft.stored((1, 1, x.shape[3]))
-    return draft.result("PRELU", [x, draft.builder.constant("a", slopes, draft.quantisation())], draft.quantisation())
+    return draft.result(
+        "PRELU",
+        [x, draft.builder.constant("a", slopes, draft.quantisation())],
+        draft.quantisation(),
+    )
 
 
 def rescale(draft: Draft) -> bytes:
     """Another scale."""
-    return draft.result("QUANTIZE", [draft.input(draft.sizes(draft.pick((2, 4))))], draft.quantisation())
+    return draft.result(
+        "QUANTIZE", [draft.input(draft.sizes(draft.pick((2, 4))))], draft.quantisation()
+    )
 
 
 def pad(kind: str, draft: Draft) -> bytes:
@@ -232,7 +305,9 @@ def pad(kind: str, draft: Draft) -> bytes:
     x = draft.input(draft.sizes(draft.pick((2, 3, 4)), 7))
     assert x.quantisation is not None
     most = [min(3, size) if kind == "MIRROR_PAD" else 3 for size in x.shape]
-    pads = np.stack([draft.random.integers(0, most), draft.random.integers(0, most)], 1).astype(np.int32)
+    pads = np.stack([draft.random.integers(0, most), draft.random.integers(0, most)], 1).astype(
+        np.int32
+    )
     operands = [x, draft.integers("pads", pads)]
     if kind == "PADV2":
         operands.append(draft.builder.constant("fill", draft.stored((1,)), x.quantisation))
@@ -242,7 +317,8 @@ def pad(kind: str, draft: Draft) -> bytes:
 
 def concatenation(draft: Draft) -> bytes:
     """Several operands along any axis, one of them constant at times."""
-    shape, quantisation = draft.sizes(draft.pick((2, 3, 4))), draft.quantisation()
+    shape = draft.sizes(draft.pick((2, 3, 4)))
+    quantisation = draft.quantisation()
     axis = int(draft.random.integers(len(shape)))
     operands = []
     for number in range(int(draft.random.integers(2, 4))):
@@ -251,13 +327,19 @@ def concatenation(draft: Draft) -> bytes:
             operands.append(draft.builder.constant("c", draft.stored(own), quantisation))
             break
         operands.append(draft.input(own, quantisation, f"x{number}"))
-    return draft.result("CONCATENATION", operands, quantisation, axis=axis - draft.pick((0, len(shape))))
+    return draft.result(
+        "CONCATENATION", operands, quantisation, axis=axis - draft.pick((0, len(shape)))
+    )
 
 
 def pack(draft: Draft) -> bytes:
     """Along a new axis."""
-    shape, quantisation = draft.sizes(draft.pick((1, 2, 3))), draft.quantisation()
-    operands = [draft.input(shape, quantisation, f"x{number}") for number in range(int(draft.random.integers(1, 4)))]
+    shape = draft.sizes(draft.pick((1, 2, 3)))
+    quantisation = draft.quantisation()
+    operands = [
+        draft.input(shape, quantisation, f"x{number}")
+        for number in range(int(draft.random.integers(1, 4)))
+    ]
     axis = int(draft.random.integers(len(shape) + 1))
     return draft.result("PACK", operands, quantisation, axis=axis, values_count=len(operands))
 
@@ -265,19 +347,20 @@ def pack(draft: Draft) -> bytes:
 def several(kind: str, draft: Draft) -> bytes:
     """SPLIT, SPLIT_V, UNPACK: all results."""
     shape = list(draft.sizes(draft.pick((2, 3, 4))))
-    axis, count = int(draft.random.integers(len(shape))), int(draft.random.integers(1, 4))
+    axis = int(draft.random.integers(len(shape)))
+    count = int(draft.random.integers(1, 4))
     shape[axis] = count * (int(draft.random.integers(1, 4)) if kind != "UNPACK" else 1)
     x = draft.input(tuple(shape))
     if kind == "SPLIT":
-        operands, options = [draft.integers("axis", np.array(axis)), x], {"num_splits": count}
+        operands = [draft.integers("axis", np.array(axis)), x]
+        options = {"num_splits": count}
     elif kind == "SPLIT_V":
         sizes = draft.random.multinomial(shape[axis] - count, [1 / count] * count) + 1
-        operands, options = (
-            [x, draft.integers("sizes", sizes), draft.integers("axis", np.array(axis))],
-            {"num_splits": count},
-        )
+        operands = [x, draft.integers("sizes", sizes), draft.integers("axis", np.array(axis))]
+        options = {"num_splits": count}
     else:
-        operands, options = [x], {"num": count, "axis": axis}
+        operands = [x]
+        options = {"num": count, "axis": axis}
     return draft.builder.model(
         *draft.builder.operators(kind, operands, [x.quantisation] * count, draft.dtype, **options)
     )
@@ -293,7 +376,13 @@ def cut(kind: str, draft: Draft) -> bytes:
         sizes = draft.integers("size", ends - begins)
         return draft.result(kind, [x, draft.integers("begin", begins), sizes], x.quantisation)
     steps = draft.random.integers(1, 4, len(x.shape))
-    operands = [x, *(draft.integers(name, what) for name, what in zip("bes", (begins, ends, steps), strict=True))]
+    operands = [
+        x,
+        *(
+            draft.integers(name, what)
+            for name, what in zip("bes", (begins, ends, steps), strict=True)
+        ),
+    ]
     masks = {name: int(draft.random.integers(4)) for name in ("begin_mask", "end_mask")}
     return draft.result(kind, operands, x.quantisation, **masks)
 
@@ -306,12 +395,16 @@ def shaped(kind: str, draft: Draft) -> bytes:
     assert x.quantisation is not None
     if kind == "SQUEEZE":
         return draft.result(
-            kind, [x], x.quantisation, squeeze_dims=[n for n, size in enumerate(shape) if size == 1][:1]
+            kind,
+            [x],
+            x.quantisation,
+            squeeze_dims=[n for n, size in enumerate(shape) if size == 1][:1],
         )
     if kind == "EXPAND_DIMS":
         where = int(draft.random.integers(len(shape) + 1)) if len(shape) < 4 else 0
         return draft.result(kind, [x, draft.integers("axis", np.array(where))], x.quantisation)
-    n, c = shape[0], shape[-1]
+    n = shape[0]
+    c = shape[-1]
     new = draft.pick([(n, -1), (-1, c), (n, -1, c), (1, n, -1, c), (n, 1, 1, -1), (-1,)])
     total = int(np.prod(shape))
     known = -int(np.prod(new))
@@ -332,7 +425,9 @@ def gather(draft: Draft) -> bytes:
     x = draft.input(draft.sizes(draft.pick((2, 3, 4))))
     assert x.quantisation is not None
     axis = int(draft.random.integers(len(x.shape)))
-    indices = draft.integers("indices", draft.random.integers(0, x.shape[axis], int(draft.random.integers(1, 6))))
+    indices = draft.integers(
+        "indices", draft.random.integers(0, x.shape[axis], int(draft.random.integers(1, 6)))
+    )
     return draft.result("GATHER", [x, indices], x.quantisation, axis=axis)
 
 
@@ -340,7 +435,11 @@ def tile(draft: Draft) -> bytes:
     """Repeated along every axis."""
     x = draft.input(draft.sizes(draft.pick((2, 3, 4)), 5))
     assert x.quantisation is not None
-    return draft.result("TILE", [x, draft.integers("times", draft.random.integers(1, 3, len(x.shape)))], x.quantisation)
+    return draft.result(
+        "TILE",
+        [x, draft.integers("times", draft.random.integers(1, 3, len(x.shape)))],
+        x.quantisation,
+    )
 
 
 def resize(kind: str, draft: Draft) -> bytes:
@@ -348,13 +447,16 @@ def resize(kind: str, draft: Draft) -> bytes:
     x = draft.input((1, *draft.sizes(3)))
     assert x.quantisation is not None
     corners = draft.pick(({}, {"half_pixel_centers": True}, {"align_corners": True}))
-    return draft.result(kind, [x, draft.integers("size", draft.sizes(2, 16))], x.quantisation, **corners)
+    return draft.result(
+        kind, [x, draft.integers("size", draft.sizes(2, 16))], x.quantisation, **corners
+    )
 
 
 def search(draft: Draft) -> bytes:
     """Where the largest is."""
     x = draft.input(draft.sizes(draft.pick((2, 3, 4))))
-    axis, kind = draft.integers("axis", np.array(draft.pick((-1, 1)))), draft.pick(("int32", "int64"))
+    axis = draft.integers("axis", np.array(draft.pick((-1, 1))))
+    kind = draft.pick(("int32", "int64"))
     made = draft.builder.operator("ARG_MAX", [x, axis], None, kind, output_type=kind.upper())
     return draft.builder.model(made)
 
@@ -371,13 +473,19 @@ def transposed_convolution(draft: Draft) -> bytes:
     weights = draft.random.integers(-127, 128, (outputs, height, width, channels), np.int8)
     scales = tuple(map(float, draft.random.uniform(0.001, 0.02, outputs).astype(np.float32)))
     assert x.quantisation is not None
-    biases = tuple(float(np.float32(x.quantisation.scales[0]) * np.float32(scale)) for scale in scales)
+    biases = tuple(
+        float(np.float32(x.quantisation.scales[0]) * np.float32(scale)) for scale in scales
+    )
     shape = draft.integers("shape", [1, *sizes, outputs])
     operands = [shape, draft.builder.constant("w", weights, Quantisation(scales)), x]
     if draft.random.integers(2):
         bias = draft.random.integers(-5000, 5000, outputs).astype(np.int32)
         operands.append(draft.builder.constant("b", bias, Quantisation(biases)))
-    scale = float(np.float32(np.sqrt(height * width * channels) * 73 * 75 * biases[0] / draft.random.uniform(20, 80)))
+    scale = float(
+        np.float32(
+            np.sqrt(height * width * channels) * 73 * 75 * biases[0] / draft.random.uniform(20, 80)
+        )
+    )
     options = {"padding": "SAME" if same else "VALID", "stride_h": stride, "stride_w": stride}
     return draft.result("TRANSPOSE_CONV", operands, Quantisation(scale, 3), **options)
 
@@ -387,7 +495,9 @@ def blocks(kind: str, draft: Draft) -> bytes:
     block = draft.pick((2, 3))
     height, width, channels = draft.sizes(3, 5)
     shape = (1, height * block, width * block, channels)
-    x = draft.input(shape if kind == "SPACE_TO_DEPTH" else (1, height, width, channels * block * block))
+    x = draft.input(
+        shape if kind == "SPACE_TO_DEPTH" else (1, height, width, channels * block * block)
+    )
     assert x.quantisation is not None
     return draft.result(kind, [x], x.quantisation, block_size=block)
 
@@ -407,7 +517,17 @@ DRAWN: dict[str, Callable[[Draft], bytes]] = {
     **_of(reduction, "MEAN", "SUM", "REDUCE_MAX"),
     "SOFTMAX": softmax,
     **_of(
-        function, "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "HARD_SWISH", "GELU", "LEAKY_RELU", "ABS", "NEG"
+        function,
+        "RELU",
+        "RELU6",
+        "RELU_N1_TO_1",
+        "LOGISTIC",
+        "TANH",
+        "HARD_SWISH",
+        "GELU",
+        "LEAKY_RELU",
+        "ABS",
+        "NEG",
     ),
     **_of(function, "EXP", "LOG", "RSQRT"),
     "PRELU": prelu,

@@ -1,6 +1,8 @@
-"""``python -m tests.e2e.tflite_every FILE...``: every tensor of TensorFlow Lite models, as LiteRT has it.
+"""``python -m tests.e2e.tflite_every FILE...``: every tensor of TensorFlow Lite models, as LiteRT
+has it.
 
-Every result is made an output of the graph, so that it leaves its region; LiteRT keeps every tensor of the file.
+Every result is made an output of the graph, so that it leaves its region; LiteRT keeps every tensor
+of the file.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def drawn(value: Value, random: np.random.Generator) -> NDArray[Any]:
 def feeds_of(package: Package, seed: int) -> dict[str, NDArray[Any]]:
     """Numbers for every input, in the shapes of the model."""
     random = np.random.default_rng(seed)
-    return {name: drawn(package.graph.values[name].in_model, random) for name in package.graph.inputs}
+    return {
+        name: drawn(package.graph.values[name].in_model, random) for name in package.graph.inputs
+    }
 
 
 def every_tensor(package: Package, seed: int = 0, numerics: str = "fixed") -> Comparison:
@@ -51,7 +55,9 @@ def every_tensor(package: Package, seed: int = 0, numerics: str = "fixed") -> Co
 
 def main(files: list[str]) -> int:
     """One line a file; exit status 1 at any mismatch."""
-    found = {file: every_tensor(tflite_package(load_tflite(file), Path(file).stem)) for file in files}
+    found = {
+        file: every_tensor(tflite_package(load_tflite(file), Path(file).stem)) for file in files
+    }
     for file, one in found.items():
         on_cpu = sum(place.on == "cpu" for place in one.partition.placement)
         counts = f"{one.mismatches} of {one.elements:,} elements of {one.tensors} tensors differ"

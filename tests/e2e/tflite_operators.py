@@ -1,4 +1,6 @@
-"""Drawn models of one TensorFlow Lite operator each, with any shapes and scales, held to LiteRT's reference kernels."""
+"""Drawn models of one TensorFlow Lite operator each, with any shapes and scales, held to
+LiteRT's reference kernels.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ FIXED = Arch.model_validate({"isa": "v4", "numerics": "fixed"})
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of drawn models of one operator: how many, on the accelerator, elements compared, and different."""
+    """What came of drawn models of one operator: how many, on the accelerator, elements
+    compared, and different.
+    """
 
     kind: str
     cases: int
@@ -42,7 +46,11 @@ def outcome(kind: str, seeds: Sequence[int], arch: Arch = FIXED, dtype: str = "i
         graph = package.graph
         feeds = {name: draft.stored(graph.values[name].in_model.shape) for name in graph.inputs}
         found = compare(package, feeds, arch)
-        own = [place for place in found.partition.placement if any(kind in name for name in place.onnx_nodes)]
+        own = [
+            place
+            for place in found.partition.placement
+            if any(kind in name for name in place.onnx_nodes)
+        ]
         accelerated += bool(own) and all(place.on == "dla" for place in own)
         reasons |= dict.fromkeys(place.reason for place in own if place.reason)
         elements += found.elements
@@ -51,9 +59,41 @@ def outcome(kind: str, seeds: Sequence[int], arch: Arch = FIXED, dtype: str = "i
 
 
 UNSIGNED = sorted(
-    {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "SUB", "MUL", "MINIMUM", "MAXIMUM", "MAX_POOL_2D"}
-    | {"REDUCE_MAX", "LOGISTIC", "TANH", "LEAKY_RELU", "PRELU", "RELU", "RELU6", "QUANTIZE", "PAD", "MIRROR_PAD"}
-    | {"CONCATENATION", "SPLIT", "UNPACK", "SLICE", "STRIDED_SLICE", "PACK", "RESHAPE", "TRANSPOSE", "GATHER", "TILE"}
+    {
+        "CONV_2D",
+        "DEPTHWISE_CONV_2D",
+        "FULLY_CONNECTED",
+        "ADD",
+        "SUB",
+        "MUL",
+        "MINIMUM",
+        "MAXIMUM",
+        "MAX_POOL_2D",
+    }
+    | {
+        "REDUCE_MAX",
+        "LOGISTIC",
+        "TANH",
+        "LEAKY_RELU",
+        "PRELU",
+        "RELU",
+        "RELU6",
+        "QUANTIZE",
+        "PAD",
+        "MIRROR_PAD",
+    }
+    | {
+        "CONCATENATION",
+        "SPLIT",
+        "UNPACK",
+        "SLICE",
+        "STRIDED_SLICE",
+        "PACK",
+        "RESHAPE",
+        "TRANSPOSE",
+        "GATHER",
+        "TILE",
+    }
 )
 """Operators whose kernels for uint8 have the rules of those for int8."""
 
@@ -63,19 +103,28 @@ HEADER = "| operator | models | on the accelerator | elements | mismatches |"
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """The table of the page: operators, models drawn, how many ran there, elements compared, and how many differ."""
+    """The table of the page: operators, models drawn, how many ran there, elements compared, and
+    how many differ.
+    """
     lines = [HEADER, "|---|---|---|---|---|"]
     for one in outcomes:
-        lines.append(f"| {one.kind} | {one.cases} | {one.accelerated} | {one.elements:,} | {one.mismatches} |")
+        lines.append(
+            f"| {one.kind} | {one.cases} | {one.accelerated} | {one.elements:,} | "
+            f"{one.mismatches} |"
+        )
     return "\n".join(lines) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw models of every operator, or of those chosen; exit status 1 at any mismatch."""
-    parser = argparse.ArgumentParser(prog="python -m tests.e2e.tflite_operators", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.e2e.tflite_operators", description=main.__doc__
+    )
     parser.add_argument("--cases", type=int, default=100, help="models an operator")
     parser.add_argument("--operator", action="append", choices=sorted(DRAWN))
-    parser.add_argument("--output", type=Path, help="a page (docs/inputs.md) whose last table becomes this one")
+    parser.add_argument(
+        "--output", type=Path, help="a page (docs/inputs.md) whose last table becomes this one"
+    )
     chosen = parser.parse_args(arguments)
     outcomes = []
     for kind in sorted(chosen.operator or DRAWN):

@@ -1,4 +1,5 @@
-"""Random TensorFlow Lite networks: operators in any order, on tensors of any rank, so that views meet each other.
+"""Random TensorFlow Lite networks: operators in any order, on tensors of any rank, so that views
+meet each other.
 
 ``python -m tests.e2e.tflite_random --seed N --count M`` compares every tensor of each with LiteRT.
 """
@@ -37,7 +38,9 @@ class Network:
 
     def scale(self) -> Quantisation:
         """Any quantisation that numbers around 1 fit."""
-        return Quantisation(float(np.float32(self.random.uniform(0.01, 0.03))), int(self.random.integers(-30, 30)))
+        return Quantisation(
+            float(np.float32(self.random.uniform(0.01, 0.03))), int(self.random.integers(-30, 30))
+        )
 
     def same(self, kind: str, operands: Sequence[Tensor], **options: object) -> Tensor:
         """An operator that keeps scales."""
@@ -62,17 +65,35 @@ def _window(net: Network, x: Tensor) -> Tensor | None:
         case 1:
             return net.net.depthwise(x, stride, kernel, int(net.random.integers(1, 3)))
         case 2:
-            sizes = {"filter_width": kernel, "filter_height": kernel, "stride_w": stride, "stride_h": stride}
+            sizes = {
+                "filter_width": kernel,
+                "filter_height": kernel,
+                "stride_w": stride,
+                "stride_h": stride,
+            }
             return net.same("MAX_POOL_2D", [x], padding="SAME", **sizes)
         case _:
-            sizes = {"filter_width": kernel, "filter_height": kernel, "stride_w": stride, "stride_h": stride}
+            sizes = {
+                "filter_width": kernel,
+                "filter_height": kernel,
+                "stride_w": stride,
+                "stride_h": stride,
+            }
             return net.same("AVERAGE_POOL_2D", [x], padding="SAME", **sizes)
 
 
 def _reshape(net: Network, x: Tensor) -> Tensor | None:
     """Another shape of the same elements."""
-    n, c, total = x.shape[0], x.shape[-1], int(np.prod(x.shape))
-    shapes = [(n, total // n), (1, total // c, c), (1, total // c, 1, c), (total // c, c), (1, 1, total // c, c)]
+    n = x.shape[0]
+    c = x.shape[-1]
+    total = int(np.prod(x.shape))
+    shapes = [
+        (n, total // n),
+        (1, total // c, c),
+        (1, total // c, 1, c),
+        (total // c, c),
+        (1, 1, total // c, c),
+    ]
     shapes += [(1, c, total // c)] * 2
     shape = shapes[int(net.random.integers(len(shapes)))]
     return net.same("RESHAPE", [x, net.integers(*shape)], new_shape=list(shape))
@@ -97,20 +118,28 @@ def _function(net: Network, x: Tensor) -> Tensor | None:
 
 
 def _pair(net: Network, x: Tensor) -> Tensor | None:
-    """A sum or product with a tensor of the same shape, a constant a channel, or a single number a channel."""
+    """A sum or product with a tensor of the same shape, a constant a channel, or a single number
+    a channel.
+    """
     kind = ("ADD", "SUB", "MUL")[int(net.random.integers(3))]
     others = [other for other in net.tensors if other.shape == x.shape and other is not x]
     if others and net.random.integers(3):
         second = others[int(net.random.integers(len(others)))]
     else:
-        data = net.random.integers(-128, 128, x.shape[-1:] if net.random.integers(2) else x.shape, np.int8)
+        data = net.random.integers(
+            -128, 128, x.shape[-1:] if net.random.integers(2) else x.shape, np.int8
+        )
         second = net.net.builder.constant(f"c{net.net.count()}", data, net.scale())
     return net.net.builder.operator(kind, [x, second], net.scale())
 
 
 def _concatenation(net: Network, x: Tensor) -> Tensor | None:
     """Beside itself or another tensor of its scale, along any axis."""
-    others = [other for other in net.tensors if other.shape == x.shape and other.quantisation == x.quantisation]
+    others = [
+        other
+        for other in net.tensors
+        if other.shape == x.shape and other.quantisation == x.quantisation
+    ]
     if 2 * np.prod(x.shape) > LARGEST:
         return None
     return net.same("CONCATENATION", [x, others[0]], axis=int(net.random.integers(len(x.shape))))
@@ -119,9 +148,13 @@ def _concatenation(net: Network, x: Tensor) -> Tensor | None:
 def _slice(net: Network, x: Tensor) -> Tensor | None:
     """A part, with steps."""
     begins = net.random.integers(0, (np.array(x.shape) + 1) // 2)
-    ends = np.array(x.shape) - net.random.integers(0, np.maximum((np.array(x.shape) - begins) // 2, 1))
+    ends = np.array(x.shape) - net.random.integers(
+        0, np.maximum((np.array(x.shape) - begins) // 2, 1)
+    )
     steps = [int(net.random.integers(1, 3)) for _ in x.shape]
-    return net.same("STRIDED_SLICE", [x, net.integers(*begins), net.integers(*ends), net.integers(*steps)])
+    return net.same(
+        "STRIDED_SLICE", [x, net.integers(*begins), net.integers(*ends), net.integers(*steps)]
+    )
 
 
 def _pad(net: Network, x: Tensor) -> Tensor | None:
@@ -140,7 +173,9 @@ def _rows(net: Network, x: Tensor) -> Tensor | None:
         case 1:
             axis = int(net.random.integers(len(x.shape)))
             keep = bool(net.random.integers(2)) or len(x.shape) == 1
-            return net.net.builder.operator("MEAN", [x, net.integers(axis)], net.scale(), keep_dims=keep)
+            return net.net.builder.operator(
+                "MEAN", [x, net.integers(axis)], net.scale(), keep_dims=keep
+            )
         case 2:
             axis = int(net.random.integers(len(x.shape)))
             return net.same("REDUCE_MAX", [x, net.integers(axis)], keep_dims=True)
@@ -151,19 +186,24 @@ def _rows(net: Network, x: Tensor) -> Tensor | None:
 
 
 STEPS: tuple[Callable[[Network, Tensor], Tensor | None], ...] = (
-    _window, _window, _window, _reshape, _transpose, _function, _pair, _pair, _concatenation, _slice, _pad, _rows,
+    _window, _window, _window, _reshape, _transpose, _function, _pair, _pair, _concatenation,
+    _slice, _pad, _rows,
 )  # fmt: skip
 """What a network grows by, the more frequent ones more often."""
 
 
 def content_of(seed: int, steps: int = 12) -> bytes:
-    """A network of up to so many operators; the last tensor is its output, and every second of the others."""
+    """A network of up to so many operators.
+
+    The last tensor is its output, and every second of the others.
+    """
     network = Network(seed)
     while len(network.tensors) == 1:
         network.grow()
     for _ in range(steps):
         network.grow()
-    last, others = network.tensors[-1], network.tensors[1:-1]
+    last = network.tensors[-1]
+    others = network.tensors[1:-1]
     chosen = [other for other in others if network.random.integers(2) == 0]
     return network.net.builder.model(last, *chosen)
 
@@ -176,7 +216,9 @@ def compared(seed: int, numerics: str = "fixed") -> Comparison:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw networks and compare them; exit status 1 at any mismatch."""
-    parser = argparse.ArgumentParser(prog="python -m tests.e2e.tflite_random", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.e2e.tflite_random", description=main.__doc__
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--numerics", choices=("fixed", "onnxruntime"), default="fixed")
@@ -186,9 +228,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = compared(seed, given.numerics)
         totals += found.tensors, found.elements, found.mismatches
         if found.mismatches:
-            print(f"seed {seed}: {found.mismatches} of {found.elements} elements differ", flush=True)
+            print(
+                f"seed {seed}: {found.mismatches} of {found.elements} elements differ", flush=True
+            )
     tensors, elements, mismatches = totals.tolist()
-    print(f"{given.count} networks: {mismatches} of {elements:,} elements of {tensors:,} tensors differ")
+    print(
+        f"{given.count} networks: {mismatches} of {elements:,} elements of {tensors:,} tensors "
+        "differ"
+    )
     return int(mismatches > 0)
 
 

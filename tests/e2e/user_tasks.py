@@ -16,16 +16,25 @@ PROGRAMS = Path(sys.executable).parent
 
 
 class User:
-    """Somebody at a terminal in an empty folder. What they see is standard output and errors, together."""
+    """Somebody at a terminal in an empty folder.
+
+    What they see is standard output and errors, together.
+    """
 
     def __init__(self, folder: Path, cache: Path) -> None:
         self.folder = folder
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("DLA_", "PYTHON"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DLA_", "PYTHON"))
+        }
         path = f"{PROGRAMS}{os.pathsep}{kept.get('PATH', '')}"
         self._environment = {**kept, "PATH": path, "DLA_CACHE_DIR": str(cache), "COLUMNS": "120"}
 
     def types(self, line: str, *, status: int = 0, **environment: str) -> str:
-        """What a command line prints; AssertionError where it ends with another status, or a traceback."""
+        """What a command line prints; AssertionError where it ends with another status, or a
+        traceback.
+        """
         return self._run(["bash", "-c", line], line, status, environment)
 
     def runs(self, script: str, *, status: int = 0) -> str:
@@ -44,7 +53,9 @@ class User:
         return seen
 
     def fails(self, line: str, **environment: str) -> str:
-        """The one line of an error, without ``error: ``, of a command line that ends with exit status 2."""
+        """The one line of an error, without ``error: ``, of a command line that ends with exit
+        status 2.
+        """
         seen = self.types(line, status=2, **environment)
         assert seen.startswith("error: "), seen
         assert seen.count("\n") == 1, seen
@@ -56,8 +67,13 @@ class User:
         return self.folder / name
 
 
-def own_network(folder: Path, *, shape: tuple[int | str, ...] = (1, 3, 16, 16), cumsum: bool = False) -> Path:
-    """``mine.onnx``, a small float network as somebody would export it; with ``cumsum`` not all of it is supported."""
+def own_network(
+    folder: Path, *, shape: tuple[int | str, ...] = (1, 3, 16, 16), cumsum: bool = False
+) -> Path:
+    """``mine.onnx``, a small float network as somebody would export it.
+
+    With ``cumsum`` not all of it is supported.
+    """
     rng = np.random.default_rng(0)
     weights = {
         "w1": rng.normal(size=(8, 3, 3, 3)), "b1": rng.normal(size=8),
@@ -68,9 +84,13 @@ def own_network(folder: Path, *, shape: tuple[int | str, ...] = (1, 3, 16, 16), 
         helper.make_node("Relu", ["c"], ["r"], name="relu"),
         helper.make_node("GlobalAveragePool", ["r"], ["g"], name="pool"),
         helper.make_node("Flatten", ["g"], ["f"], name="flatten"),
-        helper.make_node("Gemm", ["f", "w2", "b2"], ["s" if cumsum else "scores"], name="classifier"),
+        helper.make_node(
+            "Gemm", ["f", "w2", "b2"], ["s" if cumsum else "scores"], name="classifier"
+        ),
     ]
-    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
+    constants = [
+        numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()
+    ]
     if cumsum:
         constants.append(numpy_helper.from_array(np.array(1), "axis"))
         nodes.append(helper.make_node("CumSum", ["s", "axis"], ["scores"], name="running_sum"))
@@ -78,7 +98,8 @@ def own_network(folder: Path, *, shape: tuple[int | str, ...] = (1, 3, 16, 16), 
     scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, [shape[0], 10])
     graph = helper.make_graph(nodes, "mine", [image], [scores], constants)
     onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), folder / "mine.onnx"
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10),
+        folder / "mine.onnx",
     )
     return folder / "mine.onnx"
 
@@ -99,7 +120,9 @@ bus_bytes = [4, 8]
 
 
 def without(user: User, package: str) -> str:
-    """A folder to put first on the path, where ``package`` is, and cannot be imported, as where it is not installed."""
+    """A folder to put first on the path, where ``package`` is, and cannot be imported, as where
+    it is not installed.
+    """
     (user.folder / "missing" / package).mkdir(parents=True)
     text = f"raise ModuleNotFoundError(\"No module named '{package}'\", name={package!r})\n"
     (user.folder / "missing" / package / "__init__.py").write_text(text)

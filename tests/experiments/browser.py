@@ -1,4 +1,6 @@
-"""A headless Chromium for tests of pages: opens files, clicks where a person would, and hands over the console."""
+"""A headless Chromium for tests of pages: opens files, clicks where a person would, and hands
+over the console.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from selenium.webdriver.support.wait import WebDriverWait
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage",
     "--window-size=1280,1000",
 )  # fmt: skip
 _WAIT_SECONDS = 300
@@ -43,7 +46,9 @@ class Browser:
 
     def wait(self, condition: str) -> None:
         """Until a JavaScript expression is true; fails after a minute."""
-        WebDriverWait(self._driver, _WAIT_SECONDS, 0.05).until(lambda _: self.run(condition), condition)
+        WebDriverWait(self._driver, _WAIT_SECONDS, 0.05).until(
+            lambda _: self.run(condition), condition
+        )
 
     def find(self, selector: str) -> list[WebElement]:
         """All elements of a CSS selector."""
@@ -65,16 +70,21 @@ class Browser:
         Select(self._driver.find_element(By.ID, identity)).select_by_value(value)
 
     def click_at(self, selector: str, right: float, down: float) -> None:
-        """Click inside of an element, at shares of its width and height from its upper left corner."""
+        """Click inside of an element, at shares of its width and height from its upper left
+        corner.
+        """
         target = self.find(selector)[0]
         self._driver.execute_script("arguments[0].scrollIntoView({block: 'center'});", target)
         size = target.rect
-        across, below = (right - 0.5) * size["width"], (down - 0.5) * size["height"]
+        across = (right - 0.5) * size["width"]
+        below = (down - 0.5) * size["height"]
         chain = ActionChains(self._driver, duration=0)
         chain.move_to_element_with_offset(target, round(across), round(below)).click().perform()
 
     def resize(self, width: int, height: int = 1000, dark: bool = False) -> None:
-        """A window of so many pixels inside, and what the reader's system asks for: light pages or dark ones."""
+        """A window of so many pixels inside, and what the reader's system asks for: light pages
+        or dark ones.
+        """
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -82,7 +92,9 @@ class Browser:
 
     def picture(self) -> bytes:
         """What the window shows, as PNG."""
-        return b64decode(self._driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"])
+        return b64decode(
+            self._driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
+        )
 
     def press(self, *keys: str) -> None:
         """Keys one after another, to whatever has the focus."""
@@ -93,9 +105,18 @@ class Browser:
         return list(self._driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"])
 
     def errors(self) -> list[str]:
-        """Messages of the console so far that are warnings or errors; nothing is loaded from anywhere, or it is one."""
-        loaded: list[str] = self.run("performance.getEntriesByType('resource').map((entry) => entry.name)")
-        log = [entry["message"] for entry in self._driver.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+        """Messages of the console so far that are warnings or errors.
+
+        Nothing is loaded from anywhere, or it is one.
+        """
+        loaded: list[str] = self.run(
+            "performance.getEntriesByType('resource').map((entry) => entry.name)"
+        )
+        log = [
+            entry["message"]
+            for entry in self._driver.get_log("browser")
+            if entry["level"] in ("WARNING", "SEVERE")
+        ]
         return log + loaded
 
 

@@ -1,4 +1,6 @@
-"""What the tests of the ``dla`` command share: running it in process, and a model small enough to be quick."""
+"""What the tests of the ``dla`` command share: running it in process, and a model small enough
+to be quick.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,13 @@ def dla(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Outcome:
 def tiny_model(
     *, opset: int = 21, dims: tuple[int | str, ...] = (1, 3, 8, 8), softmax: bool = False
 ) -> onnx.ModelProto:
-    """A float convolution of ``image`` to ``result`` (1, 4, 8, 8) with a ReLU, then a Hardmax if asked for."""
+    """A float convolution of ``image`` to ``result`` (1, 4, 8, 8) with a ReLU, then a Hardmax if
+    asked for.
+    """
     generator = np.random.default_rng(7)
-    weights = numpy_helper.from_array(generator.standard_normal((4, 3, 3, 3)).astype(np.float32), "weights")
+    weights = numpy_helper.from_array(
+        generator.standard_normal((4, 3, 3, 3)).astype(np.float32), "weights"
+    )
     nodes = [
         helper.make_node("Conv", ["image", "weights"], ["sums"], name="conv", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["sums"], ["rectified" if softmax else "result"], name="relu"),

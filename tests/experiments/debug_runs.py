@@ -1,4 +1,6 @@
-"""What the tests of the debugger's view share: simulated regions of small networks and of random programs."""
+"""What the tests of the debugger's view share: simulated regions of small networks and of random
+programs.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,11 @@ OVERFLOWING = """
 
 @cache
 def digits_regions(isa: str = "v4") -> tuple[Preset, tuple[SimulatedRegion, ...]]:
-    """The regions of the digits network: one, or two where the depthwise convolution stays on the CPU (v1)."""
-    hardware, network = load_hardware(None, (), isa), load_network("digits-cnn")
+    """The regions of the digits network: one, or two where the depthwise convolution stays on
+    the CPU (v1).
+    """
+    hardware = load_hardware(None, (), isa)
+    network = load_network("digits-cnn")
     done = infer(network, hardware, network_feeds(network))
     programs = done.compiled.programs
     runs = [
@@ -54,7 +59,10 @@ def digits_regions(isa: str = "v4") -> tuple[Preset, tuple[SimulatedRegion, ...]
 def program_region(program: Program, timing: Timing, seed: int = 0) -> SimulatedRegion:
     """A program on inputs drawn from ``seed``; only its times are known."""
     rng = np.random.default_rng(seed)
-    inputs = {tensor.name: rng.integers(-128, 128, tensor.shape).astype(tensor.dtype) for tensor in program.inputs}
+    inputs = {
+        tensor.name: rng.integers(-128, 128, tensor.shape).astype(tensor.dtype)
+        for tensor in program.inputs
+    }
     trace = Device(program.arch, timing).run(program, inputs, timing_only=True).trace
     return SimulatedRegion(0, program, trace, imaged=program, inputs=inputs)
 

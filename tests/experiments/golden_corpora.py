@@ -24,7 +24,9 @@ def small_cases() -> list[GoldenCase]:
     return [
         Convolution(Window((2, 4, 4)), 3, zeros=(5, 1)).case("L1/conv", "a convolution", BALANCED),
         Product((2, 5, 3)).case("L1/matmul", "a product", BALANCED),
-        Pooling(window=Window((2, 4, 4), (2, 2), (2, 2), padding=(0, 0, 0, 0))).case("L2/max", "a pool", BALANCED),
+        Pooling(window=Window((2, 4, 4), (2, 2), (2, 2), padding=(0, 0, 0, 0))).case(
+            "L2/max", "a pool", BALANCED
+        ),
         Addition(9).case("L2/add", "an addition", BALANCED),
     ]
 
@@ -35,12 +37,20 @@ def small_corpus(folder: Path) -> Corpus:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file in a folder with its bytes: equal before and after where nothing may be touched."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Every file in a folder with its bytes: equal before and after where nothing may be
+    touched.
+    """
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def tampered(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the index as somebody would who knows how its digest is made: that alone gives nobody away."""
+    """Change the index as somebody would who knows how its digest is made: that alone gives
+    nobody away.
+    """
     index = folder / "corpus.json"
     document = json.loads(index.read_text())
     change(document)
@@ -71,7 +81,10 @@ def rewritten(folder: Path, name: str, old: str, new: str, called: str | None = 
 
 @contextmanager
 def changed(mnemonic: str, **values: object) -> Iterator[None]:
-    """An instruction that somebody has changed where it is declared, in all of its forms; frozen for everybody else."""
+    """An instruction that somebody has changed where it is declared, in all of its forms.
+
+    Frozen for everybody else.
+    """
     forms = ALL[mnemonic].forms
     before = [{name: getattr(form, name) for name in values} for form in forms]
     for form in forms:

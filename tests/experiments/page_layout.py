@@ -1,4 +1,6 @@
-"""What a page looks like, measured in a browser: where its texts and controls are, and what can be read of them."""
+"""What a page looks like, measured in a browser: where its texts and controls are, and what can
+be read of them.
+"""
 
 from __future__ import annotations
 
@@ -84,10 +86,11 @@ _BOXES = """(() => {
 
 @dataclass(frozen=True)
 class Box:
-    """Where a line of text or a control is seen, in pixels of the whole page: left, top, right, bottom.
+    """Where a line of text or a control is seen, in pixels of the whole page: left, top, right,
+    bottom.
 
-    ``above``: the elements that it is within, by number, itself first. ``cut``: part of it is hidden and no scrolling
-    shows it. ``color``: of its text, as the browser writes colours.
+    ``above``: the elements that it is within, by number, itself first. ``cut``: part of it is
+    hidden and no scrolling shows it. ``color``: of its text, as the browser writes colours.
     """
 
     text: str
@@ -116,7 +119,8 @@ def opened(chromium: Browser, page: Path, width: int, dark: bool = False) -> lis
 def resized(chromium: Browser, width: int, dark: bool = False) -> list[Box]:
     """Make the window of an open page so wide, and as high as the page then is, and measure it.
 
-    A browser tells a page of its width with the next frame: nothing to measure before it has drawn for that.
+    A browser tells a page of its width with the next frame: nothing to measure before it has drawn
+    for that.
     """
     chromium.resize(width, dark=dark)
     chromium.wait(f"innerWidth === {width} && drawnWidth === innerWidth")
@@ -147,13 +151,19 @@ def _close(ordered: list[Box]) -> Iterator[tuple[Box, Box]]:
 
 def cut_off(chromium: Browser, found: list[Box], width: int) -> list[str]:
     """Texts and controls of which something is hidden, or beside the window."""
-    outside = [one.text for one in found if one.cut or one.box[0] < -TOLERANCE or one.box[2] > width + TOLERANCE]
+    outside = [
+        one.text
+        for one in found
+        if one.cut or one.box[0] < -TOLERANCE or one.box[2] > width + TOLERANCE
+    ]
     wide = int(chromium.run("document.documentElement.scrollWidth"))
     return outside + ([f"the page is {wide} pixels wide"] if wide > width else [])
 
 
 def poor_contrasts(chromium: Browser, found: list[Box], least: float) -> list[tuple[str, float]]:
-    """Texts with less contrast than ``least`` to what is behind them in a picture of the page (WCAG 2.2, 1.4.3)."""
+    """Texts with less contrast than ``least`` to what is behind them in a picture of the page
+    (WCAG 2.2, 1.4.3).
+    """
     pixels = np.asarray(matplotlib.image.imread(io.BytesIO(chromium.picture())))[..., :3]
     poor = []
     for one in found:
@@ -175,7 +185,9 @@ def _parsed(color: str) -> NDArray[np.float64]:
 
 def _most_frequent(part: NDArray[np.float32]) -> NDArray[np.float64]:
     """The colour that most of the pixels have: behind a text that is the ground."""
-    values, counts = np.unique(np.round(part * 255).astype(np.int64) @ [65536, 256, 1], return_counts=True)
+    values, counts = np.unique(
+        np.round(part * 255).astype(np.int64) @ [65536, 256, 1], return_counts=True
+    )
     found = int(values[counts.argmax()])
     return np.array([found >> 16, found >> 8 & 255, found & 255]) / 255
 

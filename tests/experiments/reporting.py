@@ -1,4 +1,6 @@
-"""What the tests of reports share: small runs, once each, and reports with layers of any name and number."""
+"""What the tests of reports share: small runs, once each, and reports with layers of any name
+and number.
+"""
 
 from __future__ import annotations
 
@@ -72,30 +74,44 @@ def with_layers(names: list[str]) -> RunReport:
     times = len(names)
     (layer,) = content["layers"]
     content["layers"] = [{**layer, "name": name} for name in names]
-    for table in (content["totals"], content["kinds"], content["ex_cycles"], *content["units"].values()):
+    for table in (
+        content["totals"],
+        content["kinds"],
+        content["ex_cycles"],
+        *content["units"].values(),
+    ):
         for key in table:
-            table[key] = table[key] if key in ("utilization", "sram_peak_bytes") else table[key] * times
+            table[key] = (
+                table[key] if key in ("utilization", "sram_peak_bytes") else table[key] * times
+            )
     content["occupancy"] = content["timeline"] = content["end_to_end"] = None
     return RunReport.model_validate(content)
 
 
 SCRIPT = (
     "</script><script>document.documentElement.dataset.ran='yes'</script>"
-    "<img src=none onerror=\"document.documentElement.dataset.ran='yes'\"><b>bold</b> \\\"'`$y$ {{a}} [/c] \x1b[31m"
+    "<img src=none onerror=\"document.documentElement.dataset.ran='yes'\"><b>bold</b> \\\"'`$y$ "
+    "{{a}} [/c] \x1b[31m"
 )
 """What a script or an element would be if anything took it for one."""
 
 
 def with_scripts(value: Value) -> Value:
-    """``value`` with :data:`SCRIPT` in place of every text in it, however deep, past whatever checks texts."""
+    """``value`` with :data:`SCRIPT` in place of every text in it, however deep, past whatever
+    checks texts.
+    """
     found: Any = value
     if isinstance(value, str):
         found = SCRIPT
     elif isinstance(value, BaseModel):
         kept = {"on", "schema_", "kind"}
-        found = value.model_copy(update={key: with_scripts(item) for key, item in value if key not in kept})
+        found = value.model_copy(
+            update={key: with_scripts(item) for key, item in value if key not in kept}
+        )
     elif is_dataclass(value) and not isinstance(value, type):
-        found = replace(value, **{item.name: with_scripts(getattr(value, item.name)) for item in fields(value)})
+        found = replace(
+            value, **{item.name: with_scripts(getattr(value, item.name)) for item in fields(value)}
+        )
     elif isinstance(value, Mapping):
         found = {key: with_scripts(item) for key, item in value.items()}
     elif isinstance(value, tuple | list):
@@ -109,7 +125,9 @@ def compared(before: RunReport, after: RunReport) -> RunComparison:
 
 
 class Page(HTMLParser):
-    """A page taken apart: ``links`` is whatever it refers to, ``ids`` its addresses, ``text`` what one reads."""
+    """A page taken apart: ``links`` is whatever it refers to, ``ids`` its addresses, ``text``
+    what one reads.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()

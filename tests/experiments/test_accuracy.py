@@ -1,4 +1,6 @@
-"""``dla run --accuracy``: top-1 over held-out samples of the user's own, float, int8 and on the accelerator."""
+"""``dla run --accuracy``: top-1 over held-out samples of the user's own, float, int8 and on the
+accelerator.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,19 @@ def test_a_file_of_the_digits_says_what_the_built_in_network_does(tmp_path: Path
 
 @pytest.mark.parametrize("numerics", ["onnxruntime", "fixed"])
 def test_int8_digits_on_litert_and_on_the_accelerator(numerics: str, tmp_path: Path) -> None:
-    """All 450 images: LiteRT's kernels of that rounding, and the accelerator, agree in every bit."""
+    """All 450 images: LiteRT's kernels of that rounding, and the accelerator, agree in every
+    bit.
+    """
     images, labels = digits.held_out_digits()
     stored = (np.rint(images * 255) - 128).astype(np.int8).transpose(0, 2, 3, 1)[:, None]
     held_out = _saved(tmp_path / "digits.npz", image=stored, labels=labels)
-    found = run(FOLDER / digits.TFLITE_FILE, settings=[f"numerics={numerics}"], accuracy=held_out).report
+    found = run(
+        FOLDER / digits.TFLITE_FILE, settings=[f"numerics={numerics}"], accuracy=held_out
+    ).report
     assert found.check.mismatches == 0
-    assert found.accuracy == Accuracy(float_=None, int8=442 / 450, dla=442 / 450, images=450, differences=0)
+    assert found.accuracy == Accuracy(
+        float_=None, int8=442 / 450, dla=442 / 450, images=450, differences=0
+    )
 
 
 IMAGES = np.zeros((3, 1, 1, 8, 8), np.float32)
@@ -50,10 +58,22 @@ IMAGES = np.zeros((3, 1, 1, 8, 8), np.float32)
     [
         ({"image": IMAGES}, "it has no array 'labels'; add one, with an entry for each sample"),
         ({"labels": np.zeros(3, int)}, "it has no array for 'image'; the inputs are image"),
-        ({"image": IMAGES, "labels": np.zeros(2, int)}, "the arrays have {'image': 3, 'labels': 2} samples"),
-        ({"image": IMAGES, "labels": np.zeros((3, 10), int)}, "'labels' is of shape [3, 10] and type int64; give the"),
-        ({"image": IMAGES, "labels": np.zeros(3)}, "'labels' is of shape [3] and type float64; give the class of"),
-        ({"image": IMAGES[:, 0], "labels": np.zeros(3, int)}, "'image' has samples of shape [1, 8, 8] and type"),
+        (
+            {"image": IMAGES, "labels": np.zeros(2, int)},
+            "the arrays have {'image': 3, 'labels': 2} samples",
+        ),
+        (
+            {"image": IMAGES, "labels": np.zeros((3, 10), int)},
+            "'labels' is of shape [3, 10] and type int64; give the",
+        ),
+        (
+            {"image": IMAGES, "labels": np.zeros(3)},
+            "'labels' is of shape [3] and type float64; give the class of",
+        ),
+        (
+            {"image": IMAGES[:, 0], "labels": np.zeros(3, int)},
+            "'image' has samples of shape [1, 8, 8] and type",
+        ),
     ],
 )
 def test_files_that_do_not_fit(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
@@ -65,7 +85,9 @@ def test_files_that_do_not_fit(arrays: dict[str, np.ndarray], message: str, tmp_
 
 def test_the_first_output_of_several_is_judged(tmp_path: Path) -> None:
     model = onnx.load(FOLDER / digits.MODEL_FILE)
-    model.graph.output.append(onnx.helper.make_tensor_value_info("features", onnx.TensorProto.FLOAT, None))
+    model.graph.output.append(
+        onnx.helper.make_tensor_value_info("features", onnx.TensorProto.FLOAT, None)
+    )
     onnx.save(model, tmp_path / "two.onnx")
     images, labels = digits.held_out_digits()
     held_out = _saved(tmp_path / "digits.npz", image=images[:20, None], labels=labels[:20])
@@ -79,7 +101,9 @@ def test_the_first_output_of_several_is_judged(tmp_path: Path) -> None:
 def test_images_that_round_otherwise_on_purpose_are_counted_and_no_failure(
     isa: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No oracle vouches for an ONNX model's fixed rounding: ONNX Runtime's images differ, and nothing is wrong."""
+    """No oracle vouches for an ONNX model's fixed rounding: ONNX Runtime's images differ, and
+    nothing is wrong.
+    """
     found = dla(capsys, "run", "digits-cnn", "--isa", isa, "--set", "numerics=fixed", "--json", "-")
     assert (found.status, "difference:" in found.err) == (0, False)
     found = dla(capsys, "run", "digits-cnn", "--isa", isa, "--set", "numerics=fixed")

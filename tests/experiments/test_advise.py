@@ -1,4 +1,6 @@
-"""``dla advise``: changes bring what is said of them, a target gets the machine of least area, reasons have figures."""
+"""``dla advise``: changes bring what is said of them, a target gets the machine of least area,
+reasons have figures.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import pytest
 import dla
 from dla_sim.presets import load_hardware
 from experiments.advise.advice import SAME, WORTH, Advice
-from experiments.advise.changes import changed, changes, combined
+from experiments.advise.changes import apply_change, combine_changes, list_changes
 from experiments.cost.estimate import SQUARE_MILLIMETRE, area
 from experiments.cost.table import load_table
 from isa.errors import InputError
@@ -72,12 +74,15 @@ def test_a_target_gets_the_machine_of_least_area() -> None:
     found = dla.advise("digits-cnn", target_ms=0.0016)
     assert found.target is not None
     assert ran(found.target.command) == found.target.point.cycles <= 1600
-    hardware, table = load_hardware(), load_table()
+    hardware = load_hardware()
+    table = load_table()
     least = found.target.point.square_millimetres
-    for change in combined(hardware):
-        machine = changed(hardware, change)
+    for change in combine_changes(hardware):
+        machine = apply_change(hardware, change)
         if machine is not None and area(table, machine.arch).total / SQUARE_MILLIMETRE < least:
-            assert dla.run("digits-cnn", settings=change.settings).report.totals.cycles > 1600, change
+            assert dla.run("digits-cnn", settings=change.settings).report.totals.cycles > 1600, (
+                change
+            )
 
 
 def test_no_machine_meets_a_target() -> None:
@@ -87,17 +92,23 @@ def test_no_machine_meets_a_target() -> None:
 
 
 def test_every_kind_of_change_is_tried() -> None:
-    assert {change.what for change in changes(load_hardware("nvdla-small-like"))} == {
+    assert {change.what for change in list_changes(load_hardware("nvdla-small-like"))} == {
         "scratchpad", "array", "bus", "bursts in flight", "latency", "lanes"
     }  # fmt: skip
 
 
 def test_the_command_says_the_same(capsys: Capture, tmp_path: Path) -> None:
     place = tmp_path / "advice.json"
-    out = command_line.dla(capsys, "advise", "digits-cnn", "--json", place, "--csv", tmp_path / "advice.csv").out
-    found, told = dla.advise("digits-cnn"), json.loads(place.read_text())
+    out = command_line.dla(
+        capsys, "advise", "digits-cnn", "--json", place, "--csv", tmp_path / "advice.csv"
+    ).out
+    found = dla.advise("digits-cnn")
+    told = json.loads(place.read_text())
     assert told["changes"] == list(found.records())
-    assert [limit["name"] for limit in told["limits"]] == ["all layers", *(limit.name for limit in found.layers)]
+    assert [limit["name"] for limit in told["limits"]] == [
+        "all layers",
+        *(limit.name for limit in found.layers),
+    ]
     assert found.faster[0].command in out
     assert "waits 155 cycles for its constants; 5.1 KiB cross the bus" in out
     assert len((tmp_path / "advice.csv").read_text().splitlines()) == 1 + len(told["changes"])

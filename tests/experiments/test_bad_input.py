@@ -31,11 +31,16 @@ def test_missing_model_file(capsys: Capture) -> None:
 
 
 def test_unknown_model_name(capsys: Capture) -> None:
-    expected = "unknown model 'mobilnet'; did you mean mobilenet-v2? give a file, or a name that 'dla models' lists"
+    expected = (
+        "unknown model 'mobilnet'; did you mean mobilenet-v2? give a file, or a name that 'dla "
+        "models' lists"
+    )
     assert refused(capsys, "run", "mobilnet") == expected
 
 
-@pytest.mark.parametrize("content", [b"", b"no model at all", tiny_model().SerializeToString()[:100]])
+@pytest.mark.parametrize(
+    "content", [b"", b"no model at all", tiny_model().SerializeToString()[:100]]
+)
 def test_file_that_is_no_onnx_model(capsys: Capture, content: bytes) -> None:
     Path("model.onnx").write_bytes(content)
     expected = "model.onnx: not an ONNX model, or a truncated one; export or copy it again"
@@ -52,7 +57,9 @@ def test_truncated_package(capsys: Capture, command: str) -> None:
 
 def test_a_program_for_a_package(capsys: Capture) -> None:
     assert dla(capsys, "emit", _package(capsys), "-o", "program.dla").status == 0
-    expected = "program.dla: a program, which 'dla simulate' runs, and no package; compile the model again"
+    expected = (
+        "program.dla: a program, which 'dla simulate' runs, and no package; compile the model again"
+    )
     assert refused(capsys, "run", "program.dla") == expected
 
 
@@ -79,7 +86,10 @@ def _program(capsys: Capture) -> Path:
 def test_truncated_program(capsys: Capture, command: str) -> None:
     program = _program(capsys)
     program.write_bytes(program.read_bytes()[:-9])
-    expected = "tiny.prog: the program is truncated or corrupted (its CRC-32 does not match); emit it again"
+    expected = (
+        "tiny.prog: the program is truncated or corrupted (its CRC-32 does not match); emit it "
+        "again"
+    )
     assert refused(capsys, command, program) == expected
 
 
@@ -88,32 +98,44 @@ def test_corrupted_program(capsys: Capture) -> None:
     content = bytearray(program.read_bytes())
     content[len(content) // 2] ^= 0x10
     program.write_bytes(content)
-    expected = "tiny.prog: the program is truncated or corrupted (its CRC-32 does not match); emit it again"
+    expected = (
+        "tiny.prog: the program is truncated or corrupted (its CRC-32 does not match); emit it "
+        "again"
+    )
     assert refused(capsys, "simulate", program) == expected
 
 
 def test_file_that_is_no_program(capsys: Capture) -> None:
     Path("notes.txt").write_text("hello")
-    expected = "notes.txt: not a DLA program (it does not start with the magic bytes); make one with 'dla emit'"
+    expected = (
+        "notes.txt: not a DLA program (it does not start with the magic bytes); make one with 'dla "
+        "emit'"
+    )
     assert refused(capsys, "disasm", "notes.txt") == expected
     assert refused(capsys, "simulate", "notes.txt") == expected
 
 
 def test_unknown_preset(capsys: Capture) -> None:
     expected = (
-        "unknown preset 'huge'; choose one of balanced-256, balanced-64, nvdla-small-like, seed-i128, seed-i64, "
+        "unknown preset 'huge'; choose one of balanced-256, balanced-64, nvdla-small-like, "
+        "seed-i128, seed-i64, "
         "seed-o128, seed-o64, or a .toml file"
     )
     assert refused(capsys, "run", "digits-cnn", "--preset", "huge") == expected
 
 
 def test_a_model_without_a_name(capsys: Capture) -> None:
-    assert refused(capsys, "run", "") == "the model is an empty text; give a file, or a name that 'dla models' lists"
+    assert (
+        refused(capsys, "run", "")
+        == "the model is an empty text; give a file, or a name that 'dla models' lists"
+    )
 
 
 def test_unknown_key(capsys: Capture) -> None:
     line = refused(capsys, "run", "digits-cnn", "--set", "sram=5")
-    assert line.startswith("unknown setting 'sram'; did you mean sram_bytes? choose one of isa, sram_bytes, ")
+    assert line.startswith(
+        "unknown setting 'sram'; did you mean sram_bytes? choose one of isa, sram_bytes, "
+    )
 
 
 def test_value_that_is_no_number(capsys: Capture) -> None:
@@ -127,7 +149,9 @@ def test_value_that_is_no_number(capsys: Capture) -> None:
 
 def test_unknown_isa(capsys: Capture) -> None:
     names = ", ".join(sorted(VARIANTS))
-    expected = f"unknown ISA variant 'v9'; choose one of {names} or install the package that adds it"
+    expected = (
+        f"unknown ISA variant 'v9'; choose one of {names} or install the package that adds it"
+    )
     assert refused(capsys, "run", "digits-cnn", "--isa", "v9") == expected
 
 
@@ -135,7 +159,8 @@ def test_arch_that_does_not_match_the_program(capsys: Capture) -> None:
     program = _program(capsys)
     np.save("image.npy", np.zeros((3, 8, 8), np.int8))
     expected = (
-        "tiny.prog: the program was made for another Arch: isa is v4 there and v2 here, pe.ic is 4 there and 64 here, "
+        "tiny.prog: the program was made for another Arch: isa is v4 there and v2 here, pe.ic is 4 "
+        "there and 64 here, "
         "pe.oc is 16 there and 1 here; emit it again for this machine"
     )
     assert refused(capsys, "simulate", program, "--preset", "seed-i64") == expected
@@ -173,7 +198,10 @@ def test_shapes_that_do_not_fit(capsys: Capture, shape: str, message: str) -> No
 )
 def test_input_of_wrong_shape_or_type(capsys: Capture, array: np.ndarray, message: str) -> None:
     np.save("given.npy", array)
-    assert refused(capsys, "run", save_tiny(Path()), "--input", "given.npy") == f"input given.npy: {message}"
+    assert (
+        refused(capsys, "run", save_tiny(Path()), "--input", "given.npy")
+        == f"input given.npy: {message}"
+    )
 
 
 def test_missing_and_unreadable_input(capsys: Capture) -> None:
@@ -203,8 +231,13 @@ def test_strict_refuses_a_fallback(capsys: Capture) -> None:
 
 def test_assembly_that_cannot_be_read(capsys: Capture) -> None:
     Path("bad.s").write_text("OP_NOPE\n")
-    assert refused(capsys, "asm", "bad.s") == "bad.s line 1: OP_NOPE is not an instruction of ISA v2"
-    assert refused(capsys, "asm", "none.s") == "none.s: no such file; 'dla disasm PROGRAM -o none.s' makes one"
+    assert (
+        refused(capsys, "asm", "bad.s") == "bad.s line 1: OP_NOPE is not an instruction of ISA v2"
+    )
+    assert (
+        refused(capsys, "asm", "none.s")
+        == "none.s: no such file; 'dla disasm PROGRAM -o none.s' makes one"
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,17 +263,26 @@ def test_result_that_cannot_be_written(capsys: Capture) -> None:
 def test_results_without_a_place_are_refused_before_the_work(capsys: Capture) -> None:
     """No model is looked for, no folder made."""
     Path("taken").write_text("a file")
-    assert refused(capsys, "run", "no.onnx", "--csv", "taken/x.csv").startswith("taken/x.csv: cannot be written (")
-    assert refused(capsys, "run", "no.onnx", "--json", "new/x.json").startswith("no.onnx: no such file")
+    assert refused(capsys, "run", "no.onnx", "--csv", "taken/x.csv").startswith(
+        "taken/x.csv: cannot be written ("
+    )
+    assert refused(capsys, "run", "no.onnx", "--json", "new/x.json").startswith(
+        "no.onnx: no such file"
+    )
     assert not Path("new").exists()
 
 
 def _model(node: onnx.NodeProto, *constants: onnx.TensorProto, domain: str = "") -> Path:
-    """A float model of one node from ``x`` (1, 3, 8, 8) to ``y`` in a file; ``domain`` is imported as well."""
+    """A float model of one node from ``x`` (1, 3, 8, 8) to ``y`` in a file; ``domain`` is
+    imported as well.
+    """
     source = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 3, 8, 8))
     result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
     graph = onnx.helper.make_graph([node], "one", [source], [result], list(constants))
-    opsets = [onnx.helper.make_opsetid("", 21), *([onnx.helper.make_opsetid(domain, 1)] if domain else [])]
+    opsets = [
+        onnx.helper.make_opsetid("", 21),
+        *([onnx.helper.make_opsetid(domain, 1)] if domain else []),
+    ]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), "one.onnx")
     return Path("one.onnx")
 
@@ -248,7 +290,8 @@ def _model(node: onnx.NodeProto, *constants: onnx.TensorProto, domain: str = "")
 def test_operator_that_nobody_knows(capsys: Capture) -> None:
     model = _model(onnx.helper.make_node("Foo", ["x"], ["y"], domain="my.ops"), domain="my.ops")
     assert refused(capsys, "run", model) == (
-        "ONNX Runtime cannot run the model (Fatal error: my.ops:Foo(-1) is not a registered function/op); "
+        "ONNX Runtime cannot run the model (Fatal error: my.ops:Foo(-1) is not a registered "
+        "function/op); "
         "correct or export it again"
     )
 
@@ -263,5 +306,6 @@ def test_weights_that_are_not_numbers(capsys: Capture) -> None:
     weights = onnx.numpy_helper.from_array(np.full((4, 3, 3, 3), np.nan, np.float32), "w")
     line = refused(capsys, "run", _model(onnx.helper.make_node("Conv", ["x", "w"], ["y"]), weights))
     assert line == (
-        "tensor 'y' ranges from nan to nan on the calibration data, which int8 cannot hold: correct the constant 'w'"
+        "tensor 'y' ranges from nan to nan on the calibration data, which int8 cannot hold: "
+        "correct the constant 'w'"
     )

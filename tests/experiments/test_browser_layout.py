@@ -1,7 +1,9 @@
-"""What a person sees of the pages, and reaches without a mouse, in narrow, usual and wide windows, light and dark.
+"""What a person sees of the pages, and reaches without a mouse, in narrow, usual and wide windows,
+light and dark.
 
-The pages are of real size: MobileNetV1 with its CPU parts, two runs of it with names of different lengths, a sweep
-of some dozens of machines whose figures differ by decades, and a system of three accelerators and eleven tasks.
+The pages are of real size: MobileNetV1 with its CPU parts, two runs of it with names of different
+lengths, a sweep of some dozens of machines whose figures differ by decades, and a system of three
+accelerators and eleven tasks.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from selenium.webdriver.common.keys import Keys
 from experiments.compare.comparison import compare
 from experiments.compare.presentation import comparison_page
 from experiments.compare.sources import report_snapshot
-from experiments.figure import brief, shown
+from experiments.figure import brief, format_figure
 from experiments.report.run_page import run_page
 from experiments.report.schema import TIMELINE_SPANS, UNITS, RunReport, Spans, Timeline
 from experiments.running.inference import run
@@ -29,7 +31,14 @@ from experiments.sweep.spec import parse_spec
 from experiments.systems.requested import system
 from experiments.systems.result import system_page
 from tests.experiments.browser import Browser
-from tests.experiments.page_layout import CONTROLS, cut_off, opened, overlaps, poor_contrasts, resized
+from tests.experiments.page_layout import (
+    CONTROLS,
+    cut_off,
+    opened,
+    overlaps,
+    poor_contrasts,
+    resized,
+)
 from tests.experiments.test_report_units import BRIEF, SHOWN
 
 pytestmark = pytest.mark.slow
@@ -50,12 +59,34 @@ bus_bytes = [1, 8]
 
 SYSTEM = {
     "memory": {"ports": "private", "grants": 1},
-    "accelerator": [{"name": "large", "settings": {"sram_bytes": "128KiB"}, "count": 2}, {"name": "a-small-one"}],
+    "accelerator": [
+        {"name": "large", "settings": {"sram_bytes": "128KiB"}, "count": 2},
+        {"name": "a-small-one"},
+    ],
     "cpu": {"cores": 2},
     "task": [
-        {"name": "detect", "model": "resnet-8", "period": "500us", "deadline": "500us", "on": "large"},
-        {"name": "digits-of-a-name-that-is-long-enough", "model": "digits-cnn", "period": "20us", "deadline": "9us"},
-        *({"name": f"voice {n}", "model": "digits-cnn", "period": f"{31 + n}us", "deadline": "30us"} for n in range(8)),
+        {
+            "name": "detect",
+            "model": "resnet-8",
+            "period": "500us",
+            "deadline": "500us",
+            "on": "large",
+        },
+        {
+            "name": "digits-of-a-name-that-is-long-enough",
+            "model": "digits-cnn",
+            "period": "20us",
+            "deadline": "9us",
+        },
+        *(
+            {
+                "name": f"voice {n}",
+                "model": "digits-cnn",
+                "period": f"{31 + n}us",
+                "deadline": "30us",
+            }
+            for n in range(8)
+        ),
         {"name": "plan", "cpu": "40us", "after": ["detect"]},
     ],
     "run": {"policy": "edf", "preempt": "tile", "until": "5ms"},
@@ -71,9 +102,16 @@ def mobilenet() -> RunReport:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The pages by name, as files."""
     folder = tmp_path_factory.mktemp("pages")
-    run_sweep(parse_spec(DECADES, folder), folder / "sweep.sqlite", workers=1, command="dla sweep grid.toml")
+    run_sweep(
+        parse_spec(DECADES, folder),
+        folder / "sweep.sqlite",
+        workers=1,
+        command="dla sweep grid.toml",
+    )
     sweep = load_sweep(folder / "sweep.sqlite")
-    before = report_snapshot(run("mobilenet-v1", schedule="seed").report, "the-published-schedule-as-it-was-before")
+    before = report_snapshot(
+        run("mobilenet-v1", schedule="seed").report, "the-published-schedule-as-it-was-before"
+    )
     texts = {
         "run": run_page(mobilenet()),
         "comparison": comparison_page(compare(before, report_snapshot(mobilenet(), "now"))),
@@ -87,8 +125,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize(("width", "dark"), [*((width, False) for width in WIDTHS), (1024, True)])
 @pytest.mark.parametrize("name", NAMES)
-def test_everything_can_be_read(chromium: Browser, pages: dict[str, Path], name: str, width: int, dark: bool) -> None:
-    """No text lies on another, none is cut off, all stand out from what is behind them, and there is no error."""
+def test_everything_can_be_read(
+    chromium: Browser, pages: dict[str, Path], name: str, width: int, dark: bool
+) -> None:
+    """No text lies on another, none is cut off, all stand out from what is behind them, and
+    there is no error.
+    """
     found = opened(chromium, pages[name], width, dark)
     assert len(found) > 150
     assert chromium.errors() == []
@@ -98,7 +140,9 @@ def test_everything_can_be_read(chromium: Browser, pages: dict[str, Path], name:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_window_may_change_its_width(chromium: Browser, pages: dict[str, Path], name: str) -> None:
+def test_a_window_may_change_its_width(
+    chromium: Browser, pages: dict[str, Path], name: str
+) -> None:
     opened(chromium, pages[name], WIDTHS[-1])
     found = resized(chromium, WIDTHS[0])
     assert overlaps(found) == []
@@ -107,19 +151,44 @@ def test_a_window_may_change_its_width(chromium: Browser, pages: dict[str, Path]
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_keyboard_reaches_everything(chromium: Browser, pages: dict[str, Path], name: str, width: int) -> None:
-    """Tab comes by every control, and each shows that it has the focus and has a name for those who hear the page."""
+def test_the_keyboard_reaches_everything(
+    chromium: Browser, pages: dict[str, Path], name: str, width: int
+) -> None:
+    """Tab comes by every control, and each shows that it has the focus and has a name for those
+    who hear the page.
+    """
     chromium.resize(width)
     chromium.open(pages[name])
     chromium.run(_WATCH)
-    controls = chromium.run(f"controls = [...document.querySelectorAll('{CONTROLS}')].filter(usable), controls.length")
+    controls = chromium.run(
+        f"controls = [...document.querySelectorAll('{CONTROLS}')].filter(usable), controls.length"
+    )
     assert controls > 20
     chromium.press(*[Keys.TAB] * (controls + 5))
     missed = "controls.filter((one) => !seen.has(one)).map((one) => one.outerHTML.slice(0, 120))"
     assert chromium.run(missed) == []
-    assert chromium.run("[...seen].filter((one) => !outlined.has(one)).map((one) => one.outerHTML.slice(0, 120))") == []
-    spoken = {"button", "link", "combobox", "textbox", "searchbox", "spinbutton", "DisclosureTriangle", "region"}
-    nodes = [node for node in chromium.named() if node.get("role", {}).get("value") in spoken and not node["ignored"]]
+    assert (
+        chromium.run(
+            "[...seen].filter((one) => !outlined.has(one)).map((one) => "
+            "one.outerHTML.slice(0, 120))"
+        )
+        == []
+    )
+    spoken = {
+        "button",
+        "link",
+        "combobox",
+        "textbox",
+        "searchbox",
+        "spinbutton",
+        "DisclosureTriangle",
+        "region",
+    }
+    nodes = [
+        node
+        for node in chromium.named()
+        if node.get("role", {}).get("value") in spoken and not node["ignored"]
+    ]
     assert len(nodes) >= controls // 2
     assert [node for node in nodes if not node.get("name", {}).get("value")] == []
 
@@ -153,15 +222,29 @@ def test_nothing_that_a_mouse_can_click_is_out_of_the_keyboards_reach(
     assert chromium.find("#count")[0].text != before
 
 
-def test_the_table_of_layers_sorts_filters_and_copies(chromium: Browser, pages: dict[str, Path]) -> None:
+def test_the_table_of_layers_sorts_filters_and_copies(
+    chromium: Browser, pages: dict[str, Path]
+) -> None:
     report = mobilenet()
     chromium.resize(1024)
     chromium.open(pages["run"])
-    names = "[...document.querySelectorAll('#layer-table tbody tr')].map((row) => row.cells[0].textContent)"
+    names = (
+        "[...document.querySelectorAll('#layer-table tbody tr')].map((row) => "
+        "row.cells[0].textContent)"
+    )
     cpu = [layer.node for layer in report.host.layers]
     assert set(chromium.run(names)) == {*cpu, *(layer.name for layer in report.layers)}
-    headings = chromium.run("[...document.querySelectorAll('#layer-table thead th')].map((one) => one.textContent)")
-    assert {"layer", "cycles", "MACs", "DRAM read (bytes)", "compute (cycles)", "compute, share"} <= set(headings)
+    headings = chromium.run(
+        "[...document.querySelectorAll('#layer-table thead th')].map((one) => one.textContent)"
+    )
+    assert {
+        "layer",
+        "cycles",
+        "MACs",
+        "DRAM read (bytes)",
+        "compute (cycles)",
+        "compute, share",
+    } <= set(headings)
     chromium.click("#layer-table thead button", headings.index("cycles"))
     figures = {layer.name: layer.cycles for layer in report.layers}
     figures |= {layer.node: layer.estimated_cycles for layer in report.host.layers}
@@ -181,9 +264,13 @@ def test_the_table_of_layers_sorts_filters_and_copies(chromium: Browser, pages: 
 
 
 @pytest.mark.parametrize("text", ["=1+1", '"quoted", and more', "+x", "two\nlines", "plain"])
-def test_what_is_copied_is_csv_and_no_formula(chromium: Browser, pages: dict[str, Path], text: str) -> None:
+def test_what_is_copied_is_csv_and_no_formula(
+    chromium: Browser, pages: dict[str, Path], text: str
+) -> None:
     chromium.open(pages["run"])
-    (row,) = csv.reader(io.StringIO(chromium.run(f"csvLine([{json.dumps(text)}, -1.5, null])"), newline=""))
+    (row,) = csv.reader(
+        io.StringIO(chromium.run(f"csvLine([{json.dumps(text)}, -1.5, null])"), newline="")
+    )
     assert row == [f"'{text}" if text[0] in "=+" else text, "-1.5", ""]
 
 
@@ -200,15 +287,21 @@ def test_the_timeline_zooms_to_single_commands(chromium: Browser, pages: dict[st
         chromium.click("#machine .choices button")
     begin, end = chromium.run("gantt.range")
     assert end - begin == pytest.approx(report.end_to_end.cycles / 4096)
-    chromium.choose("gantt-layer", chromium.run("String(timeline.labels.findIndex(({ layer }) => layer === 5))"))
+    chromium.choose(
+        "gantt-layer", chromium.run("String(timeline.labels.findIndex(({ layer }) => layer === 5))")
+    )
     layer = report.layers[5].name
-    drawn = chromium.run("document.getElementById('unit-timeline').data.flatMap((one) => one.hovertext)")
+    drawn = chromium.run(
+        "document.getElementById('unit-timeline').data.flatMap((one) => one.hovertext)"
+    )
     assert any(text.startswith(f"<b>{layer}</b>") for text in drawn)
     assert chromium.errors() == []
 
 
 def test_a_page_of_a_long_run_stays_small(chromium: Browser, tmp_path: Path) -> None:
-    """As many spans as a report may have: fewer megabytes than plotly.js alone, and no more bars than pixels show."""
+    """As many spans as a report may have: fewer megabytes than plotly.js alone, and no more bars
+    than pixels show.
+    """
     report = mobilenet()
     width = report.totals.cycles // TIMELINE_SPANS
     begins = [width * number for number in range(TIMELINE_SPANS)]
@@ -217,10 +310,14 @@ def test_a_page_of_a_long_run_stays_small(chromium: Browser, tmp_path: Path) -> 
         "end": [begin + width // 2 for begin in begins],
         "active": [width // 2 - number % 7 for number in range(TIMELINE_SPANS)],
         "commands": [1000 + number % 7 for number in range(TIMELINE_SPANS)],
-        "layer": [number * len(report.layers) // TIMELINE_SPANS for number in range(TIMELINE_SPANS)],
+        "layer": [
+            number * len(report.layers) // TIMELINE_SPANS for number in range(TIMELINE_SPANS)
+        ],
     }
     spans = Spans.model_validate(columns)
-    full = report.model_copy(update={"timeline": Timeline(window=width, units=dict.fromkeys(UNITS, spans))})
+    full = report.model_copy(
+        update={"timeline": Timeline(window=width, units=dict.fromkeys(UNITS, spans))}
+    )
     text = run_page(full)
     assert len(text) < 2_500_000
     page = tmp_path / "page.html"
@@ -230,7 +327,9 @@ def test_a_page_of_a_long_run_stays_small(chromium: Browser, tmp_path: Path) -> 
     drawn = "document.getElementById('unit-timeline').data.flatMap((one) => one.x).length"
     assert 3 * 100 < chromium.run(drawn) < 3 * 600
     chromium.run(f"showCycles(timeline, {begins[1000]}, {begins[1010]})")
-    labels = chromium.run("document.getElementById('unit-timeline').data.flatMap((one) => one.hovertext)")
+    labels = chromium.run(
+        "document.getElementById('unit-timeline').data.flatMap((one) => one.hovertext)"
+    )
     assert len(labels) in range(3 * 9, 3 * 12)
     assert chromium.errors() == []
 
@@ -242,14 +341,17 @@ def test_the_parts_of_a_layer_in_per_cent(chromium: Browser, pages: dict[str, Pa
     chromium.click("#tools button", places.index("per cent"))
     sums = chromium.run(
         "DATA.layers.map((_, row) => document.getElementById('layer-cycles').data.flatMap((one) => "
-        "one.x.filter((_, index) => one.customdata[index] === row)).reduce((all, one) => all + one, 0))"
+        "one.x.filter((_, index) => one.customdata[index] === row)).reduce((all, one) => all + "
+        "one, 0))"
     )
     assert sums == pytest.approx([100] * len(mobilenet().layers))
 
 
-def test_pages_write_figures_as_pictures_and_tables_do(chromium: Browser, pages: dict[str, Path]) -> None:
+def test_pages_write_figures_as_pictures_and_tables_do(
+    chromium: Browser, pages: dict[str, Path]
+) -> None:
     chromium.open(pages["run"])
-    for values, function, expected in ((SHOWN, "shown", shown), (BRIEF, "brief", brief)):
+    for values, function, expected in ((SHOWN, "shown", format_figure), (BRIEF, "brief", brief)):
         pairs = [(value, unit) for value, unit, _ in values if not isinstance(value, bool)]
         found = chromium.run(f"{json.dumps(pairs)}.map(([value, unit]) => {function}(value, unit))")
         assert found == [expected(value, unit) for value, unit in pairs]

@@ -1,4 +1,6 @@
-"""Pages of runs in a browser: no error on the console, nothing loaded, charts are there, clicks filter and explain."""
+"""Pages of runs in a browser: no error on the console, nothing loaded, charts are there, clicks
+filter and explain.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ CHARTS = (
     "sram-occupancy",
     "unit-causes",
 )
-HOSTILE = ["</script><script>alert(1)</script>", "<b>bold</b>", "quote\" & 'x' $y$", "层", "a" * 200]
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<b>bold</b>",
+    "quote\" & 'x' $y$",
+    "层",
+    "a" * 200,
+]
 
 
 def opened(chromium: Browser, folder: Path, text: str) -> Browser:
@@ -65,21 +73,34 @@ def test_a_click_on_a_kind_filters_every_chart_of_layers(chromium: Browser, tmp_
     assert bars(chromium, "layer-cycles") == len(kinds)
     chromium.click("#tools button", list(dict.fromkeys(kinds)).index("REQUANT"))
     chromium.wait("document.getElementById('count').textContent.startsWith('1 of')")
-    assert bars(chromium, "layer-cycles") == bars(chromium, "layer-traffic") == kinds.count("REQUANT")
-    assert chromium.run("document.querySelectorAll('#roofline .points path.point').length") == kinds.count("REQUANT")
+    assert (
+        bars(chromium, "layer-cycles") == bars(chromium, "layer-traffic") == kinds.count("REQUANT")
+    )
+    assert chromium.run(
+        "document.querySelectorAll('#roofline .points path.point').length"
+    ) == kinds.count("REQUANT")
     chromium.click("#tools button", list(dict.fromkeys(kinds)).index("REQUANT"))
-    chromium.wait(f"document.getElementById('count').textContent === '{len(kinds)} of {len(kinds)} layers'")
+    chromium.wait(
+        f"document.getElementById('count').textContent === '{len(kinds)} of {len(kinds)} layers'"
+    )
     assert chromium.errors() == []
 
 
-def test_a_click_on_a_bar_tells_everything_about_the_layer(chromium: Browser, tmp_path: Path) -> None:
+def test_a_click_on_a_bar_tells_everything_about_the_layer(
+    chromium: Browser, tmp_path: Path
+) -> None:
     report = tiny_run()
     opened(chromium, tmp_path, run_page(report))
     chromium.click("#layer-cycles .bars .point path")
     chromium.wait("!document.getElementById('chosen').hidden")
     text = chromium.find("#chosen")[0].text
     layer = report.layers[0]
-    for expected in (layer.name, f"{layer.cycles:,}", f"{layer.dram_read_bytes:,} bytes", layer.onnx_nodes[0]):
+    for expected in (
+        layer.name,
+        f"{layer.cycles:,}",
+        f"{layer.dram_read_bytes:,} bytes",
+        layer.onnx_nodes[0],
+    ):
         assert expected in text
     chromium.click("#chosen button")
     chromium.wait("document.getElementById('chosen').hidden")

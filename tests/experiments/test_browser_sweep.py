@@ -1,4 +1,6 @@
-"""The page of a sweep in a browser: charts, filters by clicks, and the front that the page finds against Python's."""
+"""The page of a sweep in a browser: charts, filters by clicks, and the front that the page finds
+against Python's.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,24 @@ def page(chromium: Browser, tmp_path: Path) -> Browser:
 
 def points_with(**wanted: object) -> list[int]:
     """Points of the grid that ended ok and have these values."""
-    return [point for point in grid().finished if all(grid().columns[name][point] == wanted[name] for name in wanted)]
+    return [
+        point
+        for point in grid().finished
+        if all(grid().columns[name][point] == wanted[name] for name in wanted)
+    ]
 
 
 def test_the_charts_are_there(page: Browser) -> None:
     assert page.errors() == []
     for chart in CHARTS:
         assert page.find(f"#{chart} svg.main-svg"), chart
-    assert {found.text for found in page.find("#pareto .xtitle, #pareto .ytitle")} == {"PEs × SRAM (PE·KiB)", "cycles"}
-    assert page.run("document.querySelectorAll('#pareto .points path.point').length") >= len(grid().finished)
+    assert {found.text for found in page.find("#pareto .xtitle, #pareto .ytitle")} == {
+        "PEs × SRAM (PE·KiB)",
+        "cycles",
+    }
+    assert page.run("document.querySelectorAll('#pareto .points path.point').length") >= len(
+        grid().finished
+    )
     assert page.find("#heatmap .heatmaplayer image")
     assert page.find("#parallel .lines path")
     assert page.find("#count")[0].text == f"{len(grid().finished)} of {len(grid().finished)} points"
@@ -46,10 +57,15 @@ def test_the_charts_are_there(page: Browser) -> None:
 def test_texts_in_every_column_are_only_texts(chromium: Browser, tmp_path: Path) -> None:
     """The values keep their differences, so that everything is drawn that can be."""
     columns = {
-        name: tuple(SCRIPT + value if isinstance(value, str) and name != "status" else value for value in values)
+        name: tuple(
+            SCRIPT + value if isinstance(value, str) and name != "status" else value
+            for value in values
+        )
         for name, values in grid().columns.items()
     }
-    manifest = with_scripts(grid().manifests[0]) | {"specification": f"[shapes]\n{json.dumps(SCRIPT)} = [1, 2]\n"}
+    manifest = with_scripts(grid().manifests[0]) | {
+        "specification": f"[shapes]\n{json.dumps(SCRIPT)} = [1, 2]\n"
+    }
     sweep = replace(grid(), name=SCRIPT, columns=columns, manifests=(manifest,))
     place = tmp_path / "page.html"
     place.write_text(sweep_page(sweep, sweep.objectives(None, None)), encoding="utf-8")
@@ -67,22 +83,27 @@ def test_a_click_on_a_value_filters_all_charts(page: Browser) -> None:
     page.click("[id='filter-schedule'] button", 1)
     page.wait(f"document.getElementById('count').textContent.startsWith('{len(kept)} of')")
     drawn = page.run(
-        "document.getElementById('pareto').data.filter((t) => t.mode === 'markers').flatMap((t) => t.customdata)"
+        "document.getElementById('pareto').data.filter((t) => t.mode === 'markers').flatMap((t) => "
+        "t.customdata)"
     )
     assert sorted(drawn) == kept
     on_lines = page.run(
-        "[...new Set(document.getElementById('parallel').data.flatMap((t) => t.customdata))].filter((p) => p !== null)"
+        "[...new Set(document.getElementById('parallel').data.flatMap((t) => "
+        "t.customdata))].filter((p) => p !== null)"
     )
     assert sorted(on_lines) == kept
     page.click("#active button", 1)
-    page.wait(f"document.getElementById('count').textContent.startsWith('{len(grid().finished)} of')")
+    page.wait(
+        f"document.getElementById('count').textContent.startsWith('{len(grid().finished)} of')"
+    )
     assert page.errors() == []
 
 
 def test_a_click_on_a_cell_of_the_heat_map_filters(page: Browser) -> None:
     """The lower left cell is the smallest machine, the upper right one the largest."""
     columns = grid().columns
-    across, up = "pe.count", "sram_bytes"
+    across = "pe.count"
+    up = "sram_bytes"
     largest = {across: max(columns[across]), up: max(columns[up])}
     kept = points_with(**largest)
     cells = len(set(columns[across])), len(set(columns[up]))
@@ -97,7 +118,8 @@ def test_cells_show_the_best_of_their_points_and_where_nothing_fits(page: Browse
     page.click("[id='filter-schedule'] button", 1)
     page.wait("document.querySelector('#heatmap .annotation-text') !== null")
     cells = page.run("document.getElementById('heatmap').data[0].z")
-    rows, across = sorted(set(columns["sram_bytes"])), sorted(set(columns["pe.count"]))
+    rows = sorted(set(columns["sram_bytes"]))
+    across = sorted(set(columns["pe.count"]))
     for row, size in enumerate(rows):
         for column, count in enumerate(across):
             members = points_with(**{"sram_bytes": size, "pe.count": count, "schedule": "seed"})
@@ -105,7 +127,9 @@ def test_cells_show_the_best_of_their_points_and_where_nothing_fits(page: Browse
             expected = min(found, default=None)
             assert cells[row][column] == (None if expected is None else pytest.approx(expected))
     assert cells[0] == [None] * len(across)
-    assert [found.text for found in page.find("#heatmap .annotation-text")] == ["none"] * len(across)
+    assert [found.text for found in page.find("#heatmap .annotation-text")] == ["none"] * len(
+        across
+    )
 
 
 def test_a_click_on_an_axis_of_the_parallel_coordinates_filters(page: Browser) -> None:
@@ -119,12 +143,22 @@ def test_a_click_on_an_axis_of_the_parallel_coordinates_filters(page: Browser) -
 
 @pytest.mark.parametrize(
     "objectives",
-    [("pe_sram", "cycles"), ("dram_read_bytes", "cycles"), ("cycles", "utilization"), ("utilization", "pe_sram")],
+    [
+        ("pe_sram", "cycles"),
+        ("dram_read_bytes", "cycles"),
+        ("cycles", "utilization"),
+        ("utilization", "pe_sram"),
+    ],
 )
-def test_the_page_and_python_find_the_same_front(page: Browser, objectives: tuple[str, str]) -> None:
+def test_the_page_and_python_find_the_same_front(
+    page: Browser, objectives: tuple[str, str]
+) -> None:
     for axis, name in zip("xy", objectives, strict=True):
         page.choose(f"pareto-{axis}", name)
-    front = page.run("document.getElementById('pareto').data.find((trace) => trace.name === 'Pareto front').customdata")
+    front = page.run(
+        "document.getElementById('pareto').data.find((trace) => trace.name === "
+        "'Pareto front').customdata"
+    )
     assert tuple(front) == grid().front(objectives, grid().finished)
     assert page.errors() == []
 

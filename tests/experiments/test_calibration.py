@@ -1,4 +1,6 @@
-"""``--calibration``: the user's own samples decide the ranges, and bad files give one clear line."""
+"""``--calibration``: the user's own samples decide the ranges, and bad files give one clear
+line.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,14 @@ def test_fixed_inputs_of_a_built_in_network_are_none_of_its_samples() -> None:
     ("arrays", "message"),
     [
         ({}, "it has no array for 'image'; the inputs are image"),
-        ({"image": FLOATS, "x": FLOATS}, "it has an array for something that is no input: 'x'; the inputs are image"),
-        ({"image": FLOATS[:0]}, "the arrays have {'image': 0} samples; give all of them the same number"),
+        (
+            {"image": FLOATS, "x": FLOATS},
+            "it has an array for something that is no input: 'x'; the inputs are image",
+        ),
+        (
+            {"image": FLOATS[:0]},
+            "the arrays have {'image': 0} samples; give all of them the same number",
+        ),
         (
             {"image": FLOATS[:, 0]},
             "'image' has samples of shape [1, 8, 8] and type float32; "
@@ -74,7 +82,9 @@ def test_fixed_inputs_of_a_built_in_network_are_none_of_its_samples() -> None:
         ),
     ],
 )
-def test_bad_samples(model: Path, tmp_path: Path, arrays: dict[str, NDArray[Any]], message: str) -> None:
+def test_bad_samples(
+    model: Path, tmp_path: Path, arrays: dict[str, NDArray[Any]], message: str
+) -> None:
     samples = tmp_path / "samples.npz"
     np.savez(samples, **arrays)
     with pytest.raises(InputError) as caught:
@@ -83,9 +93,13 @@ def test_bad_samples(model: Path, tmp_path: Path, arrays: dict[str, NDArray[Any]
 
 
 def test_bad_files(model: Path, tmp_path: Path) -> None:
-    missing, text = tmp_path / "missing.npz", tmp_path / "text.npz"
+    missing = tmp_path / "missing.npz"
+    text = tmp_path / "text.npz"
     text.write_text("no archive")
-    for path, message in ((missing, "no such file"), (text, "not a readable .npz file of plain numbers")):
+    for path, message in (
+        (missing, "no such file"),
+        (text, "not a readable .npz file of plain numbers"),
+    ):
         with pytest.raises(InputError) as caught:
             load_network(str(model), calibration=path)
         assert str(caught.value).startswith(f"--calibration {path}: {message}")
@@ -103,8 +117,11 @@ def shown(report: RunReport) -> dict[str, str]:
 
 def test_a_run_says_what_it_was_calibrated_on(model: Path, tmp_path: Path) -> None:
     samples = tmp_path / "samples.npz"
-    np.savez(samples, image=np.stack([feed["image"] for feed in MODELS["digits-cnn"].calibration(0)]))
-    own, builtin = experiments.run(model, calibration=samples).report, experiments.run("digits-cnn").report
+    np.savez(
+        samples, image=np.stack([feed["image"] for feed in MODELS["digits-cnn"].calibration(0)])
+    )
+    own = experiments.run(model, calibration=samples).report
+    builtin = experiments.run("digits-cnn").report
     found = calibrated(own)
     assert (found.samples, found.random, found.origin) == (64, False, "samples.npz")
     assert calibrated(builtin).origin == "the network's own samples"
@@ -120,8 +137,13 @@ def test_random_numbers_are_warned_of_wherever_the_package_goes(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = dla(capsys, "compile", model, "-o", tmp_path / "digits.dla")
-    assert made.out.startswith("quantised on 4 inputs of random numbers; int8 and float have the same top-1 in ")
-    warned = "warning: quantised on 4 inputs of random numbers; give samples with --calibration FILE.npz\n"
+    assert made.out.startswith(
+        "quantised on 4 inputs of random numbers; int8 and float have the same top-1 in "
+    )
+    warned = (
+        "warning: quantised on 4 inputs of random numbers; give samples with --calibration "
+        "FILE.npz\n"
+    )
     assert made.err == dla(capsys, "partition", model).err == warned
     assert dla(capsys, "emit", model, "-o", tmp_path / "digits.prog").err == warned
     for given in (model, tmp_path / "digits.dla"):
@@ -134,7 +156,9 @@ def test_random_numbers_are_warned_of_wherever_the_package_goes(
 
 
 def test_the_error_of_int8_is_that_over_all_samples(model: Path) -> None:
-    """Two samples between which the range grows a hundredfold: the quiet one alone would sound far worse."""
+    """Two samples between which the range grows a hundredfold: the quiet one alone would sound
+    far worse.
+    """
     source = onnx.load(model)
     quiet = next(iter(MODELS["digits-cnn"].calibration(0)))
     loud = {"image": quiet["image"] * np.float32(100)}

@@ -1,4 +1,7 @@
-"""Who is in a checkout, and runs another copy, reads it; golden outputs are then not checked without insisting."""
+"""Who is in a checkout, and runs another copy, reads it.
+
+Golden outputs are then not checked without insisting.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,28 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A copy of the project, as far as one can see from outside."""
-    for mark in ("pyproject.toml", *(f"{name}/__init__.py" for name in ("isa", "byoc", "dla_sim", "experiments/dla"))):
+    for mark in (
+        "pyproject.toml",
+        *(f"{name}/__init__.py" for name in ("isa", "byoc", "dla_sim", "experiments/dla")),
+    ):
         (tmp_path / mark).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / mark).touch()
     (tmp_path / "tests" / "deep").mkdir(parents=True)
     return tmp_path
 
 
-def test_only_another_copy_is_another(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_only_another_copy_is_another(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     assert HOME == ROOT
     assert other_checkout(ROOT / "tests") is None
     assert other_checkout(tmp_path_factory.mktemp("elsewhere")) is None
     assert other_checkout(checkout) == other_checkout(checkout / "tests" / "deep") == checkout
 
 
-def test_an_installed_copy_of_the_same_code_is_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_copy_of_the_same_code_is_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``python -m pip install .`` in a checkout, and then ``dla``, as README.md begins."""
     for name in ("isa", "byoc", "dla_sim", "experiments"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -42,12 +52,16 @@ def test_an_installed_copy_of_the_same_code_is_no_other(tmp_path: Path, monkeypa
     with (tmp_path / "dla" / "__init__.py").open("a") as file:
         file.write("# older\n")
     assert other_checkout(ROOT / "tests") == ROOT
-    (tmp_path / "dla" / "__init__.py").write_bytes((ROOT / "experiments" / "dla" / "__init__.py").read_bytes())
+    (tmp_path / "dla" / "__init__.py").write_bytes(
+        (ROOT / "experiments" / "dla" / "__init__.py").read_bytes()
+    )
     (tmp_path / "isa" / "gone.py").touch()  # the checkout has it no more
     assert other_checkout(ROOT) == ROOT
 
 
-def test_it_is_said(checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_said(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     small_corpus(checkout / "corpus")
     monkeypatch.chdir(checkout / "tests")
     note = f"note: dla runs the copy in {ROOT}; to run this checkout: pip install -e {checkout}\n"
@@ -55,7 +69,8 @@ def test_it_is_said(checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     refused = dla(capsys, "golden", "check", "../corpus")
     assert (refused.status, refused.out) == (2, "")
     assert refused.err == (
-        f"{note}error: dla would check the copy in {ROOT}; to check this checkout: pip install -e {checkout}; "
+        f"{note}error: dla would check the copy in {ROOT}; to check this checkout: pip install -e "
+        f"{checkout}; "
         "else pass --installed\n"
     )
     checked = dla(capsys, "golden", "check", "../corpus", "--installed")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dla_sim.presets import DEFAULT_PRESET
-from experiments.cli.main import command_called
+from experiments.cli.main import get_command
 from experiments.models import MODELS
 from experiments.running import given
 from tests.experiments.command_line import dla
@@ -24,7 +24,9 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys; from experiments.cli.main import main; status = main(['--help']); "
         f"print([name for name in {HEAVY} if name in sys.modules], status, file=sys.stderr)"
     )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert found.stderr == "[] 0\n"
     assert "Compile ONNX and TensorFlow Lite networks" in found.stdout
 
@@ -36,7 +38,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "compile", "partition", "emit", "asm", "disasm", "simulate", "models", "report"]
+    "command",
+    ["run", "compile", "partition", "emit", "asm", "disasm", "simulate", "models", "report"],
 )
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], command: str) -> None:
     found = dla(capsys, command, "--help")
@@ -47,7 +50,9 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], comma
 def test_options_are_the_same_on_every_command_that_takes_them() -> None:
     seen: dict[str, object] = {}
     for command in ("run", "compile", "partition", "emit", "simulate"):
-        for name, parameter in inspect.signature(command_called(command), eval_str=True).parameters.items():
+        for name, parameter in inspect.signature(
+            get_command(command), eval_str=True
+        ).parameters.items():
             if (command, name) == ("simulate", "preset"):
                 continue  # a program brings its own Arch, so there the preset has no default
             declared = parameter.annotation, parameter.default

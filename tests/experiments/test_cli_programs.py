@@ -1,4 +1,6 @@
-"""Programs from the command line: emit, disasm, asm, simulate on tensors and on memory images, packages likewise."""
+"""Programs from the command line: emit, disasm, asm, simulate on tensors and on memory images,
+packages likewise.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +30,42 @@ def test_program_round_trips_through_text(capsys: Capture) -> None:
     assert "OP_CONV" in shown.out
 
 
-def test_program_computes_what_the_network_does_from_tensors_and_from_images(capsys: Capture) -> None:
+def test_program_computes_what_the_network_does_from_tensors_and_from_images(
+    capsys: Capture,
+) -> None:
     model = save_tiny(Path())
     assert dla(capsys, "emit", model, "-o", "tiny.prog").status == 0
     program = program_file.load(Path("tiny.prog"))
     values = _boundary_values(model)
-    (source,), (result,) = program.inputs, program.outputs
+    (source,) = program.inputs
+    (result,) = program.outputs
     np.save("input.npy", values[source.name].reshape(source.shape))
     Path("input.bin").write_bytes(values[source.name].tobytes())
     ran = dla(
-        capsys, "simulate", "tiny.prog", "--tensor", f"{source.name}=input.npy", "-o", "a.npz", "--json", "a.json"
+        capsys,
+        "simulate",
+        "tiny.prog",
+        "--tensor",
+        f"{source.name}=input.npy",
+        "-o",
+        "a.npz",
+        "--json",
+        "a.json",
     )
     assert ran.status == 0
     assert " cycles, 6,912 MACs" in ran.out
     image = f"{source.address:#x}=input.bin"
-    assert dla(capsys, "simulate", "tiny.prog", "--image", image, "-o", "b.npz", "--json", "b.json").status == 0
+    assert (
+        dla(
+            capsys, "simulate", "tiny.prog", "--image", image, "-o", "b.npz", "--json", "b.json"
+        ).status
+        == 0
+    )
     with np.load("a.npz") as first, np.load("b.npz") as second:
         assert first.files == second.files == [result.name]
-        np.testing.assert_array_equal(first[result.name].reshape(-1), values[result.name].reshape(-1))
+        np.testing.assert_array_equal(
+            first[result.name].reshape(-1), values[result.name].reshape(-1)
+        )
         np.testing.assert_array_equal(second[result.name], first[result.name])
     assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
     assert json.loads(Path("a.json").read_text())["totals"]["macs"] == 6912
@@ -60,7 +80,10 @@ def _boundary_values(model: Path) -> dict[str, np.ndarray]:
 
 
 def test_a_memory_mode_is_one_machine_for_every_command(capsys: Capture) -> None:
-    """The program of a network, its package and the network itself take as long; compared runs say what differs."""
+    """The program of a network, its package and the network itself take as long.
+
+    Compared runs say what differs.
+    """
     model = save_tiny(Path())
     mode = ("--memory-mode", "flash")
     assert dla(capsys, "emit", model, *mode, "-o", "tiny.prog").status == 0
@@ -104,7 +127,8 @@ def test_a_program_of_op_end_alone_has_cycles_but_no_layer(capsys: Capture) -> N
     assert dla(capsys, "asm", "end.s", "-o", "end.prog").status == 0
     ran = dla(capsys, "simulate", "end.prog", "--json", "end.json")
     assert (ran.status, ran.err) == (0, "")
-    # one chunk of one word: requested at 0, first data at 100, one burst of burst_gap = 7 slots, OP_END in cycle 107
+    # one chunk of one word: requested at 0, first data at 100, one burst of burst_gap = 7 slots,
+    # OP_END in cycle 107
     assert "end.prog: 108 cycles, 0 MACs, utilisation 0.0%" in ran.out
     figures = json.loads(Path("end.json").read_text())
     assert (figures["layers"], figures["kinds"]["ISSUE"]) == ([], 108)
@@ -115,7 +139,10 @@ def test_package_serves_every_machine(capsys: Capture) -> None:
     first = Path("digits.dla").read_bytes()
     assert dla(capsys, "compile", "digits-cnn", "-o", "digits.dla").status == 0
     assert Path("digits.dla").read_bytes() == first
-    for machine in (["--preset", "seed-i64", "--isa", "v1", "--schedule", "seed"], ["--set", "sram_bytes=16384"]):
+    for machine in (
+        ["--preset", "seed-i64", "--isa", "v1", "--schedule", "seed"],
+        ["--set", "sram_bytes=16384"],
+    ):
         assert dla(capsys, "simulate", "digits.dla", *machine, "-o", "out.npz").status == 0
         with np.load("out.npz") as outputs:
             assert outputs["logits"].shape == (1, 10)
@@ -126,14 +153,19 @@ def test_package_serves_every_machine(capsys: Capture) -> None:
 def test_several_regions_go_to_a_folder_or_are_chosen(capsys: Capture) -> None:
     options = ["digits-cnn", "--isa", "v1"]
     assert dla(capsys, "emit", *options, "-o", "programs").status == 0
-    assert sorted(path.name for path in Path("programs").iterdir()) == ["region0.prog", "region1.prog"]
+    assert sorted(path.name for path in Path("programs").iterdir()) == [
+        "region0.prog",
+        "region1.prog",
+    ]
     assert dla(capsys, "emit", *options, "--region", "1", "-o", "one.prog").status == 0
     assert Path("one.prog").read_bytes() == Path("programs/region1.prog").read_bytes()
     assert dla(capsys, "emit", *options, "-o", "one.prog").err == (
-        "error: one.prog: the network has 2 regions, a program each; give a folder, or choose with --region\n"
+        "error: one.prog: the network has 2 regions, a program each; give a folder, or choose with "
+        "--region\n"
     )
     assert (
-        dla(capsys, "emit", *options, "--region", "2").err == "error: --region 2: the network has the regions 0 to 1\n"
+        dla(capsys, "emit", *options, "--region", "2").err == "error: --region 2: the network has "
+        "the regions 0 to 1\n"
     )
 
 
@@ -146,7 +178,12 @@ def test_partition_names_every_node_and_why_it_is_on_the_cpu(capsys: Capture) ->
     assert (depthwise["on"], depthwise["region"]) == ("cpu", None)
     assert "v1" in depthwise["reason"]
     assert dla(capsys, "partition", "digits-cnn", "--isa", "v1", "--strict").status == 2
-    assert dla(capsys, "partition", "digits-cnn", "--isa", "v1", "--emulate-depthwise", "--strict").status == 0
+    assert (
+        dla(
+            capsys, "partition", "digits-cnn", "--isa", "v1", "--emulate-depthwise", "--strict"
+        ).status
+        == 0
+    )
 
 
 def test_a_command_that_cannot_be_executed_is_named(capsys: Capture) -> None:
@@ -167,17 +204,26 @@ def test_a_command_that_cannot_be_executed_is_named(capsys: Capture) -> None:
     assert dla(capsys, "asm", "scale.s", "-o", "scale.prog").status == 0
     found = dla(capsys, "simulate", "scale.prog")
     assert found.status == 2
-    assert found.err.startswith("error: word 4, OP_ACT_RELU pop.LD: input scale 0.0 is not a positive finite float32; ")
+    assert found.err.startswith(
+        "error: word 4, OP_ACT_RELU pop.LD: input scale 0.0 is not a positive finite float32; "
+    )
 
 
 @pytest.mark.parametrize(
-    "words", [["digits-cnn"], ["digits-cnn", "--cpu", "pool"], ["resnet-8", "--cpu", "op:Add", "--set", "pe.oc=8"]]
+    "words",
+    [
+        ["digits-cnn"],
+        ["digits-cnn", "--cpu", "pool"],
+        ["resnet-8", "--cpu", "op:Add", "--set", "pe.oc=8"],
+    ],
 )
 def test_an_emitted_program_is_replayed_on_saved_inputs(words: list[str], capsys: Capture) -> None:
     """Every region alone gives, to the bit, what it gave in the run, and takes as many cycles."""
     from dla_sim.presets import load_hardware
 
-    emitted = dla(capsys, "emit", *words, "--save-inputs", "-o", "out.prog" if len(words) == 1 else "out")
+    emitted = dla(
+        capsys, "emit", *words, "--save-inputs", "-o", "out.prog" if len(words) == 1 else "out"
+    )
     assert (emitted.status, emitted.err) == (0, "")
     hardware = load_hardware(settings=[word for word in words if "=" in word])
     network = load_network(words[0], cpu=[words[2]] if len(words) > 1 else [])
@@ -188,14 +234,18 @@ def test_an_emitted_program_is_replayed_on_saved_inputs(words: list[str], capsys
         index = int(place.stem.removeprefix("region")) if len(words) > 1 else 0
         inputs = place.with_suffix(".inputs.npz")
         assert f"dla simulate {place} --input {inputs}" in emitted.out
-        ran = dla(capsys, "simulate", place, "--input", inputs, "-o", "made.npz", "--json", "figures.json")
+        ran = dla(
+            capsys, "simulate", place, "--input", inputs, "-o", "made.npz", "--json", "figures.json"
+        )
         assert ran.status == 0
         cycles = done.result.traces[index].cycles
         assert json.loads(Path("figures.json").read_text())["totals"]["cycles"] == cycles
         with np.load("made.npz") as made:
             assert made.files == [tensor.name for tensor in done.compiled.programs[index].outputs]
             for name in made.files:
-                np.testing.assert_array_equal(made[name].reshape(-1), done.result.values[name].reshape(-1))
+                np.testing.assert_array_equal(
+                    made[name].reshape(-1), done.result.values[name].reshape(-1)
+                )
 
 
 def test_saved_inputs_come_from_the_users_file_and_are_checked(capsys: Capture) -> None:
@@ -220,4 +270,7 @@ def test_saved_inputs_come_from_the_users_file_and_are_checked(capsys: Capture) 
         assert (found.status, found.err) == (2, f"error: --input {kind}.npz: {messages[kind]}\n")
     assert dla(capsys, "simulate", "given.prog", "--input", "none.npz").status == 2
     alone = dla(capsys, "emit", model, "--input", "image.npy")
-    assert alone.err == "error: --input image.npy: programs do not depend on it; it is for --save-inputs\n"
+    assert (
+        alone.err
+        == "error: --input image.npy: programs do not depend on it; it is for --save-inputs\n"
+    )

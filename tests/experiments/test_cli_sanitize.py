@@ -40,14 +40,18 @@ def test_errors_stop_the_run(capsys: Capture) -> None:
     status, lines = _simulate(capsys, (" push.EX", ""), (" pop.LD", ""))
     assert status == 1
     assert lines == [
-        ": error: read-after-write race: OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1) reads scratchpad bytes 0x0 "
-        "to 0x40 that OP_DMA_READ at word 2 on LD (layer 'in', tile 0) writes; neither waits for the other",
+        ": error: read-after-write race: OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1) reads "
+        "scratchpad bytes 0x0 "
+        "to 0x40 that OP_DMA_READ at word 2 on LD (layer 'in', tile 0) writes; neither waits for "
+        "the other",
         "chain.prog: 1 finding on 1 command stream",
     ]
 
 
 def test_warnings_do_not(capsys: Capture) -> None:
-    status, lines = _simulate(capsys, MAXIMUM, ("OP_END", "SET LD_SRAM_ADDRESS, 512\nOP_DMA_READ\nOP_END"))
+    status, lines = _simulate(
+        capsys, MAXIMUM, ("OP_END", "SET LD_SRAM_ADDRESS, 512\nOP_DMA_READ\nOP_END")
+    )
     assert status == 0
     assert not any("layouts" in line for line in lines)  # ideal memory has none
     assert "warning: unused result: nothing reads what OP_DMA_READ at word 11" in lines[0]

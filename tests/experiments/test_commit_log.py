@@ -1,4 +1,6 @@
-"""The commit log: its form, its checksums against the instructions' semantics, and comparing two logs."""
+"""The commit log: its form, its checksums against the instructions' semantics, and comparing two
+logs.
+"""
 
 from __future__ import annotations
 
@@ -51,15 +53,28 @@ def test_form_is_documented_columns_in_order_of_completion() -> None:
     by_word = {int(row[3]): row for row in rows}
     for number, command in enumerate(region.trace.commands):
         end, start, unit, *_ = by_word[command.index]
-        assert (int(end), int(start), unit) == (times.end[number], times.start[number], command.unit.name)
-    last = str(region.trace.cycles), str(region.trace.cycles - 1), "CP", str(len(region.program.words) - 1)
+        assert (int(end), int(start), unit) == (
+            times.end[number],
+            times.start[number],
+            command.unit.name,
+        )
+    last = (
+        str(region.trace.cycles),
+        str(region.trace.cycles - 1),
+        "CP",
+        str(len(region.program.words) - 1),
+    )
     assert rows[-1] == [*last, "-", "-", "OP_END"]
-    assert [line.index(row[6]) for line, row in zip(lines, rows, strict=True)] == [names.index("assembly")] * len(rows)
+    assert [line.index(row[6]) for line, row in zip(lines, rows, strict=True)] == [
+        names.index("assembly")
+    ] * len(rows)
 
 
 @pytest.mark.parametrize("isa", ["v1", "v2"])
 def test_checksums_are_those_of_the_semantics_in_stream_order(isa: str) -> None:
-    """A legal program computes the same when its commands are executed one after another, by their specification."""
+    """A legal program computes the same when its commands are executed one after another, by
+    their specification.
+    """
     hardware, regions = digits_regions(isa)
     for region in regions:
         program = region.program
@@ -88,14 +103,31 @@ def _checksums(accesses: tuple[Access, ...], machine: Machine) -> str:
     found = []
     for access in accesses:
         memory = {"sram": machine.sram, "dram": machine.dram}[access.space]
-        found.append(f"{zlib.crc32(b''.join(memory[low:high].tobytes() for low, high in access.runs())):08x}")
+        found.append(
+            f"{zlib.crc32(b''.join(memory[low:high].tobytes() for low, high in access.runs())):08x}"
+        )
     return ",".join(found) or "-"
 
 
 def test_bytes_of_a_strided_operand_come_row_by_row() -> None:
-    machine = Machine(digits_regions()[0].arch, np.arange(64, dtype=np.uint8), np.zeros(0, np.uint8))
+    machine = Machine(
+        digits_regions()[0].arch, np.arange(64, dtype=np.uint8), np.zeros(0, np.uint8)
+    )
     access = Access("sram", 2, 2, ((2, 20), (3, 4)))
-    assert list(commit_log.access_bytes(access, machine)) == [2, 3, 6, 7, 10, 11, 22, 23, 26, 27, 30, 31]
+    assert list(commit_log.access_bytes(access, machine)) == [
+        2,
+        3,
+        6,
+        7,
+        10,
+        11,
+        22,
+        23,
+        26,
+        27,
+        30,
+        31,
+    ]
     assert commit_log.access_bytes(Access("sram", 2, 0), machine) == b""
 
 
@@ -106,7 +138,9 @@ def test_changing_one_constant_changes_the_log_from_the_command_on_that_reads_it
     for place in (segment.data.size - 1, segment.data.size // 2, 5):
         data = segment.data.copy()
         data[place] ^= 0x40
-        changed = _log(hardware, region, replace(region.program, segments=(replace(segment, data=data),)))
+        changed = _log(
+            hardware, region, replace(region.program, segments=(replace(segment, data=data),))
+        )
         address = segment.address + place
         readers = {
             command.index
@@ -124,7 +158,10 @@ def test_changing_one_constant_changes_the_log_from_the_command_on_that_reads_it
 
 
 def test_logs_are_compared_by_their_values() -> None:
-    log = "# dla-log 1 region 0\n 10 0 LD 2 aaaaaaaa bbbbbbbb OP_DMA_READ push.EX\n 20 10 EX 4 - - OP_SYNC unit=EX\n"
+    log = (
+        "# dla-log 1 region 0\n 10 0 LD 2 aaaaaaaa bbbbbbbb OP_DMA_READ push.EX\n 20 10 EX 4 - - "
+        "OP_SYNC unit=EX\n"
+    )
     spaced = (
         "# dla-log 1 of the RTL\n10  0 LD 2   aaaaaaaa bbbbbbbb   OP_DMA_READ push.EX\n\n# more\n"
         "20 10 EX 4 - - OP_SYNC unit=EX"
@@ -133,30 +170,45 @@ def test_logs_are_compared_by_their_values() -> None:
     other = commit_log.first_difference(log, spaced.replace("20 10", "21 11"))
     assert other is not None
     assert other.message("rtl.log") == (
-        "command 2, word 4 OP_SYNC unit=EX: end 20 here, 21 there; start 10 here, 11 there (rtl.log)"
+        "command 2, word 4 OP_SYNC unit=EX: end 20 here, 21 there; start 10 here, 11 there "
+        "(rtl.log)"
     )
     shorter = commit_log.first_difference(log, spaced.split("# more")[0])
     assert shorter is not None
-    assert shorter.message("rtl.log") == "command 2: rtl.log ends before '20 10 EX 4 - - OP_SYNC unit=EX'"
+    assert (
+        shorter.message("rtl.log")
+        == "command 2: rtl.log ends before '20 10 EX 4 - - OP_SYNC unit=EX'"
+    )
     longer = commit_log.first_difference(spaced.split("# more")[0], log)
     assert longer is not None
-    assert longer.message("rtl.log") == "command 2: this run ends before '20 10 EX 4 - - OP_SYNC unit=EX'"
+    assert (
+        longer.message("rtl.log")
+        == "command 2: this run ends before '20 10 EX 4 - - OP_SYNC unit=EX'"
+    )
 
 
 def test_the_command_line_writes_and_compares_logs(capsys: Capture) -> None:
     assert dla(capsys, "compile", "digits-cnn", "-o", "digits.dla").status == 0
-    assert dla(capsys, "simulate", "digits.dla", "--log", "a.log").out.endswith("a.log: 12 commands\n")
+    assert dla(capsys, "simulate", "digits.dla", "--log", "a.log").out.endswith(
+        "a.log: 12 commands\n"
+    )
     again = dla(capsys, "simulate", "digits.dla", "--log", "b.log", "--against", "a.log")
     assert (again.status, again.err) == (0, "")
     assert Path("a.log").read_bytes() == Path("b.log").read_bytes()
-    slower = dla(capsys, "simulate", "digits.dla", "--set", "dram_latency=101", "--against", "a.log")
+    slower = dla(
+        capsys, "simulate", "digits.dla", "--set", "dram_latency=101", "--against", "a.log"
+    )
     assert slower.status == 1
     assert re.match(r"difference: command 1, word \d+ OP_DMA_READ: end ", slower.err)
-    prefix = dla(capsys, "simulate", "digits.dla", "--until", "600", "--log", "c.log", "--against", "a.log")
+    prefix = dla(
+        capsys, "simulate", "digits.dla", "--until", "600", "--log", "c.log", "--against", "a.log"
+    )
     assert prefix.status == 0
     assert Path("a.log").read_text().startswith(Path("c.log").read_text())
     assert dla(capsys, "simulate", "digits.dla", "--isa", "v1", "--log", "two.log").status == 0
-    headers = [line for line in Path("two.log").read_text().splitlines() if line.startswith("# dla-log")]
+    headers = [
+        line for line in Path("two.log").read_text().splitlines() if line.startswith("# dla-log")
+    ]
     assert [line.split()[3:5] for line in headers] == [["region", "0"], ["region", "1"]]
 
 
@@ -171,7 +223,8 @@ def test_what_is_no_log_is_refused(capsys: Capture) -> None:
     )
     Path("short.log").write_text("# dla-log 1 \n1 2 LD\n")
     assert dla(capsys, "simulate", "digits.dla", "--against", "short.log").err == (
-        "error: short.log: a line needs the columns end, start, unit, word, reads, writes, assembly; "
+        "error: short.log: a line needs the columns end, start, unit, word, reads, writes, "
+        "assembly; "
         "this has fewer: '1 2 LD'\n"
     )
 
@@ -181,7 +234,8 @@ def test_a_program_that_stops_on_overflow_leaves_its_log(capsys: Capture) -> Non
     found = dla(capsys, "simulate", "overflow.prog", "--log", "a.log")
     assert found.status == 2
     assert found.err == (
-        "error: overflow.prog: the program stopped: word 4, OP_E32_ADD pop.LD: int32 addition overflows int32 at (0,): "
+        "error: overflow.prog: the program stopped: word 4, OP_E32_ADD pop.LD: int32 addition "
+        "overflows int32 at (0,): "
         "4294967294\n"
     )
     assert dla(capsys, "simulate", "overflow.prog").err == found.err
@@ -202,5 +256,8 @@ def test_playback_wants_the_inputs() -> None:
 def test_log_and_timeline_need_a_file_each(capsys: Capture) -> None:
     program_file.save(overflowing_program(), Path("overflow.prog"))
     found = dla(capsys, "simulate", "overflow.prog", "--trace", "same", "--log", "same")
-    assert (found.status, found.err) == (2, "error: --trace and --log both write same; give each a file of its own\n")
+    assert (found.status, found.err) == (
+        2,
+        "error: --trace and --log both write same; give each a file of its own\n",
+    )
     assert not Path("same").exists()

@@ -1,4 +1,7 @@
-"""Estimates: hand-worked sums; the same counts from a run as from a sweep's row; marked wherever they appear."""
+"""Estimates: hand-worked sums.
+
+The same counts from a run as from a sweep's row; marked wherever they appear.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from experiments.cost.estimate import (
     UNPRICED,
     EnergyEvents,
     Estimate,
+    add_costs,
     cost_lines,
-    costed,
     estimate,
     layer_activities,
     row_activity,
     run_activity,
 )
-from experiments.cost.table import Area, CostTable, load_table, measured, read_measured
+from experiments.cost.table import Area, CostTable, find_measured, load_table, read_measured
 from experiments.report.schema import report_json
 from experiments.report.store import load_report
 from experiments.running.network import load_network
@@ -47,7 +50,10 @@ SYNTHESISED = """
 
 
 def table() -> CostTable:
-    """Round figures: a MAC 2 pJ, a byte of SRAM 3, of DRAM 5, a register 7; a PE 11 um2, a KiB 13."""
+    """Round figures: a MAC 2 pJ, a byte of SRAM 3, of DRAM 5, a register 7.
+
+    A PE 11 um2, a KiB 13.
+    """
     said = {"node": "n", "source": "s"}
     sizes = ({"bytes": 1024, "picojoules": 3.0},)
     return CostTable.model_validate(
@@ -70,7 +76,9 @@ def table() -> CostTable:
 
 def test_energy_and_area_worked_by_hand() -> None:
     arch = Arch(pe=PeArray(ic=2, oc=3, ow=4), sram_bytes=16 * 1024, sram_banks=16)
-    found = estimate(table(), arch, EnergyEvents(macs=100, sram_bytes=20, dram_bytes=10, register_writes=4))
+    found = estimate(
+        table(), arch, EnergyEvents(macs=100, sram_bytes=20, dram_bytes=10, register_writes=4)
+    )
     assert found.energy_pj.model_dump() == {
         "mac": 200.0, "sram": 60.0, "dram": 50.0, "register_write": 28.0, "total": 338.0,
     }  # fmt: skip
@@ -84,15 +92,27 @@ def test_bytes_of_flash_and_of_system_sram_are_left_out_and_said_to_be() -> None
     """6,512 bytes of weights and records, 64 of input, 10 of output; 75 words."""
     reports = [
         run("digits-cnn", memory_mode=mode, settings=settings, cost="horowitz-45nm").report
-        for mode, settings in (("dram", ()), ("dram", ["flash_bytes=1"]), ("flash", ()), ("sram", ()))
+        for mode, settings in (
+            ("dram", ()),
+            ("dram", ["flash_bytes=1"]),
+            ("flash", ()),
+            ("sram", ()),
+        )
     ]
     runs = [report.cost for report in reports]
-    moved, flash = 6576 + 10 + 600, 6512 + 600
-    found = [(one.counts["dram_bytes"], one.counts.get("unpriced_bytes", 0)) for one in runs if one is not None]
+    moved = 6576 + 10 + 600
+    flash = 6512 + 600
+    found = [
+        (one.counts["dram_bytes"], one.counts.get("unpriced_bytes", 0))
+        for one in runs
+        if one is not None
+    ]
     assert found == [(moved, 0), (moved - flash, flash), (0, moved), (0, moved)]
     for report, one in zip(reports, runs, strict=True):
         assert one is not None
-        assert sum(layer.energy_pj or 0 for layer in report.layers) == pytest.approx(one.energy_pj.total)
+        assert sum(layer.energy_pj or 0 for layer in report.layers) == pytest.approx(
+            one.energy_pj.total
+        )
     notes = [one.notes[0] for one in runs if one is not None]
     assert notes[0] != UNPRICED.format(moved)
     assert notes[1:] == [UNPRICED.format(count) for count in (flash, moved, moved)]
@@ -107,9 +127,14 @@ def test_a_bank_that_the_table_does_not_have_is_noted() -> None:
 
 def test_lines_say_that_they_are_estimates() -> None:
     arch = Arch(pe=PeArray(ic=2, oc=3, ow=4), sram_bytes=16 * 1024, sram_banks=16)
-    lines = list(cost_lines(estimate(table(), arch, EnergyEvents(100 * 10**6, 20 * 10**6, 10 * 10**6, 4 * 10**6))))
+    lines = list(
+        cost_lines(
+            estimate(table(), arch, EnergyEvents(100 * 10**6, 20 * 10**6, 10 * 10**6, 4 * 10**6))
+        )
+    )
     assert lines[0] == (
-        "energy (estimate)", "338.0 µJ by round: MACs 59.2%, SRAM 17.8%, DRAM 14.8%, registers 8.3%",
+        "energy (estimate)",
+        "338.0 µJ by round: MACs 59.2%, SRAM 17.8%, DRAM 14.8%, registers 8.3%",
     )  # fmt: skip
     assert lines[1] == ("area (estimate)", "0.000 mm² by round: PEs 55.9%, SRAM 44.1%")
     nothing = list(cost_lines(estimate(table(), arch, EnergyEvents(0, 0, 0, 0))))
@@ -117,11 +142,14 @@ def test_lines_say_that_they_are_estimates() -> None:
 
 
 def test_logic_is_measured_where_its_array_was_synthesised() -> None:
-    bare, row = table(), read_measured()[0]
+    bare = table()
+    row = read_measured()[0]
     gate = Area(node="n", source="a gate", square_micrometres=0.5)
     priced = bare.model_copy(update={"area": bare.area.model_copy(update={"gate": gate})})
     preset, *settings = row.machine.split()
-    same, other = (load_hardware(preset, [*settings, *more]).arch for more in ((), ("post_lanes=63",)))
+    same, other = (
+        load_hardware(preset, [*settings, *more]).arch for more in ((), ("post_lanes=63",))
+    )
     found = estimate(priced, same, EnergyEvents(0, 0, 0, 0))
     assert found.logic is not None
     assert (found.logic.machine, found.logic.gates) == (row.machine, row.gates)
@@ -130,7 +158,10 @@ def test_logic_is_measured_where_its_array_was_synthesised() -> None:
     millimetres = f"{row.gates / 2 / 1e6:.3f} mm² by round"
     said = f"{millimetres}: {row.gates:,} gate equivalents of {row.machine}; no memories in it"
     assert ("logic (measured)", said) in list(cost_lines(found))
-    for without in (estimate(priced, other, EnergyEvents(0, 0, 0, 0)), estimate(bare, same, EnergyEvents(0, 0, 0, 0))):
+    for without in (
+        estimate(priced, other, EnergyEvents(0, 0, 0, 0)),
+        estimate(bare, same, EnergyEvents(0, 0, 0, 0)),
+    ):
         assert without.logic is None
         assert "area.gate" not in without.sources
         assert not any("measured" in name for name, _ in cost_lines(without))
@@ -141,7 +172,7 @@ def test_every_measured_machine_is_found_by_its_sizes() -> None:
     assert rows
     for row in rows:
         preset, *settings = row.machine.split()
-        assert measured(load_hardware(preset, settings).arch) == row
+        assert find_measured(load_hardware(preset, settings).arch) == row
 
 
 def test_a_run_and_the_row_of_a_sweep_did_the_same(tmp_path: Path) -> None:
@@ -159,13 +190,15 @@ def test_a_run_and_the_row_of_a_sweep_did_the_same(tmp_path: Path) -> None:
     assert activity.register_writes == report.compile.sets
     moved = report.totals.dram_read_bytes + report.totals.dram_write_bytes
     assert activity.dram_bytes == moved + 8 * report.compile.words
-    costs = next(row for row in costed([row], load_table()))
+    costs = next(row for row in add_costs([row], load_table()))
     assert costs["estimated_energy_pj"] == report.cost.energy_pj.total
     assert costs["estimated_area_um2"] == report.cost.area_um2.total
 
 
 def test_scratchpad_bytes_worked_by_hand(tmp_path: Path) -> None:
-    """One convolution, all of it at once: EX reads input, weights and records and writes the result, DMA the same."""
+    """One convolution, all of it at once: EX reads input, weights and records and writes the
+    result, DMA the same.
+    """
     swept(tmp_path, GRID)
     row = next(row for row in flat_rows(tmp_path / "results.sqlite") if row["status"] == "ok")
     operands = 3 * 8 * 8 + 4 * 3 * 3 * 3 + 4 * 8
@@ -197,7 +230,7 @@ def test_tables_of_sweeps_have_columns_of_estimates(tmp_path: Path) -> None:
 def test_tables_of_sweeps_have_measured_logic_beside_the_estimates(tmp_path: Path) -> None:
     swept(tmp_path, SYNTHESISED)
     frame = load(tmp_path / "results.sqlite", cost="horowitz-45nm").set_index("pe.oc")
-    known = measured(Arch(pe=PeArray(ic=2, oc=2)))
+    known = find_measured(Arch(pe=PeArray(ic=2, oc=2)))
     assert known is not None
     assert frame.loc[2, "measured_gates"] == known.gates
     assert frame.loc[2, "measured_logic_um2"] == pytest.approx(known.gates * 0.798)
@@ -205,7 +238,8 @@ def test_tables_of_sweeps_have_measured_logic_beside_the_estimates(tmp_path: Pat
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec, target = written(tmp_path, GRID), tmp_path / "rows.csv"
+    spec = written(tmp_path, GRID)
+    target = tmp_path / "rows.csv"
     options = ("--output", tmp_path / "r.sqlite", "--workers", "1", "--cost", "horowitz-45nm")
     assert dla(capsys, "sweep", spec, *options, "--export", target).status == 0
     assert (
@@ -213,9 +247,13 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         in target.read_text().splitlines()[0]
     )
     assert dla(capsys, "sweep", spec, *options) == (
-        2, "", "error: --cost horowitz-45nm: it adds estimates to the table of --export FILE.csv; give that, too\n",
+        2, "",
+        "error: --cost horowitz-45nm: it adds estimates to the table of --export FILE.csv; give "
+        "that, too\n",
     )  # fmt: skip
-    outcome = dla(capsys, "run", save_tiny(tmp_path), "--json", tmp_path / "r.json", "--cost", "horowitz-45nm")
+    outcome = dla(
+        capsys, "run", save_tiny(tmp_path), "--json", tmp_path / "r.json", "--cost", "horowitz-45nm"
+    )
     assert outcome.status == 0
     assert "energy (estimate)" in outcome.out
     assert "area (estimate)" in outcome.out
@@ -231,7 +269,9 @@ def test_the_energy_of_the_layers_is_that_of_the_run(model: str, settings: tuple
     assert report.cost is not None
     energies = [layer.energy_pj for layer in report.layers]
     assert all(energy is not None and energy > 0 for energy in energies)
-    assert sum(energy or 0 for energy in energies) == pytest.approx(report.cost.energy_pj.total, rel=1e-12)
+    assert sum(energy or 0 for energy in energies) == pytest.approx(
+        report.cost.energy_pj.total, rel=1e-12
+    )
     assert all(layer.energy_pj is None for layer in run(model, settings=settings).report.layers)
 
 
@@ -241,7 +281,9 @@ def test_what_layers_did_is_all_that_the_run_did() -> None:
     trace = Device(program.arch).run(program, {}, timing_only=True).trace
     activities = layer_activities(trace)
     assert sum(activities, EnergyEvents(0, 0, 0, 0)) == run_activity([trace])
-    words, commands, before = Counter[str](), Counter[str](), -1
+    words = Counter[str]()
+    commands = Counter[str]()
+    before = -1
     for command, source in zip(trace.commands, trace.sources, strict=True):
         assert source is not None
         words[source.layer] += command.index - before
@@ -261,7 +303,9 @@ def test_energy_stands_beside_cycles_where_a_table_is_given(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     heading = next(
-        line for line in dla(capsys, "run", "digits-cnn").out.splitlines() if "cycles" in line and "kind" in line
+        line
+        for line in dla(capsys, "run", "digits-cnn").out.splitlines()
+        if "cycles" in line and "kind" in line
     )
     assert "µJ" not in heading
     text = dla(capsys, "run", "digits-cnn", "--cost", "horowitz-45nm", "--json", "run.json").out

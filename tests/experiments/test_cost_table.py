@@ -70,27 +70,40 @@ def test_sizes_of_the_table_cost_what_it_says_without_a_note() -> None:
 def test_sizes_between_follow_a_power_law_and_say_so() -> None:
     cost = sram().byte(200)  # exponent ln 4 / ln 4 = 1
     assert cost.picojoules == pytest.approx(2.0)
-    assert cost.note == ("SRAM banks of 200 bytes: 2 pJ a byte by a power law through the table's 100 and 400 bytes")
+    assert cost.note == (
+        "SRAM banks of 200 bytes: 2 pJ a byte by a power law through the table's 100 and 400 bytes"
+    )
     built_in = load_table().energy.sram.byte(64 * 1024)  # 2.5 * 2 ** (ln 5 / ln 32)
-    assert built_in.picojoules == pytest.approx(2.5 * 2 ** (1.6094379124341003 / 3.4657359027997265))
+    assert built_in.picojoules == pytest.approx(
+        2.5 * 2 ** (1.6094379124341003 / 3.4657359027997265)
+    )
 
 
 def test_sizes_between_take_the_next_larger_where_the_table_says_so() -> None:
-    assert sram("next-larger").byte(101) == (4.0, "SRAM banks of 101 bytes cost what the table has for 400")
+    assert sram("next-larger").byte(101) == (
+        4.0,
+        "SRAM banks of 101 bytes cost what the table has for 400",
+    )
 
 
 def test_a_free_size_is_met_by_a_straight_line() -> None:
     values = {"node": "n", "source": "s", "between": "power-law"}
     sizes = [{"bytes": 100, "picojoules": 0.0}, {"bytes": 300, "picojoules": 4.0}]
-    assert SramEnergy.model_validate({**values, "sizes": sizes}).byte(150).picojoules == pytest.approx(1.0)
+    assert SramEnergy.model_validate({**values, "sizes": sizes}).byte(
+        150
+    ).picojoules == pytest.approx(1.0)
 
 
 def test_sizes_outside_take_the_nearest_and_are_called_bounds() -> None:
     assert sram().byte(99) == (
-        1.0, "SRAM banks of 99 bytes are smaller than any in the table; they cost what it has for 100: upper bound",
+        1.0,
+        "SRAM banks of 99 bytes are smaller than any in the table; they cost what it has for 100: "
+        "upper bound",
     )  # fmt: skip
     assert sram().byte(401) == (
-        4.0, "SRAM banks of 401 bytes are larger than any in the table; they cost what it has for 400: lower bound",
+        4.0,
+        "SRAM banks of 401 bytes are larger than any in the table; they cost what it has for 400: "
+        "lower bound",
     )  # fmt: skip
 
 
@@ -139,5 +152,7 @@ def test_an_absent_table_is_named(tmp_path: Path) -> None:
 def test_a_table_is_bounded_in_size(tmp_path: Path) -> None:
     path = tmp_path / "huge.toml"
     path.write_text("#" * ((1 << 20) + 1))
-    with pytest.raises(InputError, match=r"huge.toml: 1048577 bytes; a cost table has at most 1048576"):
+    with pytest.raises(
+        InputError, match=r"huge.toml: 1048577 bytes; a cost table has at most 1048576"
+    ):
         load_table(str(path))

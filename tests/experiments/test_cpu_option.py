@@ -1,4 +1,6 @@
-"""``--cpu PATTERN``: nodes that stay on the CPU, with the reason, and outputs to the bit all the same."""
+"""``--cpu PATTERN``: nodes that stay on the CPU, with the reason, and outputs to the bit all the
+same.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ def test_brackets_in_a_name_stand_for_themselves_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("poool", "--cpu poool: no node matches; did you mean pool? 'dla partition MODEL' lists them"),
+        (
+            "poool",
+            "--cpu poool: no node matches; did you mean pool? 'dla partition MODEL' lists them",
+        ),
         ("op:Softmax", "--cpu op:Softmax: no node matches; the types are Conv, DequantizeLinear, "),
         ("", "--cpu : no node matches; "),
     ],
@@ -97,19 +102,26 @@ def test_a_package_keeps_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_what_is_cached_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DLA_NO_CACHE")
     monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path / "cache"))
-    cache, model = PackageCache(tmp_path / "cache"), str(save_tiny(tmp_path))
+    cache = PackageCache(tmp_path / "cache")
+    model = str(save_tiny(tmp_path))
     for patterns, nodes in (([], set()), (["conv"], {"conv"}), ([], set())):
         report = experiments.run(model, cpu=patterns).report
-        assert {place.node for place in report.placement if "--cpu" in (place.reason or "")} == nodes
+        assert {
+            place.node for place in report.placement if "--cpu" in (place.reason or "")
+        } == nodes
         assert report.check.mismatches == 0
     assert len(cache.entries()) == 1
 
 
 @pytest.mark.parametrize(
-    "words", [["run"], ["partition"], ["compile"], ["emit"], ["explain"], ["tune", "--measurements", "1"]]
+    "words",
+    [["run"], ["partition"], ["compile"], ["emit"], ["explain"], ["tune", "--measurements", "1"]],
 )
 def test_every_command_that_imports_has_it(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = dla(capsys, words[0], "digits-cnn", *words[1:], "--cpu", "no such node")
@@ -127,4 +139,7 @@ def test_the_reason_stands_in_report_and_command(
     assert report["command"] == "dla run digits-cnn --cpu op:MaxPool"
     reasons = {entry["node"]: entry["reason"] for entry in report["placement"]}
     assert reasons["pool"] == "kept on the CPU by --cpu op:MaxPool"
-    assert "kept on the CPU by --cpu op:MaxPool" in dla(capsys, "partition", "digits-cnn", "--cpu", "op:MaxPool").out
+    assert (
+        "kept on the CPU by --cpu op:MaxPool"
+        in dla(capsys, "partition", "digits-cnn", "--cpu", "op:MaxPool").out
+    )

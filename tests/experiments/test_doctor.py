@@ -17,7 +17,9 @@ from experiments import installation
 from experiments.installation import PURPOSES, look
 from tests.experiments.command_line import dla
 
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))[
+    "project"
+]
 WANTED = ["numpy>=2.0", 'numba>=0.61; extra == "fast"', 'dla-byoc-simulator[fast]; extra == "test"',
           'dask[distributed]>=2025.1; extra == "sweep"', 'pandas>=2.2; extra == "sweep"',
           'winmore>=1; sys_platform == "nowhere"']  # fmt: skip
@@ -46,15 +48,26 @@ def test_what_is_needed_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     said = dla(capsys, "doctor")
     assert (said.status, said.err) == (0, "")
     assert "core " in said.out
-    assert json.loads(dla(capsys, "doctor", "--json", "-").out)["needed"][0].keys() == {"wanted", "found", "fits"}
+    assert json.loads(dla(capsys, "doctor", "--json", "-").out)["needed"][0].keys() == {
+        "wanted",
+        "found",
+        "fits",
+    }
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("int8", "are exact here"), ("uint8", "saturate at 16 bits here (no VNNI)"), (None, "no exact integer products")],
+    [
+        ("int8", "are exact here"),
+        ("uint8", "saturate at 16 bits here (no VNNI)"),
+        (None, "no exact integer products"),
+    ],
 )
 def test_integer_kernels_are_those_measured(
-    kind: str | None, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: str | None,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Exact:
         def __init__(self, session: str, flipped: bool) -> None:
@@ -88,23 +101,35 @@ def test_vector_instructions_have_their_usual_names(
     assert installation.integers().startswith(words)
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pretend(monkeypatch, {"numpy": "2.3", "dask": "2024.1", "pandas": "2.2"})
     found = look()
-    assert [(one.wanted, one.found, one.fits) for one in found.needed] == [("numpy>=2.0", "2.3", True)]
+    assert [(one.wanted, one.found, one.fits) for one in found.needed] == [
+        ("numpy>=2.0", "2.3", True)
+    ]
     assert {extra.name: extra.missing for extra in found.extras} == {
         "fast": ("numba>=0.61",),
         "sweep": ("dask[distributed]>=2025.1",),
     }
     said = dla(capsys, "doctor")
     assert said.status == 0
-    assert f"for {PURPOSES['fast']}: {sys.executable} -m pip install 'numba>=0.61'" in said.out.splitlines()
+    assert (
+        f"for {PURPOSES['fast']}: {sys.executable} -m pip install 'numba>=0.61'"
+        in said.out.splitlines()
+    )
     assert "'dask[distributed]>=2025.1'" in said.out.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("versions", "word"), [({}, "missing"), ({"numpy": "1.26.4"}, "does not fit")])
+@pytest.mark.parametrize(
+    ("versions", "word"), [({}, "missing"), ({"numpy": "1.26.4"}, "does not fit")]
+)
 def test_a_lack_of_what_is_needed_is_status_1(
-    versions: dict[str, str], word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    versions: dict[str, str],
+    word: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pretend(monkeypatch, versions)
     said = dla(capsys, "doctor")

@@ -1,4 +1,6 @@
-"""Terminals of other encodings than UTF-8: what they lack is written in ASCII, and nothing ends in a traceback."""
+"""Terminals of other encodings than UTF-8: what they lack is written in ASCII, and nothing ends
+in a traceback.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_every_command_prints_in_every_encoding(encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_prints_in_every_encoding(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     save_tiny(tmp_path)
     for command in COMMANDS:
@@ -64,15 +68,23 @@ def test_what_stands_in(text: str, shown: str) -> None:
 def test_no_sign_of_our_own_is_an_escape() -> None:
     """Whatever the packages may print has something readable in ASCII."""
     root = Path(__file__).parents[2]
-    files = [path for name in ("isa", "byoc", "dla_sim", "experiments") for path in (root / name).rglob("*.py")]
+    files = [
+        path
+        for name in ("isa", "byoc", "dla_sim", "experiments")
+        for path in (root / name).rglob("*.py")
+    ]
     signs = {sign for path in files for sign in path.read_text("utf-8") if ord(sign) > 127}
     shown = {sign: sign.encode("ascii", ASCII).decode("ascii") for sign in signs}
     assert len(signs) > 20
-    assert {unicodedata.name(sign): text for sign, text in shown.items() if text.startswith("\\")} == {}
+    assert {
+        unicodedata.name(sign): text for sign, text in shown.items() if text.startswith("\\")
+    } == {}
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_results_are_utf_8_in_every_encoding(encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_utf_8_in_every_encoding(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     model = tiny_model()
     model.graph.node[0].name = "層→1"

@@ -1,4 +1,7 @@
-"""The account of a whole run: accelerator, CPU and what passes between, one after another; the same in every place."""
+"""The account of a whole run: accelerator, CPU and what passes between, one after another.
+
+The same in every place.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ from tests.experiments.reporting import compared, tiny_run
 
 
 def summing(folder: Path) -> Path:
-    """A convolution, two running sums that nobody accelerates, one of them twice as dear, and a rectifier behind."""
+    """A convolution, two running sums that nobody accelerates, one of them twice as dear, and a
+    rectifier behind.
+    """
     model = tiny_model()
     graph = model.graph
     graph.node[-1].output[0] = "rectified"
@@ -55,12 +60,17 @@ def test_parts_follow_one_another_and_what_passes_between_takes_time(report: Run
         ceil(3 * 8 * 8 / bus),
         ceil(4 * 8 * 8 / bus),
     ]
-    assert found.cycles == report.totals.cycles + report.host.estimated_cycles + found.transfer_cycles
+    assert (
+        found.cycles == report.totals.cycles + report.host.estimated_cycles + found.transfer_cycles
+    )
     assert (found.dla_macs, found.cpu_macs) == (report.totals.macs, 0)
 
 
 def test_on_words_it_passes_packed_and_the_host_packs_it(tmp_path: Path) -> None:
-    """3 channels of 64 positions in atoms of 4 bytes, 4 channels in atoms of 8; the host moves 4 bytes a cycle."""
+    """3 channels of 64 positions in atoms of 4 bytes, 4 channels in atoms of 8.
+
+    The host moves 4 bytes a cycle.
+    """
     found = account(run(summing(tmp_path), isa="v5").report)
     assert [part.cycles for part in found.segments if part.on == "transfer"] == [
         4 * 64 // 8 + 4 * 64 // 4,
@@ -68,7 +78,9 @@ def test_on_words_it_passes_packed_and_the_host_packs_it(tmp_path: Path) -> None
     ]
 
 
-def test_what_falls_back_is_summed_by_operator_and_reason_the_dearest_first(report: RunReport) -> None:
+def test_what_falls_back_is_summed_by_operator_and_reason_the_dearest_first(
+    report: RunReport,
+) -> None:
     found = account(report).fallbacks
     assert {(item.op_type, item.nodes) for item in found} == {
         ("CumSum", 2),
@@ -81,20 +93,29 @@ def test_what_falls_back_is_summed_by_operator_and_reason_the_dearest_first(repo
     assert sum(item.estimated_cycles for item in found) == report.host.estimated_cycles
     (sums,) = (item for item in found if item.op_type == "CumSum")
     (edge,) = (item.estimated_cycles for item in found if item.op_type == "DequantizeLinear")
-    assert {item.op_type: item.edge_cycles for item in found if item.edge_cycles} == {"CumSum": edge}
+    assert {item.op_type: item.edge_cycles for item in found if item.edge_cycles} == {
+        "CumSum": edge
+    }
     assert (sums.rule, sums.reason) == ("known", "CumSum is not supported on the accelerator")
 
 
-def test_partition_says_what_run_says(report: RunReport, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_partition_says_what_run_says(
+    report: RunReport, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     place = tmp_path / "where.json"
     shown = dla(capsys, "partition", summing(tmp_path), "--json", place)
     assert EndToEnd.model_validate(json.loads(place.read_text())["end_to_end"]) == account(report)
     whole = account(report)
-    time, macs = whole.share(whole.dla_cycles), whole.dla_macs
-    assert f"1 of 6 nodes and 100.00% of {macs:,} MACs on the DLA, {time:.1%} of the time\n" in shown.out
+    time = whole.share(whole.dla_cycles)
+    macs = whole.dla_macs
+    assert (
+        f"1 of 6 nodes and 100.00% of {macs:,} MACs on the DLA, {time:.1%} of the time\n"
+        in shown.out
+    )
     last = shown.out.splitlines()[-1]
     assert last.startswith(
-        f"end to end ~{whole.cycles:,} cycles, estimated: accelerator {time:.1%} ({whole.dla_cycles:,})"
+        f"end to end ~{whole.cycles:,} cycles, estimated: accelerator {time:.1%} "
+        f"({whole.dla_cycles:,})"
     )
     ran = dla(capsys, "run", summing(tmp_path), "--json", place)
     assert last in ran.out.splitlines()[1]
@@ -105,11 +126,15 @@ def test_integers_leave_the_quantisation_at_the_ends_to_the_application(
 ) -> None:
     real = account(report)
     (first,) = (layer for layer in report.host.layers if layer.op_type == "QuantizeLinear")
-    assert real.interface_cycles == first.estimated_cycles  # what the CPU computes in float needs the other one
+    # what the CPU computes in float needs the other one
+    assert real.interface_cycles == first.estimated_cycles
     integers = account(run(summing(tmp_path), integer_io=True).report)
     assert (integers.interface_cycles, integers.cycles) == (0, real.cycles - real.interface_cycles)
     assert integers.share(integers.cpu_cycles) == real.integer_cpu_share
-    said = f"with --integer-io {real.integer_cpu_share:.1%} of the time ({integers.cpu_cycles:,} cycles) on the CPU\n"
+    said = (
+        f"with --integer-io {real.integer_cpu_share:.1%} of the time ({integers.cpu_cycles:,} "
+        "cycles) on the CPU\n"
+    )
     assert said in dla(capsys, "partition", summing(tmp_path)).out
     assert said.rstrip() in dla(capsys, "run", summing(tmp_path)).out
     assert "with --integer-io" not in dla(capsys, "run", summing(tmp_path), "--integer-io").out
@@ -137,4 +162,5 @@ def test_it_is_the_account_of_the_rest_of_the_report() -> None:
     with pytest.raises(ValidationError, match="dla_cycles"):
         RunReport.model_validate(content)
     content["end_to_end"] = None
-    assert RunReport.model_validate(content).end_to_end is None  # as of versions that did not know it
+    # as of versions that did not know it
+    assert RunReport.model_validate(content).end_to_end is None

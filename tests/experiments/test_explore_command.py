@@ -1,4 +1,6 @@
-"""``dla explore`` on a small network: front, grid, files, going on after an interruption, and bad input."""
+"""``dla explore`` on a small network: front, grid, files, going on after an interruption, and
+bad input.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 from matplotlib import image
 
-from experiments.cost.estimate import costed
+from experiments.cost.estimate import add_costs
 from experiments.cost.table import load_table
 from experiments.explore.exploration import Exploration, draw
 from experiments.explore.exploring import explore
@@ -34,26 +36,46 @@ GRID = """
 POINTS = 2 * (9 - 1) * 3
 
 
-def explored(spec: Spec, place: Path, points: int, grid: bool | None = None, workers: int = 1) -> Exploration:
+def explored(
+    spec: Spec, place: Path, points: int, grid: bool | None = None, workers: int = 1
+) -> Exploration:
     return explore(spec, output=place, trials=points, grid=grid, workers=workers)
 
 
 def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec, results = written(tmp_path, GRID), tmp_path / "r.sqlite"
-    options = ("--output", results, "--workers", "1", "--json", tmp_path / "e.json", "--png", tmp_path / "e.png")
+    spec = written(tmp_path, GRID)
+    results = tmp_path / "r.sqlite"
+    options = (
+        "--output",
+        results,
+        "--workers",
+        "1",
+        "--json",
+        tmp_path / "e.json",
+        "--png",
+        tmp_path / "e.png",
+    )
     options += ("--csv", tmp_path / "e.csv")
-    outcome = dla(capsys, "explore", spec, "--objectives", "cycles,area", "--trials", "24", *options)
+    outcome = dla(
+        capsys, "explore", spec, "--objectives", "cycles,area", "--trials", "24", *options
+    )
     assert (outcome.status, outcome.err) == (0, "")
     assert f"24 of {POINTS} points evaluated (50.0%)" in outcome.out
     assert "energy and area are estimates by the cost table horowitz-45nm" in outcome.out
     content = json.loads((tmp_path / "e.json").read_text())
-    assert (content["schema"], content["points"], content["grid_points"]) == ("dla-explore/1", 24, POINTS)
+    assert (content["schema"], content["points"], content["grid_points"]) == (
+        "dla-explore/1",
+        24,
+        POINTS,
+    )
     assert content["command"].startswith("dla explore ")
     assert len(content["found"]) == 24
     assert content["grid"]["points"] == POINTS
     # The grid has been run as well: its own front is at least as good as what was found.
-    rows = list(costed(flat_rows(results), load_table()))
-    pairs = [pair for row in rows if (pair := costs(parse_objectives("cycles,area"), row)) is not None]
+    rows = list(add_costs(flat_rows(results), load_table()))
+    pairs = [
+        pair for row in rows if (pair := costs(parse_objectives("cycles,area"), row)) is not None
+    ]
     best = [pairs[place] for place in front(pairs)]
     assert len(rows) == POINTS
     for point in content["front"]:
@@ -71,7 +93,9 @@ def test_an_interrupted_exploration_goes_on_and_ends_the_same(tmp_path: Path) ->
     explored(spec, tmp_path / "parts.sqlite", 7, grid=False)
     before = rows_of(tmp_path / "parts.sqlite")
     continued = explored(spec, tmp_path / "parts.sqlite", 20, grid=False, workers=2)
-    assert [item.row["key"] for item in continued.found] == [item.row["key"] for item in whole.found]
+    assert [item.row["key"] for item in continued.found] == [
+        item.row["key"] for item in whole.found
+    ]
     assert continued.content() == whole.content()
     after = rows_of(tmp_path / "parts.sqlite")
     assert before.items() <= after.items()
@@ -98,7 +122,9 @@ def test_the_grid_is_run_when_it_is_wanted(tmp_path: Path, monkeypatch: pytest.M
     assert explored(spec, tmp_path / "a.sqlite", 3).comparison is None
     assert explored(spec, tmp_path / "a.sqlite", 3, grid=True).comparison is not None
     monkeypatch.setattr("experiments.explore.exploring.LARGEST_GRID", 53)
-    with pytest.raises(InputError, match="--grid: the axes have 54 combinations; at most 53 can be compared"):
+    with pytest.raises(
+        InputError, match="--grid: the axes have 54 combinations; at most 53 can be compared"
+    ):
         explored(spec, tmp_path / "a.sqlite", 3, grid=True)
 
 
@@ -135,13 +161,16 @@ def test_bad_input_is_refused_in_one_line(
     )
     two = written(tmp_path, 'networks = ["tiny.onnx", "digits-cnn"]', "two.toml")
     assert refused(str(two)) == (
-        "networks: tiny.onnx, digits-cnn; give one, for a front compares points of one network: 'dla sweep' runs "
+        "networks: tiny.onnx, digits-cnn; give one, for a front compares points of one network: "
+        "'dla sweep' runs "
         "several, and 'dla report' of its results shows a front for each"
     )
     assert refused("absent.toml").startswith("absent.toml: no such file")
     assert not (tmp_path / "runs").exists()
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert refused(str(spec), "--workers", "1") == (f"dla explore needs Optuna; install it with: {remedy('explore')}")
+    assert refused(str(spec), "--workers", "1") == (
+        f"dla explore needs Optuna; install it with: {remedy('explore')}"
+    )
 
 
 def test_a_search_without_any_ok_point_says_why(
@@ -149,7 +178,19 @@ def test_a_search_without_any_ok_point_says_why(
 ) -> None:
     written(tmp_path, 'networks = "tiny.onnx"\ntiming.bus_bytes = [3, 5]\n')
     monkeypatch.chdir(tmp_path)
-    searched = dla(capsys, "explore", "grid.toml", "--objectives", "cycles,pes", "--trials", "2", "--workers", "1")
+    searched = dla(
+        capsys,
+        "explore",
+        "grid.toml",
+        "--objectives",
+        "cycles,pes",
+        "--trials",
+        "2",
+        "--workers",
+        "1",
+    )
     assert searched.status == 1
-    assert searched.err.startswith("no point is ok; the first failed: no such machine: bus_bytes is ")
+    assert searched.err.startswith(
+        "no point is ok; the first failed: no such machine: bus_bytes is "
+    )
     assert searched.err.count("\n") == 1

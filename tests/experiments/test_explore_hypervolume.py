@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.explore.objectives import hypervolume, needed
+from experiments.explore.objectives import count_needed, hypervolume
 from experiments.sweep.results import Pair, front
 
 REFERENCE = (10.0, 10.0)
-PAIRS = st.lists(st.tuples(st.integers(0, 12).map(float), st.integers(0, 12).map(float)), max_size=12)
+PAIRS = st.lists(
+    st.tuples(st.integers(0, 12).map(float), st.integers(0, 12).map(float)), max_size=12
+)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,9 @@ def test_areas_counted_by_hand(pairs: list[Pair], area: float) -> None:
 
 @given(PAIRS)
 def test_the_area_is_that_of_the_squares_covered(pairs: list[Pair]) -> None:
-    covered = sum(any(x <= column and y <= row for x, y in pairs) for column in range(10) for row in range(10))
+    covered = sum(
+        any(x <= column and y <= row for x, y in pairs) for column in range(10) for row in range(10)
+    )
     assert hypervolume(pairs, REFERENCE) == covered
 
 
@@ -52,7 +56,9 @@ def test_the_front_has_what_none_beats(pairs: list[Pair]) -> None:
     assert len({pairs[place] for place in places}) == len(places)
     assert all(pairs.index(pairs[place]) == place for place in places)
     assert [pairs[place] for place in places] == sorted(pairs[place] for place in places)
-    assert hypervolume([pairs[place] for place in places], REFERENCE) == hypervolume(pairs, REFERENCE)
+    assert hypervolume([pairs[place] for place in places], REFERENCE) == hypervolume(
+        pairs, REFERENCE
+    )
 
 
 def test_how_many_it_takes() -> None:
@@ -60,10 +66,21 @@ def test_how_many_it_takes() -> None:
     areas = [0, 24, 24, 24 + 2 * 2, 24 + 2 * 2 + 4 * 3, 40]
     for count, area in enumerate(areas, 1):
         assert hypervolume((pair for pair in pairs[:count] if pair is not None), REFERENCE) == area
-    assert [needed(pairs, REFERENCE, goal) for goal in (0, 1, 24, 25, 28, 28.5, 40, 41)] == [1, 2, 2, 4, 4, 5, 5, None]
+    assert [count_needed(pairs, REFERENCE, goal) for goal in (0, 1, 24, 25, 28, 28.5, 40, 41)] == [
+        1,
+        2,
+        2,
+        4,
+        4,
+        5,
+        5,
+        None,
+    ]
 
 
 @given(PAIRS, st.integers(1, 100))
 def test_how_many_it_takes_is_the_first_that_suffices(pairs: list[Pair], goal: int) -> None:
-    counts = [count for count in range(1, len(pairs) + 1) if hypervolume(pairs[:count], REFERENCE) >= goal]
-    assert needed(list(pairs), REFERENCE, goal) == (counts[0] if counts else None)
+    counts = [
+        count for count in range(1, len(pairs) + 1) if hypervolume(pairs[:count], REFERENCE) >= goal
+    ]
+    assert count_needed(list(pairs), REFERENCE, goal) == (counts[0] if counts else None)

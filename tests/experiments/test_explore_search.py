@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from experiments.explore.exploration import lines, shown_value
-from experiments.explore.exploring import against_grid, explored
+from experiments.explore.exploration import format_value, lines
+from experiments.explore.exploring import compare_with_grid, make_exploration
 from experiments.explore.objectives import OBJECTIVES, costs, parse_objectives
 from experiments.explore.search import TOGETHER, EvaluatedPoint, Proposal, search
 from experiments.sweep.request import SAMPLERS, SamplerName
@@ -24,7 +24,10 @@ AXES = {
 
 
 class Plant:
-    """A made-up grid: points with an odd width do not exist, those of 16 do not fit. Counts what it is asked."""
+    """A made-up grid: points with an odd width do not exist, those of 16 do not fit.
+
+    Counts what it is asked.
+    """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -41,7 +44,12 @@ class Plant:
         if choice["size"] == 16:
             return {"key": key, "status": "infeasible"}
         speed = {"slow": 1, "fast": 3, "odd": 2}[choice["kind"]] * choice["size"]
-        return {"key": key, "status": "ok", "time": 1000.0 / (speed + choice["width"]), "price": float(speed * 3)}
+        return {
+            "key": key,
+            "status": "ok",
+            "time": 1000.0 / (speed + choice["width"]),
+            "price": float(speed * 3),
+        }
 
 
 def pair(row: FlatRow) -> Pair | None:
@@ -89,7 +97,7 @@ def test_the_front_is_found_with_a_part_of_the_grid(sampler: SamplerName) -> Non
     found = search(AXES, Plant(), pair, points=len(grid) // 2, sampler=sampler, seed=0)
     ended = [item for item in grid if item is not None]
     reference = 1.1 * max(p[0] for p in ended), 1.1 * max(p[1] for p in ended)
-    compared = against_grid(found, grid, reference)
+    compared = compare_with_grid(found, grid, reference)
     assert compared.share > 0.95
     assert (compared.points, compared.ok) == (75, 60)
     assert compared.by_chance is not None
@@ -119,8 +127,13 @@ def test_a_grid_in_which_nothing_runs_has_no_front() -> None:
     axes = {**AXES, "size": (16,)}
     objectives = parse_objectives("cycles,sram")
     found = search(axes, Plant(), pair, points=4)
-    result = explored({"cost_table": "t"}, objectives, ("width",), found, 15, None)
-    assert (len(result.found), result.front, result.reference, result.comparison) == (4, (), None, None)
+    result = make_exploration({"cost_table": "t"}, objectives, ("width",), found, 15, None)
+    assert (len(result.found), result.front, result.reference, result.comparison) == (
+        4,
+        (),
+        None,
+        None,
+    )
     assert list(lines(result)) == ["4 of 15 points evaluated (26.7%), 0 ok; 0 on the front"]
 
 
@@ -131,12 +144,17 @@ def row_of(key: str, **values: Any) -> EvaluatedPoint:
 
 def test_an_exploration_says_what_it_found() -> None:
     objectives = parse_objectives("cycles,utilization")
-    found = [row_of("a", cycles=100), row_of("b", cycles=50, utilization=0.25), row_of("c", cycles=200, host_nodes=3)]
+    found = [
+        row_of("a", cycles=100),
+        row_of("b", cycles=50, utilization=0.25),
+        row_of("c", cycles=200, host_nodes=3),
+    ]
     grid = [*(item.costs for item in found), (40.0, -0.5), None]
-    result = explored({"cost_table": "t"}, objectives, (), found, 5, grid)
+    result = make_exploration({"cost_table": "t"}, objectives, (), found, 5, grid)
     assert [item.row["key"] for item in result.front] == ["b", "a"]
     assert result.reference == (220.00000000000003, 0.0)
-    # b covers (220 - 50) * 0.25, a another (220 - 100) * 0.25; the grid's best covers (220 - 40) * 0.5
+    # b covers (220 - 50) * 0.25, a another (220 - 100) * 0.25; the grid's best covers (220 - 40) *
+    # 0.5
     assert result.comparison is not None
     assert result.comparison.share == pytest.approx((170 * 0.25 + 120 * 0.25) / (180 * 0.5))
     said = list(lines(result))
@@ -151,27 +169,44 @@ def test_an_exploration_says_what_it_found() -> None:
 def test_a_front_that_leaves_different_work_to_the_cpu_is_noted() -> None:
     objectives = parse_objectives("cycles,utilization")
     found = [row_of("a", cycles=100), row_of("b", cycles=50, utilization=0.25, host_nodes=4)]
-    said = list(lines(explored({"cost_table": "t"}, objectives, (), found, 2, None)))
-    assert said[-1] == "note: points of the front leave 1 or 4 nodes to the CPU, whose time is in none of the cycles"
+    said = list(lines(make_exploration({"cost_table": "t"}, objectives, (), found, 2, None)))
+    assert (
+        said[-1]
+        == "note: points of the front leave 1 or 4 nodes to the CPU, whose time is in none of the "
+        "cycles"
+    )
     assert said[1] == "not compared with the grid of 2 points; --grid runs all of it"
 
 
 def test_values_are_shown_as_people_read_them() -> None:
-    assert [shown_value(value) for value in (1234567.0, 0.123456, 12345.678)] == [
+    assert [format_value(value) for value in (1234567.0, 0.123456, 12345.678)] == [
         "1,234,567",
         "0.1235",
         "12,345.7",
     ]
-    assert [objective.title for objective in parse_objectives("cycles, energy")] == ["cycles", "energy (µJ, estimate)"]
+    assert [objective.title for objective in parse_objectives("cycles, energy")] == [
+        "cycles",
+        "energy (µJ, estimate)",
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("cycles", "--objectives is 'cycles'; name two different ones, such as cycles,area"),
-        ("cycles,cycles", "--objectives is 'cycles,cycles'; name two different ones, such as cycles,area"),
-        ("cycles,area,energy", "--objectives is 'cycles,area,energy'; name two different ones, such as cycles,area"),
-        ("cycles,aera", "--objectives: unknown 'aera'; did you mean area? choose two of " + ", ".join(OBJECTIVES)),
+        (
+            "cycles,cycles",
+            "--objectives is 'cycles,cycles'; name two different ones, such as cycles,area",
+        ),
+        (
+            "cycles,area,energy",
+            "--objectives is 'cycles,area,energy'; name two different ones, such as cycles,area",
+        ),
+        (
+            "cycles,aera",
+            "--objectives: unknown 'aera'; did you mean area? choose two "
+            "of " + ", ".join(OBJECTIVES),
+        ),
         ("", "--objectives: unknown ''; choose two of " + ", ".join(OBJECTIVES)),
     ],
 )

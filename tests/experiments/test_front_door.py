@@ -1,4 +1,6 @@
-"""``import dla``: the public names of the packages, and that nothing in the working folder takes their place."""
+"""``import dla``: the public names of the packages, and that nothing in the working folder takes
+their place.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ FOREIGN = ("isa.py", "dla_sim.py", "byoc/__init__.py", "experiments/__init__.py"
 
 
 def _declared(package: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Where type checkers find each public name, and where it is loaded from: ``module:name`` by name."""
+    """Where type checkers find each public name, and where it is loaded from: ``module:name`` by
+    name.
+    """
     file = import_module(package).__file__
     assert file is not None
     (block,) = (
@@ -35,7 +39,9 @@ def _declared(package: str) -> tuple[dict[str, str], dict[str, str]]:
         if isinstance(statement, ast.ImportFrom)
         for alias in statement.names
     }
-    (homes,) = (node for node in ast.walk(ast.Module(block.orelse, [])) if isinstance(node, ast.Dict))
+    (homes,) = (
+        node for node in ast.walk(ast.Module(block.orelse, [])) if isinstance(node, ast.Dict)
+    )
     found = ast.literal_eval(homes)
     return shown, {name: home if ":" in home else f"{home}:{name}" for name, home in found.items()}
 
@@ -64,14 +70,22 @@ def _python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     """What ``python -c`` does in ``folder``, from which it imports first, as notebooks do."""
     home = Path(dla.__file__).parent.parent
     code = f"import sys; sys.path.insert(1, {str(home)!r})\n{code}"
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def test_nothing_in_the_working_folder_takes_the_place_of_a_package(tmp_path: Path) -> None:
     _foreign(tmp_path)
-    code = "import dla, isa, byoc, dla_sim, experiments\nprint(dla.Device, isa.Arch, dla.compile.__module__)"
+    code = (
+        "import dla, isa, byoc, dla_sim, experiments\nprint(dla.Device, isa.Arch, "
+        "dla.compile.__module__)"
+    )
     done = _python(tmp_path, code)
-    assert (done.stdout, done.stderr) == ("<class 'dla_sim.device.Device'> <class 'isa.arch.Arch'> byoc.compiler\n", "")
+    assert (done.stdout, done.stderr) == (
+        "<class 'dla_sim.device.Device'> <class 'isa.arch.Arch'> byoc.compiler\n",
+        "",
+    )
 
 
 def test_nor_in_the_process_that_runs_tensorflow_lite(tmp_path: Path) -> None:
@@ -85,7 +99,8 @@ def test_what_was_imported_before_is_named(tmp_path: Path) -> None:
     _foreign(tmp_path)
     done = _python(tmp_path, "import byoc\nimport dla")
     message = (
-        f"ImportError: dla needs its own package 'byoc', and {tmp_path / 'byoc' / '__init__.py'} has been imported "
+        f"ImportError: dla needs its own package 'byoc', and {tmp_path / 'byoc' / '__init__.py'} "
+        "has been imported "
         "under that name; rename that, or import dla first"
     )
     assert done.stderr.splitlines()[-1] == message
@@ -125,11 +140,17 @@ def test_a_script_that_sweeps_needs_no_guard(tmp_path: Path) -> None:
     save_tiny(tmp_path)
     (tmp_path / "grid.toml").write_text('networks = "tiny.onnx"\n', encoding="utf-8")
     home = Path(dla.__file__).parent.parent
-    (tmp_path / "study.py").write_text(f"import sys\nsys.path.insert(1, {str(home)!r})\n{SWEEP}", encoding="utf-8")
-    done = subprocess.run([sys.executable, "study.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    (tmp_path / "study.py").write_text(
+        f"import sys\nsys.path.insert(1, {str(home)!r})\n{SWEEP}", encoding="utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, "study.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr, done.stdout.count("1 points: 1 ok")) == (0, "", 1)
 
 
 def test_its_source_is_no_second_package() -> None:
-    with pytest.raises(ImportError, match=r"^experiments\.dla is installed as dla; write 'import dla'$"):
+    with pytest.raises(
+        ImportError, match=r"^experiments\.dla is installed as dla; write 'import dla'$"
+    ):
         import_module("experiments.dla")

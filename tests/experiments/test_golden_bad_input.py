@@ -1,4 +1,6 @@
-"""``dla golden``: every kind of bad input is one clear line and exit status 2, and the corpus stays as it was."""
+"""``dla golden``: every kind of bad input is one clear line and exit status 2, and the corpus
+stays as it was.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def _no_index(folder: Path) -> None:
 
 def _outside(folder: Path) -> None:
     index = folder / "corpus.json"
-    index.write_text(index.read_text().replace('"file": "cases/L1/conv', '"file": "cases/../../conv'))
+    index.write_text(
+        index.read_text().replace('"file": "cases/L1/conv', '"file": "cases/../../conv')
+    )
 
 
 def _shortened(folder: Path) -> None:
@@ -156,7 +160,8 @@ DAMAGE: dict[Callable[[Path], None], str] = {
     _linked_case: ".toml: a link, and a golden corpus consists of files of its own",
     _linked_index: "corpus.json: a link, and a golden corpus consists of files of its own",
     _deep_index: "nested more than 64 deep; restore it",
-    _unknown_variant: "case L1/conv is for a machine that this version does not have: unknown ISA variant 'v9'",
+    _unknown_variant: "case L1/conv is for a machine that this version does not have: unknown ISA "
+    "variant 'v9'",
     _unknown_timing: "case L1/conv is for a machine that this version does not have",
     _malformed_case: "case L1/conv: not the text of a golden case",
     _malformed_row: "case L1/conv: not the text of a golden case",
@@ -171,7 +176,11 @@ def test_a_damaged_corpus_is_refused_and_left_alone(
     small_corpus(folder)
     damage(folder)
     before = contents(tmp_path)
-    for arguments in (("check", folder), ("bless", folder, "--reason", "why not"), ("list", folder)):
+    for arguments in (
+        ("check", folder),
+        ("bless", folder, "--reason", "why not"),
+        ("list", folder),
+    ):
         outcome = dla(capsys, "golden", *arguments)
         if arguments[0] == "list" and outcome.status == 0:
             continue  # which reads the index alone
@@ -186,14 +195,23 @@ def test_a_damaged_corpus_is_refused_and_left_alone(
     ("arguments", "message"),
     [
         (("check", "DIR", "--level", "L3"), "unknown level 'L3'; choose one of L1, L2"),
-        (("record", "DIR", "--level", "L3"), "unknown level 'L3'; choose one of L0, L1, L2, L10, networks"),
+        (
+            ("record", "DIR", "--level", "L3"),
+            "unknown level 'L3'; choose one of L0, L1, L2, L10, networks",
+        ),
         (("check", "DIR", "--case", "nobody"), "no case is called 'nobody'"),
         (("check", "DIR/nowhere"), "no golden corpus here"),
         (("bless", "DIR", "--reason", "  "), "--reason is empty"),
         (("add", "DIR", "nowhere.prog", "--name", "own/x"), "nowhere.prog: no such file"),
-        (("diff", "default", "isa=v1"), "'default' is a machine; say with --model"),
-        (("diff", "nothing", "default", "--model", "digits-cnn"), "'nothing' is no file, no corpus and no machine"),
-        (("diff", "schedule=best", "default", "--model", "digits-cnn"), "schedule is 'best'; it is seed or default"),
+        (("diff", "default", "isa=v1"), "'default' is a machine; give its model with --model"),
+        (
+            ("diff", "nothing", "default", "--model", "digits-cnn"),
+            "'nothing' is no file, no corpus and no machine",
+        ),
+        (
+            ("diff", "schedule=best", "default", "--model", "digits-cnn"),
+            "schedule is 'best'; it is seed or default",
+        ),
         (("diff", "emulate-depthwise=1", "default", "--model", "digits-cnn"), "it is yes or no"),
         (("diff", "colour=3", "default", "--model", "digits-cnn"), "unknown setting 'colour'"),
         (("diff", "isa=v9", "default", "--model", "digits-cnn"), "unknown ISA variant 'v9'"),
@@ -206,7 +224,9 @@ def test_bad_arguments(
 ) -> None:
     small_corpus(tmp_path)
     before = contents(tmp_path)
-    outcome = dla(capsys, "golden", *(argument.replace("DIR", str(tmp_path)) for argument in arguments))
+    outcome = dla(
+        capsys, "golden", *(argument.replace("DIR", str(tmp_path)) for argument in arguments)
+    )
     assert outcome.status == 2
     assert message in outcome.err
     assert outcome.err.count("\n") == 1
@@ -247,7 +267,10 @@ def test_files_of_ones_own_are_no_corpus(
     for words in (("add", str(own), *one_more), ("record", str(own), "--level", "L0")):
         outcome = dla(capsys, "golden", *words)
         assert outcome.status == 2
-        assert outcome.err == f"error: {own}: holds cases and no golden corpus; choose an empty folder\n"
+        assert (
+            outcome.err
+            == f"error: {own}: holds cases and no golden corpus; choose an empty folder\n"
+        )
     assert contents(own) == before
 
 
@@ -279,7 +302,8 @@ def test_files_of_ones_own_in_a_corpus_stay(
 def test_nothing_is_written_through_a_link(
     linked: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_more: tuple[str, ...]
 ) -> None:
-    folder, target = tmp_path / "corpus", tmp_path / "target"
+    folder = tmp_path / "corpus"
+    target = tmp_path / "target"
     small_corpus(folder)
     if (folder / linked).exists():
         os.rename(folder / linked, target)
@@ -290,7 +314,9 @@ def test_nothing_is_written_through_a_link(
     before = contents(tmp_path)
     outcome = dla(capsys, "golden", "add", folder, *one_more)
     assert outcome.status == 2
-    assert outcome.err.endswith(f"{linked}: a link, and a golden corpus consists of files of its own; remove it\n")
+    assert outcome.err.endswith(
+        f"{linked}: a link, and a golden corpus consists of files of its own; remove it\n"
+    )
     assert contents(tmp_path) == before
 
 
@@ -311,7 +337,9 @@ def test_what_stands_in_the_way_is_not_replaced(
     assert contents(folder) == before
 
 
-def test_a_corpus_of_another_format_is_not_recorded_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_corpus_of_another_format_is_not_recorded_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     small_corpus(tmp_path)
     _other_format(tmp_path)
     before = contents(tmp_path)
@@ -331,14 +359,18 @@ def test_own_programs_become_cases(tmp_path: Path, capsys: pytest.CaptureFixture
         np.save(tmp_path / f"{name}.npy", np.frombuffer(content, np.int8))
         files += ["--tensor", f"{name}={tmp_path / f'{name}.npy'}"]
     target = tmp_path / "to"
-    added = dla(capsys, "golden", "add", target, text, "--name", "own/add", *files, "--set", "bus_bytes=16")
+    added = dla(
+        capsys, "golden", "add", target, text, "--name", "own/add", *files, "--set", "bus_bytes=16"
+    )
     assert added.status == 0, added.err
     stored = open_corpus(target).case("own/add")
     assert stored.record.outputs == case.record.outputs
     assert stored.timing["bus_bytes"] == 16
     again = dla(capsys, "golden", "add", target, text, "--name", "own/add", *files)
     wrong = dla(capsys, "golden", "add", target, text, "--name", "../add", *files)
-    machine = dla(capsys, "golden", "add", target, text, "--name", "own/b", *files, "--set", "pe.ic=4")
+    machine = dla(
+        capsys, "golden", "add", target, text, "--name", "own/b", *files, "--set", "pe.ic=4"
+    )
     assert "case own/add exists; accept other results with bless" in again.err
     assert "case name '../add' must be LEVEL/name" in wrong.err
     assert "only settings of the timing" in machine.err

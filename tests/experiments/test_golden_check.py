@@ -1,4 +1,6 @@
-"""``dla golden check`` and ``bless`` on a machine that has changed: what is reported, what is accepted."""
+"""``dla golden check`` and ``bless`` on a machine that has changed: what is reported, what is
+accepted.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ import pytest
 
 from dla_sim.engine.workload import Demands
 from experiments.golden.check import check_case
-from experiments.golden.deviation import CheckedCase, Deviation, by_instruction, checked_lines
+from experiments.golden.deviation import (
+    CheckedCase,
+    Deviation,
+    format_checked_lines,
+    group_by_instruction,
+)
 from experiments.golden.observe import refusal
 from experiments.golden.store import open_corpus
 from isa import numerics
@@ -49,7 +56,11 @@ def test_a_changed_value_names_command_layer_element_values_and_registers(
     assert "OP_CONV differs in reference: 1 case, L1/conv\n" in outcome.out
     assert "source: layer 'conv', ONNX nodes conv_node" in outcome.out
     assert "EX_INPUT_ZERO_POINT=5" in outcome.out
-    (case,) = (item for item in json.loads((tmp_path / "report.json").read_text())["cases"] if not item["passed"])
+    (case,) = (
+        item
+        for item in json.loads((tmp_path / "report.json").read_text())["cases"]
+        if not item["passed"]
+    )
     difference = case["differences"][0]
     assert difference["aspect"] == "reference"
     assert difference["element"]["index"] == {"channel": 0, "row": 0, "column": 2}
@@ -65,8 +76,12 @@ def test_cases_that_differ_alike_are_one_line_and_one_report(tmp_path: Path) -> 
         outcome = _outcome(tmp_path, "L1/conv")
     alike = [replace(outcome, name=f"L1/conv{number}") for number in range(6)]
     whole = CheckedCase("L1/empty", (Deviation("totals", None, "2 cycles, recorded 1"),))
-    assert [(group.line(), group.cases) for group in by_instruction([whole, *alike])] == [
-        ("OP_CONV differs in reference: 6 cases, L1/conv0, L1/conv1, L1/conv2, L1/conv3 and 2 more", tuple(alike)),
+    assert [(group.line(), group.cases) for group in group_by_instruction([whole, *alike])] == [
+        (
+            "OP_CONV differs in reference: 6 cases, L1/conv0, L1/conv1, L1/conv2, L1/conv3 and 2 "
+            "more",
+            tuple(alike),
+        ),
         ("the whole case differs in totals: 1 case, L1/empty", (whole,)),
     ]
 
@@ -81,7 +96,10 @@ def test_a_changed_kernel_shows_in_the_kernels_and_the_device_alone(
         real(values, scale, zero_point + 1, low, high, out=out)
 
     monkeypatch.setattr(numerics, "requantise_float32", shifted)
-    assert [item.aspect for item in _outcome(tmp_path, "L1/conv").deviations] == ["kernels", "device"]
+    assert [item.aspect for item in _outcome(tmp_path, "L1/conv").deviations] == [
+        "kernels",
+        "device",
+    ]
 
 
 def test_changed_cycles_are_reported_before_and_after(tmp_path: Path) -> None:
@@ -95,12 +113,14 @@ def test_changed_cycles_are_reported_before_and_after(tmp_path: Path) -> None:
     assert outcome.moment.cycles_before is not None
     assert outcome.moment.cycles_after is not None
     assert outcome.moment.cycles_after[1] - outcome.moment.cycles_before[1] == 7
-    assert any("cycles: " in line and " before, " in line for line in checked_lines(outcome))
+    assert any("cycles: " in line and " before, " in line for line in format_checked_lines(outcome))
 
 
 def test_a_changed_encoding_is_one_of_words_and_not_of_values(tmp_path: Path) -> None:
     small_corpus(tmp_path)
-    moved = tuple(replace(item, low=47) if item.name == "requantise" else item for item in OP_CONV.fields)
+    moved = tuple(
+        replace(item, low=47) if item.name == "requantise" else item for item in OP_CONV.fields
+    )
     with changed("OP_CONV", fields=moved):
         outcome = _outcome(tmp_path, "L1/conv")
     assert [item.aspect for item in outcome.deviations] == ["encoding", "decoding"]
@@ -114,7 +134,9 @@ def test_only_one_engine_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert {item.aspect for item in _outcome(tmp_path, "L1/conv").deviations} == {"recurrence"}
 
 
-def test_bless_stores_the_reason_and_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bless_stores_the_reason_and_what_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     small_corpus(tmp_path)
     before = OP_CONV.cycles
     with changed("OP_CONV", cycles=lambda command, arch: before(command, arch) + 7):
@@ -125,11 +147,17 @@ def test_bless_stores_the_reason_and_what_changed(tmp_path: Path, capsys: pytest
     assert "blessed L1/conv" in blessed.out
     assert "nothing to bless" in again.out
     event = open_corpus(tmp_path).history[-1]
-    assert (event.action, event.reason, event.changed) == ("bless", "a longer pipeline", ("L1/conv",))
+    assert (event.action, event.reason, event.changed) == (
+        "bless",
+        "a longer pipeline",
+        ("L1/conv",),
+    )
     assert "bless by" in dla(capsys, "golden", "list", tmp_path).out
 
 
-def test_bless_of_some_cases_leaves_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bless_of_some_cases_leaves_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     small_corpus(tmp_path)
     before = OP_CONV.cycles
     with changed("OP_CONV", cycles=lambda command, arch: before(command, arch) + 7):

@@ -36,7 +36,9 @@ def test_the_committed_corpus_is_small_and_complete() -> None:
     corpus = open_corpus(COMMITTED)
     sizes = [path.stat().st_size for path in COMMITTED.rglob("*") if path.is_file()]
     assert sum(-(-size // 4096) * 4096 for size in sizes) < LIMIT
-    assert {name.partition("/")[0] for name in corpus.entries} == set(LEVELS) == {*SOURCES, NETWORKS}
+    assert (
+        {name.partition("/")[0] for name in corpus.entries} == set(LEVELS) == {*SOURCES, NETWORKS}
+    )
     assert corpus.history[-1].digest == corpus.digest
     needed = {"corpus.json", *corpus.packs, *(entry.file for entry in corpus.entries.values())}
     assert set(contents(COMMITTED)) == needed
@@ -66,7 +68,9 @@ def test_what_is_refused_or_stops_is_meant_to() -> None:
 
 
 def test_the_catalogue_makes_what_is_committed() -> None:
-    """Level 0 and the random level as they are made now are those that are committed: nothing was forgotten."""
+    """Level 0 and the random level as they are made now are those that are committed: nothing
+    was forgotten.
+    """
     corpus = open_corpus(COMMITTED)
     for case in catalogue(("L0", "L10")):
         stored = corpus.case(case.name)
@@ -87,7 +91,17 @@ def _told(case: GoldenCase) -> list[object]:
     segments = [(one.address, one.data.tobytes()) for one in program.segments]
     words = program.words.tolist(), None if case.words is None else case.words.tolist()
     places = program.dram_bytes, program.command_address, program.tensors, program.provenance
-    return [case.name, case.description, case.inputs, case.timing, program.name, program.arch, segments, words, places]
+    return [
+        case.name,
+        case.description,
+        case.inputs,
+        case.timing,
+        program.name,
+        program.arch,
+        segments,
+        words,
+        places,
+    ]
 
 
 def test_a_case_reads_back_as_it_was_written() -> None:
@@ -113,14 +127,29 @@ def test_equal_recordings_are_equal_files(tmp_path: Path) -> None:
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-def test_a_case_and_a_level_can_be_checked_on_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_case_and_a_level_can_be_checked_on_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     small_corpus(tmp_path)
     assert "4 of 4 cases" in dla(capsys, "golden", "check", tmp_path).out
     assert "2 of 2 cases" in dla(capsys, "golden", "check", tmp_path, "--level", "L2").out
     assert "1 of 1 cases" in dla(capsys, "golden", "check", tmp_path, "--case", "conv").out
-    outcome = dla(capsys, "golden", "check", tmp_path, "--case", "L1/conv", "--level", "L2", "--json", tmp_path / "j")
+    outcome = dla(
+        capsys,
+        "golden",
+        "check",
+        tmp_path,
+        "--case",
+        "L1/conv",
+        "--level",
+        "L2",
+        "--json",
+        tmp_path / "j",
+    )
     assert "3 of 3 cases" in outcome.out
-    assert [item["passed"] for item in json.loads((tmp_path / "j").read_text())["cases"]] == [True] * 3
+    assert [item["passed"] for item in json.loads((tmp_path / "j").read_text())["cases"]] == [
+        True
+    ] * 3
 
 
 def test_recording_again_replaces_the_corpus_and_keeps_its_history(tmp_path: Path) -> None:
@@ -132,16 +161,26 @@ def test_recording_again_replaces_the_corpus_and_keeps_its_history(tmp_path: Pat
     assert (tmp_path / "cases" / "L1" / "stray.toml").read_text() == "of somebody else"
 
 
-def test_only_what_is_missing_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_what_is_missing_is_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     small_corpus(tmp_path)
     before = {entry.file for entry in open_corpus(tmp_path).entries.values()}
-    added = [case.name for case in level10.cases() if case.name not in open_corpus(tmp_path).entries]
-    assert f"{len(added)} cases added" in dla(capsys, "golden", "record", tmp_path, "--missing", "--level", "L10").out
+    added = [
+        case.name for case in level10.cases() if case.name not in open_corpus(tmp_path).entries
+    ]
+    assert (
+        f"{len(added)} cases added"
+        in dla(capsys, "golden", "record", tmp_path, "--missing", "--level", "L10").out
+    )
     corpus = open_corpus(tmp_path)
     assert before < {entry.file for entry in corpus.entries.values()}
     assert (corpus.history[-1].action, corpus.history[-1].changed) == ("add", tuple(added))
     kept = contents(tmp_path)
-    assert "0 cases added" in dla(capsys, "golden", "record", tmp_path, "--missing", "--level", "L10").out
+    assert (
+        "0 cases added"
+        in dla(capsys, "golden", "record", tmp_path, "--missing", "--level", "L10").out
+    )
     assert contents(tmp_path) == kept
 
 
@@ -167,7 +206,9 @@ record_corpus(Path(sys.argv[1]), [case for case in cases() if case.name.startswi
 def _killed(folder: Path, stand_still_at: str) -> None:
     """Record into ``folder`` until so many files with such a name are written, and no further."""
     command = [sys.executable, "-c", _RECORD, str(folder), *stand_still_at.split()]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "\n"
         os.kill(process.pid, signal.SIGKILL)
@@ -186,10 +227,20 @@ def test_the_first_recording_that_is_killed_is_made_again(
 
 @pytest.mark.parametrize(
     ("stand_still_at", "new"),
-    [("corpus.json 1", False), ("v1 1", False), ("v1 2", False), ("L0 1", False), ("corpus.json 2", True)],
+    [
+        ("corpus.json 1", False),
+        ("v1 1", False),
+        ("v1 2", False),
+        ("L0 1", False),
+        ("corpus.json 2", True),
+    ],
 )
-def test_a_recording_that_is_killed_leaves_a_whole_corpus(tmp_path: Path, stand_still_at: str, new: bool) -> None:
-    """Killed before and among the case files and behind the objects it leaves the old one, then the new one."""
+def test_a_recording_that_is_killed_leaves_a_whole_corpus(
+    tmp_path: Path, stand_still_at: str, new: bool
+) -> None:
+    """Killed before and among the case files and behind the objects it leaves the old one, then
+    the new one.
+    """
     old = small_corpus(tmp_path)
     _killed(tmp_path, stand_still_at)
     corpus = open_corpus(tmp_path)

@@ -20,10 +20,15 @@ from tests.experiments.reporting import Page
 SEED = "preset=seed-i64,schedule=seed"
 
 
-def test_a_variant_changes_cycles_and_no_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page, data = tmp_path / "page.html", tmp_path / "data.json"
+def test_a_variant_changes_cycles_and_no_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    data = tmp_path / "data.json"
     sides = f"{SEED},isa=v1,emulate-depthwise=yes", f"{SEED},isa=v2"
-    outcome = dla(capsys, "golden", "diff", *sides, "--model", "digits-cnn", "--json", data, "--html", page)
+    outcome = dla(
+        capsys, "golden", "diff", *sides, "--model", "digits-cnn", "--json", data, "--html", page
+    )
     assert outcome.status == 0, outcome.err
     found = json.loads(data.read_text())
     assert found["conditions"] == {"arch.isa": ["v1", "v2"], "emulate-depthwise": ["True", "False"]}
@@ -43,7 +48,9 @@ def test_a_variant_changes_cycles_and_no_value(tmp_path: Path, capsys: pytest.Ca
     assert all(link.startswith("#") for link in read.links)
 
 
-def test_other_numerics_change_values_and_the_first_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_numerics_change_values_and_the_first_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     outcome = dla(capsys, "golden", "diff", "default", "numerics=fixed", "--model", "digits-cnn")
     assert outcome.status == 1
     assert outcome.err.startswith("difference: ")
@@ -74,10 +81,17 @@ def test_integer_inputs_and_outputs_change_no_value(capsys: pytest.CaptureFixtur
     assert (outcome.status, outcome.err) == (0, "")
 
 
-def test_a_snapshot_is_compared_with_a_later_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_is_compared_with_a_later_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = tmp_path / "before.snapshot"
-    assert dla(capsys, "golden", "snapshot", "digits-cnn", "--on", "bus_bytes=4", "-o", place).status == 0
-    outcome = dla(capsys, "golden", "diff", place, "bus_bytes=16,burst_bytes=128", "--model", "digits-cnn")
+    assert (
+        dla(capsys, "golden", "snapshot", "digits-cnn", "--on", "bus_bytes=4", "-o", place).status
+        == 0
+    )
+    outcome = dla(
+        capsys, "golden", "diff", place, "bus_bytes=16,burst_bytes=128", "--model", "digits-cnn"
+    )
     assert outcome.status == 0
     assert "timing.bus_bytes" in outcome.out
     taken = load_snapshot(place)
@@ -86,7 +100,8 @@ def test_a_snapshot_is_compared_with_a_later_run(tmp_path: Path, capsys: pytest.
 
 
 def test_a_run_report_has_no_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report, snapshot = tmp_path / "run.json", tmp_path / "a.snapshot"
+    report = tmp_path / "run.json"
+    snapshot = tmp_path / "a.snapshot"
     assert dla(capsys, "run", "digits-cnn", "--json", report).status == 0
     assert dla(capsys, "golden", "snapshot", "digits-cnn", "-o", snapshot).status == 0
     data = tmp_path / "data.json"
@@ -107,22 +122,35 @@ def test_two_corpora(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def _snapshot(*layers: LayerSnapshot) -> Snapshot:
-    return Snapshot("made up", {}, layers, {"cycles": sum(layer.figures.get("cycles", 0) for layer in layers)})
+    return Snapshot(
+        "made up", {}, layers, {"cycles": sum(layer.figures.get("cycles", 0) for layer in layers)}
+    )
 
 
 def test_layers_are_matched_by_name() -> None:
     one = {"t": np.array([[1, 2], [3, 4]], np.int8)}
-    a = _snapshot(LayerSnapshot("x", {"cycles": 10}, one), LayerSnapshot("gone", {"cycles": 5}, one))
+    a = _snapshot(
+        LayerSnapshot("x", {"cycles": 10}, one), LayerSnapshot("gone", {"cycles": 5}, one)
+    )
     other = {"t": np.array([[1, 2], [7, 0]], np.int8)}
-    b = _snapshot(LayerSnapshot("new", {"cycles": 1}, one), LayerSnapshot("x", {"cycles": 9}, other))
+    b = _snapshot(
+        LayerSnapshot("new", {"cycles": 1}, one), LayerSnapshot("x", {"cycles": 9}, other)
+    )
     found = compare(a, b)
     assert [(layer.name, layer.values) for layer in found.layers] == [
         ("x", "differ"),
         ("gone", "only in A"),
         ("new", "only in B"),
     ]
-    assert found.layers[0].remark == "2 of 4 elements, by at most 4; the first in tensor 't' at [1, 0]: 3 in A, 7 in B"
-    assert [(layer.name, layer.change) for layer in found.movers] == [("gone", -5), ("x", -1), ("new", 1)]
+    assert (
+        found.layers[0].remark
+        == "2 of 4 elements, by at most 4; the first in tensor 't' at [1, 0]: 3 in A, 7 in B"
+    )
+    assert [(layer.name, layer.change) for layer in found.movers] == [
+        ("gone", -5),
+        ("x", -1),
+        ("new", 1),
+    ]
     resized = replace(a, layers=(LayerSnapshot("x", {}, {"t": np.zeros(3, np.int8)}),))
     assert compare(resized, b).layers[0].remark == "tensor 't' is int8 [3] in A, int8 [2, 2] in B"
 

@@ -1,4 +1,7 @@
-"""More memory, elements or bandwidth do not cost cycles; longer networks do not cost more work a link."""
+"""More memory, elements or bandwidth do not cost cycles.
+
+Longer networks do not cost more work a link.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ OWN = {"byoc", "dla_sim", "experiments", "isa"}
 
 
 def test_larger_machines_are_not_slower() -> None:
-    """A network that took more cycles with more memory, when its residents were chosen for one plan alone."""
+    """A network that took more cycles with more memory, when its residents were chosen for one
+    plan alone.
+    """
     points: Points = {}
     for part in measure("resnext-11", ("4x4", "8x8", "16x16"), (64, 128, 256, 512), (4, 8)):
         points |= part
@@ -28,7 +33,9 @@ def test_larger_machines_are_not_slower() -> None:
 
 
 def lines(model: ModelProto, folder: Path) -> int:
-    """Lines of the project's own code that importing, compiling and running a network takes: work, without a clock."""
+    """Lines of the project's own code that importing, compiling and running a network takes:
+    work, without a clock.
+    """
     file = folder / f"{model.graph.name}.onnx"
     file.write_bytes(model.SerializeToString())
     counted = 0
@@ -53,10 +60,19 @@ def lines(model: ModelProto, folder: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "length"),
-    [("activations", 1000), ("additions", 1000), ("alternating", 800), ("outputs", 80), ("steps", 32)],
+    [
+        ("activations", 1000),
+        ("additions", 1000),
+        ("alternating", 800),
+        ("outputs", 80),
+        ("steps", 32),
+    ],
 )
-def test_a_link_of_a_longer_chain_takes_no_more_work(kind: str, length: int, tmp_path: Path) -> None:
-    """Chains of Relu, recurrent networks and the like that took minutes: the second half is no dearer than the first.
+def test_a_link_of_a_longer_chain_takes_no_more_work(
+    kind: str, length: int, tmp_path: Path
+) -> None:
+    """Chains of Relu, recurrent networks and the like that took minutes: the second half is no
+    dearer than the first.
 
     By lines executed: what ONNX Runtime takes, and what a line does inside NumPy, is not counted.
     """

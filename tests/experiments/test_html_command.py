@@ -1,4 +1,6 @@
-"""``dla report``: what it writes where, for runs, comparisons and sweeps, and one clear line for everything else."""
+"""``dla report``: what it writes where, for runs, comparisons and sweeps, and one clear line for
+everything else.
+"""
 
 from __future__ import annotations
 
@@ -75,32 +77,67 @@ def test_compare(capsys: Capture) -> None:
 
 def test_sweeps(capsys: Capture) -> None:
     shutil.copy(grid_file(), "grid.sqlite")
-    found = dla(capsys, "report", "grid.sqlite", "-o", "sweep", "--x", "bus_bytes", "--cost", "horowitz-45nm")
+    found = dla(
+        capsys,
+        "report",
+        "grid.sqlite",
+        "-o",
+        "sweep",
+        "--x",
+        "bus_bytes",
+        "--cost",
+        "horowitz-45nm",
+    )
     assert (found.status, found.err) == (0, "")
     assert "bus width (bytes/cycle)" in found.out
     found = dla(capsys, "report", "grid.sqlite", "--tables", "--cost", "horowitz-45nm")
     assert "estimated area (" in found.out
     assert "PEs × SRAM" not in found.out
     assert "estimated_area_um2" in Path("sweep/grid.html").read_text()
-    assert pictures(Path("sweep")) == {"pareto-tiny.onnx", "parallel-tiny.onnx", "heatmap-tiny.onnx"}
+    assert pictures(Path("sweep")) == {
+        "pareto-tiny.onnx",
+        "parallel-tiny.onnx",
+        "heatmap-tiny.onnx",
+    }
 
 
 BAD = [
     (["none.json"], "none.json: no such file; 'dla run MODEL --json none.json' makes a report"),
     (["text"], "text: not a run report (it is not JSON)"),
-    (["other.json"], "other.json: not a run report of schema dla-run/1 (schema is 'dla-run/2'); run 'dla run' again"),
-    (["a.json", "b.json"], "dla report was given 2 files; give one file, or two runs with --compare"),
-    (["a.json", "--compare"], "dla report was given 1 file; give two runs: dla report --compare A B"),
-    (["a.json", "--tables", "-o", "x"], "--tables writes nothing; leave out --output and --png, or --tables"),
-    (["a.json", "--x", "cycles"], "--x, --y and --cost are for the results of sweeps; leave them out for runs"),
+    (
+        ["other.json"],
+        "other.json: not a run report of schema dla-run/1 (schema is 'dla-run/2'); "
+        "run 'dla run' again",
+    ),
+    (
+        ["a.json", "b.json"],
+        "dla report was given 2 files; give one file, or two runs with --compare",
+    ),
+    (
+        ["a.json", "--compare"],
+        "dla report was given 1 file; give two runs: dla report --compare A B",
+    ),
+    (
+        ["a.json", "--tables", "-o", "x"],
+        "--tables writes nothing; leave out --output and --png, or --tables",
+    ),
+    (
+        ["a.json", "--x", "cycles"],
+        "--x, --y and --cost are for the results of sweeps; leave them out for runs",
+    ),
     (["a.json", "-o", "text"], "text/a.html: cannot be written"),
     (["a.json", "-o", "page.html", "--png", "text"], "text/end-to-end.png: cannot be written"),
     (["foreign.sqlite"], "foreign.sqlite: not a results file of dla sweep; choose another place"),
-    (["--compare", "a.json", "foreign.sqlite"], "foreign.sqlite: not a run report (it is not JSON)"),
+    (
+        ["--compare", "a.json", "foreign.sqlite"],
+        "foreign.sqlite: not a run report (it is not JSON)",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+@pytest.mark.parametrize(
+    ("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD]
+)
 def test_bad_input_is_one_clear_line(arguments: list[str], message: str, capsys: Capture) -> None:
     Path("text").write_text("neither")
     Path("other.json").write_text(json.dumps({"schema": "dla-run/2"}))

@@ -1,4 +1,6 @@
-"""The page of a run: all is on it, the charts add up, it refers to nothing outside, equal runs give equal bytes."""
+"""The page of a run: all is on it, the charts add up, it refers to nothing outside, equal runs
+give equal bytes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pytest
 
 from experiments.report.charts.interactive import figure
 from experiments.report.charts.model import BarChart, Gantt, Roofline, SpanChart
-from experiments.report.html import embedded
+from experiments.report.html import embed_json
 from experiments.report.run_charts import (
     intensity,
     layer_cycles,
@@ -63,14 +65,23 @@ def test_the_page_says_what_made_it_and_why_nodes_fell_back() -> None:
     fallback = next(entry for entry in report.placement if entry.op_type == "Hardmax")
     assert fallback.on == "cpu"
     assert fallback.reason
-    for text in (report.command, fallback.reason, fallback.node, *report.hashes.values(), "arch.pe.ic", "schedule"):
+    for text in (
+        report.command,
+        fallback.reason,
+        fallback.node,
+        *report.hashes.values(),
+        "arch.pe.ic",
+        "schedule",
+    ):
         assert text in page.text
     assert f"{report.totals.cycles:,}" in page.text
 
 
 def test_equal_reports_give_equal_bytes() -> None:
     report = tiny_run()
-    assert run_page(report) == run_page(RunReport.model_validate(report.model_dump(mode="json", by_alias=True)))
+    assert run_page(report) == run_page(
+        RunReport.model_validate(report.model_dump(mode="json", by_alias=True))
+    )
 
 
 @pytest.mark.parametrize("schedule", ["default", "seed"])
@@ -80,9 +91,16 @@ def test_the_charts_show_the_report(schedule: Any) -> None:
     moved = report.totals.dram_read_bytes + report.totals.dram_write_bytes
     traffic = layer_traffic(report)
     assert traffic.unit == "bytes" if schedule == "default" else "KiB"
-    assert sum(sum(series.values) for series in traffic.series) * {"bytes": 1, "KiB": 1024}[traffic.unit] == moved
+    assert (
+        sum(sum(series.values) for series in traffic.series)
+        * {"bytes": 1, "KiB": 1024}[traffic.unit]
+        == moved
+    )
     shown = [
-        sum(values) for values in zip(*(series.values for series in layer_utilization(report).series), strict=True)
+        sum(values)
+        for values in zip(
+            *(series.values for series in layer_utilization(report).series), strict=True
+        )
     ]
     assert shown == [100 * layer.utilization for layer in report.layers]
     causes = unit_causes(report)
@@ -109,7 +127,10 @@ def test_every_layer_is_on_the_roofline_once(schedule: Any) -> None:
 
 def test_layers_without_traffic_stand_at_the_right_edge() -> None:
     report = tiny_run()
-    layers = tuple(layer.model_copy(update={"dram_read_bytes": 0, "dram_write_bytes": 0}) for layer in report.layers)
+    layers = tuple(
+        layer.model_copy(update={"dram_read_bytes": 0, "dram_write_bytes": 0})
+        for layer in report.layers
+    )
     found = roofline(report.model_copy(update={"layers": layers}))
     (mark,) = found.marks[0][2]
     assert (mark.intensity, mark.note) == (found.end, "no DRAM traffic: at the right edge")
@@ -117,7 +138,9 @@ def test_layers_without_traffic_stand_at_the_right_edge() -> None:
 
 @pytest.mark.parametrize("schedule", ["default", "seed"])
 def test_plotly_knows_every_property(schedule: Any) -> None:
-    """graph_objects, an oracle of its own, refuses figures with names or values that plotly.js does not have."""
+    """graph_objects, an oracle of its own, refuses figures with names or values that plotly.js
+    does not have.
+    """
     for chart in run_charts(tiny_run(schedule)):
         made = figure(chart)
         plotly.graph_objects.Figure(data=made["data"], layout=made["layout"])
@@ -130,22 +153,32 @@ def test_every_axis_has_a_title_with_its_unit() -> None:
         axes = (
             ["xaxis"] if isinstance(chart, BarChart | Gantt | SpanChart) else ["xaxis", "yaxis"]
         )  # bars have names on the other one
-        assert all(any(unit in layout[axis]["title"]["text"] for unit in units) for axis in axes), chart.identity
+        assert all(any(unit in layout[axis]["title"]["text"] for unit in units) for axis in axes), (
+            chart.identity
+        )
 
 
 def test_the_timeline_shows_every_segment_where_it_takes_place() -> None:
     report = tiny_run()
-    whole, chart = report.end_to_end, whole_run(report)
+    whole = report.end_to_end
+    chart = whole_run(report)
     assert whole is not None
     assert chart is not None
-    assert [span.row for span in chart.spans] == [("dla", "cpu", "transfer").index(part.on) for part in whole.segments]
+    assert [span.row for span in chart.spans] == [
+        ("dla", "cpu", "transfer").index(part.on) for part in whole.segments
+    ]
     ends = [span.begin + span.cycles for span in chart.spans]
     assert [span.begin for span in chart.spans] == [0, *ends[:-1]]
     assert ends[-1] == chart.total == whole.cycles
     drawn = figure(chart)["data"]
-    assert sorted(begin for row in drawn for begin in row["base"]) == [span.begin for span in chart.spans]
+    assert sorted(begin for row in drawn for begin in row["base"]) == [
+        span.begin for span in chart.spans
+    ]
     text = Page(run_page(report)).text
-    assert f"End to end ~{whole.cycles:,} cycles, estimated: accelerator {whole.share(whole.dla_cycles):.1%}" in text
+    assert (
+        f"End to end ~{whole.cycles:,} cycles, estimated: accelerator "
+        f"{whole.share(whole.dla_cycles):.1%}" in text
+    )
     assert all(f"~{item.estimated_cycles:,}" in text for item in whole.fallbacks)
 
 
@@ -158,14 +191,16 @@ def test_names_cannot_leave_their_place() -> None:
     labels = found["figures"][0]["layout"]["yaxis"]["ticktext"]
     assert labels[1] == "&lt;b&gt;bold&lt;/b&gt;"
     assert len(labels[4]) < 40
-    assert "</" not in embedded(HOSTILE)
+    assert "</" not in embed_json(HOSTILE)
 
 
 def test_reports_of_older_versions_have_a_page_too() -> None:
     report = tiny_run()
     layers = tuple(layer.model_copy(update={"breakdown": {}}) for layer in report.layers)
     older = report.model_copy(update={"layers": layers, "occupancy": None})
-    assert [chart.identity for chart in run_charts(older)] == [name for name in CHARTS if name != "sram-occupancy"]
+    assert [chart.identity for chart in run_charts(older)] == [
+        name for name in CHARTS if name != "sram-occupancy"
+    ]
     assert sum(layer_cycles(older).series[0].values) == report.totals.cycles
     assert "sram-occupancy" not in Page(run_page(older)).ids
 

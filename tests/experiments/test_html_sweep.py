@@ -1,4 +1,6 @@
-"""A sweep's report: what varies, the front against brute force, its page, its tables, bad files and columns."""
+"""A sweep's report: what varies, the front against brute force, its page, its tables, bad files
+and columns.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,15 @@ def test_the_front_is_that_of_brute_force(seed: int) -> None:
     sweep = Sweep("random", columns, ())
     for objectives in (("pe_sram", "cycles"), ("utilization", "cycles"), ("cycles", "utilization")):
         front = sweep.front(objectives, range(count))
-        places = [tuple(sign(name) * columns[name][point] for name in objectives) for point in range(count)]
+        places = [
+            tuple(sign(name) * columns[name][point] for name in objectives)
+            for point in range(count)
+        ]
         beaten = {
-            here for here in places for there in places if there != here and there[0] <= here[0] and there[1] <= here[1]
+            here
+            for here in places
+            for there in places
+            if there != here and there[0] <= here[0] and there[1] <= here[1]
         }
         assert {places[point] for point in front} == set(places) - beaten
         assert [places[point] for point in front] == sorted(places[point] for point in front)
@@ -57,13 +65,19 @@ def test_the_page_has_charts_data_and_origin() -> None:
     assert found["ok"] == list(grid().finished)
     assert found["columns"]["cycles"]["values"] == list(grid().columns["cycles"])
     assert found["columns"]["bus_bytes"]["title"] == "bus width (bytes/cycle)"
-    for expected in ("dla sweep grid.toml", "does not fit in 128 bytes of SRAM", "version of onnxruntime"):
+    for expected in (
+        "dla sweep grid.toml",
+        "does not fit in 128 bytes of SRAM",
+        "version of onnxruntime",
+    ):
         assert expected in page.text
 
 
 def test_equal_results_give_equal_bytes() -> None:
     again = load_sweep(grid_file())
-    assert sweep_page(again, again.objectives(None, None)) == sweep_page(grid(), grid().objectives(None, None))
+    assert sweep_page(again, again.objectives(None, None)) == sweep_page(
+        grid(), grid().objectives(None, None)
+    )
 
 
 def test_a_sweep_in_which_nothing_fits_has_a_page() -> None:
@@ -105,12 +119,15 @@ def test_titles_in_words() -> None:
 
 
 def test_every_column_of_results_has_words() -> None:
-    assert not [name for name in (*AXES, *FIGURE_COLUMNS) if "_" in words(name) or "." in words(name)]
+    assert not [
+        name for name in (*AXES, *FIGURE_COLUMNS) if "_" in words(name) or "." in words(name)
+    ]
 
 
 def test_columns_that_are_none() -> None:
     with pytest.raises(
-        InputError, match=r"^--x cycle: no such column of numbers; did you mean cycles\? choose one of "
+        InputError,
+        match=r"^--x cycle: no such column of numbers; did you mean cycles\? choose one of ",
     ):
         grid().objectives("cycle", None)
     with pytest.raises(InputError, match=r"^--y schedule: no such column of numbers"):

@@ -1,4 +1,6 @@
-"""Ctrl-C at any moment, the first imports included: the command ends as of the signal, without a word of Python."""
+"""Ctrl-C at any moment, the first imports included: the command ends as of the signal, without a
+word of Python.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def interrupt(words: list[str], seconds: float, folder: Path) -> tuple[int, str]:
-    """The exit status and what is said of a process, and of those that it starts, which are interrupted together."""
+    """The exit status and what is said of a process, and of those that it starts, which are
+    interrupted together.
+    """
     process = subprocess.Popen(
-        words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
         env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'experiments'}"},
     )  # fmt: skip
     time.sleep(seconds)
@@ -41,9 +46,12 @@ def interrupt(words: list[str], seconds: float, folder: Path) -> tuple[int, str]
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_ends_as_of_the_signal(command: str, tmp_path: Path) -> None:
     save_tiny(tmp_path)
-    (tmp_path / "spec.toml").write_text('networks = "digits-cnn"\ntiming.dram_latency = [1, 2, 3, 4, 5, 6, 7, 8]\n')
+    (tmp_path / "spec.toml").write_text(
+        'networks = "digits-cnn"\ntiming.dram_latency = [1, 2, 3, 4, 5, 6, 7, 8]\n'
+    )
     (tmp_path / "system.toml").write_text(
-        '[[accelerator]]\nname = "npu"\n[run]\nuntil = "1s"\n[[task]]\nname = "a"\nmodel = "digits-cnn"\n'
+        '[[accelerator]]\nname = "npu"\n[run]\nuntil = "1s"\n[[task]]\nname = "a"\nmodel = '
+        '"digits-cnn"\n'
         'period = "20us"\n'
     )
     words = [sys.executable, "-c", SCRIPT, *command.split()]
@@ -53,22 +61,28 @@ def test_it_ends_as_of_the_signal(command: str, tmp_path: Path) -> None:
         if number >= 8 and ended:
             break
         begin = time.monotonic()  # anew each time: other work on the computer comes and goes
-        subprocess.run([sys.executable, "-c", "import dla"], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        subprocess.run(
+            [sys.executable, "-c", "import dla"],
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
         first = time.monotonic() - begin  # when imports have begun
         later = 0.3 * number + rng.random() if number < 8 else 0.3 * rng.random()
         status, said = interrupt(words, first * (1 + later), tmp_path)
         lines = [line for line in said.splitlines() if line.strip()]
         assert status in (-signal.SIGINT, 0), (status, said)
-        assert not any("rror" in line or "Traceback" in line or "bug of dla" in line for line in lines), said
+        assert not any(
+            "rror" in line or "Traceback" in line or "bug of dla" in line for line in lines
+        ), said
         ended += status < 0
     assert ended, "none was interrupted"
 
 
 WAITING = """
 import os, signal, sys, time
-from experiments.interruption import delayed, ending
+from experiments.interruption import delay_interrupts, end_on_interrupt
 try:
-    with ending():
+    with end_on_interrupt():
         {work}
         time.sleep(60)
 except KeyboardInterrupt:
@@ -77,14 +91,26 @@ except KeyboardInterrupt:
 INTERRUPTED = "os.kill(os.getpid(), signal.SIGINT); time.sleep(0.1); print('whole', flush=True)"
 
 
-@pytest.mark.parametrize("work", ["import whole", f"\n        with delayed():\n            {INTERRUPTED}"])
+@pytest.mark.parametrize(
+    "work", ["import whole", f"\n        with delay_interrupts():\n            {INTERRUPTED}"]
+)
 def test_an_import_or_a_delay_is_finished_first(work: str, tmp_path: Path) -> None:
-    """An exception that is raised within some libraries' C++ code would end the process by SIGABRT."""
+    """An exception that is raised within some libraries' C++ code would end the process by
+    SIGABRT.
+    """
     (tmp_path / "whole.py").write_text(f"import os, signal, time\n{INTERRUPTED}\n")
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + WAITING.format(work=work)
+    script = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        + WAITING.format(work=work)
+    )
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
     )
     assert done.stdout.split() == ["whole", "interrupted"], done.stderr
     assert done.returncode == -signal.SIGINT
@@ -92,10 +118,15 @@ def test_an_import_or_a_delay_is_finished_first(work: str, tmp_path: Path) -> No
 
 def test_a_second_interrupt_does_not_wait() -> None:
     """A delay or an import may never end."""
-    work = f"\n        with delayed():\n            os.kill(os.getpid(), signal.SIGINT); {INTERRUPTED}"
-    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + WAITING.format(work=work)
+    delayed = f"os.kill(os.getpid(), signal.SIGINT); {INTERRUPTED}"
+    work = f"\n        with delay_interrupts():\n            {delayed}"
+    script = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        + WAITING.format(work=work)
+    )
     done = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True,
         timeout=50, check=False,
     )  # fmt: skip
     assert done.stdout.split() == ["interrupted"], done.stderr

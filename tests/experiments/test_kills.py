@@ -1,4 +1,6 @@
-"""Commands that write, killed at a few random moments; ``tests.kill_writers`` kills as many as one likes."""
+"""Commands that write, killed at a few random moments; ``tests.kill_writers`` kills as many as
+one likes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Names are printed as they are: no markup, and escapes for what a terminal would obey or not show."""
+"""Names are printed as they are: no markup, and escapes for what a terminal would obey or not
+show.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         node.name = f"{node.name} {HOSTILE}"
         for texts in (node.input, node.output):
             for number, name in enumerate(texts):
-                texts[number] = f"{name} {HOSTILE}" if name not in ("weights", "image", "result") else name
+                texts[number] = (
+                    f"{name} {HOSTILE}" if name not in ("weights", "image", "result") else name
+                )
     made.graph.name = HOSTILE
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "[red]tiny.onnx"
@@ -56,7 +60,9 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     return found.out
 
 
-def test_names_are_only_names_on_the_terminal(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_are_only_names_on_the_terminal(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In tables cells are folded, so each part of a name is looked for alone."""
     for words in (
         ["run", model, "--json", "run.json"],

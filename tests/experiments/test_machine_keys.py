@@ -1,6 +1,8 @@
-"""Every key of ``Arch`` and ``Timing`` is known to engine, tick model, hardware and sweeps, or is excused here by name.
+"""Every key of ``Arch`` and ``Timing`` is known to engine, tick model, hardware and sweeps, or is
+excused here by name.
 
-Known is what matters there: with another value of the key the cycles change, or what the hardware is built for.
+Known is what matters there: with another value of the key the cycles change, or what the hardware
+is built for.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pydantic import ValidationError
 
 import dla_sim.rtl
 from dla_sim.engine.simulation import simulate
-from dla_sim.presets import Setting, declared_settings
+from dla_sim.presets import Setting, list_settings
 from dla_sim.rtl.parameters import limits_of, strap_values
 from dla_sim.timing import Timing
 from experiments.sweep.constraints import NAMES
@@ -33,14 +35,15 @@ from tests.dla_sim.tick import run_ticks
 SIMULATORS = ("engine", "tick model")
 EXCUSED = {
     "clock_hz": (*SIMULATORS, "hardware"),  # only where a time is printed
-    "alignment": (*SIMULATORS, "hardware"),  # where the compiler puts buffers; the machine takes any address
+    # where the compiler puts buffers; the machine takes any address
+    "alignment": (*SIMULATORS, "hardware"),
     "row_alignment": (*SIMULATORS, "hardware"),  # has one value
     "isa": ("hardware",),  # is built for the newest, in which programs of all others mean the same
     **dict.fromkeys(WORD_KEYS, ("hardware",)),  # of v5, which has no hardware yet
 }
 """Who need not know a key, and why not."""
 SEEDS = range(60)
-KEYS = {setting.key: setting for setting in declared_settings()}
+KEYS = {setting.key: setting for setting in list_settings()}
 
 
 def other_values(setting: Setting, value: Any) -> list[Any]:
@@ -58,7 +61,8 @@ def machine(case: Case) -> tuple[Arch, Timing]:
 
 def with_value(case: Case, setting: Setting, value: Any) -> Case | None:
     """The case on a machine with that value; None where there is no such machine."""
-    arch, timing = case.arch.model_dump(), dict(case.timing)
+    arch = case.arch.model_dump()
+    timing = dict(case.timing)
     table, _, side = setting.key.partition(".")
     if side:
         arch[table] |= {side: value}
@@ -74,12 +78,17 @@ def with_value(case: Case, setting: Setting, value: Any) -> Case | None:
 
 
 def changed_cases(setting: Setting) -> Iterator[tuple[Case, Case]]:
-    """Random programs on random machines, and on those with another value of a key; a few where nothing is expected."""
+    """Random programs on random machines, and on those with another value of a key.
+
+    A few where nothing is expected.
+    """
     isas = (PACKED,) if setting.key in WORD_KEYS else (ISA, PACKED)
     excused = {*SIMULATORS} <= {*EXCUSED.get(setting.key, ())}
     for seed, isa in product(SEEDS[:6] if excused else SEEDS, isas):
         case = random_case(seed, isa)
-        value = (case.arch.settled() | dict(Timing.model_validate(case.timing)))[setting.key]
+        value = (case.arch.list_settled_values() | dict(Timing.model_validate(case.timing)))[
+            setting.key
+        ]
         for other in other_values(setting, value):
             changed = with_value(case, setting, other)
             if changed is not None:
@@ -102,7 +111,9 @@ def tick_cycles(case: Case) -> int | None:
 
 
 def simulators_that_know(setting: Setting) -> set[str]:
-    """Whose cycles another value of the key changes, in the first program in which it changes anybody's."""
+    """Whose cycles another value of the key changes, in the first program in which it changes
+    anybody's.
+    """
     for case, changed in changed_cases(setting):
         known = {"engine"} if engine_cycles(case) != engine_cycles(changed) else set()
         known |= {"tick model"} if known and tick_cycles(case) != tick_cycles(changed) else set()
@@ -113,7 +124,9 @@ def simulators_that_know(setting: Setting) -> set[str]:
 
 @cache
 def read_by_components() -> set[str]:
-    """Names of attributes that the hardware's components read, those that say what it is built for left out."""
+    """Names of attributes that the hardware's components read, those that say what it is built
+    for left out.
+    """
     found = set()
     for path in Path(dla_sim.rtl.__path__[0]).rglob("*.py"):
         if path.name != "parameters.py":
@@ -136,8 +149,13 @@ def hardware_knows(setting: Setting) -> bool:
     """Whether another value of the key changes something that a component reads."""
     read = read_by_components()
     for case, changed in changed_cases(setting):
-        before, after = build(case), build(changed)
-        if before is not None and after is not None and any(before[name] != after[name] for name in read & {*before}):
+        before = build(case)
+        after = build(changed)
+        if (
+            before is not None
+            and after is not None
+            and any(before[name] != after[name] for name in read & {*before})
+        ):
             return True
     return False
 
@@ -151,10 +169,19 @@ def sweeps_know(setting: Setting) -> bool:
     """As an axis with words, in constraints, and as a column."""
     if setting.key != "isa":
         section = {"arch": "arch", "timing": "timing"}[setting.table]
-        value = f'"{setting.default}"' if isinstance(setting.default, str) else setting.default or least(setting)
+        value = (
+            f'"{setting.default}"'
+            if isinstance(setting.default, str)
+            else setting.default or least(setting)
+        )
         parse_spec(f'networks = "digits-cnn"\n{section}.{setting.key} = [{value}]\n')
     plain = bool(setting.words) and words(setting.key) == setting.words
-    return plain and setting.key in AXES and setting.key in NAMES and title(setting.key).startswith(setting.words)
+    return (
+        plain
+        and setting.key in AXES
+        and setting.key in NAMES
+        and title(setting.key).startswith(setting.words)
+    )
 
 
 def strangers(setting: Setting) -> set[str]:
@@ -169,7 +196,7 @@ def strangers(setting: Setting) -> set[str]:
     return {*SIMULATORS, "hardware", "sweeps"} - known
 
 
-@pytest.mark.parametrize("setting", declared_settings(), ids=lambda setting: setting.key)
+@pytest.mark.parametrize("setting", list_settings(), ids=lambda setting: setting.key)
 def test_a_key_is_known_to_all_or_excused_by_name(setting: Setting) -> None:
     missing = strangers(setting)
     assert not missing, f"{setting.key} is declared, and unknown to: {', '.join(sorted(missing))}"
@@ -179,5 +206,7 @@ def test_who_is_excused_knows_nothing_of_it() -> None:
     """An excuse that is no longer needed goes."""
     assert EXCUSED.keys() <= KEYS.keys()
     for key, excused in EXCUSED.items():
-        known = simulators_that_know(KEYS[key]) | ({"hardware"} if hardware_knows(KEYS[key]) else set())
+        known = simulators_that_know(KEYS[key]) | (
+            {"hardware"} if hardware_knows(KEYS[key]) else set()
+        )
         assert not known & {*excused}, f"{key} is known to {', '.join(sorted(known & {*excused}))}"

@@ -13,14 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from dla_sim.presets import MEMORY_MODES, SETTING_KEYS, declared_settings, load_preset, preset_names, preset_toml
+from dla_sim.presets import (
+    MEMORY_MODES,
+    SETTING_KEYS,
+    list_settings,
+    load_preset,
+    preset_names,
+    preset_toml,
+)
 from dla_sim.timing import Timing
 from isa.arch import Arch, flat
 from tests.experiments.command_line import dla
 
 
 def test_every_key_has_a_unit_or_is_a_word_and_a_meaning() -> None:
-    found = declared_settings()
+    found = list_settings()
     assert sorted(setting.key for setting in found) == sorted(SETTING_KEYS)
     assert all(setting.meaning for setting in found)
     assert [setting.key for setting in found if not setting.unit] == ["isa", "numerics"]
@@ -31,11 +38,15 @@ def test_every_key_has_a_unit_or_is_a_word_and_a_meaning() -> None:
 def test_units_are_those_of_the_machine_description() -> None:
     text = (Path(__file__).parents[2] / "docs" / "machine.md").read_text("utf-8")
     described = dict(re.findall(r"^\| `(\w+)` \| \d+ \| ([^|]+?) \|", text, re.MULTILINE))
-    assert described == {setting.key: setting.unit for setting in declared_settings() if setting.table == "timing"}
+    assert described == {
+        setting.key: setting.unit for setting in list_settings() if setting.table == "timing"
+    }
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_a_printed_preset_is_the_same_machine(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_printed_preset_is_the_same_machine(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = dla(capsys, "presets", name)
     assert (found.status, found.err) == (0, "")
     assert found.out == preset_toml(load_preset(name))
@@ -44,9 +55,14 @@ def test_a_printed_preset_is_the_same_machine(name: str, tmp_path: Path, capsys:
     assert load_preset(str(path)) == load_preset(name)
 
 
-def test_what_is_no_word_is_printed_as_it_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_word_is_printed_as_it_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "odd.toml"
-    path.write_text('description = "a \\"quoted\\" µ\\\\"\n[arch]\npost_lanes = 3\nsram_bytes = "1 MiB"\n', "utf-8")
+    path.write_text(
+        'description = "a \\"quoted\\" µ\\\\"\n[arch]\npost_lanes = 3\nsram_bytes = "1 MiB"\n',
+        "utf-8",
+    )
     again = tmp_path / "again" / "odd.toml"
     again.parent.mkdir()
     again.write_text(dla(capsys, "presets", str(path)).out, "utf-8")
@@ -55,12 +71,14 @@ def test_what_is_no_word_is_printed_as_it_was_given(tmp_path: Path, capsys: pyte
 
 def test_settings_and_presets_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     rows = list(csv.DictReader(io.StringIO(dla(capsys, "settings", "--csv", "-").out)))
-    assert [row["key"] for row in rows] == [setting.key for setting in declared_settings()]
+    assert [row["key"] for row in rows] == [setting.key for setting in list_settings()]
     assert json.loads(dla(capsys, "settings", "--json", "-").out)[0]["key"] == rows[0]["key"]
     presets = list(csv.DictReader(io.StringIO(dla(capsys, "presets", "--csv", "-").out)))
     assert [row["name"] for row in presets] == list(preset_names())
     assert {*SETTING_KEYS} <= presets[0].keys()
-    assert [item["name"] for item in json.loads(dla(capsys, "presets", "--json", "-").out)] == list(preset_names())
+    assert [item["name"] for item in json.loads(dla(capsys, "presets", "--json", "-").out)] == list(
+        preset_names()
+    )
 
 
 def test_memory_modes_are_listed_with_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +90,9 @@ def test_memory_modes_are_listed_with_the_presets(capsys: pytest.CaptureFixture[
 def test_an_unknown_preset_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     found = dla(capsys, "presets", "balanced-65")
     assert (found.status, found.out) == (2, "")
-    assert found.err.startswith("error: unknown preset 'balanced-65'; did you mean balanced-64? choose one of ")
+    assert found.err.startswith(
+        "error: unknown preset 'balanced-65'; did you mean balanced-64? choose one of "
+    )
     assert found.err.count("\n") == 1
 
 
@@ -95,7 +115,11 @@ def test_two_results_cannot_both_be_standard_output(capsys: pytest.CaptureFixtur
 )
 def test_shells_complete(words: str, offered: list[str], tmp_path: Path) -> None:
     (tmp_path / "digits-model.onnx").touch()
-    asked = {"_DLA_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    asked = {
+        "_DLA_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
     program = "import sys; from experiments.cli.main import main; sys.exit(main([]))"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -109,7 +133,9 @@ def test_shells_complete(words: str, offered: list[str], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_shown(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_is_shown(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("shellingham.detect_shell", lambda: (shell, f"/bin/{shell}"))
     found = dla(capsys, "--show-completion")
     assert (found.status, found.err) == (0, "")

@@ -1,4 +1,6 @@
-"""Inputs: the photograph, its crops, and files, with the exact line for everything that can be wrong with one."""
+"""Inputs: the photograph, its crops, and files, with the exact line for everything that can be
+wrong with one.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def test_images_are_cut_and_resized(tmp_path: Path, mode: str, channels: int) ->
     image = load_input(tmp_path / "a.png", (1, channels, 4, 4))
     assert (image.shape, image.dtype) == ((1, channels, 4, 4), np.float32)
     # (1 - mean) / deviation of ImageNet's channels, or plain 1 for one channel.
-    expected = [(1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225] if channels == 3 else [1.0]
+    expected = (
+        [(1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225] if channels == 3 else [1.0]
+    )
     np.testing.assert_allclose(image[0, :, 0, 0], expected, rtol=1e-6)
 
 
@@ -94,7 +98,10 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_unknown_kind(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("1,2")
-    expected = f"input {path}: unknown kind of file '.csv'; give a .npy, a .npz or an image such as .png or .jpg"
+    expected = (
+        f"input {path}: unknown kind of file '.csv'; give a .npy, a .npz or an image such as .png "
+        "or .jpg"
+    )
     assert message(path) == expected
 
 

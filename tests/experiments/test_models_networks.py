@@ -1,4 +1,6 @@
-"""The built-in networks: sizes, determinism, and that every layer quantises to an integer operator."""
+"""The built-in networks: sizes, determinism, and that every layer quantises to an integer
+operator.
+"""
 
 from __future__ import annotations
 
@@ -65,12 +67,21 @@ def test_sizes(name: str, convolutions: int, macs: int) -> None:
 
 def test_mobilenet_is_built_with_batch_normalisation() -> None:
     counts = operators(MODELS["mobilenet-v1"].build(0))
-    assert counts == {"Conv": 27, "BatchNormalization": 27, "Relu": 27, "GlobalAveragePool": 1, "Flatten": 1, "Gemm": 1}
+    assert counts == {
+        "Conv": 27,
+        "BatchNormalization": 27,
+        "Relu": 27,
+        "GlobalAveragePool": 1,
+        "Flatten": 1,
+        "Gemm": 1,
+    }
 
 
 @pytest.mark.parametrize("name", ["resnet-8", "light-squeezenet"])
 def test_weights_follow_the_seed(name: str) -> None:
-    first, same, other = (MODELS[name].build(seed).SerializeToString(deterministic=True) for seed in (0, 0, 1))
+    first, same, other = (
+        MODELS[name].build(seed).SerializeToString(deterministic=True) for seed in (0, 0, 1)
+    )
     assert first == same
     assert first != other
 
@@ -88,7 +99,9 @@ def test_every_layer_becomes_integer(name: str, tmp_path: Path) -> None:
         "MaxPool": layers["MaxPool"],
         "QLinearGlobalAveragePool": layers["GlobalAveragePool"],
     }
-    assert fused_operators(quantised(name), tmp_path) == {key: count for key, count in expected.items() if count}
+    assert fused_operators(quantised(name), tmp_path) == {
+        key: count for key, count in expected.items() if count
+    }
 
 
 @pytest.mark.parametrize("name", ["resnet-8", "resnext-11", *LARGE])
@@ -110,7 +123,9 @@ def test_held_out_accuracy() -> None:
     integer = integer_session(quantised("digits-cnn"))
     exact = integer_session(prepared("digits-cnn"))
     for session in (exact, integer):
-        found = [int(session.run(None, {"image": image[np.newaxis]})[0].argmax()) for image in images]
+        found = [
+            int(session.run(None, {"image": image[np.newaxis]})[0].argmax()) for image in images
+        ]
         assert np.mean(np.array(found) == labels) >= 0.97
 
 
@@ -136,11 +151,15 @@ def test_light_networks_import_and_quantise(name: str, tmp_path: Path) -> None:
 
 
 def test_all_light_networks_are_registered() -> None:
-    assert {name for name in MODELS if name.startswith("light-")} == {f"light-{name}" for name in LIGHT_NETWORKS}
+    assert {name for name in MODELS if name.startswith("light-")} == {
+        f"light-{name}" for name in LIGHT_NETWORKS
+    }
 
 
 def test_registry_is_light_to_import() -> None:
     heavy = ("onnx", "onnxruntime", "matplotlib", "PIL")
     code = f"import sys, experiments.models; print([m for m in {heavy} if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout == "[]\n"

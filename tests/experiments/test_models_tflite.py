@@ -1,4 +1,6 @@
-"""The builder of TensorFlow Lite models: what it writes is what LiteRT reads, and mistakes are named."""
+"""The builder of TensorFlow Lite models: what it writes is what LiteRT reads, and mistakes are
+named.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,16 @@ def _network() -> tuple[TfliteBuilder, list[Tensor]]:
     x = builder.input("x", (1, 9, 8, 3), Quantisation(0.05, -3))
     state = builder.input("state", (1, 5, 4, 4), Quantisation(0.1, 4))
     scales = (0.01, 0.02, 0.03, 0.005)
-    weights = builder.constant("w", random.integers(-127, 128, (4, 3, 3, 3), np.int8), Quantisation(scales))
-    bias = builder.constant("b", np.arange(4, dtype=np.int32), Quantisation(tuple(0.05 * scale for scale in scales)))
+    weights = builder.constant(
+        "w", random.integers(-127, 128, (4, 3, 3, 3), np.int8), Quantisation(scales)
+    )
+    bias = builder.constant(
+        "b", np.arange(4, dtype=np.int32), Quantisation(tuple(0.05 * scale for scale in scales))
+    )
     fields = {"padding": "SAME", "stride_w": 2, "stride_h": 2, "fused_activation_function": "RELU6"}
-    y = builder.operator("CONV_2D", [x, weights, bias], Quantisation(0.1, 4), name="first", **fields)
+    y = builder.operator(
+        "CONV_2D", [x, weights, bias], Quantisation(0.1, 4), name="first", **fields
+    )
     total = builder.operator("ADD", [y, state], Quantisation(0.2, 1))
     axis = builder.constant("axis", np.array(3, np.int32))
     halves = builder.operators("SPLIT", [axis, total], [Quantisation(0.2, 1)] * 2, num_splits=2)
@@ -36,10 +44,15 @@ def test_litert_reads_what_was_said() -> None:
     made = litert.interpreter(builder.model(*outputs))
     details = {one["name"]: one for one in made.get_tensor_details()}
     assert [one["name"] for one in made.get_input_details()] == ["x", "state"]
-    assert [tuple(one["shape"]) for one in made.get_output_details()] == [one.shape for one in outputs]
+    assert [tuple(one["shape"]) for one in made.get_output_details()] == [
+        one.shape for one in outputs
+    ]
     assert outputs[1].shape == (1, 5, 4, 2)
     found = details["first"]
-    assert (tuple(found["shape"]), found["quantization"]) == ((1, 5, 4, 4), (float(np.float32(0.1)), 4))
+    assert (tuple(found["shape"]), found["quantization"]) == (
+        (1, 5, 4, 4),
+        (float(np.float32(0.1)), 4),
+    )
     channels = details["w"]["quantization_parameters"]
     assert channels["scales"].tolist() == np.array([0.01, 0.02, 0.03, 0.005], np.float32).tolist()
     assert channels["quantized_dimension"] == 0
@@ -80,5 +93,7 @@ def test_without_the_extra_its_name_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delitem(sys.modules, "ai_edge_litert.schema_py_generated", raising=False)
     monkeypatch.delitem(sys.modules, "ai_edge_litert.interpreter", raising=False)
     for needed in (litert.schema, lambda: litert.interpreter(b"")):
-        with pytest.raises(InputError, match=r"install it with: .+ -m pip install 'ai-edge-litert>="):
+        with pytest.raises(
+            InputError, match=r"install it with: .+ -m pip install 'ai-edge-litert>="
+        ):
             needed()

@@ -1,4 +1,6 @@
-"""Training of ``digits-cnn``: gradients against finite differences, the exported network against the trained one."""
+"""Training of ``digits-cnn``: gradients against finite differences, the exported network against
+the trained one.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,13 @@ def batch() -> tuple[np.ndarray, np.ndarray]:
 def test_gradients_are_finite_differences(layer: str, kind: str) -> None:
     name = f"{layer}_{kind}"
     images, labels = batch()
-    # In float64, so that differences are exact enough; biases of zero would put dark pixels on the kink of a ReLU.
+    # In float64, so that differences are exact enough; biases of zero would put dark pixels on the
+    # kink of a ReLU.
     generator = np.random.default_rng(1)
     initial = initial_parameters(generator)
-    parameters = {key: value + generator.uniform(0.01, 0.1, value.shape) for key, value in initial.items()}
+    parameters = {
+        key: value + generator.uniform(0.01, 0.1, value.shape) for key, value in initial.items()
+    }
     _, gradients = loss_and_gradients(parameters, images, labels)
     step = 1e-6
     for index in np.random.default_rng(2).integers(0, parameters[name].size, 4):
@@ -41,7 +46,9 @@ def test_gradients_are_finite_differences(layer: str, kind: str) -> None:
         for sign, candidate in zip((1, -1), changed, strict=True):
             candidate[name].reshape(-1)[index] += sign * step
         high, low = (loss_and_gradients(candidate, images, labels)[0] for candidate in changed)
-        assert gradients[name].reshape(-1)[index] == pytest.approx((high - low) / (2 * step), rel=1e-3, abs=1e-6)
+        assert gradients[name].reshape(-1)[index] == pytest.approx(
+            (high - low) / (2 * step), rel=1e-3, abs=1e-6
+        )
 
 
 def test_exported_network_computes_the_same() -> None:
@@ -54,7 +61,10 @@ def test_exported_network_computes_the_same() -> None:
 def test_committed_network_holds_trained_parameters() -> None:
     import onnx
 
-    parameters = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in digits_model().graph.initializer}
+    parameters = {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in digits_model().graph.initializer
+    }
     assert set(parameters) == set(initial_parameters(np.random.default_rng(1)))
     assert accuracy(parameters, *held_out_digits()) >= 0.97
 
@@ -64,7 +74,10 @@ def test_committed_int8_network_holds_the_same_parameters_quantised() -> None:
 
     from byoc.frontend.tflite.file import load_tflite, read_tflite
 
-    parameters = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in digits_model().graph.initializer}
+    parameters = {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in digits_model().graph.initializer
+    }
     made = read_tflite(tflite_content(parameters, calibration_digits()), "made")
     committed = load_tflite(Path(digits.__file__).with_name(TFLITE_FILE))
     for found, wanted in zip(committed.tensors, made.tensors, strict=True):
@@ -75,4 +88,5 @@ def test_committed_int8_network_holds_the_same_parameters_quantised() -> None:
         if found.dtype == "int8" or found.data is None:
             np.testing.assert_array_equal(found.data, wanted.data)
         else:
-            np.testing.assert_allclose(found.data, wanted.data, atol=1)  # biases, in steps of the products
+            # biases, in steps of the products
+            np.testing.assert_allclose(found.data, wanted.data, atol=1)

@@ -1,4 +1,6 @@
-"""The networks of today: as large as published, to the parameter and the multiply-accumulate, and exact in small."""
+"""The networks of today: as large as published, to the parameter and the multiply-accumulate,
+and exact in small.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def parameters(model: ModelProto) -> int:
     return sum(
         int(np.prod(tensor.dims))
         for tensor in model.graph.initializer
-        if tensor.data_type == TensorProto.FLOAT and not tensor.name.endswith(made) and tensor.name not in arithmetic
+        if tensor.data_type == TensorProto.FLOAT
+        and not tensor.name.endswith(made)
+        and tensor.name not in arithmetic
     )
 
 
@@ -54,7 +58,9 @@ def multiply_accumulates(model: ModelProto) -> int:
     shapes = shapes_of(model.graph)
     total = 0
     for node in model.graph.node:
-        first, second = (shapes.get(name, ()) for name in node.input[:2]) if len(node.input) > 1 else ((), ())
+        first, second = (
+            (shapes.get(name, ()) for name in node.input[:2]) if len(node.input) > 1 else ((), ())
+        )
         if node.op_type == "Conv":
             total += int(np.prod(shapes[node.output[0]]) * np.prod(second[1:]))
         elif node.op_type == "ConvTranspose":
@@ -66,9 +72,10 @@ def multiply_accumulates(model: ModelProto) -> int:
     return total
 
 
-# Parameters and MACs of the classifiers: torchvision's ``num_params`` and ``_ops`` (GMAC, three digits) of the weights
-# MobileNet_V2_Weights and so on; of DeiT-Ti: timm's vit_tiny_patch16_224 (5.72 M, 1.26 GMAC); of YOLOv8n: Ultralytics'
-# summary (3,157,200 and 8.7 GFLOP); of PointPillars: 4.8 M in table 3 of Li et al. (2022).
+# Parameters and MACs of the classifiers: torchvision's ``num_params`` and ``_ops`` (GMAC, three
+# digits) of the weights MobileNet_V2_Weights and so on; of DeiT-Ti: timm's vit_tiny_patch16_224
+# (5.72 M, 1.26 GMAC); of YOLOv8n: Ultralytics' summary (3,157,200 and 8.7 GFLOP); of PointPillars:
+# 4.8 M in table 3 of Li et al. (2022).
 PUBLISHED = [
     ("mobilenet-v2", 3_504_872, 0.301),
     ("mobilenet-v3-small", 2_542_856, 0.057),
@@ -82,7 +89,9 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "weights", "gigas"), PUBLISHED, ids=[name for name, *_ in PUBLISHED])
+@pytest.mark.parametrize(
+    ("name", "weights", "gigas"), PUBLISHED, ids=[name for name, *_ in PUBLISHED]
+)
 def test_sizes_are_the_published_ones(name: str, weights: int, gigas: float) -> None:
     model = MODELS[name].build(0)
     assert parameters(model) == weights
@@ -97,21 +106,24 @@ WORDS = 1000
     ("build", "weights", "macs"),
     [
         pytest.param(
-            # 109,482,240 in all (Devlin et al., 2019), of which 384 positions and the types of tokens are not there.
+            # 109,482,240 in all (Devlin et al., 2019), of which 384 positions and the types of
+            # tokens are not there.
             partial(sequences.bert, blocks=1, words=WORDS),
             109_482_240 - 11 * BERT_BLOCK - (30_522 - WORDS + 512 - 128 + 2) * 768,
             12 * 768 * 768 * 128 + 2 * 128 * 128 * 768 + 768 * 768,
             id="bert",
         ),
         pytest.param(
-            # 124,439,808 in all (Radford et al., 2019), of which all positions but one are not there.
+            # 124,439,808 in all (Radford et al., 2019), of which all positions but one are not
+            # there.
             partial(sequences.gpt2, blocks=1, words=WORDS),
             124_439_808 - 11 * BERT_BLOCK - (50_257 - WORDS + 1023) * 768,
             12 * 768 * 768 + 2 * 64 * 768 + WORDS * 768,
             id="gpt2",
         ),
         pytest.param(
-            # A quarter of the channels of C3D and of its hidden features: a sixteenth of nearly everything.
+            # A quarter of the channels of C3D and of its hidden features: a sixteenth of nearly
+            # everything.
             partial(classifiers.c3d, width=16, hidden=1024),
             16 * 3 * 27
             + (16 * 32 + 32 * 64 + 64 * 64 + 64 * 128 + 3 * 128 * 128) * 27
@@ -143,23 +155,41 @@ WORDS = 1000
             id="lstm",
         ),
         pytest.param(
-            # Each of twenty layers: two convolutions of two taps, one to the skips, but for the last one on.
+            # Each of twenty layers: two convolutions of two taps, one to the skips, but for the
+            # last one on.
             sequences.wavenet,
             3 * 64 + 20 * (4 * 4096 + 128 + 8192 + 128) + 19 * (4096 + 64) + 129 * 128 + 129 * 256,
             2048 * (2 * 64 + 20 * (4 * 4096 + 8192) + 19 * 4096 + 128 * 128 + 128 * 256),
             id="wavenet",
         ),
-        # 264,192: Banbury et al. (2021); 2.98 GMAC: the formula of Shi et al. (2016), section 3.2, with four layers.
+        # 264,192: Banbury et al. (2021); 2.98 GMAC: the formula of Shi et al. (2016), section 3.2,
+        # with four layers.
         pytest.param(imaging.autoencoder, 264_192 + 3 * 1032 + 640, 264_192, id="autoencoder"),
         pytest.param(imaging.super_resolution, 59_657, 224 * 224 * 59_488, id="super-resolution"),
-        # What Vela 5.2 counts in the TensorFlow Lite files: weights, less what it rounds a layer's up by to 16 bytes,
-        # and MACs, less those of average pool and softmax. A bias a channel; batch normalisation has two numbers.
-        pytest.param(classifiers.keyword_spotting, 22_016 + 588, 2_664_792 - 8_000 - 24, id="keyword-spotting"),
+        # What Vela 5.2 counts in the TensorFlow Lite files: weights, less what it rounds a layer's
+        # up by to 16 bytes, and MACs, less those of average pool and softmax. A bias a channel;
+        # batch normalisation has two numbers.
         pytest.param(
-            classifiers.visual_wake_words, 208_128 - 16 + 2_738, 7_491_972 - 2_304 - 4, id="visual-wake-words"
+            classifiers.keyword_spotting,
+            22_016 + 588,
+            2_664_792 - 8_000 - 24,
+            id="keyword-spotting",
         ),
-        pytest.param(classifiers.person_detection, 207_984 - 16 + 2_738, 7_160_196 - 2_304 - 4, id="person-detection"),
-        pytest.param(classifiers.streaming_wake_word, 46_048 - 8 + 843, 826_374 - 6, id="streaming-wake-word"),
+        pytest.param(
+            classifiers.visual_wake_words,
+            208_128 - 16 + 2_738,
+            7_491_972 - 2_304 - 4,
+            id="visual-wake-words",
+        ),
+        pytest.param(
+            classifiers.person_detection,
+            207_984 - 16 + 2_738,
+            7_160_196 - 2_304 - 4,
+            id="person-detection",
+        ),
+        pytest.param(
+            classifiers.streaming_wake_word, 46_048 - 8 + 843, 826_374 - 6, id="streaming-wake-word"
+        ),
         pytest.param(classifiers.micro_speech, 16_640 + 12, 336_008 - 8, id="micro-speech"),
         pytest.param(
             partial(classifiers.resnet_8, width=40),
@@ -202,9 +232,14 @@ DEEP = ("mobilenet-v2", "mobilenet-v3-small", "shufflenet-v2", "yolo-v8n", "c3d"
 """A hundred layers each, or three dimensions."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in DEEP else ()) for name in SMALL])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in DEEP else ()) for name in SMALL]
+)
 def test_small_ones_are_exact(name: str) -> None:
-    """On the newest machine with little memory, as one region by either schedule; the published one fuses nothing."""
+    """On the newest machine with little memory, as one region by either schedule.
+
+    The published one fuses nothing.
+    """
     package = import_model(SMALL[name](), name)
     inputs = {value: fed(package.graph.values[value]) for value in package.graph.inputs}
     for schedule in ("default", "seed"):
@@ -220,7 +255,9 @@ QUICK = ("digits-cnn", "resnet-8", "resnext-11", "autoencoder", "lstm-small")
 
 
 def test_the_record_shows_what_is_claimed_of_the_zoo() -> None:
-    """Every network, no mismatch, at most two regions, and less than a twentieth on the CPU where ends are integers."""
+    """Every network, no mismatch, at most two regions, and less than a twentieth on the CPU
+    where ends are integers.
+    """
     assert {network for network, _ in RECORD} <= set(MODELS)
     for key, row in RECORD.items():
         assert row["mismatches"] == 0, key
@@ -229,16 +266,22 @@ def test_the_record_shows_what_is_claimed_of_the_zoo() -> None:
 
 
 def test_the_document_shows_the_record() -> None:
-    """``python -m benchmarks.real_networks --table benchmarks/zoo.csv`` prints the table of docs/validation.md."""
+    """``python -m benchmarks.real_networks --table benchmarks/zoo.csv`` prints the table of
+    docs/validation.md.
+    """
     assert table(RECORD) in (ROOT / "docs/validation.md").read_text()
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_quick_networks_are_as_recorded(name: str) -> None:
-    """To the cycle; ``python -m benchmarks.real_networks --zoo --record benchmarks/zoo.csv`` records them anew."""
+    """To the cycle; ``python -m benchmarks.real_networks --zoo --record benchmarks/zoo.csv``
+    records them anew.
+    """
     machines = [machine for network, machine in RECORD if network == name]
     found = map(recorded, run_one(Real(name, "", name), None, machines))
-    assert dict(zip(machines, found, strict=True)) == {machine: RECORD[name, machine] for machine in machines}
+    assert dict(zip(machines, found, strict=True)) == {
+        machine: RECORD[name, machine] for machine in machines
+    }
 
 
 def fed(value: Value) -> NDArray[Any]:

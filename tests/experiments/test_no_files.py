@@ -1,4 +1,6 @@
-"""Paths that are no files, given to every command that reads one: one line with the true reason, and no waiting."""
+"""Paths that are no files, given to every command that reads one: one line with the true reason,
+and no waiting.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,27 @@ from tests.experiments.golden_corpora import small_corpus
 from tests.fuzz_inputs.execution import execute
 
 COMMANDS = {
-    "run": "tiny.onnx", "partition": "tiny.onnx", "compile": "tiny.onnx", "emit": "tiny.onnx --save-inputs",
+    "run": "tiny.onnx", "partition": "tiny.onnx", "compile": "tiny.onnx",
+    "emit": "tiny.onnx --save-inputs",
     "simulate": "tiny.prog --image 0=zeros.bin", "asm": "tiny.s", "disasm": "tiny.prog",
-    "report": "run.json", "sweep": "spec.toml", "explore": "spec.toml", "advise": "tiny.onnx", "tune": "tiny.onnx",
+    "report": "run.json", "sweep": "spec.toml", "explore": "spec.toml", "advise": "tiny.onnx",
+    "tune": "tiny.onnx",
     "explain": "tiny.onnx",
-    "system": "system.toml", "split": "tiny.onnx system.toml --by rows", "repro": "run.json", "presets": "mine.toml",
-    "golden add": "new tiny.prog --name own/x", "golden check": "corpus", "golden bless": "corpus --reason why",
+    "system": "system.toml", "split": "tiny.onnx system.toml --by rows", "repro": "run.json",
+    "presets": "mine.toml",
+    "golden add": "new tiny.prog --name own/x", "golden check": "corpus",
+    "golden bless": "corpus --reason why",
     "golden list": "corpus", "golden snapshot": "tiny.onnx",
-    "golden diff": "default preset=balanced-256 --model tiny.onnx", "golden export": "tiny.prog --output made",
+    "golden diff": "default preset=balanced-256 --model tiny.onnx",
+    "golden export": "tiny.prog --output made",
     "rtl build": "--output made", "rtl synth": "", "rtl ports": "tiny.onnx", "rtl check": "corpus",
     "rtl case": "tiny.prog --output made", "rtl waves": "tiny.prog --cycles 1:2 --output made.vcd",
 }  # fmt: skip
 """The words of every command that reads files, where all of them are given."""
 READS = re.compile(r"FILE|\.toml|\.jsonl|MODEL|DLA|PROGRAM|TEXT|RUN|LOG|DIR")
 OTHERS = {
-    ("golden record", "folder"), ("golden add", "folder"), ("simulate", "dump_sram"),  # places of results
+    # places of results
+    ("golden record", "folder"), ("golden add", "folder"), ("simulate", "dump_sram"),
     ("golden bless", "reason"),
     ("report", "cost"),  # needs the results of a sweep; "sweep cost" reads such a table, too
 }  # fmt: skip
@@ -49,7 +57,10 @@ KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "device": (lambda path: path.symlink_to("/dev/zero"), "a device, not a file"),
     "directory": (Path.mkdir, "a directory"),
     "socket": (lambda path: _bind(path), "a socket, not a file"),
-    "broken link": (lambda path: path.symlink_to("absent"), "a link to absent, which does not exist"),
+    "broken link": (
+        lambda path: path.symlink_to("absent"),
+        "a link to absent, which does not exist",
+    ),
     "loop": (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
     "nothing": (lambda path: None, "no such file"),
 }
@@ -67,9 +78,13 @@ def _bind(path: Path) -> None:
 
 def _commands() -> Iterator[tuple[str, Callable[..., Any]]]:
     for name in main.COMMANDS:
-        found = main.command_called(name)
+        found = main.get_command(name)
         if isinstance(found, typer.Typer):
-            yield from ((f"{name} {item.name}", item.callback) for item in found.registered_commands if item.callback)
+            yield from (
+                (f"{name} {item.name}", item.callback)
+                for item in found.registered_commands
+                if item.callback
+            )
         else:
             yield name, found
 
@@ -77,25 +92,37 @@ def _commands() -> Iterator[tuple[str, Callable[..., Any]]]:
 def _mark(part: inspect.Parameter) -> Any:
     marks = getattr(part.annotation, "__metadata__", ())
     return next(
-        (mark for mark in marks if hasattr(mark, "metavar") and not isinstance(mark, results.Destination)), None
+        (
+            mark
+            for mark in marks
+            if hasattr(mark, "metavar") and not isinstance(mark, results.Destination)
+        ),
+        None,
     )
 
 
 def _readers() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Every command and parameter that reads files, and the words that give it the file BAD."""
     for command, function in _commands():
-        words, place = [*command.split(), *COMMANDS.get(command, "").split()], len(command.split())
+        words = [*command.split(), *COMMANDS.get(command, "").split()]
+        place = len(command.split())
         for part in inspect.signature(function, eval_str=True).parameters.values():
             mark = _mark(part)
             if mark is None:
                 continue
             positional = isinstance(mark, typer.models.ArgumentInfo)
             marks = part.annotation.__metadata__
-            reads = READS.search(mark.metavar or "") and not any(isinstance(one, results.Destination) for one in marks)
+            reads = READS.search(mark.metavar or "") and not any(
+                isinstance(one, results.Destination) for one in marks
+            )
             if reads and (command, part.name) not in OTHERS:
                 assert command in COMMANDS, f"dla {command} reads {mark.metavar}"
                 form = "BAD" if "=" not in mark.metavar else mark.metavar.partition("=")[0] + "=BAD"
-                given = [*words[:place], form, *words[place + 1 :]] if positional else [*words, mark.default, form]
+                given = (
+                    [*words[:place], form, *words[place + 1 :]]
+                    if positional
+                    else [*words, mark.default, form]
+                )
                 yield command, part.name, tuple(given)
             place += positional
 
@@ -129,20 +156,34 @@ def test_no_file_is_read(materials: Path, tmp_path: Path, reader: str) -> None:
     shutil.copytree(materials, tmp_path, dirs_exist_ok=True)
     others = [kind for kind in KINDS if kind != "pipe"]
     for kind in ("pipe", others[list(READERS).index(reader) % len(others)]):
-        (make, reason), bad = KINDS[kind], tmp_path / f"bad-{kind.split()[0]}{_ending(parameter)}"
+        (make, reason) = KINDS[kind]
+        bad = tmp_path / f"bad-{kind.split()[0]}{_ending(parameter)}"
         make(bad)
-        named = {"BAD": bad.name, "NAME=BAD": f"{program.inputs[0].name}={bad.name}", "ADDRESS=BAD": f"0={bad.name}"}
+        named = {
+            "BAD": bad.name,
+            "NAME=BAD": f"{program.inputs[0].name}={bad.name}",
+            "ADDRESS=BAD": f"0={bad.name}",
+        }
         given = [named.get(word, word) for word in words]
         ending = execute(lambda given=given: main.main(given), tmp_path)  # type: ignore[misc]
         assert (ending.status, ending.wrong) == (2, ""), f"{given}: {ending}"
         assert bad.name in ending.message
         corpus = "no golden corpus here" if parameter in ("folder", "corpus") else reason
-        assert (command, parameter) in NAMES or corpus in ending.message, f"{given}: {ending.message}"
+        assert (command, parameter) in NAMES or corpus in ending.message, (
+            f"{given}: {ending.message}"
+        )
 
 
 def _ending(parameter: str) -> str:
     """What the name of a file ends with where that says what it is."""
-    endings = {"model": ".onnx", "preset": ".toml", "name": ".toml", "cost": ".toml", "inputs": ".npz", "input": ".npz"}
+    endings = {
+        "model": ".onnx",
+        "preset": ".toml",
+        "name": ".toml",
+        "cost": ".toml",
+        "inputs": ".npz",
+        "input": ".npz",
+    }
     return endings.get(parameter, "")
 
 
@@ -161,7 +202,8 @@ def test_files_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "secret"
     path.write_bytes(b"abc")
     assert (file_fault(path), first_bytes(path, 2)) == ("", b"ab")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests may read everything
+    # whoever runs the tests may read everything
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert file_fault(path) == "cannot be read (Permission denied)"
     assert file_fault(path / "below") == "cannot be read (Not a directory)"
     assert file_fault(Path("a\0b")) == "no name that a file can have"

@@ -1,4 +1,6 @@
-"""One compiler for every command: what is shared between machines, or left out to save time, changes no program."""
+"""One compiler for every command: what is shared between machines, or left out to save time,
+changes no program.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,24 @@ AXES = ("bus_bytes", "dram_latency")
 
 def test_a_sweep_compiles_layers_of_one_row_as_a_run_does(tmp_path: Path) -> None:
     """Sweeps left out the step that makes columns of them: three took 18 times the cycles."""
-    random, weights, nodes = np.random.default_rng(0), list[TensorProto](), list[onnx.NodeProto]()
+    random = np.random.default_rng(0)
+    weights = list[TensorProto]()
+    nodes = list[onnx.NodeProto]()
     for number in range(3):
         values = (random.standard_normal((64, 64, 3)) * 0.1).astype("f4")
         weights.append(numpy_helper.from_array(values, f"w{number}"))
-        nodes.append(helper.make_node("Conv", [f"x{number}", f"w{number}"], [f"x{number + 1}"], pads=[1, 1]))
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64, 512]) for name in ("x0", "x3")]
+        nodes.append(
+            helper.make_node("Conv", [f"x{number}", f"w{number}"], [f"x{number + 1}"], pads=[1, 1])
+        )
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64, 512])
+        for name in ("x0", "x3")
+    ]
     graph = helper.make_graph(nodes, "line", ends[:1], ends[1:], weights)
     path = tmp_path / "line.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
+    )
     machine = {"pe.ic": 32, "pe.oc": 32, "sram_bytes": 32768}
     done = experiments.run(str(path), settings=[f"{key}={value}" for key, value in machine.items()])
     axes = "\n".join(f'"{key}" = {value}' for key, value in machine.items())
@@ -47,12 +58,16 @@ def test_a_sweep_compiles_layers_of_one_row_as_a_run_does(tmp_path: Path) -> Non
 
 
 def test_a_pool_gives_no_program_of_other_choices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With choices that are the compiler's first plan, it gave the better one that it had found from there."""
+    """With choices that are the compiler's first plan, it gave the better one that it had found
+    from there.
+    """
     arch = Arch.model_validate({"isa": "v2", "sram_bytes": 8192, "pe": {"ic": 8, "oc": 8}})
     found = partition_package(load_network("digits-cnn").package, arch)
 
     def made(options: CompileOptions, pool: SearchPool[Compiled] | None) -> Compiled:
-        (one,) = compile_regions(found.regions, found.graph.values, arch, options, data=False, searches=pool)
+        (one,) = compile_regions(
+            found.regions, found.graph.values, arch, options, data=False, searches=pool
+        )
         return one
 
     with monkeypatch.context() as patch:
@@ -70,7 +85,11 @@ def test_a_pool_gives_no_program_of_other_choices(monkeypatch: pytest.MonkeyPatc
     [
         ("byoc.emission.region", {"compile_region", "fitted"}, {"byoc/compiler.py"}),
         ("byoc.partitioning.partition", {"partition"}, set()),
-        ("byoc.partitioning.partition", {"Partitioner"}, {"byoc/compiler.py", "byoc/splitting/pieces.py"}),
+        (
+            "byoc.partitioning.partition",
+            {"Partitioner"},
+            {"byoc/compiler.py", "byoc/splitting/pieces.py"},
+        ),
         ("byoc.scheduling.default", {"schedule_default"}, {"byoc/emission/region.py"}),
         ("byoc.scheduling.fusing", {"fuse"}, {"byoc/emission/region.py"}),
     ],
@@ -80,8 +99,15 @@ def test_nobody_compiles_past_the_compiler(module: str, names: set[str], homes: 
     users = set()
     for folder in ("byoc", "experiments", "benchmarks"):
         for path in (PROJECT / folder).rglob("*.py"):
-            imports = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
-            if any(node.module == module and names & {one.name for one in node.names} for node in imports):
+            imports = (
+                node
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.ImportFrom)
+            )
+            if any(
+                node.module == module and names & {one.name for one in node.names}
+                for node in imports
+            ):
                 users.add(path.relative_to(PROJECT).as_posix())
     assert users == homes
 
@@ -96,11 +122,20 @@ def test_a_sweep_compiles_for_each_bus_as_a_run_does(tmp_path: Path) -> None:
         dram_latency = { from = 61, to = 100, step = 1 }
     """
     rows = swept(tmp_path, text).values()
-    cycles = {tuple(json.loads(str(row["timing"]))[key] for key in AXES): row["cycles"] for row in rows}
+    cycles = {
+        tuple(json.loads(str(row["timing"]))[key] for key in AXES): row["cycles"] for row in rows
+    }
     assert len(cycles) == 80
     for bus, latency in ((8, 100), (32, 61), (32, 100)):
         settings = {"sram_bytes": 4096, "bus_bytes": bus, "dram_latency": latency}
-        assert cycles[bus, latency] == experiments.run("digits-cnn", settings=settings).report.totals.cycles
-    network, hardware = load_network("digits-cnn"), load_hardware(settings=settings)
+        assert (
+            cycles[bus, latency]
+            == experiments.run("digits-cnn", settings=settings).report.totals.cycles
+        )
+    network = load_network("digits-cnn")
+    hardware = load_hardware(settings=settings)
     programs = byoc.compile(network.package, hardware.arch, data=False).programs.values()
-    assert sum(ProgramTiming(program).run(hardware.timing).cycles for program in programs) > cycles[32, 100]
+    assert (
+        sum(ProgramTiming(program).run(hardware.timing).cycles for program in programs)
+        > cycles[32, 100]
+    )

@@ -12,9 +12,9 @@ import byoc
 import dla
 import experiments
 from byoc.options import OPTIONS, PROGRAM_OPTIONS, Option
-from experiments.cli.main import command_called, main
+from experiments.cli.main import get_command, main
 from experiments.compare.sources import snapshot_of
-from experiments.running.declared import command_of, declared, words_of
+from experiments.running.declared import command_of, list_declared, words_of
 from experiments.running.given import Given, MachineChoice
 from experiments.sweep.constraints import NAMES
 from experiments.sweep.grid import Grid
@@ -24,16 +24,18 @@ from experiments.sweep.store import COLUMNS
 from isa.errors import InputError
 from isa.progress import silent
 
-GIVEN = {name: option for name, option in declared(Given).items() if name != "model"}
+GIVEN = {name: option for name, option in list_declared(Given).items() if name != "model"}
 READERS = "run", "compile", "partition", "emit", "explain", "tune", "split"
 """Commands that read a model."""
 
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_what_is_given_is_declared_once(name: str) -> None:
-    """An option of every command that reads a model, a keyword of every function, and a key of sweeps."""
+    """An option of every command that reads a model, a keyword of every function, and a key of
+    sweeps.
+    """
     for command in READERS:
-        about = inspect.signature(command_called(command)).parameters[name].annotation.__metadata__[0]
+        about = inspect.signature(get_command(command)).parameters[name].annotation.__metadata__[0]
         assert (about.default, about.help) == (GIVEN[name].word, GIVEN[name].help)
     for function in (dla.run, dla.split, dla.tune, dla.import_model):
         assert name in inspect.signature(function).parameters
@@ -45,7 +47,9 @@ def test_what_is_given_is_declared_once(name: str) -> None:
 
 def test_the_words_of_what_is_given_are_the_command_that_repeats_it() -> None:
     model = {"shapes": {"x": (1, 3)}, "fixed": {"rate": 0.5}}
-    given = Given("a.onnx", calibration=Path("c.npz"), cpu=("op:Add",), seed=2, cache=False, **model)
+    given = Given(
+        "a.onnx", calibration=Path("c.npz"), cpu=("op:Add",), seed=2, cache=False, **model
+    )
     words = "split a.onnx --calibration c.npz --shape x=1,3 --fix rate=0.5 --cpu op:Add --seed 2"
     assert command_of("split", given) == f"dla {words}"
     assert command_of("split", Given("a.onnx", shapes={}, calibration=np.zeros((2, 1)))) == (
@@ -80,7 +84,7 @@ KNOWN = {
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 @pytest.mark.parametrize("command", ["run", "partition", "emit", "simulate"])
 def test_commands_have_every_option(command: str, option: Option) -> None:
-    parameter = inspect.signature(command_called(command)).parameters[option.name]
+    parameter = inspect.signature(get_command(command)).parameters[option.name]
     assert parameter.default == option.default
     (about,) = parameter.annotation.__metadata__
     assert (about.default, about.help) == (f"--{option.word}", option.help)
@@ -88,10 +92,14 @@ def test_commands_have_every_option(command: str, option: Option) -> None:
 
 @pytest.mark.parametrize("option", PROGRAM_OPTIONS, ids=lambda option: option.name)
 def test_sweeps_vary_every_option_that_programs_depend_on(option: Option) -> None:
-    values = ", ".join({True: "true", False: "false"}.get(value, f'"{value}"') for value in option.values)
+    values = ", ".join(
+        {True: "true", False: "false"}.get(value, f'"{value}"') for value in option.values
+    )
     spec = parse_spec(f'networks = "digits-cnn"\n{option.axis} = [{values}]\n')
     assert Grid(spec).axes[option.name] == option.values
-    assert [getattr(batch.options, option.name) for batch in Grid(spec).batches()] == list(option.values)
+    assert [getattr(batch.options, option.name) for batch in Grid(spec).batches()] == list(
+        option.values
+    )
     assert option.name in COLUMNS
     assert option.name in AXES
     assert option.name in NAMES
@@ -107,5 +115,9 @@ def test_machines_in_words_have_every_option(option: Option) -> None:
 def test_an_option_is_named_where_it_is_declared_and_where_it_matters(name: str) -> None:
     roots = [Path(package.__path__[0]) for package in (byoc, experiments)]
     files = (path for root in roots for path in root.rglob("*.*") if path.suffix in (".py", ".js"))
-    found = {path.relative_to(roots[0].parent).as_posix() for path in files if name in path.read_text("utf-8")}
+    found = {
+        path.relative_to(roots[0].parent).as_posix()
+        for path in files
+        if name in path.read_text("utf-8")
+    }
     assert found == KNOWN[name]

@@ -1,4 +1,5 @@
-"""What commands write: never in the place of what they read, nor of a file of another kind, and never waiting for ever.
+"""What commands write: never in the place of what they read, nor of a file of another kind, and
+never waiting for ever.
 
 The rows are those of the cases that lost somebody's file.
 """
@@ -51,7 +52,11 @@ def folder(originals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and not is_leftover(path)}
+    return {
+        str(path): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not is_leftover(path)
+    }
 
 
 INPUT = "the command reads it, and a result never replaces an input; choose another place"
@@ -74,16 +79,46 @@ INPUT = "the command reads it, and a result never replaces an input; choose anot
         ("partition b.onnx --csv b.onnx", f"b.onnx: {INPUT}"),
         ("golden snapshot e.dla -o e.dla", f"e.dla: {INPUT}"),
         ("disasm p.prog -o p.prog", f"p.prog: {INPUT}"),
-        ("run b.onnx --trace other.onnx", "other.onnx: is binary data, and the result JSON; remove it first, or "),
-        ("run b.onnx --json c.npz", "c.npz: is arrays (.npz), and the result JSON; remove it first, or choose "),
-        ("run b.onnx --json notes.md", "notes.md: is text, and the result JSON; remove it first, or choose another "),
-        ("run b.onnx --csv notes.md", "notes.md: is called as Markdown, and the result is a table; choose another"),
-        ("run b.onnx --csv machine.toml", "machine.toml: is called as TOML, and the result is a table; choose "),
-        ("compile b.onnx -o other.onnx", "other.onnx: is binary data, and the result a package; remove it first, or"),
-        ("golden snapshot b.onnx -o e.dla", "e.dla: is a package, and the result a snapshot; remove it first, or "),
-        ("simulate e.dla --dump-sram 0..16:notes.md", "notes.md: is text, and the result binary data; remove it "),
-        ("tune b.onnx --log e.dla", "e.dla: is a package, and the result JSON; remove it first, or choose another"),
-        ("sweep machine.toml -o e.dla", "e.dla: is a package, and the result a database; remove it first, or"),
+        (
+            "run b.onnx --trace other.onnx",
+            "other.onnx: is binary data, and the result JSON; remove it first, or ",
+        ),
+        (
+            "run b.onnx --json c.npz",
+            "c.npz: is arrays (.npz), and the result JSON; remove it first, or choose ",
+        ),
+        (
+            "run b.onnx --json notes.md",
+            "notes.md: is text, and the result JSON; remove it first, or choose another ",
+        ),
+        (
+            "run b.onnx --csv notes.md",
+            "notes.md: is called as Markdown, and the result is a table; choose another",
+        ),
+        (
+            "run b.onnx --csv machine.toml",
+            "machine.toml: is called as TOML, and the result is a table; choose ",
+        ),
+        (
+            "compile b.onnx -o other.onnx",
+            "other.onnx: is binary data, and the result a package; remove it first, or",
+        ),
+        (
+            "golden snapshot b.onnx -o e.dla",
+            "e.dla: is a package, and the result a snapshot; remove it first, or ",
+        ),
+        (
+            "simulate e.dla --dump-sram 0..16:notes.md",
+            "notes.md: is text, and the result binary data; remove it ",
+        ),
+        (
+            "tune b.onnx --log e.dla",
+            "e.dla: is a package, and the result JSON; remove it first, or choose another",
+        ),
+        (
+            "sweep machine.toml -o e.dla",
+            "e.dla: is a package, and the result a database; remove it first, or",
+        ),
     ],
 )
 def test_nothing_of_the_users_is_replaced(
@@ -96,7 +131,9 @@ def test_nothing_of_the_users_is_replaced(
     assert _contents(folder) == before
 
 
-def test_results_replace_older_ones_and_empty_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_replace_older_ones_and_empty_files(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for _ in range(2):
         words = "run e.dla --json empty.json --csv new.csv --trace trace.json"
         assert dla(capsys, *words.split()).status == 0
@@ -122,7 +159,11 @@ def test_every_option_that_writes_says_so() -> None:
     for name, command in _commands(application()):
         assert command.callback is not None
         for part in inspect.signature(command.callback).parameters.values():
-            marks = [one for one in getattr(part.annotation, "__metadata__", ()) if isinstance(one, Destination)]
+            marks = [
+                one
+                for one in getattr(part.annotation, "__metadata__", ())
+                if isinstance(one, Destination)
+            ]
             expected = part.name in writing or (part.name == "log" and name in ("tune", "simulate"))
             assert bool(marks) == expected, f"{name}: {part.name}"
             found += expected
@@ -135,13 +176,18 @@ def test_a_pipe_that_nobody_reads_is_said(
     monkeypatch.setattr(files, "READER_SECONDS", 0.1)
     os.mkfifo("pipe")
     found = dla(capsys, "run", "e.dla", "--json", "pipe")
-    said = "error: pipe: a pipe that nobody reads; begin to read it first, or choose another place\n"
+    said = (
+        "error: pipe: a pipe that nobody reads; begin to read it first, or choose another place\n"
+    )
     assert (found.status, found.err) == (2, said)
     assert dla(capsys, "run", "pipe").status == 2
 
 
 def test_pipes_in_the_cache_are_no_entries(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("DLA_NO_CACHE", raising=False)
     monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path / "cache"))
@@ -157,12 +203,19 @@ def test_pipes_in_the_cache_are_no_entries(
 
 
 def test_only_what_is_ours_is_cleared(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("DLA_NO_CACHE", raising=False)
     monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path / "cache"))
     assert dla(capsys, "run", "b.onnx", "--json", "r.json").status == 0
-    theirs = {"z.package": b"of somebody else", "e.package": Path("e.dla").read_bytes(), "notes": b"x"}
+    theirs = {
+        "z.package": b"of somebody else",
+        "e.package": Path("e.dla").read_bytes(),
+        "notes": b"x",
+    }
     theirs |= {".0123456789abcdef.part": b"y" * 100, "rtl": b"a file"}
     for name, content in theirs.items():
         (tmp_path / "cache" / name).write_bytes(content)
@@ -175,14 +228,17 @@ def test_only_what_is_ours_is_cleared(
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"), ("+a", "'+a"), ("-x", "'-x"), ("@SUM(A1)", "'@SUM(A1)"),
+    [("=cmd|' /C calc'!A0", "'=cmd|' /C "
+                            "calc'!A0"), ("+a", "'+a"), ("-x", "'-x"), ("@SUM(A1)", "'@SUM(A1)"),
      ("-1.5e3", "-1.5e3"), ("a=b", "a=b"), (-3, -3), ("", ""), (None, None)],
 )  # fmt: skip
 def test_cells_of_tables_are_no_formulas(text: object, shown: object) -> None:
     assert neutral(text) == shown
 
 
-def test_names_in_a_systems_table_are_no_formulas(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_in_a_systems_table_are_no_formulas(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The case ``big/names.toml``."""
     (folder / "names.toml").write_text(
         '[[accelerator]]\nname = "npu"\n[run]\nuntil = "100us"\n'

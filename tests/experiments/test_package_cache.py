@@ -1,4 +1,7 @@
-"""The cache of imported models: a run from it is the same run; what cannot be believed is made again, in silence."""
+"""The cache of imported models: a run from it is the same run.
+
+What cannot be believed is made again, in silence.
+"""
 
 from __future__ import annotations
 
@@ -63,11 +66,14 @@ def report(model: Path, *words: str) -> bytes:
 
 
 def test_a_run_from_the_cache_is_the_same_to_the_byte(model: Path, imports: list[str]) -> None:
-    first, again, without = report(model), report(model), report(model, "--no-cache")
+    first = report(model)
+    again = report(model)
+    without = report(model, "--no-cache")
     assert first == again == without
     assert imports == ["tiny", "tiny"]
     assert json.loads(again)["check"]["mismatches"] == 0
-    assert json.loads(again)["check"]["elements"] > 0  # compared anew: there is nothing but the package in the cache
+    # compared anew: there is nothing but the package in the cache
+    assert json.loads(again)["check"]["elements"] > 0
 
 
 def test_whatever_makes_another_package_is_another_entry(model: Path, imports: list[str]) -> None:
@@ -84,7 +90,9 @@ def test_whatever_makes_another_package_is_another_entry(model: Path, imports: l
 
 
 @pytest.mark.parametrize("what", ["sources_digest", "processor"])
-def test_other_code_and_another_processor_make_other_names(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_code_and_another_processor_make_other_names(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = key_of({})
     monkeypatch.setattr(package_cache, what, lambda *folders: "other")
     assert key_of({}) != before
@@ -126,9 +134,14 @@ def writable_by_all(path: Path) -> None:
     path.parent.chmod(0o777)
 
 
-@pytest.mark.parametrize("damage", [cut, flipped, empty, folder, pipe, without_secret, short_secret, writable_by_all])
+@pytest.mark.parametrize(
+    "damage", [cut, flipped, empty, folder, pipe, without_secret, short_secret, writable_by_all]
+)
 def test_what_cannot_be_believed_is_made_again(
-    model: Path, imports: list[str], capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+    model: Path,
+    imports: list[str],
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[Path], None],
 ) -> None:
     first = report(model)
     damage(entry())
@@ -138,7 +151,9 @@ def test_what_cannot_be_believed_is_made_again(
     assert len(imports) == 2
 
 
-def test_a_sound_package_under_the_name_of_another_is_not_believed(model: Path, imports: list[str]) -> None:
+def test_a_sound_package_under_the_name_of_another_is_not_believed(
+    model: Path, imports: list[str]
+) -> None:
     first = report(model)
     mine = entry()
     report(model, "--seed", "1")
@@ -225,7 +240,10 @@ for number in range(int(sys.argv[3])):
 
 @pytest.mark.slow
 def test_writers_at_a_time_and_killed_ones(model: Path, tmp_path: Path) -> None:
-    """Three write one entry over and over, one of them for ever until it is killed; the entry is whole or not there."""
+    """Three write one entry over and over, one of them for ever until it is killed.
+
+    The entry is whole or not there.
+    """
     place = tmp_path / "shared"
     command = [sys.executable, "-c", WRITER, str(model), str(place)]
     endless = subprocess.Popen([*command, "1000000"], stdout=subprocess.PIPE)
@@ -236,7 +254,8 @@ def test_writers_at_a_time_and_killed_ones(model: Path, tmp_path: Path) -> None:
     endless.send_signal(signal.SIGKILL)
     endless.wait()
     endless.stdout.close()
-    shared, package = PackageCache(place), load_network(str(model)).package
+    shared = PackageCache(place)
+    package = load_network(str(model)).package
     shared.keep("key", package)
     found = shared.find("key")
     assert found is not None

@@ -1,4 +1,6 @@
-"""Pictures: one a chart, of a bounded size, equal bytes for equal charts, any name, and no warning."""
+"""Pictures: one a chart, of a bounded size, equal bytes for equal charts, any name, and no
+warning.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,14 @@ def test_equal_charts_give_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_names_of_any_kind_and_many_layers(tmp_path: Path) -> None:
-    names = ["$x_1^2", r"\alpha{", "层", "", "a" * 300, *(f"layer {number}" for number in range(300))]
+    names = [
+        "$x_1^2",
+        r"\alpha{",
+        "层",
+        "",
+        "a" * 300,
+        *(f"layer {number}" for number in range(300)),
+    ]
     report = with_layers(names)
     assert bars_height(layer_cycles(report)) == pytest.approx(1.4 + 0.2 * MOST_ROWS)
     made = save_charts(run_charts(report), tmp_path)
@@ -74,16 +83,23 @@ def test_sweeps_have_pictures(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"file.end-to-end\.png: cannot be written .*; choose another place"):
+    with pytest.raises(
+        InputError, match=r"file.end-to-end\.png: cannot be written .*; choose another place"
+    ):
         save_charts(run_charts(tiny_run()), tmp_path / "file")
 
 
 def test_styles_cover_the_schema_and_tell_everything_apart_without_colour() -> None:
-    assert (set(PARTS), set(KINDS), set(CAUSES)) == (set(PART_NAMES), set(KIND_NAMES), set(CAUSE_NAMES))
+    assert (set(PARTS), set(KINDS), set(CAUSES)) == (
+        set(PART_NAMES),
+        set(KIND_NAMES),
+        set(CAUSE_NAMES),
+    )
     assert len({style.marker for style in KINDS.values()}) == len(KINDS)
     for styles in (PARTS, KINDS, CAUSES):
         assert len({style.color for style in styles.values()}) == len(styles)
-        patterns = [style.pattern for name, style in styles.items() if name != "flash"]  # no unit has both it and sram
+        # no unit has both it and sram
+        patterns = [style.pattern for name, style in styles.items() if name != "flash"]
         assert len({*patterns}) >= len(patterns) - 1  # at most two plain ones: one dark, one light
         assert {style.marker for style in styles.values()} <= MARKERS.keys()
         assert {*patterns} <= HATCHES.keys()
@@ -102,7 +118,9 @@ def test_scales_place_values() -> None:
 
 def test_bars_are_drawn_for_layers_that_lose_and_gain(tmp_path: Path) -> None:
     chart = next(
-        chart for chart in comparison_charts(compared(tiny_run("seed"), tiny_run())) if isinstance(chart, BarChart)
+        chart
+        for chart in comparison_charts(compared(tiny_run("seed"), tiny_run()))
+        if isinstance(chart, BarChart)
     )
     assert sum(sum(series.values) for series in chart.series) == (
         tiny_run().totals.cycles - tiny_run("seed").totals.cycles

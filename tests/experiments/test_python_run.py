@@ -1,4 +1,7 @@
-"""``dla.run`` with models, inputs and samples in memory; its result: outputs, tables, pictures, a notebook's view."""
+"""``dla.run`` with models, inputs and samples in memory.
+
+Its result: outputs, tables, pictures, a notebook's view.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,11 @@ def test_a_model_in_memory_runs_as_its_file_does(tmp_path: Path) -> None:
             np.testing.assert_array_equal(other.outputs[name], array)
     name = model.graph.name
     commands = [run.report.command for run in others]
-    assert commands == [f"dla.run '<model {name}>'", f"dla.run '<model {name}>'", f"dla.run '<package {name}>'"]
+    assert commands == [
+        f"dla.run '<model {name}>'",
+        f"dla.run '<model {name}>'",
+        f"dla.run '<package {name}>'",
+    ]
 
 
 def test_a_traced_program_is_exported_by_its_own_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +82,8 @@ def test_a_traced_program_is_exported_by_its_own_library(monkeypatch: pytest.Mon
     class Exported:
         model_proto: ModelProto
 
-    torch, program = ModuleType("torch"), Traced()
+    torch = ModuleType("torch")
+    program = Traced()
     exported = {id(program): Exported(tiny_model())}
     vars(torch).update(onnx=SimpleNamespace(export=lambda given, verbose: exported[id(given)]))
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -116,7 +124,8 @@ def test_a_batch_is_one_inference_after_another() -> None:
         done = dla.run(package, inputs=batch)
         assert done.outputs["result"].shape == shape
         np.testing.assert_array_equal(done.outputs["result"].reshape(wanted.shape), wanted)
-        check, first = done.report.check, alone[0].report.check
+        check = done.report.check
+        first = alone[0].report.check
         assert (check.mismatches, check.elements) == (0, 3 * first.elements)
         assert check.outputs is not None
         assert first.outputs is not None
@@ -125,8 +134,10 @@ def test_a_batch_is_one_inference_after_another() -> None:
 
 
 def test_inputs_by_name(tmp_path: Path) -> None:
-    model, draw = parser.parse_model(TWO), np.random.default_rng(0).standard_normal
-    a, b = draw((3, 1, 4)).astype(np.float32), draw((3, 2, 4)).astype(np.float32)
+    model = parser.parse_model(TWO)
+    draw = np.random.default_rng(0).standard_normal
+    a = draw((3, 1, 4)).astype(np.float32)
+    b = draw((3, 2, 4)).astype(np.float32)
     together = dla.run(model, inputs={"a": a, "b": b}).outputs["c"]
     assert together.shape == (3, 2, 4)
     for number in range(3):
@@ -137,15 +148,23 @@ def test_inputs_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (np.zeros((1, 4), np.float32), "inputs: one array, and the network's inputs are a, b; give a dict of arrays"),
+        (
+            np.zeros((1, 4), np.float32),
+            "inputs: one array, and the network's inputs are a, b; give a dict of arrays",
+        ),
         (
             {"a": np.zeros((3, 1, 4), np.float32), "b": np.zeros((2, 4), np.float32)},
-            "inputs: the arrays have {'a': 3, 'b': 1} samples; give all of them the same number, at least one",
+            "inputs: the arrays have {'a': 3, 'b': 1} samples; give all of them the same number, "
+            "at least one",
         ),
-        ({"a": np.zeros((1, 4), np.float32)}, "input 'b' is missing; it has shape [2, 4] and type float32"),
+        (
+            {"a": np.zeros((1, 4), np.float32)},
+            "input 'b' is missing; it has shape [2, 4] and type float32",
+        ),
         (
             {"a": np.zeros((1, 4)), "b": np.zeros((2, 4))},
-            "input 'a' has shape [1, 4] and type float64; the model wants shape [1, 4] and type float32",
+            "input 'a' has shape [1, 4] and type float64; the model wants shape [1, 4] and type "
+            "float32",
         ),
     ],
 )
@@ -156,15 +175,19 @@ def test_inputs_that_do_not_fit(inputs: Any, message: str) -> None:
 
 
 def test_samples_to_quantise_on(tmp_path: Path) -> None:
-    """In a file, in one array, by input, one by one, in batches as loaders give them: the same package."""
-    model, samples = DIGITS.build(0), digits()
+    """In a file, in one array, by input, one by one, in batches as loaders give them: the same
+    package.
+    """
+    model = DIGITS.build(0)
+    samples = digits()
 
     def one_by_one() -> Iterator[np.ndarray]:
         yield from samples
 
     np.savez(tmp_path / "samples.npz", image=np.stack(samples))
     from_file = dla.import_model(model, calibration=tmp_path / "samples.npz")
-    whole, batches = np.concatenate(samples), np.split(np.concatenate(samples), 4)
+    whole = np.concatenate(samples)
+    batches = np.split(np.concatenate(samples), 4)
     arrays = np.stack(samples), whole, {"image": np.stack(samples)}, one_by_one(), list(samples)
     loaders = batches, ([batch] for batch in batches), ({"image": batch} for batch in batches)
     for calibration in (*arrays, *loaders):
@@ -178,12 +201,25 @@ def test_samples_to_quantise_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("calibration", "message"),
     [
-        (np.zeros((2, 1, 9, 9), np.float32), "calibration, sample 0: 'image' is of shape [1, 9, 9] and type float32; "),
-        ([np.zeros((1, 1, 8, 8))], "calibration, sample 0: 'image' is of shape [1, 1, 8, 8] and type float64; "),
+        (
+            np.zeros((2, 1, 9, 9), np.float32),
+            "calibration, sample 0: 'image' is of shape [1, 9, 9] and type float32; ",
+        ),
+        (
+            [np.zeros((1, 1, 8, 8))],
+            "calibration, sample 0: 'image' is of shape [1, 1, 8, 8] and type float64; ",
+        ),
         ([{"picture": 1}], "calibration, sample 0: it has picture; the inputs are image"),
         ([], "there are no calibration samples; give at least one"),
-        (np.float32(1), "calibration: the arrays have {'image': 0} samples; give all of them the same number"),
-        (7, "calibration is 7 (int); give a text or a path or an array or a table by name or a list of "),
+        (
+            np.float32(1),
+            "calibration: the arrays have {'image': 0} samples; give all of them the same number",
+        ),
+        (
+            7,
+            "calibration is 7 (int); give a text or a path or an array or a table by name or a "
+            "list of ",
+        ),
     ],
 )
 def test_samples_that_do_not_fit(calibration: Any, message: str) -> None:
@@ -200,13 +236,18 @@ def test_what_is_quantised_takes_no_samples() -> None:
 
 
 def test_tables_have_the_numbers_of_the_report(result: dla.Result) -> None:
-    report, layers, stalls, placement = result.report, result.layers, result.stalls, result.placement
+    report = result.report
+    layers = result.layers
+    stalls = result.stalls
+    placement = result.placement
     mine = layers[layers["on"] == "dla"]
     assert list(mine["layer"]) == [layer.name for layer in report.layers]
     assert mine["cycles"].sum() == report.totals.cycles
     assert layers["cycles"].sum() == report.totals.cycles + report.host.estimated_cycles
     assert (mine[list(PARTS)].sum(axis=1) == mine["cycles"]).all()
-    waited = sum(sum(causes.values()) for layer in report.layers for causes in layer.stalls.values())
+    waited = sum(
+        sum(causes.values()) for layer in report.layers for causes in layer.stalls.values()
+    )
     assert stalls["cycles"].sum() == waited
     assert (stalls["cycles"] > 0).all()
     assert list(placement["node"]) == [entry.node for entry in report.placement]
@@ -216,26 +257,33 @@ def test_tables_have_the_numbers_of_the_report(result: dla.Result) -> None:
 
 
 def test_tables_of_nothing() -> None:
-    result = dla.run(parser.parse_model(TWO.replace("Add(a, b)", "Hardmax(b)").replace("float[1, 4] a, ", "")))
+    result = dla.run(
+        parser.parse_model(TWO.replace("Add(a, b)", "Hardmax(b)").replace("float[1, 4] a, ", ""))
+    )
     assert (list(result.layers["on"]), len(result.stalls)) == (["cpu"], 0)
     with pytest.raises(
-        dla.InputError, match=r"^two: no layer runs on the accelerator; there is nothing to show in a chart$"
+        dla.InputError,
+        match=r"^two: no layer runs on the accelerator; there is nothing to show in a chart$",
     ):
         result.plot.layers()
     assert "<table>" not in result._repr_html_()
 
 
-def test_without_pandas_one_line_says_what_to_install(result: dla.Result, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_one_line_says_what_to_install(
+    result: dla.Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     for table in ("layers", "stalls", "placement"):
         with pytest.raises(
-            dla.InputError, match=r"^tables of results need pandas; install it with: .* -m pip install .*\bpandas\b.*$"
+            dla.InputError,
+            match=r"^tables of results need pandas; install it with: .* -m pip install .*\bpandas\b.*$",
         ):
             getattr(result, table)
 
 
 def test_a_notebook_shows_a_few_lines_and_a_table_with_bars(result: dla.Result) -> None:
-    text, page = str(result), result._repr_html_()
+    text = str(result)
+    page = result._repr_html_()
     assert repr(result) == text.splitlines()[0]
     assert text.startswith("digits-cnn on 8x16 PEs (ic x oc), 64 KiB SRAM, ")
     assert f"cycles: {result.report.totals.cycles:,} (" in text
@@ -255,7 +303,9 @@ def test_names_of_a_model_are_no_elements_of_the_page() -> None:
 
 
 @pytest.mark.parametrize("picture", ["layers", "roofline", "timeline"])
-def test_pictures_are_axes(result: dla.Result, picture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_axes(
+    result: dla.Result, picture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     matplotlib.use("agg")
     axes = getattr(result.plot, picture)()
     assert axes.get_title(loc="left")

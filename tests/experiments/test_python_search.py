@@ -1,4 +1,6 @@
-"""``dla.sweep``, ``dla.explore`` and ``dla.tune``: equal to their commands, with tables of what they found."""
+"""``dla.sweep``, ``dla.explore`` and ``dla.tune``: equal to their commands, with tables of what
+they found.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +80,14 @@ def test_a_sweep_of_which_no_point_is_ok_says_why(folder: Path) -> None:
     ("spec", "message"),
     [
         ({}, "<specification>: networks: missing; name at least one network"),
-        ({"networks": "tiny.onnx", "arch": {"sram": 3}}, "<specification>: arch.sram: unknown axis; "),
-        ({"networks": object()}, "<specification>: networks is a object; give a text, a number, a list or a table of "),
+        (
+            {"networks": "tiny.onnx", "arch": {"sram": 3}},
+            "<specification>: arch.sram: unknown axis; ",
+        ),
+        (
+            {"networks": object()},
+            "<specification>: networks is a object; give a text, a number, a list or a table of ",
+        ),
         ("none.toml", "none.toml: no such file; "),
     ],
 )
@@ -89,24 +97,50 @@ def test_bad_specifications(spec: Any, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
-def test_an_exploration_is_that_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exploration_is_that_of_the_command(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = dla.explore("grid.toml", trials=6, seed=1, workers=1)
     Path("runs").rename("mine")
-    words = ("explore", "grid.toml", "--trials", "6", "--seed", "1", "--workers", "1", "--json", "found.json")
+    words = (
+        "explore",
+        "grid.toml",
+        "--trials",
+        "6",
+        "--seed",
+        "1",
+        "--workers",
+        "1",
+        "--json",
+        "found.json",
+    )
     assert command(capsys, *words).status == 0
     assert content("mine/grid.sqlite") == content("runs/grid.sqlite")
     table = found.table
     assert len(table) == len(found.found) == 6
     assert table["front"].sum() == len(found.front) > 0
     assert {"pe.oc", "sram_bytes", "bus_bytes", "cycles", "area"} <= set(table.columns)
-    assert repr(found) == f"tiny.onnx, cycles and area: 6 of 16 points evaluated, {len(found.front)} on the front"
+    assert (
+        repr(found)
+        == f"tiny.onnx, cycles and area: 6 of 16 points evaluated, {len(found.front)} on the front"
+    )
 
 
 def test_a_tuning_is_that_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = {"sram_bytes": "2KiB"}
-    tuned = dla.tune("digits-cnn", settings=machine, memory_mode="flash", measurements=3, learn=False)
+    tuned = dla.tune(
+        "digits-cnn", settings=machine, memory_mode="flash", measurements=3, learn=False
+    )
     assert tuned.log.path == Path("runs/digits-cnn-tuning.jsonl")
-    given = ("--set", "sram_bytes=2KiB", "--memory-mode", "flash", "--measurements", "3", "--no-model")
+    given = (
+        "--set",
+        "sram_bytes=2KiB",
+        "--memory-mode",
+        "flash",
+        "--measurements",
+        "3",
+        "--no-model",
+    )
     said = command(capsys, "tune", "digits-cnn", *given, "--log", "c.jsonl")
     assert said.status == 0
     assert Path("c.jsonl").read_bytes() == tuned.log.path.read_bytes()

@@ -63,7 +63,9 @@ def test_a_breakdown_that_does_not_add_up_is_refused() -> None:
     with pytest.raises(ValidationError, match="the sum of the breakdown of first"):
         Figures.model_validate(changed(0, {**right, "store": right["store"] + 1}))
     with pytest.raises(ValidationError, match="greater than or equal to 0"):
-        Figures.model_validate(changed(0, {**right, "store": -1, "bus": right["bus"] + right["store"] + 1}))
+        Figures.model_validate(
+            changed(0, {**right, "store": -1, "bus": right["bus"] + right["store"] + 1})
+        )
     del right["bus"]
     with pytest.raises(ValidationError, match="the parts of layer first"):
         Figures.model_validate(changed(0, right))
@@ -79,7 +81,9 @@ def test_the_table_shows_what_occurs_and_the_totals() -> None:
     text = capture.get()
     assert "wait input" in text
     assert "wait weights" not in text
-    assert f"{found.totals.cycles:,}" in next(line for line in text.splitlines() if line.split()[:1] == ["total"])
+    assert f"{found.totals.cycles:,}" in next(
+        line for line in text.splitlines() if line.split()[:1] == ["total"]
+    )
 
 
 def test_reports_without_a_breakdown_have_no_table() -> None:

@@ -1,11 +1,19 @@
-"""Two runs side by side: sums that must hold, what differs, what is in one only, and the terminal's tables."""
+"""Two runs side by side: sums that must hold, what differs, what is in one only, and the
+terminal's tables.
+"""
 
 from __future__ import annotations
 
 import plotly.graph_objects
 from rich.console import Console
 
-from experiments.compare.presentation import COMPARISON, change, comparison_charts, comparison_page, signed
+from experiments.compare.presentation import (
+    COMPARISON,
+    change,
+    comparison_charts,
+    comparison_page,
+    format_signed,
+)
 from experiments.report.charts.interactive import figure
 from experiments.report.schema import RunReport
 from experiments.report.shown import Document
@@ -53,10 +61,12 @@ def test_the_tables_name_runs_totals_and_movers() -> None:
     text = printed(tiny_run("seed"), tiny_run())
     assert f"A: one: {tiny_run('seed').command}" in text
     assert "largest changes of 1" in text
-    before, after = tiny_run("seed").totals.cycles, tiny_run().totals.cycles
+    before = tiny_run("seed").totals.cycles
+    after = tiny_run().totals.cycles
     row = next(line for line in text.splitlines() if line.strip().startswith("cycles "))
     assert row.split()[1:] == [
-        f"{before:,}", "cycles", f"{after:,}", "cycles", f"{after - before:+,}", *change(before, after).split()
+        f"{before:,}", "cycles", f"{after:,}", "cycles", f"{after - before:+,}",
+        *change(before, after).split()
     ]  # fmt: skip
 
 
@@ -71,7 +81,12 @@ def test_changes_in_words() -> None:
     assert [change(100, 150), change(100, 50), change(100, 100), change(0, 5), change(0, 0)] == [
         "+50.0 %", "-50.0 %", "", "new", ""
     ]  # fmt: skip
-    assert [signed(1234), signed(-1), signed(0), signed(0.5)] == ["+1,234", "-1", "", "+0.500"]
+    assert [format_signed(1234), format_signed(-1), format_signed(0), format_signed(0.5)] == [
+        "+1,234",
+        "-1",
+        "",
+        "+0.500",
+    ]
 
 
 def test_the_page_has_charts_and_a_table_and_equal_bytes() -> None:

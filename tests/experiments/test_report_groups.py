@@ -1,4 +1,6 @@
-"""Groups of layers in the run report: every layer of one names it, and the text says which there are."""
+"""Groups of layers in the run report: every layer of one names it, and the text says which there
+are.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ def test_layers_name_their_groups(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_only_the_first_groups_are_named() -> None:
-    groups = tuple(LayerGroup(region=0, layers=(f"a{n}", f"b{n}"), rows=1 + n, kept=()) for n in range(9))
+    groups = tuple(
+        LayerGroup(region=0, layers=(f"a{n}", f"b{n}"), rows=1 + n, kept=()) for n in range(9)
+    )
     text = groups_line(groups)
     assert text.startswith("18 layers fused in bands: a0 to b0 (1 row), a1 to b1 (2 rows), ")
-    assert text.endswith(f"a{MOST_GROUPS - 1} to b{MOST_GROUPS - 1} ({MOST_GROUPS} rows), {9 - MOST_GROUPS} more")
+    assert text.endswith(
+        f"a{MOST_GROUPS - 1} to b{MOST_GROUPS - 1} ({MOST_GROUPS} rows), {9 - MOST_GROUPS} more"
+    )

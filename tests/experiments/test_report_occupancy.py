@@ -32,7 +32,9 @@ def random_run(seed: int) -> RegionRun:
 
 def levels(run: RegionRun) -> np.ndarray:
     """Live bytes in every cycle."""
-    operands = [command.instruction.operands(command, run.program.arch) for command in run.trace.commands]
+    operands = [
+        command.instruction.operands(command, run.program.arch) for command in run.trace.commands
+    ]
     order = completion_order(run.trace.workload, run.trace.times)
     found = np.zeros(run.trace.cycles, dtype=np.int64)
     for cycle, count in zip(*live_bytes(operands, order, run.trace.times), strict=True):

@@ -23,7 +23,13 @@ from isa.instruction import KINDS
 
 def sample() -> dict[str, Any]:
     """A small report that is consistent: 100 cycles, of which EX works 60."""
-    layer = {"onnx_nodes": ["conv"], "region": 0, "macs": 640, "utilization": 0.1, "dram_read_bytes": 10}
+    layer = {
+        "onnx_nodes": ["conv"],
+        "region": 0,
+        "macs": 640,
+        "utilization": 0.1,
+        "dram_read_bytes": 10,
+    }
     layer |= {
         "dram_write_bytes": 5,
         "tiles": 2,
@@ -59,7 +65,13 @@ def sample() -> dict[str, Any]:
         "units": {name: unit | {"busy": 60, "drained": 40} for name in UNITS},
         "placement": [
             {"node": "conv", "op_type": "Conv", "on": "dla", "region": 0, "reason": None},
-            {"node": "soft", "op_type": "Softmax", "on": "cpu", "region": None, "reason": "no pattern"},
+            {
+                "node": "soft",
+                "op_type": "Softmax",
+                "on": "cpu",
+                "region": None,
+                "reason": "no pattern",
+            },
         ],
         "host": {
             "nodes": 1,
@@ -67,7 +79,13 @@ def sample() -> dict[str, Any]:
             "estimate": True,
             "layers": [{"node": "soft", "op_type": "Softmax", "macs": 0, "estimated_cycles": 1234}],
         },
-        "check": {"oracle": "ONNX Runtime", "tensors": 1, "elements": 16, "mismatches": 0, "max_abs_diff": 0},
+        "check": {
+            "oracle": "ONNX Runtime",
+            "tensors": 1,
+            "elements": 16,
+            "mismatches": 0,
+            "max_abs_diff": 0,
+        },
         "accuracy": {"float": 0.98, "int8": 0.97, "dla": 0.97, "images": 450},
         "compile": {"regions": 1, "words": 20, "sets": 15, "sets_elided": 30, "dram_bytes": 4096},
     }
@@ -93,7 +111,9 @@ def test_json_round_trip_is_exact() -> None:
         (("totals", "roofline_cycles"), 102, "100 cycles are below the bound of 102"),
     ],
 )
-def test_sums_that_do_not_add_up_are_refused(path: tuple[Any, ...], value: int, message: str) -> None:
+def test_sums_that_do_not_add_up_are_refused(
+    path: tuple[Any, ...], value: int, message: str
+) -> None:
     content = copy.deepcopy(sample())
     part = content
     for key in path[:-1]:
@@ -146,10 +166,23 @@ def test_save_and_load(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, "{path}: no such file; 'dla run MODEL --json {path}' makes a report"),
-        ("{", "{path}: not a run report (it is not JSON); 'dla run MODEL --json {path}' makes a report"),
-        ("[]", "{path}: not a run report of schema dla-run/1 (schema is None); run 'dla run' again"),
-        ('{"schema": "x"}', "{path}: not a run report of schema dla-run/1 (schema is 'x'); run 'dla run' again"),
-        ('{"schema": "dla-run/1"}', "{path}: damaged run report (version: Field required); run 'dla run' again"),
+        (
+            "{",
+            "{path}: not a run report (it is not JSON); 'dla run MODEL --json {path}' makes a "
+            "report",
+        ),
+        (
+            "[]",
+            "{path}: not a run report of schema dla-run/1 (schema is None); run 'dla run' again",
+        ),
+        (
+            '{"schema": "x"}',
+            "{path}: not a run report of schema dla-run/1 (schema is 'x'); run 'dla run' again",
+        ),
+        (
+            '{"schema": "dla-run/1"}',
+            "{path}: damaged run report (version: Field required); run 'dla run' again",
+        ),
     ],
 )
 def test_bad_report_files(tmp_path: Path, content: str | None, message: str) -> None:
@@ -163,11 +196,14 @@ def test_bad_report_files(tmp_path: Path, content: str | None, message: str) -> 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_reports_have_finite_numbers(tmp_path: Path, number: str) -> None:
-    path, old = tmp_path / "run.json", f'"utilization": {sample()["totals"]["utilization"]}'
+    path = tmp_path / "run.json"
+    old = f'"utilization": {sample()["totals"]["utilization"]}'
     text = report_json(RunReport.model_validate(sample()))
     assert old in text
     path.write_text(text.replace(old, f'"utilization": {number}'))
-    with pytest.raises(InputError, match=r"damaged run report \(totals.utilization: .*; run 'dla run' again$"):
+    with pytest.raises(
+        InputError, match=r"damaged run report \(totals.utilization: .*; run 'dla run' again$"
+    ):
         load_report(path)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiments.figure import brief, measure, shown, size_text
+from experiments.figure import brief, format_figure, measure, size_text
 
 SHOWN: list[tuple[Any, str, str]] = [
     (524288, "bytes", "512 KiB"),
@@ -38,7 +38,7 @@ BRIEF: list[tuple[float, str, str]] = [
 
 @pytest.mark.parametrize(("value", "unit", "text"), SHOWN)
 def test_in_full(value: Any, unit: str, text: str) -> None:
-    assert shown(value, unit) == text
+    assert format_figure(value, unit) == text
 
 
 @pytest.mark.parametrize(("value", "unit", "text"), BRIEF)

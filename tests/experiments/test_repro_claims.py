@@ -8,16 +8,32 @@ from itertools import product
 
 import pytest
 
-from experiments.repro.claims import KIB, MIB, SCENARIOS, SIDES, Bar, Claim, ClaimBars, bars_of, evaluate
+from experiments.repro.claims import (
+    KIB,
+    MIB,
+    SCENARIOS,
+    SIDES,
+    Bar,
+    Claim,
+    ClaimBars,
+    bars_of,
+    evaluate,
+)
 from experiments.repro.figure4 import COLUMNS, claims_text, table
 
 MEMORIES = (256 * KIB, 512 * KIB, MIB, 256 * MIB)
 
 
 def conv_cycles(sram_bytes: int, pes: int, side: str) -> int:
-    """Figures for which every claim holds: I is 12 and 8 whatever the memory; O is starved by the smaller ones."""
+    """Figures for which every claim holds: I is 12 and 8 whatever the memory; O is starved by
+    the smaller ones.
+    """
     by_memory = {512 * KIB: (30, 26), MIB: (12, 7), 256 * MIB: (9, 5)}
-    pair = by_memory[sram_bytes] if side == "O" else (12 + (sram_bytes == 512 * KIB), 8 + (sram_bytes == 512 * KIB))
+    pair = (
+        by_memory[sram_bytes]
+        if side == "O"
+        else (12 + (sram_bytes == 512 * KIB), 8 + (sram_bytes == 512 * KIB))
+    )
     return pair[pes == 128] * 1000
 
 
@@ -28,7 +44,9 @@ def good() -> dict[tuple[str, int, int, str], Bar]:
             continue
         bar = Bar(scenario, "seed", memory, pes, side)
         if memory == 256 * KIB:
-            bars[scenario, memory, pes, side] = replace(bar, message="input does not fit, 7 missing")
+            bars[scenario, memory, pes, side] = replace(
+                bar, message="input does not fit, 7 missing"
+            )
             continue
         depth = {"none": 0, "emulated": 5000, "native": 100}[scenario]
         ex = {"CONV": conv_cycles(memory, pes, side), "DEPTH": depth, "REQUANT": 10, "POOL": 3}
@@ -68,7 +86,8 @@ def test_output_parallel_must_win_everywhere_without_tiling() -> None:
     claim = claims(bars)["output-parallel-wins-untiled"]
     assert [figure.supports for figure in claim.figures] == [True, True, True, False, True, True]
     assert claim.figures[3].text == (
-        "depthwise emulated on OP_CONV: 256 MiB 128 O 13,010 = 256 MiB 128 I 13,010; totals with DMA 20,026 < 26,026"
+        "depthwise emulated on OP_CONV: 256 MiB 128 O 13,010 = 256 MiB 128 I 13,010; totals with "
+        "DMA 20,026 < 26,026"
     )
 
 
@@ -138,7 +157,10 @@ def test_what_does_not_run_supports_nothing() -> None:
     bars[place] = replace(bars[place], ex={}, total=None, message="too big")
     found = claims(bars)
     assert not found["input-parallel-wins-tiled"].holds
-    assert found["input-parallel-wins-tiled"].figures[0].text == "cannot be decided without 512 KiB 64 O (too big)"
+    assert (
+        found["input-parallel-wins-tiled"].figures[0].text
+        == "cannot be decided without 512 KiB 64 O (too big)"
+    )
     assert not found["512-kib-is-the-smallest"].holds
 
 
@@ -161,27 +183,41 @@ def test_two_bars_in_one_place_are_an_error() -> None:
 
 def test_rows_of_a_sweep_become_bars() -> None:
     row = {
-        "schedule": "seed", "isa": "v1", "emulate_depthwise": True, "sram_bytes": MIB, "pe.count": 128, "pe.ic": 1,
-        "pe.oc": 128, "cycles": 50, "message": None, "ex_cycles.CONV": 20, "ex_cycles.POOL": 0, "kinds.CONV": 30,
+        "schedule": "seed", "isa": "v1", "emulate_depthwise": True, "sram_bytes": MIB,
+        "pe.count": 128, "pe.ic": 1,
+        "pe.oc": 128, "cycles": 50, "message": None, "ex_cycles.CONV": 20, "ex_cycles.POOL": 0,
+        "kinds.CONV": 30,
     }  # fmt: skip
     found = bars_of([row, {**row, "schedule": "default", "isa": "v2", "emulate_depthwise": False}])
     assert list(found) == ["seed", "default"]
-    assert found["seed"].at("emulated", MIB, 128, "O") == Bar("emulated", "seed", MIB, 128, "O", {"CONV": 20}, 50)
-    assert found["default"].at("native", MIB, 128, "O").total == 50
+    assert found["seed"].get_bar("emulated", MIB, 128, "O") == Bar(
+        "emulated", "seed", MIB, 128, "O", {"CONV": 20}, 50
+    )
+    assert found["default"].get_bar("native", MIB, 128, "O").total == 50
 
 
 def test_the_table_has_a_row_a_configuration() -> None:
     lines = table({"seed": ClaimBars(good().values())}).splitlines()
     assert lines[0] == ",".join(COLUMNS)
     assert len(lines) == 1 + len(good())
-    assert 'seed,none,figure 4a,256 KiB,262144,64,I,infeasible,,,,,,,"input does not fit, 7 missing"' in lines
+    assert (
+        'seed,none,figure 4a,256 KiB,262144,64,I,infeasible,,,,,,,"input does not fit, 7 missing"'
+        in lines
+    )
     assert "seed,native,figure 4e,1 MiB,1048576,128,O,ok,7000,100,10,7110,3,14226," in lines
 
 
 def test_the_text_shows_what_does_not_hold() -> None:
     bars = good()
-    bars["emulated", 256 * MIB, 128, "O"] = with_ex(bars["emulated", 256 * MIB, 128, "O"], CONV=9000)
+    bars["emulated", 256 * MIB, 128, "O"] = with_ex(
+        bars["emulated", 256 * MIB, 128, "O"], CONV=9000
+    )
     text = claims_text({"seed": evaluate(ClaimBars(bars.values()))})
     assert text.startswith("schedule seed (the published system's): 6 of 7 statements hold\n")
-    assert "[DOES NOT HOLD] at 256 MiB, where nothing is tiled, output-parallel beats input-parallel" in text
-    assert "    - depthwise emulated on OP_CONV: 256 MiB 128 O 14,010 > 256 MiB 128 I 13,010;" in text
+    assert (
+        "[DOES NOT HOLD] at 256 MiB, where nothing is tiled, output-parallel beats input-parallel"
+        in text
+    )
+    assert (
+        "    - depthwise emulated on OP_CONV: 256 MiB 128 O 14,010 > 256 MiB 128 I 13,010;" in text
+    )

@@ -1,4 +1,6 @@
-"""``dla repro sponner2021-fig4``, run once: its files, its claims, and that it starts where it left off."""
+"""``dla repro sponner2021-fig4``, run once: its files, its claims, and that it starts where it
+left off.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,14 @@ def test_the_table_has_the_published_bars(folder: Path) -> None:
     assert len(shown) == 8 + 8 + 12
     assert all(row["status"] == "ok" for row in shown)
     bar = {(row["scenario"], row["memory"], row["pes"], row["side"]): row for row in shown}
-    # 256 MiB, 64 PEs, output-parallel: ceil(OC / 64) OH OW KH KW IC of the thirteen pointwise layers and the first,
-    # and 16 cycles of fill and drain of each of the fourteen (design, section 5).
+    # 256 MiB, 64 PEs, output-parallel: ceil(OC / 64) OH OW KH KW IC of the thirteen pointwise
+    # layers and the first, and 16 cycles of fill and drain of each of the fourteen (design, section
+    # 5).
     sizes = [(3, 32, 112, 9)] + [
         (ic, oc, size, 1)
         for ic, oc, size in (
-            (32, 64, 112), (64, 128, 56), (128, 128, 56), (128, 256, 28), (256, 256, 28), (256, 512, 14),
+            (32, 64, 112), (64, 128, 56), (128, 128, 56), (128, 256, 28), (256, 256, 28),
+            (256, 512, 14),
             *[(512, 512, 14)] * 5, (512, 1024, 7), (1024, 1024, 7),
         )
     ]  # fmt: skip
@@ -60,7 +64,9 @@ def test_the_table_has_the_published_bars(folder: Path) -> None:
 
 
 def test_the_committed_figure_is_current(folder: Path) -> None:
-    """Else copy the .csv, .png and .txt of a new run to docs/figures and look through docs/validation.md."""
+    """Else copy the .csv, .png and .txt of a new run to docs/figures and look through
+    docs/validation.md.
+    """
     committed, made = (
         list(csv.reader(io.StringIO(path.read_text())))
         for path in (FIGURES_FOLDER / f"{NAME}.csv", folder / f"{NAME}.csv")
@@ -74,7 +80,9 @@ def test_every_statement_of_the_paper_holds(again: Figure4) -> None:
 
 
 def test_a_better_compiler_changes_what_holds(again: Figure4) -> None:
-    """With the default schedule tiles no longer starve output-parallel machines, and 256 KiB is enough."""
+    """With the default schedule tiles no longer starve output-parallel machines, and 256 KiB is
+    enough.
+    """
     missing = {claim.name for claim in again.claims["default"] if not claim.holds}
     assert missing == {
         "input-parallel-wins-tiled",
@@ -99,17 +107,21 @@ def test_the_picture_shows_every_kind(folder: Path, again: Figure4) -> None:
         assert (abs(pixels - colour).max(axis=2) < 0.02).sum() > 100, kind
 
 
-def test_the_command_says_what_it_cannot_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_cannot_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     absent = tmp_path / "none.sqlite"
     assert dla(capsys, "repro", absent).err == (
         f"error: {absent}: no such file or figure; 'dla sweep SPEC.toml' makes results, "
         f"the figures are {', '.join(FIGURES)}\n"
     )
     assert dla(capsys, "repro", NAME, "--points", "3").err == (
-        f"error: --points does not apply to the figure {NAME}; it repeats points of a results file\n"
+        f"error: --points does not apply to the figure {NAME}; it repeats points of a results "
+        "file\n"
     )
     assert dla(capsys, "repro", absent, "-o", tmp_path).err == (
-        f"error: --output applies to the figures {', '.join(FIGURES)} alone, not to the file {absent}\n"
+        f"error: --output applies to the figures {', '.join(FIGURES)} alone, not to the file "
+        f"{absent}\n"
     )
     blocked = tmp_path / "file"
     blocked.write_text("")

@@ -15,7 +15,9 @@ from tests.experiments.command_line import dla, save_tiny
 def report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """The report of a run of the tiny network."""
     path = tmp_path / "run.json"
-    found = dla(capsys, "run", save_tiny(tmp_path), "--set", "bus_bytes=16", "--seed", "3", "--json", path)
+    found = dla(
+        capsys, "run", save_tiny(tmp_path), "--set", "bus_bytes=16", "--seed", "3", "--json", path
+    )
     assert found.status == 0
     return path
 
@@ -29,7 +31,8 @@ def test_equal(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_differences_are_named(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(report.read_text())
-    drained, empty = content["units"]["ST"]["drained"], content["units"]["ST"]["queue_empty"]
+    drained = content["units"]["ST"]["drained"]
+    empty = content["units"]["ST"]["queue_empty"]
     content["units"]["ST"] |= {"drained": drained + 1, "queue_empty": empty - 1}
     content["version"] = "0.0.1"
     report.write_text(json.dumps(content))
@@ -62,10 +65,14 @@ def test_what_cannot_be_repeated(report: Path, capsys: pytest.CaptureFixture[str
     report.write_text(json.dumps(content))
     gone = dla(capsys, "repro", report)
     assert gone.status == 2
-    assert gone.err.startswith(f"error: {report}: its command 'dla run nowhere.onnx' gives no report any more: nowhere")
+    assert gone.err.startswith(
+        f"error: {report}: its command 'dla run nowhere.onnx' gives no report any more: nowhere"
+    )
     assert gone.err.count("\n") == 1
     report.write_text("{}")
-    assert dla(capsys, "repro", report).err.startswith(f"error: {report}: not a run report of schema ")
+    assert dla(capsys, "repro", report).err.startswith(
+        f"error: {report}: not a run report of schema "
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Results as data: JSON and CSV in files and on standard output, which then holds nothing else; only totals."""
+"""Results as data: JSON and CSV in files and on standard output, which then holds nothing else.
+
+Only totals.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ def table(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_a_report_on_standard_output_is_that_of_the_file(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_on_standard_output_is_that_of_the_file(
+    tiny: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     piped = dla(capsys, "run", tiny, "--json", "-")
     assert (piped.status, piped.err) == (0, "")
     assert not Path("runs").exists()
@@ -33,14 +38,18 @@ def test_a_report_on_standard_output_is_that_of_the_file(tiny: str, capsys: pyte
 
 def test_layers_as_csv(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     piped = dla(capsys, "run", tiny, "--json", "run.json", "--csv", "-")
-    report, rows = json.loads(Path("run.json").read_text("utf-8")), table(piped.out)
+    report = json.loads(Path("run.json").read_text("utf-8"))
+    rows = table(piped.out)
     assert tuple(rows[0]) == LAYER_COLUMNS
     own = [row for row in rows if row["on"] == "dla"]
     assert [row["layer"] for row in own] == [layer["name"] for layer in report["layers"]]
     for row, layer in zip(own, report["layers"], strict=True):
         assert int(row["cycles"]) == layer["cycles"]
         assert {part: int(row[part]) for part in layer["breakdown"]} == layer["breakdown"]
-    assert sum(int(row["cycles"]) for row in rows if row["on"] == "cpu") == report["host"]["estimated_cycles"]
+    assert (
+        sum(int(row["cycles"]) for row in rows if row["on"] == "cpu")
+        == report["host"]["estimated_cycles"]
+    )
     again = dla(capsys, "report", "run.json", "--tables", "--csv", "-")
     assert again.out == piped.out
     assert dla(capsys, "report", "run.json", "--tables", "--csv", "layers.csv").status == 0
@@ -71,8 +80,13 @@ def test_a_simulated_package_as_csv(tiny: str, capsys: pytest.CaptureFixture[str
 
 def test_two_runs_as_csv(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     for name, width in (("a", 4), ("b", 16)):
-        assert dla(capsys, "run", tiny, "--set", f"pe.oc={width}", "--json", f"{name}.json").status == 0
-    rows = table(dla(capsys, "report", "--compare", "a.json", "b.json", "--tables", "--csv", "-").out)
+        assert (
+            dla(capsys, "run", tiny, "--set", f"pe.oc={width}", "--json", f"{name}.json").status
+            == 0
+        )
+    rows = table(
+        dla(capsys, "report", "--compare", "a.json", "b.json", "--tables", "--csv", "-").out
+    )
     for side in "ab":
         layers = json.loads(Path(f"{side}.json").read_text("utf-8"))["layers"]
         assert [int(row[f"cycles_{side}"]) for row in rows] == [layer["cycles"] for layer in layers]
@@ -82,7 +96,9 @@ def test_a_summary_has_no_table(tiny: str, capsys: pytest.CaptureFixture[str]) -
     whole = dla(capsys, "run", tiny, "--json", "run.json").out
     summary = dla(capsys, "run", tiny, "--json", "run.json", "--summary").out
     assert "─" not in summary
-    assert summary.splitlines() == [line for line in whole.splitlines() if line in summary.splitlines()]
+    assert summary.splitlines() == [
+        line for line in whole.splitlines() if line in summary.splitlines()
+    ]
     assert len(summary.splitlines()) < len(whole.splitlines()) / 2
     assert "0 mismatches" in summary
     assert dla(capsys, "report", "run.json", "--tables", "--summary").out in summary
@@ -92,7 +108,9 @@ def test_a_summary_has_no_table(tiny: str, capsys: pytest.CaptureFixture[str]) -
 def test_a_report_prints_every_table_once(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert dla(capsys, "run", tiny, "--json", "run.json").status == 0
     lines = dla(capsys, "report", "run.json", "-o", "page.html").out.splitlines()
-    headings = [lines[place - 1].strip() for place, line in enumerate(lines) if set(line.strip()) == {"─"}]
+    headings = [
+        lines[place - 1].strip() for place, line in enumerate(lines) if set(line.strip()) == {"─"}
+    ]
     assert len(headings) > 3
     assert len(set(headings)) == len(headings)
     assert sum("wait issue" in heading for heading in headings) == 1
@@ -106,4 +124,6 @@ def test_differences_are_said_beside_results(tiny: str, capsys: pytest.CaptureFi
 
 def test_models_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
     rows = table(dla(capsys, "models", "--csv", "-").out)
-    assert {row["model"]: row["description"] for row in rows} == json.loads(dla(capsys, "models", "--json", "-").out)
+    assert {row["model"]: row["description"] for row in rows} == json.loads(
+        dla(capsys, "models", "--json", "-").out
+    )

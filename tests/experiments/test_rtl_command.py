@@ -1,4 +1,7 @@
-"""``dla rtl`` and ``dla run --engine rtl``: what they say and refuse. Hardware itself is in tests/dla_sim/rtl."""
+"""``dla rtl`` and ``dla run --engine rtl``: what they say and refuse.
+
+Hardware itself is in tests/dla_sim/rtl.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,20 @@ import pytest
 from dla_sim.engine.workload import UNIT_NAMES
 from dla_sim.rtl.simulator.case import COUNTED, Case
 from dla_sim.rtl.simulator.executable import Executable
-from dla_sim.rtl.simulator.running import Difference, Outcome
+from dla_sim.rtl.simulator.running import HardwareDifference, Outcome
 from experiments.golden.check import runnable, timing_of
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl import hardware, windows
 from isa.installation import remedy
 from tests.experiments.command_line import dla, tiny_model
 
-WRONG = Difference("bytes", 0, {
-    "space": "sram", "address": 16, "offset": 0, "differing": 1, "of": 8, "expected": "01", "actual": "02",
+WRONG = HardwareDifference("bytes", 0, {
+    "space": "sram", "address": 16, "offset": 0, "differing": 1, "of": 8, "expected": "01",
+    "actual": "02",
 })  # fmt: skip
 
 
-def outcome(case: Case, *differences: Difference) -> Outcome:
+def outcome(case: Case, *differences: HardwareDifference) -> Outcome:
     """What hardware gives that is the simulator, but for ``differences``."""
     expected = case.expected
     assert expected is not None
@@ -36,13 +40,17 @@ def outcome(case: Case, *differences: Difference) -> Outcome:
         for unit, row in zip(UNIT_NAMES, expected.causes.tolist(), strict=True)
     }
     numbers = expected.trace.cycles, 0.1, len(expected.trace.commands)
-    return Outcome(case, "interrupt", *numbers, units, expected.outputs, len(differences), differences)
+    return Outcome(
+        case, "interrupt", *numbers, units, expected.outputs, len(differences), differences
+    )
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> list[Difference]:
-    """Differences that the hardware of these tests has: it is the simulator, and nothing is built."""
-    differences: list[Difference] = []
+def found(monkeypatch: pytest.MonkeyPatch) -> list[HardwareDifference]:
+    """Differences that the hardware of these tests has: it is the simulator, and nothing is
+    built.
+    """
+    differences: list[HardwareDifference] = []
 
     def run(_: object, cases: Sequence[tuple[Case, Any]]) -> list[Outcome]:
         return [outcome(case, *differences) for case, _ in cases]
@@ -50,7 +58,11 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Difference]:
     def build(*_: object, **__: object) -> Executable:
         return Executable(Path("none"), (), False)
 
-    for module, name in ((hardware, "own_executable"), (hardware, "open_executable"), (windows, "traced_executable")):
+    for module, name in (
+        (hardware, "own_executable"),
+        (hardware, "open_executable"),
+        (windows, "get_traced_executable"),
+    ):
         monkeypatch.setattr(module, name, build)
 
     def waves(_: object, case: Case, __: object, place: Path, first: int, end: int) -> Outcome:
@@ -63,31 +75,46 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Difference]:
 
 
 def test_a_network_runs_on_the_hardware(
-    found: list[Difference], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    found: list[HardwareDifference], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     onnx.save(tiny_model(), tmp_path / "tiny.onnx")
-    words = ("run", str(tmp_path / "tiny.onnx"), "--engine", "rtl", "--json", str(tmp_path / "a.json"))
+    words = (
+        "run",
+        str(tmp_path / "tiny.onnx"),
+        "--engine",
+        "rtl",
+        "--json",
+        str(tmp_path / "a.json"),
+    )
     said = dla(capsys, *words)
     report = json.loads((tmp_path / "a.json").read_text())
     assert said.status == 0
     assert "0 differences from the simulator: start and end of" in said.out
     assert report["command"].endswith("--engine rtl")
     assert report["hardware"]["cycles"] == report["totals"]["cycles"]
-    assert report["hardware"]["commands"] == report["totals"]["instructions"] - report["compile"]["regions"]
+    assert (
+        report["hardware"]["commands"]
+        == report["totals"]["instructions"] - report["compile"]["regions"]
+    )
     found.append(WRONG)
     said = dla(capsys, *words)
     assert said.status == 1
     assert "difference: the hardware is not the simulator: " in said.err
-    assert "1 of 8 bytes differ, the first in scratchpad at 0x10 (byte 0 of the result): 02, expected 01" in said.err
+    assert (
+        "1 of 8 bytes differ, the first in scratchpad at 0x10 (byte 0 of the result): 02, expected "
+        "01" in said.err
+    )
 
 
 def test_a_corpus_runs_on_the_hardware(
-    found: list[Difference], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    found: list[HardwareDifference], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("rtl", "check", "tests/golden", "--case", "L1/max", "--json", str(tmp_path / "a.json"))
     said = dla(capsys, *words)
     assert said.status == 0
-    assert "1 of 1 cases equal on the hardware, 4 commands, 505 cycles; 0 more are refused" in said.out
+    assert (
+        "1 of 1 cases equal on the hardware, 4 commands, 505 cycles; 0 more are refused" in said.out
+    )
     assert json.loads((tmp_path / "a.json").read_text())["cases"][0]["cycles"] == 505
     found.append(WRONG)
     said = dla(capsys, *words)
@@ -109,7 +136,11 @@ def test_a_corpus_runs_on_the_hardware(
     ],
 )
 def test_windows_that_are_none(
-    words: tuple[str, ...], message: str, found: list[Difference], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...],
+    message: str,
+    found: list[HardwareDifference],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = dla(capsys, "rtl", "waves", "L1/max", *words, "-o", str(tmp_path / "a.vcd"))
     assert said.status == 2
@@ -118,7 +149,10 @@ def test_windows_that_are_none(
 
 
 def test_waves_are_vcd_or_fst(
-    found: list[Difference], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    found: list[HardwareDifference],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """FST takes a program of GTKWave; this one turns letters round."""
     words = ("rtl", "waves", "L1/max", "--command", "8", "-o")
@@ -128,7 +162,10 @@ def test_waves_are_vcd_or_fst(
     monkeypatch.setenv("PATH", str(tmp_path))
     said = dla(capsys, *words, str(tmp_path / "a.fst"))
     assert (said.status, sorted(path.name for path in tmp_path.iterdir())) == (2, ["a.vcd"])
-    assert "a.fst: FST is made by vcd2fst of GTKWave (Debian: apt install gtkwave); or name a FILE.vcd" in said.err
+    assert (
+        "a.fst: FST is made by vcd2fst of GTKWave (Debian: apt install gtkwave); or name a FILE.vcd"
+        in said.err
+    )
     compressor = tmp_path / "vcd2fst"
     turned = "import sys; open(sys.argv[2], 'w').write(open(sys.argv[1]).read().strip()[::-1])"
     compressor.write_text(f"#!{sys.executable}\n{turned}\n")
@@ -137,7 +174,10 @@ def test_waves_are_vcd_or_fst(
     assert (tmp_path / "a.fst").read_text().strip() == "983 ot 553"
     compressor.write_text("#!/bin/sh\necho bad >&2; exit 1\n")
     said = dla(capsys, *words, str(tmp_path / "b.fst"))
-    assert (said.status, said.err) == (2, f"error: {tmp_path / 'b.fst'}: vcd2fst failed (bad); name a FILE.vcd\n")
+    assert (said.status, said.err) == (
+        2,
+        f"error: {tmp_path / 'b.fst'}: vcd2fst failed (bad); name a FILE.vcd\n",
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.fst", "a.vcd", "vcd2fst"]
 
 
@@ -145,35 +185,51 @@ def test_a_build_replaces_nothing_else(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "mine.txt").write_text("x")
     said = dla(capsys, "rtl", "build", "-o", str(tmp_path))
     assert said.status == 2
-    assert f"{tmp_path}: holds mine.txt, which no build put there; choose another folder" in said.err
+    assert (
+        f"{tmp_path}: holds mine.txt, which no build put there; choose another folder" in said.err
+    )
 
 
-def test_a_machine_that_is_too_large_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_that_is_too_large_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In seconds, before most of it is written."""
-    said = dla(capsys, "rtl", "build", "--preset", "balanced-256", "--verilog", "-o", str(tmp_path / "x"))
-    bits = "the engines of this machine have ports that read 100,608 bits of the scratchpad in a cycle"
+    said = dla(
+        capsys, "rtl", "build", "--preset", "balanced-256", "--verilog", "-o", str(tmp_path / "x")
+    )
+    bits = (
+        "the engines of this machine have ports that read 100,608 bits of the scratchpad in a cycle"
+    )
     assert (said.status, said.err.splitlines()[-1].startswith(f"error: {bits}")) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [("rtl", "check", "tests/golden"), ("run", "digits-cnn", "--engine", "rtl")])
+@pytest.mark.parametrize(
+    "words", [("rtl", "check", "tests/golden"), ("run", "digits-cnn", "--engine", "rtl")]
+)
 def test_without_the_extra_one_line_names_it(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "amaranth" else known(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *_: None if name == "amaranth" else known(name)
+    )
     said = dla(capsys, *words)
     assert said.status == 2
     assert said.err == f"error: hardware needs Amaranth; install it with: {remedy('rtl')}\n"
 
 
 def test_every_machine_of_the_corpus_has_a_build() -> None:
-    """Golden cases are read and not run: the hardware that each would run on is one of those that are kept."""
+    """Golden cases are read and not run: the hardware that each would run on is one of those
+    that are kept.
+    """
     corpus = open_corpus(Path("tests/golden"))
     for name in choose(corpus.entries, ("L1", "L10"), ()):
         stored = corpus.case(name)
         program = runnable(stored)
-        assert program.arch.words or hardware.build_of(program, timing_of(stored)) in hardware.BUILDS
+        assert (
+            program.arch.words or hardware.build_of(program, timing_of(stored)) in hardware.BUILDS
+        )
 
 
 def test_a_case_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

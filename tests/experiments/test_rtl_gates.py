@@ -1,4 +1,7 @@
-"""``dla rtl synth`` says of a synthesis what is in it; the synthesis itself is tested in tests/dla_sim/rtl."""
+"""``dla rtl synth`` says of a synthesis what is in it.
+
+The synthesis itself is tested in tests/dla_sim/rtl.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,21 @@ def test_the_command_counts_by_component(
 ) -> None:
     monkeypatch.setattr(gates, "synthesise_hardware", lambda hardware, *, logs, progress: FOUND)
     places = tmp_path / "gates.json", tmp_path / "gates.csv"
-    assert main(["rtl", "synth", "--preset", "balanced-64", "--json", str(places[0]), "--csv", str(places[1])]) == 0
+    assert (
+        main(
+            [
+                "rtl",
+                "synth",
+                "--preset",
+                "balanced-64",
+                "--json",
+                str(places[0]),
+                "--csv",
+                str(places[1]),
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert "933 gate equivalents, of them 5 flip-flops of 4 gates" in out
     assert "longest path within a component: 7 levels of logic, in lane" in out

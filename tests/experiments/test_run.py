@@ -23,7 +23,19 @@ pytestmark = pytest.mark.usefixtures("fresh_folder")
 Capture = pytest.CaptureFixture[str]
 
 STABLE_KEYS = {
-    *("schema", "version", "command", "model", "hashes", "arch", "timing", "schedule", "seed", "totals", "kinds"),
+    *(
+        "schema",
+        "version",
+        "command",
+        "model",
+        "hashes",
+        "arch",
+        "timing",
+        "schedule",
+        "seed",
+        "totals",
+        "kinds",
+    ),
     *("ex_cycles", "layers", "units", "placement", "host", "check", "accuracy"),
 }
 
@@ -62,21 +74,37 @@ def test_equal_runs_give_equal_bytes_and_a_name_of_their_own(capsys: Capture) ->
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"schedule": "seed"}, {"isa": "v1"}, {"isa": "v1", "emulate_depthwise": True}, {"integer_io": True}],
+    [
+        {},
+        {"schedule": "seed"},
+        {"isa": "v1"},
+        {"isa": "v1", "emulate_depthwise": True},
+        {"integer_io": True},
+    ],
 )
 def test_every_scenario_is_exact(options: Mapping[str, Any]) -> None:
     report = run("digits-cnn", **options).report
     assert report.check.mismatches == 0
     assert report.accuracy is not None
     assert report.accuracy.differences == 0
-    assert ("depthwise" in {layer.node for layer in report.host.layers}) == (options == {"isa": "v1"})
+    assert ("depthwise" in {layer.node for layer in report.host.layers}) == (
+        options == {"isa": "v1"}
+    )
 
 
 def test_command_repeats_the_run(capsys: Capture) -> None:
     report = run(
-        "digits-cnn", preset="seed-o64", settings=["bus_bytes=16"], isa="v1", emulate_depthwise=True, seed=3
+        "digits-cnn",
+        preset="seed-o64",
+        settings=["bus_bytes=16"],
+        isa="v1",
+        emulate_depthwise=True,
+        seed=3,
     ).report
-    words = "dla run digits-cnn --preset seed-o64 --set bus_bytes=16 --isa v1 --seed 3 --emulate-depthwise"
+    words = (
+        "dla run digits-cnn --preset seed-o64 --set bus_bytes=16 --isa v1 --seed 3 "
+        "--emulate-depthwise"
+    )
     assert report.command == words
     assert dla(capsys, *words.split()[1:], "--json", "again.json").status == 0
     assert RunReport.model_validate_json(Path("again.json").read_text()) == report
@@ -108,15 +136,20 @@ def test_fixed_numerics_have_no_oracle_here() -> None:
 
 def test_input_from_a_file_changes_the_input_and_not_the_cycles(capsys: Capture) -> None:
     np.save("zeros.npy", np.zeros((1, 1, 8, 8), np.float32))
-    own, given = run("digits-cnn").report, run("digits-cnn", inputs="zeros.npy").report
+    own = run("digits-cnn").report
+    given = run("digits-cnn", inputs="zeros.npy").report
     assert own.hashes["input"] != given.hashes["input"]
     assert own.totals == given.totals
     assert given.check.mismatches == 0
 
 
-def test_a_difference_is_named_and_the_exit_status_is_1(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_is_named_and_the_exit_status_is_1(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Wrong(Oracle):
-        """An oracle that is off by one in one element of the integers that the network ends with."""
+        """An oracle that is off by one in one element of the integers that the network ends
+        with.
+        """
 
         def values(self, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             """The right values, but for one."""
@@ -140,26 +173,52 @@ def test_a_difference_is_named_and_the_exit_status_is_1(capsys: Capture, monkeyp
 
 
 def test_integers_in_and_out(capsys: Capture) -> None:
-    """A file of integers is taken as it is, one of real numbers quantised; both are the inference of the float run."""
+    """A file of integers is taken as it is, one of real numbers quantised.
+
+    Both are the inference of the float run.
+    """
     numbers = np.random.default_rng(7).standard_normal((1, 1, 8, 8)).astype(np.float32)
     np.savez("real.npz", numbers)
     plain = run("digits-cnn", inputs="real.npz").report
-    assert [(port.dtype, port.scale, port.integer) for port in plain.interface] == [("float32", None, False)] * 2
+    assert [(port.dtype, port.scale, port.integer) for port in plain.interface] == [
+        ("float32", None, False)
+    ] * 2
     report = run("digits-cnn", inputs="real.npz", integer_io=True).report
     entry, result = report.interface
-    assert (entry.name, entry.role, entry.dtype, entry.shape) == ("image", "input", "int8", (1, 1, 8, 8))
-    assert (result.name, result.role, result.dtype, result.shape) == ("logits", "output", "int8", (1, 10))
+    assert (entry.name, entry.role, entry.dtype, entry.shape) == (
+        "image",
+        "input",
+        "int8",
+        (1, 1, 8, 8),
+    )
+    assert (result.name, result.role, result.dtype, result.shape) == (
+        "logits",
+        "output",
+        "int8",
+        (1, 10),
+    )
     assert entry.scale is not None
     assert entry.zero_point is not None
-    integers = np.clip(np.rint(numbers / np.float32(entry.scale)) + entry.zero_point, -128, 127).astype(np.int8)
+    integers = np.clip(
+        np.rint(numbers / np.float32(entry.scale)) + entry.zero_point, -128, 127
+    ).astype(np.int8)
     np.save("integers.npy", integers)
-    found = dla(capsys, "run", "digits-cnn", "--integer-io", "--input", "integers.npy", "--json", "run.json")
+    found = dla(
+        capsys, "run", "digits-cnn", "--integer-io", "--input", "integers.npy", "--json", "run.json"
+    )
     assert (found.status, found.err) == (0, "")
-    assert f"image: int8 [1, 1, 8, 8], scale {entry.scale:.9g}, zero point {entry.zero_point}" in found.out
+    assert (
+        f"image: int8 [1, 1, 8, 8], scale {entry.scale:.9g}, zero point {entry.zero_point}"
+        in found.out
+    )
     given = RunReport.model_validate_json(Path("run.json").read_text())
     assert given.command == "dla run digits-cnn --integer-io --input integers.npy"
     for one in (report, given):
-        assert (one.host.nodes, one.check.mismatches, one.check.outputs) == (0, 0, plain.check.outputs)
+        assert (one.host.nodes, one.check.mismatches, one.check.outputs) == (
+            0,
+            0,
+            plain.check.outputs,
+        )
         assert (one.hashes["programs"], one.totals) == (plain.hashes["programs"], plain.totals)
     np.save("bytes.npy", integers.view(np.uint8))
     found = dla(capsys, "run", "digits-cnn", "--integer-io", "--input", "bytes.npy")
@@ -168,7 +227,9 @@ def test_integers_in_and_out(capsys: Capture) -> None:
 
 
 def test_what_stays_float_is_said(capsys: Capture) -> None:
-    found = dla(capsys, "partition", save_tiny(Path(), softmax=True), "--integer-io", "--json", "p.json")
+    found = dla(
+        capsys, "partition", save_tiny(Path(), softmax=True), "--integer-io", "--json", "p.json"
+    )
     assert found.status == 0
     entries = json.loads(Path("p.json").read_text())["interface"]
     assert [(entry["name"], entry["integer"], entry["reason"]) for entry in entries] == [

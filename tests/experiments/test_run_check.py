@@ -16,7 +16,13 @@ from byoc.importing import import_model
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from experiments.report.checks import FirstDifference
-from experiments.running.check import TensorComparison, WrongElement, as_reported, check_values, compare_tensors
+from experiments.running.check import (
+    TensorComparison,
+    WrongElement,
+    check_values,
+    compare_tensors,
+    to_reported,
+)
 from isa.arch import Arch
 from tests.e2e.modern_network import modern_network
 
@@ -33,7 +39,7 @@ def test_first_difference_is_named_with_coordinates_and_both_values() -> None:
     assert (found.mismatches, found.max_abs_diff) == (2, 128)
     assert found.first == WrongElement("b", (1, 1), -128, 0)
     wrong = FirstDifference(tensor="b", coordinates=(1, 1), dla=-128, oracle=0)
-    assert as_reported(found.first) == wrong
+    assert to_reported(found.first) == wrong
     assert wrong.message() == "tensor 'b' at [1, 1]: the DLA has -128, the oracle has 0"
 
 
@@ -56,7 +62,9 @@ def test_not_a_number_equals_itself_and_nothing_else() -> None:
         ({"a": np.zeros(2, np.uint8)}, "tensor 'a' is uint8[2], expected int8[2]: "),
     ],
 )
-def test_missing_tensors_and_other_shapes_are_bugs(actual: dict[str, np.ndarray], message: str) -> None:
+def test_missing_tensors_and_other_shapes_are_bugs(
+    actual: dict[str, np.ndarray], message: str
+) -> None:
     with pytest.raises(ValueError, match="tensor 'a'") as caught:
         compare_tensors(actual, {"a": np.zeros(2, np.int8)})
     assert str(caught.value).startswith(message)
@@ -65,7 +73,9 @@ def test_missing_tensors_and_other_shapes_are_bugs(actual: dict[str, np.ndarray]
 def test_units_that_definitions_compute_are_counted_as_data() -> None:
     model, feed = modern_network()
     network = compile(import_model(model, "modern", calibration=[feed]), Arch(isa="v4"))
-    check = check_values(network, feed, Runtime(network, Device(Arch(isa="v4"), Timing())).run(feed))
+    check = check_values(
+        network, feed, Runtime(network, Device(Arch(isa="v4"), Timing())).run(feed)
+    )
     assert check.definitions is not None
     units = {found.op_type: found.units for found in check.definitions}
     assert units == {"LayerNormalization": 1, "ReduceMean": 1, "Softmax": 1}
@@ -74,8 +84,13 @@ def test_units_that_definitions_compute_are_counted_as_data() -> None:
 
 
 @pytest.mark.parametrize(("divisor", "kind"), [(0.0, "infinite"), (2.0, "constant")])
-def test_outputs_that_are_the_same_everywhere_are_warned_of(divisor: float, kind: str, tmp_path: Path) -> None:
-    """Infinite ones too, which have no number in a report; text that is the same everywhere is not."""
+def test_outputs_that_are_the_same_everywhere_are_warned_of(
+    divisor: float, kind: str, tmp_path: Path
+) -> None:
+    """Infinite ones too, which have no number in a report.
+
+    Text that is the same everywhere is not.
+    """
     source = f"""<ir_version: 9, opset_import: ["" : 17]>
         same (int8[1, 4] x, string[2] s) => (float[1, 4] y, string[2] t)
         <float scale = {{0.5}}, int8 zero = {{0}}, float one = {{1}}, float divisor = {{{divisor}}}>
@@ -83,6 +98,10 @@ def test_outputs_that_are_the_same_everywhere_are_warned_of(divisor: float, kind
            t = Identity(s) }}"""
     onnx.save(onnx.parser.parse_model(source), tmp_path / "same.onnx")
     report = experiments.run(tmp_path / "same.onnx").report
-    found = {warning.tensor: warning for warning in report.warnings if warning.kind in ("constant", "infinite")}
+    found = {
+        warning.tensor: warning
+        for warning in report.warnings
+        if warning.kind in ("constant", "infinite")
+    }
     assert {name: warning.kind for name, warning in found.items()} == {"y": kind}
     assert "all 4 elements of output 'y' are" in found["y"].message()

@@ -1,4 +1,6 @@
-"""What holds results is shown in one way: a line, lines, a notebook, tables, records, a page, pictures."""
+"""What holds results is shown in one way: a line, lines, a notebook, tables, records, a page,
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,11 @@ def test_every_chart_of_a_run_is_a_method_of_plot() -> None:
 
 def test_what_such_results_do_not_have_is_one_line() -> None:
     bare = Document("x", Presentation(lambda subject: [f"just {subject}", "and more"]))
-    assert (repr(bare), str(bare), printed(bare)) == ("just x", "just x\nand more", "just x\nand more\n")
+    assert (repr(bare), str(bare), printed(bare)) == (
+        "just x",
+        "just x\nand more",
+        "just x\nand more\n",
+    )
     assert bare._repr_html_() == "<div><p>just x<br>and more</p></div>"
     for ask, what in ((bare.records, "table"), (bare.page, "page")):
         with pytest.raises(InputError, match=f"^just x: there is no {what} of it$"):
@@ -88,7 +94,9 @@ def test_a_notebook_has_the_first_rows_of_a_long_table() -> None:
     for number in range(40):
         table.add_row(f"<{number}>")
     text = html_table(table)
-    assert text.startswith("<table><thead><tr><th>&lt;name&gt;</th></tr></thead><tbody><tr><td>&lt;0&gt;</td></tr>")
+    assert text.startswith(
+        "<table><thead><tr><th>&lt;name&gt;</th></tr></thead><tbody><tr><td>&lt;0&gt;</td></tr>"
+    )
     assert text.endswith("</table><p>10 more rows.</p>")
 
 

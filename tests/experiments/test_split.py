@@ -1,4 +1,6 @@
-"""One network on several accelerators: the bits of one, accounts that are conserved, pipelines and halos by hand."""
+"""One network on several accelerators: the bits of one, accounts that are conserved, pipelines
+and halos by hand.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,13 @@ def split_of(network: Network, system: System, way: str, images: int | None = No
 
 
 def random_model(random: Random) -> ModelProto:
-    """Convolutions of several strides, kernels and groups, pools, sums over branches, at last perhaps features."""
+    """Convolutions of several strides, kernels and groups, pools, sums over branches, at last
+    perhaps features.
+    """
     builder, generator = ModelBuilder(), np.random.default_rng(random.randrange(1 << 30))
-    channels, height, width = random.choice((3, 16)), random.randrange(5, 14), random.choice((8, 16))
+    channels = random.choice((3, 16))
+    height = random.randrange(5, 14)
+    width = random.choice((8, 16))
     here = builder.quantize(builder.input("x", (1, channels, height, width)), 0.05, 3)
     before: dict[tuple[int, int, int], str] = {}
 
@@ -52,10 +58,12 @@ def random_model(random: Random) -> ModelProto:
         elif kind in ("relu", "sum"):
             made = builder.node("LeakyRelu", real(here), alpha=0.25)
         else:
-            kernel, stride = random.choice((1, 3) if min(height, width) > 2 else (1,)), random.choice((1, 1, 2))
+            kernel = random.choice((1, 3) if min(height, width) > 2 else (1,))
+            stride = random.choice((1, 1, 2))
             pads = [random.randrange(kernel) for _ in range(4)]
             height, width = (
-                (size + pads[axis] + pads[axis + 2] - kernel) // stride + 1 for axis, size in enumerate((height, width))
+                (size + pads[axis] + pads[axis + 2] - kernel) // stride + 1
+                for axis, size in enumerate((height, width))
             )
             window = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": pads}
             if kind == "pool":
@@ -63,14 +71,31 @@ def random_model(random: Random) -> ModelProto:
             else:
                 groups = channels if kind == "depthwise" else 1
                 out = channels if kind == "depthwise" else random.choice((8, 16, 32))
-                numbers = generator.integers(-127, 128, (out, channels // groups, kernel, kernel), np.int8)
+                numbers = generator.integers(
+                    -127, 128, (out, channels // groups, kernel, kernel), np.int8
+                )
                 scales = generator.uniform(0.001, 0.004, out).astype(np.float32)
-                bias = builder.weights(generator.integers(-500, 500, out, np.int32), np.float32(0.05) * scales)
-                made = builder.node("Conv", real(here), builder.weights(numbers, scales), bias, group=groups, **window)
+                bias = builder.weights(
+                    generator.integers(-500, 500, out, np.int32), np.float32(0.05) * scales
+                )
+                made = builder.node(
+                    "Conv",
+                    real(here),
+                    builder.weights(numbers, scales),
+                    bias,
+                    group=groups,
+                    **window,
+                )
                 channels = out
         before.setdefault(shape, here)
         here = builder.quantize(made, 0.05, 3)
-    builder.node("DequantizeLinear", here, builder.constant(0.05, "float32"), builder.constant(3, "int8"), result="y")
+    builder.node(
+        "DequantizeLinear",
+        here,
+        builder.constant(0.05, "float32"),
+        builder.constant(3, "int8"),
+        result="y",
+    )
     builder.output("y")
     return builder.model()
 
@@ -101,7 +126,9 @@ def test_random_networks_have_the_bits_of_one_accelerator(way: str) -> None:
 
 
 def test_padding_of_atoms_is_not_compared() -> None:
-    """The maximum has 3 channels in atoms of 8, and the whole program and the bands write other padding."""
+    """The maximum has 3 channels in atoms of 8, and the whole program and the bands write other
+    padding.
+    """
     builder = ModelBuilder()
     weights = builder.constant(np.random.default_rng(0).normal(size=(3, 2, 2, 2)), "float32")
     made = [builder.node("Conv", builder.input(name, (1, 2, 5, 5)), weights) for name in "ab"]
@@ -122,8 +149,9 @@ def test_images_on_ports_of_their_own_take_what_one_takes() -> None:
 def test_a_pipeline_of_two_by_hand() -> None:
     report = checked(split_of(load_network("digits-cnn"), system_of(2), "pipeline", images=5))
     (a,), (b,) = (part.cycles for part in report.parts)
-    # on ports of their own nobody is in the way: the first stage is done with image n at (n + 1) a. The slower stage
-    # is never idle between its first and last image: a, then five times b, or five times a, then b
+    # on ports of their own nobody is in the way: the first stage is done with image n at (n + 1) a.
+    # The slower stage is never idle between its first and last image: a, then five times b, or five
+    # times a, then b
     assert report.account.cycles == (a + 5 * b if b >= a else 5 * a + b)
     assert report.latency == a + b
     assert report.account.again == 5 * (a + b - report.alone)
@@ -137,39 +165,68 @@ def test_cuts_are_the_best_there_are() -> None:
         speeds = [random.randrange(1, 4) for _ in range(random.randrange(1, 5))]
         parts = [random.randrange(1, 30) for _ in range(random.randrange(len(speeds), 9))]
 
-        def cost(number: int, start: int, stop: int, parts: list[int] = parts, speeds: list[int] = speeds) -> int:
+        def cost(
+            number: int, start: int, stop: int, parts: list[int] = parts, speeds: list[int] = speeds
+        ) -> int:
             return sum(parts[start:stop]) * speeds[number]
 
         inner = combinations_with_replacement(range(len(parts) + 1), len(speeds) - 1)
         every = [[0, *cuts, len(parts)] for cuts in inner]
         found = best_cuts(len(speeds), len(parts), cost)
-        dearest = [max(cost(number, *ends) for number, ends in enumerate(pairwise(cuts))) for cuts in (found, *every)]
+        dearest = [
+            max(cost(number, *ends) for number, ends in enumerate(pairwise(cuts)))
+            for cuts in (found, *every)
+        ]
         assert dearest[0] == min(dearest)
 
 
 def test_a_tensor_may_be_read_whole_and_as_a_share() -> None:
-    """A convolution reads all channels of what is then added to its result, of which each accelerator has a share."""
+    """A convolution reads all channels of what is then added to its result, of which each
+    accelerator has a share.
+    """
     builder = ModelBuilder()
     here = builder.quantize(builder.input("x", (1, 16, 4, 16)), 0.05, 3)
-    weights = builder.weights(np.random.default_rng(0).integers(-127, 128, (16, 16, 1, 1), np.int8), 0.01)
-    made = builder.quantize(builder.node("Conv", builder.dequantize(here, 0.05, 3), weights), 0.05, 3)
-    total = builder.node("Add", builder.dequantize(made, 0.05, 3), builder.dequantize(here, 0.05, 3))
+    weights = builder.weights(
+        np.random.default_rng(0).integers(-127, 128, (16, 16, 1, 1), np.int8), 0.01
+    )
+    made = builder.quantize(
+        builder.node("Conv", builder.dequantize(here, 0.05, 3), weights), 0.05, 3
+    )
+    total = builder.node(
+        "Add", builder.dequantize(made, 0.05, 3), builder.dequantize(here, 0.05, 3)
+    )
     here = builder.quantize(total, 0.05, 3)
-    builder.node("DequantizeLinear", here, builder.constant(0.05, "float32"), builder.constant(3, "int8"), result="y")
+    builder.node(
+        "DequantizeLinear",
+        here,
+        builder.constant(0.05, "float32"),
+        builder.constant(3, "int8"),
+        result="y",
+    )
     builder.output("y")
     report = checked(split_of(load_network(builder.model()), system_of(2), "channels"))
     assert [(len(part.nodes), len(part.cycles)) for part in report.parts] == [(2, 2)]
 
 
 def test_halos_are_read_or_computed_twice() -> None:
-    """Two convolutions of 3 rows on 16 rows: each of two bands computes 9 of the first one's rows and 8 of the last."""
+    """Two convolutions of 3 rows on 16 rows: each of two bands computes 9 of the first one's
+    rows and 8 of the last.
+    """
     builder = ModelBuilder()
     here = builder.quantize(builder.input("x", (1, 8, 16, 8)), 0.05, 3)
     for _ in range(2):
         numbers = np.ones((8, 8, 3, 3), np.int8)
-        made = builder.node("Conv", builder.dequantize(here, 0.05, 3), builder.weights(numbers, 0.01), pads=[1] * 4)
+        made = builder.node(
+            "Conv", builder.dequantize(here, 0.05, 3), builder.weights(numbers, 0.01), pads=[1] * 4
+        )
         here = builder.quantize(made, 0.05, 3)
-    builder.node("DequantizeLinear", here, builder.constant(0.05, "float32"), builder.constant(3, "int8"), result="y")
+    builder.node(
+        "DequantizeLinear",
+        here,
+        builder.constant(0.05, "float32"),
+        builder.constant(3, "int8"),
+        result="y",
+    )
     builder.output("y")
     report = checked(split_of(load_network(builder.model()), system_of(2), "rows"))
     row = 8 * 8 * 8 * 9  # multiply-accumulates of a row of one of them
@@ -197,17 +254,39 @@ def test_the_front_door_is_the_command(tmp_path: Path, monkeypatch: pytest.Monke
     """A file or its keys, a model's name or the model, its own sample or the same numbers."""
     monkeypatch.chdir(tmp_path)
     Path("pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
-    assert main(["split", "digits-cnn", "pair.toml", "--by", "batch", "--images", "3", "--json", "a.json"]) == 0
+    assert (
+        main(
+            [
+                "split",
+                "digits-cnn",
+                "pair.toml",
+                "--by",
+                "batch",
+                "--images",
+                "3",
+                "--json",
+                "a.json",
+            ]
+        )
+        == 0
+    )
     found = dla.split("digits-cnn", "pair.toml", "batch", images=3)
     found.save("b.json")
     assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
     pair = {"name": "pair", "accelerator": [{"name": "npu", "count": 2}]}
     image = dla.MODELS["digits-cnn"].sample_input()["image"]
     again = dla.split(dla.import_model("digits-cnn"), pair, "batch", images=3, inputs=image)
-    assert again.command == "dla.split '<package digits-cnn>' '<system>' --by batch --input '<arrays>' --images 3"
-    assert again.model_dump(exclude={"command", "model"}) == found.model_dump(exclude={"command", "model"})
+    assert (
+        again.command
+        == "dla.split '<package digits-cnn>' '<system>' --by batch --input '<arrays>' --images 3"
+    )
+    assert again.model_dump(exclude={"command", "model"}) == found.model_dump(
+        exclude={"command", "model"}
+    )
     assert found.mismatches == 0
-    with pytest.raises(dla.InputError, match="2 inputs are given; a split is checked on those of one inference"):
+    with pytest.raises(
+        dla.InputError, match="2 inputs are given; a split is checked on those of one inference"
+    ):
         dla.split("digits-cnn", pair, "rows", inputs=[{"image": image}, {"image": image}])
 
 
@@ -217,7 +296,17 @@ def test_regions_are_split_for_themselves_and_reported_one_by_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
-    words = ["split", "digits-cnn", "pair.toml", "--by", way, "--cpu", "depthwise", "--json", "split.json"]
+    words = [
+        "split",
+        "digits-cnn",
+        "pair.toml",
+        "--by",
+        way,
+        "--cpu",
+        "depthwise",
+        "--json",
+        "split.json",
+    ]
     assert main(words) == 0
     report = checked(SplitReport.model_validate_json(Path("split.json").read_text()))
     assert [region.name for region in report.regions] == ["region0", "region1"]
@@ -227,16 +316,29 @@ def test_regions_are_split_for_themselves_and_reported_one_by_one(
     assert {key: sum(one[key] for one in accounts) for key in total} == total | {"accelerators": 4}
     shown = capsys.readouterr().out
     for region in report.regions:
-        assert f"{region.name}: {region.account.once:,} cycles on one, {region.account.cycles:,} on 2" in shown
+        assert (
+            f"{region.name}: {region.account.once:,} cycles on one, {region.account.cycles:,} on 2"
+            in shown
+        )
 
 
 def test_steps_that_lose_against_one_program_say_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """Bands of a 1x1 convolution on many channels read all of the weights twice, and these take the time."""
+    """Bands of a 1x1 convolution on many channels read all of the weights twice, and these take
+    the time.
+    """
     builder = ModelBuilder()
     here = builder.quantize(builder.input("x", (1, 256, 2, 2)), 0.05, 3)
     weights = builder.weights(np.ones((256, 256, 1, 1), np.int8), 0.01)
-    made = builder.quantize(builder.node("Conv", builder.dequantize(here, 0.05, 3), weights), 0.05, 3)
-    builder.node("DequantizeLinear", made, builder.constant(0.05, "float32"), builder.constant(3, "int8"), result="y")
+    made = builder.quantize(
+        builder.node("Conv", builder.dequantize(here, 0.05, 3), weights), 0.05, 3
+    )
+    builder.node(
+        "DequantizeLinear",
+        made,
+        builder.constant(0.05, "float32"),
+        builder.constant(3, "int8"),
+        result="y",
+    )
     builder.output("y")
     network = load_network(builder.model())
     for way, loses in (("rows", True), ("channels", False)):
@@ -257,7 +359,10 @@ def test_steps_that_lose_against_one_program_say_so(capsys: pytest.CaptureFixtur
         (["pair.toml", "--by", "colums"], "--by colums: "),
         (["pair.toml", "--by", "rows", "--set", "sram_bytes=4KiB"], "No such option: --set"),
         (["pair.toml", "--by", "batch", "--images", "0"], "--images 0: "),
-        (["one.toml", "--by", "batch"], "one.toml: a network is split over two accelerators or more"),
+        (
+            ["one.toml", "--by", "batch"],
+            "one.toml: a network is split over two accelerators or more",
+        ),
         (["absent.toml", "--by", "batch"], "absent.toml"),
         (["mixed.toml", "--by", "batch"], "accelerator 'b' has numerics fixed"),
         (["pair.toml", "--by", "batch", "--cpu", "*"], "nothing of it runs on an accelerator"),
@@ -273,7 +378,10 @@ def test_what_cannot_be_split_is_one_line(
     monkeypatch.chdir(tmp_path)
     Path("one.toml").write_text('[[accelerator]]\nname = "npu"\n')
     Path("pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
-    mixed = '[[accelerator]]\nname = "a"\n[[accelerator]]\nname = "b"\nsettings = { numerics = "fixed" }\n'
+    mixed = (
+        '[[accelerator]]\nname = "a"\n[[accelerator]]\nname = "b"\nsettings = { numerics = "fixed" '
+        "}\n"
+    )
     Path("mixed.toml").write_text(mixed)
     assert main(["split", "digits-cnn", *words]) == 2
     error = capsys.readouterr().err
@@ -287,5 +395,7 @@ def test_the_former_name_of_by_works_with_a_warning() -> None:
     with pytest.warns(FutureWarning, match=r"dla\.split\(way=\.\.\.\) is called by now"):
         former = dla.split("digits-cnn", pair, way="pipeline", images=2)  # type: ignore[call-arg]
     assert former == by_name
-    with pytest.raises(TypeError, match="was given by and way, which is its former name; leave out way"):
+    with pytest.raises(
+        TypeError, match="was given by and way, which is its former name; leave out way"
+    ):
         dla.split("digits-cnn", pair, by="rows", way="pipeline")  # type: ignore[call-arg]

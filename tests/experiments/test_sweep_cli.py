@@ -1,4 +1,6 @@
-"""``dla sweep`` on the command line: what it prints, its bar on a terminal, and one clear line for bad input."""
+"""``dla sweep`` on the command line: what it prints, its bar on a terminal, and one clear line
+for bad input.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,13 @@ def test_results_go_to_runs_by_default(
     first = dla(capsys, "sweep", "grid.toml", "--workers", "1")
     assert (first.status, first.err) == (0, "")
     assert first.out == (
-        "200 points: 200 ok, 0 infeasible, 0 failed; 8 machines compiled\nresults in runs/grid.sqlite\n"
+        "200 points: 200 ok, 0 infeasible, 0 failed; 8 machines compiled\nresults in "
+        "runs/grid.sqlite\n"
     )
     again = dla(capsys, "sweep", "grid.toml", "--workers", "1")
-    assert again.out.startswith("200 points: 0 ok, 0 infeasible, 0 failed; 200 had a row before; 0 machines compiled\n")
+    assert again.out.startswith(
+        "200 points: 0 ok, 0 infeasible, 0 failed; 200 had a row before; 0 machines compiled\n"
+    )
 
 
 def test_points_that_failed_are_said_and_where_their_reasons_are(
@@ -39,7 +44,8 @@ def test_points_that_failed_are_said_and_where_their_reasons_are(
     monkeypatch.chdir(tmp_path)
     swept = dla(capsys, "sweep", "grid.toml", "--workers", "1")
     assert (swept.status, swept.err) == (0, "")
-    first, last = swept.out.splitlines()[0], swept.out.splitlines()[-1]
+    first = swept.out.splitlines()[0]
+    last = swept.out.splitlines()[-1]
     assert first.startswith("2 points: 1 ok, 0 infeasible, 1 failed; ")
     assert last == "why points failed: dla report runs/grid.sqlite --tables"
     reported = dla(capsys, *last.partition(": dla ")[2].split())
@@ -49,7 +55,10 @@ def test_points_that_failed_are_said_and_where_their_reasons_are(
 def test_a_sweep_without_any_ok_point_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Now, and when it is run again and finds nothing to do; one ok point, whoever made it, is enough."""
+    """Now, and when it is run again and finds nothing to do.
+
+    One ok point, whoever made it, is enough.
+    """
     written(tmp_path, 'networks = "tiny.onnx"\ntiming.bus_bytes = [3, 5]\n')
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
@@ -68,10 +77,21 @@ def test_workers_do_not_import_from_the_working_folder(tmp_path: Path) -> None:
     for place in ("isa.py", "experiments/__init__.py", "random.py", "multiprocessing.py"):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_text("raise SystemExit('imported')\n")
-    command = [sys.executable, "-P", "-m", "experiments.cli.main", "sweep", "grid.toml", "--workers", "2"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "experiments.cli.main",
+        "sweep",
+        "grid.toml",
+        "--workers",
+        "2",
+    ]
     swept = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (swept.returncode, swept.stderr) == (0, "")
-    assert swept.stdout.startswith("200 points: 200 ok, 0 infeasible, 0 failed; 8 machines compiled\n")
+    assert swept.stdout.startswith(
+        "200 points: 200 ok, 0 infeasible, 0 failed; 8 machines compiled\n"
+    )
 
 
 def test_a_terminal_sees_rate_and_time_left(tmp_path: Path) -> None:
@@ -105,9 +125,21 @@ def _read(terminal: int) -> bytes:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (TEXT + "arch.sram = 3\n", [], "grid.toml: arch.sram: unknown axis; did you mean sram_bytes? choose one of "),
-        (TEXT + "arch.sram_bytes = []\n", [], "grid.toml: sram_bytes: the list is empty, so the grid is; "),
-        ('constraints = ["N > 9", "N < 9"]\n' + TEXT, [], "grid.toml: constraints: 'N < 9' excludes every point, "),
+        (
+            TEXT + "arch.sram = 3\n",
+            [],
+            "grid.toml: arch.sram: unknown axis; did you mean sram_bytes? choose one of ",
+        ),
+        (
+            TEXT + "arch.sram_bytes = []\n",
+            [],
+            "grid.toml: sram_bytes: the list is empty, so the grid is; ",
+        ),
+        (
+            'constraints = ["N > 9", "N < 9"]\n' + TEXT,
+            [],
+            "grid.toml: constraints: 'N < 9' excludes every point, ",
+        ),
         ('networks = "none.onnx"\n', [], "none.onnx: no such file"),
         ('networks = "mobilenet"\n', [], "unknown model 'mobilenet'; did you mean mobilenet-v2? "),
         (TEXT, ["-o", "."], ".: cannot be written (Is a directory); choose another place"),
@@ -148,6 +180,8 @@ def test_pandas_is_optional(
         monkeypatch.setitem(sys.modules, name, None)
     assert dla(capsys, "sweep", "grid.toml", "--workers", "1").status == 0
     found = dla(capsys, "sweep", "grid.toml", "--export", "table.csv")
-    assert found.err == (f"error: tables of results need pandas; install it with: {remedy('sweep')}\n")
+    assert found.err == (
+        f"error: tables of results need pandas; install it with: {remedy('sweep')}\n"
+    )
     found = dla(capsys, "sweep", "grid.toml", "--scheduler", "tcp://127.0.0.1:1")
     assert found.err == f"error: --scheduler needs Dask; install it with: {remedy('sweep')}\n"

@@ -1,4 +1,6 @@
-"""Sweeps on a Dask cluster: a real scheduler and two workers, in processes of their own on loopback."""
+"""Sweeps on a Dask cluster: a real scheduler and two workers, in processes of their own on
+loopback.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,32 @@ TEXT = """
 """
 pytestmark = pytest.mark.slow
 
-SCHEDULER = ("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show", "--no-jupyter")
+SCHEDULER = (
+    "dask_scheduler",
+    "--host",
+    "127.0.0.1",
+    "--port",
+    "0",
+    "--no-dashboard",
+    "--no-show",
+    "--no-jupyter",
+)
 WORKER = ("dask_worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1")
 
 
-def started(stack: ExitStack, module: str, *arguments: str, ready: str, folder: Path | None = None) -> str:
-    """Start a process of distributed, in ``folder``, and return what it prints for group 1 of ``ready``.
+def started(
+    stack: ExitStack, module: str, *arguments: str, ready: str, folder: Path | None = None
+) -> str:
+    """Start a process of distributed, in ``folder``, and return what it prints for group 1 of
+    ``ready``.
 
     It ends with ``stack``.
     """
     command = [sys.executable, "-m", f"distributed.cli.{module}", *arguments]
     process = stack.enter_context(
-        subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
     )
     stack.callback(process.stderr.close)
     stack.callback(process.kill)
@@ -53,7 +69,9 @@ def started(stack: ExitStack, module: str, *arguments: str, ready: str, folder: 
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a scheduler with two workers, which work where the user has modules called as ours are."""
+    """The address of a scheduler with two workers, which work where the user has modules called
+    as ours are.
+    """
     folder = tmp_path_factory.mktemp("dask")
     for place in ("isa.py", "dla_sim.py", "byoc/__init__.py", "experiments/__init__.py"):
         (folder / place).parent.mkdir(exist_ok=True)
@@ -62,18 +80,25 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         address = started(stack, *SCHEDULER, ready=r"Scheduler at: *(tcp://\S+)")
         for _ in range(2):
             local = "--local-directory", str(folder)
-            started(stack, *WORKER, *local, address, ready=r"Registered to: *(tcp://\S+)", folder=folder)
+            started(
+                stack, *WORKER, *local, address, ready=r"Registered to: *(tcp://\S+)", folder=folder
+            )
         yield address
 
 
 def test_a_cluster_makes_the_same_rows(
-    tmp_path: Path, scheduler: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    scheduler: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written(tmp_path, TEXT)
     monkeypatch.chdir(tmp_path)
     found = dla(capsys, "sweep", "grid.toml", "-o", "cluster.sqlite", "--scheduler", scheduler)
     assert (found.status, found.err) == (0, "")
-    assert found.out.startswith("800 points: 600 ok, 200 infeasible, 0 failed; 6 machines compiled\n")
+    assert found.out.startswith(
+        "800 points: 600 ok, 200 infeasible, 0 failed; 6 machines compiled\n"
+    )
     run_sweep(spec_of(tmp_path, TEXT), tmp_path / "local.sqlite", workers=1)
     assert rows_of(tmp_path / "cluster.sqlite") == rows_of(tmp_path / "local.sqlite")
 
@@ -83,11 +108,15 @@ def test_a_cluster_without_workers(tmp_path: Path) -> None:
         address = started(stack, *SCHEDULER, ready=r"Scheduler at: *(tcp://\S+)")
         with pytest.raises(InputError) as raised:
             run_sweep(spec_of(tmp_path, TEXT), tmp_path / "results.sqlite", scheduler=address)
-    assert str(raised.value) == (f"--scheduler {address}: it has no workers; start some with 'dask worker {address}'")
+    assert str(raised.value) == (
+        f"--scheduler {address}: it has no workers; start some with 'dask worker {address}'"
+    )
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x", "127.0.0.1:none"])
 def test_no_cluster(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.sweep.pools.CONNECT_SECONDS", 1)
-    with pytest.raises(InputError, match=f"^--scheduler {address}: no Dask scheduler answers there "):
+    with pytest.raises(
+        InputError, match=f"^--scheduler {address}: no Dask scheduler answers there "
+    ):
         run_sweep(spec_of(tmp_path, TEXT), tmp_path / "results.sqlite", scheduler=address)

@@ -1,4 +1,6 @@
-"""Whatever ends a sweep, and whenever: rows that were written stay, none is made twice, and the next run finishes."""
+"""Whatever ends a sweep, and whenever: rows that were written stay, none is made twice, and the
+next run finishes.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,25 @@ sys.exit(main(sys.argv[1:]))
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
-    """``dla sweep`` in a process of its own; its workers share its pipes, so these end when all are gone."""
-    arguments = [sys.executable, "-W", "error", "-c", START, "sweep", "grid.toml", "-o", "results.sqlite", *more]
-    return subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    """``dla sweep`` in a process of its own.
+
+    Its workers share its pipes, so these end when all are gone.
+    """
+    arguments = [
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        START,
+        "sweep",
+        "grid.toml",
+        "-o",
+        "results.sqlite",
+        *more,
+    ]
+    return subprocess.Popen(
+        arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def count(path: Path) -> int:
@@ -65,8 +83,12 @@ def count(path: Path) -> int:
         return int(connection.execute("SELECT count(*) FROM points").fetchone()[0])
 
 
-@pytest.mark.parametrize(("seed", "number"), [(1, signal.SIGKILL), (2, signal.SIGKILL), (3, signal.SIGINT)])
-def test_the_parent_is_ended_at_random_moments(tmp_path: Path, seed: int, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("seed", "number"), [(1, signal.SIGKILL), (2, signal.SIGKILL), (3, signal.SIGINT)]
+)
+def test_the_parent_is_ended_at_random_moments(
+    tmp_path: Path, seed: int, number: signal.Signals
+) -> None:
     written(tmp_path, TEXT)
     results = tmp_path / "results.sqlite"
     with Store(results, create=True):
@@ -77,7 +99,8 @@ def test_the_parent_is_ended_at_random_moments(tmp_path: Path, seed: int, number
             while count(results) <= moment and process.poll() is None:
                 time.sleep(0.005)
             process.send_signal(number)
-            output, errors = process.communicate(timeout=HANGS)  # ends when the workers have ended, too
+            # ends when the workers have ended, too
+            output, errors = process.communicate(timeout=HANGS)
         assert process.returncode in (0, -number, 130) or "KeyboardInterrupt" in errors, errors
         assert process.returncode or "points" in output
         found = rows_of(results)
@@ -92,7 +115,9 @@ def test_the_parent_is_ended_at_random_moments(tmp_path: Path, seed: int, number
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_workers_are_killed_at_random_moments(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_killed_at_random_moments(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = random.Random(seed)
     moments = sorted(generator.sample(range(POINTS), 3))
     output = tmp_path / "results.sqlite"
@@ -101,7 +126,7 @@ def test_workers_are_killed_at_random_moments(tmp_path: Path, seed: int, monkeyp
 
     def audited(store: Store, rows: Iterable[Row]) -> list[Row]:
         found = list(rows)
-        repeated.extend(store.stored([row[0] for row in found]))
+        repeated.extend(store.find_stored([row[0] for row in found]))
         return add(store, found)
 
     monkeypatch.setattr(Store, "add", audited)
@@ -129,7 +154,9 @@ def test_a_point_that_kills_its_workers_is_recorded_and_stops_nothing_else(
     """
     tally = run_sweep(spec_of(tmp_path, text), tmp_path / "results.sqlite", workers=2)
     assert tally.new == {"ok": 200, "infeasible": 0, "failed": 100}
-    failed = [row for row in rows_of(tmp_path / "results.sqlite").values() if row["status"] == "failed"]
+    failed = [
+        row for row in rows_of(tmp_path / "results.sqlite").values() if row["status"] == "failed"
+    ]
     assert {row["message"] for row in failed} == {
         "its worker died 3 times while nothing else ran: killed, or out of memory"
     }
@@ -144,7 +171,7 @@ def _deadly(self: driver.Driver, task: driver.SweepTask) -> None:
     if task.job.machines[0].arch.sram_bytes != 16384:
         _begin(self, task)
         return
-    executor = self._pool._started()
+    executor = self._pool._get_started()
     self._running[executor.submit(os._exit, 9)] = task
 
 
@@ -156,17 +183,38 @@ def test_two_sweeps_write_at_once(tmp_path: Path) -> None:
     rows = rows_of(tmp_path / "results.sqlite")
     assert len(rows) == POINTS
     assert {row["status"] for row in rows.values()} == {"ok"}
-    made = [re.fullmatch(rf"{POINTS} points: (\d+) ok, 0 inf.*", output.splitlines()[0]) for output, _ in outputs]
-    assert sum(int(found[1]) for found in made if found) == POINTS  # each point counts once, for who wrote its row
+    made = [
+        re.fullmatch(rf"{POINTS} points: (\d+) ok, 0 inf.*", output.splitlines()[0])
+        for output, _ in outputs
+    ]
+    # each point counts once, for who wrote its row
+    assert sum(int(found[1]) for found in made if found) == POINTS
 
 
 @pytest.mark.parametrize("helpers", [1, 2])
 def test_control_c_at_the_start_is_heard_by_the_parent_alone(helpers: int, tmp_path: Path) -> None:
-    """A terminal sends it to all processes: those that are still importing would each print a traceback."""
+    """A terminal sends it to all processes: those that are still importing would each print a
+    traceback.
+    """
     written(tmp_path, TEXT)
-    command = [sys.executable, "-m", "dla", "sweep", "grid.toml", "-o", "results.sqlite", "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "dla",
+        "sweep",
+        "grid.toml",
+        "-o",
+        "results.sqlite",
+        "--workers",
+        "2",
+    ]
     with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while len(children.read_text().split()) < helpers:
@@ -175,7 +223,8 @@ def test_control_c_at_the_start_is_heard_by_the_parent_alone(helpers: int, tmp_p
         os.killpg(process.pid, signal.SIGINT)
         errors = process.communicate(timeout=HANGS)[1]
     assert (process.returncode, errors) == (
-        -signal.SIGINT, "stopped; the finished points are in results.sqlite, and the same command continues\n",
+        -signal.SIGINT,
+        "stopped; the finished points are in results.sqlite, and the same command continues\n",
     )  # fmt: skip
 
 
@@ -201,11 +250,18 @@ sys.exit(main(["sweep", "grid.toml", "-o", "results.sqlite", "--workers", "2"]))
 
 @pytest.mark.parametrize("helper", ["server", "tracker"])
 @pytest.mark.parametrize("job", [2, 6])
-def test_a_helper_that_is_killed_is_said_in_one_line_at_most(helper: str, job: int, tmp_path: Path) -> None:
-    """Python has processes of its own beside the workers; which of them was lost decides whether anybody notices."""
+def test_a_helper_that_is_killed_is_said_in_one_line_at_most(
+    helper: str, job: int, tmp_path: Path
+) -> None:
+    """Python has processes of its own beside the workers.
+
+    Which of them was lost decides whether anybody notices.
+    """
     written(tmp_path, TEXT)
     command = [sys.executable, "-c", _SEVERED, helper, str(job)]
-    swept = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGS)
+    swept = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGS
+    )
     said = "a helper process of the workers was killed; it is started again\n"
     assert swept.stderr in ({said} if helper == "tracker" else {"", said})
     assert (swept.returncode, len(rows_of(tmp_path / "results.sqlite"))) == (0, POINTS)

@@ -1,4 +1,6 @@
-"""What comes out of a results file: tables, exports with manifests, and repetitions that compare."""
+"""What comes out of a results file: tables, exports with manifests, and repetitions that
+compare.
+"""
 
 from __future__ import annotations
 
@@ -44,20 +46,28 @@ def test_load_gives_typed_columns(results: Path) -> None:
     assert len(table) == POINTS
     assert list(table["key"]) == sorted(table["key"])
     assert dict(table["status"].value_counts()) == {"ok": 6, "failed": 6, "infeasible": 4}
-    types = {name: str(table[name].dtype) for name in ("sram_bytes", "pe.count", "cycles", "kinds.CONV", "utilization")}
+    types = {
+        name: str(table[name].dtype)
+        for name in ("sram_bytes", "pe.count", "cycles", "kinds.CONV", "utilization")
+    }
     assert types == {
-        "sram_bytes": "int64", "pe.count": "int64", "cycles": "Int64", "kinds.CONV": "Int64", "utilization": "float64",
+        "sram_bytes": "int64", "pe.count": "int64", "cycles": "Int64", "kinds.CONV": "Int64",
+        "utilization": "float64",
     }  # fmt: skip
     assert table["emulate_depthwise"].dtype == bool
     ok = table[table["status"] == "ok"]
     kinds = [name for name in table if name.startswith("kinds.")]
     assert (ok[kinds].sum(axis=1) == ok["cycles"]).all()
-    assert (ok[[name for name in table if name.startswith("LD.")]].sum(axis=1) == ok["cycles"]).all()
+    assert (
+        ok[[name for name in table if name.startswith("LD.")]].sum(axis=1) == ok["cycles"]
+    ).all()
     assert table[table["status"] == "infeasible"]["missing_bytes"].notna().all()
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_export(results: Path, tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export(
+    results: Path, tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = tmp_path / f"table.{ending}"
     found = dla(capsys, "sweep", results.parent / "grid.toml", "-o", results, "--export", target)
     assert (found.status, found.err) == (0, "")
@@ -69,7 +79,10 @@ def test_export(results: Path, tmp_path: Path, ending: str, capsys: pytest.Captu
     assert list(table["cycles"].fillna(0)) == list(loaded["cycles"].fillna(0))
     manifests = json.loads(target.with_name(target.name + ".manifest.json").read_text())
     first = manifests[0]
-    assert (first["points"], first["versions"]["dla-byoc-simulator"]) == (POINTS, compiler_version())
+    assert (first["points"], first["versions"]["dla-byoc-simulator"]) == (
+        POINTS,
+        compiler_version(),
+    )
     assert first["packages"] == {"tiny.onnx": loaded["package"][0]}
     assert first["specification"] == (results.parent / "grid.toml").read_text()
 
@@ -82,7 +95,9 @@ def test_repro_finds_nothing(results: Path, capsys: pytest.CaptureFixture[str]) 
     assert (found.status, found.out) == (0, f"{results}: 5 points repeated, all figures equal\n")
 
 
-def test_repro_finds_every_change(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repro_finds_every_change(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = rows_of(results)
     ok = min(key for key, row in rows.items() if row["status"] == "ok")
     infeasible = min(key for key, row in rows.items() if row["status"] == "infeasible")
@@ -91,31 +106,43 @@ def test_repro_finds_every_change(results: Path, tmp_path: Path, capsys: pytest.
         source.backup(target)
         target.execute("UPDATE points SET cycles = cycles + 1 WHERE key = ?", (ok,))
         target.execute("UPDATE points SET missing_bytes = 1 WHERE key = ?", (infeasible,))
-        target.execute('UPDATE manifests SET content = replace(content, \'"numpy": "\', \'"numpy": "0.\')')
+        target.execute(
+            'UPDATE manifests SET content = replace(content, \'"numpy": "\', \'"numpy": "0.\')'
+        )
         target.commit()
     found = dla(capsys, "repro", changed, "--workers", "1")
-    cycles, missing = rows[ok]["cycles"], rows[infeasible]["missing_bytes"]
+    cycles = rows[ok]["cycles"]
+    missing = rows[infeasible]["missing_bytes"]
     assert isinstance(cycles, int)
     assert found.status == 1
     assert sorted(found.err.splitlines()) == sorted(
         [
             f"difference: point {ok}: cycles is {cycles + 1} in the file and {cycles} repeated",
-            f"difference: point {infeasible}: missing_bytes is 1 in the file and {missing} repeated",
+            f"difference: point {infeasible}: missing_bytes is 1 in the file and {missing} "
+            "repeated",
         ]
     )
     assert "note: numpy was 0." in found.out
     assert found.out.endswith(f"{changed}: 2 of {POINTS} points differ\n")
 
 
-def test_repro_of_what_cannot_be_repeated(tmp_path: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repro_of_what_cannot_be_repeated(
+    tmp_path: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from experiments.sweep.store import Store
 
     with Store(tmp_path / "empty.sqlite", create=True):
         pass
     (tmp_path / "text").write_text("x" * 5000)
     for name, message in (
-        ("empty.sqlite", "empty.sqlite: it holds no results that can be repeated; run 'dla sweep' first"),
-        ("text", "text: not a results file of dla sweep (file is not a database); choose another place"),
+        (
+            "empty.sqlite",
+            "empty.sqlite: it holds no results that can be repeated; run 'dla sweep' first",
+        ),
+        (
+            "text",
+            "text: not a results file of dla sweep (file is not a database); choose another place",
+        ),
     ):
         found = dla(capsys, "repro", tmp_path / name)
         assert (found.status, found.out, found.err) == (2, "", f"error: {tmp_path}/{message}\n")

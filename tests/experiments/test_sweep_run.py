@@ -1,4 +1,6 @@
-"""Running a sweep: figures equal to whole runs, shared work done once, every point ends as a record, nothing twice."""
+"""Running a sweep: figures equal to whole runs, shared work done once, every point ends as a
+record, nothing twice.
+"""
 
 from __future__ import annotations
 
@@ -69,24 +71,37 @@ def test_figures_equal_those_of_whole_runs(tmp_path: Path) -> None:
         hardware = load_hardware(None, [f"{key}={row[key]}" for key in keys], row["isa"])
         options = CompileOptions(row["schedule"], row["emulate_depthwise"])
         done = infer(network, hardware, feeds, options)
-        programs, reports = done.compiled.programs, done.compiled.reports
+        programs = done.compiled.programs
+        reports = done.compiled.reports
         regions = [
-            RegionRun(index, programs[index], trace, reports[index].compulsory_bytes, reports[index].demand)
+            RegionRun(
+                index,
+                programs[index],
+                trace,
+                reports[index].compulsory_bytes,
+                reports[index].demand,
+            )
             for index, trace in done.result.traces.items()
         ]
         whole = figures(hardware, regions)
-        totals = whole.totals.model_dump(exclude={"flash_read_bytes"})  # rows have those of all system memory alone
+        # rows have those of all system memory alone
+        totals = whole.totals.model_dump(exclude={"flash_read_bytes"})
         assert {name: row[name] for name in totals} == totals
         assert {kind: row[f"kinds.{kind}"] for kind in whole.kinds} == whole.kinds
         assert {kind: row[f"ex_cycles.{kind}"] for kind in whole.ex_cycles} == whole.ex_cycles
         for unit, causes in whole.units.items():
             assert {cause: row[f"{unit}.{cause}"] for cause in causes} == causes
-        assert row["host_nodes"] == sum(len(part.nodes) for part in done.compiled.partition.host_parts)
+        assert row["host_nodes"] == sum(
+            len(part.nodes) for part in done.compiled.partition.host_parts
+        )
         assert (row["regions"], row["package"]) == (len(programs), network.package.digest)
 
 
 def test_memory_modes_are_presets_and_their_constants_are_axes(tmp_path: Path) -> None:
-    """The same machine by a preset file and by axes is the same run; a constraint may name what is no axis."""
+    """The same machine by a preset file and by axes is the same run.
+
+    A constraint may name what is no axis.
+    """
     (tmp_path / "axes").mkdir()
     (tmp_path / "flash.toml").write_text('memory_mode = "flash"\n[arch]\nisa = "v4"\n')
     by_mode = swept(tmp_path, 'networks = "tiny.onnx"\npresets = ["./flash.toml"]\n')
@@ -100,7 +115,10 @@ def test_memory_modes_are_presets_and_their_constants_are_axes(tmp_path: Path) -
         [arch]
         pe = [{ ic = 8, oc = 8 }]
     """
-    by_axes = {json.loads(str(row["timing"]))["flash_bytes"]: row for row in swept(tmp_path / "axes", text).values()}
+    by_axes = {
+        json.loads(str(row["timing"]))["flash_bytes"]: row
+        for row in swept(tmp_path / "axes", text).values()
+    }
     (named,) = by_mode.values()
     assert named["cycles"] == by_axes[1]["cycles"]
     assert by_axes[0]["cycles"] != by_axes[1]["cycles"]
@@ -112,7 +130,9 @@ def test_memory_modes_are_presets_and_their_constants_are_axes(tmp_path: Path) -
 
 
 def test_integer_interfaces_are_points_of_their_own(tmp_path: Path) -> None:
-    """A sweep that was made for real numbers goes on with integers: nothing runs twice, the CPU has less to do."""
+    """A sweep that was made for real numbers goes on with integers: nothing runs twice, the CPU
+    has less to do.
+    """
     text = 'networks = "digits-cnn"\n{}\n[arch]\npe.oc = [4, 8]\n'
     before = swept(tmp_path, text.format(""))
     rows = swept(tmp_path, text.format("integer_io = [false, true]"))
@@ -120,7 +140,9 @@ def test_integer_interfaces_are_points_of_their_own(tmp_path: Path) -> None:
     assert {key: rows[key] for key in before} == before
     by_interface: dict[object, list[tuple[object, ...]]] = {0: [], 1: []}
     for row in sorted(rows.values(), key=lambda row: str(row["arch"])):
-        by_interface[row["integer_io"]].append((row["host_nodes"], row["cycles"], row["dram_read_bytes"]))
+        by_interface[row["integer_io"]].append(
+            (row["host_nodes"], row["cycles"], row["dram_read_bytes"])
+        )
     assert [found[1:] for found in by_interface[0]] == [found[1:] for found in by_interface[1]]
     assert [[found[0] for found in by_interface[kind]] for kind in (0, 1)] == [[2, 2], [0, 0]]
 
@@ -130,7 +152,9 @@ def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     imports = Calls(monkeypatch, preparation, "load")
     lowered = list[tuple[object, ...]]()
     inner = partition.lower
-    monkeypatch.setattr(partition, "lower", lambda *given: lowered.append(given[:1] + given[2:]) or inner(*given))
+    monkeypatch.setattr(
+        partition, "lower", lambda *given: lowered.append(given[:1] + given[2:]) or inner(*given)
+    )
     compilations = Calls(monkeypatch, compiler, "compile_region")
     text = """
         networks = ["tiny.onnx", "digits-cnn"]
@@ -149,7 +173,8 @@ def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert imports.count == 2
     assert len({target for *_, target in lowered}) == 2
     assert lowered
-    assert len(lowered) == len({(id(node), target) for _, node, target in lowered})  # whatever the size of the machine
+    # whatever the size of the machine
+    assert len(lowered) == len({(id(node), target) for _, node, target in lowered})
     assert compilations.count == tally.compilations == machines  # one region each
 
 
@@ -169,17 +194,23 @@ def test_every_point_ends_as_a_record(tmp_path: Path) -> None:
     rows = swept(tmp_path, RECORDS)
     assert len(rows) == 16
     for row in rows.values():
-        arch, timing = json.loads(str(row["arch"])), json.loads(str(row["timing"]))
+        arch = json.loads(str(row["arch"]))
+        timing = json.loads(str(row["timing"]))
         if arch["alignment"] == 24:
             expected = "failed", "no such machine: alignment is 24; it must be a power of two", None
         elif arch["sram_bytes"] == 256 and row["schedule"] == "seed":
             message = (
-                "conv: does not fit in 256 bytes of SRAM: input 192 + output channel (int32) 256 + weights 27 + "
+                "conv: does not fit in 256 bytes of SRAM: input 192 + output channel (int32) 256 + "
+                "weights 27 + "
                 "channel record 8 + alignment 5 = 488 bytes, 232 missing"
             )
             expected = "infeasible", message, 232
         elif timing["bus_bytes"] == 128:
-            expected = "failed", "no such machine: burst_bytes 64 must be at least bus_bytes 128", None
+            expected = (
+                "failed",
+                "no such machine: burst_bytes 64 must be at least bus_bytes 128",
+                None,
+            )
         else:
             expected = "ok", None, None
         assert (row["status"], row["message"], row["missing_bytes"]) == expected
@@ -187,8 +218,11 @@ def test_every_point_ends_as_a_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_points_with_a_row_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, output = spec_of(tmp_path, RECORDS), tmp_path / "results.sqlite"
+def test_points_with_a_row_are_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(tmp_path, RECORDS)
+    output = tmp_path / "results.sqlite"
     first = run_sweep(spec, output)
     rows = rows_of(output)
     compilations = Calls(monkeypatch, compiler, "compile_region")
@@ -212,7 +246,9 @@ def test_equal_machines_under_two_names_run_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_what_goes_wrong_in_a_worker_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_in_a_worker_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("the sums\ndiffer")
 
@@ -224,22 +260,32 @@ def test_what_goes_wrong_in_a_worker_is_recorded(tmp_path: Path, monkeypatch: py
     """
     rows = swept(tmp_path, text)
     assert len(rows) == 300
-    assert {(row["status"], row["message"]) for row in rows.values()} == {("failed", "AssertionError: the sums differ")}
+    assert {(row["status"], row["message"]) for row in rows.values()} == {
+        ("failed", "AssertionError: the sums differ")
+    }
 
 
 @pytest.mark.usefixtures("in_process")
-def test_workers_of_another_version_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_another_version_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(worker, "compiler_version", lambda: "0.0.1")
     with pytest.raises(InputError) as raised:
         swept(tmp_path, 'networks = "tiny.onnx"')
-    message = f"a worker has version 0.0.1 and this sweep {compiler_version()}; install the same on all machines"
+    message = (
+        f"a worker has version 0.0.1 and this sweep {compiler_version()}; install the same on all "
+        "machines"
+    )
     assert str(raised.value) == message
 
 
 @pytest.mark.usefixtures("in_process")
-def test_results_of_another_version_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_another_version_are_not_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another compiler may give other cycles, even where the version's number is the same."""
-    text, path = 'networks = "tiny.onnx"', tmp_path / "results.sqlite"
+    text = 'networks = "tiny.onnx"'
+    path = tmp_path / "results.sqlite"
     for module in (worker, session, tasks):
         monkeypatch.setattr(module, "compiler_version", lambda: "0.1.0+before")
     before = swept(tmp_path, text)
@@ -248,7 +294,8 @@ def test_results_of_another_version_are_not_mixed(tmp_path: Path, monkeypatch: p
     with pytest.raises(InputError) as raised:
         swept(tmp_path, text)
     assert str(raised.value) == (
-        f"{path}: has results of version 0.1.0+before, this is version {compiler_version()}, whose cycles may differ; "
+        f"{path}: has results of version 0.1.0+before, this is version {compiler_version()}, whose "
+        "cycles may differ; "
         "write to another file with --output"
     )
     assert rows_of(path) == before
@@ -263,9 +310,16 @@ def test_a_session_runs_what_it_is_asked_for(tmp_path: Path) -> None:
         timing.bus_bytes = [8, 16]
     """
     with SweepSession(spec_of(tmp_path, text), tmp_path / "results.sqlite") as session:
-        found = session.evaluate([{"pe.oc": 8, "bus_bytes": 16}, {"pe.oc": 64}, {"pe.oc": 8, "bus_bytes": 16}])
+        found = session.evaluate(
+            [{"pe.oc": 8, "bus_bytes": 16}, {"pe.oc": 64}, {"pe.oc": 8, "bus_bytes": 16}]
+        )
         assert found[1] is None
         assert found[0] is not None
         assert found[0] == found[2]
-        assert (found[0]["pe.oc"], found[0]["bus_bytes"], found[0]["pe.count"], found[0]["status"]) == (8, 16, 32, "ok")
+        assert (
+            found[0]["pe.oc"],
+            found[0]["bus_bytes"],
+            found[0]["pe.count"],
+            found[0]["status"],
+        ) == (8, 16, 32, "ok")
         assert statuses(session.store) == {"ok": 1}

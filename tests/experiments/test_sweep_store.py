@@ -1,4 +1,6 @@
-"""The results file: whole transactions, several writers, other files and full disks refused in one line."""
+"""The results file: whole transactions, several writers, other files and full disks refused in
+one line.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def test_rows_stay_as_they_are(tmp_path: Path) -> None:
     with Store(tmp_path / "new" / "a.sqlite", create=True) as store:
         store.add([row("a"), row("b")])
         assert store.add([row("b", "failed"), row("c")]) == [row("c")]
-        assert store.stored(["a", "c", "d"]) == {"a": "ok", "c": "ok"}
+        assert store.find_stored(["a", "c", "d"]) == {"a": "ok", "c": "ok"}
         assert [found[0] for found in store.rows()] == ["a", "b", "c"]
         assert statuses(store) == {"ok": 3}
         assert store.row("d") is None
@@ -38,7 +40,7 @@ def test_many_keys_are_looked_up_at_once(tmp_path: Path) -> None:
     keys = [f"{number:05}" for number in range(3000)]
     with Store(tmp_path / "a.sqlite", create=True) as store:
         store.add(row(key) for key in keys[::2])
-        assert store.stored(keys) == dict.fromkeys(keys[::2], "ok")
+        assert store.find_stored(keys) == dict.fromkeys(keys[::2], "ok")
 
 
 def test_a_transaction_is_whole_or_nothing(tmp_path: Path) -> None:
@@ -69,16 +71,21 @@ def test_another_version_is_an_error(tmp_path: Path) -> None:
 
 
 def test_other_files_are_errors(tmp_path: Path) -> None:
-    text, database = tmp_path / "text", tmp_path / "database"
+    text = tmp_path / "text"
+    database = tmp_path / "database"
     text.write_text("not a database, but long enough to be taken for one " * 40)
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE points (name TEXT)")
     for path, why in ((text, r"file is not a database"), (database, "")):
         for create in (False, True):
-            with pytest.raises(InputError, match=rf"^{path}: not a results file of dla sweep.*{why}"):
+            with pytest.raises(
+                InputError, match=rf"^{path}: not a results file of dla sweep.*{why}"
+            ):
                 Store(path, create=create)
     assert text.read_text().startswith("not a database")
-    with pytest.raises(InputError, match=r"none: no such file; 'dla sweep SPEC.toml --output .*none' makes results"):
+    with pytest.raises(
+        InputError, match=r"none: no such file; 'dla sweep SPEC.toml --output .*none' makes results"
+    ):
         Store(tmp_path / "none")
 
 
@@ -109,13 +116,20 @@ def test_tables_are_ours_alone(statement: str, name: str, tmp_path: Path) -> Non
     path = tmp_path / "a.sqlite"
     before = made(path, statement)
     for create in (False, True):
-        with pytest.raises(InputError, match=rf"^{path}: '({name})' in it is not as dla sweep makes it; write to an"):
+        with pytest.raises(
+            InputError,
+            match=rf"^{path}: '({name})' in it is not as dla sweep makes it; write to an",
+        ):
             Store(path, create=create)
     assert path.read_bytes() == before
 
 
 def test_a_view_in_the_place_of_a_table(tmp_path: Path) -> None:
-    made(tmp_path / "a.sqlite", "DROP TABLE points", "CREATE VIEW points AS SELECT digest AS key FROM manifests")
+    made(
+        tmp_path / "a.sqlite",
+        "DROP TABLE points",
+        "CREATE VIEW points AS SELECT digest AS key FROM manifests",
+    )
     with pytest.raises(InputError, match="'points' in it is not as dla sweep makes it"):
         Store(tmp_path / "a.sqlite")
 
@@ -168,7 +182,10 @@ def test_damaged_values_are_errors(change: str, why: str, tmp_path: Path) -> Non
 def test_damaged_manifests_are_errors(text: str, tmp_path: Path) -> None:
     with Store(tmp_path / "a.sqlite", create=True) as store:
         store.add_manifest("d", text)
-    with Store(tmp_path / "a.sqlite") as store, pytest.raises(InputError, match="damaged results \\(manifest 'd' is"):
+    with (
+        Store(tmp_path / "a.sqlite") as store,
+        pytest.raises(InputError, match="damaged results \\(manifest 'd' is"),
+    ):
         store.manifests()
 
 
@@ -206,7 +223,9 @@ def test_a_sweep_that_begins_to_write_while_it_is_read(tmp_path: Path) -> None:
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path, tmp_path / "file" / "a.sqlite", Path("/proc/none/a.sqlite")):
-        with pytest.raises(InputError, match=rf"^{path}: cannot be written \(.*\); choose another place$"):
+        with pytest.raises(
+            InputError, match=rf"^{path}: cannot be written \(.*\); choose another place$"
+        ):
             Store(path, create=True)
 
 
@@ -218,7 +237,8 @@ def test_a_full_database_keeps_what_was_finished(tmp_path: Path) -> None:
         with pytest.raises(InputError) as raised:
             store.add(row(f"b{number}") for number in range(100))
         assert str(raised.value) == (
-            f"{path}: the disk is full or failing (database or disk is full); what was finished is kept: "
+            f"{path}: the disk is full or failing (database or disk is full); what was finished is "
+            "kept: "
             "make room and run the sweep again"
         )
     with Store(path) as store:
@@ -239,8 +259,12 @@ sys.exit(main(["sweep", "grid.toml", "-o", "results.sqlite", "--workers", "1"]))
 
 @pytest.mark.slow
 def test_a_full_disk_stops_a_sweep_and_loses_nothing(tmp_path: Path) -> None:
-    """The limit on the size of files stands for the disk: writes beyond it fail in the middle of the sweep."""
-    written(tmp_path, 'networks = "tiny.onnx"\ntiming.dram_latency = { from = 1, to = 600, step = 1 }\n')
+    """The limit on the size of files stands for the disk: writes beyond it fail in the middle of
+    the sweep.
+    """
+    written(
+        tmp_path, 'networks = "tiny.onnx"\ntiming.dram_latency = { from = 1, to = 600, step = 1 }\n'
+    )
 
     def sweep(limit: int) -> subprocess.CompletedProcess[str]:
         arguments = [sys.executable, "-c", LIMITED, str(limit)]
@@ -249,13 +273,17 @@ def test_a_full_disk_stops_a_sweep_and_loses_nothing(tmp_path: Path) -> None:
     stopped = sweep(400_000)
     assert (stopped.returncode, stopped.stdout) == (2, "")
     assert re.fullmatch(
-        r"error: results.sqlite: the disk is full or failing \(.*\); what was .* again\n", stopped.stderr
+        r"error: results.sqlite: the disk is full or failing \(.*\); what was .* again\n",
+        stopped.stderr,
     )
     kept = rows_of(tmp_path / "results.sqlite")
     assert 0 < len(kept) < 600
     finished = sweep(0)
     assert finished.returncode == 0
-    assert f"600 points: {600 - len(kept)} ok, 0 infeasible, 0 failed; {len(kept)} had a row before" in finished.stdout
+    assert (
+        f"600 points: {600 - len(kept)} ok, 0 infeasible, 0 failed; {len(kept)} had a row before"
+        in finished.stdout
+    )
     rows = rows_of(tmp_path / "results.sqlite")
     assert len(rows) == 600
     assert {key: rows[key] for key in kept} == kept

@@ -1,4 +1,6 @@
-"""What compilations share changes nothing: programs and cycles equal those of machines compiled alone, with data."""
+"""What compilations share changes nothing: programs and cycles equal those of machines compiled
+alone, with data.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,8 @@ def test_shared_work_changes_nothing(network: str, schedule: Schedule, sizes: li
             alone = compile(package, arch, options)
             if alone.partition.placement != whole.placement:
                 continue  # the machine is too small; a sweep records that and compiles nothing
-            programs = compiler.compiled(arch, options)
-            timed = compiler.timed(programs)
+            programs = compiler.compile(arch, options)
+            timed = compiler.prepare_timings(programs)
             assert len(programs) == len(alone.programs)
             compared += 1
             for index, (bare, timing_model) in enumerate(zip(programs, timed, strict=True)):
@@ -61,8 +63,15 @@ def test_shared_work_changes_nothing(network: str, schedule: Schedule, sizes: li
                 for timing in TIMINGS:
                     trace = Device(arch, timing).run(program, {}, timing_only=True).trace
                     cycles = timing_model.run(timing)
-                    assert (cycles.cycles, cycles.kinds, cycles.units) == (trace.cycles, trace.kinds, trace.units)
-                    assert (timing_model.macs, timing_model.sram_peak_bytes) == (trace.macs, trace.sram_peak_bytes)
+                    assert (cycles.cycles, cycles.kinds, cycles.units) == (
+                        trace.cycles,
+                        trace.kinds,
+                        trace.units,
+                    )
+                    assert (timing_model.macs, timing_model.sram_peak_bytes) == (
+                        trace.macs,
+                        trace.sram_peak_bytes,
+                    )
     assert compared > len(sizes)
 
 
@@ -70,11 +79,16 @@ def test_programs_travel_without_their_constants_but_with_the_place_of_them() ->
     package = load_network("digits-cnn").package
     found = partition_package(package, load_preset().arch)
     compiler = RegionCompiler(blank_regions(found.regions, package.graph.values))
-    (compiled,) = compiler.compiled(load_preset().arch, CompileOptions())
+    (compiled,) = compiler.compile(load_preset().arch, CompileOptions())
     data = pickle.dumps(compiled.program, pickle.HIGHEST_PROTOCOL)
-    (segment,), (sent,) = compiled.program.segments, pickle.loads(data).segments
+    (segment,) = compiled.program.segments
+    (sent,) = pickle.loads(data).segments
     assert len(data) < segment.data.size
-    assert (sent.address, sent.data.size, sent.data.strides) == (segment.address, segment.data.size, (0,))
+    assert (sent.address, sent.data.size, sent.data.strides) == (
+        segment.address,
+        segment.data.size,
+        (0,),
+    )
     own = Segment(64, np.arange(9, dtype=np.uint8))
     assert pickle.loads(pickle.dumps(own)).data.tolist() == own.data.tolist()
 
@@ -92,7 +106,8 @@ def test_regions_travel_without_their_weights() -> None:
     blanked = 0
     for region, bare in zip(found.regions, regions, strict=True):
         for operation, other in zip(region.operations, bare.operations, strict=True):
-            weights, blank = getattr(operation, "weights", None), getattr(other, "weights", None)
+            weights = getattr(operation, "weights", None)
+            blank = getattr(other, "weights", None)
             assert (weights is None) == (blank is None)
             if weights is not None:
                 assert (blank.shape, blank.dtype) == (weights.shape, weights.dtype)
@@ -107,9 +122,9 @@ def test_a_timing_serves_no_other_program() -> None:
     whole = partition_package(package, Arch())
     compiler = RegionCompiler(blank_regions(whole.regions, package.graph.values))
     small, large, other = (
-        compiler.compiled(Arch(sram_bytes=size, pe=PeArray(ic=ic)), CompileOptions())
+        compiler.compile(Arch(sram_bytes=size, pe=PeArray(ic=ic)), CompileOptions())
         for ic, size in ((8, 1 << 20), (8, 1 << 24), (4, 1 << 24))
     )
-    (first,) = compiler.timed(small)
-    assert first.resized(large[0].program) is not None
-    assert first.resized(other[0].program) is None
+    (first,) = compiler.prepare_timings(small)
+    assert first.resize(large[0].program) is not None
+    assert first.resize(other[0].program) is None

@@ -1,4 +1,6 @@
-"""Systems of accelerators: the cycles of ``dla run``, the bits of running alone, bad files, the same bytes again."""
+"""Systems of accelerators: the cycles of ``dla run``, the bits of running alone, bad files, the
+same bytes again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from byoc.compiler import CompiledNetwork
 from byoc.package.package import Package
 from dla_sim.engine.workload import Workload
 from dla_sim.systems import simulate, work
-from dla_sim.systems.choices import RATE_STEPS, _by_quality, co_optimise, highest_rate
+from dla_sim.systems.choices import RATE_STEPS, _list_by_quality, co_optimise, highest_rate
 from dla_sim.systems.machines import Machines, Running
 from dla_sim.systems.simulate import Interval
 from dla_sim.systems.spec import System, TaskVariant, parse_system
@@ -102,8 +104,13 @@ period = "1ms"
 
 
 @pytest.mark.parametrize(("count", "flash"), [(2, 0), (3, 0), (4, 0), (2, 1)])
-def test_accelerators_with_ports_and_bandwidth_of_their_own_do_not_meet(count: int, flash: int) -> None:
-    """On one port, or with less than their bandwidth, they do. Every port has a flash of its own, too."""
+def test_accelerators_with_ports_and_bandwidth_of_their_own_do_not_meet(
+    count: int, flash: int
+) -> None:
+    """On one port, or with less than their bandwidth, they do.
+
+    Every port has a flash of its own, too.
+    """
     several = TWO.replace("count = 2", f"count = {count}").replace("cores = 2", f"cores = {count}")
     several = several.replace("[memory]", f"[memory]\nflash_bytes = {flash}")
     for name in "cd"[: count - 2]:
@@ -111,8 +118,12 @@ def test_accelerators_with_ports_and_bandwidth_of_their_own_do_not_meet(count: i
     one = run_system(system_of(f"[memory]\nflash_bytes = {flash}\n{ONE}", 'until = "3ms"'))
     own = run_system(system_of(several.replace("grants = 2", f"grants = {count}"), 'until = "3ms"'))
     assert [task.response for task in own.tasks] == [one.tasks[0].response] * count
-    shared = run_system(system_of(several.replace("private", "shared").replace("grants = 2", ""), 'until = "3ms"'))
-    fewer = run_system(system_of(several.replace("grants = 2", f"grants = {count - 1}"), 'until = "3ms"'))
+    shared = run_system(
+        system_of(several.replace("private", "shared").replace("grants = 2", ""), 'until = "3ms"')
+    )
+    fewer = run_system(
+        system_of(several.replace("grants = 2", f"grants = {count - 1}"), 'until = "3ms"')
+    )
     assert all(task.causes["memory"] > 0 for task in shared.tasks)
     assert sum(task.causes["memory"] for task in fewer.tasks) > 0
     assert own.memory.slots == shared.memory.slots == fewer.memory.slots == count * one.memory.slots
@@ -139,7 +150,9 @@ priority = 2
 
 
 @pytest.mark.usefixtures("compiled_once")
-@pytest.mark.parametrize("policy", ["priority", "round-robin", "edf", "least-laxity", "jit", "migration"])
+@pytest.mark.parametrize(
+    "policy", ["priority", "round-robin", "edf", "least-laxity", "jit", "migration"]
+)
 def test_programs_that_give_way_at_tiles_have_the_bits_of_running_alone(policy: str) -> None:
     conditions = f'policy = "{policy}"\npreempt = "tile"\nquantum = 9_000\nuntil = 1_000_000'
     report = run_system(system_of(BUSY, conditions), check=True)
@@ -188,15 +201,21 @@ def test_tasks_that_move_between_accelerators_have_the_bits_of_running_alone(pol
 
 
 def test_a_scratchpad_that_is_not_saved_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "_live_ranges", lambda operands, stops, size: dict.fromkeys(stops, ()))
-    report = run_system(system_of(BUSY, 'policy = "priority"\npreempt = "tile"\nuntil = 300_000'), check=True)
+    monkeypatch.setattr(
+        work, "_live_ranges", lambda operands, stops, size: dict.fromkeys(stops, ())
+    )
+    report = run_system(
+        system_of(BUSY, 'policy = "priority"\npreempt = "tile"\nuntil = 300_000'), check=True
+    )
     assert report.check is not None
     assert report.check.mismatches > 0
     assert report.check.first == "slow#0"
 
 
 def test_what_is_kept_of_pieces_changes_no_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few of the programs that go on are kept for the next time that one gives way in the same place."""
+    """However few of the programs that go on are kept for the next time that one gives way in
+    the same place.
+    """
     system = system_of(BUSY, 'policy = "priority"\npreempt = "tile"\nuntil = 400_000')
     all_kept = report_json(run_system(system))
     for most in (0, 1_000):
@@ -227,7 +246,10 @@ deadline = 2_000
 priority = 1
 on = "{name}"
 """
-    for name, settings, period in (("npu", 'sram_bytes = "16KiB"', 5_000), ("small", 'sram_bytes = "4KiB"', 4_000))
+    for name, settings, period in (
+        ("npu", 'sram_bytes = "16KiB"', 5_000),
+        ("small", 'sram_bytes = "4KiB"', 4_000),
+    )
 )
 
 
@@ -236,7 +258,9 @@ class _Recorded(Machines):
 
     started: ClassVar[list[Running]] = []
 
-    def start(self, machine: int, workload: Workload, at: int, stops: Sequence[int] = ()) -> Running:
+    def start(
+        self, machine: int, workload: Workload, at: int, stops: Sequence[int] = ()
+    ) -> Running:
         self.started.append(super().start(machine, workload, at, stops))
         return self.started[-1]
 
@@ -256,7 +280,8 @@ def test_runs_with_programs_that_give_way_take_the_cycles_of_the_tick_model(
     make_remainder = work.ProgramWork._make_remainder
 
     def recorded(self: work.ProgramWork, preemptible: Preemptible, stop: int) -> work.Remainder:
-        found, piece = make_remainder(self, preemptible, stop), preemptible.piece(stop)
+        found = make_remainder(self, preemptible, stop)
+        piece = preemptible.piece(stop)
         programs[found.resume] = piece.resume
         if found.save:
             programs[found.save] = piece.save
@@ -270,24 +295,38 @@ def test_runs_with_programs_that_give_way_take_the_cycles_of_the_tick_model(
     ours = [[one for one in _Recorded.started if one.machine == machine] for machine in range(2)]
     turns = [[Turn(programs[one.workload], one.start, one.cut) for one in mine] for mine in ours]
     timings = [one.hardware.timing for one in system.accelerators]
-    ticks = TickSystem(turns, timings, [[0, 1]] if ports == "shared" else [[0], [1]], 1).run(report.cycles)
+    ticks = TickSystem(turns, timings, [[0, 1]] if ports == "shared" else [[0], [1]], 1).run(
+        report.cycles
+    )
     for mine, expected in zip(ours, ticks, strict=True):
         ended = [one for one in mine if one.end is not None and one.end <= report.cycles]
         assert [(one.start, one.end) for one in ended] == [(one.start, one.end) for one in expected]
         for running, right in zip(ended, expected, strict=True):
-            assert running.spans() == [right.spans[number] for number in range(len(running.spans()))]
+            assert running.spans() == [
+                right.spans[number] for number in range(len(running.spans()))
+            ]
 
 
 def test_two_networks_on_halves_of_one_accelerator() -> None:
-    """Each is compiled for half the lanes and half the scratchpad; the halves meet on the one port."""
-    halves = TWO.replace("count = 2", "parts = 2").replace('"4KiB"', '"8KiB"').replace("grants = 2", "grants = 1")
+    """Each is compiled for half the lanes and half the scratchpad.
+
+    The halves meet on the one port.
+    """
+    halves = (
+        TWO.replace("count = 2", "parts = 2")
+        .replace('"4KiB"', '"8KiB"')
+        .replace("grants = 2", "grants = 1")
+    )
     system = system_of(halves, 'until = "3ms"')
     assert [one.name for one in system.accelerators] == ["npu.0", "npu.1"]
-    assert {(one.number, one.hardware.arch.pe.oc, one.hardware.arch.sram_bytes) for one in system.accelerators} == {
-        (0, 8, 4096)
-    }
+    assert {
+        (one.number, one.hardware.arch.pe.oc, one.hardware.arch.sram_bytes)
+        for one in system.accelerators
+    } == {(0, 8, 4096)}
     report = run_system(system)
-    alone = run("digits-cnn", settings={"sram_bytes": 4096, "pe.oc": 8, "sram_banks": 8}).report.totals.cycles
+    alone = run(
+        "digits-cnn", settings={"sram_bytes": 4096, "pe.oc": 8, "sram_banks": 8}
+    ).report.totals.cycles
     assert [task.causes["dla"] for task in report.tasks] == [3 * alone] * 2
     assert all(task.causes["memory"] > 0 for task in report.tasks)
 
@@ -301,7 +340,9 @@ def test_equal_systems_give_equal_bytes_and_other_seeds_other_jitter() -> None:
 
 def test_units_do_one_thing_at_a_time() -> None:
     intervals: list[Interval] = []
-    run_system(system_of(BUSY, 'policy = "edf"\npreempt = "tile"\nuntil = 300_000'), watch=intervals.append)
+    run_system(
+        system_of(BUSY, 'policy = "edf"\npreempt = "tile"\nuntil = 300_000'), watch=intervals.append
+    )
     for unit in {one.unit for one in intervals}:
         mine = sorted((one.start, one.end) for one in intervals if one.unit == unit)
         assert all(before[1] <= after[0] for before, after in pairwise(mine))
@@ -325,13 +366,18 @@ def test_the_variant_of_the_best_quality_that_holds_all_deadlines() -> None:
     choice = co_optimise(system, plans)
     assert (choice.variants, choice.missed, choice.tried) == ((1,), 0, 2)
     assert run_system(system, plans).tasks[0].quality == 1.0
-    slower = replace(system, tasks=tuple(replace(task, period=10**6, deadline=10**6) for task in system.tasks))
+    slower = replace(
+        system, tasks=tuple(replace(task, period=10**6, deadline=10**6) for task in system.tasks)
+    )
     assert co_optimise(slower, plans).variants == (0,)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_choices_come_by_quality_one_at_a_time(seed: int) -> None:
-    """As if all were sorted; of twenty tasks with three variants each the first ones are there at once."""
+    """As if all were sorted.
+
+    Of twenty tasks with three variants each the first ones are there at once.
+    """
     rng = random.Random(seed)
     base = system_of(VARIANTS)
 
@@ -351,13 +397,17 @@ def test_choices_come_by_quality_one_at_a_time(seed: int) -> None:
         pairs = zip(small.tasks, variants, strict=True)
         return -sum(task.variants[variant].quality for task, variant in pairs), variants
 
-    assert list(_by_quality(small)) == sorted(every, key=key)
-    assert len(list(islice(_by_quality(of(20, 3)), 200))) == 200
+    assert list(_list_by_quality(small)) == sorted(every, key=key)
+    assert len(list(islice(_list_by_quality(of(20, 3)), 200))) == 200
 
 
 def test_the_highest_rate() -> None:
-    """One job at a time, each alone: the rate at which the next one comes when the one before has ended."""
-    system = system_of(ONE.replace('period = "1ms"', "period = 10_000\ndeadline = 20_000"), "until = 1_000_000")
+    """One job at a time, each alone: the rate at which the next one comes when the one before
+    has ended.
+    """
+    system = system_of(
+        ONE.replace('period = "1ms"', "period = 10_000\ndeadline = 20_000"), "until = 1_000_000"
+    )
     plans = PlanMaker().plans(system)
     alone = run_system(system, plans).tasks[0].alone
     found = highest_rate(system, plans)
@@ -371,10 +421,12 @@ def test_the_highest_rate() -> None:
 
 BAD = {
     "a cycle": (
-        '[[task]]\nname="a"\ncpu=1\nafter="b"\n[[task]]\nname="b"\ncpu=1\nafter="a"', "task '.' waits for itself",
+        '[[task]]\nname="a"\ncpu=1\nafter="b"\n[[task]]\nname="b"\ncpu=1\nafter="a"',
+        "task '.' waits for itself",
     ),
     "unknown predecessor": (
-        '[[task]]\nname="a"\ncpu=1\nafter="camra"\n[[task]]\nname="camera"\ncpu=1\nperiod=9', "did you mean camera",
+        '[[task]]\nname="a"\ncpu=1\nafter="camra"\n[[task]]\nname="camera"\ncpu=1\nperiod=9',
+        "did you mean camera",
     ),
     "no work": ('[[task]]\nname="a"\nperiod=5', "task 'a': nothing to do"),
     "no period": ('[[task]]\nname="a"\ncpu=5', "task 'a': give a period"),
@@ -387,12 +439,15 @@ BAD = {
     "model": (ONE.replace("digits-cnn", "nonsense"), "task 'digits': unknown model 'nonsense'"),
     "accelerator": (ONE + 'on = "gpu"', "task 'digits': 'gpu' is no accelerator; .*npu"),
     "no accelerator": ('[[task]]\nname="a"\nmodel="digits-cnn"\nperiod=5', "task 'a': the system has no accelerator"),
-    "preset": (ONE.replace('settings', 'preset = "nope"\nsettings'), "accelerator.*nope|unknown preset 'nope'"),
-    "setting": (ONE.replace("sram_bytes", "sram_byte"), "accelerator 'npu': unknown setting 'sram_byte'"),
+    "preset": (ONE.replace('settings', 'preset = "nope"\nsettings'), "accelerator.*nope|unknown "
+                                                                     "preset 'nope'"),
+    "setting": (ONE.replace("sram_bytes", "sram_byte"), "accelerator 'npu': unknown setting "
+                                                        "'sram_byte'"),
     "policy": (ONE + '[run]\npolicy = "best"', "unknown policy 'best'"),
     "preempt": (ONE + '[run]\npreempt = "always"', "run.preempt is 'always'"),
     "until": (ONE + "[run]\nuntil = 0", "run.until is 0"),
-    "parts": (ONE.replace("settings", "parts = 3\nsettings"), "accelerator 'npu': parts is 3, and pe.oc 16"),
+    "parts": (ONE.replace("settings", "parts = 3\nsettings"), "accelerator 'npu': parts is 3, and "
+                                                              "pe.oc 16"),
     "grants": (ONE + "[memory]\ngrants = 2", "memory.grants is 2"),
     "nothing": ("", "task is missing"),
     "toml": ("[[task", "system"),
@@ -407,11 +462,25 @@ def test_bad_systems_are_one_line_that_names_the_thing(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("busy.toml").write_text(BUSY, encoding="utf-8")
-    words = ["system", "busy.toml", "--policy", "edf", "--preempt", "tile", "--until", "300us", "--check"]
-    status = main([*words, "--json", "busy.json", "--csv", "busy.csv", "--trace", "busy-trace.json"])
+    words = [
+        "system",
+        "busy.toml",
+        "--policy",
+        "edf",
+        "--preempt",
+        "tile",
+        "--until",
+        "300us",
+        "--check",
+    ]
+    status = main(
+        [*words, "--json", "busy.json", "--csv", "busy.csv", "--trace", "busy-trace.json"]
+    )
     shown = capsys.readouterr()
     report = SystemReport.model_validate_json(Path("busy.json").read_text(encoding="utf-8"))
     assert status == (1 if report.missed else 0)
@@ -422,10 +491,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert "absent.toml: no such file" in capsys.readouterr().err
 
 
-CORES = '[cpu]\ncores = 2\n[[task]]\nname = "a"\ncpu = "5us"\nperiod = "10us"\n[run]\nuntil = "50us"\n'
+CORES = (
+    '[cpu]\ncores = 2\n[[task]]\nname = "a"\ncpu = "5us"\nperiod = "10us"\n[run]\nuntil = "50us"\n'
+)
 
 
-def test_cores_alone_with_private_ports_use_no_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cores_alone_with_private_ports_use_no_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without accelerators nobody has a port."""
     file = tmp_path / "cores.toml"
     file.write_text(f'[memory]\nports = "private"\n{CORES}')
@@ -433,7 +506,9 @@ def test_cores_alone_with_private_ports_use_no_memory(tmp_path: Path, capsys: py
     assert "memory: 0 slots of 1 a cycle, 0.0% used" in capsys.readouterr().out
 
 
-def test_a_task_without_work_has_no_slowdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_without_work_has_no_slowdown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "idle.toml"
     file.write_text(CORES.replace('cpu = "5us"', "cpu = 0"))
     assert main(["system", str(file)]) == 0

@@ -1,6 +1,7 @@
 """The work of a system is counted before it is done: what would have no end, or no room, is a line.
 
-The texts are the cases ``big/*.toml``, ``system_3`` and ``system_217`` that had no end, or a traceback.
+The texts are the cases ``big/*.toml``, ``system_3`` and ``system_217`` that had no end, or a
+traceback.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dla_sim.systems.spec import check_work, parse_system, released
+from dla_sim.systems.spec import check_work, estimate_releases, parse_system
 from experiments.systems.running import run_system
 from isa import memory
 from isa.errors import InputError
@@ -24,18 +25,25 @@ MOST = "and at most 10,000,000 are run; give a shorter run.until or longer perio
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[run]\nuntil = "1s"\n' + TASK + "cpu = 1000\nperiod = 1\n", f"about 1,000,000,001 jobs .*, {MOST}"),
-        ('[run]\nuntil = "99999999999s"\n' + TASK + 'cpu = "1s"\nperiod = "2s"\n', "run.until is '9999"),
+        ('[run]\nuntil = "1s"\n' + TASK + "cpu = 1000\nperiod = 1\n", "about 1,000,000,001 jobs "
+                                                                      f".*, {MOST}"),
+        ('[run]\nuntil = '
+         '"99999999999s"\n' + TASK + 'cpu = "1s"\nperiod = "2s"\n', "run.until is '9999"),
         ('[cpu]\nspeed = 5e-324\n' + TASK + 'cpu = 10\nperiod = "1us"\n', "cpu.speed is 5e-324: "),
         (
-            TASK + 'variants = [{model = "tiny.onnx", quality = nan}, {model = "tiny.onnx"}]\nperiod = "100us"\n',
+            TASK + 'variants = [{model = "tiny.onnx", quality = nan}, {model = '
+                   '"tiny.onnx"}]\nperiod = "100us"\n',
             "task 'a': variants.0.quality is nan: .*finite number",
         ),
         ('[cpu]\nspeed = nan\n' + TASK + 'cpu = 10\nperiod = "1us"\n', "cpu.speed is nan: "),
     ],
 )  # fmt: skip
 def test_it_is_said_before_the_work(
-    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    text: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     save_tiny(tmp_path)
@@ -62,17 +70,22 @@ def test_jobs_are_counted_with_those_that_come_after() -> None:
     text = TASK + 'cpu = 1\nperiod = 10\noffset = 5\n[[task]]\nname = "b"\ncpu = 1\nafter = "a"\n'
     system = parse_system(f"{HEAD}[run]\nuntil = 100\n{text}")
     report = run_system(system)
-    assert released(system) == sum(task.released for task in report.tasks) == 20
+    assert estimate_releases(system) == sum(task.released for task in report.tasks) == 20
 
 
 def test_the_limit_on_memory_holds_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that wait, as the run goes on; the times of all, before it."""
     waiting = parse_system(f'{HEAD}[run]\nuntil = "1ms"\n{TASK}cpu = "1s"\nperiod = 20\n')
     many = parse_system(f'{HEAD}[run]\nuntil = "1s"\n{TASK}cpu = 1\nperiod = 1000\n')
-    with memory.limited("4M"):
-        with pytest.raises(InputError, match=r"system: .* jobs that wait for others: too large, .*higher --max-memory"):
+    with memory.limit_memory("4M"):
+        with pytest.raises(
+            InputError,
+            match=r"system: .* jobs that wait for others: too large, .*higher --max-memory",
+        ):
             run_system(waiting)
-        with pytest.raises(InputError, match=r"system: times of 1,000,001 jobs: too large, .*higher --max-memory"):
+        with pytest.raises(
+            InputError, match=r"system: times of 1,000,001 jobs: too large, .*higher --max-memory"
+        ):
             check_work(many)
 
 
@@ -85,13 +98,19 @@ def test_how_far_it_is_is_shown() -> None:
     assert {total for _, total in heard} == {1_000_000}
 
 
-def test_many_jobs_that_nobody_asked_for_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without ``until`` a second is simulated: with short periods that is seconds of work, and a pipe shows no bar."""
+def test_many_jobs_that_nobody_asked_for_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without ``until`` a second is simulated: with short periods that is seconds of work, and a
+    pipe shows no bar.
+    """
     file = tmp_path / "s.toml"
     file.write_text(f"{HEAD}{TASK}cpu = 1\nperiod = 10_000\n")
     found = dla(capsys, "system", file)
     assert (found.status, found.err) == (
-        0, "about 100,001 jobs are simulated, until cycle 1,000,000,000; give an earlier --until for fewer\n"
+        0,
+        "about 100,001 jobs are simulated, until cycle 1,000,000,000; give an earlier --until for "
+        "fewer\n"
     )  # fmt: skip
     assert dla(capsys, "system", file, "--until", "1ms").err == ""
     assert dla(capsys, "system", file, "--policy", "x").err.startswith("error: ")

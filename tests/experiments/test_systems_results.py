@@ -1,4 +1,6 @@
-"""What comes of a system: the front door and its equality with the command, tables, the report's timeline, its page."""
+"""What comes of a system: the front door and its equality with the command, tables, the report's
+timeline, its page.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,14 @@ BUSY: dict[str, Any] = {
     "accelerator": [{"name": "npu", "settings": {"sram_bytes": "4KiB"}}],
     "cpu": {"cores": 2},
     "task": [
-        {"name": "slow", "model": "digits-cnn", "period": 60_000, "offset": 8_000, "deadline": 30_000, "priority": 1},
+        {
+            "name": "slow",
+            "model": "digits-cnn",
+            "period": 60_000,
+            "offset": 8_000,
+            "deadline": 30_000,
+            "priority": 1,
+        },
         {"name": "quick", "model": "digits-cnn", "period": 9_000, "deadline": 5_000, "priority": 2},
         {"name": "plan", "cpu": 500, "after": ["slow"]},
     ],
@@ -73,27 +82,49 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_it_is_the_command(folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_the_command(
+    folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = dla.system("busy.toml", policy="edf", until="200us")
     said = command(
-        capsys, "system", "busy.toml", "--policy", "edf", "--until", "200us", "--json", "a.json", "--csv", "a.csv"
+        capsys,
+        "system",
+        "busy.toml",
+        "--policy",
+        "edf",
+        "--until",
+        "200us",
+        "--json",
+        "a.json",
+        "--csv",
+        "a.csv",
     )
     assert said.status == (1 if found.missed else 0)
     found.save("b.json")
     assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
     assert json.loads(Path("a.json").read_text(encoding="utf-8"))["schema"] == "dla-system/1"
-    assert list(found.tasks.columns) == Path("a.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert list(found.tasks.columns) == Path("a.csv").read_text(encoding="utf-8").splitlines()[
+        0
+    ].split(",")
     of_file = dla.system("busy.toml").report.model_dump()
-    assert of_file | {"command": "", "name": ""} == busy.report.model_dump() | {"command": "", "name": ""}
+    assert of_file | {"command": "", "name": ""} == busy.report.model_dump() | {
+        "command": "",
+        "name": "",
+    }
 
 
 def test_tables_and_what_a_notebook_shows(busy: dla.SystemResult) -> None:
-    tasks, units = busy.tasks, busy.units
+    tasks = busy.tasks
+    units = busy.units
     assert list(tasks["name"]) == ["slow", "quick", "plan"]
-    assert (tasks["missed"].sum(), tasks["ended"].sum()) == (busy.missed, sum(one.ended for one in busy.report.tasks))
+    assert (tasks["missed"].sum(), tasks["ended"].sum()) == (
+        busy.missed,
+        sum(one.ended for one in busy.report.tasks),
+    )
     spent = tasks[[f"causes.{cause}" for cause in CAUSES]].sum(axis=1)
     assert list(spent) == [
-        round(mean * ended) for mean, ended in zip(tasks["response.mean"], tasks["ended"], strict=True)
+        round(mean * ended)
+        for mean, ended in zip(tasks["response.mean"], tasks["ended"], strict=True)
     ]
     assert list(units["name"]) == ["npu", "cpu0", "cpu1"]
     assert repr(busy).startswith("system: 300,000 cycles (0.300 ms), priority, preemption at tiles")
@@ -102,7 +133,9 @@ def test_tables_and_what_a_notebook_shows(busy: dla.SystemResult) -> None:
 
 
 def test_a_job_that_never_ends_leaves_gaps(folder: Path) -> None:
-    (task,) = dla.system({"task": [{"name": "a<b>", "cpu": 100, "period": 1000}]}, until=50).tasks.to_dict("records")
+    (task,) = dla.system(
+        {"task": [{"name": "a<b>", "cpu": 100, "period": 1000}]}, until=50
+    ).tasks.to_dict("records")
     assert (task["ended"], task["causes.cpu"], str(task["response.p99"])) == (0, 0, "None")
     never = dla.system({"task": [{"name": "a<b>", "cpu": 100, "period": 1000}]}, until=50)
     assert "a&lt;b&gt;" in never._repr_html_()
@@ -132,7 +165,9 @@ def test_bad_dicts_are_one_line() -> None:
         dla.system({**BUSY, "accelerator": [{"name": "cpu0"}]})
 
 
-def test_the_timeline_has_every_cycle_of_every_unit(busy: dla.SystemResult, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timeline_has_every_cycle_of_every_unit(
+    busy: dla.SystemResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = busy.report.timeline
     assert found is not None
     assert found.window == 1
@@ -149,8 +184,12 @@ def test_the_timeline_has_every_cycle_of_every_unit(busy: dla.SystemResult, monk
     assert few.model_dump(exclude={"timeline"}) == busy.report.model_dump(exclude={"timeline"})
 
 
-def test_a_span_is_what_begins_in_a_window_and_is_named_by_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In windows of 4: [0, 2) and [2, 3) of task 0 and [3, 7) of task 1; then [8, 9) of task 2, [9, 10) saving."""
+def test_a_span_is_what_begins_in_a_window_and_is_named_by_the_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In windows of 4: [0, 2) and [2, 3) of task 0 and [3, 7) of task 1; then [8, 9) of task 2,
+    [9, 10) saving.
+    """
     monkeypatch.setattr(running, "MOST_SPANS", 2)
     recorder = Recorder(["npu"])
     for start, end, task in ((0, 2, 0), (2, 3, 0), (3, 7, 1), (8, 9, 2)):
@@ -165,7 +204,13 @@ def test_a_span_is_what_begins_in_a_window_and_is_named_by_the_most(monkeypatch:
 def test_the_charts_show_the_report(busy: dla.SystemResult) -> None:
     """graph_objects refuses figures with names or values that plotly.js does not have."""
     charts = {chart.identity: chart for chart in system_charts(busy.report)}
-    assert list(charts) == ["response-times", "task-causes", "unit-use", "memory-traffic", "unit-timeline"]
+    assert list(charts) == [
+        "response-times",
+        "task-causes",
+        "unit-use",
+        "memory-traffic",
+        "unit-timeline",
+    ]
     for chart in charts.values():
         made = figure(chart)
         plotly.graph_objects.Figure(data=made["data"], layout=made["layout"])
@@ -210,7 +255,12 @@ def _changed(text: str, old: str, new: str) -> str:
     ],
 )
 def test_damaged_reports_are_one_line(
-    old: str, new: str, message: str, folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]
+    old: str,
+    new: str,
+    message: str,
+    folder: Path,
+    busy: dla.SystemResult,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     busy.save("busy.json")
     text = Path("busy.json").read_text(encoding="utf-8")
@@ -221,32 +271,58 @@ def test_damaged_reports_are_one_line(
     assert re.search(message, said.err)
 
 
-def test_summaries_are_of_networks(folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]) -> None:
+def test_summaries_are_of_networks(
+    folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]
+) -> None:
     busy.save("busy.json")
-    assert "--summary is for runs of one network" in command(capsys, "report", "busy.json", "--summary").err
+    assert (
+        "--summary is for runs of one network"
+        in command(capsys, "report", "busy.json", "--summary").err
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["report", "--compare", "busy.json", "busy.json"], "busy.json: a run of a system, .*'dla system FILE --sweep"),
-        (["sweep", "busy.toml"], "busy.toml: it describes a system; 'dla system busy.toml --sweep KEY=VALUE,"),
-        (["report", "many.json"], "many.json: a sweep of a system, of which there is no page; 'dla system"),
-        (["system", "busy.toml", "--policy", "pro"], "busy.toml: unknown policy 'pro'; .*co-optimised"),
+        (
+            ["report", "--compare", "busy.json", "busy.json"],
+            "busy.json: a run of a system, .*'dla system FILE --sweep",
+        ),
+        (
+            ["sweep", "busy.toml"],
+            "busy.toml: it describes a system; 'dla system busy.toml --sweep KEY=VALUE,",
+        ),
+        (
+            ["report", "many.json"],
+            "many.json: a sweep of a system, of which there is no page; 'dla system",
+        ),
+        (
+            ["system", "busy.toml", "--policy", "pro"],
+            "busy.toml: unknown policy 'pro'; .*co-optimised",
+        ),
     ],
 )
 def test_what_systems_are_not_for_says_what_is(
-    words: list[str], message: str, folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    message: str,
+    folder: Path,
+    busy: dla.SystemResult,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     busy.save("busy.json")
-    dla.sweep_system({"task": [{"name": "a", "cpu": 1, "period": 9}]}, {"seed": [1]}, until=20).save("many.json")
+    dla.sweep_system(
+        {"task": [{"name": "a", "cpu": 1, "period": 9}]}, {"seed": [1]}, until=20
+    ).save("many.json")
     said = command(capsys, *words)
     assert (said.status, len(said.err.splitlines())) == (2, 1)
     assert re.search(message, said.err)
 
 
 def test_a_deadline_that_no_job_can_meet_is_named() -> None:
-    """b is there when a ends, and takes 30 cycles of its 29 at half the speed; c takes 14 of its 14."""
+    """b is there when a ends, and takes 30 cycles of its 29 at half the speed.
+
+    C takes 14 of its 14.
+    """
     tasks = [
         {"name": "a", "cpu": 1, "period": 100, "deadline": 9},
         {"name": "b", "cpu": 15, "after": "a", "deadline": 29},
@@ -272,6 +348,8 @@ def test_the_rarest_predecessor_is_named_where_a_deadline_is_before_its_period()
         {"name": "last", "cpu": 1, "after": ["often", "between"], "deadline": 49},
     ]
     report = dla.system({"task": tasks}, until=200).report
-    named = {task.name: task.rarer and (task.rarer.name, task.rarer.period) for task in report.tasks}
+    named = {
+        task.name: task.rarer and (task.rarer.name, task.rarer.period) for task in report.tasks
+    }
     assert named == {"often": None, "rare": None, "between": None, "last": ("rare", 50)}
     assert SystemReport.model_validate_json(report_json(report)) == report

@@ -1,4 +1,7 @@
-"""Sweeps of systems: each point is its system run alone, in a fixed order; answers from data; refusals of one line."""
+"""Sweeps of systems: each point is its system run alone, in a fixed order.
+
+Answers from data; refusals of one line.
+"""
 
 from __future__ import annotations
 
@@ -74,14 +77,23 @@ def _edited(values: tuple[Any, ...]) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with the system in a file, values that no axis has in the place of the words."""
-    (tmp_path / "busy.toml").write_text(_edited((3, "fcfs", 16, "1ms", "8KiB", 1.5)), encoding="utf-8")
+    """The working folder, with the system in a file, values that no axis has in the place of the
+    words.
+    """
+    (tmp_path / "busy.toml").write_text(
+        _edited((3, "fcfs", 16, "1ms", "8KiB", 1.5)), encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_every_point_is_the_run_of_the_edited_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the cycle, in the order of the axes, the last fastest; and a network is compiled once a machine and bus."""
+def test_every_point_is_the_run_of_the_edited_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the cycle, in the order of the axes, the last fastest.
+
+    And a network is compiled once a machine and bus.
+    """
     compiled: list[object] = []
 
     def counted(package: Any, arch: Any, **options: Any) -> Any:
@@ -97,7 +109,9 @@ def test_every_point_is_the_run_of_the_edited_file(folder: Path, monkeypatch: py
         assert tuple(row[key] for key in AXES) == values
     for row, values in list(zip(found.rows, every, strict=True))[::5]:
         alone = figures(run_system(parse_system(_edited(values))), ["seldom"])
-        assert {key: value for key, value in row.items() if key not in AXES and value is not None} == alone
+        assert {
+            key: value for key, value in row.items() if key not in AXES and value is not None
+        } == alone
     assert sweep_json(found) == sweep_json(dla.sweep_system(Path("busy.toml"), AXES))
     assert {row["missed"] > 0 for row in found.rows} == {True, False}
 
@@ -110,29 +124,45 @@ TWO: dict[str, Any] = {
         {"name": "b", "cpu": 10, "period": 20, "deadline": 19},
     ],
 }
-"""Both are there at 0, 20, ... 80. On one core b ends after 20 of its 19 cycles; alone each takes 10 of its 10."""
+"""Both are there at 0, 20, ... 80.
+
+On one core b ends after 20 of its 19 cycles; alone each takes 10 of its 10.
+"""
 
 
 def test_how_much_is_enough() -> None:
-    """A core is enough if it is twice as fast, for then b has ended after 10; more than that is never needed."""
-    found = dla.sweep_system(TWO, {"cpu.cores": (3, 2, 1), "cpu.speed": [1, 2], "run.policy": "fcfs"})
+    """A core is enough if it is twice as fast, for then b has ended after 10.
+
+    More than that is never needed.
+    """
+    found = dla.sweep_system(
+        TWO, {"cpu.cores": (3, 2, 1), "cpu.speed": [1, 2], "run.policy": "fcfs"}
+    )
     assert [row["missed"] for row in found.rows] == [0, 0, 0, 0, 5, 0]
     assert [row["worst.b"] for row in found.rows] == [10, 5, 10, 5, 20, 10]
     assert found.without_a_miss == (0, 1, 2, 3, 5)
     assert list(found.lowest) == ["cpu.cores", "cpu.speed"]
-    assert [(one.at["cpu.speed"], one.value) for one in found.lowest["cpu.cores"]] == [(1, 2), (2, 1)]
+    assert [(one.at["cpu.speed"], one.value) for one in found.lowest["cpu.cores"]] == [
+        (1, 2),
+        (2, 1),
+    ]
     assert list(found.answer)[:2] == [
         "5 of 6 points have 0 misses",
         "lowest cpu.cores with 0 misses: 2 with cpu.speed = 1; 1 with cpu.speed = 2",
     ]
     assert str(found).startswith("system: 6 points\n5 of 6")
     assert list(found.rows[0]) == [
-        "cpu.cores", "cpu.speed", "run.policy", "missed", "ended", "missed.a", "missed.b", "worst.a", "worst.b",
+        "cpu.cores", "cpu.speed", "run.policy", "missed", "ended", "missed.a", "missed.b",
+        "worst.a", "worst.b",
         "use.cpu0", "use.cpu1", "use.cpu2", "memory.use", "memory.peak",
     ]  # fmt: skip
     assert [row["use.cpu2"] for row in found.rows] == [0.0, 0.0, None, None, None, None]
     table = found.table
-    assert (str(table["missed"].dtype), str(table["use.cpu0"].dtype), len(table)) == ("Int64", "float64", 6)
+    assert (str(table["missed"].dtype), str(table["use.cpu0"].dtype), len(table)) == (
+        "Int64",
+        "float64",
+        6,
+    )
 
 
 def test_sizes_and_times_are_compared_by_what_they_mean() -> None:
@@ -143,9 +173,14 @@ def test_sizes_and_times_are_compared_by_what_they_mean() -> None:
     assert list(found.lowest) == ["task.b.deadline"]
 
 
-def test_no_point_without_a_miss_and_no_deadline_at_all(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_no_point_without_a_miss_and_no_deadline_at_all(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
     never = dla.sweep_system(TWO, {"cpu.speed": [0.5, 1]})
-    assert list(never.answer) == ["0 of 2 points have 0 misses", "fewest misses: 5 with cpu.speed = 1"]
+    assert list(never.answer) == [
+        "0 of 2 points have 0 misses",
+        "fewest misses: 5 with cpu.speed = 1",
+    ]
     assert [one.value for one in never.lowest["cpu.speed"]] == [None]
     free = {**TWO, "task": [{"name": "a", "cpu": 10, "period": 20}]}
     assert list(dla.sweep_system(free, {"cpu.speed": [0.5, 1]}).answer) == [
@@ -164,13 +199,17 @@ def test_the_highest_rate_of_every_point() -> None:
     assert found.rows[0]["rate"] < found.rows[1]["rate"]
 
 
-def test_a_network_that_does_not_fit_is_a_row_that_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_that_does_not_fit_is_a_row_that_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """``v1`` has no softmax. A run alone is refused."""
     shape = [1, 8]
     node = helper.make_node("Softmax", ["x"], ["y"], "only")
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
     model = helper.make_model(
-        helper.make_graph([node], "g", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", 18)], ir_version=9
+        helper.make_graph([node], "g", ends[:1], ends[1:]),
+        opset_imports=[helper.make_opsetid("", 18)],
+        ir_version=9,
     )
     onnx.save(model, folder / "softmax.onnx")
     system: dict[str, Any] = {
@@ -192,29 +231,59 @@ def test_a_network_that_does_not_fit_is_a_row_that_says_so(folder: Path, capsys:
 
 def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--sweep", "accelerator.npu.count=1,2", "--sweep", "task.often.deadline=1us,5us"]
-    said = command(capsys, "system", "busy.toml", "--until", "20us", *words, "--json", "a.json", "--csv", "a.csv")
+    said = command(
+        capsys,
+        "system",
+        "busy.toml",
+        "--until",
+        "20us",
+        *words,
+        "--json",
+        "a.json",
+        "--csv",
+        "a.csv",
+    )
     assert (said.status, said.err) == (0, "")
     saved = json.loads(Path("a.json").read_text(encoding="utf-8"))
     assert saved["schema"] == "dla-system-sweep/1"
     rows = list(csv.DictReader(Path("a.csv").read_text(encoding="utf-8").splitlines()))
-    assert rows == [{key: "" if value is None else str(value) for key, value in row.items()} for row in saved["rows"]]
+    assert rows == [
+        {key: "" if value is None else str(value) for key, value in row.items()}
+        for row in saved["rows"]
+    ]
     heading = next(line for line in said.out.splitlines() if "missed" in line).split()
     left_out = next(line for line in said.out.splitlines() if line.startswith("no room for: "))
-    assert sorted([*heading, *left_out.removeprefix("no room for: ").split(", ")]) == sorted(rows[0])
+    assert sorted([*heading, *left_out.removeprefix("no room for: ").split(", ")]) == sorted(
+        rows[0]
+    )
     assert "lowest accelerator.npu.count with 0 misses: " in said.out
     dla.sweep_system(
-        "busy.toml", {"accelerator.npu.count": [1, 2], "task.often.deadline": ["1us", "5us"]}, until="20us"
+        "busy.toml",
+        {"accelerator.npu.count": [1, 2], "task.often.deadline": ["1us", "5us"]},
+        until="20us",
     ).save("b.json")
     assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
-    assert command(capsys, "system", "busy.toml", "--sweep", "task.often.deadline=1,2", "--until", "20us").status == 1
+    assert (
+        command(
+            capsys, "system", "busy.toml", "--sweep", "task.often.deadline=1,2", "--until", "20us"
+        ).status
+        == 1
+    )
 
 
-KEPT = {"accelerator.npu.count": [1, 2], "task.often.deadline": ["1us", 1000, "5us"], "cpu.speed": [1, 0.5]}
+KEPT = {
+    "accelerator.npu.count": [1, 2],
+    "task.often.deadline": ["1us", 1000, "5us"],
+    "cpu.speed": [1, 0.5],
+}
 """Twelve points, of which four are four others: 1us are 1000 cycles."""
 
 
 def test_points_are_kept_and_not_run_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By workers as by this process, to the byte; and what stands in the file is what nobody has to run."""
+    """By workers as by this process, to the byte.
+
+    And what stands in the file is what nobody has to run.
+    """
     once = dla.sweep_system("busy.toml", KEPT)
     kept = dla.sweep_system("busy.toml", KEPT, output="kept.sqlite", workers=2)
     assert sweep_json(kept) == sweep_json(once)
@@ -231,14 +300,25 @@ def test_points_are_kept_and_not_run_again(folder: Path, monkeypatch: pytest.Mon
     assert [row["problem"] for row in new.rows] == ["AssertionError: it has a row"] * 2
     monkeypatch.undo()
     monkeypatch.chdir(folder)
-    retried = dla.sweep_system("busy.toml", {"cpu.speed": [1, 2]}, until="20us", output="kept.sqlite")
+    retried = dla.sweep_system(
+        "busy.toml", {"cpu.speed": [1, 2]}, until="20us", output="kept.sqlite"
+    )
     assert "problem" not in retried.rows[0]
 
 
 def test_a_sweep_that_was_killed_goes_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["system", "busy.toml", "--sweep", "accelerator.npu.count=1,2,3,4", "--sweep", "cpu.speed=1,2,3,4"]
+    words = [
+        "system",
+        "busy.toml",
+        "--sweep",
+        "accelerator.npu.count=1,2,3,4",
+        "--sweep",
+        "cpu.speed=1,2,3,4",
+    ]
     words += ["--output", "kept.sqlite", "--json", "kept.json"]
-    with subprocess.Popen([sys.executable, "-m", "dla", *words], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "dla", *words], stdout=subprocess.DEVNULL
+    ) as process:
         while not (found := _rows(folder / "kept.sqlite")) and process.poll() is None:
             time.sleep(0.005)
         process.kill()
@@ -249,7 +329,10 @@ def test_a_sweep_that_was_killed_goes_on(folder: Path, capsys: pytest.CaptureFix
     assert len(rows) == 16
     assert {key: rows[key] for key in found} == found
     assert command(capsys, *words[:6], "--json", "whole.json").status in (0, 1)
-    assert json.loads(Path("kept.json").read_text())["rows"] == json.loads(Path("whole.json").read_text())["rows"]
+    assert (
+        json.loads(Path("kept.json").read_text())["rows"]
+        == json.loads(Path("whole.json").read_text())["rows"]
+    )
 
 
 def _rows(path: Path) -> dict[str, str]:
@@ -261,17 +344,25 @@ def _rows(path: Path) -> dict[str, str]:
     return {}
 
 
-def test_kept_points_have_tables_a_page_and_pictures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kept_points_have_tables_a_page_and_pictures(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = dla.sweep_system("busy.toml", KEPT, output="kept.sqlite")
     said = command(capsys, "report", "kept.sqlite", "--csv", "kept.csv", "-o", "page")
     assert (said.status, said.err) == (0, "")
     assert "kept: 8 points: 8 ok" in said.out
     assert "missed deadlines" in said.out
-    table = {row["key"]: row for row in csv.DictReader(Path("kept.csv").read_text(encoding="utf-8").splitlines())}
+    table = {
+        row["key"]: row
+        for row in csv.DictReader(Path("kept.csv").read_text(encoding="utf-8").splitlines())
+    }
     assert len(table) == 8
-    misses = {(row["accelerator.npu.count"], row["cpu.speed"], row["missed"]) for row in table.values()}
+    misses = {
+        (row["accelerator.npu.count"], row["cpu.speed"], row["missed"]) for row in table.values()
+    }
     assert misses == {
-        (str(row["accelerator.npu.count"]), str(row["cpu.speed"]), str(row["missed"])) for row in found.rows
+        (str(row["accelerator.npu.count"]), str(row["cpu.speed"]), str(row["missed"]))
+        for row in found.rows
     }
     page = Path("page/kept.html").read_text(encoding="utf-8")
     assert '"measure":"missed"' in page.replace(": ", ":")
@@ -279,7 +370,10 @@ def test_kept_points_have_tables_a_page_and_pictures(folder: Path, capsys: pytes
     for words, message in (
         (["report", "kept.sqlite", "--tables", "--cost", "horowitz-45nm"], "leave out --cost"),
         (["repro", "kept.sqlite"], "a sweep of a system"),
-        (["sweep", "grid.toml", "-o", "kept.sqlite"], "has results of systems; write those of networks elsewhere"),
+        (
+            ["sweep", "grid.toml", "-o", "kept.sqlite"],
+            "has results of systems; write those of networks elsewhere",
+        ),
     ):
         Path("grid.toml").write_text('networks = "digits-cnn"\n', encoding="utf-8")
         refused = command(capsys, *words)
@@ -288,22 +382,27 @@ def test_kept_points_have_tables_a_page_and_pictures(folder: Path, capsys: pytes
 
 
 REFUSED = {
-    "accelerator.npu.cont=1": "unknown axis 'accelerator.npu.cont'; did you mean accelerator.npu.count",
-    "accelerator.gpu.count=1": "unknown axis 'accelerator.gpu.count'; did you mean accelerator.npu.count",
+    "accelerator.npu.cont=1": "unknown axis 'accelerator.npu.cont'; did you mean "
+    "accelerator.npu.count",
+    "accelerator.gpu.count=1": "unknown axis 'accelerator.gpu.count'; did you mean "
+    "accelerator.npu.count",
     "policy=edf": "unknown axis 'policy'; did you mean run.policy",
     "name=a": "unknown axis 'name'",
     "task.seldom.variants=a": "unknown axis 'task.seldom.variants'",
     "run.policy=edf,efd": "unknown policy 'efd'; did you mean edf.* with run.policy = efd",
-    "accelerator.npu.count=1,99": "accelerator 'npu': count is 99: .*; with accelerator.npu.count = 99",
+    "accelerator.npu.count=1,99": "accelerator 'npu': count is 99: .*; with accelerator.npu.count "
+    "= 99",
     "accelerator.npu.count=two": "accelerator 'npu': count is 'two': should be a valid integer",
     "accelerator.npu.settings.sram_bytes=1KiB,2KoB": "accelerator 'npu': .*'KoB' is no unit",
     "task.often.period=5us,5weeks": "task 'often': period is '5weeks'",
-    "task.often.model=digits-cn": "task 'often': unknown model 'digits-cn'; did you mean digits-cnn",
+    "task.often.model=digits-cn": "task 'often': unknown model 'digits-cn'; did you mean "
+    "digits-cnn",
     "task.often.after=seldom": "task 'often': give a period, or tasks to come after",
     "cpu.speed=0": "cpu.speed is 0",
     "cpu.speed=": "axis cpu.speed is .*; give it numbers and texts",
     "cpu.speed": "--sweep cpu.speed: it is not of the form KEY=VALUE",
-    "seed=" + ",".join(map(str, range(10_001))): "the sweep has 10,001 points; give values for 10,000 at most",
+    "seed=" + ",".join(map(str, range(10_001))): "the sweep has 10,001 points; give values for "
+    "10,000 at most",
 }
 
 
@@ -317,15 +416,24 @@ def test_bad_axes_are_one_line(axis: str, folder: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--sweep", "run.policy=edf", "--policy", "fcfs"], "run.policy is an axis of the sweep, and policy is given"),
+        (
+            ["--sweep", "run.policy=edf", "--policy", "fcfs"],
+            "run.policy is an axis of the sweep, and policy is given",
+        ),
         (["--sweep", "seed=1", "--sweep", "seed=2"], "seed is given twice"),
         (["--sweep", "seed=1", "--check"], "--check is of one run; leave it out with --sweep"),
-        (["--sweep", "task.often.model=missing.onnx", "--csv", "busy.toml/a.csv"], "busy.toml/a.csv"),
+        (
+            ["--sweep", "task.often.model=missing.onnx", "--csv", "busy.toml/a.csv"],
+            "busy.toml/a.csv",
+        ),
         (["--output", "a.sqlite"], "--output is of a sweep; give --sweep"),
         (["--workers", "2"], "--workers is of a sweep; give --sweep"),
         (["--sweep", "seed=1", "--workers", "0"], "--workers is 0; it must be 1 or more"),
         (["--sweep", "seed=1", "--output", "busy.toml"], "busy.toml"),
-        (["--sweep", "seed=1", "--trace", "a.json"], "--trace is of one run; leave it out with --sweep"),
+        (
+            ["--sweep", "seed=1", "--trace", "a.json"],
+            "--trace is of one run; leave it out with --sweep",
+        ),
     ],
 )
 def test_what_does_not_go_together(

@@ -1,4 +1,6 @@
-"""The reproduction of table 5: how claims are decided, and that its systems are ones that dla system reads."""
+"""The reproduction of table 5: how claims are decided, and that its systems are ones that dla
+system reads.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,17 @@ MODULES = ("sensing", *table5.LIDARS, table5.CAMERA)
 def _task(name: str, ended: int, late: int, mean: float = 13e6) -> TaskResult:
     response = Response(mean=mean, deviation=0, p50=1, p95=1, p99=1, worst=1) if ended else None
     return TaskResult(
-        name=name, model=None, quality=1.0, released=20, skipped=0, ended=ended, late=late, missed=late,
-        deadline=13_000_000, alone=1, response=response, preemptions=0, causes=dict.fromkeys(CAUSES, 0),
+        name=name, model=None, quality=1.0, released=20, skipped=0, ended=ended, late=late,
+        missed=late,
+        deadline=13_000_000, alone=1, response=response, preemptions=0,
+        causes=dict.fromkeys(CAUSES, 0),
     )  # fmt: skip
 
 
 def _run(segment: int, *tasks: TaskResult) -> table5.Run:
     report = SystemReport(
-        command="", name="ADy288", policy="fcfs", preemption="none", quantum=1, seed=0, clock_hz=130_000_000, cycles=1,
+        command="", name="ADy288", policy="fcfs", preemption="none", quantum=1, seed=0,
+        clock_hz=130_000_000, cycles=1,
         unfinished=0, tasks=tasks, units=(), check=None,
         memory=MemoryResult(slots=0, grants=1, utilization=0, traffic=(0,)),
     )  # fmt: skip
@@ -37,7 +42,9 @@ def _runs(camera: list[tuple[int, int, float]]) -> list[table5.Run]:
 
 
 AS_PUBLISHED = [(0, 0, 0.0), (10, 9, 25e6), (12, 8, 20e6), (16, 8, 15e6), (20, 0, 12e6)]
-"""Jobs of the 2-D perception that ended, late ones, and mean response in cycles, of the five segments."""
+"""Jobs of the 2-D perception that ended, late ones, and mean response in cycles, of the five
+segments.
+"""
 
 
 def test_the_claims_hold_where_the_runs_are_as_published() -> None:
@@ -61,7 +68,9 @@ def test_the_claims_hold_where_the_runs_are_as_published() -> None:
         (4, (20, 1, 12e6), {"co-optimisation-meets-all"}),
     ],
 )
-def test_every_claim_can_fail(segment: int, camera: tuple[int, int, float], fails: set[str]) -> None:
+def test_every_claim_can_fail(
+    segment: int, camera: tuple[int, int, float], fails: set[str]
+) -> None:
     runs = _runs([*AS_PUBLISHED[:segment], camera, *AS_PUBLISHED[segment + 1 :]])
     assert {claim.name for claim in table5.evaluate(runs) if not claim.holds} == fails
 

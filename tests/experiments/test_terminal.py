@@ -25,7 +25,9 @@ def printed(table: ReportTable, width: int) -> list[str]:
 
 
 def example() -> ReportTable:
-    table = plain_table(("layer", "fold"), ("where", "left", 2), ("cycles", "right"), ("DRAM bytes", "right", 1))
+    table = plain_table(
+        ("layer", "fold"), ("where", "left", 2), ("cycles", "right"), ("DRAM bytes", "right", 1)
+    )
     table.add_row("a_layer_of_a_long_name_that_folds", "dla 0", "123,456,789", "98,765")
     table.add_section()
     table.add_row("total", "", "123,456,789")
@@ -35,7 +37,13 @@ def example() -> ReportTable:
 def test_a_wide_terminal_has_everything_on_one_line() -> None:
     text = printed(example(), 80)
     assert text[1].split() == ["layer", "where", "cycles", "DRAM", "bytes"]
-    assert text[3].split() == ["a_layer_of_a_long_name_that_folds", "dla", "0", "123,456,789", "98,765"]
+    assert text[3].split() == [
+        "a_layer_of_a_long_name_that_folds",
+        "dla",
+        "0",
+        "123,456,789",
+        "98,765",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,13 +61,18 @@ def test_columns_are_left_out_by_their_rank(width: int, missing: tuple[str, ...]
 def test_headings_take_a_line_a_word_before_a_column_goes() -> None:
     table = plain_table(("wait weights", "right", 1), ("wait store", "right", 1))
     table.add_row("1", "2")
-    assert [one.split() for one in printed(table, 20) if one.strip()][:2] == [["wait", "wait"], ["weights", "store"]]
+    assert [one.split() for one in printed(table, 20) if one.strip()][:2] == [
+        ["wait", "wait"],
+        ["weights", "store"],
+    ]
 
 
 def test_no_width_loses_a_name_or_a_figure_of_rank_0() -> None:
     generator = random.Random(11)
     for _ in range(200):
-        names = ["".join(generator.choices("abcdefgh", k=generator.randint(1, 40))) for _ in range(3)]
+        names = [
+            "".join(generator.choices("abcdefgh", k=generator.randint(1, 40))) for _ in range(3)
+        ]
         figures = [f"{generator.randint(0, 10**12):,}" for _ in range(3)]
         others = [("of no use", "right", rank) for rank in range(1, generator.randint(1, 6))]
         table = plain_table(("name", "fold"), ("figure", "right"), *others)
@@ -85,15 +98,27 @@ def test_what_is_too_wide_for_any_column_folds() -> None:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two reports of a network."""
     folder = tmp_path_factory.mktemp("reports")
-    for name, settings in (("a", []), ("b", ["--set", "sram_bytes=16KiB", "--cost", "horowitz-45nm"])):
-        assert main(["run", "resnet-8", *settings, "--json", str(folder / f"{name}.json"), "--summary"]) == 0
+    for name, settings in (
+        ("a", []),
+        ("b", ["--set", "sram_bytes=16KiB", "--cost", "horowitz-45nm"]),
+    ):
+        assert (
+            main(
+                ["run", "resnet-8", *settings, "--json", str(folder / f"{name}.json"), "--summary"]
+            )
+            == 0
+        )
     return folder
 
 
 @pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_a_narrow_terminal_has_every_layer_with_its_cycles(
-    name: str, width: int, reports: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    width: int,
+    reports: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(terminal, "PIPED_WIDTH", width)
     report = load_report(reports / f"{name}.json")
@@ -108,9 +133,14 @@ def test_a_narrow_terminal_has_every_layer_with_its_cycles(
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
-@pytest.mark.parametrize("words", [["settings"], ["presets"], ["models"], ["isa"], ["support"], ["doctor"]])
+@pytest.mark.parametrize(
+    "words", [["settings"], ["presets"], ["models"], ["isa"], ["support"], ["doctor"]]
+)
 def test_lists_fit_every_terminal(
-    words: list[str], width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    width: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(terminal, "PIPED_WIDTH", width)
     lines = dla(capsys, *words).out.splitlines()
@@ -125,4 +155,6 @@ def test_settings_keep_all_but_their_table_at_80_columns(
 ) -> None:
     monkeypatch.setattr(terminal, "PIPED_WIDTH", 80)
     out = dla(capsys, "settings").out
-    assert [line for line in out.splitlines() if line.startswith("no room for: ")] == ["no room for: table"]
+    assert [line for line in out.splitlines() if line.startswith("no room for: ")] == [
+        "no room for: table"
+    ]

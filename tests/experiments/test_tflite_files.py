@@ -1,4 +1,7 @@
-"""TensorFlow Lite files from anybody: refused in one line, or run; operators that fall back say why."""
+"""TensorFlow Lite files from anybody: refused in one line, or run.
+
+Operators that fall back say why.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def changed(content: bytes, change: Callable[[Any], None]) -> bytes:
     """The file with something else in its ``ModelT``."""
     model = litert.schema().ModelT.InitFromPackedBuf(content, 0)
     change(model)
-    return litert.packed(model)
+    return litert.pack_model(model)
 
 
 def single(kind: str, dtype: Any = np.int8, **options: Any) -> bytes:
@@ -62,7 +65,8 @@ def test_truncated(capsys: Capture) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_mutated(capsys: Capture, seed: int) -> None:
     """More of them: python -m tests.fuzz_inputs --kind "TensorFlow Lite" --count 1000."""
-    rng, content = random.Random(seed), tflite_model()
+    rng = random.Random(seed)
+    content = tflite_model()
     for mutate in [mutate_words] * 8 + [mutate_bytes] * 4:
         FILE.write_bytes(mutate(content, rng))
         found = dla(capsys, "run", FILE, "--set", "numerics=fixed")
@@ -75,7 +79,11 @@ def test_another_schema(capsys: Capture) -> None:
         model.version = 4
 
     line = refused(capsys, changed(tflite_model(), change))
-    assert line == "net.tflite: it has schema version 4, this tool reads version 3; convert or copy it again"
+    assert (
+        line
+        == "net.tflite: it has schema version 4, this tool reads version 3; convert or copy it "
+        "again"
+    )
 
 
 def test_what_does_not_fit_is_named(capsys: Capture) -> None:
@@ -84,27 +92,39 @@ def test_what_does_not_fit_is_named(capsys: Capture) -> None:
         graph.operators[1].outputs = graph.operators[0].outputs
 
     line = refused(capsys, changed(tflite_model(), twice))
-    assert line == "net.tflite: PAD:1 makes 'conv_2d_0', which is there already; convert or copy it again"
+    assert (
+        line
+        == "net.tflite: PAD:1 makes 'conv_2d_0', which is there already; convert or copy it again"
+    )
 
     def shorter(model: Any) -> None:
         model.subgraphs[0].tensors[0].shape = [5, 3, 3, 3]
 
     line = refused(capsys, changed(tflite_model(), shorter))
-    assert line == "net.tflite: constant 'w' of shape [5, 3, 3, 3] has 108 of 135 bytes; convert or copy it again"
+    assert (
+        line
+        == "net.tflite: constant 'w' of shape [5, 3, 3, 3] has 108 of 135 bytes; convert or copy "
+        "it again"
+    )
 
     def otherwise(model: Any) -> None:
-        tensor = next(tensor for tensor in model.subgraphs[0].tensors if tensor.name == b"conv_2d_0")
+        tensor = next(
+            tensor for tensor in model.subgraphs[0].tensors if tensor.name == b"conv_2d_0"
+        )
         tensor.shape = [1, 6, 7, 4]
 
     line = refused(capsys, changed(tflite_model(), otherwise))
     assert line == (
-        "net.tflite: CONV_2D:0 makes 'conv_2d_0' of shape [1, 6, 6, 4], and the model declares [1, 6, 7, 4]; "
+        "net.tflite: CONV_2D:0 makes 'conv_2d_0' of shape [1, 6, 6, 4], and the model declares [1, "
+        "6, 7, 4]; "
         "convert it again"
     )
 
 
 def test_biases_that_name_the_axis_of_their_filters() -> None:
-    """As the person detection of TensorFlow Lite for Microcontrollers has it, which LiteRT 2.3 refuses for that."""
+    """As the person detection of TensorFlow Lite for Microcontrollers has it, which LiteRT 2.3
+    refuses for that.
+    """
 
     def misnamed(model: Any) -> None:
         tensor = next(tensor for tensor in model.subgraphs[0].tensors if tensor.name == b"b")
@@ -123,7 +143,8 @@ def test_weights_of_four_bits_stay_on_the_cpu() -> None:
 
     reasons = _fallback(changed(tflite_model(), packed))
     assert reasons["FULLY_CONNECTED"] == (
-        "FULLY_CONNECTED stays on the CPU: constant 'f' is of type int4: only 8-bit ones run on the accelerator"
+        "FULLY_CONNECTED stays on the CPU: constant 'f' is of type int4: only 8-bit ones run on "
+        "the accelerator"
     )
 
 
@@ -136,13 +157,16 @@ def test_two_layers_may_share_weights() -> None:
     y = builder.input("y", (1, 18), Quantisation(0.1))
     window = {"filter_width": 1, "filter_height": 1, "stride_w": 1, "stride_h": 1}
     x = builder.operator("MAX_POOL_2D", [x], Quantisation(0.1), padding="VALID", **window)
-    made = [builder.operator("FULLY_CONNECTED", [each, w, None], Quantisation(0.2)) for each in (x, y)]
+    made = [
+        builder.operator("FULLY_CONNECTED", [each, w, None], Quantisation(0.2)) for each in (x, y)
+    ]
     assert _fallback(builder.model(*made)) == {}
 
 
 def test_float_model(capsys: Capture) -> None:
     assert refused(capsys, single("RELU", np.float32)) == (
-        "net.tflite: its operators make float32, no 8-bit integers: convert it with full integer quantisation (a "
+        "net.tflite: its operators make float32, no 8-bit integers: convert it with full integer "
+        "quantisation (a "
         "representative dataset, and TFLITE_BUILTINS_INT8)"
     )
 
@@ -153,7 +177,11 @@ def test_float_model(capsys: Capture) -> None:
 )
 def test_options_that_are_for_other_models(capsys: Capture, option: str, fact: str) -> None:
     line = refused(capsys, tflite_model(), option, "image=1")
-    assert line == f"net.tflite: a TensorFlow Lite model {fact}; leave {option} out, or convert the model otherwise"
+    assert (
+        line
+        == f"net.tflite: a TensorFlow Lite model {fact}; leave {option} out, or convert the model "
+        "otherwise"
+    )
 
 
 def test_without_the_extra(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +199,9 @@ def test_kernels_that_end_their_process(capsys: Capture) -> None:
     x = builder.input("x", (1, 6, 8, 2), Quantisation(0.1))
     w = builder.constant("w", np.ones((1, 2, 2, 4), np.int8), Quantisation((0.1,) * 4, axis=3))
     content = builder.model(
-        builder.operator("DEPTHWISE_CONV_2D", [x, w], Quantisation(0.2), depth_multiplier=2, dilation_w_factor=1)
+        builder.operator(
+            "DEPTHWISE_CONV_2D", [x, w], Quantisation(0.2), depth_multiplier=2, dilation_w_factor=1
+        )
     )
     line = refused(capsys, content)
     assert "LiteRT ended its process on the model (exit status -" in line
@@ -185,11 +215,15 @@ def _fallback(content: bytes) -> dict[str, str | None]:
     return {place.op_type: place.reason for place in report.placement if place.on == "cpu"}
 
 
-def _behind(kind: str, operands: Callable[[TfliteBuilder, Tensor], list[Tensor]], **options: Any) -> bytes:
+def _behind(
+    kind: str, operands: Callable[[TfliteBuilder, Tensor], list[Tensor]], **options: Any
+) -> bytes:
     """A convolution, and an operator behind it."""
     builder = TfliteBuilder("behind")
     x = builder.input("x", (1, 6, 6, 4), Quantisation(0.05))
-    w = builder.constant("w", np.arange(-8, 8, dtype=np.int8).reshape(4, 1, 1, 4), Quantisation(0.1))
+    w = builder.constant(
+        "w", np.arange(-8, 8, dtype=np.int8).reshape(4, 1, 1, 4), Quantisation(0.1)
+    )
     b = builder.constant("b", np.zeros(4, np.int32), Quantisation(0.005))
     x = builder.operator("CONV_2D", [x, w, b], Quantisation(0.1))
     return builder.model(builder.operator(kind, operands(builder, x), **options))
@@ -197,9 +231,13 @@ def _behind(kind: str, operands: Callable[[TfliteBuilder, Tensor], list[Tensor]]
 
 def test_reasons_on_the_cpu() -> None:
     rows = _behind("LOG_SOFTMAX", lambda b, x: [x], quantisation=Quantisation(16 / 256, 127))
-    assert _fallback(rows) == {"LOG_SOFTMAX": "LOG_SOFTMAX stays on the CPU: its rule is LiteRT's own"}
+    assert _fallback(rows) == {
+        "LOG_SOFTMAX": "LOG_SOFTMAX stays on the CPU: its rule is LiteRT's own"
+    }
     slopes = _behind(
-        "PRELU", lambda b, x: [x, b.input("a", (1, 1, 4), Quantisation(0.1))], quantisation=Quantisation(0.1)
+        "PRELU",
+        lambda b, x: [x, b.input("a", (1, 1, 4), Quantisation(0.1))],
+        quantisation=Quantisation(0.1),
     )
     assert _fallback(slopes) == {
         "PRELU": "PRELU stays on the CPU: it is no function of one tensor and a constant a channel"
@@ -216,12 +254,16 @@ def test_wider_activations_stay_on_the_cpu(capsys: Capture) -> None:
     x = builder.operator("QUANTIZE", [x], Quantisation(0.001), np.int16)
     content = builder.model(builder.operator("MUL", [x, x], Quantisation(0.01), np.int16))
     reasons = _fallback(content)
-    assert reasons["MUL"] == "MUL stays on the CPU: 'quantize_1' has element type int16: quantise it to 8 bits"
+    assert (
+        reasons["MUL"]
+        == "MUL stays on the CPU: 'quantize_1' has element type int16: quantise it to 8 bits"
+    )
 
 
 def test_custom_operators_fall_back_by_name(capsys: Capture) -> None:
     def custom(model: Any) -> None:
-        schema, graph = litert.schema(), model.subgraphs[0]
+        schema = litert.schema()
+        graph = model.subgraphs[0]
         place = graph.operators[-2].opcodeIndex
         code = model.operatorCodes[place]
         code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
@@ -280,15 +322,18 @@ def test_data_behind_the_flatbuffer_are_read(capsys: Capture) -> None:
     content = tflite_model()
     model = litert.schema().ModelT.InitFromPackedBuf(content, 0)
     stored = [
-        np.asarray(buffer.data, np.uint8).tobytes() if buffer.data is not None else b"" for buffer in model.buffers
+        np.asarray(buffer.data, np.uint8).tobytes() if buffer.data is not None else b""
+        for buffer in model.buffers
     ]
     for place in range(2):  # once for the size of the flatbuffer, once for the places behind it
         at = len(content) if place else 1 << 20
         for buffer, data in zip(model.buffers, stored, strict=True):
             if data:
-                buffer.data, buffer.offset, buffer.size = None, at, len(data)
+                buffer.data = None
+                buffer.offset = at
+                buffer.size = len(data)
                 at += -(-len(data) // 16) * 16
-        content = litert.packed(model)
+        content = litert.pack_model(model)
         model = litert.schema().ModelT.InitFromPackedBuf(content, 0)
     content += b"".join(data.ljust(-(-len(data) // 16) * 16, b"\0") for data in stored)
     FILE.write_bytes(content)
@@ -304,12 +349,14 @@ def test_a_network_with_state_is_refused(capsys: Capture) -> None:
         schema = litert.schema()
         code = schema.OperatorCodeT()
         code.builtinCode = schema.BuiltinOperator.READ_VARIABLE
-        code.deprecatedBuiltinCode, code.version = 127, 1
+        code.deprecatedBuiltinCode = 127
+        code.version = 1
         model.operatorCodes.append(code)
         model.subgraphs[0].operators[-1].opcodeIndex = len(model.operatorCodes) - 1
 
     assert refused(capsys, changed(tflite_model(), change)) == (
-        "net.tflite: it keeps state from one inference to the next (READ_VARIABLE), which is not supported; convert it "
+        "net.tflite: it keeps state from one inference to the next (READ_VARIABLE), which is not "
+        "supported; convert it "
         "with its state as inputs and outputs"
     )
 
@@ -318,18 +365,27 @@ def test_a_network_with_state_is_refused(capsys: Capture) -> None:
 def test_scales_are_positive_and_finite(capsys: Capture, scale: float) -> None:
     def change(model: Any) -> None:
         tensor = next(one for one in model.subgraphs[0].tensors if one.quantization is not None)
-        tensor.quantization.scale, tensor.quantization.zeroPoint = [scale], [0]
+        tensor.quantization.scale = [scale]
+        tensor.quantization.zeroPoint = [0]
 
     line = refused(capsys, changed(tflite_model(), change))
-    assert f" has the scale {scale:g}; scales are positive and finite; convert or copy it again" in line
+    assert (
+        f" has the scale {scale:g}; scales are positive and finite; convert or copy it again"
+        in line
+    )
 
 
 @pytest.mark.parametrize("point", [-129, 128, 134217728])
 def test_zero_points_are_values_of_the_type(capsys: Capture, point: int) -> None:
     def change(model: Any) -> None:
         int8 = litert.schema().TensorType.INT8
-        tensor = next(one for one in model.subgraphs[0].tensors if one.quantization is not None and one.type == int8)
-        tensor.quantization.scale, tensor.quantization.zeroPoint = [0.5], [point]
+        tensor = next(
+            one
+            for one in model.subgraphs[0].tensors
+            if one.quantization is not None and one.type == int8
+        )
+        tensor.quantization.scale = [0.5]
+        tensor.quantization.zeroPoint = [point]
 
     line = refused(capsys, changed(tflite_model(), change))
     assert f" has the zero point {point}; int8 holds none such; convert or copy it again" in line

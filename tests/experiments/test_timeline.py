@@ -1,4 +1,6 @@
-"""The timeline: its form as the Trace Event Format says, its content as the trace says, and how a viewer reads it."""
+"""The timeline: its form as the Trace Event Format says, its content as the trace says, and how
+a viewer reads it.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,11 @@ class _Counter(_Event):
 
 
 _EVENTS = TypeAdapter(
-    list[Annotated[_Metadata | _Complete | _FlowStart | _FlowEnd | _Counter, Field(discriminator="ph")]]
+    list[
+        Annotated[
+            _Metadata | _Complete | _FlowStart | _FlowEnd | _Counter, Field(discriminator="ph")
+        ]
+    ]
 )
 
 
@@ -105,7 +111,11 @@ def _random_regions(seeds: range, isa: str = ISA) -> list[SimulatedRegion]:
 
 
 def _all_runs() -> list[tuple[SimulatedRegion, ...]]:
-    return [digits_regions()[1], digits_regions("v1")[1], *((region,) for region in _random_regions(range(120)))]
+    return [
+        digits_regions()[1],
+        digits_regions("v1")[1],
+        *((region,) for region in _random_regions(range(120))),
+    ]
 
 
 def test_waits_for_banks_of_words_are_named() -> None:
@@ -114,10 +124,14 @@ def test_waits_for_banks_of_words_are_named() -> None:
         for event in _events((region,)):
             if event.ph == "X" and event.args.get("cycles", {}).get("sram"):
                 compute = event.tid == 2 + TRACKS.index("EX")
-                assert (len({"waits for bank", "waits for port"} & event.args.keys()) == 1) == compute
+                assert (
+                    len({"waits for bank", "waits for port"} & event.args.keys()) == 1
+                ) == compute
                 waiting += compute
                 if compute:
-                    assert 3 * sum(event.args["words of it"].values()) >= event.args["cycles"]["sram"]
+                    assert (
+                        3 * sum(event.args["words of it"].values()) >= event.args["cycles"]["sram"]
+                    )
     assert waiting > 10
 
 
@@ -149,7 +163,9 @@ def test_slices_are_the_commands_one_after_another(isa: str) -> None:
             span = (offset + int(times.start[number]), offset + int(times.end[number]))
             expected.append((command.unit.name, command.index, source.layer, *span))
         offset += region.trace.cycles
-    slices = [event for event in events if event.ph == "X" and names[event.tid] in ("LD", "EX", "ST")]
+    slices = [
+        event for event in events if event.ph == "X" and names[event.tid] in ("LD", "EX", "ST")
+    ]
     found = [(names[s.tid], s.args["word"], s.name, s.ts, s.ts + s.dur) for s in slices]
     assert sorted(found) == sorted(expected)
     programs = [event for event in events if event.ph == "X" and names[event.tid] == "program"]
@@ -190,7 +206,9 @@ def test_a_viewer_binds_every_token_to_the_command_that_pushes_and_the_one_that_
 
 
 def _read_flows(events: Sequence[Any]) -> list[tuple[int, int]]:
-    """(word of the slice a flow leaves, word of the slice it enters): a flow binds to the slice open on its track."""
+    """(word of the slice a flow leaves, word of the slice it enters): a flow binds to the slice
+    open on its track.
+    """
     opened: dict[int, Any] = {}
     leaving: dict[int, Any] = {}
     found = []
@@ -218,17 +236,26 @@ def test_counters_stay_within_the_machine_and_end_at_nothing() -> None:
         for event in (event for event in _events(runs) if event.ph == "C"):
             if event.name == "bus":
                 assert event.args.keys() == {"fetch", "LD", "ST"}
-                assert sum(event.args.values()) == pytest.approx(100, abs=0.2) or not any(event.args.values())
+                assert sum(event.args.values()) == pytest.approx(100, abs=0.2) or not any(
+                    event.args.values()
+                )
             else:
                 assert event.name == "SRAM live bytes"
                 assert 0 <= event.args["bytes"] <= max(run.trace.sram_peak_bytes for run in runs)
             last[event.name] = event.args
-        assert last == {"bus": {"fetch": 0.0, "LD": 0.0, "ST": 0.0}, "SRAM live bytes": {"bytes": 0}}
+        assert last == {
+            "bus": {"fetch": 0.0, "LD": 0.0, "ST": 0.0},
+            "SRAM live bytes": {"bytes": 0},
+        }
 
 
 def test_live_bytes_of_the_digits_network() -> None:
     """Its first load is 272 bytes of weights and records, its last read the 10 logits."""
-    counts = [event.args["bytes"] for event in _events(digits_regions()[1]) if event.name == "SRAM live bytes"]
+    counts = [
+        event.args["bytes"]
+        for event in _events(digits_regions()[1])
+        if event.name == "SRAM live bytes"
+    ]
     assert counts[:2] == [0, 272]
     assert counts[-2:] == [10, 0]
 
@@ -256,11 +283,17 @@ def test_the_commands_run_and_simulate_write_the_same_timeline(
 
 
 def _layers(runs: Sequence[RegionRun]) -> list[Layer]:
-    """The layers of a report, in an order that is not that of time; only their names matter here."""
+    """The layers of a report, in an order that is not that of time.
+
+    Only their names matter here.
+    """
     figures = dict.fromkeys(("cycles", "macs", "dram_read_bytes", "dram_write_bytes", "tiles"), 0)
     rest: dict[str, Any] = {"onnx_nodes": (), "utilization": 0.0, "stalls": {}, **figures}
     found = [(run.region, layer) for run in runs for layer in run.trace.layers]
-    return [Layer(name=layer.name, kind=layer.kind, region=region, **rest) for region, layer in reversed(found)]
+    return [
+        Layer(name=layer.name, kind=layer.kind, region=region, **rest)
+        for region, layer in reversed(found)
+    ]
 
 
 def test_spans_of_a_report_are_the_commands_where_there_is_room() -> None:
@@ -269,13 +302,19 @@ def test_spans_of_a_report_are_the_commands_where_there_is_room() -> None:
         found = timeline(runs, layers)
         assert found.window == 1
         for number, unit in enumerate(UNITS):
-            expected, offset = [], 0
+            expected = []
+            offset = 0
             for run in runs:
                 for member in run.trace.workload.demands.by_unit[number].tolist():
                     source = run.trace.sources[member]
                     name = "" if source is None else source.layer
-                    place = [(layer.region, layer.name) for layer in layers].index((run.region, name))
-                    begin, end = (offset + int(at[member]) for at in (run.trace.times.start, run.trace.times.end))
+                    place = [(layer.region, layer.name) for layer in layers].index(
+                        (run.region, name)
+                    )
+                    begin, end = (
+                        offset + int(at[member])
+                        for at in (run.trace.times.start, run.trace.times.end)
+                    )
                     expected.append((begin, end, end - begin, 1, place))
                 offset += run.trace.cycles
             spans = found.units[unit]
@@ -284,7 +323,9 @@ def test_spans_of_a_report_are_the_commands_where_there_is_room() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 5, 40])
-def test_spans_of_a_report_are_few_and_lose_no_cycle(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_of_a_report_are_few_and_lose_no_cycle(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("experiments.report.figures.TIMELINE_SPANS", most)
     for runs in _all_runs():
         layers = _layers(runs)
@@ -299,7 +340,9 @@ def test_spans_of_a_report_are_few_and_lose_no_cycle(most: int, monkeypatch: pyt
             assert sum(spans.active) == sum(single.active)
             assert sum(spans.commands) == len(single.begin)
             assert len({begin // few.window for begin in spans.begin}) == len(spans.begin)
-            for begin, end, active, layer in zip(spans.begin, spans.end, spans.active, spans.layer, strict=True):
+            for begin, end, active, layer in zip(
+                spans.begin, spans.end, spans.active, spans.layer, strict=True
+            ):
                 members = [place for place, at in enumerate(single.begin) if begin <= at < end]
                 cycles = Counter[int]()
                 for place in members:

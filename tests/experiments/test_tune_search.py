@@ -12,7 +12,7 @@ from byoc.emission.region import Region
 from byoc.operators.layer import Tiling
 from byoc.options import GroupChoice
 from byoc.tuning.measured import MeasuredPieces
-from byoc.tuning.subject import SHARES, Move, State, Tried, TuningSubject, combined
+from byoc.tuning.subject import SHARES, Move, State, Tried, TuningSubject, combine_moves
 from byoc.tuning.transfer import donor_score
 from byoc.tuning.units import FEATURES, Features
 from experiments.tune.model import CostModel, load_model
@@ -24,7 +24,8 @@ from tests.experiments.test_tune import digits, machine
 
 def test_moves_are_made_together() -> None:
     """Two tilings, a tensor and a group are changed at once."""
-    old, new = Tiling(1, 1), Tiling(2, 2)
+    old = Tiling(1, 1)
+    new = Tiling(2, 2)
     group = GroupChoice(("f", "g"), 2)
     base = State((old,) * 8, frozenset("t"))
     moves = (
@@ -32,28 +33,35 @@ def test_moves_are_made_together() -> None:
         Move(2, 3, State((old, old, old, new, *(old,) * 4), frozenset("tu"))),
         Move(5, 6, State((old,) * 8, frozenset("t"), ((5, group),))),
     )
-    found = combined(base, moves)
+    found = combine_moves(base, moves)
     assert found == State((new, old, old, new, *(old,) * 4), frozenset("tu"), ((5, group),))
-    assert combined(found, []) == found
-    assert all(one.apart(other) for one in moves for other in moves if one is not other)
-    assert not Move(1, 1, base).apart(Move(2, 3, base))
+    assert combine_moves(found, []) == found
+    assert all(one.is_apart_from(other) for one in moves for other in moves if one is not other)
+    assert not Move(1, 1, base).is_apart_from(Move(2, 3, base))
 
 
 def _schedule(rows: str, residents: str = "", group: int | None = None) -> State:
-    """A schedule of four layers with tiles of so many rows; from ``group`` on, two are computed together."""
+    """A schedule of four layers with tiles of so many rows.
+
+    From ``group`` on, two are computed together.
+    """
     groups = () if group is None else ((group, GroupChoice(tuple("abcd"[group : group + 2]), 1)),)
     return State(tuple(Tiling(1, int(row)) for row in rows), frozenset(residents), groups)
 
 
 def test_the_best_schedule_of_measured_pieces() -> None:
-    """Whole runs of layers are taken over where the same tensors stay between them and no group is cut."""
+    """Whole runs of layers are taken over where the same tensors stay between them and no group
+    is cut.
+    """
     measured = MeasuredPieces(4, {"t": range(1, 3)})  # between the second layer and the third
     measured.note(_schedule("1111"), (10, 10, 10, 10))
     assert measured.best() == Tried(_schedule("1111"), 40, (10, 10, 10, 10))
     measured.note(_schedule("2222"), (8, 12, 7, 13))
     assert measured.best().state == _schedule("2121")
-    measured.note(_schedule("2121"), (9, 10, 7, 14))  # 39.5 by the means; the fourth is faster behind another third
-    assert measured.best() == Tried(_schedule("2111"), 40, (8, 10, 10, 12))  # 38.5; by site 8.5 and 12, rounded
+    # 39.5 by the means; the fourth is faster behind another third
+    measured.note(_schedule("2121"), (9, 10, 7, 14))
+    # 38.5; by site 8.5 and 12, rounded
+    assert measured.best() == Tried(_schedule("2111"), 40, (8, 10, 10, 12))
     measured.note(_schedule("3333", "t"), (50, 4, 4, 50))
     assert measured.best().state == _schedule("2331", "t")
     measured.note(_schedule("4444", group=2), (50, 50, 1, 1))
@@ -78,7 +86,9 @@ def _sample(first: float, second: float, least: float, estimate: float) -> Featu
 
 
 def test_the_model_learns_and_is_kept(tmp_path: Path) -> None:
-    """What is beside the least is twice the estimate where the second feature is large, half of it elsewhere."""
+    """What is beside the least is twice the estimate where the second feature is large, half of
+    it elsewhere.
+    """
     samples = [_sample(float(n % 7), float(n % 2), 5000.0, 6000.0 + 10 * n) for n in range(200)]
     cycles = [round(5000 + (1000 + 10 * n) * (2.0 if n % 2 else 0.5)) for n in range(200)]
     model = CostModel()
@@ -96,12 +106,16 @@ def test_the_model_learns_and_is_kept(tmp_path: Path) -> None:
     other = CostModel()
     other.train([sample[-4:] for sample in samples], cycles)
     other.save(tmp_path / "m")
-    with pytest.raises(InputError, match=r"/m: a cost model of another version of this tool; remove it"):
+    with pytest.raises(
+        InputError, match=r"/m: a cost model of another version of this tool; remove it"
+    ):
         load_model(tmp_path / "m")
 
 
 def test_the_donor_by_hand() -> None:
-    """Convolutions take 3/4 of the cycles, additions 1/4: 9/16 · √4 + 1/16 · √1 = 1.1875; 9/16 + 1/16 · √9 = 0.75."""
+    """Convolutions take 3/4 of the cycles, additions 1/4: 9/16 · √4 + 1/16 · √1 = 1.1875; 9/16 +
+    1/16 · √9 = 0.75.
+    """
     shares = {"conv": 0.75, "add": 0.25}
     assert donor_score(shares, {"conv": 4, "add": 1, "pool": 100}) == 1.1875
     assert donor_score(shares, {"conv": 1, "add": 9}) == 0.75
@@ -109,9 +123,13 @@ def test_the_donor_by_hand() -> None:
 
 
 def test_other_memories_are_such_as_machines_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole banks, and an end where a buffer may end: no schedule of a scratchpad that no machine has is proposed."""
+    """Whole banks, and an end where a buffer may end: no schedule of a scratchpad that no
+    machine has is proposed.
+    """
     found = partition_package(digits().package, machine().arch)
-    odd = Arch.model_validate(machine().arch.model_dump() | {"sram_bytes": 63 * 1000, "sram_banks": 9, "alignment": 16})
+    odd = Arch.model_validate(
+        machine().arch.model_dump() | {"sram_bytes": 63 * 1000, "sram_banks": 9, "alignment": 16}
+    )
     subject = TuningSubject(found.regions, found.graph.values, odd, clock_of(machine().timing))
     tried: list[Arch] = []
 

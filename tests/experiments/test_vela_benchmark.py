@@ -1,4 +1,6 @@
-"""The comparison with Vela: its output read, the two sides put beside each other, equal networks, the document."""
+"""The comparison with Vela: its output read, the two sides put beside each other, equal
+networks, the document.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ def test_summary_is_read(tmp_path: Path) -> None:
         weights=16_640, encoded_weights=19_136,
     )  # fmt: skip
     assert found.moved_bytes == 19_584
-    # Stored 20,592 bytes of which 19,136 would be 16,640; moved less than once, which is counted as once.
+    # Stored 20,592 bytes of which 19,136 would be 16,640; moved less than once, which is counted as
+    # once.
     assert found.unpacked_bytes == 128 + 18_096
     assert replace(found, constant_bytes=41_184).unpacked_bytes == 128 + 2 * 18_096
 
@@ -71,13 +74,20 @@ def points(**cycles: int) -> dict[Place, Point]:
     """All forms alike in all scratchpads, but for the ``cycles`` of some (``x8x8=100``)."""
     forms = [shape for shapes in SHAPES.values() for shape in shapes]
     return {
-        Place("micro-speech", shape, 16): replace(POINT, cycles=cycles.get(f"x{shape}", POINT.cycles))
+        Place("micro-speech", shape, 16): replace(
+            POINT, cycles=cycles.get(f"x{shape}", POINT.cycles)
+        )
         for shape in forms
     }
 
 
 def test_a_form_is_chosen_for_all() -> None:
-    assert chosen_shapes(points(x8x8=100, x32x32=100)) == {64: "8x8", 128: "4x32", 256: "8x32", 1024: "32x32"}
+    assert chosen_shapes(points(x8x8=100, x32x32=100)) == {
+        64: "8x8",
+        128: "4x32",
+        256: "8x32",
+        1024: "32x32",
+    }
 
 
 ENDS = 49 * 40 + 4
@@ -85,17 +95,28 @@ ENDS = 49 * 40 + 4
 
 
 @pytest.mark.parametrize(("cycles", "mode"), [(4245, DEDICATED), (4246, DEDICATED), (4247, SHARED)])
-def test_the_better_mode_counts_with_the_ends_that_the_shared_one_leaves_out(cycles: int, mode: str) -> None:
+def test_the_better_mode_counts_with_the_ends_that_the_shared_one_leaves_out(
+    cycles: int, mode: str
+) -> None:
     shared = Estimate(16_384, 4000, 1000, 20_000, 20_000, 16_000, 8000)
     other = replace(shared, cycles=cycles, constant_bytes=24_000)
-    (pair,) = pairs(points(), {MICRO: shared, MICRO._replace(mode=DEDICATED): other}, ["micro-speech"])
+    (pair,) = pairs(
+        points(), {MICRO: shared, MICRO._replace(mode=DEDICATED): other}, ["micro-speech"]
+    )
     assert (pair.theirs.mode, pair.theirs.cycles) == (mode, min(cycles, 4000 + 246))
     assert (pair.theirs.moved_bytes, pair.theirs.unpacked_bytes) == (21_000 + ENDS, 29_000 + ENDS)
     assert pair.bytes == 20_000 / (21_000 + ENDS)
 
 
 def test_where_vela_wants_more_than_the_scratchpad_there_is_no_pair() -> None:
-    assert pairs(points(), {MICRO: Estimate(16_385, 4000, 1000, 20_000, 20_000, 16_000, 8000)}, ["micro-speech"]) == []
+    assert (
+        pairs(
+            points(),
+            {MICRO: Estimate(16_385, 4000, 1000, 20_000, 20_000, 16_000, 8000)},
+            ["micro-speech"],
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,9 +128,17 @@ def test_where_vela_wants_more_than_the_scratchpad_there_is_no_pair() -> None:
             "Vela compresses these weights 2.00 times: unpacked, its bytes alone take 4,371; no",
         ),
         (16_000, {"roofline": 4300}, "no schedule has fewer than 4,300"),
-        (16_000, {"overlapped": 3900}, "as Vela counts, without latencies and waits, ours are 3,900"),
+        (
+            16_000,
+            {"overlapped": 3900},
+            "as Vela counts, without latencies and waits, ours are 3,900",
+        ),
         (16_000, {"moved_bytes": 39_999}, "bytes: they alone take 5,000, Vela's 3,371"),
-        (16_000, {}, "as Vela counts, ours are 4,500; bytes alone take 2,500, and the roofline is 3,000"),
+        (
+            16_000,
+            {},
+            "as Vela counts, ours are 4,500; bytes alone take 2,500, and the roofline is 3,000",
+        ),
     ],
 )
 def test_reasons(encoded: int, ours: dict[str, int], reason: str) -> None:
@@ -122,9 +151,13 @@ def test_reasons(encoded: int, ours: dict[str, int], reason: str) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_have_the_weights_that_vela_counts(name: str) -> None:
     """It rounds those of a layer up to sixteen."""
-    tensors = [one for one in MODELS[name].build(0).graph.initializer if one.data_type == TensorProto.FLOAT]
+    tensors = [
+        one for one in MODELS[name].build(0).graph.initializer if one.data_type == TensorProto.FLOAT
+    ]
     weights = sum(-(-prod(one.dims) // 16) * 16 for one in tensors if len(one.dims) > 1)
-    counted = {estimate.weights for setting, estimate in ESTIMATES.items() if setting.network == name}
+    counted = {
+        estimate.weights for setting, estimate in ESTIMATES.items() if setting.network == name
+    }
     assert counted == {weights}
 
 
@@ -139,17 +172,21 @@ def test_the_record_has_every_pair() -> None:
 
 
 def test_the_document_shows_the_record() -> None:
-    """``python -m benchmarks.vela --record benchmarks/vela-ours.csv --markdown docs/validation.md`` writes both."""
+    """``python -m benchmarks.vela --record benchmarks/vela-ours.csv --markdown docs/validation.md``
+    writes both.
+    """
     found = pairs(read_record(ROOT / "benchmarks/vela-ours.csv", Place, Point), ESTIMATES, NETWORKS)
     begin, end = MARKS
     assert "\n".join((begin, *tables(found), end)) in (ROOT / "docs/validation.md").read_text()
 
 
 def test_our_side_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Micro speech as the file has it moves its weights, records, ends, and the table of its softmax, once each.
+    """Micro speech as the file has it moves its weights, records, ends, and the table of its
+    softmax, once each.
 
-    But for eight rows of the input between two bands, whose windows are ten rows high and two rows apart, and for the
-    records of the logits: these sum their inputs in two halves, and load the records for each.
+    But for eight rows of the input between two bands, whose windows are ten rows high and two rows
+    apart, and for the records of the logits: these sum their inputs in two halves, and load the
+    records for each.
     """
     monkeypatch.setattr(vela, "SHAPES", {64: ("8x8",)})
     monkeypatch.setattr(vela, "SIZES", (64,))
@@ -158,8 +195,9 @@ def test_our_side_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == {}
     again, rest = divmod(point.moved_bytes - (16_640 + (12 + 4) * 8 + 1024 + ENDS), 8 * 40)
     assert (again < 5, rest) == (True, 0)
-    # 80 taps, 8 at a time: 500 outputs of the convolution take 10 each, its bytes less. Weights and records of the
-    # logits are 16,064 bytes, which load while the convolution computes; table and results of the softmax 1,028.
+    # 80 taps, 8 at a time: 500 outputs of the convolution take 10 each, its bytes less. Weights and
+    # records of the logits are 16,064 bytes, which load while the convolution computes; table and
+    # results of the softmax 1,028.
     assert point.overlapped == 5000 + 2008 + 129
     assert point.roofline < point.cycles < point.overlapped
 
@@ -184,5 +222,10 @@ def test_what_is_missing_is_said_in_a_line(
         "tensorflow/lite/micro/examples/micro_speech/models/micro_speech_quantized.tflite "
         "of github.com/tensorflow/tflite-micro\n"
     )
-    assert message("--table", str(tmp_path / "no.csv")) == f"error: --table {tmp_path / 'no.csv'}: no such file\n"
-    assert message("--networks", "lenet").startswith("error: --networks lenet: the networks are keyword-spotting, ")
+    assert (
+        message("--table", str(tmp_path / "no.csv"))
+        == f"error: --table {tmp_path / 'no.csv'}: no such file\n"
+    )
+    assert message("--networks", "lenet").startswith(
+        "error: --networks lenet: the networks are keyword-spotting, "
+    )

@@ -1,1 +1,4 @@
-"""Seeded faults: the proof that the golden corpus finds what it is there to find. ``python -m tests.faults --help``."""
+"""Seeded faults: the proof that the golden corpus finds what it is there to find.
+
+``python -m tests.faults --help``.
+"""

@@ -1,4 +1,7 @@
-"""``python -m tests.faults DIR``: seed faults into copies of the packages; does the corpus in DIR find them?"""
+"""``python -m tests.faults DIR``: seed faults into copies of the packages.
+
+Does the corpus in DIR find them?
+"""
 
 from __future__ import annotations
 
@@ -45,14 +48,29 @@ def faults_markdown(findings: Sequence[Finding]) -> str:
     equivalent = [finding for finding in findings if finding.fault.equivalent]
     lines = [
         _HEAD,
-        f"{len(findings)} faults: {len(caught)} detected, {len(equivalent)} equivalent, " + _missed(findings),
+        f"{len(findings)} faults: {len(caught)} detected, {len(equivalent)} "
+        "equivalent, " + _missed(findings),
     ]
     lines += ["", "| level | faults |", "|---|---|"]
     levels = Counter(finding.level for finding in caught)
-    lines += [f"| {level} | {levels[level]} |" for level in dict.fromkeys((*LEVELS, *levels)) if levels[level]]
-    lines += ["", "| fault | area | file | level | first case | difference |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| {level} | {levels[level]} |"
+        for level in dict.fromkeys((*LEVELS, *levels))
+        if levels[level]
+    ]
+    lines += [
+        "",
+        "| fault | area | file | level | first case | difference |",
+        "|---|---|---|---|---|---|",
+    ]
     lines += [_row(finding) for finding in findings]
-    lines += ["", "### Equivalent faults", "", "These faults change no result, so no check can detect them.", ""]
+    lines += [
+        "",
+        "### Equivalent faults",
+        "",
+        "These faults change no result, so no check can detect them.",
+        "",
+    ]
     lines += [f"- `{finding.fault.name}`: {finding.fault.equivalent}." for finding in equivalent]
     return "\n".join(lines)
 
@@ -66,16 +84,26 @@ def _row(finding: Finding) -> str:
     fault = finding.fault
     level = finding.level or ("none: equivalent" if fault.equivalent else "MISSED")
     case = finding.case.partition("/")[2]
-    return f"| `{fault.name}` | {fault.area} | `{fault.file}` | {level} | {case} | {', '.join(finding.aspects)} |"
+    return (
+        f"| `{fault.name}` | {fault.area} | `{fault.file}` | {level} | {case} | "
+        f"{', '.join(finding.aspects)} |"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Seed each fault, one at a time, and check the corpus with it; exit status 1 if one is missed, 2 for bad input."""
+    """Seed each fault, one at a time, and check the corpus with it.
+
+    Exit status 1 if one is missed, 2 for bad input.
+    """
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=main.__doc__)
     parser.add_argument("corpus", metavar="DIR", type=Path, help="the folder of the corpus")
-    parser.add_argument("--fault", metavar="NAME", action="append", default=[], help="only this fault; repeatable")
+    parser.add_argument(
+        "--fault", metavar="NAME", action="append", default=[], help="only this fault; repeatable"
+    )
     parser.add_argument("--jobs", metavar="N", type=int, default=2, help="checks at a time")
-    parser.add_argument("--output", "-o", metavar="FILE.md", type=Path, help="write the table of docs/faults.md")
+    parser.add_argument(
+        "--output", "-o", metavar="FILE.md", type=Path, help="write the table of docs/faults.md"
+    )
     given = parser.parse_args(arguments)
     try:
         return _seed(given.corpus, tuple(given.fault), max(1, given.jobs), given.output)

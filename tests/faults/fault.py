@@ -1,4 +1,6 @@
-"""Seeded faults: each a piece of source text replaced by another, from the TOML files beside this one."""
+"""Seeded faults: each a piece of source text replaced by another, from the TOML files beside
+this one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from isa.reading import read_bytes, toml_of
 
 MAXIMUM_BYTES = 1 << 20
 AREAS = (
-    "encoding", "decoding", "assembly", "semantics", "operands", "padding", "stride", "rounding", "saturation",
+    "encoding", "decoding", "assembly", "semantics", "operands", "padding", "stride", "rounding",
+    "saturation",
     "kernels", "tokens", "memory", "cycle formula", "engine", "transfers", "accounts",
 )  # fmt: skip
 
@@ -28,11 +31,13 @@ WORDS = ("words", "layouts")
 
 @dataclass(frozen=True)
 class Fault:
-    """``old`` stands exactly once in ``file`` (from the folder of the packages); ``new`` takes its place.
+    """``old`` stands exactly once in ``file`` (from the folder of the packages); ``new`` takes its
+    place.
 
-    ``equivalent`` is the argument that the fault changes nothing anybody could observe; such faults must not be caught.
-    ``tests`` are files of quick tests that see it, ``case`` the recorded case whose cycles do: of faults of
-    :data:`CHOICES` and :data:`WORDS`, and of those in :data:`tests.faults.quality.MUTANTS`, one of the two is given.
+    ``equivalent`` is the argument that the fault changes nothing anybody could observe; such faults
+    must not be caught. ``tests`` are files of quick tests that see it, ``case`` the recorded case
+    whose cycles do: of faults of :data:`CHOICES` and :data:`WORDS`, and of those in
+    :data:`tests.faults.quality.MUTANTS`, one of the two is given.
     """
 
     name: str
@@ -45,28 +50,39 @@ class Fault:
     tests: tuple[str, ...] = ()
 
     def apply(self, folder: Path) -> None:
-        """Seed the fault into the copy in ``folder``; raises InputError when it does not fit the sources."""
+        """Seed the fault into the copy in ``folder``.
+
+        Raises InputError when it does not fit the sources.
+        """
         file = folder / self.file
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
         old = re.escape(self.old) if self.old in text else _reformatted(self.old)
         count = len(re.findall(old, text))
         if count != 1 or self.new == self.old:
             raise InputError(
-                f"fault {self.name}: its text stands {count} times in {self.file}; it must stand once - adapt the fault"
+                f"fault {self.name}: its text stands {count} times in {self.file}; it must stand "
+                "once - adapt the fault"
             )
         file.write_text(re.sub(old, lambda _: self.new, text), encoding="utf-8")
         for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
-            compiled.unlink()  # Python tells versions apart by size and second, which need not differ
+            # Python tells versions apart by size and second, which need not differ
+            compiled.unlink()
 
 
 def _reformatted(old: str) -> str:
-    """Return a pattern of the code ``old`` with any line breaks, indentation and commas before closing brackets."""
+    """Return a pattern of the code ``old`` with any line breaks, indentation and commas before
+    closing brackets.
+    """
     pattern = ""
     for word in re.findall(r"\s+|\w+|[^\w\s]", re.sub(r",\s*(?=[])}])", "", old.strip())):
         if word.isspace():
             pattern += r"\s+"
         else:
-            pattern += (r"(?:,?\s*)" if word in ")]}" else "") + re.escape(word) + (r"\s*" if word in "([{" else "")
+            pattern += (
+                (r"(?:,?\s*)" if word in ")]}" else "")
+                + re.escape(word)
+                + (r"\s*" if word in "([{" else "")
+            )
     return pattern
 
 
@@ -79,17 +95,24 @@ def seeded_faults(names: Sequence[str] = FILES) -> tuple[Fault, ...]:
 def read_faults(file: Path) -> list[Fault]:
     """The faults of one file; raises InputError for what is none."""
     remedy = "tests/faults has examples"
-    document = toml_of(read_bytes(file, MAXIMUM_BYTES, "a file of faults", remedy), str(file), remedy)
+    document = toml_of(
+        read_bytes(file, MAXIMUM_BYTES, "a file of faults", remedy), str(file), remedy
+    )
     try:
         return TypeAdapter(list[Fault]).validate_python(document.get("fault"))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise InputError(f"{file}: not a file of faults ({place}: {first['msg']}); {remedy}") from error
+        raise InputError(
+            f"{file}: not a file of faults ({place}: {first['msg']}); {remedy}"
+        ) from error
 
 
 def choose_faults(names: Sequence[str], known: Sequence[Fault]) -> tuple[Fault, ...]:
-    """Those called ``names`` of the faults ``known``, all without any; raises InputError for a name that none has."""
+    """Those called ``names`` of the faults ``known``, all without any.
+
+    Raises InputError for a name that none has.
+    """
     faults = {fault.name: fault for fault in known}
     for name in names:
         if name not in faults:

@@ -1,7 +1,8 @@
-"""``python -m tests.faults.quality``: seed faults into what the compiler estimates, chooses, quantises; who sees them?
+"""``python -m tests.faults.quality``: seed faults into what the compiler estimates, chooses,
+quantises; who sees them?
 
-Such faults break nothing: programs stay right and take more cycles, or models lose bits. They are caught by the cycles
-that are recorded (:mod:`tests.cycles`), or by the tests that a fault names.
+Such faults break nothing: programs stay right and take more cycles, or models lose bits. They are
+caught by the cycles that are recorded (:mod:`tests.cycles`), or by the tests that a fault names.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ def mutants() -> tuple[Fault, ...]:
 
 
 def seed_all(faults: Sequence[Fault], jobs: int) -> Iterator[Finding]:
-    """The finding of each fault, in order, ``jobs`` at a time. Raises InputError for a fault that fits no source."""
+    """The finding of each fault, in order, ``jobs`` at a time.
+
+    Raises InputError for a fault that fits no source.
+    """
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(seed, faults)
 
@@ -92,14 +96,28 @@ def _timed(fault: Fault, folder: Path, words: Sequence[str]) -> Finding:
 
 
 def _tested(fault: Fault, folder: Path) -> Finding:
-    words = ["-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", "not slow", *fault.tests]
+    words = [
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+        *fault.tests,
+    ]
     done = _run(folder, words)
     if done is None:
         return Finding(fault, "hang")
     if done.returncode == 0:
         return Finding(fault)
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return Finding(fault, "test", failed[1].split("[")[0] if failed else "", message=done.stdout[-2000:])
+    return Finding(
+        fault, "test", failed[1].split("[")[0] if failed else "", message=done.stdout[-2000:]
+    )
 
 
 def _run(folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
@@ -107,7 +125,9 @@ def _run(folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, *words]
     try:
-        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS
+        )
     except subprocess.TimeoutExpired:
         return None
 
@@ -120,37 +140,60 @@ def page(findings: Sequence[Finding]) -> str:
     areas = Counter(finding.fault.area for finding in findings)
     lines = [
         _HEAD,
-        f"{len(findings)} faults ({', '.join(f'{count} in {area}' for area, count in areas.items())}): "
+        f"{len(findings)} faults "
+        f"({', '.join(f'{count} in {area}' for area, count in areas.items())}): "
         f"{len(caught)} detected, {len(equivalent)} equivalent, {len(missed)} missed"
         f"{': ' if missed else '.'}{', '.join(missed)}",
     ]
     lines += ["", "| fault | file | detected by | cycles before -> after |", "|---|---|---|---|"]
     for finding in findings:
         figures = finding.message.partition(": ")[2] if finding.level == CYCLES else ""
-        seen = finding.case or finding.level or ("nothing: equivalent" if finding.fault.equivalent else "MISSED")
+        seen = (
+            finding.case
+            or finding.level
+            or ("nothing: equivalent" if finding.fault.equivalent else "MISSED")
+        )
         lines.append(f"| `{finding.fault.name}` | `{finding.fault.file}` | {seen} | {figures} |")
     if equivalent:
-        lines += ["", "### Equivalent faults", "", "These faults change no result, so no check can detect them.", ""]
+        lines += [
+            "",
+            "### Equivalent faults",
+            "",
+            "These faults change no result, so no check can detect them.",
+            "",
+        ]
         lines += [f"- `{fault.name}`: {fault.equivalent}." for fault in equivalent]
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Seed each fault, one at a time; exit status 1 if one is missed, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.quality", description=main.__doc__)
-    parser.add_argument("--fault", metavar="NAME", action="append", default=[], help="only this fault; repeatable")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.quality", description=main.__doc__
+    )
+    parser.add_argument(
+        "--fault", metavar="NAME", action="append", default=[], help="only this fault; repeatable"
+    )
     parser.add_argument("--mutants", action="store_true", help="a sample of all packages")
     parser.add_argument("--words", action="store_true", help="the faults for banked memory")
     parser.add_argument("--jobs", metavar="N", type=int, default=2, help="checks at a time")
-    parser.add_argument("--output", "-o", metavar="FILE.md", type=Path, help="write the section of docs/faults.md")
+    parser.add_argument(
+        "--output", "-o", metavar="FILE.md", type=Path, help="write the section of docs/faults.md"
+    )
     given = parser.parse_args(arguments)
     findings = []
     try:
         known = mutants() if given.mutants else seeded_faults(WORDS if given.words else CHOICES)
         for finding in seed_all(choose_faults(given.fault, known), max(1, given.jobs)):
             findings.append(finding)
-            seen = finding.message if finding.level == CYCLES else finding.case or finding.level or "not caught"
-            print(f"{'ok ' if finding.right else 'MISSED'} {finding.fault.name}: {seen}", flush=True)
+            seen = (
+                finding.message
+                if finding.level == CYCLES
+                else finding.case or finding.level or "not caught"
+            )
+            print(
+                f"{'ok ' if finding.right else 'MISSED'} {finding.fault.name}: {seen}", flush=True
+            )
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -24,8 +24,10 @@ SECONDS = 300
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check with a fault found. ``level`` is the first level with a difference, or ``import`` for packages that
-    do not even load, ``refused`` for a check that ends with exit status 2, ``hang``; "" if nothing was found.
+    """What a check with a fault found.
+
+    ``level`` is the first level with a difference, or ``import`` for packages that do not even
+    load, ``refused`` for a check that ends with exit status 2, ``hang``; "" if nothing was found.
     ``case`` and ``aspects`` are those of the first case that differs.
     """
 
@@ -47,7 +49,10 @@ class Finding:
 
 
 def seed_all(corpus: Path, faults: Iterable[Fault], jobs: int) -> Iterator[Finding]:
-    """The finding of each fault, in order, ``jobs`` at a time. Raises InputError for a fault that fits no source."""
+    """The finding of each fault, in order, ``jobs`` at a time.
+
+    Raises InputError for a fault that fits no source.
+    """
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(partial(seed, corpus), faults)
 
@@ -61,7 +66,9 @@ def seed(corpus: Path, fault: Fault) -> Finding:
 
 @contextmanager
 def copied_packages() -> Iterator[Path]:
-    """A temporary folder with a copy of the four packages, compiled modules included: loading is most of a check."""
+    """A temporary folder with a copy of the four packages, compiled modules included: loading is
+    most of a check.
+    """
     with tempfile.TemporaryDirectory(prefix="dla-fault-") as name:
         folder = Path(name)
         for package in PACKAGES:
@@ -77,7 +84,9 @@ def check_with(folder: Path, corpus: Path, fault: Fault) -> Finding:
     command = [sys.executable, "-m", "experiments.cli.main", "golden", "check", str(corpus)]
     # No bytecode: two versions of a file may have one size and one second.
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    run = partial(subprocess.run, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    run = partial(
+        subprocess.run, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
     try:
         done = run([*command, "--fail-fast", "--json", str(outcome)])
     except subprocess.TimeoutExpired:
@@ -89,4 +98,10 @@ def check_with(folder: Path, corpus: Path, fault: Fault) -> Finding:
         return Finding(fault, "refused" if done.returncode == 2 else "import", message=last)
     found = next(case for case in json.loads(outcome.read_bytes())["cases"] if not case["passed"])
     aspects = tuple(dict.fromkeys(item["aspect"] for item in found["differences"]))
-    return Finding(fault, found["case"].partition("/")[0], found["case"], aspects, found["differences"][0]["summary"])
+    return Finding(
+        fault,
+        found["case"].partition("/")[0],
+        found["case"],
+        aspects,
+        found["differences"][0]["summary"],
+    )

@@ -1,4 +1,6 @@
-"""Seeded faults: each fits the sources, the documented tables are theirs, and a sample of them is caught here."""
+"""Seeded faults: each fits the sources, the documented tables are theirs, and a sample of them
+is caught here.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,17 @@ from tests.faults.run import copied_packages, seed_all
 ROOT = Path(__file__).parents[2]
 SAMPLE = (
     "opcode-of-pool", "bias-forgotten", "padding-sides-swapped", "requantise-in-float64",
-    "conv-cycles-without-columns", "kernel-chunk-too-long", "token-not-taken", "recurrence-queue-one-deeper",
+    "conv-cycles-without-columns", "kernel-chunk-too-long", "token-not-taken",
+    "recurrence-queue-one-deeper",
 )  # fmt: skip
 CHOICES_SAMPLE = ("least-is-a-sum", "ahead-forgets-what-was", "constants-kept-one-late")
 WORDS_SAMPLE = ("operand-in-its-first-bank", "words-of-rows-merged", "rows-begin-for-nothing")
 
 
 def test_every_fault_fits_the_sources() -> None:
-    """Whoever seeds them would stop at the first that does not: whoever changes a source adapts its faults."""
+    """Whoever seeds them would stop at the first that does not: whoever changes a source adapts
+    its faults.
+    """
     with copied_packages() as folder:
         for fault in (*seeded_faults(), *seeded_faults(CHOICES), *seeded_faults(WORDS)):
             file = folder / fault.file
@@ -38,7 +43,8 @@ def test_every_fault_fits_the_sources() -> None:
 
 
 def test_there_are_faults_of_every_kind() -> None:
-    faults, choices = seeded_faults(), seeded_faults(CHOICES)
+    faults = seeded_faults()
+    choices = seeded_faults(CHOICES)
     assert len([fault for fault in faults if not fault.equivalent]) >= 40
     assert {fault.area for fault in faults} == set(AREAS)
     areas = [fault.area for fault in choices if not fault.equivalent]
@@ -66,7 +72,9 @@ def _section(marks: tuple[str, str]) -> str:
 
 def test_the_table_in_the_documentation_is_of_these_faults() -> None:
     text = _section(MARKS)
-    rows = re.findall(r"^\| `([a-z0-9-]+)` \| ([a-z ]+) \| `([^`]+)` \| ([^|]+) \|", text, re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([a-z0-9-]+)` \| ([a-z ]+) \| `([^`]+)` \| ([^|]+) \|", text, re.MULTILINE
+    )
     assert [(name, area, file) for name, area, file, _ in rows] == [
         (fault.name, fault.area, fault.file) for fault in seeded_faults()
     ]
@@ -83,9 +91,15 @@ def test_the_page_of_the_compilers_choices_is_of_these_faults() -> None:
     text = _section(quality.MARKS)
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| `([^`]+)` \| ([^|]*) \|", text, re.MULTILINE)
     faults = seeded_faults(CHOICES)
-    assert [(name, file) for name, file, _ in rows] == [(fault.name, fault.file) for fault in faults]
+    assert [(name, file) for name, file, _ in rows] == [
+        (fault.name, fault.file) for fault in faults
+    ]
     for fault, (_, _, seen) in zip(faults, rows, strict=True):
-        assert seen == "nothing: equivalent" if fault.equivalent else seen.startswith((f"{fault.case} on ", "tests/"))
+        assert (
+            seen == "nothing: equivalent"
+            if fault.equivalent
+            else seen.startswith((f"{fault.case} on ", "tests/"))
+        )
     assert "0 missed." in text
 
 
@@ -112,13 +126,22 @@ def test_a_sample_of_the_faults_in_words_is_caught(name: str) -> None:
 
 
 def test_a_fault_fits_code_with_other_line_breaks(tmp_path: Path) -> None:
-    fault = replace(seeded_faults()[0], file="x.py", old="total = add(first, [second, third]) + 1", new="total = 0")
+    fault = replace(
+        seeded_faults()[0],
+        file="x.py",
+        old="total = add(first, [second, third]) + 1",
+        new="total = 0",
+    )
     source = tmp_path / "x.py"
-    source.write_text("a = 1\ntotal = add(\n    first,\n    [second, third],\n) + 1\nb = total\n", encoding="utf-8")
+    source.write_text(
+        "a = 1\ntotal = add(\n    first,\n    [second, third],\n) + 1\nb = total\n",
+        encoding="utf-8",
+    )
     fault.apply(tmp_path)
     assert source.read_text(encoding="utf-8") == "a = 1\ntotal = 0\nb = total\n"
     source.write_text(
-        "total = add(first, [second, third]) + 12\ntotal = add(first, [second, third]) + 1\n", encoding="utf-8"
+        "total = add(first, [second, third]) + 12\ntotal = add(first, [second, third]) + 1\n",
+        encoding="utf-8",
     )
     with pytest.raises(InputError, match="stands 2 times"):
         fault.apply(tmp_path)
@@ -126,12 +149,18 @@ def test_a_fault_fits_code_with_other_line_breaks(tmp_path: Path) -> None:
 
 def test_a_fault_that_fits_no_source_is_named(tmp_path: Path) -> None:
     fault = seeded_faults()[0]
-    with pytest.raises(InputError, match=f"fault {fault.name}: its text stands 0 times in {fault.file}"):
+    with pytest.raises(
+        InputError, match=f"fault {fault.name}: its text stands 0 times in {fault.file}"
+    ):
         fault.apply(tmp_path)
 
 
 def test_a_fault_that_nobody_knows_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(ROOT / "tests" / "golden"), "--fault", "nobody"]) == 2
-    assert capsys.readouterr().err.startswith("error: no fault is called 'nobody'; choose from opcode-of-pool, ")
+    assert capsys.readouterr().err.startswith(
+        "error: no fault is called 'nobody'; choose from opcode-of-pool, "
+    )
     assert quality_main(["--fault", "nobody"]) == 2
-    assert capsys.readouterr().err.startswith("error: no fault is called 'nobody'; choose from least-is-a-sum, ")
+    assert capsys.readouterr().err.startswith(
+        "error: no fault is called 'nobody'; choose from least-is-a-sum, "
+    )

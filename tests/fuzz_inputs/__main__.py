@@ -1,8 +1,9 @@
-"""``python -m tests.fuzz_inputs``: mutate inputs of every kind, count what ends otherwise than bad input may.
+"""``python -m tests.fuzz_inputs``: mutate inputs of every kind, count what ends otherwise than bad
+input may.
 
-The table says of every kind how many cases ran, were refused, and got past the first check: they ran, or what refused
-them is none of the functions that read the file or the values (``Kind.door``). ``--places`` says where they were
-refused.
+The table says of every kind how many cases ran, were refused, and got past the first check: they
+ran, or what refused them is none of the functions that read the file or the values (``Kind.door``).
+``--places`` says where they were refused.
 """
 
 from __future__ import annotations
@@ -63,10 +64,12 @@ WRONG = ("traceback", "hang", "memory", "killed", "lines")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of input. ``mutate`` changes it in a folder that holds all materials; one of ``commands`` reads it.
+    """A kind of input.
 
-    ``door``: how the names of what reads it begin, as ``module`` or ``module.function``. What they refuse did not get
-    past the first check.
+    ``mutate`` changes it in a folder that holds all materials; one of ``commands`` reads it.
+
+    ``door``: how the names of what reads it begin, as ``module`` or ``module.function``. What they
+    refuse did not get past the first check.
     """
 
     name: str
@@ -78,7 +81,9 @@ class Kind:
 def _file(name: str, *mutators: Mutator) -> Callable[[Path, random.Random], None]:
     def mutate(folder: Path, rng: random.Random) -> None:
         place = folder / name
-        place.write_bytes(rng.choice((mutate_bytes, *mutators, *mutators, *mutators))(place.read_bytes(), rng))
+        place.write_bytes(
+            rng.choice((mutate_bytes, *mutators, *mutators, *mutators))(place.read_bytes(), rng)
+        )
 
     return mutate
 
@@ -90,7 +95,17 @@ def _package(folder: Path, rng: random.Random) -> None:
         place.write_bytes(mutate_bytes(place.read_bytes(), rng))
         return
     contents = materials.members(place)
-    name = rng.choice((MANIFEST, "graph.json", "graph.json", "graph.json", "model.onnx", "model.onnx", "weights.bin"))
+    name = rng.choice(
+        (
+            MANIFEST,
+            "graph.json",
+            "graph.json",
+            "graph.json",
+            "model.onnx",
+            "model.onnx",
+            "weights.bin",
+        )
+    )
     mutators = {"model.onnx": mutate_model, "weights.bin": mutate_bytes}
     contents[name] = mutators.get(name, mutate_json)(contents[name], rng)
     place.write_bytes(archive_bytes(materials.resummed(contents)))
@@ -101,7 +116,8 @@ def _program(folder: Path, rng: random.Random) -> None:
     place = folder / "net.prog"
     content = place.read_bytes()[:-4]
     magic, length = struct.unpack_from("<8sI", content)
-    header, body = content[12 : 12 + length], content[12 + length :]
+    header = content[12 : 12 + length]
+    body = content[12 + length :]
     if rng.random() < 0.5:
         header = mutate_json(header, rng)
     else:
@@ -127,7 +143,9 @@ def _corpus(folder: Path, rng: random.Random) -> None:
         content = rng.choice((mutate_text, mutate_text, mutate_bytes))(place.read_bytes(), rng)
         place.write_bytes(content)
         entry["sha256"] = hashlib.sha256(content).hexdigest()
-        lines = "".join(f"{name} {item['sha256']}\n" for name, item in sorted(document["cases"].items()))
+        lines = "".join(
+            f"{name} {item['sha256']}\n" for name, item in sorted(document["cases"].items())
+        )
         document["digest"] = hashlib.sha256(lines.encode()).hexdigest()[:16]
         index.write_text(json.dumps(document), encoding="utf-8")
     else:
@@ -169,7 +187,8 @@ def _snapshot(folder: Path, rng: random.Random) -> None:
 
 def _plugin(folder: Path, rng: random.Random) -> None:
     _file(
-        f"plugin/theirs-1.0.dist-info/{rng.choice(('METADATA', 'entry_points.txt', 'entry_points.txt'))}", mutate_text
+        f"plugin/theirs-1.0.dist-info/{rng.choice(('METADATA', 'entry_points.txt', 'entry_points.txt'))}",
+        mutate_text,
     )(folder, rng)
 
 
@@ -188,7 +207,7 @@ _TFLITE = ("byoc.frontend.tflite.file", "byoc.importing.tflite_package")
 _PRESET = ("dla_sim.presets._parse", "isa.reading", "isa.files")
 _SYSTEM = ("dla_sim.systems.spec.document", "isa.files")
 _SPEC = ("experiments.sweep.spec.parse_spec", "experiments.sweep.spec.load_spec", "isa.files")
-_LOG = ("byoc.tuning.log._parsed", "byoc.tuning.log._whole", "byoc.pins", "isa.files")
+_LOG = ("byoc.tuning.log._parse_line", "byoc.tuning.log._whole", "byoc.pins", "isa.files")
 _INPUT = ("experiments.models.inputs._load", "isa.files")
 KINDS = (
     *(
@@ -197,26 +216,30 @@ KINDS = (
     ),
     Kind("drawn ONNX", drawn_models.onnx_model, (
         ("run", "drawn.onnx", "--json", "out.json"), ("partition", "drawn.onnx"),
-        ("compile", "drawn.onnx", "-o", "out.dla"), ("run", "drawn.onnx", "--set", "numerics=fixed"),
+        ("compile", "drawn.onnx", "-o", "out.dla"),
+        ("run", "drawn.onnx", "--set", "numerics=fixed"),
     ), _ONNX),
     Kind("TensorFlow Lite", _file("net.tflite", mutate_words), (
-        ("run", "net.tflite", "--json", "out.json"), ("run", "net.tflite", "--set", "numerics=fixed"),
+        ("run", "net.tflite", "--json", "out.json"),
+        ("run", "net.tflite", "--set", "numerics=fixed"),
     ), _TFLITE),
     Kind("drawn TFLite", drawn_models.tflite_model, (
-        ("run", "drawn.tflite", "--json", "out.json"), ("run", "drawn.tflite", "--set", "numerics=fixed"),
+        ("run", "drawn.tflite", "--json", "out.json"),
+        ("run", "drawn.tflite", "--set", "numerics=fixed"),
         ("partition", "drawn.tflite"),
     ), _TFLITE),
     Kind("package", _package, (
         ("run", "float.dla", "--json", "out.json"), ("simulate", "float.dla", "--integer-io"),
-    ), ("byoc.package.package._about", "byoc.package.archive", *_ONNX)),
+    ), ("byoc.package.package._make_error", "byoc.package.archive", *_ONNX)),
     Kind(
         "program",
         _program,
         (("simulate", "net.prog", *_IMAGE), ("simulate", "net.prog", "--sanitize", *_IMAGE), ("disasm", "net.prog")),
-        ("isa.program_file._parse", "isa.program_file._checked"),
+        ("isa.program_file._parse", "isa.program_file._check_header"),
     ),
     Kind("assembly", _file("tiny.s", mutate_text), (("asm", "tiny.s", "-o", "out.prog"),), ("isa.assembler",)),
-    Kind("drawn assembly", drawn.assembly, (("asm", "drawn.s", "-o", "out.prog"),), ("isa.assembler",)),
+    Kind("drawn "
+         "assembly", drawn.assembly, (("asm", "drawn.s", "-o", "out.prog"),), ("isa.assembler",)),
     Kind("preset", _file("preset.toml", mutate_text), (("emit", "tiny.dla", "--preset", "preset.toml"),), _PRESET),
     Kind("settings", _nothing, (("set",),), ("dla_sim.presets._parse", "isa.files")),
     Kind("pins", _file("pins.toml", mutate_text), (("emit", "tiny.dla", "--pins", "pins.toml"),), ("byoc.pins",)),
@@ -224,10 +247,12 @@ KINDS = (
     Kind("tuning log", _file("tuning.jsonl", mutate_text), (("emit", "tiny.dla", "--tuned", "tuning.jsonl"),), _LOG),
     Kind("specification", _file("spec.toml", mutate_text), (("spec",),), _SPEC),
     Kind("drawn sweep", drawn.specification, (
-        ("sweep", "drawn.toml", "--workers", "1", "-o", "out.sqlite", "--export", "out.csv"), ("grid",),
+        ("sweep", "drawn.toml", "--workers", "1", "-o", "out.sqlite", "--export", "out.csv"),
+        ("grid",),
     ), _SPEC),
     Kind("system", _file("system.toml", mutate_text), (
-        ("system", "system.toml", "--until", "20us"), ("system", "system.toml", "--until", "20us", "--policy", "jit"),
+        ("system", "system.toml", "--until", "20us"),
+        ("system", "system.toml", "--until", "20us", "--policy", "jit"),
     ), _SYSTEM),
     Kind("drawn system", drawn.system, (
         ("system", "drawn.toml", "--until", "20us"),
@@ -246,17 +271,20 @@ KINDS = (
         ("tune", "tiny.dla", "--measurements", "3", "--no-model", "--from", "drawn.jsonl", "--log", "new.jsonl"),
     ), _LOG),
     Kind("cache", drawn.cache, (
-        ("cached", "run", "tiny.onnx", "--json", "out.json"), ("cached", "cache"), ("cached", "cache", "--clear"),
+        ("cached", "run", "tiny.onnx", "--json", "out.json"), ("cached", "cache"),
+        ("cached", "cache", "--clear"),
     )),
     Kind("RTL preset", drawn.machine, (
         ("rtl", "ports", "--preset", "drawn.toml"), ("emit", "tiny.dla", "--preset", "drawn.toml"),
     ), _PRESET),
     Kind("Python call", _nothing, (("call",),), ("isa.typed",)),
-    Kind("cost table", _file("cost.toml", mutate_text), (("report", "run.json", "--tables"), ("cost",)),
+    Kind("cost "
+         "table", _file("cost.toml", mutate_text), (("report", "run.json", "--tables"), ("cost",)),
          ("experiments.cost.table",)),
     Kind("fault file", _file("faults.toml", mutate_text), (("faults",),), ("tests.faults",)),
     Kind("report", _file("run.json", mutate_json), (
-        ("report", "run.json", "--tables"), ("report", "run.json", "-o", "page.html"), ("repro", "run.json"),
+        ("report", "run.json", "--tables"), ("report", "run.json", "-o", "page.html"),
+        ("repro", "run.json"),
         ("golden", "diff", "run.json", "run.json"),
     ), ("experiments.report.store",)),
     Kind("results", _file("net.sqlite"), (("report", "net.sqlite", "--tables"),), ("experiments.sweep.store",)),
@@ -271,7 +299,8 @@ KINDS = (
     Kind("calibration", _npz("samples.npz"), (("compile", "tiny.onnx", "--calibration", "samples.npz"),),
          ("experiments.running.network.read_samples",)),
     Kind("drawn arrays", drawn.arrays, (
-        ("run", "tiny.dla", "--input", "drawn.npy", "--json", "out.json"), ("run", "tiny.dla", "--input", "drawn.npz"),
+        ("run", "tiny.dla", "--input", "drawn.npy", "--json", "out.json"),
+        ("run", "tiny.dla", "--input", "drawn.npz"),
         ("compile", "tiny.onnx", "--calibration", "drawn-samples.npz", "-o", "out.dla"),
         ("run", "tiny.onnx", "--accuracy", "drawn-samples.npz"),
     ), (*_INPUT, "experiments.running.network.read_samples")),
@@ -302,12 +331,22 @@ def _words(rng: random.Random) -> list[str]:
             case 0:
                 del words[at]
             case 1:
-                words[at] = rng.choice((*TEXTS, *map(str, NUMBERS))).replace("\x00", "").replace("\ud800", "")
+                words[at] = (
+                    rng.choice((*TEXTS, *map(str, NUMBERS)))
+                    .replace("\x00", "")
+                    .replace("\ud800", "")
+                )
             case 2:
-                words.insert(at, rng.choice(("--json", "-o", "--preset", "--help", "x", "-1", "--seed=-1")))
+                words.insert(
+                    at, rng.choice(("--json", "-o", "--preset", "--help", "x", "-1", "--seed=-1"))
+                )
             case _:
                 key, equals, _ = words[at].partition("=")
-                words[at] = key + equals + str(rng.choice((*NUMBERS, "x", "", "1,,2"))) if equals else key[:-1]
+                words[at] = (
+                    key + equals + str(rng.choice((*NUMBERS, "x", "", "1,,2")))
+                    if equals
+                    else key[:-1]
+                )
         words = words or ["run"]
     return words
 
@@ -318,7 +357,8 @@ _DRAWN_WORDS = {("words",): _words, ("set",): drawn.settings}
 def _action(command: tuple[str, ...], rng: random.Random) -> Callable[[], int]:
     """What the child does: a command, or a reader that no command serves alone."""
     special: dict[str, Callable[[], int]] = {
-        "spec": partial(_specification, "spec.toml"), "grid": partial(_specification, "drawn.toml"), "cost": _cost,
+        "spec": partial(_specification, "spec.toml"), "grid": partial(_specification, "drawn.toml"),
+        "cost": _cost,
         "faults": _faults, "plugins": _plugins,
     }  # fmt: skip
     if command[0] in special:
@@ -385,8 +425,8 @@ def cases(seed: int, count: int, chosen: Sequence[str] = ()) -> Iterator[tuple[K
 def _draw(kind: Kind, folder: Path, seed: int) -> None:
     """Write the case of ``seed``, or of the first behind it that can be written.
 
-    In a child where a library that models are built with may end its process (LiteRT does, on shapes that it cannot
-    add).
+    In a child where a library that models are built with may end its process (LiteRT does, on
+    shapes that it cannot add).
     """
     if kind.mutate is not drawn_models.tflite_model:
         kind.mutate(folder, random.Random(seed))
@@ -410,8 +450,13 @@ def run_case(kind: Kind, seed: int, originals: Path) -> tuple[tuple[str, ...], E
     return run_together([(kind, seed)], originals)[0]
 
 
-def run_together(chosen: Sequence[tuple[Kind, int]], originals: Path) -> list[tuple[tuple[str, ...], Ending]]:
-    """Run cases one after the other in one child, each in a folder of its own; their commands and how they ended."""
+def run_together(
+    chosen: Sequence[tuple[Kind, int]], originals: Path
+) -> list[tuple[tuple[str, ...], Ending]]:
+    """Run cases one after the other in one child, each in a folder of its own.
+
+    Their commands and how they ended.
+    """
     commands: list[tuple[str, ...]] = []
     given: list[Case] = []
     with contextlib.ExitStack() as folders:
@@ -422,19 +467,26 @@ def run_together(chosen: Sequence[tuple[Kind, int]], originals: Path) -> list[tu
             _draw(kind, folder, seed)
             rng = random.Random(~seed)
             command = rng.choice(kind.commands)
-            commands.append(tuple(_DRAWN_WORDS[command](rng)) if command in _DRAWN_WORDS else command)
+            commands.append(
+                tuple(_DRAWN_WORDS[command](rng)) if command in _DRAWN_WORDS else command
+            )
             given.append((_action(commands[-1], rng), folder))
         with _made_once():
             return list(zip(commands, execute_together(given), strict=True))
 
 
-_get_command, _application = functools.cache(typer.main.get_command), functools.cache(main.application)
+_get_command, _application = (
+    functools.cache(typer.main.get_command),
+    functools.cache(main.application),
+)
 _sources_digest = functools.cache(package_cache.sources_digest)
 
 
 @contextlib.contextmanager
 def _made_once() -> Iterator[None]:
-    """What every child would do anew is done once: build its command, read all the code, count all that is frozen."""
+    """What every child would do anew is done once: build its command, read all the code, count
+    all that is frozen.
+    """
     with (
         patch.object(typer.main, "get_command", _get_command),
         patch.object(main, "application", lambda words=(): _application(tuple(words[:1]))),
@@ -445,13 +497,23 @@ def _made_once() -> Iterator[None]:
 
 
 def prepare(folder: Path) -> Path:
-    """The materials in ``folder``; what commands import when they run is imported here, once for all children."""
+    """The materials in ``folder``.
+
+    What commands import when they run is imported here, once for all children.
+    """
     for package in (isa, byoc, dla_sim, experiments):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name == "experiments.dla":  # it is installed as dla, and says so
                 continue
             importlib.import_module(module.name)
-    for name in ("onnxruntime", "onnx.checker", "onnx.reference", "onnx.shape_inference", "PIL.Image", "rich.table"):
+    for name in (
+        "onnxruntime",
+        "onnx.checker",
+        "onnx.reference",
+        "onnx.shape_inference",
+        "PIL.Image",
+        "rich.table",
+    ):
         importlib.import_module(name)
     folder.mkdir(exist_ok=True)
     materials.write_all(folder)
@@ -465,7 +527,9 @@ def prepare(folder: Path) -> Path:
 
 
 def _warm(originals: Path) -> None:
-    """Run what children run, once, on whole inputs: what is made when it is first used is there before they begin."""
+    """Run what children run, once, on whole inputs: what is made when it is first used is there
+    before they begin.
+    """
     usual = {"drawn.jsonl": "tuning.jsonl", "new.jsonl": "warm.jsonl"}
     before = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="dla-fuzz-") as name:
@@ -475,11 +539,23 @@ def _warm(originals: Path) -> None:
             for kind in KINDS:
                 for command in kind.commands:
                     files = {"system": "system", "split": "system", "sweep": "spec"}
-                    drawn_file = "pins.toml" if "--pins" in command else files.get(command[0], "preset") + ".toml"
-                    if any(word.startswith("drawn") and word not in ("drawn.toml", "drawn.jsonl") for word in command):
+                    drawn_file = (
+                        "pins.toml"
+                        if "--pins" in command
+                        else files.get(command[0], "preset") + ".toml"
+                    )
+                    if any(
+                        word.startswith("drawn") and word not in ("drawn.toml", "drawn.jsonl")
+                        for word in command
+                    ):
                         continue  # there is none yet
-                    words = [usual.get(word, word).replace("drawn.toml", drawn_file) for word in command]
-                    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                    words = [
+                        usual.get(word, word).replace("drawn.toml", drawn_file) for word in command
+                    ]
+                    with (
+                        contextlib.redirect_stdout(io.StringIO()),
+                        contextlib.redirect_stderr(io.StringIO()),
+                    ):
                         if words[0] in main.COMMANDS and words[0] != "sweep":
                             main.main(words)
         finally:
@@ -488,7 +564,10 @@ def _warm(originals: Path) -> None:
 
 @dataclass
 class Counts:
-    """How cases of each kind ended, where they were refused, and what ended as none may; kept in a file as it grows."""
+    """How cases of each kind ended, where they were refused, and what ended as none may.
+
+    Kept in a file as it grows.
+    """
 
     log: Path | None
     ends: dict[str, Counter[str]]
@@ -497,8 +576,12 @@ class Counts:
 
     def add(self, kind: Kind, ending: Ending) -> None:
         """One case."""
-        past = ending.status in (0, 1) or (ending.status == 2 and not ending.place.startswith(kind.door or ("?",)))
-        self.ends[kind.name].update(("cases", ending.wrong or ("refused" if ending.status == 2 else "ran")))
+        past = ending.status in (0, 1) or (
+            ending.status == 2 and not ending.place.startswith(kind.door or ("?",))
+        )
+        self.ends[kind.name].update(
+            ("cases", ending.wrong or ("refused" if ending.status == 2 else "ran"))
+        )
         self.ends[kind.name]["past"] += past and not ending.wrong
         if ending.status == 2:
             self.places[kind.name][ending.place or "the command line"] += 1
@@ -525,7 +608,9 @@ ALONE = ("cache", "entry points")
 """Kinds whose cases leave something in the process that reads them."""
 
 
-def _groups(drawn_cases: Iterator[tuple[Kind, int]], together: int) -> Iterator[list[tuple[Kind, int]]]:
+def _groups(
+    drawn_cases: Iterator[tuple[Kind, int]], together: int
+) -> Iterator[list[tuple[Kind, int]]]:
     """Yield the cases in groups of one kind, each with at most so many that one child runs."""
     waiting: dict[str, list[tuple[Kind, int]]] = defaultdict(list)
     for kind, seed in drawn_cases:
@@ -535,15 +620,21 @@ def _groups(drawn_cases: Iterator[tuple[Kind, int]], together: int) -> Iterator[
     yield from waiting.values()
 
 
-def _try_all(groups: Iterator[list[tuple[Kind, int]]], originals: Path, counts: Counts, until: float) -> None:
+def _try_all(
+    groups: Iterator[list[tuple[Kind, int]]], originals: Path, counts: Counts, until: float
+) -> None:
     """Run cases, count how they end, and print those that end as none may."""
     for group in groups:
-        for (kind, seed), (command, ending) in zip(group, run_together(group, originals), strict=True):
+        for (kind, seed), (command, ending) in zip(
+            group, run_together(group, originals), strict=True
+        ):
             counts.add(kind, ending)
             if ending.wrong:
                 lines = ending.message.splitlines()
                 shown = " | ".join([*lines[:1], *lines[1:][-5:]])[-900:]
-                counts.findings.append(f"{ending.wrong}: {kind.name}, seed {seed}, dla {' '.join(command)}: {shown}")
+                counts.findings.append(
+                    f"{ending.wrong}: {kind.name}, seed {seed}, dla {' '.join(command)}: {shown}"
+                )
                 print(counts.findings[-1], flush=True)
         counts.write()
         if time.monotonic() > until:
@@ -555,14 +646,21 @@ def fuzz(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz_inputs", description=fuzz.__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop behind the case of this second")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="stop behind the case of this second"
+    )
     parser.add_argument("--log", type=Path, help="also write the counts to this file, as they grow")
     parser.add_argument(
-        "--together", type=int, default=1, help="so many cases of a kind in one process, which is quicker"
+        "--together",
+        type=int,
+        default=1,
+        help="so many cases of a kind in one process, which is quicker",
     )
     parser.add_argument("--places", action="store_true", help="say where cases were refused")
     parser.add_argument("--kind", action="append", default=[], help="only this kind; repeatable")
-    parser.add_argument("--case", type=int, metavar="SEED", help="only this case of --kind, with all that it prints")
+    parser.add_argument(
+        "--case", type=int, metavar="SEED", help="only this case of --kind, with all that it prints"
+    )
     given = parser.parse_args(arguments)
     counts = Counts(given.log, defaultdict(Counter), defaultdict(Counter), [])
     if os.access("/dev/shm", os.W_OK):  # thousands of folders are made and removed
@@ -572,7 +670,10 @@ def fuzz(arguments: Sequence[str] | None = None) -> int:
         if given.case is not None:
             kind = next(kind for kind in KINDS if kind.name in given.kind)
             command, ending = run_case(kind, given.case, originals)
-            print(f"dla {' '.join(command)}: exit status {ending.status}, {ending.place}\n{ending.message}")
+            print(
+                f"dla {' '.join(command)}: exit status {ending.status}, "
+                f"{ending.place}\n{ending.message}"
+            )
             return int(bool(ending.wrong))
         with contextlib.suppress(KeyboardInterrupt):  # what was tried counts
             groups = _groups(cases(given.seed, given.count, given.kind), given.together)

@@ -1,6 +1,8 @@
-"""Calls of Python: public functions with keywords that somebody would give, and some that nobody would.
+"""Calls of Python: public functions with keywords that somebody would give, and some that nobody
+would.
 
-Two of three calls have values of the right types alone, so that they get past the check of types at the door.
+Two of three calls have values of the right types alone, so that they get past the check of types at
+the door.
 """
 
 from __future__ import annotations
@@ -14,49 +16,65 @@ from typing import Any
 import numpy as np
 
 ANY: Sequence[Callable[[], Any]] = (
-    lambda: None, lambda: True, lambda: 0, lambda: -1, lambda: 3, lambda: 2**70, lambda: 1.5, lambda: float("nan"),
-    lambda: "", lambda: "x", lambda: "digits-cnn", lambda: "tiny.onnx", lambda: b"x", lambda: Path("tiny.onnx"), Path,
-    list, lambda: ["conv"], lambda: [3], dict, lambda: {"image": None}, lambda: {"x": (1, 3, 8, 8)}, lambda: {1: 2},
-    tuple, object, lambda: print, lambda: np.zeros((1, 3, 8, 8), np.float32), lambda: np.ma.zeros((1, 3, 8, 8)),
-    lambda: np.array("x"), lambda: np.array([None]), lambda: iter([1]), lambda: range(3), lambda: int, lambda: len,
-    lambda: _recursive(), lambda: {"x": np.full((1, 3, 8, 8), np.nan, np.float32)}, lambda: np.int64(2),
-    lambda: "\ud800", lambda: "a\x00b", lambda: (lambda: None), lambda: (lambda *given: None), lambda: _Odd,
-    lambda: _Odd(), lambda: {"x": _Odd()}, lambda: bytearray(3), lambda: complex(1, 2), lambda: {3}, lambda: slice(2),
+    lambda: None, lambda: True, lambda: 0, lambda: -1, lambda: 3, lambda: 2**70, lambda: 1.5,
+    lambda: float("nan"),
+    lambda: "", lambda: "x", lambda: "digits-cnn", lambda: "tiny.onnx", lambda: b"x",
+    lambda: Path("tiny.onnx"), Path,
+    list, lambda: ["conv"], lambda: [3], dict, lambda: {"image": None}, lambda: {"x": (1, 3, 8, 8)},
+    lambda: {1: 2},
+    tuple, object, lambda: print, lambda: np.zeros((1, 3, 8, 8), np.float32),
+    lambda: np.ma.zeros((1, 3, 8, 8)),
+    lambda: np.array("x"), lambda: np.array([None]), lambda: iter([1]), lambda: range(3),
+    lambda: int, lambda: len,
+    lambda: _recursive(), lambda: {"x": np.full((1, 3, 8, 8), np.nan, np.float32)},
+    lambda: np.int64(2),
+    lambda: "\ud800", lambda: "a\x00b", lambda: (lambda: None), lambda: (lambda *given: None),
+    lambda: _Odd,
+    lambda: _Odd(), lambda: {"x": _Odd()}, lambda: bytearray(3), lambda: complex(1, 2), lambda: {3},
+    lambda: slice(2),
 )  # fmt: skip
 _IMAGE = np.zeros((1, 3, 8, 8), np.float32)
 RIGHT: dict[str, Sequence[Any]] = {
     "preset": ("balanced-64", "preset.toml", Path("preset.toml"), "none", "", "tiny.onnx", ".", "x" * 5000),
     "settings": ({"pe.oc": 4}, {"sram_bytes": "64KiB"}, ["pe.ic=8"], {"none": 1}, {"pe.oc": 0}, {"pe.oc": 2**70}, ["x"],
-                 {"pe.oc": None}, {"pe.oc": 1.5}, ["=", "pe.oc"], {"sram_bytes": "-1KiB"}, iter(["pe.oc=4"])),
+                 {"pe.oc": None}, {"pe.oc": 1.5}, ["=", "pe.oc"], {"sram_bytes": "-1KiB"},
+                 iter(["pe.oc=4"])),
     "isa": ("v1", "v2", "v4", "v9", "", None),
     "memory_mode": ("dram", "flash", "sram", "x", None),
     "host": ("onnxruntime", "reference", "x"),
     "inputs": ({"x": _IMAGE}, _IMAGE, _IMAGE.astype("i4"), "x.npy", Path("x.npz"), "x.png", {"y": _IMAGE}, {},
-               {"x": _IMAGE[0]}, [_IMAGE], np.zeros((0, 3, 8, 8), "f4"), {"x": _IMAGE.tolist()}, {"x": 3.0}, [],
+               {"x": _IMAGE[0]}, [_IMAGE], np.zeros((0, 3, 8, 8), "f4"), {"x": _IMAGE.tolist()},
+               {"x": 3.0}, [],
                "none"),
     "shapes": ({"x": (1, 3, 8, 8)}, {"x": [2, 3, 8, 8]}, {"y": (1,)}, {"x": ()}, {"x": (0, 3, 8, 8)}, {"x": (-1,)},
                {"x": (1, 3, 2**40, 8)}, {"x": (2**70,)}, {}, None),
     "fixed": ({"x": 0.5}, {"y": 1}, {"x": float("nan")}, {"x": 1e39}, {"": 0.0}, {}, None),
     "cpu": (["Relu"], ["op:Conv"], ("*",), ["["], [""], [], ["none"]),
     "calibration": ({"x": np.stack([_IMAGE])}, "samples.npz", {"x": _IMAGE}, {}, [], [{"x": _IMAGE}], [_IMAGE, _IMAGE],
-                    iter([{"x": _IMAGE}]), [{}], [{"y": _IMAGE}], {"x": np.zeros((0, 1, 3, 8, 8), "f4")}, "none.npz"),
+                    iter([{"x": _IMAGE}]), [{}], [{"y": _IMAGE}],
+                    {"x": np.zeros((0, 1, 3, 8, 8), "f4")}, "none.npz"),
     "accuracy": ("samples.npz", "x.npz", "none", "tiny.onnx"),
     "seed": (0, 1, 7, np.int64(3), -1, 2**31, 2**64, 2**70),
     "timeline": ("t.json", Path("t.json"), "x.txt", "none/t.json", "tiny.onnx", "."),
     "cost": ("horowitz-45nm", "cost.toml", "none", "", "tiny.onnx"),
     "schedule": ("seed", "default", "x"), "grouped": ("auto", "cpu", "native", "x"),
-    "strict": (True, False), "integer_io": (True, False), "emulate_depthwise": (True, False), "cache": (True, False),
-    "learn": (False,), "search_rate": (True, False), "check": (True, False), "retry_failed": (True, False),
+    "strict": (True, False), "integer_io": (True, False), "emulate_depthwise": (True, False),
+    "cache": (True, False),
+    "learn": (False,), "search_rate": (True, False), "check": (True, False),
+    "retry_failed": (True, False),
     "engine": (print, len, _IMAGE.sum, dict, None, lambda *given: None, lambda hardware, progress: hardware),
     "progress": (lambda *given: None, print, lambda: None, int),
-    "report": (lambda *given: None, print), "stage": (lambda *given: None, print), "watch": (None, lambda *given: None),
+    "report": (lambda *given: None, print), "stage": (lambda *given: None, print),
+    "watch": (None, lambda *given: None),
     "options": (),
-    "measurements": (1, 2, 3, 0, -1), "search_seed": (0, 5, -1, 2**70), "log": ("new.jsonl", "tuning.jsonl", "x", "."),
+    "measurements": (1, 2, 3, 0, -1), "search_seed": (0, 5, -1, 2**70),
+    "log": ("new.jsonl", "tuning.jsonl", "x", "."),
     "donors": (["tuning.jsonl"], ["none"], ["tuning.jsonl"] * 3, [Path("tuning.jsonl")], []),
     "images": (1, 3, 0, -1, 2**40, 10**6, None),
     "policy": ("fcfs", "edf", "jit", "round-robin", "co-optimised", "migration", "x", None),
     "preempt": ("none", "layer", "tile", "x", None),
-    "quantum": ("2us", 500, 0, -1, "x", "1e9s", 2**70), "until": ("20us", 5000, "1us", 0, -3, "x", "1000000s", 2**70),
+    "quantum": ("2us", 500, 0, -1, "x", "1e9s", 2**70),
+    "until": ("20us", 5000, "1us", 0, -3, "x", "1000000s", 2**70),
     "output": ("new.sqlite", "net.sqlite", "x.txt", "none/x.sqlite", "tiny.onnx"),
     "workers": (0, -1), "scheduler": ("", "x", "tcp://127.0.0.1:1", "tcp://"),
     "model": ("tiny.onnx", "tiny.dla", Path("tiny.onnx"), "none", "", ".", "net.tflite", "x.npy", "digits-cnn"),
@@ -74,13 +92,16 @@ RIGHT: dict[str, Sequence[Any]] = {
 """By parameter: values of types that it takes, of which some cannot be done."""
 CALLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "run": ({"model": "tiny.onnx"}, (
-        "preset", "settings", "isa", "memory_mode", "options", "host", "inputs", "shapes", "fixed", "cpu",
-        "calibration", "accuracy", "seed", "timeline", "cost", "progress", "cache", "schedule", "grouped", "strict",
+        "preset", "settings", "isa", "memory_mode", "options", "host", "inputs", "shapes", "fixed",
+        "cpu",
+        "calibration", "accuracy", "seed", "timeline", "cost", "progress", "cache", "schedule",
+        "grouped", "strict",
         "integer_io", "emulate_depthwise", "engine",
     )),
     "import_model": ({"model": "tiny.onnx"}, ("shapes", "fixed", "cpu", "calibration", "seed", "cache")),
     "tune": ({"model": "tiny.onnx", "measurements": 2, "learn": False, "log": "new.jsonl"}, (
-        "preset", "settings", "isa", "measurements", "log", "search_seed", "learn", "donors", "seed", "report", "stage",
+        "preset", "settings", "isa", "measurements", "log", "search_seed", "learn", "donors",
+        "seed", "report", "stage",
     )),
     "split": ({"model": "tiny.onnx", "system": "system.toml", "by": "batch"}, (
         "images", "host", "inputs", "shapes", "seed", "options", "progress",
@@ -143,7 +164,10 @@ def _recursive() -> Any:
 
 
 def call(rng: random.Random) -> int:
-    """Call a public function; bad input is an InputError of one line. What comes of it is shown and travels."""
+    """Call a public function; bad input is an InputError of one line.
+
+    What comes of it is shown and travels.
+    """
     import dla
 
     name = rng.choice(_WORK)
@@ -154,16 +178,26 @@ def call(rng: random.Random) -> int:
     odd = rng.choice((0.0, 0.0, 0.3))
     for word in keywords:
         if rng.random() < 1.5 / max(len(keywords), 1):
-            given[word] = rng.choice(ANY)() if rng.random() < odd or not RIGHT[word] else rng.choice(RIGHT[word])
+            given[word] = (
+                rng.choice(ANY)()
+                if rng.random() < odd or not RIGHT[word]
+                else rng.choice(RIGHT[word])
+            )
     if rng.random() < 0.2:
         word = rng.choice(list(given))
-        given[word] = rng.choice(ANY)() if rng.random() < odd or not RIGHT.get(word) else rng.choice(RIGHT[word])
+        given[word] = (
+            rng.choice(ANY)()
+            if rng.random() < odd or not RIGHT.get(word)
+            else rng.choice(RIGHT[word])
+        )
     print(name, *(f"{word}={_shown(value)}" for word, value in given.items()))
     function = getattr(dla, name)
     given |= {word: _listening(given[word]) for word in _HEARD if word in given}
     try:
         found = (
-            function(**given) if name in ("run", "tune", "system") else function(*_positional(usual, given), **given)
+            function(**given)
+            if name in ("run", "tune", "system")
+            else function(*_positional(usual, given), **given)
         )
     except _TheirError:
         return 0

@@ -1,7 +1,8 @@
-"""Inputs drawn from nothing: systems, sweeps, machines, pins, tuning logs, caches, programs, in words of their own.
+"""Inputs drawn from nothing: systems, sweeps, machines, pins, tuning logs, caches, programs, in
+words of their own.
 
-What is read them by shares no code with this: names and forms are written down here, as a user would from the guides,
-with values beside them that nobody would give.
+What is read them by shares no code with this: names and forms are written down here, as a user
+would from the guides, with values beside them that nobody would give.
 """
 
 from __future__ import annotations
@@ -100,7 +101,18 @@ SETTINGS = (
     "outstanding_bursts",
     "burst_bytes",
 )
-POLICIES = ("fcfs", "priority", "round-robin", "edf", "least-laxity", "jit", "migration", "co-optimised", "none", "")
+POLICIES = (
+    "fcfs",
+    "priority",
+    "round-robin",
+    "edf",
+    "least-laxity",
+    "jit",
+    "migration",
+    "co-optimised",
+    "none",
+    "",
+)
 ENTRIES = ("", "[]", "{}", "true", "1979-05-27", '"x"', "[[1]]", "[1, 2", "'''", "0x10", "1_000")
 
 
@@ -118,7 +130,8 @@ class _Draws:
     """Draws what somebody would write, and in some inputs now and then what nobody would."""
 
     def __init__(self, rng: random.Random) -> None:
-        self.rng, self.odd = rng, rng.choice((0.0, 0.02, 0.02, 0.2))
+        self.rng = rng
+        self.odd = rng.choice((0.0, 0.02, 0.02, 0.2))
 
     def one(self, usual: Sequence[Any], odd: Sequence[Any] = ()) -> Any:
         return self.rng.choice(odd if odd and self.rng.random() < self.odd else usual)
@@ -171,7 +184,8 @@ def system(folder: Path, rng: random.Random) -> None:
         },
     )
     text += draw.table(
-        "[cpu]", draw.some(0.4, {"cores": draw.count, "speed": lambda: draw.one((1.0, 0.5, 2.5), NUMBERS)})
+        "[cpu]",
+        draw.some(0.4, {"cores": draw.count, "speed": lambda: draw.one((1.0, 0.5, 2.5), NUMBERS)}),
     )
     text += draw.table(
         "[run]",
@@ -185,7 +199,9 @@ def system(folder: Path, rng: random.Random) -> None:
             },
         ),
     )
-    kinds = [draw.one((name,), NAMES) for name in ("npu", "dsp", "gpu")[: draw.one((1, 1, 2, 3), (0,))]]
+    kinds = [
+        draw.one((name,), NAMES) for name in ("npu", "dsp", "gpu")[: draw.one((1, 1, 2, 3), (0,))]
+    ]
     for name in kinds:
         text += draw.table(
             "[[accelerator]]",
@@ -198,7 +214,8 @@ def system(folder: Path, rng: random.Random) -> None:
                         "count": draw.count,
                         "parts": lambda: draw.one((1, 1, 2), NUMBERS),
                         "settings": lambda: {
-                            draw.one(("sram_bytes",), SETTINGS): draw.one((65536, "64KiB"), NUMBERS) for _ in range(2)
+                            draw.one(("sram_bytes",), SETTINGS): draw.one((65536, "64KiB"), NUMBERS)
+                            for _ in range(2)
                         },
                     },
                 ),
@@ -214,7 +231,11 @@ def system(folder: Path, rng: random.Random) -> None:
                 {"cpu": draw.time()},
                 {
                     "variants": [
-                        {"model": draw.one(models, MODELS), "quality": draw.one((1.0, 2.5), NUMBERS)} for _ in range(2)
+                        {
+                            "model": draw.one(models, MODELS),
+                            "quality": draw.one((1.0, 2.5), NUMBERS),
+                        }
+                        for _ in range(2)
                     ]
                 },
             ),
@@ -258,8 +279,13 @@ def system(folder: Path, rng: random.Random) -> None:
 
 def machine(folder: Path, rng: random.Random) -> None:
     """A machine for hardware."""
-    draw, sizes = _Draws(rng), (1, 2, 3, 64, 256, 0, -1, 65536, 2**32, 2**63 - 1, "x", 1.5)
-    pe = {"ic": draw.one((4, 8), sizes), "oc": draw.one((4, 8, 16), sizes), "ow": draw.one((1, 2), sizes)}
+    draw = _Draws(rng)
+    sizes = (1, 2, 3, 64, 256, 0, -1, 65536, 2**32, 2**63 - 1, "x", 1.5)
+    pe = {
+        "ic": draw.one((4, 8), sizes),
+        "oc": draw.one((4, 8, 16), sizes),
+        "ow": draw.one((1, 2), sizes),
+    }
     arch = draw.some(
         0.5,
         {
@@ -274,13 +300,23 @@ def machine(folder: Path, rng: random.Random) -> None:
     )
     timing = draw.some(
         0.3,
-        {name: lambda: draw.one((4, 8, 16), sizes) for name in ("bus_bytes", "dram_latency", "queue_depth", "ex_fill")},
+        {
+            name: lambda: draw.one((4, 8, 16), sizes)
+            for name in ("bus_bytes", "dram_latency", "queue_depth", "ex_fill")
+        },
     )
     head = draw.some(
-        0.4, {"name": lambda: draw.one(("mine",), NAMES), "memory_mode": lambda: draw.one(("dram", "flash"), ("x",))}
+        0.4,
+        {
+            "name": lambda: draw.one(("mine",), NAMES),
+            "memory_mode": lambda: draw.one(("dram", "flash"), ("x",)),
+        },
     )
     text = (
-        draw.table("", head) + draw.table("[arch]", arch) + draw.table("[arch.pe]", pe) + draw.table("[timing]", timing)
+        draw.table("", head)
+        + draw.table("[arch]", arch)
+        + draw.table("[arch.pe]", pe)
+        + draw.table("[timing]", timing)
     )
     (folder / "drawn.toml").write_text(text, encoding="utf-8")
 
@@ -290,14 +326,22 @@ _LAYER_VALUES: dict[str, tuple[Sequence[Any], Sequence[Any]]] = {
     "rows": ((1, 2, 3, 4, 8), NUMBERS),
     "depth": ((0, 1, 2, 3), NUMBERS),
     "order": (("rows", "channels"), ("x", "", 1, None)),
-    "slots": (([1, 1, 1], [2, 2, 2], [1, 2, 1], [3, 2, 2]), ([0, 1, 1], [1, 1], [2**40, 1, 1], "x", [])),
+    "slots": (
+        ([1, 1, 1], [2, 2, 2], [1, 2, 1], [3, 2, 2]),
+        ([0, 1, 1], [1, 1], [2**40, 1, 1], "x", []),
+    ),
 }
 
 
 def tuning_log(folder: Path, rng: random.Random) -> None:
-    """A log whose schedules, counts and head are others: as a search writes them, in some logs as none does."""
+    """A log whose schedules, counts and head are others: as a search writes them, in some logs
+    as none does.
+    """
     draw = _Draws(rng)
-    head, *lines = [json.loads(line) for line in (folder / "tuning.jsonl").read_text(encoding="utf-8").splitlines()]
+    head, *lines = [
+        json.loads(line)
+        for line in (folder / "tuning.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     if rng.random() < 0.5:
         lines = [json.loads(json.dumps(rng.choice(lines))) for _ in range(rng.randrange(6))]
     for number, line in enumerate(lines, start=1):
@@ -306,7 +350,9 @@ def tuning_log(folder: Path, rng: random.Random) -> None:
             line["cycles"] = draw.one((1, 700, 10**6, 2**62), (None, *NUMBERS))
         if rng.random() >= draw.odd:
             measured = line["cycles"] is not None
-            line["sites"] = [draw.one((0, 5, 10**9), NUMBERS) for _ in line["schedule"]["layers"] if measured]
+            line["sites"] = [
+                draw.one((0, 5, 10**9), NUMBERS) for _ in line["schedule"]["layers"] if measured
+            ]
         for layer in line["schedule"]["layers"]:
             for key, (usual, odd) in _LAYER_VALUES.items():
                 if rng.random() < 0.5:
@@ -315,15 +361,22 @@ def tuning_log(folder: Path, rng: random.Random) -> None:
             names = [draw.one(("c", "y", "x"), NAMES) for _ in range(rng.randrange(3))]
             line["schedule"]["residents"] = draw.one((names,), (None, "x", [1]))
         if rng.random() < 0.3:
-            group = _group(draw, [one["layer"] for one in line["schedule"]["layers"]] * rng.randrange(1, 3))
+            group = _group(
+                draw, [one["layer"] for one in line["schedule"]["layers"]] * rng.randrange(1, 3)
+            )
             line["schedule"]["groups"] = draw.one(([group],), ([{}], None, [group] * 50))
     for key in rng.sample(list(head), rng.choice((0, 0, 1))):
         same = isinstance(head[key], str) and key != "schema"
         head[key] = draw.one(NAMES if same else (head[key],), (None, 1, [], {}))
     texts = [json.dumps(line) for line in (head, *lines)]
     if rng.random() < draw.odd:
-        texts.insert(rng.randrange(len(texts) + 1), rng.choice((texts[-1], "", "{", "[]", "null", "\x00", "é")))
-    (folder / "drawn.jsonl").write_text("\n".join(texts) + rng.choice(("\n", "\n", "", "\n{")), encoding="utf-8")
+        texts.insert(
+            rng.randrange(len(texts) + 1),
+            rng.choice((texts[-1], "", "{", "[]", "null", "\x00", "é")),
+        )
+    (folder / "drawn.jsonl").write_text(
+        "\n".join(texts) + rng.choice(("\n", "\n", "", "\n{")), encoding="utf-8"
+    )
 
 
 def _group(draw: _Draws, layers: list[str]) -> dict[str, Any]:
@@ -338,11 +391,22 @@ def _group(draw: _Draws, layers: list[str]) -> dict[str, Any]:
 def pins(folder: Path, rng: random.Random) -> None:
     """Pins of the layer that there is, and of some that there is not."""
     draw = _Draws(rng)
-    names = [line for line in (folder / "pins.toml").read_text(encoding="utf-8").splitlines() if "[layers" in line]
+    names = [
+        line
+        for line in (folder / "pins.toml").read_text(encoding="utf-8").splitlines()
+        if "[layers" in line
+    ]
     text = draw.table("", draw.some(0.4, {"residents": lambda: [draw.one(("c", "y"), NAMES)]}))
-    for name in [*names, *(f"[layers.{json.dumps(draw.one(('none',), NAMES))}]" for _ in range(rng.choice((0, 0, 1))))]:
+    for name in [
+        *names,
+        *(
+            f"[layers.{json.dumps(draw.one(('none',), NAMES))}]"
+            for _ in range(rng.choice((0, 0, 1)))
+        ),
+    ]:
         values = draw.some(0.5, {
-            key: lambda usual=usual, odd=odd: draw.one(usual, [one for one in odd if one is not None])
+            key: lambda usual=usual,
+            odd=odd: draw.one(usual, [one for one in odd if one is not None])
             for key, (usual, odd) in _LAYER_VALUES.items()
         })  # fmt: skip
         text += draw.table(name, values)
@@ -359,15 +423,19 @@ _TIMES: dict[str, tuple[Any, ...]] = {
     "dram_latency": ([1, 50], {"from": 10, "to": 50, "step": 20}),
 }  # fmt: skip
 _ODD_AXES = (
-    [], {}, [[]], -1, 0, 1.5, "x", "64 XiB", [8, "x"], {"from": 1, "to": 2**62, "step": 1}, 2**62, {"from": 8, "to": 1},
-    {"from": 1, "to": 9, "times": 1}, {"from": 1, "to": 9, "step": 0}, {"from": 1}, [True], list(range(1, 2000)),
+    [], {}, [[]], -1, 0, 1.5, "x", "64 XiB", [8, "x"], {"from": 1, "to": 2**62, "step": 1}, 2**62,
+    {"from": 8, "to": 1},
+    {"from": 1, "to": 9, "times": 1}, {"from": 1, "to": 9, "step": 0}, {"from": 1}, [True],
+    list(range(1, 2000)),
 )  # fmt: skip
 _CONSTRAINTS = (
-    "N = 16 or 64", "pe.count <= 64", "sram_bytes >= 4 * KiB", "bus_bytes in [4, 8, 16]", "not (N > 64)",
+    "N = 16 or 64", "pe.count <= 64", "sram_bytes >= 4 * KiB", "bus_bytes in [4, 8, 16]",
+    "not (N > 64)",
     "N // 3 >= 1 and schedule == 'default'", "sram_bytes % 2 == 0",
 )  # fmt: skip
 _ODD_CONSTRAINTS = (
-    "", "N", "N = ", "N / 0 > 1", "N % 0 = 1", "((((N", "N == 'x'", "2 ** N > 1", "none < 3", "N < 1",
+    "", "N", "N = ", "N / 0 > 1", "N % 0 = 1", "((((N", "N == 'x'", "2 ** N > 1", "none < 3",
+    "N < 1",
     "__import__('os')", "N * " * 3000 + "1 > 0", "(" * 500 + "N" + ")" * 500 + " > 0",
     "sram_bytes * 10**400 > 1", "'a' < N", "not " * 900 + "N",
 )  # fmt: skip
@@ -377,7 +445,9 @@ def specification(folder: Path, rng: random.Random) -> None:
     """A sweep of a few points, now and then of very many or of none."""
     draw = _Draws(rng)
     usual = ("tiny.dla", "tiny.dla", "tiny.onnx")
-    head: dict[str, Any] = {"networks": draw.one((["tiny.dla"], "tiny.onnx", list(set(usual))), ([], 1, *MODELS))}
+    head: dict[str, Any] = {
+        "networks": draw.one((["tiny.dla"], "tiny.onnx", list(set(usual))), ([], 1, *MODELS))
+    }
     head |= draw.some(0.2, {
         "presets": lambda: [draw.one(("balanced-64", "preset.toml"), PRESETS)],
         "isa": lambda: draw.one(("v1", ["v2", "v3"]), ("v9", [], 1)),
@@ -392,7 +462,9 @@ def specification(folder: Path, rng: random.Random) -> None:
     })  # fmt: skip
     text = draw.table("", head)
     for name, axes in (("arch", _AXES), ("timing", _TIMES)):
-        chosen = {key: draw.one(values, _ODD_AXES) for key, values in axes.items() if rng.random() < 0.3}
+        chosen = {
+            key: draw.one(values, _ODD_AXES) for key, values in axes.items() if rng.random() < 0.3
+        }
         if draw.rng.random() < draw.odd:
             chosen[rng.choice(SETTINGS)] = rng.choice(NUMBERS)
         text += draw.table(f"[{name}]", chosen)
@@ -400,13 +472,17 @@ def specification(folder: Path, rng: random.Random) -> None:
 
 
 _SETTING_VALUES: dict[str, Sequence[Any]] = {
-    "sram_bytes": ("64KiB", 65536, "1MiB", 1024), "pe.ic": (1, 4, 8), "pe.oc": (1, 4, 16), "pe.ow": (1, 2),
-    "sram_banks": (1, 4, 16), "bus_bytes": (1, 4, 64), "dram_latency": (0, 20, 300), "queue_depth": (1, 2, 8),
-    "post_lanes": (1, 4, 8), "alignment": (8, 16), "numerics": ("onnxruntime", "fixed"), "burst_bytes": (16, 64),
+    "sram_bytes": ("64KiB", 65536, "1MiB", 1024), "pe.ic": (1, 4, 8), "pe.oc": (1, 4, 16),
+    "pe.ow": (1, 2),
+    "sram_banks": (1, 4, 16), "bus_bytes": (1, 4, 64), "dram_latency": (0, 20, 300),
+    "queue_depth": (1, 2, 8),
+    "post_lanes": (1, 4, 8), "alignment": (8, 16), "numerics": ("onnxruntime", "fixed"),
+    "burst_bytes": (16, 64),
     "outstanding_bursts": (1, 4), "ex_fill": (0, 4, 100),
 }  # fmt: skip
 _ODD_VALUES = (
-    0, -1, 2**31, 2**62, 2**63, "9" * 30, "", "none", "x", "1,2", "1.5", "64QiB", "-64KiB", "9" * 5000, "é", "=",
+    0, -1, 2**31, 2**62, 2**63, "9" * 30, "", "none", "x", "1,2", "1.5", "64QiB", "-64KiB",
+    "9" * 5000, "é", "=",
     "0x10", "1e3", " 4", "true",
 )  # fmt: skip
 
@@ -416,7 +492,8 @@ def settings(rng: random.Random) -> list[str]:
     draw = _Draws(rng)
     words = list(rng.choice((
         ("run", "tiny.dla"), ("emit", "tiny.dla"), ("partition", "tiny.dla"), ("run", "float.dla"),
-        ("simulate", "tiny.prog", "--image", "0=zeros.bin"), ("rtl", "ports"), ("explain", "tiny.dla"),
+        ("simulate", "tiny.prog", "--image", "0=zeros.bin"), ("rtl", "ports"),
+        ("explain", "tiny.dla"),
     )))  # fmt: skip
     for _ in range(rng.choice((1, 1, 2, 4))):
         key = draw.one(tuple(_SETTING_VALUES), (*SETTINGS, *NAMES))
@@ -435,20 +512,40 @@ def arrays(folder: Path, rng: random.Random) -> None:
     generator = np.random.default_rng(rng.randrange(1 << 30))
     usual = rng.random() < 0.6
     kind = (
-        "<f4" if usual else rng.choice((">f4", "<f8", "<f2", "|i1", "<i8", "|b1", "<c8", "<U3", "|S2", "<M8[s]", "|V4"))
+        "<f4"
+        if usual
+        else rng.choice(
+            (">f4", "<f8", "<f2", "|i1", "<i8", "|b1", "<c8", "<U3", "|S2", "<M8[s]", "|V4")
+        )
     )
-    shape = rng.choice(((1, 3, 8, 8), (2, 3, 8, 8), (3, 8, 8), (1, 3, 8, 8), (0, 3, 8, 8), (1, 3, 8), (), (1, 8, 8, 3)))
-    values = (generator.standard_normal(shape) * rng.choice((1, 100, 1e-30, 1e30))).astype(np.float32)
+    shape = rng.choice(
+        (
+            (1, 3, 8, 8),
+            (2, 3, 8, 8),
+            (3, 8, 8),
+            (1, 3, 8, 8),
+            (0, 3, 8, 8),
+            (1, 3, 8),
+            (),
+            (1, 8, 8, 3),
+        )
+    )
+    values = (generator.standard_normal(shape) * rng.choice((1, 100, 1e-30, 1e30))).astype(
+        np.float32
+    )
     if values.size and rng.random() < 0.3:
         values.flat[rng.randrange(values.size)] = rng.choice((np.nan, np.inf, -np.inf, -0.0, 3e38))
     with np.errstate(all="ignore"):
         made = np.zeros(shape, kind) if kind[1] in "USMV" else values.astype(kind)
     made = np.asfortranarray(made) if rng.random() < 0.2 else made
     np.save(folder / "drawn.npy", made)
-    names = {"x": made} if rng.random() < 0.8 else {rng.choice(("y", "X", "image")): made, "x": made}
+    names = (
+        {"x": made} if rng.random() < 0.8 else {rng.choice(("y", "X", "image")): made, "x": made}
+    )
     np.savez(folder / "drawn.npz", **names)
     samples = {
-        name: np.stack([one] * rng.randrange(1, 4)) if rng.random() < 0.8 else one for name, one in names.items()
+        name: np.stack([one] * rng.randrange(1, 4)) if rng.random() < 0.8 else one
+        for name, one in names.items()
     }
     if rng.random() < 0.1:
         samples["labels"] = np.zeros(2, np.int64)
@@ -473,8 +570,14 @@ def assembly(folder: Path, rng: random.Random) -> None:
                 ]
                 if numbers:
                     place, word = rng.choice(numbers)
-                    near = (int(word.strip(",")) + rng.choice((-1, 1)), rng.choice(_REGISTERS), rng.randrange(256))
-                    words[place] = str(rng.choice((*near, *NUMBERS[:14]))) + ("," if word.endswith(",") else "")
+                    near = (
+                        int(word.strip(",")) + rng.choice((-1, 1)),
+                        rng.choice(_REGISTERS),
+                        rng.randrange(256),
+                    )
+                    words[place] = str(rng.choice((*near, *NUMBERS[:14]))) + (
+                        "," if word.endswith(",") else ""
+                    )
                     lines[at] = " ".join(words)
             case 3:
                 lines.insert(at, rng.choice(lines))
@@ -485,7 +588,9 @@ def assembly(folder: Path, rng: random.Random) -> None:
 
 
 def cache(folder: Path, rng: random.Random) -> None:
-    """A folder that is called a cache: with a whole entry, and things of others in the places of its files."""
+    """A folder that is called a cache: with a whole entry, and things of others in the places of
+    its files.
+    """
     place = folder / "cache"
     for path in sorted(place.iterdir()):
         match rng.randrange(9):
@@ -509,7 +614,14 @@ def cache(folder: Path, rng: random.Random) -> None:
                 path.chmod(rng.choice((0, 0o400, 0o777)))
             case _:
                 pass
-    for name in ("z.package", ".0123456789abcdef.part", "rtl", "secret", "notes", "f" * 64 + ".package"):
+    for name in (
+        "z.package",
+        ".0123456789abcdef.part",
+        "rtl",
+        "secret",
+        "notes",
+        "f" * 64 + ".package",
+    ):
         if rng.random() < 0.2 and not (place / name).exists() and not (place / name).is_symlink():
             rng.choice(
                 (

@@ -1,6 +1,8 @@
-"""Models drawn from nothing: ONNX graphs and TensorFlow Lite chains, most of them valid, some with values that are odd.
+"""Models drawn from nothing: ONNX graphs and TensorFlow Lite chains, most of them valid, some with
+values that are odd.
 
-What a standard says of operators is written down here once more; ``onnx.shape_inference`` says which nodes can stand.
+What a standard says of operators is written down here once more; ``onnx.shape_inference`` says
+which nodes can stand.
 """
 
 from __future__ import annotations
@@ -19,14 +21,31 @@ from tests.tflite.builder import Quantisation, TfliteBuilder
 
 ODD_INTEGERS = (0, -1, -2, 3, 7, 100, 2**20, 2**31, 2**62, -(2**62))
 ODD_NUMBERS = (0.0, -1.0, 1e-40, 1e38, -1e38, float("nan"), float("inf"), -float("inf"))
-NAMES = ("a", "x", "", "=1+1", "[/b]", "a/b:0", "é", "__proto__", "y" * 300, "..", "a b", "input", "w", "c0", "-x")
+NAMES = (
+    "a",
+    "x",
+    "",
+    "=1+1",
+    "[/b]",
+    "a/b:0",
+    "é",
+    "__proto__",
+    "y" * 300,
+    "..",
+    "a b",
+    "input",
+    "w",
+    "c0",
+    "-x",
+)
 
 
 class _Drawing:
     """A graph that grows. ``odd`` is the share of values that nobody would give."""
 
     def __init__(self, rng: random.Random) -> None:
-        self.rng, self.odd = rng, rng.choice((0.0, 0.0, 0.02, 0.1))
+        self.rng = rng
+        self.odd = rng.choice((0.0, 0.0, 0.02, 0.1))
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -43,7 +62,9 @@ class _Drawing:
 
     def constant(self, *shape: int, dtype: Any = np.float32) -> str:
         sizes = [max(0, min(size, 64)) for size in shape]
-        values = np.random.default_rng(self.rng.randrange(1 << 30)).standard_normal(sizes).astype(dtype)
+        values = (
+            np.random.default_rng(self.rng.randrange(1 << 30)).standard_normal(sizes).astype(dtype)
+        )
         if self.rng.random() < self.odd and values.size:
             values.flat[self.rng.randrange(values.size)] = self.number(1.0)
         return self.stored(values)
@@ -67,12 +88,15 @@ def _window(draw: _Drawing) -> dict[str, Any]:
 
 
 def _conv(draw: _Drawing, x: str) -> onnx.NodeProto:
-    channels, window = draw.shapes[x][1], _window(draw)
+    channels = draw.shapes[x][1]
+    window = _window(draw)
     group = draw.rng.choice([one for one in (1, 1, 2, channels) if one and channels % one == 0])
     if draw.rng.random() < 0.2:
         window["dilations"] = draw.integers(2, 1, 2)
     outputs = group * draw.rng.randint(1, 4)
-    w = draw.constant(outputs, channels // group, *(max(0, min(one, 9)) for one in window["kernel_shape"]))
+    w = draw.constant(
+        outputs, channels // group, *(max(0, min(one, 9)) for one in window["kernel_shape"])
+    )
     bias = [draw.constant(outputs)] if draw.rng.random() < 0.6 else []
     return helper.make_node("Conv", [x, w, *bias], ["y"], group=draw.integer(group), **window)
 
@@ -83,7 +107,10 @@ def _transposed(draw: _Drawing, x: str) -> onnx.NodeProto:
         window["output_padding"] = draw.integers(2, 0, 1)
     sizes = (max(0, min(one, 9)) for one in window["kernel_shape"])
     return helper.make_node(
-        "ConvTranspose", [x, draw.constant(draw.shapes[x][1], draw.rng.randint(1, 4), *sizes)], ["y"], **window
+        "ConvTranspose",
+        [x, draw.constant(draw.shapes[x][1], draw.rng.randint(1, 4), *sizes)],
+        ["y"],
+        **window,
     )
 
 
@@ -99,18 +126,27 @@ def _pool(draw: _Drawing, x: str) -> onnx.NodeProto:
 
 def _single(draw: _Drawing, x: str) -> onnx.NodeProto:
     kind = draw.rng.choice((
-        "Relu", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Selu", "Gelu", "Softplus", "Erf",
-        "Exp", "Sqrt", "Abs", "Neg", "Floor", "Round", "Sign", "Reciprocal", "Identity", "Mish", "Celu", "Not", "Log",
+        "Relu", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Selu", "Gelu",
+        "Softplus", "Erf",
+        "Exp", "Sqrt", "Abs", "Neg", "Floor", "Round", "Sign", "Reciprocal", "Identity", "Mish",
+        "Celu", "Not", "Log",
     ))  # fmt: skip
-    more = {"alpha": draw.number(0.1, 0.2)} if kind in ("LeakyRelu", "HardSigmoid", "Elu", "Celu") else {}
+    more = (
+        {"alpha": draw.number(0.1, 0.2)}
+        if kind in ("LeakyRelu", "HardSigmoid", "Elu", "Celu")
+        else {}
+    )
     return helper.make_node(kind, [x], ["y"], **more)
 
 
 def _pair(draw: _Drawing, x: str) -> onnx.NodeProto:
-    kind = draw.rng.choice(("Add", "Add", "Mul", "Sub", "Div", "Max", "Min", "Pow", "PRelu", "Mod", "Equal", "Greater"))
+    kind = draw.rng.choice(
+        ("Add", "Add", "Mul", "Sub", "Div", "Max", "Min", "Pow", "PRelu", "Mod", "Equal", "Greater")
+    )
     shape = draw.shapes[x]
     other = draw.rng.choice([
-        x, *(name for name, one in draw.shapes.items() if one == shape), draw.constant(), draw.constant(*shape[1:]),
+        x, *(name for name, one in draw.shapes.items() if one == shape), draw.constant(),
+        draw.constant(*shape[1:]),
         draw.constant(*(size if place == 1 else 1 for place, size in enumerate(shape))),
     ])  # fmt: skip
     pair = [x, other]
@@ -120,25 +156,43 @@ def _pair(draw: _Drawing, x: str) -> onnx.NodeProto:
 
 
 def _shaped(draw: _Drawing, x: str) -> onnx.NodeProto:
-    shape, rng = draw.shapes[x], draw.rng
-    rank, axis = len(shape), draw.integer(*range(-len(shape), len(shape)), 0)
+    shape = draw.shapes[x]
+    rng = draw.rng
+    rank = len(shape)
+    axis = draw.integer(*range(-len(shape), len(shape)), 0)
     many = int(np.prod(shape))
     order = rng.sample(range(rank), rank)
-    wanted = [[-1], [1, -1], list(shape[::-1]), [many], [0, -1], [*shape, 1], [-1, draw.integer(1, 2, 3)]]
-    starts, ends = draw.integers(1, 0, 1), draw.integers(1, 1, 2, -1)
+    wanted = [
+        [-1],
+        [1, -1],
+        list(shape[::-1]),
+        [many],
+        [0, -1],
+        [*shape, 1],
+        [-1, draw.integer(1, 2, 3)],
+    ]
+    starts = draw.integers(1, 0, 1)
+    ends = draw.integers(1, 1, 2, -1)
     match rng.randrange(14):
         case 0:
-            return helper.make_node("Reshape", [x, draw.stored(rng.choice(wanted), np.int64)], ["y"])
+            return helper.make_node(
+                "Reshape", [x, draw.stored(rng.choice(wanted), np.int64)], ["y"]
+            )
         case 1:
-            return helper.make_node("Transpose", [x], ["y"], perm=[draw.integer(one) for one in order])
+            return helper.make_node(
+                "Transpose", [x], ["y"], perm=[draw.integer(one) for one in order]
+            )
         case 2:
             return helper.make_node("Flatten", [x], ["y"], axis=axis)
         case 3:
-            return helper.make_node("Concat", [x, rng.choice((x, draw.constant(*shape)))], ["y"], axis=axis)
+            return helper.make_node(
+                "Concat", [x, rng.choice((x, draw.constant(*shape)))], ["y"], axis=axis
+            )
         case 4:
             return helper.make_node(
                 "Slice", [x, draw.stored(starts, np.int64), draw.stored(ends, np.int64),
-                          draw.stored(draw.integers(1, axis), np.int64), draw.stored(draw.integers(1, 1, 2), np.int64)],
+                          draw.stored(draw.integers(1, axis), np.int64),
+                          draw.stored(draw.integers(1, 1, 2), np.int64)],
                 ["y"],
             )  # fmt: skip
         case 5:
@@ -146,22 +200,32 @@ def _shaped(draw: _Drawing, x: str) -> onnx.NodeProto:
             mode = rng.choice(("constant", "reflect", "edge"))
             return helper.make_node("Pad", [x, pads], ["y"], mode=mode)
         case 6:
-            kind = rng.choice(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd"))
+            kind = rng.choice(
+                ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd")
+            )
             axes = draw.stored(draw.integers(1, *range(rank), 0), np.int64)
             return helper.make_node(kind, [x, axes], ["y"], keepdims=draw.integer(0, 1))
         case 7:
             kind = rng.choice(("Softmax", "LogSoftmax", "Hardmax", "ArgMax"))
             return helper.make_node(kind, [x], ["y"], axis=axis)
         case 8:
-            index = draw.stored(draw.integer(0, -1) if rng.random() < 0.5 else draw.integers(2, 0, 1), np.int64)
+            index = draw.stored(
+                draw.integer(0, -1) if rng.random() < 0.5 else draw.integers(2, 0, 1), np.int64
+            )
             return helper.make_node("Gather", [x, index], ["y"], axis=axis)
         case 9:
-            scales = draw.stored([1.0, 1.0, *(draw.number(1.0, 2.0, 0.5) for _ in range(rank - 2))], np.float32)
+            scales = draw.stored(
+                [1.0, 1.0, *(draw.number(1.0, 2.0, 0.5) for _ in range(rank - 2))], np.float32
+            )
             mode = rng.choice(("nearest", "linear", "cubic"))
             how = rng.choice(("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"))
-            return helper.make_node("Resize", [x, "", scales], ["y"], mode=mode, coordinate_transformation_mode=how)
+            return helper.make_node(
+                "Resize", [x, "", scales], ["y"], mode=mode, coordinate_transformation_mode=how
+            )
         case 10:
-            low, high = (draw.stored(draw.number(*usual), np.float32) for usual in ((0.0, -1.0), (6.0, 1.0)))
+            low, high = (
+                draw.stored(draw.number(*usual), np.float32) for usual in ((0.0, -1.0), (6.0, 1.0))
+            )
             return helper.make_node("Clip", [x, low, high], ["y"])
         case 11:
             repeats = draw.stored(draw.integers(rank, 1, 1, 2), np.int64)
@@ -175,13 +239,16 @@ def _shaped(draw: _Drawing, x: str) -> onnx.NodeProto:
 
 
 def _matrix(draw: _Drawing, x: str) -> onnx.NodeProto:
-    shape, rng = draw.shapes[x], draw.rng
+    shape = draw.shapes[x]
+    rng = draw.rng
     outputs = rng.randint(1, 6)
     if len(shape) == 2 and rng.random() < 0.6:
         turned = draw.integer(0, 1)
         weights = draw.constant(outputs, shape[1]) if turned else draw.constant(shape[1], outputs)
         bias = [draw.constant(outputs)] if rng.random() < 0.6 else []
-        return helper.make_node("Gemm", [x, weights, *bias], ["y"], transB=turned, alpha=draw.number(1.0, 0.5))
+        return helper.make_node(
+            "Gemm", [x, weights, *bias], ["y"], transB=turned, alpha=draw.number(1.0, 0.5)
+        )
     return helper.make_node("MatMul", [x, draw.constant(shape[-1] if shape else 1, outputs)], ["y"])
 
 
@@ -195,11 +262,16 @@ def _normal(draw: _Drawing, x: str) -> onnx.NodeProto:
             inputs = [x, scale, bias, mean, variance]
             return helper.make_node("BatchNormalization", inputs, ["y"], epsilon=epsilon)
         case 1:
-            return helper.make_node("InstanceNormalization", [x, scale, bias], ["y"], epsilon=epsilon)
+            return helper.make_node(
+                "InstanceNormalization", [x, scale, bias], ["y"], epsilon=epsilon
+            )
         case _:
             wide = draw.shapes[x][-1]
             return helper.make_node(
-                "LayerNormalization", [x, draw.constant(wide), draw.constant(wide)], ["y"], epsilon=epsilon
+                "LayerNormalization",
+                [x, draw.constant(wide), draw.constant(wide)],
+                ["y"],
+                epsilon=epsilon,
             )
 
 
@@ -213,7 +285,8 @@ def _recurrent(draw: _Drawing, x: str) -> onnx.NodeProto:
 
 
 def _quantised(draw: _Drawing, x: str) -> onnx.NodeProto:
-    scale, zero = draw.stored(draw.number(0.1, 0.02), np.float32), draw.stored(draw.rng.choice((0, 3)), np.int8)
+    scale = draw.stored(draw.number(0.1, 0.02), np.float32)
+    zero = draw.stored(draw.rng.choice((0, 3)), np.int8)
     draw.nodes.append(helper.make_node("QuantizeLinear", [x, scale, zero], [f"q{len(draw.nodes)}"]))
     return helper.make_node("DequantizeLinear", [draw.nodes[-1].output[0], scale, zero], ["y"])
 
@@ -224,7 +297,9 @@ _Family = Callable[[_Drawing, str], onnx.NodeProto]
 
 
 def onnx_model(folder: Path, rng: random.Random) -> None:
-    """``drawn.onnx``: up to ten nodes, each after any tensor that there is, every second one an output."""
+    """``drawn.onnx``: up to ten nodes, each after any tensor that there is, every second one an
+    output.
+    """
     draw = _Drawing(rng)
     shape = rng.choice(((1, 3, 8, 8), (1, 4, 5, 7), (2, 3, 6, 6), (1, 6), (1, 5, 6), (4, 1, 6)))
     draw.shapes["x"] = shape
@@ -238,7 +313,8 @@ def onnx_model(folder: Path, rng: random.Random) -> None:
             families.append(_recurrent)
         before = len(draw.nodes)
         node = rng.choice(families)(draw, x)
-        node.output[0], node.name = f"t{len(draw.nodes)}", f"n{len(draw.nodes)}"
+        node.output[0] = f"t{len(draw.nodes)}"
+        node.name = f"n{len(draw.nodes)}"
         made = _shape(draw, inputs, node)
         if made is None and rng.random() >= draw.odd:
             del draw.nodes[before:]
@@ -248,26 +324,41 @@ def onnx_model(folder: Path, rng: random.Random) -> None:
     _save(folder, draw, inputs)
 
 
-def _shape(draw: _Drawing, inputs: list[onnx.ValueInfoProto], node: onnx.NodeProto) -> tuple[int, ...] | None:
+def _shape(
+    draw: _Drawing, inputs: list[onnx.ValueInfoProto], node: onnx.NodeProto
+) -> tuple[int, ...] | None:
     """Of the node's result, in float; None where it cannot stand."""
     wanted = [onnx.ValueInfoProto(name=node.output[0])]
     graph = helper.make_graph([*draw.nodes, node], "g", inputs, wanted, draw.constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    whole = all(one.op_type != "Slice" for one in graph.node)  # ONNX's own counts to the end with a step of 2^62
+    # ONNX's own counts to the end with a step of 2^62
+    whole = all(one.op_type != "Slice" for one in graph.node)
     try:
-        found = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=whole).graph.output[0].type
+        found = (
+            onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=whole)
+            .graph.output[0]
+            .type
+        )
     except (onnx.shape_inference.InferenceError, ValueError):
         return None
     kind = found.tensor_type
     dims = tuple(one.dim_value for one in kind.shape.dim)
     small = 0 < np.prod(dims, dtype=float) < 1 << 16
-    return dims if kind.elem_type == TensorProto.FLOAT and kind.HasField("shape") and small else None
+    return (
+        dims if kind.elem_type == TensorProto.FLOAT and kind.HasField("shape") and small else None
+    )
 
 
 def _save(folder: Path, draw: _Drawing, inputs: list[onnx.ValueInfoProto]) -> None:
-    rng, last = draw.rng, list(draw.shapes)[-1]
-    outputs = [name for name in draw.shapes if name != "x" and (name == last or rng.random() < 0.5)] or ["x"]
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, draw.shapes[name]) for name in outputs]
+    rng = draw.rng
+    last = list(draw.shapes)[-1]
+    outputs = [
+        name for name in draw.shapes if name != "x" and (name == last or rng.random() < 0.5)
+    ] or ["x"]
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, draw.shapes[name])
+        for name in outputs
+    ]
     graph = helper.make_graph(draw.nodes, "drawn", inputs, infos, draw.constants)
     if rng.random() < 0.1:
         _rename(graph, rng.choice(list(draw.shapes)), rng.choice(NAMES))
@@ -277,7 +368,8 @@ def _save(folder: Path, draw: _Drawing, inputs: list[onnx.ValueInfoProto]) -> No
         graph.input[0].type.tensor_type.elem_type = rng.randrange(1, 22)
     opset = rng.choice((13, 17, 21, 21, 21))
     onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), folder / "drawn.onnx"
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10),
+        folder / "drawn.onnx",
     )
 
 
@@ -295,11 +387,16 @@ def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
 
 def tflite_model(folder: Path, rng: random.Random) -> None:
     """``drawn.tflite``: a chain of up to six operators that LiteRT prepares."""
-    builder, generator = TfliteBuilder("net"), np.random.default_rng(rng.randrange(1 << 30))
+    builder = TfliteBuilder("net")
+    generator = np.random.default_rng(rng.randrange(1 << 30))
     odd = rng.choice((0.0, 0.02, 0.1))
 
     def scale() -> float:
-        return rng.choice((1e-30, 1e30, 0.0, -0.1, 1.0)) if rng.random() < odd else rng.choice((0.05, 0.02, 0.1))
+        return (
+            rng.choice((1e-30, 1e30, 0.0, -0.1, 1.0))
+            if rng.random() < odd
+            else rng.choice((0.05, 0.02, 0.1))
+        )
 
     def zero() -> int:
         return rng.choice((127, -128, 200, -1000)) if rng.random() < odd else rng.choice((0, 3, -5))
@@ -307,53 +404,103 @@ def tflite_model(folder: Path, rng: random.Random) -> None:
     def weights(*shape: int) -> Any:
         return generator.integers(-127, 128, shape).astype(np.int8)
 
-    x = builder.input("x", rng.choice(((1, 6, 6, 3), (1, 5, 7, 4), (2, 6, 6, 2))), Quantisation(scale(), zero()))
+    x = builder.input(
+        "x", rng.choice(((1, 6, 6, 3), (1, 5, 7, 4), (2, 6, 6, 2))), Quantisation(scale(), zero())
+    )
     tensors = [x]
     for number in range(rng.choice((1, 2, 3, 6))):
         x = rng.choice((tensors[-1], rng.choice(tensors)))
-        made, shape, outputs = Quantisation(scale(), zero()), x.shape, rng.randint(1, 5)
-        window = {"padding": rng.choice(("SAME", "VALID")), "stride_w": rng.choice((1, 2)), "stride_h": 1}
+        made = Quantisation(scale(), zero())
+        shape = x.shape
+        outputs = rng.randint(1, 5)
+        window = {
+            "padding": rng.choice(("SAME", "VALID")),
+            "stride_w": rng.choice((1, 2)),
+            "stride_h": 1,
+        }
         kind = rng.choice((
-            "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "MUL", "SUB", "MAX_POOL_2D", "AVERAGE_POOL_2D",
-            "LOGISTIC", "TANH", "SOFTMAX", "RELU", "RELU6", "MEAN", "RESHAPE", "CONCATENATION", "TRANSPOSE", "PAD",
-            "MAXIMUM", "HARD_SWISH", "LOG_SOFTMAX", "ABS", "NEG", "LEAKY_RELU", "SQUEEZE", "RESIZE_NEAREST_NEIGHBOR",
+            "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "MUL", "SUB", "MAX_POOL_2D",
+            "AVERAGE_POOL_2D",
+            "LOGISTIC", "TANH", "SOFTMAX", "RELU", "RELU6", "MEAN", "RESHAPE", "CONCATENATION",
+            "TRANSPOSE", "PAD",
+            "MAXIMUM", "HARD_SWISH", "LOG_SOFTMAX", "ABS", "NEG", "LEAKY_RELU", "SQUEEZE",
+            "RESIZE_NEAREST_NEIGHBOR",
         ))  # fmt: skip
         given: list[Any] = [x]
         options: dict[str, Any] = {}
         if kind == "CONV_2D":
             scales = Quantisation(tuple(scale() for _ in range(outputs)))
-            given += [builder.constant(f"w{number}", weights(outputs, 3, 3, shape[-1]), scales), None]
+            given += [
+                builder.constant(f"w{number}", weights(outputs, 3, 3, shape[-1]), scales),
+                None,
+            ]
             options = window
         elif kind == "DEPTHWISE_CONV_2D":
             scales = Quantisation(tuple(scale() for _ in range(shape[-1])), 0, 3)
-            bias = builder.constant(f"b{number}", generator.integers(-9, 9, shape[-1]).astype(np.int32), scales)
+            bias = builder.constant(
+                f"b{number}", generator.integers(-9, 9, shape[-1]).astype(np.int32), scales
+            )
             given += [builder.constant(f"w{number}", weights(1, 3, 3, shape[-1]), scales), bias]
             options = window
         elif kind == "FULLY_CONNECTED":
-            given += [builder.constant(f"w{number}", weights(outputs, shape[-1]), Quantisation(scale())), None]
+            given += [
+                builder.constant(f"w{number}", weights(outputs, shape[-1]), Quantisation(scale())),
+                None,
+            ]
             options = {"keep_num_dims": True}
         elif kind in ("ADD", "MUL", "SUB", "MAXIMUM"):
             alike = [one for one in tensors if one.shape == shape]
-            given += [rng.choice([*alike, builder.constant(f"k{number}", weights(shape[-1]), Quantisation(scale()))])]
+            given += [
+                rng.choice(
+                    [
+                        *alike,
+                        builder.constant(f"k{number}", weights(shape[-1]), Quantisation(scale())),
+                    ]
+                )
+            ]
         elif kind in ("MAX_POOL_2D", "AVERAGE_POOL_2D"):
-            options = {**window, "filter_width": rng.choice((1, 2, 3)), "filter_height": rng.choice((1, 2))}
+            options = {
+                **window,
+                "filter_width": rng.choice((1, 2, 3)),
+                "filter_height": rng.choice((1, 2)),
+            }
         elif kind == "MEAN":
             axes = np.array(rng.choice(([1], [1, 2], [3], [-1])), np.int32)
             given += [builder.constant(f"a{number}", axes)]
             options = {"keep_dims": rng.random() < 0.5}
         elif kind == "RESHAPE":
-            given += [builder.constant(f"s{number}", np.array(rng.choice(([-1], [1, -1], shape[::-1])), np.int32))]
+            given += [
+                builder.constant(
+                    f"s{number}", np.array(rng.choice(([-1], [1, -1], shape[::-1])), np.int32)
+                )
+            ]
         elif kind == "CONCATENATION":
             given += [rng.choice([one for one in tensors if one.shape == shape])]
             options = {"axis": rng.randrange(-len(shape), len(shape))}
         elif kind == "TRANSPOSE":
-            given += [builder.constant(f"p{number}", np.array(rng.sample(range(len(shape)), len(shape)), np.int32))]
+            given += [
+                builder.constant(
+                    f"p{number}", np.array(rng.sample(range(len(shape)), len(shape)), np.int32)
+                )
+            ]
         elif kind == "PAD":
             pads = np.array([[rng.choice((0, 0, 1)) for _ in range(2)] for _ in shape], np.int32)
             given += [builder.constant(f"p{number}", pads)]
         elif kind == "RESIZE_NEAREST_NEIGHBOR":
-            given += [builder.constant(f"z{number}", np.array([rng.randint(1, 12), rng.randint(1, 12)], np.int32))]
-        same = kind in ("RESHAPE", "TRANSPOSE", "PAD", "MAX_POOL_2D", "CONCATENATION", "SQUEEZE", "RELU")
+            given += [
+                builder.constant(
+                    f"z{number}", np.array([rng.randint(1, 12), rng.randint(1, 12)], np.int32)
+                )
+            ]
+        same = kind in (
+            "RESHAPE",
+            "TRANSPOSE",
+            "PAD",
+            "MAX_POOL_2D",
+            "CONCATENATION",
+            "SQUEEZE",
+            "RELU",
+        )
         if same and rng.random() >= odd:
             made = x.quantisation or made
         elif kind in ("LOGISTIC", "SOFTMAX") and rng.random() >= odd:

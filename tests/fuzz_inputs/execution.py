@@ -1,8 +1,9 @@
-"""One case in a forked child: what its commands ended with, and whether that is how bad input may end.
+"""One case in a forked child: what its commands ended with, and whether that is how bad input may
+end.
 
-The parent has imported and warmed all, and froze it: a child costs its own work and a few milliseconds. It ends as a
-process does that ran nothing else: with what functions at exit print, and with the status of an exception that nobody
-caught.
+The parent has imported and warmed all, and froze it: a child costs its own work and a few
+milliseconds. It ends as a process does that ran nothing else: with what functions at exit print,
+and with the status of an exception that nobody caught.
 """
 
 from __future__ import annotations
@@ -31,12 +32,17 @@ from isa import memory
 from isa.errors import InputError
 
 SECONDS = 20
-"""Of the processor, which others may have; a child that does nothing hangs when it did so :data:`PATIENCE` times."""
+"""Of the processor, which others may have.
+
+A child that does nothing hangs when it did so :data:`PATIENCE` times.
+"""
 PATIENCE = 5
 LIMIT = 1 << 30
 """What ``--max-memory`` is in the children."""
 ALLOWANCE = 3 << 30
-"""Address space that a child may take beyond what it is born with: the limit, and what libraries reserve."""
+"""Address space that a child may take beyond what it is born with: the limit, and what libraries
+reserve.
+"""
 HANG = -1
 KILLED = -2
 
@@ -55,7 +61,9 @@ class Ending:
 
 
 class _Here(Executor):
-    """What the workers of a sweep would do, done here: a process of their own is two seconds of imports."""
+    """What the workers of a sweep would do, done here: a process of their own is two seconds of
+    imports.
+    """
 
     def submit(self, work: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -68,7 +76,7 @@ class _Here(Executor):
 
 def work_here() -> None:
     """From now on sweeps make no processes."""
-    LocalPool._started = lambda pool: _Here()  # type: ignore[method-assign]
+    LocalPool._get_started = lambda pool: _Here()  # type: ignore[method-assign]
 
 
 Case = tuple[Callable[[], int], Path]
@@ -76,12 +84,16 @@ Case = tuple[Callable[[], int], Path]
 
 
 def execute(action: Callable[[], int], folder: Path) -> Ending:
-    """Run ``action`` in a forked child that works in ``folder``, with a watchdog and a limit on its address space."""
+    """Run ``action`` in a forked child that works in ``folder``, with a watchdog and a limit on
+    its address space.
+    """
     return execute_together([(action, folder)])[0]
 
 
 def execute_together(cases: Sequence[Case]) -> list[Ending]:
-    """Run cases one after the other in a child, as :func:`execute` does; a new child goes on where one ends early.
+    """Run cases one after the other in a child, as :func:`execute` does.
+
+    A new child goes on where one ends early.
 
     A fork costs more than most cases; what one case leaves in the process, the next one finds.
     """
@@ -96,14 +108,18 @@ def execute_together(cases: Sequence[Case]) -> list[Ending]:
         if status >= 0 and len(done) < len(left):  # it ended by os._exit within a case
             status = KILLED
         for folder in done:
-            endings.append(_ending(folder, int(_output(folder)[3].read_text()), peak if len(cases) == 1 else 0))
+            endings.append(
+                _ending(folder, int(_output(folder)[3].read_text()), peak if len(cases) == 1 else 0)
+            )
         if len(done) < len(left):
             endings.append(_ending(left[len(done)][1], status, peak))
     return endings
 
 
 def _output(folder: Path) -> tuple[Path, Path, Path, Path]:
-    """Where a child writes what it prints, what it complains about, where it was refused, and its status."""
+    """Where a child writes what it prints, what it complains about, where it was refused, and
+    its status.
+    """
     return folder / "child.out", folder / "child.err", folder / "child.at", folder / "child.status"
 
 
@@ -124,11 +140,19 @@ def _child(cases: Sequence[Case]) -> None:
         os.environ[memory.VARIABLE] = str(LIMIT)
         atexit._clear()  # what the parent has to do when it ends
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        taken = (
+            int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+            * resource.getpagesize()
+        )
         resource.setrlimit(resource.RLIMIT_AS, (taken + ALLOWANCE, taken + ALLOWANCE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         warnings.resetwarnings()
-        for quiet in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+        for quiet in (
+            DeprecationWarning,
+            PendingDeprecationWarning,
+            ImportWarning,
+            ResourceWarning,
+        ):
             warnings.simplefilter("ignore", quiet)  # as Python has it
         work_here()
         refused = _note_refusals()
@@ -141,7 +165,10 @@ def _child(cases: Sequence[Case]) -> None:
 
 
 def _case(action: Callable[[], int], folder: Path, last: bool) -> int:
-    """Do one case in this process, and what a process does at its end behind the ``last``; the exit status."""
+    """Do one case in this process, and what a process does at its end behind the ``last``.
+
+    The exit status.
+    """
     os.chdir(folder)
     tempfile.tempdir = str(folder)
     status = 1
@@ -150,7 +177,9 @@ def _case(action: Callable[[], int], folder: Path, last: bool) -> int:
         os.dup2(file, number)
         os.close(file)
     sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8")
-    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), encoding="utf-8", line_buffering=True)
+    sys.stderr = io.TextIOWrapper(
+        io.FileIO(2, "w", closefd=False), encoding="utf-8", line_buffering=True
+    )
     try:
         status = action()
     except SystemExit as end:
@@ -181,23 +210,34 @@ def _note_refusals() -> list[Path]:
         while frame is not None and frame.f_globals.get("__name__") in _CHECKS:
             frame = frame.f_back
         if frame is not None:
-            files[0].write_text(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}", encoding="utf-8")
+            files[0].write_text(
+                f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}", encoding="utf-8"
+            )
 
     InputError.__init__ = noted  # type: ignore[method-assign]
     return files
 
 
 def _wait(child: int, marks: Sequence[Path]) -> tuple[int, int]:
-    """The exit status, and the most memory in bytes; a case hangs where no further one of ``marks`` appears."""
+    """The exit status, and the most memory in bytes.
+
+    A case hangs where no further one of ``marks`` appears.
+    """
     ending = os.pidfd_open(child)
     ends = select.poll()
     ends.register(ending, select.POLLIN)
-    hangs, waits, done, since = True, 0, 0, 0.0
+    hangs = True
+    waits = 0
+    done = 0
+    since = 0.0
     while hangs and waits < PATIENCE and _seconds(child) - since < SECONDS:
-        hangs, waits, before = not ends.poll(SECONDS * 1000), waits + 1, done
+        hangs = not ends.poll(SECONDS * 1000)
+        waits = waits + 1
+        before = done
         done = sum(mark.exists() for mark in marks)
         if done > before:
-            waits, since = 0, _seconds(child)
+            waits = 0
+            since = _seconds(child)
     os.close(ending)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # it, where it hangs, and what it started and left
@@ -210,7 +250,9 @@ def _wait(child: int, marks: Sequence[Path]) -> tuple[int, int]:
 
 def _seconds(child: int) -> float:
     """What a child that has not been waited for has had of the processor."""
-    times = Path(f"/proc/{child}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[11:15]
+    times = (
+        Path(f"/proc/{child}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[11:15]
+    )
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
@@ -222,7 +264,9 @@ def _wrong(status: int, message: str, peak: int) -> str:
         return "killed"
     if "the memory is used up" in message or peak > 2 * LIMIT + (1 << 29):
         return "memory"
-    if status not in (0, 1, 2) or any(line.startswith(("Traceback", "Exception ignored")) for line in lines):
+    if status not in (0, 1, 2) or any(
+        line.startswith(("Traceback", "Exception ignored")) for line in lines
+    ):
         return "traceback"
     if status == 2 and (len(lines) != 1 or not lines[0].startswith("error: ")):
         return "lines"

@@ -118,11 +118,21 @@ def float_model() -> onnx.ModelProto:
         return numpy_helper.from_array(generator.standard_normal(shape).astype(np.float32), name)
 
     nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        helper.make_node(
+            "Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1], kernel_shape=[3, 3]
+        ),
         helper.make_node("BatchNormalization", ["c", "g", "b", "m", "v"], ["n"], name="norm"),
         helper.make_node("Relu", ["n"], ["r"], name="relu"),
         helper.make_node("MaxPool", ["r"], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("AveragePool", ["r"], ["a"], name="mean", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+        helper.make_node(
+            "AveragePool",
+            ["r"],
+            ["a"],
+            name="mean",
+            kernel_shape=[2, 2],
+            strides=[2, 2],
+            ceil_mode=1,
+        ),
         helper.make_node("Add", ["p", "a"], ["s"], name="add"),
         helper.make_node("Concat", ["s", "a"], ["k"], name="concat", axis=1),
         helper.make_node("Conv", ["k", "d"], ["e"], name="depthwise", group=8, strides=[2, 2]),
@@ -140,7 +150,8 @@ def float_model() -> onnx.ModelProto:
         [
             constant("w", 4, 3, 3, 3), constant("b", 4), constant("g", 4), constant("m", 4),
             numpy_helper.from_array(np.ones(4, np.float32), "v"), constant("d", 8, 1, 2, 2),
-            numpy_helper.from_array(np.float32(0), "low"), numpy_helper.from_array(np.float32(6), "high"),
+            numpy_helper.from_array(np.float32(0), "low"),
+            numpy_helper.from_array(np.float32(6), "high"),
             constant("q", 5, 8), constant("o", 5),
         ],
     )  # fmt: skip
@@ -157,9 +168,12 @@ def tiny_model() -> onnx.ModelProto:
 
 def tflite_model() -> bytes:
     """A few layers of a TensorFlow Lite network, one of them for the CPU."""
-    random, builder = np.random.default_rng(0), TfliteBuilder("net")
+    random = np.random.default_rng(0)
+    builder = TfliteBuilder("net")
     scales = (0.01, 0.02, 0.03, 0.01)
-    filters = builder.constant("w", random.integers(-127, 128, (4, 3, 3, 3), np.int8), Quantisation(scales))
+    filters = builder.constant(
+        "w", random.integers(-127, 128, (4, 3, 3, 3), np.int8), Quantisation(scales)
+    )
     biases = Quantisation(tuple(0.02 * scale for scale in scales))
     bias = builder.constant("b", random.integers(-100, 100, 4).astype(np.int32), biases)
     x = builder.input("image", (1, 6, 6, 3), Quantisation(0.02, 3))
@@ -169,13 +183,17 @@ def tflite_model() -> bytes:
     y = builder.operator("LOGISTIC", [x], Quantisation(1 / 256, -128))
     x = builder.operator("MUL", [x, y], Quantisation(0.05))
     x = builder.operator("LOG_SOFTMAX", [x], Quantisation(16 / 256, 127))
-    x = builder.operator("MEAN", [x, builder.constant("a", np.array([1, 2], np.int32))], Quantisation(0.05))
+    x = builder.operator(
+        "MEAN", [x, builder.constant("a", np.array([1, 2], np.int32))], Quantisation(0.05)
+    )
     weights = builder.constant("f", random.integers(-127, 128, (5, 4), np.int8), Quantisation(0.01))
     return builder.model(builder.operator("FULLY_CONNECTED", [x, weights, None], Quantisation(0.1)))
 
 
 def write_all(folder: Path) -> None:
-    """Write the materials to ``folder``, in a process of its own: what runs networks and sweeps leaves nothing here."""
+    """Write the materials to ``folder``, in a process of its own: what runs networks and sweeps
+    leaves nothing here.
+    """
     child = multiprocessing.get_context("spawn").Process(target=_write, args=(folder,))
     child.start()
     child.join()
@@ -188,7 +206,8 @@ def _write(folder: Path) -> None:
     onnx.save(float_model(), "float.onnx")
     onnx.save(tiny_model(), "tiny.onnx")
     Path("net.tflite").write_bytes(tflite_model())
-    onnx.save(parser.parse_model(QOPERATOR.replace("int8 zero", "int8[2,3,1,1] w = {1,2,3,4,5,6}, int8 zero")
+    onnx.save(parser.parse_model(QOPERATOR.replace("int8 zero", "int8[2,3,1,1] w = {1,2,3,4,5,6}, "
+                                                                "int8 zero")
                                  .replace("int8[1,4,8,8] y", "int8[1,2,8,8] y").replace("<pads = [1,1,1,1]>", "")),
               "qoperator.onnx")  # fmt: skip
     onnx.save(random_network(5)[0], "random.onnx")
@@ -225,8 +244,13 @@ def _write(folder: Path) -> None:
     os.environ.pop("DLA_NO_CACHE", None)
     _done(("run", "tiny.onnx", "--json", "cached.json"))
     os.environ["DLA_NO_CACHE"] = "1"
-    layer = json.loads(Path("tuning.jsonl").read_text(encoding="utf-8").splitlines()[0])["layers"][0]["layer"]
-    pins = f'residents = []\ngroups = []\n[layers."{layer}"]\nrows = 4\nslots = [1, 1, 2]\norder = "rows"\n'
+    layer = json.loads(Path("tuning.jsonl").read_text(encoding="utf-8").splitlines()[0])["layers"][
+        0
+    ]["layer"]
+    pins = (
+        f'residents = []\ngroups = []\n[layers."{layer}"]\nrows = 4\nslots = [1, 1, 2]\norder = '
+        '"rows"\n'
+    )
     Path("pins.toml").write_text(pins, encoding="utf-8")
     onnx.save(load_package("float.dla").model, "qdq.onnx")
     small_corpus(Path("corpus"))
@@ -270,7 +294,10 @@ def members(path: Path) -> dict[str, bytes]:
 
 
 def resummed(contents: dict[str, bytes]) -> dict[str, bytes]:
-    """The members of a package with a manifest that has their sums again; a manifest without any stays as it is."""
+    """The members of a package with a manifest that has their sums again.
+
+    A manifest without any stays as it is.
+    """
     try:
         manifest = json.loads(contents["manifest.json"])
     except ValueError:
@@ -278,6 +305,8 @@ def resummed(contents: dict[str, bytes]) -> dict[str, bytes]:
     if not isinstance(manifest, dict):
         return contents
     manifest["sha256"] = {
-        name: hashlib.sha256(data).hexdigest() for name, data in contents.items() if name != "manifest.json"
+        name: hashlib.sha256(data).hexdigest()
+        for name, data in contents.items()
+        if name != "manifest.json"
     }
     return contents | {"manifest.json": json.dumps(manifest).encode()}

@@ -11,15 +11,19 @@ from typing import Any
 from onnx import ModelProto
 
 NUMBERS = (
-    0, 1, -1, 2, 3, 7, 16, 127, 255, 256, 65535, 1 << 20, 1 << 31, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, -(1 << 63),
+    0, 1, -1, 2, 3, 7, 16, 127, 255, 256, 65535, 1 << 20, 1 << 31, (1 << 31) - 1, 1 << 32,
+    (1 << 63) - 1, -(1 << 63),
 )  # fmt: skip
 TEXTS = (
-    "", "é", "\x00", "a\nb", "[/b]", "<script>", "../x", "/dev/zero", "Loop", "Conv", "com.microsoft", "nan", "1e999",
+    "", "é", "\x00", "a\nb", "[/b]", "<script>", "../x", "/dev/zero", "Loop", "Conv",
+    "com.microsoft", "nan", "1e999",
     "y" * 300, "\ud800", "x\u202e",
 )  # fmt: skip
 _WORDS = (
-    "0", "-1", "1", "3", "99999999999999999999", "9" * 5000, "0x" + "f" * 5000, "1e999", "-1e999", "nan", "inf", "true",
-    '"x"', '""', "[]", "{}", "[" * 3000, "[[[1]]]", "1979-05-27", '"\\u0000"', "'''", "é", "\x00", "\ufeff",
+    "0", "-1", "1", "3", "99999999999999999999", "9" * 5000, "0x" + "f" * 5000, "1e999", "-1e999",
+    "nan", "inf", "true",
+    '"x"', '""', "[]", "{}", "[" * 3000, "[[[1]]]", "1979-05-27", '"\\u0000"', "'''", "é", "\x00",
+    "\ufeff",
 )  # fmt: skip
 _TOKEN = re.compile(r'"[^"\n]*"|[-+]?[\w.]+|[^\s\w]')
 
@@ -30,7 +34,8 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         if not content:
             break
-        at, length = rng.randrange(len(content)), rng.choice((1, 1, 2, 4, 8, 64))
+        at = rng.randrange(len(content))
+        length = rng.choice((1, 1, 2, 4, 8, 64))
         match rng.randrange(6):
             case 0:
                 content[at] ^= 1 << rng.randrange(8)
@@ -41,14 +46,18 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
             case 3:
                 content[at:at] = content[at : at + length]
             case 4:
-                content[at : at + length] = rng.choice((b"\xff", b"\x00", b"\x7f", b"\x80")) * length
+                content[at : at + length] = (
+                    rng.choice((b"\xff", b"\x00", b"\x7f", b"\x80")) * length
+                )
             case _:
                 content[at : at + length] = rng.randbytes(length)
     return bytes(content)
 
 
 def mutate_words(data: bytes, rng: random.Random) -> bytes:
-    """Words of four bytes replaced by numbers and by one another: offsets, lengths, indices of a flatbuffer."""
+    """Words of four bytes replaced by numbers and by one another: offsets, lengths, indices of a
+    flatbuffer.
+    """
     content = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4))):
         at, other = (4 * rng.randrange(len(content) // 4) for _ in range(2))
@@ -72,10 +81,16 @@ def mutate_text(data: bytes, rng: random.Random) -> bytes:
                 tokens = list(_TOKEN.finditer(lines[line]))
                 if tokens:
                     token = rng.choice(tokens)
-                    new = rng.choice((*_WORDS, str(rng.choice(NUMBERS)), str(rng.randrange(-5, 100))))
+                    new = rng.choice(
+                        (*_WORDS, str(rng.choice(NUMBERS)), str(rng.randrange(-5, 100)))
+                    )
                     lines[line] = lines[line][: token.start()] + new + lines[line][token.end() :]
         text = "\n".join(lines)
-    return text.encode("latin-1", "replace") if data.startswith(b"\x93NUMPY") else text.encode(errors="surrogatepass")
+    return (
+        text.encode("latin-1", "replace")
+        if data.startswith(b"\x93NUMPY")
+        else text.encode(errors="surrogatepass")
+    )
 
 
 def mutate_json(data: bytes, rng: random.Random) -> bytes:
@@ -101,15 +116,27 @@ def mutate_json(data: bytes, rng: random.Random) -> bytes:
                 except (LookupError, TypeError):
                     holder[key] = None
             case 4:
-                holder[key] = rng.choice((None, True, [], {}, [holder[key]], 1.5, float("nan"), float("inf"), -1))
+                holder[key] = rng.choice(
+                    (None, True, [], {}, [holder[key]], 1.5, float("nan"), float("inf"), -1)
+                )
             case _:
-                holder[key] = json.loads("[" * 200 + "]" * 200) if rng.random() < 0.2 else rng.randrange(-4, 300)
+                holder[key] = (
+                    json.loads("[" * 200 + "]" * 200)
+                    if rng.random() < 0.2
+                    else rng.randrange(-4, 300)
+                )
     return json.dumps(value).encode(errors="surrogatepass")
 
 
 def _places(value: Any, found: list[tuple[Any, Any]]) -> None:
     """(list or table, index or key) of everything in ``value``."""
-    keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    keys = (
+        value.keys()
+        if isinstance(value, dict)
+        else range(len(value))
+        if isinstance(value, list)
+        else ()
+    )
     for key in keys:
         found.append((value, key))
         _places(value[key], found)
@@ -140,7 +167,9 @@ def _messages(message: Any, found: list[Any]) -> None:
 
 
 def _repeated(field: Any) -> bool:
-    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
+    return bool(
+        field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
+    )
 
 
 def _mutate_field(message: Any, field: Any, rng: random.Random) -> None:
@@ -151,7 +180,12 @@ def _mutate_field(message: Any, field: Any, rng: random.Random) -> None:
         if field.type == field.TYPE_MESSAGE:
             getattr(message, field.name).SetInParent()
         else:
-            _set(lambda value: setattr(message, field.name, value), field, getattr(message, field.name), rng)
+            _set(
+                lambda value: setattr(message, field.name, value),
+                field,
+                getattr(message, field.name),
+                rng,
+            )
         return
     items = getattr(message, field.name)
     at = rng.randrange(len(items)) if items else 0
@@ -183,7 +217,12 @@ def _set(assign: Callable[[Any], None], field: Any, old: Any, rng: random.Random
     elif field.type == field.TYPE_ENUM:
         value = rng.choice([item.number for item in field.enum_type.values])
     else:
-        value = rng.choice((*NUMBERS, *((old + rng.randint(-2, 2)) if isinstance(old, int) else 0 for _ in range(8))))
+        value = rng.choice(
+            (
+                *NUMBERS,
+                *((old + rng.randint(-2, 2)) if isinstance(old, int) else 0 for _ in range(8)),
+            )
+        )
     try:
         assign(value)
     except (ValueError, TypeError, UnicodeError):

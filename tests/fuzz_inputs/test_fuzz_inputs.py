@@ -1,4 +1,6 @@
-"""A few hundred mutated inputs of every kind end as bad input may: done, different, or one line and exit status 2."""
+"""A few hundred mutated inputs of every kind end as bad input may: done, different, or one line
+and exit status 2.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import pytest
 from tests.fuzz_inputs.__main__ import KINDS, cases, prepare, run_case
 from tests.fuzz_inputs.execution import execute_together
 
-CHUNKS, CASES = 6, 50
+CHUNKS = 6
+CASES = 50
 SEED = 10
 
 
@@ -54,5 +57,7 @@ def test_cases_of_one_child_end_as_they_would_alone(tmp_path: Path) -> None:
     for name in actions:
         (tmp_path / name).mkdir()
     found = execute_together([(action, tmp_path / name) for name, (action, _) in actions.items()])
-    assert [(ending.status, ending.wrong) for ending in found] == [wanted for _, wanted in actions.values()]
+    assert [(ending.status, ending.wrong) for ending in found] == [
+        wanted for _, wanted in actions.values()
+    ]
     assert found[1].message == "error: wrong\n"

@@ -1,4 +1,5 @@
-"""The cases of levels 0, 1, 2 and 10 as programs that make them: where the product's ``cases.zip`` comes from.
+"""The cases of levels 0, 1, 2 and 10 as programs that make them: where the product's ``cases.zip``
+comes from.
 
 ``python -m tests.golden_cases`` writes it anew.
 """

@@ -32,7 +32,9 @@ def document(case: GoldenCase, objects: Objects) -> dict[str, Any]:
         "name": case.name,
         "description": case.description,
         "assembly": disassemble(replace(case.program, segments=())),
-        "images": {str(one.address): objects.reference(one.data.tobytes()) for one in case.program.segments},
+        "images": {
+            str(one.address): objects.reference(one.data.tobytes()) for one in case.program.segments
+        },
         "inputs": {name: objects.reference(content) for name, content in case.inputs.items()},
         "timing": {name: value for name, value in case.timing.items() if value != usual[name]},
         "words": None if case.words is None else [f"{word:016x}" for word in case.words.tolist()],

@@ -1,4 +1,6 @@
-"""Building the programs of golden cases: operations with their registers, tensors and images in system memory."""
+"""Building the programs of golden cases: operations with their registers, tensors and images in
+system memory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from experiments.golden.case import GoldenCase
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
 from isa.instruction import NEXT, PREVIOUS, Atoms, Blocks, Command, OperandLayout, Plain, Unit
-from isa.packing import access, blocked, copies
+from isa.packing import access, block_weights, copies
 from isa.plugins import variant
 from isa.program import Program, Provenance, Segment, Tensor, TensorType
 
@@ -24,7 +26,8 @@ PLACE = 64
 class Builder:
     """Collects the commands of one program and what lies in its memories.
 
-    Registers are written when they change. Every operation gets a provenance whose layer is ``layer`` at that time.
+    Registers are written when they change. Every operation gets a provenance whose layer is
+    ``layer`` at that time.
     """
 
     def __init__(self, arch: Arch, layer: str = "case") -> None:
@@ -43,12 +46,14 @@ class Builder:
     def scratch(self, nbytes: int) -> int:
         """A free place in the scratchpad."""
         place = max(PLACE, self.arch.granule)
-        address, self._sram = self._sram, self._sram + -(-nbytes // place) * place
+        address = self._sram
+        self._sram = self._sram + -(-nbytes // place) * place
         return address
 
     def memory(self, nbytes: int) -> int:
         """A free place in system memory."""
-        address, self._dram = self._dram, self._dram + -(-nbytes // PLACE) * PLACE
+        address = self._dram
+        self._dram = self._dram + -(-nbytes // PLACE) * PLACE
         return address
 
     def input(self, name: str, data: NDArray[Any]) -> int:
@@ -62,7 +67,9 @@ class Builder:
     def image(self, data: NDArray[Any]) -> int:
         """Constant bytes in system memory; their address."""
         address = self.memory(data.nbytes)
-        self._segments.append(Segment(address, np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)))
+        self._segments.append(
+            Segment(address, np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8))
+        )
         return address
 
     def output(self, name: str, dtype: TensorType, shape: tuple[int, ...]) -> int:
@@ -72,8 +79,13 @@ class Builder:
         self._tensors.append(Tensor(name, "output", dtype, shape, address))
         return address
 
-    def operation(self, mnemonic: str, registers: Mapping[str, int], flags: str = "", **fields: int) -> None:
-        """Registers that change, then the operation. ``flags`` are as in assembly: ``pop.LD push.ST``."""
+    def operation(
+        self, mnemonic: str, registers: Mapping[str, int], flags: str = "", **fields: int
+    ) -> None:
+        """Registers that change, then the operation.
+
+        ``flags`` are as in assembly: ``pop.LD push.ST``.
+        """
         instruction, implied = self.isa.by_mnemonic[mnemonic]
         first = len(self._words)
         for name, value in registers.items():
@@ -85,10 +97,14 @@ class Builder:
         self._words.append(encode_operation(instruction, {**implied, **fields, **tokens}))
         nodes = (f"{self.layer}_node",)
         last = len(self._words)
-        self._sources.append(Provenance(first, last, self.layer, instruction.kind, mnemonic, 0, nodes))
+        self._sources.append(
+            Provenance(first, last, self.layer, instruction.kind, mnemonic, 0, nodes)
+        )
 
     def read(self, dram: int, sram: int, nbytes: int, flags: str = "", **strides: int) -> None:
-        """``OP_DMA_READ``; ``strides`` are further registers, without the unit, as in ``count_1=2``."""
+        """``OP_DMA_READ``; ``strides`` are further registers, without the unit, as in
+        ``count_1=2``.
+        """
         self._dma("OP_DMA_READ", "LD", dram, sram, nbytes, flags, strides)
 
     def write(self, dram: int, sram: int, nbytes: int, flags: str = "", **strides: int) -> None:
@@ -96,7 +112,14 @@ class Builder:
         self._dma("OP_DMA_WRITE", "ST", dram, sram, nbytes, flags, strides)
 
     def _dma(
-        self, mnemonic: str, unit: str, dram: int, sram: int, nbytes: int, flags: str, strides: Mapping[str, int]
+        self,
+        mnemonic: str,
+        unit: str,
+        dram: int,
+        sram: int,
+        nbytes: int,
+        flags: str,
+        strides: Mapping[str, int],
     ) -> None:
         values = dict(zip(DMA_REGISTERS, (dram, sram, nbytes), strict=True))
         values |= {name.upper(): value for name, value in strides.items()}
@@ -106,14 +129,19 @@ class Builder:
         """The program so far, ended by ``OP_END``; the command words lie behind all data."""
         words = [*self._words, encode_operation(self.isa.by_mnemonic["OP_END"][0], {})]
         return Program(
-            name, self.arch, np.array(words, np.uint64), tuple(self._tensors), tuple(self._segments),
+            name, self.arch, np.array(words, np.uint64), tuple(self._tensors),
+            tuple(self._segments),
             tuple(self._sources), self._dram + 8 * len(words), self._dram,
         )  # fmt: skip
 
-    def case(self, name: str, description: str, timing: Timing | None = None, *, contents: bool = True) -> GoldenCase:
+    def case(
+        self, name: str, description: str, timing: Timing | None = None, *, contents: bool = True
+    ) -> GoldenCase:
         """The case of the program so far."""
         values = (timing or Timing()).model_dump()
-        return GoldenCase(name, description, self.program(name), dict(self.inputs), values, contents)
+        return GoldenCase(
+            name, description, self.program(name), dict(self.inputs), values, contents
+        )
 
 
 def _flag(text: str, unit: Unit) -> str:
@@ -139,8 +167,9 @@ def single(
 ) -> GoldenCase:
     """One instruction of EX: its operands loaded, the command, its result stored.
 
-    ``operands`` maps the address register of each operand to its contents: activations become input tensors, weights
-    and channel records images. They and ``result`` are laid out plainly here, whatever the machine does.
+    ``operands`` maps the address register of each operand to its contents: activations become input
+    tensors, weights and channel records images. They and ``result`` are laid out plainly here,
+    whatever the machine does.
     """
     builder = Builder(arch, name.rpartition("/")[2])
     values = dict(registers or {})
@@ -174,11 +203,13 @@ def packed_operands(
     registers: Mapping[str, int],
     fields: Mapping[str, int],
 ) -> tuple[dict[str, NDArray[Any]], tuple[TensorType, tuple[int, ...]]]:
-    """Operands as they lie on a machine of words, and type and shape of the result: (surfaces, positions, atom) of
-    tensors whose surfaces lie one behind the other, else all elements.
+    """Operands as they lie on a machine of words, and type and shape of the result: (surfaces,
+    positions, atom) of tensors whose surfaces lie one behind the other, else all elements.
     """
     instruction, implied = builder.isa.by_mnemonic[mnemonic]
-    values = {item.name: item.reset for item in instruction.register_declarations()} | dict(registers)
+    values = {item.name: item.reset for item in instruction.register_declarations()} | dict(
+        registers
+    )
     given = {item.name: 0 for item in instruction.fields} | dict(implied) | dict(fields)
     command = Command(0, instruction, Unit.EX, False, False, False, False, given, values)
     assert instruction.packed is not None
@@ -193,16 +224,23 @@ def packed_operands(
 
 
 def _plain_bytes(layout: OperandLayout) -> int:
-    return layout.channels * layout.positions * layout.element if isinstance(layout, Atoms) else layout.nbytes
+    return (
+        layout.channels * layout.positions * layout.element
+        if isinstance(layout, Atoms)
+        else layout.nbytes
+    )
 
 
-def _laid_out(layout: OperandLayout, registers: Mapping[str, int], arch: Arch, data: NDArray[Any]) -> NDArray[Any]:
+def _laid_out(
+    layout: OperandLayout, registers: Mapping[str, int], arch: Arch, data: NDArray[Any]
+) -> NDArray[Any]:
     plain = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
     if isinstance(layout, Blocks):
-        return blocked(plain, layout.places)
+        return block_weights(plain, layout.places)
     if isinstance(layout, Plain):
         return data
-    words, at_zero = arch.words, {**registers, layout.register: 0}
+    words = arch.words
+    at_zero = {**registers, layout.register: 0}
     assert words is not None
     raw = np.zeros(access(layout, at_zero, words).end, np.uint8)
     for copy in copies(layout, at_zero, words, 0):

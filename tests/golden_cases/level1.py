@@ -1,4 +1,6 @@
-"""Level 1: the shapes of instructions that networks have, and streams of commands that work together."""
+"""Level 1: the shapes of instructions that networks have, and streams of commands that work
+together.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 from isa.ops.rows import MAXIMUM, MINIMUM
 from tests.golden_cases.builder import Builder
 from tests.golden_cases.machines import ARRAYS, BALANCED, FIXED, GROUPED, TABLES, TIMINGS, machine
-from tests.golden_cases.operations import Convolution, Pooling, Resizing, Window, generator, int8, records
+from tests.golden_cases.operations import (
+    Convolution,
+    Pooling,
+    Resizing,
+    Window,
+    generator,
+    int8,
+    records,
+)
 from tests.golden_cases.tensor_operations import (
     Addition,
     DynamicProduct,
@@ -39,14 +49,20 @@ CONVOLUTIONS: Mapping[str, Convolution] = {
     "conv-3x3-stride-2": Convolution(Window((4, 9, 8), stride=(2, 2)), 8, zeros=(-128, 0)),
     "conv-3x3-dilation-2": Convolution(Window((3, 9, 9), dilation=(2, 2), padding=(2, 2, 2, 2)), 4),
     "conv-5x5": Convolution(Window((3, 8, 8), (5, 5), padding=(2, 2, 2, 2)), 4, zeros=(1, 1)),
-    "conv-7x7-stride-2": Convolution(Window((3, 14, 14), (7, 7), (2, 2), padding=(3, 3, 2, 2)), 8, zeros=(-14, -128)),
+    "conv-7x7-stride-2": Convolution(
+        Window((3, 14, 14), (7, 7), (2, 2), padding=(3, 3, 2, 2)), 8, zeros=(-14, -128)
+    ),
     "conv-1x7": Convolution(Window((4, 5, 9), (1, 7), padding=(0, 3, 0, 3)), 4),
     "conv-relu6": Convolution(Window((8, 5, 5)), 8, zeros=(-128, -100), limits=(-100, 20)),
 }
 SEPARATE: Mapping[str, Convolution] = {
     "depth-3x3": Convolution(Window((16, 6, 6)), 16, -1, zeros=(-8, 2)),
-    "depth-3x3-stride-2": Convolution(Window((16, 9, 9), stride=(2, 2), padding=(0, 0, 1, 1)), 16, -1, zeros=(4, 4)),
-    "depth-5x5-relu": Convolution(Window((8, 8, 8), (5, 5), padding=(2, 2, 2, 2)), 8, -1, relu=True, zeros=(0, -20)),
+    "depth-3x3-stride-2": Convolution(
+        Window((16, 9, 9), stride=(2, 2), padding=(0, 0, 1, 1)), 16, -1, zeros=(4, 4)
+    ),
+    "depth-5x5-relu": Convolution(
+        Window((8, 8, 8), (5, 5), padding=(2, 2, 2, 2)), 8, -1, relu=True, zeros=(0, -20)
+    ),
     "depth-multiplier-2": Convolution(Window((6, 5, 5)), 12, -1),
     "depth-accumulators": Convolution(Window((8, 4, 4)), 8, -1, requantise=False, zeros=(-3, 0)),
 }
@@ -61,9 +77,13 @@ POOLS: Mapping[str, Pooling] = {
     "max-3x3-stride-2-padded": Pooling(window=Window((8, 7, 7), (3, 3), (2, 2))),
     "average-2x2": Pooling(AVERAGE, zeros=(-7, -7)),
     "average-3x3-padded": Pooling(AVERAGE, Window((4, 6, 6)), (0.05, 0.04), (12, -3)),
-    "average-3x3-padded-all-taps": Pooling(AVERAGE, Window((4, 6, 6)), (0.05, 0.04), (12, -3), count_include_pad=True),
+    "average-3x3-padded-all-taps": Pooling(
+        AVERAGE, Window((4, 6, 6)), (0.05, 0.04), (12, -3), count_include_pad=True
+    ),
     "average-3x3-uint8": Pooling(AVERAGE, Window((4, 6, 6)), (0.05, 0.06), (131, 120), offset=128),
-    "global-average-7x7": Pooling(GLOBAL_AVERAGE, Window((16, 7, 7), (7, 7), padding=NONE), (0.04, 0.02), (-9, 5)),
+    "global-average-7x7": Pooling(
+        GLOBAL_AVERAGE, Window((16, 7, 7), (7, 7), padding=NONE), (0.04, 0.02), (-9, 5)
+    ),
 }
 PRODUCTS: Mapping[str, Product] = {
     "matmul-vector": Product((1, 64, 10), zero=5),
@@ -85,7 +105,10 @@ STRIDES: dict[str, dict[str, int]] = {
 
 
 def instructions() -> Iterator[GoldenCase]:
-    """All instructions on both numerics; convolutions, pools and products on every array and timing too."""
+    """All instructions on both numerics.
+
+    Convolutions, pools and products on every array and timing too.
+    """
     yield from _windows("", BALANCED, GROUPED)
     yield from _windows("-fixed", FIXED, machine("v3", "fixed"))
     for suffix, arch in (("", BALANCED), ("-fixed", FIXED)):
@@ -117,8 +140,14 @@ def _windows(suffix: str, arch: Arch, grouped: Arch) -> Iterator[GoldenCase]:
 def _elementwise(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
     shapes = {"requant-planes": (1, 6, 20), "requant-matrix": (5, 8, 1)}
     for name, shape in shapes.items():
-        yield Requantisation(shape, zero=-4).case(f"L1/{name}{suffix}", f"OP_REQUANT of {shape}", arch)
-    for short, mnemonic in (("relu", "OP_ACT_RELU"), ("leaky", "OP_ACT_LRELU"), ("abs", "OP_E_ABS")):
+        yield Requantisation(shape, zero=-4).case(
+            f"L1/{name}{suffix}", f"OP_REQUANT of {shape}", arch
+        )
+    for short, mnemonic in (
+        ("relu", "OP_ACT_RELU"),
+        ("leaky", "OP_ACT_LRELU"),
+        ("abs", "OP_E_ABS"),
+    ):
         unary = Unary(mnemonic, 100, zeros=(10, -20))
         yield unary.case(f"L1/{short}{suffix}", f"{mnemonic} between two quantisations", arch)
     for short, mnemonic in (("min", "OP_C_MIN"), ("max", "OP_C_MAX")):
@@ -126,38 +155,59 @@ def _elementwise(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
         pair = int8(rng, 100), int8(rng, 100)
         yield pair_case(f"L1/{short}{suffix}", f"{mnemonic} of random values", arch, mnemonic, pair)
     yield Addition(100, zeros=(4, -7, 3)).case(f"L1/add{suffix}", "OP_E_ADD of int8 tensors", arch)
-    yield Addition(100, zeros=(120, 131, 99), offset=128).case(f"L1/add-uint8{suffix}", "OP_E_ADD, uint8", arch)
+    yield Addition(100, zeros=(120, 131, 99), offset=128).case(
+        f"L1/add-uint8{suffix}", "OP_E_ADD, uint8", arch
+    )
     rng = generator("L1/wide")
     wide = rng.integers(-(2**30), 2**30, (2, 60), dtype=np.int32)
-    yield pair_case(f"L1/wide-add{suffix}", "OP_E32_ADD of large values", arch, "OP_E32_ADD", (wide[0], wide[1]))
+    yield pair_case(
+        f"L1/wide-add{suffix}", "OP_E32_ADD of large values", arch, "OP_E32_ADD", (wide[0], wide[1])
+    )
     for rounding, word in enumerate(("floor", "even", "away")):
-        yield shift_case(f"L1/wide-shift-{word}{suffix}", f"OP_E32_SHIFT, {word}", arch, wide[0], 7, 1, rounding)
+        yield shift_case(
+            f"L1/wide-shift-{word}{suffix}", f"OP_E32_SHIFT, {word}", arch, wide[0], 7, 1, rounding
+        )
     small = wide[0] >> 12
-    yield shift_case(f"L1/wide-shift-left{suffix}", "OP_E32_SHIFT to the left", arch, small, 9, 0, 0)
+    yield shift_case(
+        f"L1/wide-shift-left{suffix}", "OP_E32_SHIFT to the left", arch, small, 9, 0, 0
+    )
 
 
 def _machines() -> Iterator[GoldenCase]:
-    """The same work on every shape of the array and with every timing: other cycles, the same values."""
-    chosen = {name: CONVOLUTIONS[name] for name in ("conv-1x1", "conv-3x3-stride-2", "conv-3x3-accumulators")}
+    """The same work on every shape of the array and with every timing: other cycles, the same
+    values.
+    """
+    chosen = {
+        name: CONVOLUTIONS[name]
+        for name in ("conv-1x1", "conv-3x3-stride-2", "conv-3x3-accumulators")
+    }
     for place, arch in ARRAYS.items():
         own = {**chosen, "depth-3x3": SEPARATE["depth-3x3"]} if arch.isa != "v1" else chosen
         for name, convolution in {**own, **(GROUPS if arch.isa == "v3" else {})}.items():
             yield convolution.case(f"L1/{place}-{name}", f"{name} on the array {place}", arch)
         for name in ("max-3x3-stride-2-padded", "average-2x2"):
             yield POOLS[name].case(f"L1/{place}-{name}", f"{name} on the array {place}", arch)
-        yield PRODUCTS["matmul-matrix"].case(f"L1/{place}-matmul", f"OP_MAT_MUL on the array {place}", arch)
-        yield Requantisation((1, 5, 13)).case(f"L1/{place}-requant", f"OP_REQUANT on the array {place}", arch)
+        yield PRODUCTS["matmul-matrix"].case(
+            f"L1/{place}-matmul", f"OP_MAT_MUL on the array {place}", arch
+        )
+        yield Requantisation((1, 5, 13)).case(
+            f"L1/{place}-requant", f"OP_REQUANT on the array {place}", arch
+        )
         yield Addition(77).case(f"L1/{place}-add", f"OP_E_ADD on the array {place}", arch)
     for place, timing in TIMINGS.items():
         for name, convolution in chosen.items():
-            yield convolution.case(f"L1/{place}-{name}", f"{name}, timing {place}", BALANCED, timing)
+            yield convolution.case(
+                f"L1/{place}-{name}", f"{name}, timing {place}", BALANCED, timing
+            )
         yield Addition(333).case(f"L1/{place}-add", f"OP_E_ADD, timing {place}", BALANCED, timing)
 
 
 PAIRS: Mapping[str, Repeating] = {
     "mul": Repeating(shape=(1, 100), repeats=(0, 0), zeros=(4, -7, 3), scales=(0.05, 0.03, 0.06)),
     "mul-channels": Repeating(shape=(7, 20), zeros=(-128, 0, 5), scales=(0.05, 0.03, 0.06)),
-    "mul-uint8": Repeating(shape=(5, 20), repeats=(2, 1), zeros=(120, 131, 99), offset=128, scales=(0.05, 0.03, 0.06)),
+    "mul-uint8": Repeating(
+        shape=(5, 20), repeats=(2, 1), zeros=(120, 131, 99), offset=128, scales=(0.05, 0.03, 0.06)
+    ),
     "sub": Repeating("OP_E_SUB", (1, 100), (0, 0), zeros=(4, -7, 3)),
     "sub-row": Repeating("OP_E_SUB", (6, 20), (0, 2), zeros=(11, 0, -3), limits=(-90, 60)),
     "sub-of-one-value": Repeating("OP_E_SUB", (4, 20), (3, 0), zeros=(1, 2, 3)),
@@ -179,11 +229,18 @@ PAIRS: Mapping[str, Repeating] = {
 
 def _pairs(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
     for name, pair in PAIRS.items():
-        yield pair.case(f"L1/{name}{suffix}", f"{pair.mnemonic} of {pair.shape}, repeats {pair.repeats}", arch)
+        yield pair.case(
+            f"L1/{name}{suffix}", f"{pair.mnemonic} of {pair.shape}, repeats {pair.repeats}", arch
+        )
 
 
 def _look_ups() -> Iterator[GoldenCase]:
-    for name, shape in {"": (1, 1, 100), "-planes": (1, 6, 20), "-matrix": (5, 8, 1), "-rows": (2, 3, 300)}.items():
+    for name, shape in {
+        "": (1, 1, 100),
+        "-planes": (1, 6, 20),
+        "-matrix": (5, 8, 1),
+        "-rows": (2, 3, 300),
+    }.items():
         yield LookUp(shape).case(f"L1/lut{name}", f"OP_LUT of {shape}", TABLES)
     few = machine("v4", "onnxruntime", post_lanes=3)
     yield LookUp((1, 1, 77)).case("L1/few-lanes-lut", "OP_LUT on 3 lanes", few)
@@ -194,7 +251,8 @@ def _look_ups() -> Iterator[GoldenCase]:
 def _dynamic_products() -> Iterator[GoldenCase]:
     shapes = {"vector": (1, 64, 10), "scores": (6, 24, 12), "column": (9, 7, 1)}
     for numerics in ("onnxruntime", "fixed"):
-        arch, suffix = machine("v4", numerics), "-fixed" if numerics == "fixed" else ""
+        arch = machine("v4", numerics)
+        suffix = "-fixed" if numerics == "fixed" else ""
         for name, shape in shapes.items():
             for transposed in (False, True):
                 product = DynamicProduct(shape, transposed, zeros=(-128, 5, -9))
@@ -202,10 +260,16 @@ def _dynamic_products() -> Iterator[GoldenCase]:
                 yield product.case(place, f"OP_DYN_MAT_MUL of {shape}", arch)
         wide = DynamicProduct((3, 20, 7), requantise=False, zeros=(127, -128, 0))
         yield wide.case(f"L1/product-accumulators{suffix}", "OP_DYN_MAT_MUL to int32", arch)
-    odd = machine("v4", "onnxruntime", post_lanes=3).model_copy(update={"pe": PeArray(ic=3, oc=5, ow=2)})
-    yield DynamicProduct((5, 10, 11)).case("L1/odd-array-product", "OP_DYN_MAT_MUL on an odd array", odd)
+    odd = machine("v4", "onnxruntime", post_lanes=3).model_copy(
+        update={"pe": PeArray(ic=3, oc=5, ow=2)}
+    )
+    yield DynamicProduct((5, 10, 11)).case(
+        "L1/odd-array-product", "OP_DYN_MAT_MUL on an odd array", odd
+    )
     for place, timing in TIMINGS.items():
-        yield DynamicProduct((5, 10, 11)).case(f"L1/{place}-product", f"OP_DYN_MAT_MUL, timing {place}", TABLES, timing)
+        yield DynamicProduct((5, 10, 11)).case(
+            f"L1/{place}-product", f"OP_DYN_MAT_MUL, timing {place}", TABLES, timing
+        )
 
 
 def _permutations() -> Iterator[GoldenCase]:
@@ -225,7 +289,9 @@ def _permutations() -> Iterator[GoldenCase]:
     banks = machine("v4", "onnxruntime", sram_banks=4)
     yield moves["transposed"].case("L1/few-banks-permute", "OP_PERMUTE of 4 banks", banks)
     for place, timing in TIMINGS.items():
-        yield moves["shuffled"].case(f"L1/{place}-permute", f"OP_PERMUTE, timing {place}", TABLES, timing)
+        yield moves["shuffled"].case(
+            f"L1/{place}-permute", f"OP_PERMUTE, timing {place}", TABLES, timing
+        )
 
 
 def _last_look_ups() -> Iterator[GoldenCase]:
@@ -234,40 +300,56 @@ def _last_look_ups() -> Iterator[GoldenCase]:
     depth = Convolution(Window((4, 6, 6)), groups=-1)
     operations: dict[str, Convolution | Pooling | Product | Requantisation | Addition] = {
         "conv": Convolution(), "conv-plane": Convolution(Window((4, 18, 18))), "depth": depth,
-        "group": Convolution(groups=2), "pool": Pooling(), "average": Pooling(AVERAGE), "matmul": Product((3, 16, 8)),
+        "group": Convolution(groups=2), "pool": Pooling(), "average": Pooling(AVERAGE),
+        "matmul": Product((3, 16, 8)),
         "requant": Requantisation((2, 8, 9)), "add": Addition(300),
     }  # fmt: skip
     for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed"))):
         for name, operation in operations.items():
             text = f"{name} with results looked up in"
-            yield replace(operation, tables=tables[0]).case(f"L1/{name}-table{suffix}", f"{text} a table", arch)
+            yield replace(operation, tables=tables[0]).case(
+                f"L1/{name}-table{suffix}", f"{text} a table", arch
+            )
             if name != "add":
                 own = replace(operation, tables=tables)
                 yield own.case(f"L1/{name}-tables{suffix}", f"{text} a table a channel", arch)
     few = machine("v4", "onnxruntime", post_lanes=3)
-    yield Pooling(tables=tables[0]).case("L1/few-lanes-pool-table", "results of a pool looked up by 3 lanes", few)
+    yield Pooling(tables=tables[0]).case(
+        "L1/few-lanes-pool-table", "results of a pool looked up by 3 lanes", few
+    )
     one = machine("v4", "onnxruntime", post_lanes=1)
-    yield Pooling(tables=tables[0]).case("L1/one-lane-pool-table", "results of a pool looked up by 1 lane", one)
+    yield Pooling(tables=tables[0]).case(
+        "L1/one-lane-pool-table", "results of a pool looked up by 1 lane", one
+    )
 
 
 def _idle_lanes() -> Iterator[GoldenCase]:
-    """Every mapping of convolutions that leave lanes of the array idle: other cycles, the same values."""
+    """Every mapping of convolutions that leave lanes of the array idle: other cycles, the same
+    values.
+    """
     operations = {
         "conv": Convolution(Window((3, 7, 21)), 8),
         "depth": Convolution(Window((5, 6, 10)), 5, -1),
         "group": Convolution(Window((8, 4, 9)), 12, 4),
     }
-    arrays = {"square": PeArray(ic=16, oc=16), "odd": PeArray(ic=20, oc=7, ow=2), "flat": PeArray(ic=1, oc=64)}
+    arrays = {
+        "square": PeArray(ic=16, oc=16),
+        "odd": PeArray(ic=20, oc=7, ow=2),
+        "flat": PeArray(ic=1, oc=64),
+    }
     for place, array in arrays.items():
         arch = machine("v4", "onnxruntime").model_copy(update={"pe": array})
         for name, operation in operations.items():
             for mapping in range(4):
-                mapped, text = replace(operation, mapping=mapping), f"{name} with mapping {mapping} on {array}"
+                mapped = replace(operation, mapping=mapping)
+                text = f"{name} with mapping {mapping} on {array}"
                 yield mapped.case(f"L1/{place}-{name}-mapping-{mapping}", text, arch)
 
 
 def _sums() -> Iterator[GoldenCase]:
-    """Commands that start from earlier sums, to int8 and to int32, with fewer lanes than products."""
+    """Commands that start from earlier sums, to int8 and to int32, with fewer lanes than
+    products.
+    """
     few = machine("v4", "onnxruntime", post_lanes=3)
     for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed")), ("-few-lanes", few)):
         for name, requantise in (("", True), ("-accumulators", False)):
@@ -284,7 +366,9 @@ ROWS: Mapping[str, OnRows] = {
     "largest": OnRows("OP_REDUCE", (3, 9, 11), {"mode": MAXIMUM}),
     "smallest": OnRows("OP_REDUCE", (9, 11, 1), {"mode": MINIMUM}, limits=(-60, 20)),
     "softmax": OnRows("OP_SOFTMAX", (7, 20, 1), scales=(0.04, 1 / 255), zeros=(0, -128)),
-    "softmax-strided": OnRows("OP_SOFTMAX", (1, 16, 25), scales=(0.02, 1 / 255), zeros=(0, -128), planes=(30, 27)),
+    "softmax-strided": OnRows(
+        "OP_SOFTMAX", (1, 16, 25), scales=(0.02, 1 / 255), zeros=(0, -128), planes=(30, 27)
+    ),
     "softmax-outer": OnRows("OP_SOFTMAX", (3, 4, 5), scales=(0.01, 1 / 256), zeros=(0, 0)),
     "layer-norm": OnRows("OP_NORM", (6, 48, 1), {"centred": 1}),
     "rms-norm": OnRows("OP_NORM", (6, 48, 1)),
@@ -295,7 +379,8 @@ ROWS: Mapping[str, OnRows] = {
 
 
 def _rows() -> Iterator[GoldenCase]:
-    fixed, few = machine("v4", "fixed"), machine("v4", "onnxruntime", post_lanes=3)
+    fixed = machine("v4", "fixed")
+    few = machine("v4", "onnxruntime", post_lanes=3)
     for name, on_rows in ROWS.items():
         text = f"{on_rows.mnemonic} of {on_rows.shape}"
         yield on_rows.case(f"L1/{name}", text, TABLES)
@@ -303,13 +388,17 @@ def _rows() -> Iterator[GoldenCase]:
     for name in ("mean", "softmax", "layer-norm"):
         yield ROWS[name].case(f"L1/few-lanes-{name}", f"{ROWS[name].mnemonic} on 3 lanes", few)
     for place, timing in TIMINGS.items():
-        yield ROWS["softmax-strided"].case(f"L1/{place}-softmax", f"OP_SOFTMAX, timing {place}", TABLES, timing)
+        yield ROWS["softmax-strided"].case(
+            f"L1/{place}-softmax", f"OP_SOFTMAX, timing {place}", TABLES, timing
+        )
 
 
 RESIZES: Mapping[str, Resizing] = {
     "twice": Resizing(),
     "smaller": Resizing((3, 9, 7), (0.75, 3.25, 5.75, 8.0), (0.3, 3.0, 5.7), (0.05, 0.03)),
-    "band": Resizing((2, 3, 4), (4.4, 5.1, 5.8, 6.5), (0.0, 1.5, 3.0), first=(5, 4), planes=(20, 15)),
+    "band": Resizing(
+        (2, 3, 4), (4.4, 5.1, 5.8, 6.5), (0.0, 1.5, 3.0), first=(5, 4), planes=(20, 15)
+    ),
     "line": Resizing((5, 1, 6), (0.0, 0.0), (0.1, 2.2, 4.3, 5.0), (0.02, 0.04), (-128, 127)),
 }
 
@@ -318,7 +407,9 @@ def _resizes() -> Iterator[GoldenCase]:
     for name, resizing in RESIZES.items():
         text = f"planes {resizing.shape} at {len(resizing.rows)} by {len(resizing.columns)} places"
         yield resizing.case(f"L1/resize-{name}", text, TABLES)
-        yield resizing.case(f"L1/resize-{name}-fixed", f"{text}, integers only", machine("v4", "fixed"))
+        yield resizing.case(
+            f"L1/resize-{name}-fixed", f"{text}, integers only", machine("v4", "fixed")
+        )
     few = machine("v4", "onnxruntime", post_lanes=3)
     yield RESIZES["smaller"].case("L1/few-lanes-resize", "interpolation on 3 lanes", few)
 
@@ -328,7 +419,10 @@ def streams() -> Iterator[GoldenCase]:
     for name in STRIDES:
         yield _gather(name)
         yield _scatter(name)
-    for name, timing in {"": Timing(), **{f"-{name}": timing for name, timing in TIMINGS.items()}}.items():
+    for name, timing in {
+        "": Timing(),
+        **{f"-{name}": timing for name, timing in TIMINGS.items()},
+    }.items():
         yield _pipeline(f"L1/pipeline{name}", 6, timing)
         yield _unaligned(f"L1/unaligned{name}", timing)
     yield _tokens("L1/tokens-all-ways", BALANCED)
@@ -366,7 +460,8 @@ def _unaligned(name: str, timing: Timing) -> GoldenCase:
     builder = Builder(BALANCED, "unaligned")
     source = builder.input("input", int8(generator("unaligned"), 640))
     target = builder.output("result", "int8", (640,))
-    here, there = builder.scratch(128), builder.scratch(128)
+    here = builder.scratch(128)
+    there = builder.scratch(128)
     strides = {"count_1": 9, "dram_stride_1": 67, "sram_stride_1": 7}
     builder.read(source + 61, here, 7, "push.EX", **strides)
     builder.operation("OP_SYNC", {}, "pop.LD push.ST", unit=1)
@@ -379,18 +474,30 @@ def _unaligned(name: str, timing: Timing) -> GoldenCase:
 
 def _pipeline(name: str, tiles: int, timing: Timing) -> GoldenCase:
     """Double-buffered ReLU tiles: load, compute and store of different tiles overlap."""
-    builder, size = Builder(BALANCED, "pipeline"), 96
+    builder = Builder(BALANCED, "pipeline")
+    size = 96
     source = builder.input("input", int8(generator("pipeline"), tiles * size))
     target = builder.output("result", "int8", (tiles * size,))
     loaded = [builder.scratch(size), builder.scratch(size)]
     made = [builder.scratch(size), builder.scratch(size)]
-    scales = {"EX_SCALE_A": 0x3D4CCCCD, "EX_SCALE_Y": 0x3D23D70A, "EX_LENGTH": size, "EX_INPUT_ZERO_POINT": 3}
+    scales = {
+        "EX_SCALE_A": 0x3D4CCCCD,
+        "EX_SCALE_Y": 0x3D23D70A,
+        "EX_LENGTH": size,
+        "EX_INPUT_ZERO_POINT": 3,
+    }
     for tile in range(tiles):
         again = tile >= 2
         builder.layer = f"tile{tile % 2}"
-        builder.read(source + tile * size, loaded[tile % 2], size, "pop.EX push.EX" if again else "push.EX")
+        builder.read(
+            source + tile * size, loaded[tile % 2], size, "pop.EX push.EX" if again else "push.EX"
+        )
         places = {"EX_INPUT_ADDRESS": loaded[tile % 2], "EX_OUTPUT_ADDRESS": made[tile % 2]}
-        flags = "pop.LD push.ST" + (" pop.ST" if again else "") + (" push.LD" if tile < tiles - 2 else "")
+        flags = (
+            "pop.LD push.ST"
+            + (" pop.ST" if again else "")
+            + (" push.LD" if tile < tiles - 2 else "")
+        )
         builder.operation("OP_ACT_RELU", {**places, **scales}, flags)
         done = "pop.EX push.EX" if tile < tiles - 2 else "pop.EX"
         builder.write(target + tile * size, made[tile % 2], size, done)
@@ -402,7 +509,8 @@ def _tokens(name: str, arch: Arch) -> GoldenCase:
     builder = Builder(arch, "tokens")
     source = builder.input("input", int8(generator("tokens"), 64))
     target = builder.output("result", "int8", (128,))
-    first, second = builder.scratch(64), builder.scratch(64)
+    first = builder.scratch(64)
+    second = builder.scratch(64)
     builder.read(source, first, 64, "push.EX")
     builder.operation("OP_SYNC", {}, "pop.LD push.ST", unit=1)
     builder.write(target, first, 64, "pop.EX push.EX")
@@ -416,11 +524,14 @@ def _tokens(name: str, arch: Arch) -> GoldenCase:
 
 
 def _interleaved(name: str) -> GoldenCase:
-    """LD fills the even rows while ST stores the odd ones and EX reads them: neighbours, and no hazard."""
+    """LD fills the even rows while ST stores the odd ones and EX reads them: neighbours, and no
+    hazard.
+    """
     builder = Builder(BALANCED, "interleaved")
     source = builder.input("input", int8(generator("interleaved"), 512))
     target = builder.output("result", "int8", (512,))
-    rows, made = builder.scratch(512), builder.scratch(256)
+    rows = builder.scratch(512)
+    made = builder.scratch(256)
     strides = {"count_1": 16, "dram_stride_1": 16, "sram_stride_1": 32}
     builder.read(source, rows + 16, 16, "push.EX", **strides)
     builder.operation("OP_SYNC", {}, "pop.LD push.ST push.LD", unit=1)
@@ -439,23 +550,32 @@ def _pair(a: int, b: int, result: int, length: int) -> dict[str, int]:
 
 def _unfused(name: str, arch: Arch) -> GoldenCase:
     """Accumulators, requantised in place, then an activation: the published system's way."""
-    builder, rng, window = Builder(arch, "unfused"), generator("unfused"), Window((3, 5, 5))
+    builder = Builder(arch, "unfused")
+    rng = generator("unfused")
+    window = Window((3, 5, 5))
     source = builder.input("input", int8(rng, 3, 5, 5))
-    weights, scales = builder.image(int8(rng, 4, 27)), builder.image(records(rng, 4, 27, arch))
+    weights = builder.image(int8(rng, 4, 27))
+    scales = builder.image(records(rng, 4, 27, arch))
     target = builder.output("result", "int8", (4, 5, 5))
     places = [builder.scratch(75), builder.scratch(108), builder.scratch(48), builder.scratch(400)]
     builder.read(source, places[0], 75)
     builder.read(weights, places[1], 108)
     builder.read(scales, places[2], 4 * arch.channel_record_bytes, "push.EX")
     names = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OUTPUT_ADDRESS")
-    builder.operation("OP_CONV", {**window.registers(4), **dict(zip(names, places, strict=True))}, "pop.LD")
+    builder.operation(
+        "OP_CONV", {**window.registers(4), **dict(zip(names, places, strict=True))}, "pop.LD"
+    )
     builder.layer = "unfused-requantise"
-    builder.operation("OP_REQUANT", {"EX_INPUT_ADDRESS": places[3], "EX_LENGTH": 25, "EX_OUTPUT_ZERO_POINT": -7})
+    builder.operation(
+        "OP_REQUANT", {"EX_INPUT_ADDRESS": places[3], "EX_LENGTH": 25, "EX_OUTPUT_ZERO_POINT": -7}
+    )
     same = _pair(places[3], places[3], places[3], 100)
     builder.operation("OP_C_MAX", same, "push.ST")
     builder.layer = "unfused-store"
     builder.write(target, places[3], 100, "pop.EX")
-    return builder.case(name, "convolution to accumulators, requantised in place, element-wise in place")
+    return builder.case(
+        name, "convolution to accumulators, requantised in place, element-wise in place"
+    )
 
 
 def _queue(name: str, timing: Timing) -> GoldenCase:
@@ -481,7 +601,10 @@ def _long(name: str, timing: Timing) -> GoldenCase:
     place = builder.scratch(128)
     builder.read(source, place, 64, "push.EX")
     for number in range(24):
-        registers = {**_pair(place + number % 5, place + 2, place + 64, 16 + number % 3), "EX_OFFSET": number % 2}
+        registers = {
+            **_pair(place + number % 5, place + 2, place + 64, 16 + number % 3),
+            "EX_OFFSET": number % 2,
+        }
         builder.operation("OP_C_MAX", registers, "pop.LD" if number == 0 else "")
     builder.operation("OP_SYNC", {}, "push.ST", unit=1)
     builder.write(target, place + 64, 64, "pop.EX")

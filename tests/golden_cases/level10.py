@@ -53,7 +53,10 @@ def _pick(rng: Rng, *values: int) -> int:
 
 def random_arch(rng: Rng, isa: str = "v3") -> Arch:
     """A machine with an array of any shape."""
-    pe = {axis: _pick(rng, *sizes) for axis, sizes in (("ic", (1, 3, 8, 16)), ("oc", (1, 5, 8, 16)), ("ow", (1, 1, 2)))}
+    pe = {
+        axis: _pick(rng, *sizes)
+        for axis, sizes in (("ic", (1, 3, 8, 16)), ("oc", (1, 5, 8, 16)), ("ow", (1, 1, 2)))
+    }
     numerics = ("onnxruntime", "fixed")[rng.integers(2)]
     lanes = (None, 1, 6, 64)[rng.integers(4)]
     banks = _pick(rng, 1, 4, 16)
@@ -103,9 +106,11 @@ def _convolution(groups: int) -> Draw:
         count = {0: 1, -1: 1}.get(groups) or _pick(rng, 1, 2, 3)
         inputs = count * int(rng.integers(1, 9))
         outputs = inputs * _pick(rng, 1, 2) if groups == -1 else count * int(rng.integers(1, 9))
-        relu, zero = bool(rng.integers(2)), _zero(rng)
+        relu = bool(rng.integers(2))
+        zero = _zero(rng)
         convolution = Convolution(
-            _window(rng, inputs), outputs, count if groups > 0 else groups, bool(rng.integers(4)), relu,
+            _window(rng, inputs), outputs, count if groups > 0 else groups, bool(rng.integers(4)),
+            relu,
             (_zero(rng), zero), _limits(rng, zero if relu else -128),
         )  # fmt: skip
         return convolution.case(name, f"seeded {convolution.mnemonic}", arch, timing)
@@ -119,14 +124,19 @@ def _pool(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     if mode == GLOBAL_AVERAGE:
         window = Window(window.shape, window.shape[1:], padding=(0, 0, 0, 0))
     scales = float(rng.uniform(0.01, 0.1)), float(rng.uniform(0.01, 0.1))
-    pooling = Pooling(mode, window, scales, (_zero(rng), _zero(rng)), _limits(rng), count_include_pad=True)
+    pooling = Pooling(
+        mode, window, scales, (_zero(rng), _zero(rng)), _limits(rng), count_include_pad=True
+    )
     return pooling.case(name, "seeded OP_POOL", arch, timing)
 
 
 def _product(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     m, k, n = (int(rng.integers(1, limit)) for limit in (7, 80, 20))
-    relu, zero = bool(rng.integers(2)), _zero(rng)
-    product = Product((m, k, n), bool(rng.integers(4)), relu, zero, _limits(rng, zero if relu else -128))
+    relu = bool(rng.integers(2))
+    zero = _zero(rng)
+    product = Product(
+        (m, k, n), bool(rng.integers(4)), relu, zero, _limits(rng, zero if relu else -128)
+    )
     return product.case(name, "seeded OP_MAT_MUL", arch, timing)
 
 
@@ -140,7 +150,9 @@ def _unary(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     mnemonic = ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS")[rng.integers(3)]
     scales = float(rng.uniform(0.01, 0.1)), float(rng.uniform(0.01, 0.1))
     zeros = _zero(rng), _zero(rng)
-    unary = Unary(mnemonic, int(rng.integers(1, 300)), scales, float(rng.uniform(0, 1)), zeros, _limits(rng))
+    unary = Unary(
+        mnemonic, int(rng.integers(1, 300)), scales, float(rng.uniform(0, 1)), zeros, _limits(rng)
+    )
     return unary.case(name, f"seeded {mnemonic}", arch, timing)
 
 
@@ -151,21 +163,29 @@ def _look_up(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
 
 def _dynamic(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     m, k, n = (int(rng.integers(1, limit)) for limit in (7, 80, 20))
-    zeros, limits = (_zero(rng), _zero(rng), _zero(rng)), _limits(rng)
-    product = DynamicProduct((m, k, n), bool(rng.integers(2)), bool(rng.integers(4)), 0.0002, zeros, limits)
+    zeros = (_zero(rng), _zero(rng), _zero(rng))
+    limits = _limits(rng)
+    product = DynamicProduct(
+        (m, k, n), bool(rng.integers(2)), bool(rng.integers(4)), 0.0002, zeros, limits
+    )
     return product.case(name, "seeded OP_DYN_MAT_MUL", arch, timing)
 
 
 def _permute(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
-    """A transposition of up to four dimensions, some of whose sources are read again or left out."""
+    """A transposition of up to four dimensions, some of whose sources are read again or left
+    out.
+    """
     counts = [_pick(rng, 1, 2, 3, 7, 20) for _ in range(4)]
-    steps, leaps = [0] * 4, [0] * 4
+    steps = [0] * 4
+    leaps = [0] * 4
     source = result = 1
     for dimension in range(4):
-        leaps[dimension], result = result, result * counts[dimension]
+        leaps[dimension] = result
+        result = result * counts[dimension]
     for dimension in rng.permutation(4):
         stride = _pick(rng, 0, 1, 1, 1, 2)
-        steps[dimension], source = stride * source, max(source, stride * source * counts[dimension])
+        steps[dimension] = stride * source
+        source = max(source, stride * source * counts[dimension])
     fill = _pick(rng, -128, 0, 127) if rng.random() < 0.2 else None
     dims = tuple(zip(counts, steps, leaps, strict=True))
     return Permutation(source, result, dims, fill).case(name, "seeded OP_PERMUTE", arch, timing)
@@ -174,9 +194,11 @@ def _permute(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
 def _repeating(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     mnemonic = ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN", "OP_B_MAX")[rng.integers(5)]
     a, b, y = (float(rng.uniform(0.01, 0.1)) for _ in range(3))
-    offset, shape = _pick(rng, 0, 128), (int(rng.integers(1, 9)), _pick(rng, 1, 30, 170))
+    offset = _pick(rng, 0, 128)
+    shape = (int(rng.integers(1, 9)), _pick(rng, 1, 30, 170))
     first, second, third = (_zero(rng) + offset for _ in range(3))
-    repeats, zeros = (int(rng.integers(4)), int(rng.integers(4))), (first, second, third)
+    repeats = (int(rng.integers(4)), int(rng.integers(4)))
+    zeros = (first, second, third)
     made = Repeating(mnemonic, shape, repeats, (a, b, y), zeros, offset, _limits(rng))
     return made.case(name, f"seeded {mnemonic}", arch, timing)
 
@@ -198,21 +220,27 @@ def _rows(mnemonic: str, **fields: int) -> Draw:
 
 
 def _resize(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
-    height, width = int(rng.integers(1, 12)), int(rng.integers(1, 12))
+    height = int(rng.integers(1, 12))
+    width = int(rng.integers(1, 12))
     rows, columns = (
         tuple(np.sort(rng.uniform(-0.5, size, rng.integers(1, 14))).astype(np.float32).tolist())
         for size in (height, width)
     )
     scales = float(rng.uniform(0.005, 0.2)), float(rng.uniform(0.005, 0.2))
-    shape, zeros = (int(rng.integers(1, 6)), height, width), (_zero(rng), _zero(rng))
-    return Resizing(shape, rows, columns, scales, zeros).case(name, "seeded OP_RESIZE", arch, timing)
+    shape = (int(rng.integers(1, 6)), height, width)
+    zeros = (_zero(rng), _zero(rng))
+    return Resizing(shape, rows, columns, scales, zeros).case(
+        name, "seeded OP_RESIZE", arch, timing
+    )
 
 
 def _addition(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     a, b, y = (float(rng.uniform(0.01, 0.1)) for _ in range(3))
     offset = _pick(rng, 0, 128)
     first, second, third = (_zero(rng) + offset for _ in range(3))
-    added = Addition(int(rng.integers(1, 300)), (a, b, y), (first, second, third), offset, _limits(rng))
+    added = Addition(
+        int(rng.integers(1, 300)), (a, b, y), (first, second, third), offset, _limits(rng)
+    )
     return added.case(name, "seeded OP_E_ADD", arch, timing)
 
 
@@ -221,18 +249,32 @@ def _pair(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     length = int(rng.integers(1, 200))
     if mnemonic == "OP_E32_ADD":
         wide = rng.integers(-(2**30), 2**30, (2, length), dtype=np.int32)
-        return pair_case(name, f"seeded {mnemonic}", arch, mnemonic, (wide[0], wide[1]), None, timing)
-    return pair_case(name, f"seeded {mnemonic}", arch, mnemonic, (int8(rng, length), int8(rng, length)), None, timing)
+        return pair_case(
+            name, f"seeded {mnemonic}", arch, mnemonic, (wide[0], wide[1]), None, timing
+        )
+    return pair_case(
+        name,
+        f"seeded {mnemonic}",
+        arch,
+        mnemonic,
+        (int8(rng, length), int8(rng, length)),
+        None,
+        timing,
+    )
 
 
 def _shift(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     data = rng.integers(-(2**31), 2**31, int(rng.integers(1, 100)), dtype=np.int32)
-    return shift_case(name, "seeded OP_E32_SHIFT", arch, data, int(rng.integers(0, 32)), 1, int(rng.integers(3)))
+    return shift_case(
+        name, "seeded OP_E32_SHIFT", arch, data, int(rng.integers(0, 32)), 1, int(rng.integers(3))
+    )
 
 
 DRAWS: dict[str, Draw] = {
-    "conv": _convolution(0), "depth": _convolution(-1), "group": _convolution(1), "pool": _pool, "matmul": _product,
-    "conv-again": _convolution(0), "requant": _requant, "unary": _unary, "add": _addition, "pair": _pair,
+    "conv": _convolution(0), "depth": _convolution(-1), "group": _convolution(1), "pool": _pool,
+    "matmul": _product,
+    "conv-again": _convolution(0), "requant": _requant, "unary": _unary, "add": _addition,
+    "pair": _pair,
     "shift": _shift, "pool-again": _pool,
 }  # fmt: skip
 """What is drawn, in turn."""

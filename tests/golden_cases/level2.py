@@ -1,8 +1,8 @@
 """Level 2, the corners: values, shapes, large operands, and what a machine must refuse.
 
-Values saturate at both ends, tie in rounding, sum up to the edge of int32. Shapes are the smallest, have odd strides,
-wide padding, odd channels, the largest fields, gaps. Large operands are of sizes at which an implementation that works
-in blocks takes another way.
+Values saturate at both ends, tie in rounding, sum up to the edge of int32. Shapes are the smallest,
+have odd strides, wide padding, odd channels, the largest fields, gaps. Large operands are of sizes
+at which an implementation that works in blocks takes another way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from isa.arch import Arch
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 from tests.golden_cases.builder import Builder
 from tests.golden_cases.machines import BALANCED, FIXED, GROUPED, TABLES, machine
-from tests.golden_cases.operations import Convolution, Pooling, Resizing, Window, generator, int8, packed
+from tests.golden_cases.operations import (
+    Convolution,
+    Pooling,
+    Resizing,
+    Window,
+    generator,
+    int8,
+    packed,
+)
 from tests.golden_cases.tensor_operations import (
     Addition,
     LookUp,
@@ -64,7 +72,10 @@ LARGEST: Mapping[str, Window] = {
 
 def shapes() -> Iterator[GoldenCase]:
     """Shapes, on both numerics where they round."""
-    for suffix, arch, grouped in (("", BALANCED, GROUPED), ("-fixed", FIXED, machine("v3", "fixed"))):
+    for suffix, arch, grouped in (
+        ("", BALANCED, GROUPED),
+        ("-fixed", FIXED, machine("v3", "fixed")),
+    ):
         yield from _smallest(suffix, arch, grouped)
         yield from _windows(suffix, arch)
     yield from _channels()
@@ -93,7 +104,9 @@ def _windows(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
         yield convolution.case(f"L2/conv-{name}{suffix}", f"OP_CONV, {name}", arch)
         depth = Convolution(window, channels, -1, zeros=(55, -3))
         yield depth.case(f"L2/depth-{name}{suffix}", f"OP_DEPTH_CONV, {name}", arch)
-        yield Pooling(window=window).case(f"L2/max-{name}{suffix}", f"OP_POOL maximum, {name}", arch)
+        yield Pooling(window=window).case(
+            f"L2/max-{name}{suffix}", f"OP_POOL maximum, {name}", arch
+        )
         average = Pooling(AVERAGE, window, (0.05, 0.03), (17, -6), count_include_pad=True)
         yield average.case(f"L2/average-{name}{suffix}", f"OP_POOL average, {name}", arch)
 
@@ -104,15 +117,21 @@ def _channels() -> Iterator[GoldenCase]:
         arch = machine("v3", "onnxruntime")
         name = f"{inputs}-to-{outputs}"
         window = Window((inputs, 4, 5))
-        yield Convolution(window, outputs).case(f"L2/conv-{name}", f"{inputs} to {outputs} channels", arch)
+        yield Convolution(window, outputs).case(
+            f"L2/conv-{name}", f"{inputs} to {outputs} channels", arch
+        )
         same = Convolution(window, inputs, -1, relu=True)
         yield same.case(f"L2/depth-{inputs}-of-{name}", f"{inputs} channels", arch)
         yield Pooling(window=window).case(f"L2/max-{inputs}-of-{name}", f"{inputs} channels", arch)
-        yield Product((3, inputs, outputs)).case(f"L2/matmul-{name}", f"{inputs} by {outputs}", arch)
+        yield Product((3, inputs, outputs)).case(
+            f"L2/matmul-{name}", f"{inputs} by {outputs}", arch
+        )
     for groups, inputs, outputs in ((3, 9, 15), (5, 5, 10), (7, 21, 7), (2, 34, 2)):
         arch = Arch.model_validate({"isa": "v3", "pe": {"ic": 6, "oc": 4, "ow": 2}})
         grouped = Convolution(Window((inputs, 4, 5)), outputs, groups)
-        yield grouped.case(f"L2/group-{groups}-{inputs}-to-{outputs}", "groups that leave the array idle", arch)
+        yield grouped.case(
+            f"L2/group-{groups}-{inputs}-to-{outputs}", "groups that leave the array idle", arch
+        )
 
 
 def _largest() -> Iterator[GoldenCase]:
@@ -123,16 +142,21 @@ def _largest() -> Iterator[GoldenCase]:
         weights = np.resize(np.arange(-3, 4, dtype=np.int8), (2, window.shape[0], *window.kernel))
         convolution = Convolution(window, 2, zeros=(-128, 3), input=data, weights=weights)
         yield convolution.case(f"L2/conv-{name}", f"OP_CONV, {name}", arch)
-        yield Pooling(window=window, input=data).case(f"L2/max-{name}", f"OP_POOL maximum, {name}", arch)
+        yield Pooling(window=window, input=data).case(
+            f"L2/max-{name}", f"OP_POOL maximum, {name}", arch
+        )
     many = (1 << 20) - 1
     row = np.resize(np.arange(-5, 6, dtype=np.int8), (1, many))
-    thin = Product((1, many, 1), left=row, right=np.resize(np.array([1, -1, 0], np.int8), (many, 1)))
+    thin = Product(
+        (1, many, 1), left=row, right=np.resize(np.array([1, -1, 0], np.int8), (many, 1))
+    )
     yield thin.case("L2/matmul-k-1048575", "the longest product", arch)
     tall = Product((many, 1, 1), left=row.T.copy(), right=np.array([[7]], np.int8))
     yield tall.case("L2/matmul-m-1048575", "the tallest product", arch)
     counts = {"count_1": many, "dram_stride_1": 0, "sram_stride_1": 0}
     builder = Builder(arch, "count")
-    source, target = builder.input("input", np.arange(8, dtype=np.int8)), builder.output("result", "int8", (8,))
+    source = builder.input("input", np.arange(8, dtype=np.int8))
+    target = builder.output("result", "int8", (8,))
     builder.read(source + 2, builder.scratch(8), 1, "push.EX", **counts)
     builder.operation("OP_SYNC", {}, "pop.LD push.ST", unit=1)
     builder.write(target, 0, 8, "pop.EX")
@@ -147,14 +171,26 @@ def _gaps() -> Iterator[GoldenCase]:
         ("depth", "OP_DEPTH_CONV", {"requantise": 1}),
         ("max", "OP_POOL", {}),
     ):
-        builder, rng, window = Builder(BALANCED, f"gaps-{name}"), generator(name), Window((3, 4, 4))
-        source, weights = builder.input("input", int8(rng, 3, 40)), builder.image(int8(rng, 3, 27))
-        channels = builder.image(packed(np.array([5, -9, 0]), np.array([2.0**-8, 2.0**-9, 2.0**-10]), BALANCED))
+        builder = Builder(BALANCED, f"gaps-{name}")
+        rng = generator(name)
+        window = Window((3, 4, 4))
+        source = builder.input("input", int8(rng, 3, 40))
+        weights = builder.image(int8(rng, 3, 27))
+        channels = builder.image(
+            packed(np.array([5, -9, 0]), np.array([2.0**-8, 2.0**-9, 2.0**-10]), BALANCED)
+        )
         target = builder.output("result", "int8", (240,))
         places = [builder.scratch(size) for size in (120, 81, 24, 240)]
-        for here, there, size in zip((source, weights, channels), places, (120, 81, 24), strict=False):
+        for here, there, size in zip(
+            (source, weights, channels), places, (120, 81, 24), strict=False
+        ):
             builder.read(here, there, size, "push.EX" if size == 24 else "")
-        names = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OUTPUT_ADDRESS")
+        names = (
+            "EX_INPUT_ADDRESS",
+            "EX_OPERAND_ADDRESS",
+            "EX_CHANNEL_ADDRESS",
+            "EX_OUTPUT_ADDRESS",
+        )
         registers = {**window.registers(3), **dict(zip(names, places, strict=True))}
         registers |= {"EX_INPUT_PLANE": 40, "EX_OUTPUT_PLANE": 80}
         builder.operation(mnemonic, registers, "pop.LD push.ST", **fields)
@@ -164,9 +200,12 @@ def _gaps() -> Iterator[GoldenCase]:
 
 def _nothing() -> Iterator[GoldenCase]:
     """Commands without work, on a machine whose overheads are 0: each still takes a cycle."""
-    lean = Timing(dma_setup=0, dma_drain=0, ex_fill=0, ex_drain=0, dram_latency=0, outstanding_bursts=1)
+    lean = Timing(
+        dma_setup=0, dma_drain=0, ex_fill=0, ex_drain=0, dram_latency=0, outstanding_bursts=1
+    )
     builder = Builder(BALANCED, "nothing")
-    source, target = builder.input("input", np.arange(8, dtype=np.int8)), builder.output("result", "int8", (8,))
+    source = builder.input("input", np.arange(8, dtype=np.int8))
+    target = builder.output("result", "int8", (8,))
     builder.read(source, 0, 0)
     builder.read(source, 0, 4, count_2=0)
     builder.read(source, 0, 8, "push.EX", count_2=1)
@@ -179,40 +218,69 @@ def _nothing() -> Iterator[GoldenCase]:
 
 
 def _pairs(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
-    """Every value with some, full of ties; ends that saturate; nothing; every field of repeats on a few values."""
+    """Every value with some, full of ties.
+
+    Ends that saturate; nothing; every field of repeats on a few values.
+    """
     some = np.array([[-128], [-127], [-3], [-1], [0], [1], [2], [126], [127]], np.int8)
-    for name, mnemonic in (("mul", "OP_E_MUL"), ("sub", "OP_E_SUB"), ("b-add", "OP_B_ADD"), ("div", "OP_E_DIV")):
+    for name, mnemonic in (
+        ("mul", "OP_E_MUL"),
+        ("sub", "OP_E_SUB"),
+        ("b-add", "OP_B_ADD"),
+        ("div", "OP_E_DIV"),
+    ):
         scales = (0.5, 0.25, 0.25 if name == "mul" else 0.5)
         every = Repeating(mnemonic, (9, 256), (2, 1), scales, (3, -1, 7), pair=(EVERY, some))
         yield every.case(f"L2/{name}-ties{suffix}", f"{mnemonic} of every value, ties", arch)
-        unsigned = Repeating(mnemonic, (9, 256), (2, 1), scales, (131, 127, 1), 128, (-100, 90), (EVERY, some))
-        yield unsigned.case(f"L2/{name}-uint8-ties{suffix}", f"{mnemonic} of uint8 tensors, ties, clamped", arch)
-        yield Repeating(mnemonic, (0, 7)).case(f"L2/{name}-no-channels{suffix}", "no channels", arch)
+        unsigned = Repeating(
+            mnemonic, (9, 256), (2, 1), scales, (131, 127, 1), 128, (-100, 90), (EVERY, some)
+        )
+        yield unsigned.case(
+            f"L2/{name}-uint8-ties{suffix}", f"{mnemonic} of uint8 tensors, ties, clamped", arch
+        )
+        yield Repeating(mnemonic, (0, 7)).case(
+            f"L2/{name}-no-channels{suffix}", "no channels", arch
+        )
         yield Repeating(mnemonic, (7, 0)).case(f"L2/{name}-0{suffix}", "no elements", arch)
     for repeats in np.ndindex(4, 4):
         name = f"L2/sub-repeats-{repeats[0]}-{repeats[1]}{suffix}"
-        yield Repeating("OP_E_SUB", (3, 5), (repeats[0], repeats[1])).case(name, f"repeats {repeats}", arch)
+        yield Repeating("OP_E_SUB", (3, 5), (repeats[0], repeats[1])).case(
+            name, f"repeats {repeats}", arch
+        )
 
 
 def _look_ups() -> Iterator[GoldenCase]:
-    """Every value and every entry; no elements; results over the operand and over the tables themselves."""
+    """Every value and every entry.
+
+    No elements; results over the operand and over the tables themselves.
+    """
     mixed = (np.arange(256) * 77 % 256).astype(np.uint8).view(np.int8)
     every = LookUp((1, 1, 256), EVERY.reshape(1, 1, 256), mixed.reshape(1, 256))
     yield every.case("L2/lut-every", "OP_LUT of every value, every entry another", TABLES)
     own = np.stack([np.roll(mixed, channel) for channel in range(5)])
     planes = LookUp((1, 5, 256), np.tile(EVERY, (1, 5, 1)), own)
-    yield planes.case("L2/lut-every-planes", "every value in five channels with a table each", TABLES)
+    yield planes.case(
+        "L2/lut-every-planes", "every value in five channels with a table each", TABLES
+    )
     matrix = LookUp((256, 5, 1), np.repeat(EVERY, 5).reshape(256, 5, 1), own)
-    yield matrix.case("L2/lut-every-matrix", "every value in five columns with a table each", TABLES)
+    yield matrix.case(
+        "L2/lut-every-matrix", "every value in five columns with a table each", TABLES
+    )
     yield LookUp((1, 1, 0)).case("L2/lut-0", "no elements", TABLES)
     yield LookUp((1, 1, 1)).case("L2/lut-1", "one element", TABLES)
-    for name, shape, shift in (("operand", (1, 1, 600), 64), ("tables", (1, 2, 300), 700), ("same", (1, 2, 300), 0)):
+    for name, shape, shift in (
+        ("operand", (1, 1, 600), 64),
+        ("tables", (1, 2, 300), 700),
+        ("same", (1, 2, 300), 0),
+    ):
         yield _over(name, shape, shift)
     yield _over_last_tables()
 
 
 def _permutations() -> Iterator[GoldenCase]:
-    """No bytes, one byte, results at one address, results over sources, gaps that keep what is there."""
+    """No bytes, one byte, results at one address, results over sources, gaps that keep what is
+    there.
+    """
     edges = {
         "none": Permutation(8, 8, ((4, 1, 1), (0, 4, 4))),
         "one": Permutation(1, 1, ((1, 9, 9), (1, 7, 7))),
@@ -240,13 +308,18 @@ def _permutations() -> Iterator[GoldenCase]:
 
 
 def _rows() -> Iterator[GoldenCase]:
-    """Ties, every value, rows of one element and of equal elements, long rows whose sum depends on its order."""
+    """Ties, every value, rows of one element and of equal elements, long rows whose sum depends
+    on its order.
+    """
     ties = np.array([[0, 1], [0, 3], [0, -1], [-1, -2], [5, 6], [-7, 0]], np.int8)
-    low, steps = np.full((1, 40), -128, np.int8), np.tile(EVERY, (4, 1))
-    uneven, even = np.tile(np.arange(-128, 127, 3, dtype=np.int8), (1, 20)), np.array([[9] * 6, [-128] * 6], np.int8)
+    low = np.full((1, 40), -128, np.int8)
+    steps = np.tile(EVERY, (4, 1))
+    uneven = np.tile(np.arange(-128, 127, 3, dtype=np.int8), (1, 20))
+    even = np.array([[9] * 6, [-128] * 6], np.int8)
     unit = np.array([[1.0, 0.0]])
     halves = np.repeat(np.array([[0], [9], [-50]], np.int8), 2, axis=1)
-    late, lowest = np.full((1, 20001), -100, np.int8), np.arange(-128, -88, dtype=np.int8).reshape(2, 20)
+    late = np.full((1, 20001), -100, np.int8)
+    lowest = np.arange(-128, -88, dtype=np.int8).reshape(2, 20)
     late[0, 0] = 0  # a sum of one large and many small numbers depends on its order
     close = np.where(np.arange(600) % 7 < 2, 127, 126).astype(np.int8)[np.newaxis]
     mean: dict[str, Any] = {"scales": (0.5, 0.5), "zeros": (0, 0)}
@@ -257,38 +330,72 @@ def _rows() -> Iterator[GoldenCase]:
     narrow = {**soft, "scales": (2.0**-10, 0.5)}
     cases = {
         "mean-ties": OnRows("OP_REDUCE", (6, 2, 1), input=ties, **mean),
-        "mean-saturates": OnRows("OP_REDUCE", (1, 40, 1), scales=(0.5, 0.01), zeros=(127, 0), input=low),
+        "mean-saturates": OnRows(
+            "OP_REDUCE", (1, 40, 1), scales=(0.5, 0.01), zeros=(127, 0), input=low
+        ),
         "mean-of-one": OnRows("OP_REDUCE", (256, 1, 1), input=EVERY.reshape(256, 1), **mean),
-        "sum-far-zeros": OnRows("OP_REDUCE", (4, 256, 1), scales=(1.0, 256.0), zeros=(-32768, 32767), input=steps),
-        "largest-of-one": OnRows("OP_REDUCE", (256, 1, 1), {"mode": 1}, (0.5, 0.2), input=EVERY.reshape(256, 1)),
-        "smallest-ties": OnRows("OP_REDUCE", (1, 1, 256), {"mode": 2}, (0.5, 1.0), (0, 0), input=EVERY[np.newaxis]),
+        "sum-far-zeros": OnRows(
+            "OP_REDUCE", (4, 256, 1), scales=(1.0, 256.0), zeros=(-32768, 32767), input=steps
+        ),
+        "largest-of-one": OnRows(
+            "OP_REDUCE", (256, 1, 1), {"mode": 1}, (0.5, 0.2), input=EVERY.reshape(256, 1)
+        ),
+        "smallest-ties": OnRows(
+            "OP_REDUCE", (1, 1, 256), {"mode": 2}, (0.5, 1.0), (0, 0), input=EVERY[np.newaxis]
+        ),
         "softmax-every": OnRows("OP_SOFTMAX", (1, 256, 1), input=EVERY[np.newaxis], **soft),
         "softmax-equal": OnRows("OP_SOFTMAX", (2, 6, 1), input=even, **soft),
         "softmax-ties": OnRows("OP_SOFTMAX", (2, 6, 1), input=np.zeros((2, 6), np.int8), **narrow),
-        "softmax-long": OnRows("OP_SOFTMAX", (1, uneven.size, 1), input=uneven, **{**soft, "scales": (0.0003, 2e-5)}),
-        "softmax-order": OnRows("OP_SOFTMAX", (1, 20001, 1), scales=(0.105, 3e-5), zeros=(0, -21500), input=late),
-        "softmax-low": OnRows("OP_SOFTMAX", (2, 20, 1), input=lowest, **{**soft, "scales": (1.5, 1 / 256)}),
-        "softmax-halves": OnRows("OP_SOFTMAX", (3, 2, 1), scales=(0.03, 1 / 43.5), zeros=(0, 0), input=halves),
-        "softmax-two": OnRows("OP_SOFTMAX", (1, 2, 256), input=np.stack([EVERY, EVERY[::-1]]), **soft),
-        "layer-norm-constant": OnRows("OP_NORM", (2, 6, 1), input=even, pairs=np.ones((6, 2)), **normal),
-        "layer-norm-ties": OnRows("OP_NORM", (6, 2, 1), input=ties, pairs=np.repeat(unit, 2, 0) / 128, **normal),
-        "layer-norm-cancels": OnRows("OP_NORM", (1, 600, 1), input=close, pairs=np.repeat(unit, 600, 0), **fine),
-        "layer-norm-every": OnRows("OP_NORM", (4, 256, 1), input=steps, pairs=np.repeat(unit, 256, 0), **normal),
-        "rms-norm-every": OnRows("OP_NORM", (4, 256, 1), input=steps, pairs=np.repeat(unit, 256, 0), **root),
+        "softmax-long": OnRows(
+            "OP_SOFTMAX", (1, uneven.size, 1), input=uneven, **{**soft, "scales": (0.0003, 2e-5)}
+        ),
+        "softmax-order": OnRows(
+            "OP_SOFTMAX", (1, 20001, 1), scales=(0.105, 3e-5), zeros=(0, -21500), input=late
+        ),
+        "softmax-low": OnRows(
+            "OP_SOFTMAX", (2, 20, 1), input=lowest, **{**soft, "scales": (1.5, 1 / 256)}
+        ),
+        "softmax-halves": OnRows(
+            "OP_SOFTMAX", (3, 2, 1), scales=(0.03, 1 / 43.5), zeros=(0, 0), input=halves
+        ),
+        "softmax-two": OnRows(
+            "OP_SOFTMAX", (1, 2, 256), input=np.stack([EVERY, EVERY[::-1]]), **soft
+        ),
+        "layer-norm-constant": OnRows(
+            "OP_NORM", (2, 6, 1), input=even, pairs=np.ones((6, 2)), **normal
+        ),
+        "layer-norm-ties": OnRows(
+            "OP_NORM", (6, 2, 1), input=ties, pairs=np.repeat(unit, 2, 0) / 128, **normal
+        ),
+        "layer-norm-cancels": OnRows(
+            "OP_NORM", (1, 600, 1), input=close, pairs=np.repeat(unit, 600, 0), **fine
+        ),
+        "layer-norm-every": OnRows(
+            "OP_NORM", (4, 256, 1), input=steps, pairs=np.repeat(unit, 256, 0), **normal
+        ),
+        "rms-norm-every": OnRows(
+            "OP_NORM", (4, 256, 1), input=steps, pairs=np.repeat(unit, 256, 0), **root
+        ),
         "rms-norm-zero": OnRows("OP_NORM", (1, 40, 1), input=low, pairs=np.ones((40, 2)), **root),
     }
     for name, on_rows in cases.items():
         for suffix, numerics in (("", "onnxruntime"), ("-fixed", "fixed")):
             arch = machine("v4", numerics)
-            yield on_rows.case(f"L2/{name}{suffix}", f"{on_rows.mnemonic}: {name.replace('-', ' ')}", arch)
+            yield on_rows.case(
+                f"L2/{name}{suffix}", f"{on_rows.mnemonic}: {name.replace('-', ' ')}", arch
+            )
     bad = OnRows("OP_SOFTMAX", (1, 4, 1), table=np.zeros(256, np.float32), **soft)
     yield bad.case("L2/softmax-of-nothing", "exponentials that are all 0", TABLES)
     flat = {**normal, "scales": (1e30, 1.0)}  # epsilon on integers is then 0
-    yield OnRows("OP_NORM", (2, 6, 1), input=even, **flat).case("L2/layer-norm-without-epsilon", "no variance", TABLES)
+    yield OnRows("OP_NORM", (2, 6, 1), input=even, **flat).case(
+        "L2/layer-norm-without-epsilon", "no variance", TABLES
+    )
 
 
 def _resizes() -> Iterator[GoldenCase]:
-    """Ties, coordinates on elements and beyond the ends, sums that depend on their order, all values."""
+    """Ties, coordinates on elements and beyond the ends, sums that depend on their order, all
+    values.
+    """
     thirds = tuple(float(np.float32(index / 3)) for index in range(46))
     halves = tuple(index / 2 for index in range(-2, 35))
     every = EVERY.reshape(1, 16, 16)
@@ -297,37 +404,57 @@ def _resizes() -> Iterator[GoldenCase]:
         "thirds": Resizing((1, 16, 16), thirds, thirds, (0.05, 0.05), (-128, 1), input=every),
         "finer": Resizing((1, 16, 16), halves, thirds, (0.1, 0.05), (7, -3), input=every),
         "coarse": Resizing((1, 16, 16), thirds, halves, (0.013, 0.1), (127, 127), input=every),
-        "saturates": Resizing((1, 16, 16), (0.5, 14.5), (0.0, 15.0), (1.0, 0.001), (0, 0), input=every),
-        "of-one": Resizing((256, 1, 1), (0.0, 0.4), (0.0,), (0.1, 0.3), (5, 6), input=EVERY.reshape(256, 1)),
+        "saturates": Resizing(
+            (1, 16, 16), (0.5, 14.5), (0.0, 15.0), (1.0, 0.001), (0, 0), input=every
+        ),
+        "of-one": Resizing(
+            (256, 1, 1), (0.0, 0.4), (0.0,), (0.1, 0.3), (5, 6), input=EVERY.reshape(256, 1)
+        ),
     }
     for name, resizing in cases.items():
         for suffix, numerics in (("", "onnxruntime"), ("-fixed", "fixed")):
             text = f"interpolation: {name.replace('-', ' ')}"
             yield resizing.case(f"L2/resize-{name}{suffix}", text, machine("v4", numerics))
-    yield Resizing(rows=(0.0, float("nan"))).case("L2/resize-nowhere", "a coordinate that is no number", TABLES)
+    yield Resizing(rows=(0.0, float("nan"))).case(
+        "L2/resize-nowhere", "a coordinate that is no number", TABLES
+    )
 
 
 def _over(name: str, shape: tuple[int, int, int], shift: int) -> GoldenCase:
-    """A look-up whose result begins ``shift`` bytes behind the operand; the tables lie right behind the operand."""
-    count, channels = shape[0] * shape[1] * shape[2], shape[1]
+    """A look-up whose result begins ``shift`` bytes behind the operand.
+
+    The tables lie right behind the operand.
+    """
+    count = shape[0] * shape[1] * shape[2]
+    channels = shape[1]
     builder = Builder(TABLES, f"lut-over-{name}")
     rng = generator(f"L2/lut-over-{name}")
-    data, tables = builder.input("input", int8(rng, count)), builder.image(int8(rng, channels, 256))
+    data = builder.input("input", int8(rng, count))
+    tables = builder.image(int8(rng, channels, 256))
     target = builder.output("result", "int8", (count,))
-    places = {"EX_INPUT_ADDRESS": builder.scratch(count), "EX_OPERAND_ADDRESS": builder.scratch(256 * channels)}
+    places = {
+        "EX_INPUT_ADDRESS": builder.scratch(count),
+        "EX_OPERAND_ADDRESS": builder.scratch(256 * channels),
+    }
     builder.read(data, places["EX_INPUT_ADDRESS"], count)
     builder.read(tables, places["EX_OPERAND_ADDRESS"], 256 * channels, "push.EX")
     result = places["EX_INPUT_ADDRESS"] + shift
     registers = dict(zip(("EX_ROWS", "EX_OUTPUT_CHANNELS", "EX_LENGTH"), shape, strict=True))
-    builder.operation("OP_LUT", {**places, "EX_OUTPUT_ADDRESS": result, **registers}, "pop.LD push.ST")
+    builder.operation(
+        "OP_LUT", {**places, "EX_OUTPUT_ADDRESS": result, **registers}, "pop.LD push.ST"
+    )
     builder.write(target, result, count, "pop.EX")
     return builder.case(f"L2/lut-over-{name}", f"OP_LUT, results over the {name}")
 
 
 def _over_last_tables() -> GoldenCase:
-    """An addition whose results lie over the table in which they are looked up: that is read before."""
-    name, count = "L2/add-over-its-table", 400
-    rng, builder = generator(name), Builder(TABLES, "add-over-its-table")
+    """An addition whose results lie over the table in which they are looked up: that is read
+    before.
+    """
+    name = "L2/add-over-its-table"
+    count = 400
+    rng = generator(name)
+    builder = Builder(TABLES, "add-over-its-table")
     operands = {"EX_INPUT_ADDRESS": int8(rng, count), "EX_OPERAND_ADDRESS": int8(rng, count)}
     registers = {"EX_LENGTH": count, **Addition().constants(TABLES)}
     for register, data in operands.items():
@@ -343,17 +470,25 @@ def _over_last_tables() -> GoldenCase:
 
 
 def _overlap() -> GoldenCase:
-    """A requantisation whose results lie over the far end of its operand: all is read before anything is written."""
-    arch, count = machine("v2", "onnxruntime", sram_bytes=1 << 19), 70000
+    """A requantisation whose results lie over the far end of its operand: all is read before
+    anything is written.
+    """
+    arch = machine("v2", "onnxruntime", sram_bytes=1 << 19)
+    count = 70000
     builder = Builder(arch, "overlap")
     source = builder.input("input", np.resize(np.arange(-400, 401, dtype=np.int32) * 25, count))
     channel = builder.image(packed(np.zeros(1), np.array([0.013]), arch))
     target = builder.output("result", "int8", (count,))
-    places = {"EX_INPUT_ADDRESS": builder.scratch(4 * count), "EX_CHANNEL_ADDRESS": builder.scratch(8)}
+    places = {
+        "EX_INPUT_ADDRESS": builder.scratch(4 * count),
+        "EX_CHANNEL_ADDRESS": builder.scratch(8),
+    }
     builder.read(source, places["EX_INPUT_ADDRESS"], 4 * count)
     builder.read(channel, places["EX_CHANNEL_ADDRESS"], 8, "push.EX")
     result = places["EX_INPUT_ADDRESS"] + 200000
-    builder.operation("OP_REQUANT", {**places, "EX_OUTPUT_ADDRESS": result, "EX_LENGTH": count}, "pop.LD push.ST")
+    builder.operation(
+        "OP_REQUANT", {**places, "EX_OUTPUT_ADDRESS": result, "EX_LENGTH": count}, "pop.LD push.ST"
+    )
     builder.write(target, result, count, "pop.EX")
     return builder.case("L2/requant-over-its-operand", "results over the far end of the operand")
 
@@ -393,7 +528,9 @@ def _words() -> Iterator[GoldenCase]:
         "sync-of-unit-3": ((0x02 << 56) | 3 << 50, end),
     }
     for name, words in forbidden.items():
-        case = _base(machine("v1", "onnxruntime"), name).case(f"L2/refuse-{name}", f"words that mean nothing: {name}")
+        case = _base(machine("v1", "onnxruntime"), name).case(
+            f"L2/refuse-{name}", f"words that mean nothing: {name}"
+        )
         yield replace(case, words=np.array(words, np.uint64))
 
 
@@ -413,11 +550,15 @@ def _tokens() -> Iterator[GoldenCase]:
     store = _base(BALANCED, "overwrite")
     store.write(64, 0, 64)
     store.operation("OP_C_MAX", {"EX_LENGTH": 64, "EX_OUTPUT_ADDRESS": 0, "EX_INPUT_ADDRESS": 64})
-    yield store.case("L2/refuse-overwrite-while-storing", "a missing token: EX writes what ST is reading")
+    yield store.case(
+        "L2/refuse-overwrite-while-storing", "a missing token: EX writes what ST is reading"
+    )
     memory = _base(BALANCED, "through-memory")
     memory.write(0, 64, 64)
     memory.read(0, 0, 64)
-    yield memory.case("L2/refuse-load-while-storing", "a missing token: LD reads system memory that ST writes")
+    yield memory.case(
+        "L2/refuse-load-while-storing", "a missing token: LD reads system memory that ST writes"
+    )
 
 
 def _addresses() -> Iterator[GoldenCase]:
@@ -427,7 +568,9 @@ def _addresses() -> Iterator[GoldenCase]:
     yield beyond.case("L2/refuse-beyond-scratchpad", "a load that reaches past the scratchpad")
     result = _base(small, "result")
     result.operation("OP_C_MAX", {"EX_LENGTH": 100, "EX_OUTPUT_ADDRESS": 1000})
-    yield result.case("L2/refuse-result-beyond-scratchpad", "a result that reaches past the scratchpad")
+    yield result.case(
+        "L2/refuse-result-beyond-scratchpad", "a result that reaches past the scratchpad"
+    )
     outside = _base(BALANCED, "memory")
     outside.read(0, 0, 64, count_3=3, dram_stride_3=4096, sram_stride_3=64)
     yield outside.case("L2/refuse-beyond-memory", "rows that lie outside system memory")
@@ -438,6 +581,11 @@ def _addresses() -> Iterator[GoldenCase]:
 
 def _groups() -> GoldenCase:
     builder = _base(GROUPED, "groups")
-    registers = {"EX_INPUT_CHANNELS": 4, "EX_OUTPUT_CHANNELS": 6, "EX_GROUPS": 4, "EX_OUTPUT_ADDRESS": 256}
+    registers = {
+        "EX_INPUT_CHANNELS": 4,
+        "EX_OUTPUT_CHANNELS": 6,
+        "EX_GROUPS": 4,
+        "EX_OUTPUT_ADDRESS": 256,
+    }
     builder.operation("OP_GROUP_CONV", registers, requantise=1)
     return builder.case("L2/refuse-groups-that-do-not-divide", "EX_GROUPS 4 of 6 output channels")

@@ -21,10 +21,16 @@ ARRAYS: Mapping[str, Arch] = {
 """Shapes of the array and lanes of post-processing."""
 
 TIMINGS: Mapping[str, Timing] = {
-    "slow-bus": Timing(bus_bytes=2, burst_bytes=16, dram_latency=37, outstanding_bursts=2, queue_depth=1),
-    "wide-bus": Timing(bus_bytes=32, burst_bytes=256, dram_latency=9, queue_depth=4, dma_setup=0, dma_drain=0),
+    "slow-bus": Timing(
+        bus_bytes=2, burst_bytes=16, dram_latency=37, outstanding_bursts=2, queue_depth=1
+    ),
+    "wide-bus": Timing(
+        bus_bytes=32, burst_bytes=256, dram_latency=9, queue_depth=4, dma_setup=0, dma_drain=0
+    ),
     "little-fetch": Timing(fetch_bytes=16, fetch_buffers=1, dram_latency=50, sync_cycles=5),
-    "narrow-ports": Timing(sram_read_bytes=8, sram_write_bytes=2, bank_ports=1, ex_fill=3, ex_drain=0),
+    "narrow-ports": Timing(
+        sram_read_bytes=8, sram_write_bytes=2, bank_ports=1, ex_fill=3, ex_drain=0
+    ),
 }
 """What only cycles depend on."""
 

@@ -1,4 +1,5 @@
-"""Operations as cases: convolutions and pooling, matrix products, requantisation, element-wise and 32-bit work.
+"""Operations as cases: convolutions and pooling, matrix products, requantisation, element-wise and
+32-bit work.
 
 Operands that are not given are drawn from the case's name: the same name gives the same values.
 """
@@ -36,8 +37,12 @@ def int8(rng: np.random.Generator, *shape: int) -> NDArray[np.int8]:
     return rng.integers(-128, 128, shape, dtype=np.int8)
 
 
-def records(rng: np.random.Generator, channels: int, terms: int, arch: Arch, bias: int = 3000) -> NDArray[np.uint8]:
-    """Channel records whose scales bring sums of ``terms`` products to about the range of int8, and a little beyond."""
+def records(
+    rng: np.random.Generator, channels: int, terms: int, arch: Arch, bias: int = 3000
+) -> NDArray[np.uint8]:
+    """Channel records whose scales bring sums of ``terms`` products to about the range of int8,
+    and a little beyond.
+    """
     scale = rng.uniform(0.5, 1.5, channels) / (48.0 * np.sqrt(terms))
     biases = rng.integers(-bias, bias + 1, channels, dtype=np.int32)
     return packed(biases, scale.astype(np.float32), arch)
@@ -45,12 +50,14 @@ def records(rng: np.random.Generator, channels: int, terms: int, arch: Arch, bia
 
 def packed(bias: NDArray[Any], scale: NDArray[Any], arch: Arch) -> NDArray[np.uint8]:
     """The bytes of channel records with exactly these scales."""
-    scales = ChannelScales.of(scale.astype(np.float32))
+    scales = ChannelScales.make_exact(scale.astype(np.float32))
     return np.frombuffer(pack_records(bias.astype(np.int32), scales, arch), np.uint8)
 
 
 def scale_registers(arch: Arch, **scales: float) -> dict[str, int]:
-    """``EX_SCALE_A`` and so on from real numbers: float32 bits, or multiplier and shift under numerics = fixed."""
+    """``EX_SCALE_A`` and so on from real numbers: float32 bits, or multiplier and shift under
+    numerics = fixed.
+    """
     values: dict[str, int] = {}
     for name, scale in scales.items():
         if arch.numerics == "fixed":
@@ -62,7 +69,9 @@ def scale_registers(arch: Arch, **scales: float) -> dict[str, int]:
 
 
 def looked_up(tables: NDArray[np.int8] | None) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
-    """Operand and field of results that are looked up: ``tables`` (256,), or (channels, 256); None: they are not."""
+    """Operand and field of results that are looked up: ``tables`` (256,), or (channels, 256);
+    None: they are not.
+    """
     return ({}, {}) if tables is None else ({"EX_TABLE_ADDRESS": tables}, {"look_up": tables.ndim})
 
 
@@ -91,7 +100,12 @@ class Window:
 
     def registers(self, outputs: int) -> dict[str, int]:
         """What a command with this window and ``outputs`` channels needs."""
-        pairs = {"KERNEL": self.kernel, "STRIDE": self.stride, "DILATION": self.dilation, "OUTPUT": self.output}
+        pairs = {
+            "KERNEL": self.kernel,
+            "STRIDE": self.stride,
+            "DILATION": self.dilation,
+            "OUTPUT": self.output,
+        }
         values = {"EX_INPUT_CHANNELS": self.shape[0], "EX_OUTPUT_CHANNELS": outputs}
         values |= {"EX_INPUT_HEIGHT": self.shape[1], "EX_INPUT_WIDTH": self.shape[2]}
         for name, (rows, columns) in pairs.items():
@@ -101,7 +115,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Convolution:
-    """One convolution: ``groups`` 0 is ``OP_CONV``, -1 ``OP_DEPTH_CONV``, otherwise ``OP_GROUP_CONV``."""
+    """One convolution: ``groups`` 0 is ``OP_CONV``, -1 ``OP_DEPTH_CONV``, otherwise
+    ``OP_GROUP_CONV``.
+    """
 
     window: Window = Window()
     outputs: int = 8
@@ -125,18 +141,25 @@ class Convolution:
             return "OP_CONV_RELU" if self.relu and self.requantise else "OP_CONV"
         return "OP_DEPTH_CONV" if self.groups == -1 else "OP_GROUP_CONV"
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; operands that are not given are drawn."""
-        rng, window = generator(name), self.window
+        rng = generator(name)
+        window = self.window
         depth = {0: window.shape[0], -1: 1}.get(self.groups) or window.shape[0] // self.groups
         taps = depth * window.kernel[0] * window.kernel[1]
         drawn = int8(rng, *window.shape), int8(rng, self.outputs, depth, *window.kernel)
         operands = {
             "EX_INPUT_ADDRESS": drawn[0] if self.input is None else self.input,
             "EX_OPERAND_ADDRESS": drawn[1] if self.weights is None else self.weights,
-            "EX_CHANNEL_ADDRESS": records(rng, self.outputs, taps, arch) if self.channels is None else self.channels,
+            "EX_CHANNEL_ADDRESS": records(rng, self.outputs, taps, arch)
+            if self.channels is None
+            else self.channels,
         }
-        registers = window.registers(self.outputs) | ({"EX_GROUPS": self.groups} if self.groups > 0 else {})
+        registers = window.registers(self.outputs) | (
+            {"EX_GROUPS": self.groups} if self.groups > 0 else {}
+        )
         registers |= {"EX_INPUT_ZERO_POINT": self.zeros[0], "EX_OUTPUT_ZERO_POINT": self.zeros[1]}
         registers |= {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1], **self.more}
         dtype: TensorType = "int8" if self.requantise else "int32"
@@ -144,8 +167,22 @@ class Convolution:
         more, looks = looked_up(self.tables)
         more |= earlier_sums(rng, (self.outputs, *window.output)) if self.accumulate else {}
         fields = {"requantise": int(self.requantise), "relu": int(self.relu), **looks}
-        fields |= {name: value for name, value in (("mapping", self.mapping), ("accumulate", self.accumulate)) if value}
-        return single(name, description, arch, self.mnemonic, operands | more, result, registers, timing, **fields)
+        fields |= {
+            name: value
+            for name, value in (("mapping", self.mapping), ("accumulate", self.accumulate))
+            if value
+        }
+        return single(
+            name,
+            description,
+            arch,
+            self.mnemonic,
+            operands | more,
+            result,
+            registers,
+            timing,
+            **fields,
+        )
 
 
 @dataclass(frozen=True)
@@ -162,7 +199,9 @@ class Pooling:
     input: NDArray[np.int8] | None = None
     tables: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; an input that is not given is drawn."""
         window = self.window
         data = int8(generator(name), *window.shape) if self.input is None else self.input
@@ -177,7 +216,15 @@ class Pooling:
         fields = {"mode": self.mode, "count_include_pad": int(self.count_include_pad), **looks}
         result: tuple[TensorType, tuple[int, ...]] = ("int8", (window.shape[0], *window.output))
         return single(
-            name, description, arch, "OP_POOL", {"EX_INPUT_ADDRESS": data, **more}, result, registers, timing, **fields
+            name,
+            description,
+            arch,
+            "OP_POOL",
+            {"EX_INPUT_ADDRESS": data, **more},
+            result,
+            registers,
+            timing,
+            **fields,
         )
 
     def _scales(self, arch: Arch) -> dict[str, int]:
@@ -194,7 +241,8 @@ class Pooling:
 class Resizing:
     """Planes (C, H, W) interpolated at the coordinates ``rows`` and ``columns``.
 
-    ``first``: the first row among the coordinates, and that of the input; ``planes``: how far they lie apart, 0: dense.
+    ``first``: the first row among the coordinates, and that of the input; ``planes``: how far they
+    lie apart, 0: dense.
     """
 
     shape: tuple[int, int, int] = (2, 4, 5)
@@ -206,24 +254,44 @@ class Resizing:
     planes: Pair = (0, 0)
     input: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; an input that is not given is drawn."""
-        (channels, height, width), made = self.shape, (len(self.rows), len(self.columns))
+        (channels, height, width) = self.shape
+        made = (len(self.rows), len(self.columns))
         drawn = int8(generator(name), channels, self.planes[0] or height * width)
         before, after = self.scales
         scales = scale_registers(arch, A=before / after) if arch.numerics == "fixed" else {}
         registers = {
-            **dict(zip(("EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH"), self.shape, strict=True)),
-            **dict(zip(("EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH"), (channels, *made), strict=True)),
+            **dict(
+                zip(
+                    ("EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH"),
+                    self.shape,
+                    strict=True,
+                )
+            ),
+            **dict(
+                zip(
+                    ("EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH"),
+                    (channels, *made),
+                    strict=True,
+                )
+            ),
             **dict(zip(("EX_FIRST_ROW", "EX_FIRST_INPUT_ROW"), self.first, strict=True)),
             **dict(zip(("EX_INPUT_PLANE", "EX_OUTPUT_PLANE"), self.planes, strict=True)),
             **dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zeros, strict=True)),
             **(scales or scale_registers(arch, A=before, Y=after)),
         }
         lines = [*self.columns, *[0.0] * self.first[0], *self.rows]
-        operands: dict[str, NDArray[Any]] = {"EX_INPUT_ADDRESS": drawn if self.input is None else self.input}
+        operands: dict[str, NDArray[Any]] = {
+            "EX_INPUT_ADDRESS": drawn if self.input is None else self.input
+        }
         operands["EX_OPERAND_ADDRESS"] = np.array(lines, "<f4").view(np.uint8)
-        result: tuple[TensorType, tuple[int, ...]] = ("int8", (channels, self.planes[1] or made[0] * made[1]))
+        result: tuple[TensorType, tuple[int, ...]] = (
+            "int8",
+            (channels, self.planes[1] or made[0] * made[1]),
+        )
         return single(name, description, arch, "OP_RESIZE", operands, result, registers, timing)
 
 

@@ -1,4 +1,6 @@
-"""Golden cases of one command each: products, element-wise operations, movements and operations on rows."""
+"""Golden cases of one command each: products, element-wise operations, movements and operations
+on rows.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,19 @@ class Product:
     tables: NDArray[np.int8] | None = None
     accumulate: bool = False
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; operands that are not given are drawn."""
-        rng, (m, k, n) = generator(name), self.shape
+        rng = generator(name)
+        (m, k, n) = self.shape
         drawn = int8(rng, m, k), int8(rng, k, n)
         operands = {
             "EX_INPUT_ADDRESS": drawn[0] if self.left is None else self.left,
             "EX_OPERAND_ADDRESS": drawn[1] if self.right is None else self.right,
-            "EX_CHANNEL_ADDRESS": records(rng, n, k, arch) if self.channels is None else self.channels,
+            "EX_CHANNEL_ADDRESS": records(rng, n, k, arch)
+            if self.channels is None
+            else self.channels,
         }
         registers = {
             "EX_ROWS": m,
@@ -69,12 +76,24 @@ class Product:
         fields = {"requantise": int(self.requantise), "relu": int(self.relu), **looks}
         fields |= {"accumulate": 1} if self.accumulate else {}
         result = dtype, (m, n)
-        return single(name, description, arch, "OP_MAT_MUL", operands | more, result, registers, timing, **fields)
+        return single(
+            name,
+            description,
+            arch,
+            "OP_MAT_MUL",
+            operands | more,
+            result,
+            registers,
+            timing,
+            **fields,
+        )
 
 
 @dataclass(frozen=True)
 class DynamicProduct:
-    """A matrix product of two activations, (M, K) and (K, N); the second in memory as (N, K) where ``transposed``."""
+    """A matrix product of two activations, (M, K) and (K, N); the second in memory as (N, K)
+    where ``transposed``.
+    """
 
     shape: tuple[int, int, int] = (3, 16, 8)
     transposed: bool = False
@@ -86,9 +105,12 @@ class DynamicProduct:
     right: NDArray[np.int8] | None = None
     tables: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; operands that are not given are drawn."""
-        rng, (m, k, n) = generator(name), self.shape
+        rng = generator(name)
+        (m, k, n) = self.shape
         drawn = int8(rng, m, k), int8(rng, *((n, k) if self.transposed else (k, n)))
         operands = {
             "EX_INPUT_ADDRESS": drawn[0] if self.left is None else self.left,
@@ -96,11 +118,27 @@ class DynamicProduct:
         }
         registers = {"EX_ROWS": m, "EX_INPUT_CHANNELS": k, "EX_OUTPUT_CHANNELS": n}
         registers |= {"EX_INPUT_ZERO_POINT": self.zeros[0], "EX_OPERAND_ZERO_POINT": self.zeros[1]}
-        registers |= {**scale_registers(arch, A=self.scale), **limits_of(*self.limits, self.zeros[2])}
-        result: tuple[TensorType, tuple[int, int]] = ("int8" if self.requantise else "int32", (m, n))
+        registers |= {
+            **scale_registers(arch, A=self.scale),
+            **limits_of(*self.limits, self.zeros[2]),
+        }
+        result: tuple[TensorType, tuple[int, int]] = (
+            "int8" if self.requantise else "int32",
+            (m, n),
+        )
         more, looks = looked_up(self.tables)
         fields = {"requantise": int(self.requantise), "transposed": int(self.transposed), **looks}
-        return single(name, description, arch, "OP_DYN_MAT_MUL", operands | more, result, registers, timing, **fields)
+        return single(
+            name,
+            description,
+            arch,
+            "OP_DYN_MAT_MUL",
+            operands | more,
+            result,
+            registers,
+            timing,
+            **fields,
+        )
 
 
 @dataclass(frozen=True)
@@ -115,10 +153,17 @@ class Requantisation:
     raw: NDArray[np.uint8] | None = None
     tables: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; operands that are not given are drawn."""
-        rng, (rows, channels, length) = generator(name), self.shape
-        data = rng.integers(-20000, 20001, self.shape, dtype=np.int32) if self.input is None else self.input
+        rng = generator(name)
+        (rows, channels, length) = self.shape
+        data = (
+            rng.integers(-20000, 20001, self.shape, dtype=np.int32)
+            if self.input is None
+            else self.input
+        )
         scale = rng.uniform(0.002, 0.01, channels) if self.scale is None else self.scale
         made = packed(np.zeros(channels, np.int32), scale, arch) if self.raw is None else self.raw
         operands: dict[str, NDArray[Any]] = {"EX_INPUT_ADDRESS": data, "EX_CHANNEL_ADDRESS": made}
@@ -126,7 +171,17 @@ class Requantisation:
         registers |= limits_of(*self.limits, self.zero)
         more, looks = looked_up(self.tables)
         result: tuple[TensorType, tuple[int, ...]] = ("int8", self.shape)
-        return single(name, description, arch, "OP_REQUANT", operands | more, result, registers, timing, **looks)
+        return single(
+            name,
+            description,
+            arch,
+            "OP_REQUANT",
+            operands | more,
+            result,
+            registers,
+            timing,
+            **looks,
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +196,9 @@ class Unary:
     limits: Pair = FULL
     input: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; an input that is not given is drawn."""
         data = int8(generator(name), self.length) if self.input is None else self.input
         source, result = self.scales
@@ -153,7 +210,16 @@ class Unary:
         registers |= {"EX_LENGTH": data.size, "EX_INPUT_ZERO_POINT": self.zeros[0]}
         registers |= limits_of(*self.limits, self.zeros[1])
         operands = {"EX_INPUT_ADDRESS": data}
-        return single(name, description, arch, self.mnemonic, operands, ("int8", data.shape), registers, timing)
+        return single(
+            name,
+            description,
+            arch,
+            self.mnemonic,
+            operands,
+            ("int8", data.shape),
+            registers,
+            timing,
+        )
 
 
 @dataclass(frozen=True)
@@ -164,21 +230,27 @@ class LookUp:
     input: NDArray[np.int8] | None = None
     tables: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; operands that are not given are drawn."""
-        rng, (rows, channels, length) = generator(name), self.shape
+        rng = generator(name)
+        (rows, channels, length) = self.shape
         drawn = int8(rng, *self.shape), int8(rng, channels, TABLE_BYTES)
         operands = {
             "EX_INPUT_ADDRESS": drawn[0] if self.input is None else self.input,
             "EX_OPERAND_ADDRESS": drawn[1] if self.tables is None else self.tables,
         }
         registers = {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": channels, "EX_LENGTH": length}
-        return single(name, description, arch, "OP_LUT", operands, ("int8", self.shape), registers, timing)
+        return single(
+            name, description, arch, "OP_LUT", operands, ("int8", self.shape), registers, timing
+        )
 
 
 @dataclass(frozen=True)
 class Permutation:
-    """A copy of ``source`` bytes to ``result`` bytes; ``dims`` are (count, input stride, output stride), fastest first.
+    """A copy of ``source`` bytes to ``result`` bytes; ``dims`` are (count, input stride, output
+    stride), fastest first.
 
     ``fill``: the byte that is written and nothing read, or None.
     """
@@ -189,7 +261,9 @@ class Permutation:
     fill: int | None = None
     input: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; an input that is not given is drawn."""
         data = int8(generator(name), self.source) if self.input is None else self.input
         registers = {"EX_INPUT_ZERO_POINT": self.fill or 0}
@@ -200,15 +274,18 @@ class Permutation:
         operands = {"EX_INPUT_ADDRESS": data}
         result: tuple[TensorType, tuple[int, ...]] = ("int8", (self.result,))
         fields = {"fill": int(self.fill is not None)}
-        return single(name, description, arch, "OP_PERMUTE", operands, result, registers, timing, **fields)
+        return single(
+            name, description, arch, "OP_PERMUTE", operands, result, registers, timing, **fields
+        )
 
 
 @dataclass(frozen=True)
 class OnRows:
-    """A reduction, softmax or normalisation of (outer, count, inner) int8 values, planes that far apart (0: dense).
+    """A reduction, softmax or normalisation of (outer, count, inner) int8 values, planes that far
+    apart (0: dense).
 
-    ``scales`` are those of input and result, ``table``: of softmax, ``pairs``: gains and biases as real numbers;
-    ``more``: further registers.
+    ``scales`` are those of input and result, ``table``: of softmax, ``pairs``: gains and biases as
+    real numbers; ``more``: further registers.
     """
 
     mnemonic: str
@@ -223,51 +300,89 @@ class OnRows:
     pairs: NDArray[np.float64] | None = None
     more: Mapping[str, int] = field(default_factory=dict)
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; operands that are not given are drawn."""
-        rng, (outer, count, inner) = generator(name), self.shape
-        reduces, planar = self.mnemonic == "OP_REDUCE", self.mnemonic != "OP_NORM"
+        rng = generator(name)
+        (outer, count, inner) = self.shape
+        reduces = self.mnemonic == "OP_REDUCE"
+        planar = self.mnemonic != "OP_NORM"
         drawn = int8(rng, outer * count, self.planes[0] or inner)
-        operands: dict[str, NDArray[Any]] = {"EX_INPUT_ADDRESS": drawn if self.input is None else self.input}
-        registers = dict(zip(("EX_ROWS", "EX_INPUT_CHANNELS", "EX_LENGTH"), self.shape, strict=True))
+        operands: dict[str, NDArray[Any]] = {
+            "EX_INPUT_ADDRESS": drawn if self.input is None else self.input
+        }
+        registers = dict(
+            zip(("EX_ROWS", "EX_INPUT_CHANNELS", "EX_LENGTH"), self.shape, strict=True)
+        )
         registers["EX_OUTPUT_ZERO_POINT"] = self.zeros[1]
         registers |= {} if self.mnemonic == "OP_SOFTMAX" else {"EX_INPUT_ZERO_POINT": self.zeros[0]}
         registers |= {
-            f"EX_{side}_PLANE": plane for side, plane in zip(("INPUT", "OUTPUT"), self.planes, strict=True) if planar
+            f"EX_{side}_PLANE": plane
+            for side, plane in zip(("INPUT", "OUTPUT"), self.planes, strict=True)
+            if planar
         }
         if reduces:
             registers |= self._reduction(arch)
         else:
             words, numbers = self._softmax(arch) if planar else self._normalisation(rng, arch)
-            operands["EX_OPERAND_ADDRESS"], registers = words, registers | numbers
+            operands["EX_OPERAND_ADDRESS"] = words
+            registers = registers | numbers
         registers |= self.more
         rows = outer if reduces else outer * count
         result: tuple[TensorType, tuple[int, ...]] = ("int8", (rows, self.planes[1] or inner))
-        return single(name, description, arch, self.mnemonic, operands, result, registers, timing, **self.fields)
+        return single(
+            name,
+            description,
+            arch,
+            self.mnemonic,
+            operands,
+            result,
+            registers,
+            timing,
+            **self.fields,
+        )
 
     def _reduction(self, arch: Arch) -> dict[str, int]:
         limits = {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1]}
         before, after = self.scales
-        mean = before / (after * self.shape[1]) if self.fields.get("mode", SUM) == SUM else before / after
+        mean = (
+            before / (after * self.shape[1])
+            if self.fields.get("mode", SUM) == SUM
+            else before / after
+        )
         if arch.numerics == "fixed" or self.fields.get("mode", SUM) == SUM:
             return limits | scale_registers(arch, A=mean)
         return limits | scale_registers(arch, A=before, Y=after)
 
     def _softmax(self, arch: Arch) -> tuple[NDArray[Any], dict[str, int]]:
-        fixed, (before, after) = arch.numerics == "fixed", self.scales
-        factor = numerics.softmax_factor_fixed(after) if fixed else float32_bits(numerics.softmax_factor(after))
+        fixed = arch.numerics == "fixed"
+        (before, after) = self.scales
+        factor = (
+            numerics.softmax_factor_fixed(after)
+            if fixed
+            else float32_bits(numerics.softmax_factor(after))
+        )
         if self.table is not None:
             return self.table.view(np.uint8), {"EX_SCALE_Y": factor}
-        table = numerics.softmax_table_fixed(before) if fixed else numerics.softmax_table(before, self.shape[1])
+        table = (
+            numerics.softmax_table_fixed(before)
+            if fixed
+            else numerics.softmax_table(before, self.shape[1])
+        )
         return table.view(np.uint8), {"EX_SCALE_Y": factor}
 
-    def _normalisation(self, rng: np.random.Generator, arch: Arch) -> tuple[NDArray[Any], dict[str, int]]:
+    def _normalisation(
+        self, rng: np.random.Generator, arch: Arch
+    ) -> tuple[NDArray[Any], dict[str, int]]:
         outer, count, inner = self.shape
         pairs = (outer if self.fields.get("by_row") else 1) * count
         drawn = np.stack([rng.normal(1, 0.3, pairs), rng.normal(0, 0.3, pairs)], axis=1)
         real = drawn if self.pairs is None else self.pairs
         centred = bool(self.fields.get("centred"))
-        gain, bias, factor = numerics.normalisation_scales(real[:, 0], real[:, 1], self.scales, count * inner, centred)
+        gain, bias, factor = numerics.normalisation_scales(
+            real[:, 0], real[:, 1], self.scales, count * inner, centred
+        )
         if arch.numerics == "fixed":
             both = np.rint(np.stack([gain * (1 << 15), bias * (1 << 16)], axis=1)).astype("<i4")
             return both.view(np.uint8), {"EX_SCALE_A": int(1e-5 * factor)}
@@ -290,12 +405,17 @@ def pair_case(
     dtype: TensorType = "int32" if pair[0].dtype == np.int32 else "int8"
     operands = {"EX_INPUT_ADDRESS": pair[0], "EX_OPERAND_ADDRESS": pair[1], **more}
     values = {"EX_LENGTH": pair[0].size, **(registers or {})}
-    return single(name, description, arch, mnemonic, operands, (dtype, pair[0].shape), values, timing, **looks)
+    return single(
+        name, description, arch, mnemonic, operands, (dtype, pair[0].shape), values, timing, **looks
+    )
 
 
 @dataclass(frozen=True)
 class Addition:
-    """A rescaling addition: scales and zero points of a, b and the result. With ``offset`` they are those of uint8."""
+    """A rescaling addition: scales and zero points of a, b and the result.
+
+    With ``offset`` they are those of uint8.
+    """
 
     length: int = 40
     scales: tuple[float, float, float] = (0.05, 0.03, 0.07)
@@ -305,11 +425,17 @@ class Addition:
     pair: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
     tables: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; operands that are not given are drawn."""
         rng = generator(name)
         pair = self.pair or (int8(rng, self.length), int8(rng, self.length))
-        registers = {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1], **self.constants(arch)}
+        registers = {
+            "EX_CLAMP_LOW": self.limits[0],
+            "EX_CLAMP_HIGH": self.limits[1],
+            **self.constants(arch),
+        }
         return pair_case(name, description, arch, "OP_E_ADD", pair, registers, timing, self.tables)
 
     def constants(self, arch: Arch) -> dict[str, int]:
@@ -318,10 +444,15 @@ class Addition:
         zero_a, zero_b, zero_y = self.zeros
         if arch.numerics == "onnxruntime":
             found = add_constants(a, zero_a, b, zero_b, y, zero_y)
-            values = {f"EX_SCALE_{name}": float32_bits(value) for name, value in zip("ABY", found, strict=True)}
+            values = {
+                f"EX_SCALE_{name}": float32_bits(value)
+                for name, value in zip("ABY", found, strict=True)
+            }
             return values | {"EX_OFFSET": self.offset}
         fixed = add_fixed_constants(a, b, y)
-        values = {f"EX_SCALE_{name}": getattr(fixed, f"multiplier_{name.lower()}") for name in "ABY"}
+        values = {
+            f"EX_SCALE_{name}": getattr(fixed, f"multiplier_{name.lower()}") for name in "ABY"
+        }
         values |= {f"EX_SHIFT_{name}": getattr(fixed, f"shift_{name.lower()}") for name in "ABY"}
         names = ("EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT")
         return values | dict(zip(names, (zero - self.offset for zero in self.zeros), strict=True))
@@ -329,7 +460,9 @@ class Addition:
 
 @dataclass(frozen=True)
 class Repeating:
-    """An instruction of two tensors that may repeat, (channels, elements) each; numbers as of :class:`Addition`."""
+    """An instruction of two tensors that may repeat, (channels, elements) each; numbers as of
+    :class:`Addition`.
+    """
 
     mnemonic: str = "OP_E_MUL"
     shape: Pair = (4, 12)
@@ -341,9 +474,12 @@ class Repeating:
     pair: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
     squared: bool = False
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
+    def case(
+        self, name: str, description: str, arch: Arch, timing: Timing | None = None
+    ) -> GoldenCase:
         """The case; operands that are not given are drawn."""
-        rng, (channels, length) = generator(name), self.shape
+        rng = generator(name)
+        (channels, length) = self.shape
         shapes = [(1 if bits & 2 else channels, 1 if bits & 1 else length) for bits in self.repeats]
         first, second = self.pair or (int8(rng, *shapes[0]), int8(rng, *shapes[1]))
         fields = dict(zip(("repeat_a", "repeat_b"), self.repeats, strict=True))
@@ -354,28 +490,50 @@ class Repeating:
         if mnemonic.startswith("OP_B_M"):
             mnemonic, fields["maximum"] = "OP_B_MIN", int(mnemonic == "OP_B_MAX")
         else:
-            registers |= {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1], **self._constants(arch)}
+            registers |= {
+                "EX_CLAMP_LOW": self.limits[0],
+                "EX_CLAMP_HIGH": self.limits[1],
+                **self._constants(arch),
+            }
         operands = {"EX_INPUT_ADDRESS": first, "EX_OPERAND_ADDRESS": second.reshape(-1)}
-        return single(name, description, arch, mnemonic, operands, ("int8", self.shape), registers, timing, **fields)
+        return single(
+            name,
+            description,
+            arch,
+            mnemonic,
+            operands,
+            ("int8", self.shape),
+            registers,
+            timing,
+            **fields,
+        )
 
     def _constants(self, arch: Arch) -> dict[str, int]:
         if self.mnemonic == "OP_B_ADD":
-            return Addition(scales=self.scales, zeros=self.zeros, offset=self.offset).constants(arch)
+            return Addition(scales=self.scales, zeros=self.zeros, offset=self.offset).constants(
+                arch
+            )
         names = ("EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT")
         values = dict(zip(names, (zero - self.offset for zero in self.zeros), strict=True))
         a, b, y = self.scales
         if self.mnemonic == "OP_E_MUL":
             rounded = arch.numerics == "onnxruntime"
-            values |= {"EX_OFFSET": self.offset, "EX_OUTPUT_ZERO_POINT": self.zeros[2]} if rounded else {}
+            values |= (
+                {"EX_OFFSET": self.offset, "EX_OUTPUT_ZERO_POINT": self.zeros[2]} if rounded else {}
+            )
             return values | scale_registers(arch, A=a * b / y)
         if arch.numerics == "onnxruntime":
             return values | scale_registers(arch, A=a, B=b, Y=y)
         if self.mnemonic == "OP_E_DIV":
             return values | scale_registers(arch, A=a / b / y / (1 << LEFT_SHIFT))
         if self.squared:
-            fixed = numerics.squared_difference_constants(*self.scales)
-            values |= {f"EX_SCALE_{name}": getattr(fixed, f"multiplier_{name.lower()}") for name in "ABY"}
-            return values | {f"EX_SHIFT_{name}": getattr(fixed, f"shift_{name.lower()}") for name in "ABY"}
+            fixed = numerics.compute_squared_difference_constants(*self.scales)
+            values |= {
+                f"EX_SCALE_{name}": getattr(fixed, f"multiplier_{name.lower()}") for name in "ABY"
+            }
+            return values | {
+                f"EX_SHIFT_{name}": getattr(fixed, f"shift_{name.lower()}") for name in "ABY"
+            }
         return Addition(scales=self.scales).constants(arch) | values
 
 
@@ -388,9 +546,14 @@ def shift_case(
     direction: int = 1,
     rounding: int = 1,
 ) -> GoldenCase:
-    """``OP_E32_SHIFT``: direction 0 left, 1 right; rounding 0 floor, 1 nearest even, 2 half away from zero."""
+    """``OP_E32_SHIFT``: direction 0 left, 1 right.
+
+    Rounding 0 floor, 1 nearest even, 2 half away from zero.
+    """
     registers = {"EX_LENGTH": data.size, "EX_SHIFT_A": amount}
     operands = {"EX_INPUT_ADDRESS": data}
     result: tuple[TensorType, tuple[int, ...]] = ("int32", data.shape)
     fields = {"direction": direction, "rounding": rounding}
-    return single(name, description, arch, "OP_E32_SHIFT", operands, result, registers, None, **fields)
+    return single(
+        name, description, arch, "OP_E32_SHIFT", operands, result, registers, None, **fields
+    )

@@ -1,4 +1,6 @@
-"""A bench for one instruction: places operands in a small scratchpad, runs the semantics, reads the result."""
+"""A bench for one instruction: places operands in a small scratchpad, runs the semantics, reads
+the result.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,18 @@ from isa.instruction import Command, Instruction, Machine, Unit
 from isa.ops import ALL
 from isa.variants import VARIANTS
 
-ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_TABLE_ADDRESS", "EX_PARTIAL_ADDRESS")
+ADDRESSES = (
+    "EX_INPUT_ADDRESS",
+    "EX_OPERAND_ADDRESS",
+    "EX_CHANNEL_ADDRESS",
+    "EX_TABLE_ADDRESS",
+    "EX_PARTIAL_ADDRESS",
+)
 
 
-def make_command(mnemonic: str, registers: Mapping[str, int], fields: Mapping[str, int] | None = None) -> Command:
+def make_command(
+    mnemonic: str, registers: Mapping[str, int], fields: Mapping[str, int] | None = None
+) -> Command:
     """A command outside any stream; registers that are not given have their reset values."""
     return command_of(*VARIANTS["v4"].by_mnemonic[mnemonic], registers, fields)
 
@@ -30,7 +40,9 @@ def command_of(
 ) -> Command:
     """As :func:`make_command`, of an instruction that need not belong to this repository."""
     declared = {f.name: 0 for f in instruction.fields} | dict(implied) | dict(fields or {})
-    snapshot = {item.name: item.reset for item in instruction.register_declarations()} | dict(registers)
+    snapshot = {item.name: item.reset for item in instruction.register_declarations()} | dict(
+        registers
+    )
     unit = instruction.unit or Unit.EX
     return Command(0, instruction, unit, False, False, False, False, declared, snapshot)
 
@@ -43,12 +55,15 @@ def run(
     fields: Mapping[str, int] | None = None,
     arch: Arch | None = None,
 ) -> NDArray[Any]:
-    """Result of one EX instruction. ``operands`` go to input, operand and channel addresses (None entries are skipped).
+    """Result of one EX instruction.
+
+    ``operands`` go to input, operand and channel addresses (None entries are skipped).
 
     Asserts that the instruction writes exactly where its declared operands say.
     """
     machine = Machine(arch or Arch(), np.full(1 << 18, 0xA5, np.uint8), np.zeros(0, np.uint8))
-    settings, address = dict(registers), 64
+    settings = dict(registers)
+    address = 64
     for name, data in zip(ADDRESSES, operands, strict=False):
         if data is None:
             continue
@@ -64,7 +79,10 @@ def run(
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     changed = np.flatnonzero(before != machine.sram)
     for access in command.instruction.operands(command, machine.arch).writes:
-        assert all(overlap(access, strided("sram", int(byte), 1)) for byte in changed[:: max(1, len(changed) // 50)])
+        assert all(
+            overlap(access, strided("sram", int(byte), 1))
+            for byte in changed[:: max(1, len(changed) // 50)]
+        )
         assert access.total == nbytes
     return machine.sram[address : address + nbytes].view(dtype).reshape(shape).copy()
 

@@ -1,6 +1,8 @@
-"""Token legality: executed in stream order, every pop finds a token, and none is left over at the end.
+"""Token legality: executed in stream order, every pop finds a token, and none is left over at the
+end.
 
-A legal program cannot deadlock, whatever the depth of the units' queues: the oldest unfinished command can always run.
+A legal program cannot deadlock, whatever the depth of the units' queues: the oldest unfinished
+command can always run.
 """
 
 from __future__ import annotations
@@ -9,23 +11,27 @@ from collections.abc import Iterable
 
 from isa.errors import InputError
 from isa.instruction import Command
-from isa.sanitizer.order import Queue, gives_to, waits_for
+from isa.sanitizer.order import Queue, list_awaited_units, list_notified_units
 
 
 def check_legality(commands: Iterable[Command]) -> None:
-    """Raises InputError naming the first command whose pop no earlier push satisfies, or the queue with tokens left."""
+    """Raises InputError naming the first command whose pop no earlier push satisfies, or the
+    queue with tokens left.
+    """
     tokens: dict[Queue, int] = {}
     for command in commands:
-        for giver in waits_for(command):
+        for giver in list_awaited_units(command):
             queue = giver, command.unit
             if not tokens.get(queue, 0):
                 raise InputError(
-                    f"word {command.index}: {command.instruction.mnemonic} on {command.unit.name} waits for a token "
-                    f"from {giver.name}, but no earlier command gives one; the program would never end",
+                    f"word {command.index}: {command.instruction.mnemonic} on {command.unit.name} "
+                    "waits for a token "
+                    f"from {giver.name}, but no earlier command gives one; the program would never "
+                    "end",
                     words=(command.index,),
                 )
             tokens[queue] -= 1
-        for taker in gives_to(command):
+        for taker in list_notified_units(command):
             queue = command.unit, taker
             tokens[queue] = tokens.get(queue, 0) + 1
     for (giver, taker), count in tokens.items():

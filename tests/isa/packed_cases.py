@@ -1,4 +1,5 @@
-"""Random commands on machines of words, with operands laid out by the sentences of docs/machine.md, section 12.
+"""Random commands on machines of words, with operands laid out by the sentences of docs/machine.md,
+section 12.
 
 Nothing here asks ``isa.packing`` where a byte lies: this is the other side of the comparison.
 """
@@ -33,7 +34,8 @@ from tests.isa.packed_operands import (
     draw_integer,
 )
 
-# Draws: one a family -------------------------------------------------------------------------------------------------
+# Draws: one a family
+# -------------------------------------------------------------------------------------------------
 
 
 def _int8(rng: np.random.Generator, *shape: int) -> NDArray[np.int8]:
@@ -43,33 +45,51 @@ def _int8(rng: np.random.Generator, *shape: int) -> NDArray[np.int8]:
 def _records(rng: np.random.Generator, channels: int, terms: int, arch: Arch) -> Operand:
     scale = (rng.uniform(0.5, 1.5, channels) / (48.0 * np.sqrt(terms))).astype(np.float32)
     bias = rng.integers(-3000, 3001, channels, dtype=np.int32)
-    return Operand(np.frombuffer(pack_records(bias, ChannelScales.of(scale), arch), np.uint8))
+    return Operand(
+        np.frombuffer(pack_records(bias, ChannelScales.make_exact(scale), arch), np.uint8)
+    )
 
 
 def _limits(rng: np.random.Generator) -> dict[str, int]:
     low, high = sorted(rng.integers(-128, 128, 2).tolist()) if rng.integers(4) == 0 else (-128, 127)
-    return {"EX_CLAMP_LOW": low, "EX_CLAMP_HIGH": high, "EX_OUTPUT_ZERO_POINT": draw_integer(rng, low, high)}
+    return {
+        "EX_CLAMP_LOW": low,
+        "EX_CLAMP_HIGH": high,
+        "EX_OUTPUT_ZERO_POINT": draw_integer(rng, low, high),
+    }
 
 
 def _tables(rng: np.random.Generator, drawn: Drawn, channels: int) -> Drawn:
     """Half the time with a look-up as the last step: one table, or one a channel."""
     if rng.integers(2):
         drawn.fields["look_up"] = draw_integer(rng, 1, 2)
-        drawn.operands["EX_TABLE_ADDRESS"] = Operand(_int8(rng, channels if drawn.fields["look_up"] > 1 else 1, 256))
+        drawn.operands["EX_TABLE_ADDRESS"] = Operand(
+            _int8(rng, channels if drawn.fields["look_up"] > 1 else 1, 256)
+        )
     return drawn
 
 
-def _window(rng: np.random.Generator, channels: int, outputs: int, widest: int = 2) -> dict[str, int]:
-    """Registers of a window: small planes, kernels, strides, dilations up to ``widest`` and padding."""
+def _window(
+    rng: np.random.Generator, channels: int, outputs: int, widest: int = 2
+) -> dict[str, int]:
+    """Registers of a window: small planes, kernels, strides, dilations up to ``widest`` and
+    padding.
+    """
     registers = {"EX_INPUT_CHANNELS": channels, "EX_OUTPUT_CHANNELS": outputs}
     for side, pad in (("HEIGHT", "EX_PAD_TOP"), ("WIDTH", "EX_PAD_LEFT")):
-        kernel, stride, dilation = draw_integer(rng, 1, 3), draw_integer(rng, 1, 2), draw_integer(rng, 1, widest)
+        kernel = draw_integer(rng, 1, 3)
+        stride = draw_integer(rng, 1, 2)
+        dilation = draw_integer(rng, 1, widest)
         reach = (kernel - 1) * dilation + 1
-        before, behind = draw_integer(rng, 0, reach - 1), draw_integer(rng, 0, reach - 1)
+        before = draw_integer(rng, 0, reach - 1)
+        behind = draw_integer(rng, 0, reach - 1)
         size = max(draw_integer(rng, 1, 9), reach - before - behind, 1)
         sizes = {"KERNEL": kernel, "STRIDE": stride, "DILATION": dilation, "INPUT": size}
         registers |= {f"EX_{name}_{side}": value for name, value in sizes.items()}
-        registers |= {f"EX_OUTPUT_{side}": (size + before + behind - reach) // stride + 1, pad: before}
+        registers |= {
+            f"EX_OUTPUT_{side}": (size + before + behind - reach) // stride + 1,
+            pad: before,
+        }
     return registers
 
 
@@ -77,7 +97,9 @@ def _plane(registers: Mapping[str, int], name: str) -> int:
     return registers[f"EX_{name}_HEIGHT"] * registers[f"EX_{name}_WIDTH"]
 
 
-def _partial(rng: np.random.Generator, drawn: Drawn, plainly: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+def _partial(
+    rng: np.random.Generator, drawn: Drawn, plainly: Callable[[NDArray[Any]], NDArray[Any]]
+) -> None:
     if rng.integers(2):
         sums = rng.integers(-40000, 40000, drawn.result[:2], dtype=np.int32)
         drawn.fields["accumulate"] = 1
@@ -101,7 +123,8 @@ def _convolution(rng: np.random.Generator, arch: Arch, grouped: bool) -> Drawn:
     mapping = draw_integer(rng, 0, 3)
     kernel = registers["EX_KERNEL_HEIGHT"], registers["EX_KERNEL_WIDTH"]
     weights = _int8(rng, groups, outputs, inputs, *kernel)
-    data, requantise = _int8(rng, groups * inputs, _plane(registers, "INPUT")), draw_integer(rng, 0, 1)
+    data = _int8(rng, groups * inputs, _plane(registers, "INPUT"))
+    requantise = draw_integer(rng, 0, 1)
     pixels = inputs * (mapping == 3 and groups == 1 and inputs <= 4)
     drawn = Drawn(
         "OP_GROUP_CONV" if grouped else "OP_CONV", registers,
@@ -120,10 +143,16 @@ def _convolution(rng: np.random.Generator, arch: Arch, grouped: bool) -> Drawn:
 
 def _depthwise(rng: np.random.Generator, arch: Arch) -> Drawn:
     channels = draw_integer(rng, 1, 40)
-    registers = _window(rng, channels, channels) | {"EX_INPUT_ZERO_POINT": draw_integer(rng, -20, 20), **_limits(rng)}
-    taps, requantise = _plane(registers, "KERNEL"), draw_integer(rng, 0, 1)
+    registers = _window(rng, channels, channels) | {
+        "EX_INPUT_ZERO_POINT": draw_integer(rng, -20, 20),
+        **_limits(rng),
+    }
+    taps = _plane(registers, "KERNEL")
+    requantise = draw_integer(rng, 0, 1)
     operands = {
-        "EX_INPUT_ADDRESS": Operand(_int8(rng, channels, _plane(registers, "INPUT")), Atoms("EX_INPUT_PLANE")),
+        "EX_INPUT_ADDRESS": Operand(
+            _int8(rng, channels, _plane(registers, "INPUT")), Atoms("EX_INPUT_PLANE")
+        ),
         "EX_OPERAND_ADDRESS": Operand(_int8(rng, channels, taps), Depthwise()),
         "EX_CHANNEL_ADDRESS": _records(rng, channels, taps, arch),
     }
@@ -134,9 +163,18 @@ def _depthwise(rng: np.random.Generator, arch: Arch) -> Drawn:
 
 
 def _matrices(rng: np.random.Generator, arch: Arch) -> Drawn:
-    rows, inputs, outputs = draw_integer(rng, 1, 20), draw_integer(rng, 1, 60), draw_integer(rng, 1, 60)
-    left, right, requantise = _int8(rng, rows, inputs), _int8(rng, inputs, outputs), draw_integer(rng, 0, 1)
-    registers = {"EX_ROWS": rows, "EX_INPUT_CHANNELS": inputs, "EX_OUTPUT_CHANNELS": outputs, **_limits(rng)}
+    rows = draw_integer(rng, 1, 20)
+    inputs = draw_integer(rng, 1, 60)
+    outputs = draw_integer(rng, 1, 60)
+    left = _int8(rng, rows, inputs)
+    right = _int8(rng, inputs, outputs)
+    requantise = draw_integer(rng, 0, 1)
+    registers = {
+        "EX_ROWS": rows,
+        "EX_INPUT_CHANNELS": inputs,
+        "EX_OUTPUT_CHANNELS": outputs,
+        **_limits(rng),
+    }
     drawn = Drawn(
         "OP_MAT_MUL", registers,
         {
@@ -152,11 +190,16 @@ def _matrices(rng: np.random.Generator, arch: Arch) -> Drawn:
 
 
 def _pooling(rng: np.random.Generator, arch: Arch) -> Drawn:
-    channels, mode = draw_integer(rng, 1, 40), int(rng.choice([MAX, AVERAGE, GLOBAL_AVERAGE]))
-    registers, scales = _window(rng, channels, channels, 1 if mode == AVERAGE else 2), (0.05, 0.04)
+    channels = draw_integer(rng, 1, 40)
+    mode = int(rng.choice([MAX, AVERAGE, GLOBAL_AVERAGE]))
+    registers = _window(rng, channels, channels, 1 if mode == AVERAGE else 2)
+    scales = (0.05, 0.04)
     if mode == GLOBAL_AVERAGE:
         for side in ("HEIGHT", "WIDTH"):
-            registers |= {f"EX_KERNEL_{side}": registers[f"EX_INPUT_{side}"], f"EX_OUTPUT_{side}": 1}
+            registers |= {
+                f"EX_KERNEL_{side}": registers[f"EX_INPUT_{side}"],
+                f"EX_OUTPUT_{side}": 1,
+            }
             registers |= {f"EX_STRIDE_{side}": 1, f"EX_DILATION_{side}": 1}
         registers |= {"EX_PAD_TOP": 0, "EX_PAD_LEFT": 0}
     if arch.numerics == "fixed":
@@ -176,7 +219,8 @@ def _pooling(rng: np.random.Generator, arch: Arch) -> Drawn:
 
 def _scales(rng: np.random.Generator, arch: Arch) -> dict[str, int]:
     return Addition(
-        scales=(0.05, 0.03, 0.07), zeros=(draw_integer(rng, -9, 9), draw_integer(rng, -9, 9), draw_integer(rng, -9, 9))
+        scales=(0.05, 0.03, 0.07),
+        zeros=(draw_integer(rng, -9, 9), draw_integer(rng, -9, 9), draw_integer(rng, -9, 9)),
     ).constants(arch)
 
 
@@ -184,11 +228,16 @@ def _alike(mnemonic: str, operands: int) -> Callable[[np.random.Generator, Arch]
     """Dense bytes, whatever they are."""
 
     def draw(rng: np.random.Generator, arch: Arch) -> Drawn:
-        length, names = draw_integer(rng, 1, 700), ORDER[:operands]
+        length = draw_integer(rng, 1, 700)
+        names = ORDER[:operands]
         registers = {"EX_LENGTH": length, "EX_CLAMP_LOW": -100, "EX_CLAMP_HIGH": 90}
         registers |= {} if mnemonic.startswith("OP_C_M") else _scales(rng, arch)
         if operands == 1:
-            scales = {"A": 0.7, "B": 0.2} if arch.numerics == "fixed" else {"A": 0.05, "B": 0.2, "Y": 0.07}
+            scales = (
+                {"A": 0.7, "B": 0.2}
+                if arch.numerics == "fixed"
+                else {"A": 0.05, "B": 0.2, "Y": 0.07}
+            )
             registers |= scale_registers(arch, **scales)
         reads = {name: Operand(_int8(rng, length)) for name in names}
         drawn = Drawn(mnemonic, registers, reads, (1, length, np.int8), Dense())
@@ -202,13 +251,22 @@ def _pair(mnemonic: str) -> Callable[[np.random.Generator, Arch], Drawn]:
     """Two tensors of which either may repeat."""
 
     def draw(rng: np.random.Generator, arch: Arch) -> Drawn:
-        channels, length = draw_integer(rng, 1, 40), draw_integer(rng, 1, 50)
-        registers = {"EX_OUTPUT_CHANNELS": channels, "EX_LENGTH": length, **_limits(rng), **_scales(rng, arch)}
-        if mnemonic == "OP_E_MUL" or (mnemonic in ("OP_E_SUB", "OP_E_DIV") and arch.numerics == "onnxruntime"):
+        channels = draw_integer(rng, 1, 40)
+        length = draw_integer(rng, 1, 50)
+        registers = {
+            "EX_OUTPUT_CHANNELS": channels,
+            "EX_LENGTH": length,
+            **_limits(rng),
+            **_scales(rng, arch),
+        }
+        if mnemonic == "OP_E_MUL" or (
+            mnemonic in ("OP_E_SUB", "OP_E_DIV") and arch.numerics == "onnxruntime"
+        ):
             registers |= scale_registers(arch, A=0.021, B=0.03, Y=0.07)
         if mnemonic == "OP_E_DIV" and arch.numerics == "fixed":
             registers |= scale_registers(arch, A=0.05 / 0.03 / 0.07 / (1 << 20))
-        fields, reads = {"repeat_a": draw_integer(rng, 0, 3), "repeat_b": draw_integer(rng, 0, 3)}, {}
+        fields = {"repeat_a": draw_integer(rng, 0, 3), "repeat_b": draw_integer(rng, 0, 3)}
+        reads = {}
         for name, repeat in zip(ORDER, fields.values(), strict=False):
             shape = 1 if repeat & 2 else channels, 1 if repeat & 1 else length
             reads[name] = Operand(_int8(rng, *shape), Atoms())
@@ -217,9 +275,13 @@ def _pair(mnemonic: str) -> Callable[[np.random.Generator, Arch], Drawn]:
         if mnemonic == "OP_E_SUB" and rng.integers(2):
             fields["squared"] = 1
             if arch.numerics == "fixed":
-                fixed = numerics.squared_difference_constants(0.05, 0.03, 0.07)
-                registers |= {f"EX_SCALE_{one}": getattr(fixed, f"multiplier_{one.lower()}") for one in "ABY"}
-                registers |= {f"EX_SHIFT_{one}": getattr(fixed, f"shift_{one.lower()}") for one in "ABY"}
+                fixed = numerics.compute_squared_difference_constants(0.05, 0.03, 0.07)
+                registers |= {
+                    f"EX_SCALE_{one}": getattr(fixed, f"multiplier_{one.lower()}") for one in "ABY"
+                }
+                registers |= {
+                    f"EX_SHIFT_{one}": getattr(fixed, f"shift_{one.lower()}") for one in "ABY"
+                }
         drawn = Drawn(mnemonic, registers, reads, (channels, length, np.int8), Atoms(), fields)
         return _tables(rng, drawn, channels) if "look_up" in known else drawn
 
@@ -228,7 +290,8 @@ def _pair(mnemonic: str) -> Callable[[np.random.Generator, Arch], Drawn]:
 
 def _look_up(rng: np.random.Generator, arch: Arch) -> Drawn:
     channels = draw_integer(rng, 1, 1 if rng.integers(3) == 0 else 40)
-    rows, length = draw_integer(rng, 1, 4) if channels == 1 else 1, draw_integer(rng, 1, 60)
+    rows = draw_integer(rng, 1, 4) if channels == 1 else 1
+    length = draw_integer(rng, 1, 60)
     registers = {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": channels, "EX_LENGTH": length}
     how = Dense() if channels == 1 else Atoms()
     reads = {
@@ -239,13 +302,25 @@ def _look_up(rng: np.random.Generator, arch: Arch) -> Drawn:
 
 
 def _of_two(rng: np.random.Generator, arch: Arch) -> Drawn:
-    """A product of two tensors, each as the matrix that it is: its columns are channels, its rows positions."""
-    rows, inputs, outputs = draw_integer(rng, 1, 20), draw_integer(rng, 1, 60), draw_integer(rng, 1, 60)
-    transposed, requantise = draw_integer(rng, 0, 1), draw_integer(rng, 0, 1)
+    """A product of two tensors, each as the matrix that it is: its columns are channels, its
+    rows positions.
+    """
+    rows = draw_integer(rng, 1, 20)
+    inputs = draw_integer(rng, 1, 60)
+    outputs = draw_integer(rng, 1, 60)
+    transposed = draw_integer(rng, 0, 1)
+    requantise = draw_integer(rng, 0, 1)
     left = _int8(rng, rows, inputs)
     right = _int8(rng, *((outputs, inputs) if transposed else (inputs, outputs)))
-    registers = {"EX_ROWS": rows, "EX_INPUT_CHANNELS": inputs, "EX_OUTPUT_CHANNELS": outputs, **_limits(rng)}
-    registers |= {f"EX_{name}_ZERO_POINT": draw_integer(rng, -20, 20) for name in ("INPUT", "OPERAND")}
+    registers = {
+        "EX_ROWS": rows,
+        "EX_INPUT_CHANNELS": inputs,
+        "EX_OUTPUT_CHANNELS": outputs,
+        **_limits(rng),
+    }
+    registers |= {
+        f"EX_{name}_ZERO_POINT": draw_integer(rng, -20, 20) for name in ("INPUT", "OPERAND")
+    }
     registers |= scale_registers(arch, A=0.01 / np.sqrt(inputs))
     drawn = Drawn(
         "OP_DYN_MAT_MUL", registers,
@@ -264,8 +339,12 @@ def _zeros(rng: np.random.Generator) -> dict[str, int]:
 
 
 def _elements_of_rows(rng: np.random.Generator) -> tuple[dict[str, int], Operand]:
-    """A tensor (channels, positions) and its registers: plainly its rows lie dense, or its channels are planes."""
-    channels, positions, dense = draw_integer(rng, 1, 40), draw_integer(rng, 1, 30), bool(rng.integers(2))
+    """A tensor (channels, positions) and its registers: plainly its rows lie dense, or its
+    channels are planes.
+    """
+    channels = draw_integer(rng, 1, 40)
+    positions = draw_integer(rng, 1, 30)
+    dense = bool(rng.integers(2))
     data = _int8(rng, channels, positions)
     shape = {"EX_ROWS": positions if dense else 1, "EX_LENGTH": 1 if dense else positions}
     operand = Operand(data, Atoms("EX_INPUT_PLANE"), data.T if dense else data)
@@ -274,16 +353,24 @@ def _elements_of_rows(rng: np.random.Generator) -> tuple[dict[str, int], Operand
 
 def _reduction(rng: np.random.Generator, arch: Arch) -> Drawn:
     shape, operand = _elements_of_rows(rng)
-    fixed, positions = arch.numerics == "fixed", operand.data.shape[1]
+    fixed = arch.numerics == "fixed"
+    positions = operand.data.shape[1]
     scales = scale_registers(arch, A=0.3) if fixed else scale_registers(arch, A=0.3, Y=0.7)
-    reads, result = {"EX_INPUT_ADDRESS": operand}, (1, positions, np.int8)
-    registers = {**shape, **_limits(rng), **scales, "EX_INPUT_ZERO_POINT": draw_integer(rng, -20, 20)}
+    reads = {"EX_INPUT_ADDRESS": operand}
+    result = (1, positions, np.int8)
+    registers = {
+        **shape,
+        **_limits(rng),
+        **scales,
+        "EX_INPUT_ZERO_POINT": draw_integer(rng, -20, 20),
+    }
     return Drawn("OP_REDUCE", registers, reads, result, Dense(), {"mode": draw_integer(rng, 0, 2)})
 
 
 def _softmax(rng: np.random.Generator, arch: Arch) -> Drawn:
     shape, operand = _elements_of_rows(rng)
-    fixed, table = arch.numerics == "fixed", np.exp(np.arange(-255, 1) / 20)
+    fixed = arch.numerics == "fixed"
+    table = np.exp(np.arange(-255, 1) / 20)
     registers = shape | ({"EX_SCALE_Y": 1 << 20} if fixed else scale_registers(arch, Y=256.0))
     numbers = (table * (2**31 - 1)).astype("<u4") if fixed else table.astype("<f4")
     reads = {"EX_INPUT_ADDRESS": operand, "EX_OPERAND_ADDRESS": Operand(numbers)}
@@ -293,15 +380,25 @@ def _softmax(rng: np.random.Generator, arch: Arch) -> Drawn:
 
 
 def _normalisation(rng: np.random.Generator, arch: Arch) -> Drawn:
-    """A row is a position, whatever EX_LENGTH says: that many elements of it have a gain and a bias in common."""
-    rows, channels, length = draw_integer(rng, 1, 20), draw_integer(rng, 1, 12), int(rng.choice([1, 1, 2, 5, 9]))
-    fixed, fields = arch.numerics == "fixed", {"centred": draw_integer(rng, 0, 1), "by_row": draw_integer(rng, 0, 1)}
+    """A row is a position, whatever EX_LENGTH says: that many elements of it have a gain and a
+    bias in common.
+    """
+    rows = draw_integer(rng, 1, 20)
+    channels = draw_integer(rng, 1, 12)
+    length = int(rng.choice([1, 1, 2, 5, 9]))
+    fixed = arch.numerics == "fixed"
+    fields = {"centred": draw_integer(rng, 0, 1), "by_row": draw_integer(rng, 0, 1)}
     data = _int8(rng, rows, channels * length)
-    pairs = rng.uniform(-2, 2, 2 * channels * (rows if fields["by_row"] else 1)) * np.sqrt(channels * length)
+    pairs = rng.uniform(-2, 2, 2 * channels * (rows if fields["by_row"] else 1)) * np.sqrt(
+        channels * length
+    )
     numbers = (pairs * (1 << 15)).astype("<i4") if fixed else (30 * pairs).astype("<f4")
     registers = {"EX_ROWS": rows, "EX_INPUT_CHANNELS": channels, "EX_LENGTH": length, **_zeros(rng)}
     registers |= {"EX_SCALE_A": 5} if fixed else scale_registers(arch, A=0.5)
-    reads = {"EX_INPUT_ADDRESS": Operand(data.T, Atoms(), data), "EX_OPERAND_ADDRESS": Operand(numbers)}
+    reads = {
+        "EX_INPUT_ADDRESS": Operand(data.T, Atoms(), data),
+        "EX_OPERAND_ADDRESS": Operand(numbers),
+    }
     result = channels * length, rows, np.int8
     return Drawn("OP_NORM", registers, reads, result, Atoms(), fields, rows=True)
 
@@ -324,12 +421,14 @@ DRAWS: Mapping[str, Callable[[np.random.Generator, Arch], Drawn]] = {
 """How a random command of each instruction is drawn whose operands are packed."""
 
 
-# Bytes where they lie ------------------------------------------------------------------------------------------------
+# Bytes where they lie
+# ------------------------------------------------------------------------------------------------
 
 
 def _strided(rng: np.random.Generator) -> tuple[dict[str, int], dict[str, int]]:
     """A copy of four dimensions: no two results at one byte, and none on a source."""
-    registers, extent = {"EX_INPUT_ZERO_POINT": draw_integer(rng, -128, 127)}, 1
+    registers = {"EX_INPUT_ZERO_POINT": draw_integer(rng, -128, 127)}
+    extent = 1
     for number in rng.permutation(4) + 1:
         count = draw_integer(rng, 1, 6)
         registers[f"EX_COUNT_{number}"] = count
@@ -342,6 +441,9 @@ def _strided(rng: np.random.Generator) -> tuple[dict[str, int], dict[str, int]]:
 def bytes_where_they_lie(rng: np.random.Generator) -> tuple[Command, Bytes]:
     """A random OP_PERMUTE, whose operands are bytes, and a scratchpad of random ones for it."""
     sram = rng.integers(0, 256, 1 << 17, dtype=np.uint8)
-    at = {"EX_INPUT_ADDRESS": draw_integer(rng, 0, 999), "EX_OUTPUT_ADDRESS": draw_integer(rng, 30000, 30999)}
+    at = {
+        "EX_INPUT_ADDRESS": draw_integer(rng, 0, 999),
+        "EX_OUTPUT_ADDRESS": draw_integer(rng, 30000, 30999),
+    }
     registers, fields = _strided(rng)
     return command_of(*VARIANTS["v5"].by_mnemonic["OP_PERMUTE"], registers | at, fields), sram

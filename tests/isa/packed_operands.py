@@ -14,7 +14,16 @@ from isa.variants import VARIANTS
 from tests.isa.bench import command_of
 
 Bytes = NDArray[np.uint8]
-ARRAYS = ((8, 8, 1), (4, 16, 1), (16, 16, 1), (7, 13, 1), (1, 256, 1), (3, 5, 2), (16, 4, 4), (1, 1, 1))
+ARRAYS = (
+    (8, 8, 1),
+    (4, 16, 1),
+    (16, 16, 1),
+    (7, 13, 1),
+    (1, 256, 1),
+    (3, 5, 2),
+    (16, 4, 4),
+    (1, 1, 1),
+)
 ATOMS = (None, 8, 16, 32)
 WORDS = (None, 32, 64, 256)
 SRAM = 1 << 20
@@ -23,7 +32,10 @@ PIXELS = (1, 2, 4, 4)
 
 
 def machines(numerics: str) -> list[Arch]:
-    """Every array with every atom and word that fit one another; wide words only where a block is some of them."""
+    """Every array with every atom and word that fit one another.
+
+    Wide words only where a block is some of them.
+    """
     found = []
     for ic, oc, ow in ARRAYS:
         for atom in ATOMS:
@@ -31,15 +43,23 @@ def machines(numerics: str) -> list[Arch]:
                 a = atom or max(8, 1 << (ic - 1).bit_length())
                 small = (word or 32) <= 4 * ic * oc + 28
                 if small and ic <= a and a * (1 << (ow - 1).bit_length()) <= (word or 1 << 30):
-                    keys = {"isa": "v5", "atom": atom, "word_bytes": word, "numerics": numerics, "sram_bytes": SRAM}
+                    keys = {
+                        "isa": "v5",
+                        "atom": atom,
+                        "word_bytes": word,
+                        "numerics": numerics,
+                        "sram_bytes": SRAM,
+                    }
                     found.append(Arch.model_validate({**keys, "pe": PeArray(ic=ic, oc=oc, ow=ow)}))
     return found
 
 
 class Atoms(NamedTuple):
-    """A tensor (channels, positions) in atoms; ``plane``: the register of the surface's bytes, if there is one.
+    """A tensor (channels, positions) in atoms; ``plane``: the register of the surface's bytes, if
+    there is one.
 
-    ``pixels``: channels of a picture, whose atoms do not depend on the machine; 0 for other tensors.
+    ``pixels``: channels of a picture, whose atoms do not depend on the machine; 0 for other
+    tensors.
     """
 
     plane: str = ""
@@ -51,7 +71,9 @@ class Atoms(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Weights (groups, outputs, inputs, rows, columns) in the order of their use with a ``mapping``."""
+    """Weights (groups, outputs, inputs, rows, columns) in the order of their use with a
+    ``mapping``.
+    """
 
     mapping: int = 0
 
@@ -85,7 +107,8 @@ class Operand(NamedTuple):
 class Drawn:
     """A command: registers and fields without addresses and planes, operands by register.
 
-    ``result``: channels, positions and element type; ``how`` it lies, with ``rows`` plainly position by position.
+    ``result``: channels, positions and element type; ``how`` it lies, with ``rows`` plainly
+    position by position.
     """
 
     mnemonic: str
@@ -105,12 +128,14 @@ def in_atoms(data: NDArray[Any], atom: int, surface: int) -> tuple[Bytes, NDArra
     channels, positions = data.shape
     size = data.dtype.itemsize
     total = (-(-channels // atom) - 1) * surface + positions * atom * size if data.size else 0
-    found, held = np.zeros(total, np.uint8), np.zeros(total, np.bool_)
+    found = np.zeros(total, np.uint8)
+    held = np.zeros(total, np.bool_)
     raw = np.ascontiguousarray(data).view(np.uint8).reshape(channels, positions, size)
     for channel in range(channels):
         for position in range(positions):
             at = channel // atom * surface + (position * atom + channel % atom) * size
-            found[at : at + size], held[at : at + size] = raw[channel, position], True
+            found[at : at + size] = raw[channel, position]
+            held[at : at + size] = True
     return found, held
 
 
@@ -129,13 +154,17 @@ def behind_last(shape: tuple[int, int], size: int, atom: int, surface: int) -> N
 
 
 def in_blocks(weights: NDArray[np.int8], arch: Arch, mapping: int) -> Bytes:
-    """Groups, as many as the array takes at once; output channels by b; input channels by a; rows, columns.
+    """Groups, as many as the array takes at once.
 
-    Blocks [groups][outputs][inputs] of the same output channels follow one another; the first begins with a word.
-    With ``mapping`` 1 and 2 rows come before blocks of (column, input), with 3 there are blocks of (row, column,
-    input). With 2 and 3 groups stand beside one another whatever their inputs.
+    Output channels by b; input channels by a; rows, columns.
+
+    Blocks [groups][outputs][inputs] of the same output channels follow one another; the first
+    begins with a word. With ``mapping`` 1 and 2 rows come before blocks of (column, input), with 3
+    there are blocks of (row, column, input). With 2 and 3 groups stand beside one another whatever
+    their inputs.
     """
-    words, (ic, oc) = arch.words, (arch.pe.ic, arch.pe.oc)
+    words = arch.words
+    (ic, oc) = (arch.pe.ic, arch.pe.oc)
     assert words is not None
     groups, outputs, inputs, rows, columns = weights.shape
     deep = inputs * columns if mapping == 1 else inputs
@@ -158,7 +187,12 @@ def in_blocks(weights: NDArray[np.int8], arch: Arch, mapping: int) -> Bytes:
                 for first in range(0, inputs, ic):
                     for row in range(rows):
                         for column in range(columns):
-                            blocks.append([some[:, :, i, row, column] for i in range(first, min(first + ic, inputs))])
+                            blocks.append(
+                                [
+                                    some[:, :, i, row, column]
+                                    for i in range(first, min(first + ic, inputs))
+                                ]
+                            )
             for block in blocks:
                 out += np.stack(block, axis=-1).tobytes()
             out += bytes(-len(out) % words.word)
@@ -184,7 +218,8 @@ def bytes_of(operand: Operand, arch: Arch) -> Bytes:
 
 
 class Placed(NamedTuple):
-    """A command with its operands in a scratchpad, and the scratchpad as it is to be once it is done.
+    """A command with its operands in a scratchpad, and the scratchpad as it is to be once it is
+    done.
 
     ``read`` and ``written`` are the bytes that it has to look at, and those that it may change.
     """
@@ -196,11 +231,19 @@ class Placed(NamedTuple):
     written: NDArray[np.int64]
 
 
-ORDER = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_PARTIAL_ADDRESS", "EX_TABLE_ADDRESS")
+ORDER = (
+    "EX_INPUT_ADDRESS",
+    "EX_OPERAND_ADDRESS",
+    "EX_CHANNEL_ADDRESS",
+    "EX_PARTIAL_ADDRESS",
+    "EX_TABLE_ADDRESS",
+)
 
 
 def placed(drawn: Drawn, result: NDArray[Any], arch: Arch, rng: np.random.Generator) -> Placed:
-    """The command on a machine of words, everything else in the scratchpad random; ``result`` (channels, positions)."""
+    """The command on a machine of words, everything else in the scratchpad random; ``result``
+    (channels, positions).
+    """
     words = arch.words
     assert words is not None
     before = rng.integers(0, 256, SRAM, dtype=np.uint8)
@@ -231,7 +274,11 @@ def placed(drawn: Drawn, result: NDArray[Any], arch: Arch, rng: np.random.Genera
     registers["EX_OUTPUT_ADDRESS"] = at = registers["EX_PARTIAL_ADDRESS"] if in_place else at
     after = before.copy()
     if isinstance(drawn.how, Atoms):
-        step = result.shape[1] * words.atom * size if in_place else surface(drawn.how, result.shape[1], size)
+        step = (
+            result.shape[1] * words.atom * size
+            if in_place
+            else surface(drawn.how, result.shape[1], size)
+        )
         raw, held = in_atoms(result, words.atom, step)
         zeros = behind_last((result.shape[0], result.shape[1]), size, words.atom, step)
         after[at + np.flatnonzero(held)] = raw[held]

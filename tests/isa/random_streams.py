@@ -1,4 +1,7 @@
-"""Random command streams on small memories: some right, most wrong in several ways. :func:`random_stream` is seeded."""
+"""Random command streams on small memories: some right, most wrong in several ways.
+
+:func:`random_stream` is seeded.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,16 @@ from isa.ops import ALL
 from isa.program import Program, Segment, Tensor
 from isa.registers import RESET
 
-SRAM, DRAM, COMMANDS = 192, 2048, 512
+SRAM = 192
+DRAM = 2048
+COMMANDS = 512
 FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
 
 
 def random_stream(seed: int) -> Program:
-    """The program of a seed: up to 14 operations, their SETs, input at 0, constants at 128, output at 256."""
+    """The program of a seed: up to 14 operations, their SETs, input at 0, constants at 128,
+    output at 256.
+    """
     rng = random.Random(seed)
     registers = dict(RESET)
     words: list[int] = []
@@ -27,7 +34,15 @@ def random_stream(seed: int) -> Program:
     tokens: Counter[tuple[Unit, Unit]] = Counter()
     for _ in range(rng.randint(0, 14)):
         mnemonic = rng.choice(
-            ("OP_DMA_READ", "OP_DMA_READ", "OP_DMA_WRITE", "OP_POOL", "OP_ACT_RELU", "OP_CONV", "OP_SYNC")
+            (
+                "OP_DMA_READ",
+                "OP_DMA_READ",
+                "OP_DMA_WRITE",
+                "OP_POOL",
+                "OP_ACT_RELU",
+                "OP_CONV",
+                "OP_SYNC",
+            )
         )
         values: dict[str, int] = {}
         unit = ALL[mnemonic].unit
@@ -46,7 +61,10 @@ def random_stream(seed: int) -> Program:
         name="random",
         arch=Arch(isa="v2", sram_bytes=SRAM, sram_banks=1, alignment=rng.choice((1, 2, 8))),
         words=np.array(words, dtype=np.uint64),
-        tensors=(Tensor("x", "input", "int8", (96,), 0), Tensor("y", "output", "int8", (rng.choice((0, 8, 64)),), 256)),
+        tensors=(
+            Tensor("x", "input", "int8", (96,), 0),
+            Tensor("y", "output", "int8", (rng.choice((0, 8, 64)),), 256),
+        ),
         segments=(Segment(128, np.zeros(64, np.uint8)),),
         provenance=(),
         dram_bytes=DRAM,
@@ -54,7 +72,9 @@ def random_stream(seed: int) -> Program:
     )
 
 
-def _flags(rng: random.Random, unit: Unit, tokens: Counter[tuple[Unit, Unit]], wild: float) -> dict[str, int]:
+def _flags(
+    rng: random.Random, unit: Unit, tokens: Counter[tuple[Unit, Unit]], wild: float
+) -> dict[str, int]:
     """Token flags that fit, but for a share ``wild`` of them."""
     flags: dict[str, int] = {}
     for flag in FLAGS:
@@ -79,7 +99,14 @@ def _settings(rng: random.Random, mnemonic: str) -> dict[str, int]:
         return {"EX_LENGTH": rng.choice((0, 1, 16, 48)), **_addresses(rng, "INPUT", "OUTPUT")}
     if mnemonic not in ("OP_POOL", "OP_CONV"):
         return {}
-    names = ("INPUT_CHANNELS", "INPUT_HEIGHT", "INPUT_WIDTH", "OUTPUT_CHANNELS", "OUTPUT_HEIGHT", "OUTPUT_WIDTH")
+    names = (
+        "INPUT_CHANNELS",
+        "INPUT_HEIGHT",
+        "INPUT_WIDTH",
+        "OUTPUT_CHANNELS",
+        "OUTPUT_HEIGHT",
+        "OUTPUT_WIDTH",
+    )
     sizes = {f"EX_{name}": rng.choice((1, 2, 3, 4)) for name in names}
     if mnemonic == "OP_POOL":
         sizes["EX_OUTPUT_CHANNELS"] = sizes["EX_INPUT_CHANNELS"]
@@ -88,7 +115,10 @@ def _settings(rng: random.Random, mnemonic: str) -> dict[str, int]:
 
 
 def _addresses(rng: random.Random, *names: str) -> dict[str, int]:
-    return {f"EX_{name}_ADDRESS": rng.choice((0, 8, 32, 64, 66, 96, rng.randrange(SRAM))) for name in names}
+    return {
+        f"EX_{name}_ADDRESS": rng.choice((0, 8, 32, 64, 66, 96, rng.randrange(SRAM)))
+        for name in names
+    }
 
 
 def _dma_settings(rng: random.Random, unit: str) -> dict[str, int]:

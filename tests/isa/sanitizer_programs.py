@@ -1,4 +1,6 @@
-"""Small programs for the sanitizer's tests: a load, a computation and a store, whole or with something wrong."""
+"""Small programs for the sanitizer's tests: a load, a computation and a store, whole or with
+something wrong.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ OP_DMA_WRITE pop.EX
 
 
 def program(body: str = CHAIN, *changes: tuple[str, str], header: str = HEADER) -> Program:
-    """The program of ``body`` with texts replaced, each of which must occur in it or in the header."""
+    """The program of ``body`` with texts replaced, each of which must occur in it or in the
+    header.
+    """
     text = header + body + "OP_END\n"
     for old, new in changes:
         assert old in text

@@ -1,7 +1,9 @@
-"""What is wrong with a command stream, found by brute force: no clocks, no hulls, nothing shared with the sanitizer.
+"""What is wrong with a command stream, found by brute force: no clocks, no hulls, nothing shared
+with the sanitizer.
 
-Order is reachability in the graph of queues and tokens, one bit a pair. Touched bytes are lists of intervals, row by
-row. Contents are a map with a flag a byte. Used to judge the sanitizer on random and on mutated streams.
+Order is reachability in the graph of queues and tokens, one bit a pair. Touched bytes are lists of
+intervals, row by row. Contents are a map with a flag a byte. Used to judge the sanitizer on random
+and on mutated streams.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ NEIGHBOURS = {"pop_previous": -1, "pop_next": 1, "push_previous": -1, "push_next
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """``legal``: every pop finds a token in stream order and none is left. ``stuck``: commands that never complete,
-    whatever the depth of the queues. ``races``: unordered pairs that touch a common byte which one of them writes.
-    ``outside``: commands with accesses beyond the memories. ``unwritten``: commands that read bytes without contents.
-    ``missing``: bytes of outputs without contents, if all commands complete. ``protected``: commands that write over
-    command words, constants or inputs. ``misaligned``: commands with words at odd places. ``overwritten``: commands
-    with results over bytes of their own operands that come later in the operand than in the result."""
+    """``legal``: every pop finds a token in stream order and none is left.
+
+    ``stuck``: commands that never complete, whatever the depth of the queues. ``races``: unordered
+    pairs that touch a common byte which one of them writes. ``outside``: commands with accesses
+    beyond the memories. ``unwritten``: commands that read bytes without contents. ``missing``:
+    bytes of outputs without contents, if all commands complete. ``protected``: commands that write
+    over command words, constants or inputs. ``misaligned``: commands with words at odd places.
+    ``overwritten``: commands with results over bytes of their own operands that come later in the
+    operand than in the result."""
 
     legal: bool
     stuck: frozenset[int]
@@ -62,7 +67,9 @@ def judge(program: Program, commands: Sequence[Command], operands: Sequence[Oper
     predecessors = graph(commands)
     order = completion_order(predecessors)
     stuck = frozenset(range(len(commands))) - frozenset(order)
-    outside = frozenset(i for i, item in enumerate(operands) if any(_leaves(a, program) for a in _all(item)))
+    outside = frozenset(
+        i for i, item in enumerate(operands) if any(_leaves(a, program) for a in _all(item))
+    )
     clean = [_without_outside(item, program) for item in operands]
     unwritten, missing = _contents(program, clean, order)
     return Truth(
@@ -74,12 +81,16 @@ def judge(program: Program, commands: Sequence[Command], operands: Sequence[Oper
         missing=0 if stuck else missing,
         protected=frozenset(i for i, item in enumerate(clean) if _overwrites(item, program)),
         overwritten=frozenset(i for i, item in enumerate(clean) if _over_itself(commands[i], item)),
-        misaligned=frozenset(i for i, command in enumerate(commands) if _misaligned(command, program)),
+        misaligned=frozenset(
+            i for i, command in enumerate(commands) if _misaligned(command, program)
+        ),
     )
 
 
 def is_legal(commands: Sequence[Command]) -> bool:
-    """Whether every pop finds a token when the commands are carried out in stream order, and none is left over."""
+    """Whether every pop finds a token when the commands are carried out in stream order, and
+    none is left over.
+    """
     tokens: dict[Pair, int] = {}
     for command in commands:
         unit = command.unit.value
@@ -95,14 +106,18 @@ def is_legal(commands: Sequence[Command]) -> bool:
 
 
 def graph(commands: Sequence[Command]) -> list[list[int]]:
-    """What each command waits for: the one before it in its queue, the givers of its tokens (-1: there is none)."""
+    """What each command waits for: the one before it in its queue, the givers of its tokens (-1:
+    there is none).
+    """
     last: dict[int, int] = {}
     waiting: list[list[int]] = []
     given: dict[Pair, deque[int]] = {}
     for number, command in enumerate(commands):
         for flag, side in NEIGHBOURS.items():
             if flag.startswith("push") and getattr(command, flag):
-                given.setdefault((command.unit.value, command.unit.value + side), deque()).append(number)
+                given.setdefault((command.unit.value, command.unit.value + side), deque()).append(
+                    number
+                )
     for number, command in enumerate(commands):
         unit = command.unit.value
         found = [last[unit]] if unit in last else []
@@ -116,7 +131,9 @@ def graph(commands: Sequence[Command]) -> list[list[int]]:
 
 
 def completion_order(predecessors: Sequence[Sequence[int]]) -> list[int]:
-    """The commands that can complete, each after what it waits for, else by position in the stream."""
+    """The commands that can complete, each after what it waits for, else by position in the
+    stream.
+    """
     order: list[int] = []
     done: set[int] = set()
     moved = True
@@ -139,7 +156,9 @@ def reachable(predecessors: Sequence[Sequence[int]], order: Sequence[int]) -> li
     return before
 
 
-def races(operands: Sequence[Operands], predecessors: Sequence[Sequence[int]], order: Sequence[int]) -> frozenset[Pair]:
+def races(
+    operands: Sequence[Operands], predecessors: Sequence[Sequence[int]], order: Sequence[int]
+) -> frozenset[Pair]:
     """All unordered pairs of commands that can complete and that conflict."""
     before = reachable(predecessors, order)
     after = [0] * len(before)
@@ -168,10 +187,12 @@ def conflict(first: Operands, second: Operands) -> bool:
 @lru_cache(maxsize=1 << 20)
 def _share(first: Access, second: Access) -> bool:
     """Whether two accesses of one memory have a byte in common."""
-    (low, high), (other_low, other_high) = intervals(first), intervals(second)
+    (low, high) = intervals(first)
+    (other_low, other_high) = intervals(second)
     if not low.size or not other_low.size or low[0] >= other_high[-1] or other_low[0] >= high[-1]:
         return False
-    # Intervals are disjoint and ascending: the first that ends behind an interval's start must begin behind its end.
+    # Intervals are disjoint and ascending: the first that ends behind an interval's start must
+    # begin behind its end.
     place = np.searchsorted(high, other_low, side="right")
     inside = place < len(low)
     return bool((low[place[inside]] < other_high[inside]).any())
@@ -179,7 +200,9 @@ def _share(first: Access, second: Access) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def intervals(access: Access) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The bytes of an access as disjoint half-open intervals in ascending order: their starts and their ends."""
+    """The bytes of an access as disjoint half-open intervals in ascending order: their starts
+    and their ends.
+    """
     merged: list[list[int]] = []
     for low, high in sorted(set(access.runs())) if access.nbytes else ():
         if merged and low <= merged[-1][1]:
@@ -200,14 +223,22 @@ def _leaves(access: Access, program: Program) -> bool:
 
 
 def _without_outside(item: Operands, program: Program) -> Operands:
-    reads, writes = ([a for a in side if a.total and not _leaves(a, program)] for side in (item.reads, item.writes))
+    reads, writes = (
+        [a for a in side if a.total and not _leaves(a, program)]
+        for side in (item.reads, item.writes)
+    )
     return Operands(tuple(reads), tuple(writes))
 
 
-def _contents(program: Program, operands: Sequence[Operands], order: Sequence[int]) -> tuple[frozenset[int], int]:
+def _contents(
+    program: Program, operands: Sequence[Operands], order: Sequence[int]
+) -> tuple[frozenset[int], int]:
     """Commands that read bytes without contents, and the number of such bytes in outputs."""
     ends = [a.end for item in operands for a in _all(item) if a.space == "sram"]
-    memory = {"sram": np.zeros(max(ends, default=0), np.uint8), "dram": np.zeros(program.dram_bytes, np.uint8)}
+    memory = {
+        "sram": np.zeros(max(ends, default=0), np.uint8),
+        "dram": np.zeros(program.dram_bytes, np.uint8),
+    }
     for tensor in program.inputs:
         memory["dram"][tensor.address : tensor.address + tensor.nbytes] = 1
     for segment in program.segments:
@@ -223,7 +254,9 @@ def _contents(program: Program, operands: Sequence[Operands], order: Sequence[in
         for access in operands[number].writes:
             for low, high in zip(*intervals(access), strict=True):
                 memory[access.space][low:high] = 1
-    missing = sum(int((memory["dram"][t.address : t.address + t.nbytes] == 0).sum()) for t in program.outputs)
+    missing = sum(
+        int((memory["dram"][t.address : t.address + t.nbytes] == 0).sum()) for t in program.outputs
+    )
     return frozenset(unwritten), missing
 
 
@@ -237,7 +270,11 @@ def _over_itself(command: Command, item: Operands) -> bool:
             dense = not read.dims and not write.dims and read.total >= write.total
             in_order = dense and all(at - read.address <= at - write.address for at in common)
             streamed = position in command.instruction.streamed and in_order
-            if common and not streamed and not (position in command.instruction.replaced and read == write):
+            if (
+                common
+                and not streamed
+                and not (position in command.instruction.replaced and read == write)
+            ):
                 return True
     return False
 
@@ -258,7 +295,9 @@ def _kept(program: Program) -> tuple[Access, ...]:
     kept += [(segment.address, segment.data.size) for segment in program.segments]
     results = [Access("dram", tensor.address, tensor.nbytes) for tensor in program.outputs]
     for tensor in program.inputs:
-        if not any(_share(Access("dram", tensor.address, tensor.nbytes), result) for result in results):
+        if not any(
+            _share(Access("dram", tensor.address, tensor.nbytes), result) for result in results
+        ):
             kept.append((tensor.address, tensor.nbytes))
     return tuple(Access("dram", address, size) for address, size in kept)
 
@@ -274,12 +313,17 @@ WORD_OPERANDS = {
     "OP_SOFTMAX": ("EX_OPERAND_ADDRESS",),
     "OP_NORM": ("EX_OPERAND_ADDRESS",),
 }
-"""Registers that place words, by instruction; for those with accumulators, which ``_misaligned`` adds, see there."""
+"""Registers that place words, by instruction.
+
+For those with accumulators, which ``_misaligned`` adds, see there.
+"""
 
 
 def _misaligned(command: Command, program: Program) -> bool:
     names = list(WORD_OPERANDS.get(command.instruction.mnemonic, ()))
     if command.fields.get("requantise") == 0:
-        names += [name for name in ("EX_OUTPUT_ADDRESS", "EX_OUTPUT_PLANE") if name in command.registers]
+        names += [
+            name for name in ("EX_OUTPUT_ADDRESS", "EX_OUTPUT_PLANE") if name in command.registers
+        ]
     granule = min(4, program.arch.alignment)
     return any(command[name] % granule for name in names)

@@ -1,4 +1,6 @@
-"""Assembly text and binary files: exact round trips, readable goldens, and refusals with the line."""
+"""Assembly text and binary files: exact round trips, readable goldens, and refusals with the
+line.
+"""
 
 from __future__ import annotations
 
@@ -64,11 +66,17 @@ def programs(draw: st.DrawFn) -> Program:
             words.append(encode_set(register.name, value, isa.register_file))
             continue
         instruction = draw(st.sampled_from(operations))
-        values = {f.name: draw(st.integers(f.minimum, f.highest)) for f in instruction.layout if f.constant is None}
+        values = {
+            f.name: draw(st.integers(f.minimum, f.highest))
+            for f in instruction.layout
+            if f.constant is None
+        }
         unit = instruction.unit or Unit(min(values.setdefault("unit", 1), 2))
         if instruction.unit is None:
             values["unit"] = unit.value
-        for name in {"LD": ("pop_previous", "push_previous"), "ST": ("pop_next", "push_next")}.get(unit.name, ()):
+        for name in {"LD": ("pop_previous", "push_previous"), "ST": ("pop_next", "push_next")}.get(
+            unit.name, ()
+        ):
             values[name] = 0
         words.append(encode_operation(instruction, values))
     words.append(encode_operation(ALL["OP_END"], {}))
@@ -77,14 +85,22 @@ def programs(draw: st.DrawFn) -> Program:
     tensors = (Tensor(name, "input", "int8", (2, 3), 0), Tensor("out", "output", "int32", (2,), 8))
     source = (Provenance(0, len(words), name, "CONV", "op", draw(st.integers(0, 9)), (name,)),)
     return Program(
-        name, Arch(isa=isa.name), np.array(words, np.uint64), tensors, (Segment(64, data),), source, 4096, 512
+        name,
+        Arch(isa=isa.name),
+        np.array(words, np.uint64),
+        tensors,
+        (Segment(64, data),),
+        source,
+        4096,
+        512,
     )
 
 
 @settings(max_examples=60, deadline=None)
 @given(programs())
 def test_any_program_round_trips_as_text_and_binary(program: Program) -> None:
-    text, binary = disassemble(program), to_bytes(program)
+    text = disassemble(program)
+    binary = to_bytes(program)
     assert to_bytes(assemble(text)) == binary
     assert disassemble(from_bytes(binary, "x")) == text
     assert len(program.commands) >= 1
@@ -98,11 +114,15 @@ def test_any_program_round_trips_as_text_and_binary(program: Program) -> None:
         ("SET EX_LENGTH, many", "assembly line 1: cannot read 'SET EX_LENGTH, many'"),
         (
             "\nSET EX_KERNEL_WIDTH, 256",
-            "assembly line 2: SET: EX_KERNEL_WIDTH = 256 does not fit its unsigned register of 8 bits (0 to 255)",
+            "assembly line 2: SET: EX_KERNEL_WIDTH = 256 does not fit its unsigned register of 8 "
+            "bits (0 to 255)",
         ),
         ("OP_DMA_READ pop.ST", "assembly line 1: 'pop.ST' is not a token flag of unit LD"),
         (".colour 3", "assembly line 1: unknown directive '.colour'"),
-        ('.arch {"isa":"v1"}\nOP_DEPTH_CONV', "assembly line 2: OP_DEPTH_CONV is not an instruction of ISA v1"),
+        (
+            '.arch {"isa":"v1"}\nOP_DEPTH_CONV',
+            "assembly line 2: OP_DEPTH_CONV is not an instruction of ISA v1",
+        ),
         (
             '.memory 64 commands 0\n.tensor ["a","input","int8",[65],0]\nOP_END',
             "assembly: tensor 'a' at 0x0 with 65 bytes lies outside the 64 bytes of memory",
@@ -127,7 +147,10 @@ def test_files_are_whole_or_refused(tmp_path: Path) -> None:
     for position in range(8, len(content), 37):
         broken = bytearray(content)
         broken[position] ^= 0x10
-        with pytest.raises(InputError, match=r"p: the program is truncated or corrupted \(its CRC-32 does not match\)"):
+        with pytest.raises(
+            InputError,
+            match=r"p: the program is truncated or corrupted \(its CRC-32 does not match\)",
+        ):
             from_bytes(bytes(broken), "p")
     with pytest.raises(InputError, match="nowhere: no such file"):
         load(Path("nowhere"))

@@ -1,4 +1,6 @@
-"""Compute cycles of single commands on ideal memory, compared with the formulas of docs/machine.md."""
+"""Compute cycles of single commands on ideal memory, compared with the formulas of
+docs/machine.md.
+"""
 
 from __future__ import annotations
 
@@ -45,25 +47,29 @@ FORMULAS = [
 
 
 @pytest.mark.parametrize(("pe", "mnemonic", "registers", "cycles"), FORMULAS)
-def test_cycle_formulas(pe: tuple[int, int, int], mnemonic: str, registers: dict[str, int], cycles: int) -> None:
+def test_cycle_formulas(
+    pe: tuple[int, int, int], mnemonic: str, registers: dict[str, int], cycles: int
+) -> None:
     arch = Arch(pe=PeArray(ic=pe[0], oc=pe[1], ow=pe[2]))
     command = make_command(mnemonic, {f"EX_{name}": value for name, value in registers.items()})
     assert command.instruction.cycles(command, arch) == cycles
 
 
 MAPPINGS = [
-    # pe (ic, oc, ow), mnemonic, (G, IC, OC), (OH, OW), (KH, KW), cycles of mapping 0, 1, 2, 3 by hand
-    # 3 channels on 16 lanes: 9 taps one by one; 27 products in two rounds; 5 blocks of 3 lanes, 2 of 8: 10 columns
-    # at once; 2 columns of 27 products each.
+    # pe (ic, oc, ow), mnemonic, (G, IC, OC), (OH, OW), (KH, KW), cycles of mapping 0, 1, 2, 3 by
+    # hand 3 channels on 16 lanes: 9 taps one by one; 27 products in two rounds; 5 blocks of 3
+    # lanes, 2 of 8: 10 columns at once; 2 columns of 27 products each.
     ((16, 16, 1), "OP_CONV", (1, 3, 8), (4, 20), (3, 3), (9 * 80, 2 * 80, 9 * 4 * 2, 2 * 4 * 10)),
     # Enough channels: nothing is idle, and 64 · 9 products divide as evenly.
     ((16, 16, 1), "OP_CONV", (1, 64, 64), (4, 20), (3, 3), (4 * 9 * 4 * 80, 36 * 4 * 80, 4 * 9 * 4 * 80, 36 * 4 * 80)),
-    # 40 depthwise channels on 64 lanes: one by one; 9 taps in two rounds of 8 lanes, 8 channels at once: 5 rounds; with
-    # 5 channels 12 columns at once, of which 10 are there, or 5 of their taps side by side.
+    # 40 depthwise channels on 64 lanes: one by one; 9 taps in two rounds of 8 lanes, 8 channels at
+    # once: 5 rounds; with 5 channels 12 columns at once, of which 10 are there, or 5 of their taps
+    # side by side.
     ((8, 8, 1), "OP_DEPTH_CONV", (40, 40, 40), (6, 10), (3, 3), (9 * 60, 5 * 2 * 60, 9 * 60, 5 * 2 * 60)),
     ((8, 8, 1), "OP_DEPTH_CONV", (5, 5, 5), (6, 10), (3, 3), (9 * 60, 2 * 60, 9 * 6, 2 * 60)),
-    # 4 groups of 2 by 3 on 8 by 6 lanes, two output columns in parallel: 4 · 2 blocks, so 2 columns a group at once;
-    # with both taps side by side 2 · 2 blocks, one a group, which sum 4 products at once.
+    # 4 groups of 2 by 3 on 8 by 6 lanes, two output columns in parallel: 4 · 2 blocks, so 2 columns
+    # a group at once; with both taps side by side 2 · 2 blocks, one a group, which sum 4 products
+    # at once.
     ((8, 6, 2), "OP_GROUP_CONV", (4, 8, 12), (3, 8), (1, 2), (2 * 3 * 4, 1 * 3 * 4, 2 * 3 * 2, 1 * 3 * 4)),
 ]  # fmt: skip
 
@@ -88,7 +94,11 @@ def test_idle_lanes_save_the_cycles_of_their_formula(
 
 def test_adding_to_earlier_sums_takes_a_pass_of_the_post_lanes() -> None:
     registers = {"EX_OUTPUT_CHANNELS": 64, "EX_OUTPUT_HEIGHT": 10, "EX_OUTPUT_WIDTH": 10}
-    for lanes, fields, cycles in ((4, {}, 800), (4, {"accumulate": 1}, 1600), (64, {"accumulate": 1}, 800)):
+    for lanes, fields, cycles in (
+        (4, {}, 800),
+        (4, {"accumulate": 1}, 1600),
+        (64, {"accumulate": 1}, 800),
+    ):
         command = make_command("OP_CONV", registers, fields)
         assert command.instruction.cycles(command, Arch(post_lanes=lanes)) == cycles
 

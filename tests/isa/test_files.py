@@ -23,13 +23,18 @@ from isa.files import (
 
 
 @pytest.mark.parametrize("place", ["/", "", ".", "folder"])
-def test_a_folder_is_no_place_for_a_file(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_no_place_for_a_file(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     for attempt in (lambda path: write_atomically(path, "x"), check_writable):
         with pytest.raises(InputError) as refusal:
             attempt(Path(place))
-        assert str(refusal.value) == f"{Path(place)}: cannot be written (Is a directory); choose another place"
+        assert (
+            str(refusal.value)
+            == f"{Path(place)}: cannot be written (Is a directory); choose another place"
+        )
     assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
 
 
@@ -51,7 +56,9 @@ def test_what_another_program_writes_appears_whole_or_not_at_all(tmp_path: Path)
 def test_below_a_file_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     for attempt in (lambda path: write_atomically(path, "x"), check_writable):
-        with pytest.raises(InputError, match=r"inside: cannot be written \(.+\); choose another place$"):
+        with pytest.raises(
+            InputError, match=r"inside: cannot be written \(.+\); choose another place$"
+        ):
             attempt(tmp_path / "file" / "inside")
     assert (tmp_path / "file").read_text() == "kept"
 
@@ -77,7 +84,9 @@ def test_a_link_that_leads_to_itself_is_no_place(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     check_distinct(json=tmp_path / "loop")
     for attempt in (lambda path: write_atomically(path, "x"), check_writable):
-        with pytest.raises(InputError, match=r"loop: cannot be written \(Too many levels of symbolic links\)"):
+        with pytest.raises(
+            InputError, match=r"loop: cannot be written \(Too many levels of symbolic links\)"
+        ):
             attempt(tmp_path / "loop")
     assert (tmp_path / "loop").is_symlink()
 
@@ -95,7 +104,8 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "stream"), [("/dev/null", True), ("/dev/stdout", True), ("/proc/self/fd/1", True), ("/", False)]
+    ("place", "stream"),
+    [("/dev/null", True), ("/dev/stdout", True), ("/proc/self/fd/1", True), ("/", False)],
 )
 def test_devices_are_streams(place: str, stream: bool) -> None:
     """Asked, not tried: a mistake would replace a device of the machine that runs the tests."""
@@ -118,7 +128,9 @@ def test_two_options_get_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_nobody_elses_file_is_touched(tmp_path: Path) -> None:
-    """What is not whole yet has a name of its own, whatever stands at the names that one might guess."""
+    """What is not whole yet has a name of its own, whatever stands at the names that one might
+    guess.
+    """
     other = tmp_path / "result.json.part"
     other.write_text("of somebody else")
     write_atomically(tmp_path / "result.json", "{}")
@@ -127,7 +139,9 @@ def test_nobody_elses_file_is_touched(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["result.json", "result.json.part"]
 
 
-def test_a_link_at_a_temporary_name_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_at_a_temporary_name_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "victim").write_text("kept")
     monkeypatch.setattr("secrets.token_hex", lambda count: "guessed")
     (tmp_path / ".guessed.part").symlink_to("victim")
@@ -146,10 +160,15 @@ def test_a_file_is_on_the_disk_before_it_replaces_another(
     if existing:
         target.write_text("old")
     found: list[str | None] = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: found.append(target.read_text() if target.exists() else None))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda descriptor: found.append(target.read_text() if target.exists() else None),
+    )
     write_atomically(target, "new", durable=durable)
     before = "old" if existing else None
-    assert found == ([before, "new"] if existing or durable else [])  # first the file, then the name in its folder
+    # first the file, then the name in its folder
+    assert found == ([before, "new"] if existing or durable else [])
 
 
 def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
@@ -159,7 +178,9 @@ def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
 
 
-def test_an_interrupt_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(descriptor: int) -> None:
         raise KeyboardInterrupt
 
@@ -171,7 +192,9 @@ def test_an_interrupt_leaves_the_old_file_and_nothing_else(tmp_path: Path, monke
     assert (tmp_path / "file").read_text() == "old"
 
 
-def test_an_interrupt_as_a_file_is_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_as_a_file_is_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     really = os.open
 
     def interrupted(*given: Any, **named: Any) -> int:
@@ -185,8 +208,11 @@ def test_an_interrupt_as_a_file_is_made_leaves_nothing(tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_as_a_file_is_taken_away_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    really, heard = Path.unlink, []
+def test_an_interrupt_as_a_file_is_taken_away_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = Path.unlink
+    heard = []
 
     def interrupted(path: Path, missing_ok: bool = False) -> None:
         if not heard:
@@ -202,7 +228,9 @@ def test_an_interrupt_as_a_file_is_taken_away_leaves_nothing(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_as_a_folder_is_taken_away_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_as_a_folder_is_taken_away_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remove = os.unlink
 
     def interrupted(*given: Any, **named: Any) -> None:
@@ -224,7 +252,7 @@ def test_a_folder_has_another_in_its_place_and_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanges: bool
 ) -> None:
     if not exchanges:
-        monkeypatch.setattr(files, "_exchanged", lambda one, other: False)
+        monkeypatch.setattr(files, "_try_exchange", lambda one, other: False)
     place = tmp_path / "a" / "made"
     for content in ("one", "two"):
         with folder_beside(place) as passing:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from isa.errors import InputError
-from isa.files import check_writable, kind_of, protecting, whole_file, write_atomically
+from isa.files import check_writable, kind_of, protect_files, whole_file, write_atomically
 
 CASES = Path(__file__).parents[1] / "cases"
 
@@ -61,7 +61,10 @@ def test_only_its_own_kind_is_replaced(there: str, new: str, tmp_path: Path) -> 
         write_atomically(place, CONTENTS[new])
         assert place.read_bytes() == CONTENTS[new]
     else:
-        said = f"file: is {re.escape(there.partition(',')[0])}, and the result .+; remove it first, or choose another"
+        said = (
+            f"file: is {re.escape(there.partition(',')[0])}, and the result .+; remove it first, "
+            "or choose another"
+        )
         with pytest.raises(InputError, match=said):
             write_atomically(place, CONTENTS[new])
         with pytest.raises(InputError, match=said), whole_file(place) as other:
@@ -98,10 +101,12 @@ def test_an_input_is_an_input_under_every_name(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("given.json")
     (tmp_path / "hard").hardlink_to(given)
     (tmp_path / "other.json").write_text("{}")
-    with protecting([given, tmp_path / "absent"]):
+    with protect_files([given, tmp_path / "absent"]):
         for name in ("given.json", "link", "hard", "folder/../given.json"):
             for attempt in (lambda path: write_atomically(path, "{}"), check_writable):
-                with pytest.raises(InputError, match=f"{name}: the command reads it, and a result never replaces"):
+                with pytest.raises(
+                    InputError, match=f"{name}: the command reads it, and a result never replaces"
+                ):
                     attempt(tmp_path / name)
         write_atomically(tmp_path / "other.json", '{"new": 1}')
     write_atomically(given, '{"new": 1}')

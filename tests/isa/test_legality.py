@@ -1,4 +1,6 @@
-"""Token legality: exact messages for the program that would hang and for the one that leaves tokens behind."""
+"""Token legality: exact messages for the program that would hang and for the one that leaves
+tokens behind.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def test_a_pop_without_a_push_before_it_is_named() -> None:
     with pytest.raises(InputError) as error:
         check_legality(commands("OP_SYNC unit=EX pop.LD", "OP_SYNC unit=LD push.EX"))
     assert str(error.value) == (
-        "word 0: OP_SYNC on EX waits for a token from LD, but no earlier command gives one; the program would never end"
+        "word 0: OP_SYNC on EX waits for a token from LD, but no earlier command gives one; the "
+        "program would never end"
     )
 
 
@@ -48,7 +51,9 @@ def test_a_command_cannot_wait_for_itself() -> None:
 def test_tokens_left_over_are_named() -> None:
     with pytest.raises(InputError) as error:
         check_legality(commands("OP_SYNC unit=ST push.EX", "OP_SYNC unit=ST push.EX"))
-    assert str(error.value) == ("2 tokens from ST to EX are left over at the end; pushes and pops must balance")
+    assert str(error.value) == (
+        "2 tokens from ST to EX are left over at the end; pushes and pops must balance"
+    )
 
 
 def test_an_empty_program_is_legal() -> None:

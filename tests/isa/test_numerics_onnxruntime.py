@@ -1,6 +1,8 @@
-"""Every rule of `onnxruntime` numerics against ONNX Runtime itself, to the bit, on seeded random and tie-prone scales.
+"""Every rule of `onnxruntime` numerics against ONNX Runtime itself, to the bit, on seeded random
+and tie-prone scales.
 
-Weights stay within -63..63: beyond that the 16-bit sums in ONNX Runtime's kernels for CPUs without VNNI saturate.
+Weights stay within -63..63: beyond that the 16-bit sums in ONNX Runtime's kernels for CPUs without
+VNNI saturate.
 """
 
 import numpy as np
@@ -18,11 +20,16 @@ MICROSOFT = "com.microsoft"
 
 
 def run(nodes, inputs, constants, expect, tmp_path):
-    """Run a graph with output y at EXTENDED; assert that its operators after optimisation are among ``expect``."""
+    """Run a graph with output y at EXTENDED; assert that its operators after optimisation are
+    among ``expect``.
+    """
     graph = helper.make_graph(
         nodes,
         "numerics",
-        [helper.make_tensor_value_info(name, TYPES[v.dtype.type], v.shape) for name, v in inputs.items()],
+        [
+            helper.make_tensor_value_info(name, TYPES[v.dtype.type], v.shape)
+            for name, v in inputs.items()
+        ],
         [helper.make_empty_tensor_value_info("y")],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
@@ -53,7 +60,11 @@ def draw_scale(rng) -> np.float32:
 
 def draw_zero(rng, dtype) -> int:
     limits = np.iinfo(dtype)
-    return int(rng.choice([limits.min, limits.max, rng.integers(limits.min, limits.max + 1)], p=[0.3, 0.1, 0.6]))
+    return int(
+        rng.choice(
+            [limits.min, limits.max, rng.integers(limits.min, limits.max + 1)], p=[0.3, 0.1, 0.6]
+        )
+    )
 
 
 def draw_bytes(rng, shape, dtype) -> np.ndarray:
@@ -87,12 +98,16 @@ def between_quantisation(operator: str, **attributes: object):
 
 
 class TestRequantise:
-    """The three operators share one rule; weights are per output channel, with a bias where the operator takes one."""
+    """The three operators share one rule.
+
+    Weights are per output channel, with a bias where the operator takes one.
+    """
 
     @staticmethod
     def draw(seed, dtype, channels):
         rng = np.random.default_rng(seed)
-        sx, sy = draw_scale(rng), draw_scale(rng) * np.float32(8)
+        sx = draw_scale(rng)
+        sy = draw_scale(rng) * np.float32(8)
         sw = np.array([draw_scale(rng) for _ in range(channels)], np.float32)
         return rng, sx, draw_zero(rng, dtype), sw, sy, draw_zero(rng, dtype)
 
@@ -104,12 +119,27 @@ class TestRequantise:
         weights = rng.integers(-63, 64, (8, 5, 1, 1)).astype(np.int8)
         bias = rng.integers(-5000, 5000, 8).astype(np.int32)
         names = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "bias"]
-        constants = ends(sx, zx, sy, zy, dtype) | {"w": weights, "sw": sw, "zw": np.zeros(8, np.int8), "bias": bias}
-        y = run([helper.make_node("QLinearConv", names, ["y"])], {"x": x}, constants, [{"QLinearConv"}], tmp_path)
-        accumulator = np.einsum("oc,chw->ohw", weights[:, :, 0, 0].astype(np.int64), x[0].astype(np.int64) - zx)
+        constants = ends(sx, zx, sy, zy, dtype) | {
+            "w": weights,
+            "sw": sw,
+            "zw": np.zeros(8, np.int8),
+            "bias": bias,
+        }
+        y = run(
+            [helper.make_node("QLinearConv", names, ["y"])],
+            {"x": x},
+            constants,
+            [{"QLinearConv"}],
+            tmp_path,
+        )
+        accumulator = np.einsum(
+            "oc,chw->ohw", weights[:, :, 0, 0].astype(np.int64), x[0].astype(np.int64) - zx
+        )
         accumulator += bias.reshape(8, 1, 1)
         scale = numerics.requantise_scale(sx, sw, sy).reshape(8, 1, 1)
-        assert_equal(numerics.requantise(accumulator, scale, zy - offset_of(dtype)), y[0], (sx, sw, sy))
+        assert_equal(
+            numerics.requantise(accumulator, scale, zy - offset_of(dtype)), y[0], (sx, sw, sy)
+        )
 
     @ACTIVATIONS
     @pytest.mark.parametrize("operator", ["QLinearMatMul", "QGemm"])
@@ -119,15 +149,23 @@ class TestRequantise:
         x = draw_bytes(rng, (40, 30), dtype)
         weights = rng.integers(-63, 64, (30, 24)).astype(np.int8)
         bias = rng.integers(-5000, 5000, 24).astype(np.int32) * (operator == "QGemm")
-        constants = ends(sx, zx, sy, zy, dtype) | {"w": weights, "sw": sw, "zw": np.zeros(24, np.int8)}
-        names, domain = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy"], ""
+        constants = ends(sx, zx, sy, zy, dtype) | {
+            "w": weights,
+            "sw": sw,
+            "zw": np.zeros(24, np.int8),
+        }
+        names = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy"]
+        domain = ""
         if operator == "QGemm":
             names.insert(6, "bias")
-            constants["bias"], domain = bias, MICROSOFT
+            constants["bias"] = bias
+            domain = MICROSOFT
         node = helper.make_node(operator, names, ["y"], domain=domain)
         y = run([node], {"x": x}, constants, [{operator}], tmp_path)
         accumulator = (x.astype(np.int64) - zx) @ weights.astype(np.int64) + bias
-        ours = numerics.requantise(accumulator, numerics.requantise_scale(sx, sw, sy), zy - offset_of(dtype))
+        ours = numerics.requantise(
+            accumulator, numerics.requantise_scale(sx, sw, sy), zy - offset_of(dtype)
+        )
         assert_equal(ours, y, (sx, sw, sy))
 
 
@@ -137,27 +175,39 @@ def test_add_of_all_pairs(seed, dtype, tmp_path):
     rng = np.random.default_rng(seed)
     scales = [draw_scale(rng) for _ in range(3)]
     if seed % 4 == 0:
-        scales = [np.float32(2.0 ** rng.integers(-3, 1)), np.float32(0.5), np.float32(1)]  # nearly every sum is a tie
+        # nearly every sum is a tie
+        scales = [np.float32(2.0 ** rng.integers(-3, 1)), np.float32(0.5), np.float32(1)]
     zeros = [draw_zero(rng, dtype) for _ in range(3)]
-    a, b = np.repeat(EVERY_BYTE, 256).view(dtype), np.tile(EVERY_BYTE, 256).view(dtype)
+    a = np.repeat(EVERY_BYTE, 256).view(dtype)
+    b = np.tile(EVERY_BYTE, 256).view(dtype)
     names = ["a", "sa", "za", "b", "sb", "zb", "sy", "zy"]
     constants = dict(zip(["sa", "sb", "sy"], scales, strict=True))
     constants |= {name: dtype(zero) for name, zero in zip(["za", "zb", "zy"], zeros, strict=True)}
     node = helper.make_node("QLinearAdd", names, ["y"], domain=MICROSOFT)
     y = run([node], {"a": a, "b": b}, constants, [{"QLinearAdd"}], tmp_path)
     ours = numerics.add_constants(scales[0], zeros[0], scales[1], zeros[1], scales[2], zeros[2])
-    assert_equal(numerics.add(stored(a), stored(b), *ours, offset=offset_of(dtype)), y, (scales, zeros))
+    assert_equal(
+        numerics.add(stored(a), stored(b), *ours, offset=offset_of(dtype)), y, (scales, zeros)
+    )
 
 
 def window_taps(x, kernel, strides, pads, size):
-    """Taps of every window of (C, H, W), row-major, and how many of them are valid: the plain gather."""
+    """Taps of every window of (C, H, W), row-major, and how many of them are valid: the plain
+    gather.
+    """
     rows, columns = (np.arange(n) * s - p for n, s, p in zip(size, strides, pads[:2], strict=True))
-    taps, valid_taps = [], np.zeros(size, np.int64)
+    taps = []
+    valid_taps = np.zeros(size, np.int64)
     for i in range(kernel[0]):
         for j in range(kernel[1]):
-            inside = [(at >= 0) & (at < n) for at, n in ((rows + i, x.shape[1]), (columns + j, x.shape[2]))]
+            inside = [
+                (at >= 0) & (at < n)
+                for at, n in ((rows + i, x.shape[1]), (columns + j, x.shape[2]))
+            ]
             valid = inside[0][:, np.newaxis] & inside[1]
-            taps.append((np.take(np.take(x, rows + i, 1, mode="clip"), columns + j, 2, mode="clip"), valid))
+            taps.append(
+                (np.take(np.take(x, rows + i, 1, mode="clip"), columns + j, 2, mode="clip"), valid)
+            )
             valid_taps += valid
     return taps, valid_taps
 
@@ -169,16 +219,22 @@ def window_taps(x, kernel, strides, pads, size):
 def test_average_pool(quantised_operator, count_include_pad, ceil_mode, dtype, tmp_path):
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        kernel, strides = rng.integers(1, 5, 2).tolist(), rng.integers(1, 4, 2).tolist()
+        kernel = rng.integers(1, 5, 2).tolist()
+        strides = rng.integers(1, 4, 2).tolist()
         pads = [int(rng.integers(0, k)) for k in kernel * 2]
         attributes = {"kernel_shape": kernel, "strides": strides, "pads": pads}
         attributes |= {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
-        sx, sy, zx, zy = draw_scale(rng), draw_scale(rng), draw_zero(rng, dtype), draw_zero(rng, dtype)
+        sx = draw_scale(rng)
+        sy = draw_scale(rng)
+        zx = draw_zero(rng, dtype)
+        zy = draw_zero(rng, dtype)
         x = draw_bytes(rng, (1, 4, *rng.integers(5, 14, 2)), dtype)
         nodes = between_quantisation("AveragePool", **attributes)
         if quantised_operator:
             names = ["x", "sx", "zx", "sy", "zy"]
-            nodes = [helper.make_node("QLinearAveragePool", names, ["y"], domain=MICROSOFT, **attributes)]
+            nodes = [
+                helper.make_node("QLinearAveragePool", names, ["y"], domain=MICROSOFT, **attributes)
+            ]
         y = run(nodes, {"x": x}, ends(sx, zx, sy, zy, dtype), [{"QLinearAveragePool"}], tmp_path)
         taps, valid = window_taps(stored(x[0]), kernel, strides, pads, y.shape[2:])
         count = kernel[0] * kernel[1] if count_include_pad else valid
@@ -191,24 +247,42 @@ def test_average_pool(quantised_operator, count_include_pad, ceil_mode, dtype, t
 def test_global_average_pool(quantised_operator, dtype, tmp_path):
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        sx, sy, zx, zy = draw_scale(rng), draw_scale(rng), draw_zero(rng, dtype), draw_zero(rng, dtype)
+        sx = draw_scale(rng)
+        sy = draw_scale(rng)
+        zx = draw_zero(rng, dtype)
+        zy = draw_zero(rng, dtype)
         x = draw_bytes(rng, (1, 40, *rng.integers(1, 12, 2)), dtype)
         nodes = between_quantisation("GlobalAveragePool")
         if quantised_operator:
             names = ["x", "sx", "zx", "sy", "zy"]
-            nodes = [helper.make_node("QLinearGlobalAveragePool", names, ["y"], domain=MICROSOFT, channels_last=0)]
+            nodes = [
+                helper.make_node(
+                    "QLinearGlobalAveragePool", names, ["y"], domain=MICROSOFT, channels_last=0
+                )
+            ]
         constants = ends(sx, zx, sy, zy, dtype)
         y = run(nodes, {"x": x}, constants, [{"QLinearGlobalAveragePool"}], tmp_path)
         total = (x[0].astype(np.int64) - zx).sum(axis=(1, 2))
         scale = numerics.global_average_scale(sx, sy, x.shape[2] * x.shape[3])
-        assert_equal(numerics.global_average(total, scale, zy - offset_of(dtype)), y[0, :, 0, 0], (seed, sx, sy))
+        assert_equal(
+            numerics.global_average(total, scale, zy - offset_of(dtype)),
+            y[0, :, 0, 0],
+            (seed, sx, sy),
+        )
 
 
 @ACTIVATIONS
 @pytest.mark.parametrize(
     ("operator", "function", "expect"),
     [
-        ("Relu", "relu", [{"DequantizeLinear", "Relu", "QuantizeLinear"}, {"DequantizeLinear", "QuantizeLinear"}]),
+        (
+            "Relu",
+            "relu",
+            [
+                {"DequantizeLinear", "Relu", "QuantizeLinear"},
+                {"DequantizeLinear", "QuantizeLinear"},
+            ],
+        ),
         ("LeakyRelu", "leaky_relu", [{"QLinearLeakyRelu"}]),
         ("Abs", "absolute", [{"DequantizeLinear", "Abs", "QuantizeLinear"}]),
     ],
@@ -216,7 +290,10 @@ def test_global_average_pool(quantised_operator, dtype, tmp_path):
 def test_unary_of_every_byte(operator, function, expect, dtype, tmp_path):
     for seed in range(100):
         rng = np.random.default_rng(seed)
-        sx, sy, zx, zy = draw_scale(rng), draw_scale(rng), draw_zero(rng, dtype), draw_zero(rng, dtype)
+        sx = draw_scale(rng)
+        sy = draw_scale(rng)
+        zx = draw_zero(rng, dtype)
+        zy = draw_zero(rng, dtype)
         alpha = float(np.float32(rng.choice([0.01, 0.1, 0.25, 0.5, -0.3, 1.5, rng.uniform()])))
         attributes = {"alpha": alpha} if operator == "LeakyRelu" else {}
         x = EVERY_BYTE.view(dtype)
@@ -224,22 +301,35 @@ def test_unary_of_every_byte(operator, function, expect, dtype, tmp_path):
         y = run(between_quantisation(operator, **attributes), {"x": x}, constants, expect, tmp_path)
         offset = offset_of(dtype)
         assert_equal(
-            numerics.unary(stored(x), function, (sx, sy), (zx - offset, zy - offset), alpha), y, (seed, sx, sy)
+            numerics.unary(stored(x), function, (sx, sy), (zx - offset, zy - offset), alpha),
+            y,
+            (seed, sx, sy),
         )
 
 
 @ACTIVATIONS
 def test_clip_is_the_identity_with_quantised_limits(dtype, tmp_path):
-    expect = [{"DequantizeLinear", "Clip", "QuantizeLinear"}, {"DequantizeLinear", "QuantizeLinear"}]
+    expect = [
+        {"DequantizeLinear", "Clip", "QuantizeLinear"},
+        {"DequantizeLinear", "QuantizeLinear"},
+    ]
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        sx, sy, zx, zy = draw_scale(rng), draw_scale(rng), draw_zero(rng, dtype), draw_zero(rng, dtype)
+        sx = draw_scale(rng)
+        sy = draw_scale(rng)
+        zx = draw_zero(rng, dtype)
+        zy = draw_zero(rng, dtype)
         limits = np.sort(rng.normal(size=2) * 80 * sx).astype(np.float32)
         nodes = between_quantisation("Clip")
         nodes[1].input.extend(["lowest", "highest"])
-        x, offset = EVERY_BYTE.view(dtype), offset_of(dtype)
+        x = EVERY_BYTE.view(dtype)
+        offset = offset_of(dtype)
         constants = ends(sx, zx, sy, zy, dtype) | {"lowest": limits[0], "highest": limits[1]}
         y = run(nodes, {"x": x}, constants, expect, tmp_path)
-        low, high = numerics.saturate_int8(np.rint(limits / sy).astype(np.int64) + zy - offset).tolist()
-        ours = numerics.unary(stored(x), "leaky_relu", (sx, sy), (zx - offset, zy - offset), 1.0, low, high)
+        low, high = numerics.saturate_int8(
+            np.rint(limits / sy).astype(np.int64) + zy - offset
+        ).tolist()
+        ours = numerics.unary(
+            stored(x), "leaky_relu", (sx, sy), (zx - offset, zy - offset), 1.0, low, high
+        )
         assert_equal(ours, y, (seed, limits, sx, sy))

@@ -1,4 +1,6 @@
-"""Packed operands: an instruction on a machine of words means what it means on the same tensors laid out plainly."""
+"""Packed operands: an instruction on a machine of words means what it means on the same tensors
+laid out plainly.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,24 @@ from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Blocks, Machine
 from isa.ops.packed import PACKED
-from isa.ops.products import Product, mapped, product_block, product_blocks, product_bytes, product_places
+from isa.ops.products import (
+    ArrayProduct,
+    product_block,
+    product_blocks,
+    product_bytes,
+    product_places,
+    use_mapping,
+)
 from isa.packing import (
     GAP,
     Block,
-    Shape,
+    WeightShape,
     block_places,
-    blocked,
+    block_weights,
+    compute_serving_cycles,
     depthwise_places,
     read_blocks,
-    serving_cycles,
-    unblocked,
+    unblock_weights,
     write_blocks,
 )
 from isa.variants import VARIANTS
@@ -36,10 +45,17 @@ from tests.isa.bench import make_command, run
 from tests.isa.packed_cases import DRAWS, bytes_where_they_lie
 from tests.isa.packed_operands import Drawn, Placed, atom_by_atom, in_blocks, machines, placed
 
-COMMANDS, MANY = 30, 400
+COMMANDS = 30
+MANY = 400
 WHERE_THEY_LIE = ("OP_PERMUTE",)
 NUMERICS = ("onnxruntime", "fixed")
-ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_TABLE_ADDRESS", "EX_PARTIAL_ADDRESS")
+ADDRESSES = (
+    "EX_INPUT_ADDRESS",
+    "EX_OPERAND_ADDRESS",
+    "EX_CHANNEL_ADDRESS",
+    "EX_TABLE_ADDRESS",
+    "EX_PARTIAL_ADDRESS",
+)
 
 
 def plain_result(drawn: Drawn, arch: Arch) -> NDArray[Any]:
@@ -54,7 +70,8 @@ def plain_result(drawn: Drawn, arch: Arch) -> NDArray[Any]:
 
 def drawn_commands(mnemonic: str, numerics: str, count: int) -> Iterator[tuple[Arch, Placed]]:
     """Random commands on random machines, with what is to come of them."""
-    rng, known = np.random.default_rng(zlib.crc32(f"{mnemonic} {numerics}".encode())), machines(numerics)
+    rng = np.random.default_rng(zlib.crc32(f"{mnemonic} {numerics}".encode()))
+    known = machines(numerics)
     for _ in range(count):
         arch = known[int(rng.integers(len(known)))]
         drawn = DRAWS[mnemonic](rng, arch)
@@ -66,13 +83,16 @@ def bytes_of(access: Access) -> NDArray[np.int64]:
 
 
 def check_commands(mnemonic: str, numerics: str, count: int) -> None:
-    """Semantics, operands and kernels of random commands against the bytes that have to come of them.
+    """Semantics, operands and kernels of random commands against the bytes that have to come of
+    them.
 
-    The kernels of one device do one command after another, each twice: what they keep is buffers, never values.
+    The kernels of one device do one command after another, each twice: what they keep is buffers,
+    never values.
     """
     kernels: dict[Arch, Kernels] = {}
     for arch, case in drawn_commands(mnemonic, numerics, count):
-        command, told = case.command, (arch, case.command.registers, case.command.fields)
+        command = case.command
+        told = (arch, case.command.registers, case.command.fields)
         kernel = kernels.setdefault(arch, Kernels(arch)).kernel_for(mnemonic)
         for effect in (command.instruction.semantics, kernel, kernel):
             sram = case.before.copy()
@@ -87,7 +107,10 @@ def check_commands(mnemonic: str, numerics: str, count: int) -> None:
 @pytest.mark.parametrize("numerics", NUMERICS)
 @pytest.mark.parametrize("mnemonic", sorted(DRAWS))
 def test_a_packed_command_means_what_the_plain_one_means(mnemonic: str, numerics: str) -> None:
-    """To the bit, as semantics and as kernels; zeros lie behind the last channel, and nothing else is written."""
+    """To the bit, as semantics and as kernels.
+
+    Zeros lie behind the last channel, and nothing else is written.
+    """
     check_commands(mnemonic, numerics, COMMANDS)
 
 
@@ -100,15 +123,23 @@ def test_many_packed_commands_mean_what_the_plain_ones_mean(mnemonic: str, numer
 
 @pytest.mark.parametrize("mnemonic", sorted(DRAWS))
 def test_cycles_and_words_are_those_of_some_work(mnemonic: str) -> None:
-    """No command takes fewer cycles than its products over the array; each operand has words, as it has a layout."""
+    """No command takes fewer cycles than its products over the array.
+
+    Each operand has words, as it has a layout.
+    """
     for arch, case in drawn_commands(mnemonic, "fixed", 20):
-        command, packed = case.command, PACKED[mnemonic]
+        command = case.command
+        packed = PACKED[mnemonic]
         instruction = command.instruction
         operands = instruction.operands(command, arch)
         assert instruction.cycles(command, arch) >= instruction.least_cycles(command, arch)
         words = packed.words(command, arch)
-        assert len(words) == len(packed.layouts(command, arch)) == len((*operands.reads, *operands.writes))
-        assert serving_cycles(command, arch) == max(packed.cycles(command, arch), *words)
+        assert (
+            len(words)
+            == len(packed.layouts(command, arch))
+            == len((*operands.reads, *operands.writes))
+        )
+        assert compute_serving_cycles(command, arch) == max(packed.cycles(command, arch), *words)
         assert min(words) > 0
 
 
@@ -117,11 +148,14 @@ def test_kernels_on_atoms_see_weights_that_change(mnemonic: str) -> None:
     """They keep weights in another order; the same command on other weights has other results."""
     taken = changed = 0
     for arch, case in drawn_commands(mnemonic, "onnxruntime", COMMANDS):
-        command, kernels = case.command, Kernels(arch)
+        command = case.command
+        kernels = Kernels(arch)
         attempt = ON_ATOMS[mnemonic](command, arch, WeightStore())
         weights = command.instruction.operands(command, arch).reads[1]
         sram = case.before.copy()
-        taken += attempt is not None and attempt(Machine(arch, sram, np.zeros(0, np.uint8)), kernels.scratch)
+        taken += attempt is not None and attempt(
+            Machine(arch, sram, np.zeros(0, np.uint8)), kernels.scratch
+        )
         memories = [case.before.copy() for _ in range(3)]
         for memory in memories[1:]:
             memory[weights.address : weights.end] ^= 0x55
@@ -136,20 +170,23 @@ def test_kernels_on_atoms_see_weights_that_change(mnemonic: str) -> None:
 
 @pytest.mark.parametrize("mnemonic", ["OP_CONV", "OP_GROUP_CONV", "OP_MAT_MUL", "OP_DEPTH_CONV"])
 def test_weights_are_read_from_where_they_are_stored(mnemonic: str) -> None:
-    """The places of a command's weights and the function that reads them, each by its own code, agree."""
+    """The places of a command's weights and the function that reads them, each by its own code,
+    agree.
+    """
     random = np.random.default_rng(0)
     for arch, case in drawn_commands(mnemonic, "onnxruntime", COMMANDS):
         _, blocks, *_ = PACKED[mnemonic].layouts(case.command, arch)
         assert isinstance(blocks, Blocks)
         weights = random.integers(0, 256, int(blocks.places.max(initial=-1)) + 1, dtype=np.uint8)
         found = np.empty_like(weights)
-        blocks.read(blocked(weights, blocks.places), found)
+        blocks.read(block_weights(weights, blocks.places), found)
         assert found.tolist() == weights.tolist()
 
 
 def check_bytes(mnemonic: str, numerics: str, count: int) -> None:
     """Random commands against what a machine without words makes of the same bytes."""
-    rng, known = np.random.default_rng(zlib.crc32(f"{mnemonic} {numerics}".encode())), machines(numerics)
+    rng = np.random.default_rng(zlib.crc32(f"{mnemonic} {numerics}".encode()))
+    known = machines(numerics)
     for _ in range(count):
         arch = known[int(rng.integers(len(known)))]
         plain = Arch.model_validate({"isa": "v4", "pe": arch.pe, "numerics": numerics})
@@ -164,24 +201,31 @@ def check_bytes(mnemonic: str, numerics: str, count: int) -> None:
             assert np.array_equal(sram, after), (arch, command.registers, command.fields)
         operands = command.instruction.operands(command, arch)
         assert operands == elsewhere.operands(command, plain)
-        words, accesses = PACKED[mnemonic].words(command, arch), (*operands.reads, *operands.writes)
+        words = PACKED[mnemonic].words(command, arch)
+        accesses = (*operands.reads, *operands.writes)
         assert len(words) == len(PACKED[mnemonic].layouts(command, arch)) == len(accesses)
         for taken, access in zip(words, accesses, strict=True):
             assert arch.words is not None
             copied = prod(command.registers.get(f"EX_COUNT_{number}", 1) for number in (1, 2, 3, 4))
-            assert -(-len(bytes_of(access)) // arch.words.word) <= taken <= max(access.total, copied)
+            assert (
+                -(-len(bytes_of(access)) // arch.words.word) <= taken <= max(access.total, copied)
+            )
 
 
 @pytest.mark.parametrize("numerics", NUMERICS)
 @pytest.mark.parametrize("mnemonic", WHERE_THEY_LIE)
-def test_a_command_on_bytes_where_they_lie_means_what_it_means_elsewhere(mnemonic: str, numerics: str) -> None:
+def test_a_command_on_bytes_where_they_lie_means_what_it_means_elsewhere(
+    mnemonic: str, numerics: str
+) -> None:
     check_bytes(mnemonic, numerics, COMMANDS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("numerics", NUMERICS)
 @pytest.mark.parametrize("mnemonic", WHERE_THEY_LIE)
-def test_many_commands_on_bytes_where_they_lie_mean_what_they_mean_elsewhere(mnemonic: str, numerics: str) -> None:
+def test_many_commands_on_bytes_where_they_lie_mean_what_they_mean_elsewhere(
+    mnemonic: str, numerics: str
+) -> None:
     check_bytes(mnemonic, numerics, MANY)
 
 
@@ -193,21 +237,35 @@ def test_instructions_find_atoms_or_bytes_where_they_lie() -> None:
 def test_blocks_of_weights_lie_as_they_are_told() -> None:
     rng = np.random.default_rng(28)
     for arch in machines("onnxruntime"):
-        shape = Shape(*(int(rng.integers(1, most)) for most in (6, 30, 30, 4, 4)))
+        shape = WeightShape(*(int(rng.integers(1, most)) for most in (6, 30, 30, 4, 4)))
         for taps in sorted({False, shape.groups == 1}):
             assert arch.words is not None
             weights = rng.integers(-128, 128, shape, dtype=np.int8)
-            together = max(1, min(shape.groups, arch.pe.ic // shape.inputs, arch.pe.oc // shape.outputs))
+            together = max(
+                1, min(shape.groups, arch.pe.ic // shape.inputs, arch.pe.oc // shape.outputs)
+            )
             together = 1 if arch.words.atom % shape.inputs else together
-            places = block_places(shape, Block(together, arch.pe.oc, arch.pe.ic, taps), arch.words.word)
-            found = blocked(weights.view(np.uint8), places)
+            places = block_places(
+                shape, Block(together, arch.pe.oc, arch.pe.ic, taps), arch.words.word
+            )
+            found = block_weights(weights.view(np.uint8), places)
             assert np.array_equal(found, in_blocks(weights, arch, taps))
-            assert np.array_equal(unblocked(found, places), weights.view(np.uint8).reshape(-1))
+            assert np.array_equal(
+                unblock_weights(found, places), weights.view(np.uint8).reshape(-1)
+            )
             plain = np.empty(shape, np.uint8)
-            read_blocks(shape, Block(together, arch.pe.oc, arch.pe.ic, taps), arch.words.word, found, plain)
+            read_blocks(
+                shape, Block(together, arch.pe.oc, arch.pe.ic, taps), arch.words.word, found, plain
+            )
             assert np.array_equal(plain, weights.view(np.uint8))
             written = np.zeros_like(found)
-            write_blocks(shape, Block(together, arch.pe.oc, arch.pe.ic, taps), arch.words.word, plain, written)
+            write_blocks(
+                shape,
+                Block(together, arch.pe.oc, arch.pe.ic, taps),
+                arch.words.word,
+                plain,
+                written,
+            )
             assert np.array_equal(written, found)
             assert np.array_equal(np.sort(places[places != GAP]), np.arange(weights.size))
 
@@ -216,11 +274,13 @@ def test_depthwise_weights_lie_atom_by_atom() -> None:
     rng = np.random.default_rng(29)
     for arch in machines("onnxruntime"):
         assert arch.words is not None
-        weights = rng.integers(-128, 128, (int(rng.integers(1, 50)), int(rng.integers(1, 10))), dtype=np.int8)
+        weights = rng.integers(
+            -128, 128, (int(rng.integers(1, 50)), int(rng.integers(1, 10))), dtype=np.int8
+        )
         places = depthwise_places(*weights.shape, arch.words.atom)
-        found = blocked(weights.view(np.uint8), places)
+        found = block_weights(weights.view(np.uint8), places)
         assert np.array_equal(found, atom_by_atom(weights, arch))
-        assert np.array_equal(unblocked(found, places), weights.view(np.uint8).reshape(-1))
+        assert np.array_equal(unblock_weights(found, places), weights.view(np.uint8).reshape(-1))
 
 
 def test_instructions_of_v5_have_packed_operands_and_others_are_not_its() -> None:
@@ -235,12 +295,14 @@ def test_instructions_of_v5_have_packed_operands_and_others_are_not_its() -> Non
 def test_taps_and_groups_lie_side_by_side(mapping: int) -> None:
     rng = np.random.default_rng(30)
     for arch in machines("onnxruntime"):
-        shape = Shape(*(int(rng.integers(1, most)) for most in (6, 30, 12, 8, 8)))
+        shape = WeightShape(*(int(rng.integers(1, most)) for most in (6, 30, 12, 8, 8)))
         weights = rng.integers(-128, 128, shape, dtype=np.int8)
-        product = mapped(Product(shape, 1, 1), mapping)
-        found = blocked(weights.view(np.uint8), product_places(product, arch))
+        product = use_mapping(ArrayProduct(shape, 1, 1), mapping)
+        found = block_weights(weights.view(np.uint8), product_places(product, arch))
         assert np.array_equal(found, in_blocks(weights, arch, mapping))
-        assert np.array_equal(found, product_blocks(product, arch, weights.view(np.uint8).reshape(product.weights)))
+        assert np.array_equal(
+            found, product_blocks(product, arch, weights.view(np.uint8).reshape(product.weights))
+        )
         assert found.size == product_bytes(product, arch)
         plain = np.empty(weights.size, np.uint8)
         assert arch.words is not None
@@ -250,7 +312,12 @@ def test_taps_and_groups_lie_side_by_side(mapping: int) -> None:
 
 
 REFUSED = {
-    "depthwise mapping": ("OP_DEPTH_CONV", {}, {"mapping": 1}, "mapping is for machines without words; give 0"),
+    "depthwise mapping": (
+        "OP_DEPTH_CONV",
+        {},
+        {"mapping": 1},
+        "mapping is for machines without words; give 0",
+    ),
     "more outputs": (
         "OP_DEPTH_CONV",
         {"EX_OUTPUT_CHANNELS": 2},
@@ -269,14 +336,21 @@ REFUSED = {
         {},
         "EX_ROWS = 2: with banked memory either EX_ROWS or EX_LENGTH is 1",
     ),
-    "rows of tables": ("OP_LUT", {"EX_ROWS": 2, "EX_OUTPUT_CHANNELS": 2}, {}, "tables of channels are for EX_ROWS = 1"),
+    "rows of tables": (
+        "OP_LUT",
+        {"EX_ROWS": 2, "EX_OUTPUT_CHANNELS": 2},
+        {},
+        "tables of channels are for EX_ROWS = 1",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_worked_out_on_words_is_refused(name: str) -> None:
     mnemonic, registers, fields, message = REFUSED[name]
-    known = {item.name: 1 for item in VARIANTS["v4"].by_mnemonic[mnemonic][0].register_declarations()}
+    known = {
+        item.name: 1 for item in VARIANTS["v4"].by_mnemonic[mnemonic][0].register_declarations()
+    }
     known |= {name: 0 for name in known if name.endswith(("_ADDRESS", "_PLANE", "_TOP", "_LEFT"))}
     command = make_command(mnemonic, known | registers, fields)
     with pytest.raises(InputError) as error:

@@ -1,4 +1,6 @@
-"""Packages that do not fit in: one clear line that names the package, what it wants, and who has it."""
+"""Packages that do not fit in: one clear line that names the package, what it wants, and who has
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from isa.documentation import markdown
 from isa.errors import InputError
 from isa.instruction import Instruction
 from isa.ops.windows import RESULT
-from isa.plugins import built_in, variant
+from isa.plugins import get_built_in_table, variant
 from isa.registers import Register
 from isa.variants import VARIANTS
 from tests.plugins.installation import installed, write_distribution
@@ -49,12 +51,14 @@ REFUSED = [
     ),
     (
         "Extension(variants=(extend(VARIANTS['v2'], 'mine', 'mine', new(opcode=0x20)),))",
-        f"{OWNER} cannot be loaded: ISA mine: opcode 0x20 of OP_NEW is taken by OP_CONV; choose another; "
+        f"{OWNER} cannot be loaded: ISA mine: opcode 0x20 of OP_NEW is taken by OP_CONV; choose "
+        "another; "
         "fix or uninstall it",
     ),
     (
         "Extension((new(registers=('EX_SPEED',)),))",
-        f"{OWNER} cannot be loaded: OP_NEW reads the unknown register EX_SPEED; declare it in adds_registers; "
+        f"{OWNER} cannot be loaded: OP_NEW reads the unknown register EX_SPEED; declare it in "
+        "adds_registers; "
         "fix or uninstall it",
     ),
     (
@@ -81,11 +85,13 @@ REFUSED = [
     ),
     (
         "Extension((new(kind='MAGIC'),))",
-        f"{OWNER} cannot be loaded: OP_NEW: kind 'MAGIC' does not exist; choose one of CONV, DEPTH, REQUANT, MATMUL, "
+        f"{OWNER} cannot be loaded: OP_NEW: kind 'MAGIC' does not exist; choose one of CONV, "
+        "DEPTH, REQUANT, MATMUL, "
         "POOL, ELTWISE, ACT, DMA, ISSUE; fix or uninstall it",
     ),
     ("new()", f"{OWNER} gives an object of type Instruction; it must be isa.plugins.Extension"),
-    ("1 / 0", f"{OWNER} cannot be loaded: ZeroDivisionError: division by zero; fix or uninstall it"),
+    ("1 / 0", f"{OWNER} cannot be loaded: ZeroDivisionError: division by zero; fix or uninstall "
+              "it"),
 ]  # fmt: skip
 
 
@@ -93,7 +99,9 @@ def write(folder: Path, name: str, expression: str) -> None:
     """Package ``dla-NAME`` whose extension is ``expression``."""
     module = f"dla_{name}"
     entry_points = {"dla.isa": {name: f"{module}:EXTENSION"}}
-    write_distribution(folder, f"dla-{name}", {module: f"{HEAD}EXTENSION = {expression}\n"}, entry_points)
+    write_distribution(
+        folder, f"dla-{name}", {module: f"{HEAD}EXTENSION = {expression}\n"}, entry_points
+    )
 
 
 @pytest.mark.parametrize(("expression", "message"), REFUSED)
@@ -106,7 +114,7 @@ def test_a_package_that_does_not_fit_in_is_refused(
         assert capsys.readouterr().err == f"error: {message}\n"
         assert main(["isa", "--built-in"]) == 0
         assert variant("v2") is VARIANTS["v2"]
-    assert "OP_NEW" not in markdown(built_in())
+    assert "OP_NEW" not in markdown(get_built_in_table())
 
 
 def test_two_packages_that_take_the_same_opcode_are_both_named(tmp_path: Path) -> None:
@@ -114,61 +122,103 @@ def test_two_packages_that_take_the_same_opcode_are_both_named(tmp_path: Path) -
     write(tmp_path, "other", "Extension((new('OP_B'),))")
     write(tmp_path, "another", "Extension((new('OP_A'),))")
     expected = (
-        f"{OWNER}: opcode 0x81 of OP_B is taken by OP_A of package dla-another 1.0 (entry point another); {REMEDY}"
+        f"{OWNER}: opcode 0x81 of OP_B is taken by OP_A of package dla-another 1.0 (entry point "
+        f"another); {REMEDY}"
     )
     with installed(tmp_path), pytest.raises(InputError, match=f"^{re.escape(expected)}$"):
-        plugins.installed()
+        plugins.load_installed_table()
 
 
-def test_a_function_may_give_the_extension_and_packages_may_build_on_one_another(tmp_path: Path) -> None:
+def test_a_function_may_give_the_extension_and_packages_may_build_on_one_another(
+    tmp_path: Path,
+) -> None:
     write(
-        tmp_path, "base", "lambda: Extension(variants=(VARIANT,))\nVARIANT = extend(VARIANTS['v1'], 'base', 'b', new())"
+        tmp_path,
+        "base",
+        "lambda: Extension(variants=(VARIANT,))\nVARIANT = "
+        "extend(VARIANTS['v1'], 'base', 'b', new())",
     )
-    top = "Extension(variants=(extend(__import__('dla_base').VARIANT, 'top', 't', new('OP_TOP', 0x82)),))"
+    top = (
+        "Extension(variants=(extend(__import__('dla_base').VARIANT, 'top', 't', new('OP_TOP', "
+        "0x82)),))"
+    )
     write(tmp_path, "top", top)
     with installed(tmp_path):
         assert variant("top").mnemonics == VARIANTS["v1"].mnemonics | {"OP_NEW", "OP_TOP"}
-        assert plugins.installed().owner("OP_NEW") == "package dla-base 1.0 (entry point base)"
+        assert (
+            plugins.load_installed_table().owner("OP_NEW")
+            == "package dla-base 1.0 (entry point base)"
+        )
         assert variant("base+OP_TOP+OP_CONV").mnemonics == variant("top").mnemonics
         assert variant("base+OP_TOP") is variant("base+OP_TOP")
         with pytest.raises(
-            InputError, match=r"ISA variant 'v1\+OP_X': unknown instruction OP_X; choose one of OP_SYNC"
+            InputError,
+            match=r"ISA variant 'v1\+OP_X': unknown instruction OP_X; choose one of OP_SYNC",
         ):
             variant("v1+OP_X")
 
 
-def test_a_native_grouped_convolution_with_a_register_of_its_own_fits_in_from_outside(tmp_path: Path) -> None:
-    """The very file that the project ships as ``isa/ops/convolution.py``, under other names and numbers."""
+def test_a_native_grouped_convolution_with_a_register_of_its_own_fits_in_from_outside(
+    tmp_path: Path,
+) -> None:
+    """The very file that the project ships as ``isa/ops/convolution.py``, under other names and
+    numbers.
+    """
     import isa.ops.convolution as shipped
 
     assert shipped.__file__ is not None
     text = Path(shipped.__file__).read_text(encoding="utf-8")
-    for ours, theirs in (("GROUP_CONV", "THEIR_CONV"), ("EX_GROUPS", "EX_THEIRS"), ("0x24", "0x84"), ("0x42", "0x84")):
+    for ours, theirs in (
+        ("GROUP_CONV", "THEIR_CONV"),
+        ("EX_GROUPS", "EX_THEIRS"),
+        ("0x24", "0x84"),
+        ("0x42", "0x84"),
+    ):
         text = text.replace(ours, theirs)
     text += (
         "from isa.plugins import Extension\nfrom isa.variants import VARIANTS, extend\n"
-        "EXTENSION = Extension(variants=(extend(VARIANTS['v2'], 'theirs', 'grouped', OP_THEIR_CONV),))\n"
+        "EXTENSION = Extension(variants=(extend(VARIANTS['v2'], 'theirs', 'grouped', "
+        "OP_THEIR_CONV),))\n"
     )
-    write_distribution(tmp_path, "theirs", {"theirs": text}, {"dla.isa": {"theirs": "theirs:EXTENSION"}})
+    write_distribution(
+        tmp_path, "theirs", {"theirs": text}, {"dla.isa": {"theirs": "theirs:EXTENSION"}}
+    )
     with installed(tmp_path):
         isa = variant("theirs")
         assert isa.register_file.by_index[0x84].name == "EX_THEIRS"
         assert "EX_THEIRS" not in VARIANTS["v3"].register_file.by_name
-        assert "| 0x84 | `EX_THEIRS` | 16 | unsigned | 1 |" in markdown(plugins.installed())
+        assert "| 0x84 | `EX_THEIRS` | 16 | unsigned | 1 |" in markdown(
+            plugins.load_installed_table()
+        )
 
 
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda: Register("SPEED", 0x80, 8, 0, "unsigned", ""), "register name 'SPEED' must be LD_, EX_ or ST_ and"),
+        (
+            lambda: Register("SPEED", 0x80, 8, 0, "unsigned", ""),
+            "register name 'SPEED' must be LD_, EX_ or ST_ and",
+        ),
         (
             lambda: Register("EX_A", 0x100, 8, 0, "unsigned", ""),
             "EX_A: index 256 must fit 8 bits, width 8 must be 1 to",
         ),
-        (lambda: Register("EX_A", 0x80, 8, 128, "signed", ""), "EX_A: the reset value 128 does not fit its 8 bits"),
-        (lambda: Instruction("ADD", 0x80, None, "ACT", ""), "mnemonic 'ADD' must be OP_ and capitals, digits or"),
-        (lambda: Instruction("OP_A", 0x01, None, "ACT", ""), "OP_A: opcode 0x01 must be 0x02 to 0xff; 0x01 is SET"),
-        (lambda: Instruction("OP_A", 0x100, None, "ACT", ""), "OP_A: opcode 0x100 must be 0x02 to 0xff; 0x01 is SET"),
+        (
+            lambda: Register("EX_A", 0x80, 8, 128, "signed", ""),
+            "EX_A: the reset value 128 does not fit its 8 bits",
+        ),
+        (
+            lambda: Instruction("ADD", 0x80, None, "ACT", ""),
+            "mnemonic 'ADD' must be OP_ and capitals, digits or",
+        ),
+        (
+            lambda: Instruction("OP_A", 0x01, None, "ACT", ""),
+            "OP_A: opcode 0x01 must be 0x02 to 0xff; 0x01 is SET",
+        ),
+        (
+            lambda: Instruction("OP_A", 0x100, None, "ACT", ""),
+            "OP_A: opcode 0x100 must be 0x02 to 0xff; 0x01 is SET",
+        ),
         (
             lambda: Instruction("OP_A", 0x80, None, "ACT", "", inputs="int8, int8"),  # type: ignore[arg-type]
             "OP_A: inputs and outputs are tuples of element types, as (INT8, INT8)",

@@ -1,4 +1,6 @@
-"""Addresses and contents: unwritten bytes, ranges, alignment, protected bytes, unset registers, unused results."""
+"""Addresses and contents: unwritten bytes, ranges, alignment, protected bytes, unset registers,
+unused results.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,22 @@ from tests.isa.sanitizer_programs import CHAIN, HEADER, findings, program
 def test_bytes_that_nobody_wrote() -> None:
     found = findings(CHAIN, ("SET LD_BYTES, 64", "SET LD_BYTES, 60"))
     assert found == [
-        "error: read of unwritten bytes: OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1) reads scratchpad bytes "
+        "error: read of unwritten bytes: OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1) reads "
+        "scratchpad bytes "
         "0x3c to 0x40 that nothing has written"
     ]
 
 
 def test_every_unwritten_range_is_named_once() -> None:
-    rows = "SET LD_BYTES, 4\nSET LD_COUNT_1, 8\nSET LD_DRAM_STRIDE_1, 4\nSET LD_SRAM_STRIDE_1, 8\nOP_DMA_READ push.EX\n"
+    rows = (
+        "SET LD_BYTES, 4\nSET LD_COUNT_1, 8\nSET LD_DRAM_STRIDE_1, 4\nSET LD_SRAM_STRIDE_1, "
+        "8\nOP_DMA_READ push.EX\n"
+    )
     reads = "SET EX_LENGTH, 64\nSET EX_OUTPUT_ADDRESS, 64\nOP_ACT_RELU pop.LD\nOP_ACT_RELU\n"
     found = [line for line in findings(rows + reads) if "unwritten" in line]
     assert found == [
-        "error: read of unwritten bytes: OP_ACT_RELU at word 7 on EX reads scratchpad bytes 0x4 to 0x8, 0xc to 0x10, "
+        "error: read of unwritten bytes: OP_ACT_RELU at word 7 on EX reads scratchpad bytes 0x4 to "
+        "0x8, 0xc to 0x10, "
         "0x14 to 0x18 and 5 more ranges, 32 bytes in all that nothing has written"
     ]
 
@@ -42,7 +49,9 @@ def test_system_memory_holds_inputs_constants_and_commands_only() -> None:
 
 def test_outputs_must_be_written_whole() -> None:
     found = findings(CHAIN, ("SET ST_BYTES, 64", "SET ST_BYTES, 48"))
-    assert found == ["error: output not written: output 'y': nothing writes system memory bytes 0x230 to 0x240"]
+    assert found == [
+        "error: output not written: output 'y': nothing writes system memory bytes 0x230 to 0x240"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -70,18 +79,25 @@ def texts(changed: Program) -> list[str]:
 def test_the_image_lies_in_the_memory_and_clear_of_the_commands() -> None:
     given, result = program().tensors
     assert texts(replace(program(), tensors=(given, replace(result, address=8160))))[0] == (
-        "error: out of range: output 'y': bytes 0x1fe0 to 0x2020 leave the system memory of 0x2000 bytes"
+        "error: out of range: output 'y': bytes 0x1fe0 to 0x2020 leave the system memory of 0x2000 "
+        "bytes"
     )
     assert (
-        "error: protected write: input 'x' and the command words share system memory bytes 0x1004 to 0x1044"
+        "error: protected write: input 'x' and the command words share system memory bytes 0x1004 "
+        "to 0x1044"
     ) in texts(replace(program(), tensors=(replace(given, address=4100), result)))
 
 
-@pytest.mark.parametrize(("address", "what"), [(0x1000, "the command words"), (0, "input 'x'"), (0x800, "constants")])
+@pytest.mark.parametrize(
+    ("address", "what"), [(0x1000, "the command words"), (0, "input 'x'"), (0x800, "constants")]
+)
 def test_stores_over_what_must_stay(address: int, what: str) -> None:
     image = HEADER + ".image 0x800\n.data AAAAAAAAAAAA\n"
     found = findings(CHAIN, ("ST_DRAM_ADDRESS, 512", f"ST_DRAM_ADDRESS, {address}"), header=image)
-    assert any("protected write: OP_DMA_WRITE at word 9" in line and line.endswith(f"over {what}") for line in found)
+    assert any(
+        "protected write: OP_DMA_WRITE at word 9" in line and line.endswith(f"over {what}")
+        for line in found
+    )
 
 
 def test_an_output_may_lie_over_the_input() -> None:
@@ -119,8 +135,12 @@ def test_words_are_aligned_and_bytes_are_free(values: dict[str, int], named: lis
 
 def test_a_machine_of_finer_alignment_asks_for_less() -> None:
     body = WORDS.format(channel=66, output=258, plane=6, requantise=0)
-    assert not [line for line in findings(body, ('"alignment":8', '"alignment":2')) if "misaligned" in line]
-    assert [line for line in findings(body, ('"alignment":8', '"alignment":4')) if "misaligned" in line]
+    assert not [
+        line for line in findings(body, ('"alignment":8', '"alignment":2')) if "misaligned" in line
+    ]
+    assert [
+        line for line in findings(body, ('"alignment":8', '"alignment":4')) if "misaligned" in line
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,20 +169,32 @@ def test_command_words_are_aligned() -> None:
 def test_a_size_that_was_never_set() -> None:
     found = findings(CHAIN, ("SET EX_LENGTH, 64\n", ""), ("[6,", "[5,"), ("[10,", "[9,"))
     assert (
-        "warning: unset register: OP_ACT_RELU at word 4 on EX (layer 'relu', tile 1) reads EX_LENGTH, which no SET has "
+        "warning: unset register: OP_ACT_RELU at word 4 on EX (layer 'relu', tile 1) reads "
+        "EX_LENGTH, which no SET has "
         "written; its reset value 0 makes it do nothing"
     ) in found
-    assert not [line for line in findings(CHAIN, ("SET EX_LENGTH, 64", "SET EX_LENGTH, 0")) if "unset" in line]
+    assert not [
+        line
+        for line in findings(CHAIN, ("SET EX_LENGTH, 64", "SET EX_LENGTH, 0"))
+        if "unset" in line
+    ]
 
 
 def test_results_that_nobody_reads() -> None:
-    """The first ReLU's result is overwritten by the second's; the last load's is never looked at."""
-    twice = CHAIN.replace("OP_ACT_RELU pop.LD", "OP_ACT_RELU pop.LD\nOP_ACT_RELU").replace("[10,", "[11,")
+    """The first ReLU's result is overwritten by the second's.
+
+    The last load's is never looked at.
+    """
+    twice = CHAIN.replace("OP_ACT_RELU pop.LD", "OP_ACT_RELU pop.LD\nOP_ACT_RELU").replace(
+        "[10,", "[11,"
+    )
     assert findings(twice.replace("[6,", "[7,")) == [
-        "warning: unused result: nothing reads what OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1) writes to "
+        "warning: unused result: nothing reads what OP_ACT_RELU at word 5 on EX (layer 'relu', "
+        "tile 1) writes to "
         "scratchpad bytes 0x40 to 0x80"
     ]
     assert findings(CHAIN + "SET LD_SRAM_ADDRESS, 512\nOP_DMA_READ\n") == [
-        "warning: unused result: nothing reads what OP_DMA_READ at word 11 on LD writes to scratchpad bytes 0x200 to "
+        "warning: unused result: nothing reads what OP_DMA_READ at word 11 on LD writes to "
+        "scratchpad bytes 0x200 to "
         "0x240"
     ]

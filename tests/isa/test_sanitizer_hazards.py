@@ -1,4 +1,6 @@
-"""The device and the sanitizer: what collides in some run is a race, and what is ordered collides in none."""
+"""The device and the sanitizer: what collides in some run is a race, and what is ordered
+collides in none.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from dla_sim.prepared import HazardError
 from dla_sim.timing import Timing
 from isa.program import Program
 from isa.sanitizer import sanitize
-from isa.sanitizer.findings import Finding
+from isa.sanitizer.findings import SanitizerFinding
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import random_case
 
@@ -39,13 +41,20 @@ def _collision(program: Program, timing: Timing) -> str | None:
 
 
 def _implied(program: Program, message: str) -> bool:
-    """Whether a race is reported that ends no sooner than the collision, or the command that collides with itself."""
+    """Whether a race is reported that ends no sooner than the collision, or the command that
+    collides with itself.
+    """
     words = sorted(int(word) for word in WORDS.findall(message))
     if len(words) == 1:
-        return any(finding.kind == OWN and finding.sites[0].word == words[0] for finding in sanitize(program))
+        return any(
+            finding.kind == OWN and finding.sites[0].word == words[0]
+            for finding in sanitize(program)
+        )
     early, late = words
     units = {command.index: command.unit for command in program.commands}
-    ends = [[site.word for site in finding.sites] for finding in sanitize(program) if _race(finding)]
+    ends = [
+        [site.word for site in finding.sites] for finding in sanitize(program) if _race(finding)
+    ]
     return any(
         (units[one], units[other]) == (units[early], units[late]) and one >= early and other <= late
         for one, other in ends
@@ -65,5 +74,5 @@ def test_what_has_no_race_collides_under_no_timing() -> None:
     assert ordered > len(SEEDS) // 10
 
 
-def _race(finding: Finding) -> bool:
+def _race(finding: SanitizerFinding) -> bool:
     return finding.kind.endswith("race") or finding.kind == OWN

@@ -1,4 +1,6 @@
-"""Layouts in a small program of v5: a command that reads other bytes than the program states is a finding."""
+"""Layouts in a small program of v5: a command that reads other bytes than the program states is
+a finding.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from isa.assembler import assemble, disassemble
-from isa.dataflow import CONSTANT, FILL, Computation, Dataflow, Extent, Movement
+from isa.dataflow import CONSTANT, FILL, ByteMovement, Computation, Dataflow, Extent
 from isa.errors import InputError
 from isa.program import Program
 from isa.program_file import from_bytes, to_bytes
@@ -60,7 +62,9 @@ SET ST_BYTES, 640
 OP_DMA_WRITE
 OP_END
 """
-"""A softmax of 40 rows of 12 channels in two atoms of 8, a copy of its result, and another softmax of that."""
+"""A softmax of 40 rows of 12 channels in two atoms of 8, a copy of its result, and another
+softmax of that.
+"""
 SIZE = 640
 
 
@@ -72,7 +76,7 @@ def softmax(command: int, source: int, result: int) -> Computation:
     return Computation(command, (12, 12), 0, (("EX_INPUT_ADDRESS", whole(source)),), whole(result))
 
 
-COPIED = (Movement(2, 0, 1, 0, ((SIZE, 1, 1),)),)
+COPIED = (ByteMovement(2, 0, 1, 0, ((SIZE, 1, 1),)),)
 FLOW = Dataflow((SIZE,) * 4, ((0, 0), (3, 0)), COPIED, (softmax(2, 0, 1), softmax(4, 2, 3)))
 """Values: the input, the first result, its copy, the output."""
 
@@ -88,7 +92,9 @@ def program(flow: Dataflow | None = FLOW, load: str = "", **changes: str) -> Pro
 
 def mismatches(flow: Dataflow | None = FLOW, load: str = "", **changes: str) -> list[str]:
     """The layout mismatches of the program."""
-    return [finding.text for finding in sanitize(program(flow, load, **changes)) if finding.kind == KIND]
+    return [
+        finding.text for finding in sanitize(program(flow, load, **changes)) if finding.kind == KIND
+    ]
 
 
 def test_a_program_that_does_what_it_states_has_no_finding() -> None:
@@ -97,23 +103,32 @@ def test_a_program_that_does_what_it_states_has_no_finding() -> None:
 
 FOUND: Sequence[tuple[dict[str, str], str]] = (
     ({"first": "SET EX_INPUT_CHANNELS, 11"}, "reads 11 channels, where the program states 12"),
-    ({"first": "SET EX_INPUT_CHANNELS, 17"}, "reads scratchpad bytes 0x0 to 0x3c0, where the program states 640 bytes"),
-    ({"first": "SET EX_INPUT_PLANE, 328"}, "byte 328 of input 'x', where the program states byte 320 of input 'x'"),
+    ({"first": "SET EX_INPUT_CHANNELS, 17"}, "reads scratchpad bytes 0x0 to 0x3c0, where the "
+                                             "program states 640 bytes"),
+    ({"first": "SET EX_INPUT_PLANE, 328"}, "byte 328 of input 'x', where the program states byte "
+                                           "320 of input 'x'"),
     ({"first": "SET EX_OPERAND_ADDRESS, 0x8008"}, ""),
-    ({"first": "SET EX_OPERAND_ADDRESS, 0x0"}, "as constants, which begin with byte 0 of input 'x'"),
+    ({"first": "SET EX_OPERAND_ADDRESS, 0x0"}, "as constants, which begin with byte 0 of input "
+                                               "'x'"),
     ({"first": "SET EX_LENGTH, 39"}, "where the program states 640 bytes"),
-    ({"load": "SET LD_DRAM_ADDRESS, 8"}, "byte 8 of input 'x', where the program states byte 0 of input 'x'"),
-    ({"move": "SET EX_INPUT_STRIDE_2, 0"}, "byte 0 of what OP_SOFTMAX at word 13 on EX writes, where the"),
+    ({"load": "SET LD_DRAM_ADDRESS, 8"}, "byte 8 of input 'x', where the program states byte 0 of "
+                                         "input 'x'"),
+    ({"move": "SET EX_INPUT_STRIDE_2, 0"}, "byte 0 of what OP_SOFTMAX at word 13 on EX writes, "
+                                           "where the"),
     ({"move": "SET EX_OUTPUT_STRIDE_2, 319"}, "OP_PERMUTE at word 23 on EX writes a byte twice"),
-    ({"second": "SET EX_INPUT_ADDRESS, 0x1008"}, "byte 8 of what OP_SOFTMAX at word 13 on EX writes, where"),
+    ({"second": "SET EX_INPUT_ADDRESS, 0x1008"}, "byte 8 of what OP_SOFTMAX at word 13 on EX "
+                                                 "writes, where"),
     ({"second": "SET EX_INPUT_ADDRESS, 0x800"}, ""),
-    ({"store": "SET ST_BYTES, 632"}, "output 'y' reads system memory bytes 0x678 to 0x680, bytes of no value"),
+    ({"store": "SET ST_BYTES, 632"}, "output 'y' reads system memory bytes 0x678 to 0x680, bytes "
+                                     "of no value"),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(("changes", "text"), FOUND)
 def test_a_command_that_reads_other_bytes_is_found(changes: dict[str, str], text: str) -> None:
-    """Nothing is found where the bytes are the same: those that were copied, and constants further on."""
+    """Nothing is found where the bytes are the same: those that were copied, and constants
+    further on.
+    """
     found = mismatches(**changes)
     assert any(text in one for one in found) if text else not found, found
 
@@ -121,14 +136,14 @@ def test_a_command_that_reads_other_bytes_is_found(changes: dict[str, str], text
 @pytest.mark.parametrize(
     ("movement", "count"),
     [
-        (Movement(2, 0, 1, 8, ((632, 1, 1),)), 1),
-        (Movement(2, 0, FILL, 0, ((SIZE, 0, 1),)), 1),
-        (Movement(2, 0, CONSTANT, 0x1000, ((SIZE, 1, 1),)), 1),
-        (Movement(2, 0, 0, 0, ((SIZE, 1, 1),)), 1),
-        (Movement(2, 0, 1, 0, ((80, 8, 8), (8, 1, 1))), 0),
+        (ByteMovement(2, 0, 1, 8, ((632, 1, 1),)), 1),
+        (ByteMovement(2, 0, FILL, 0, ((SIZE, 0, 1),)), 1),
+        (ByteMovement(2, 0, CONSTANT, 0x1000, ((SIZE, 1, 1),)), 1),
+        (ByteMovement(2, 0, 0, 0, ((SIZE, 1, 1),)), 1),
+        (ByteMovement(2, 0, 1, 0, ((80, 8, 8), (8, 1, 1))), 0),
     ],
 )
-def test_a_copy_is_of_the_bytes_that_are_stated(movement: Movement, count: int) -> None:
+def test_a_copy_is_of_the_bytes_that_are_stated(movement: ByteMovement, count: int) -> None:
     assert len(mismatches(FLOW._replace(movements=(movement,)))) == count
 
 
@@ -155,10 +170,10 @@ BAD: Sequence[dict[str, Any]] = (
     {"tensors": ((0, 0),)},
     {"tensors": ((0, 0), (3, 8))},
     {"tensors": ((0, 0), (CONSTANT, 0))},
-    {"movements": (Movement(CONSTANT, 0, 1, 0, ()),)},
-    {"movements": (Movement(2, 0, -3, 0, ()),)},
-    {"movements": (Movement(2, 0, 1, 0, ((SIZE, -1, 1),)),)},
-    {"movements": (Movement(2, 0, 1, 0, ((1 << 40, 0, 0),)),)},
+    {"movements": (ByteMovement(CONSTANT, 0, 1, 0, ()),)},
+    {"movements": (ByteMovement(2, 0, -3, 0, ()),)},
+    {"movements": (ByteMovement(2, 0, 1, 0, ((SIZE, -1, 1),)),)},
+    {"movements": (ByteMovement(2, 0, 1, 0, ((1 << 40, 0, 0),)),)},
     {"values": (1 << 40,) * 4},
     {"computations": (softmax(2, 0, 1)._replace(result=Extent(1, 0, SIZE, ((1, 1 << 60),))),)},
     {"computations": (softmax(2, FILL, 1),)},

@@ -1,4 +1,6 @@
-"""Races between units: all three kinds, exact ranges, and what does and does not order two commands."""
+"""Races between units: all three kinds, exact ranges, and what does and does not order two
+commands.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,19 @@ def test_a_program_whose_tokens_order_everything_has_no_findings() -> None:
 
 def test_a_read_without_a_token_races_with_the_write() -> None:
     assert findings(CHAIN, (" push.EX", ""), (" pop.LD", "")) == [
-        "error: read-after-write race: OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1) reads scratchpad bytes 0x0 "
-        "to 0x40 that OP_DMA_READ at word 2 on LD (layer 'in', tile 0) writes; neither waits for the other"
+        "error: read-after-write race: OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1) reads "
+        "scratchpad bytes 0x0 "
+        "to 0x40 that OP_DMA_READ at word 2 on LD (layer 'in', tile 0) writes; neither waits for "
+        "the other"
     ]
 
 
 def test_a_finding_holds_its_commands_and_bytes_as_data() -> None:
     (finding,) = sanitize(program(CHAIN, (" push.ST", ""), (" pop.EX", "")))
     assert finding.kind == "read-after-write race"
-    assert [(site.word, site.mnemonic, site.unit, site.layer, site.tile) for site in finding.sites] == [
+    assert [
+        (site.word, site.mnemonic, site.unit, site.layer, site.tile) for site in finding.sites
+    ] == [
         (5, "OP_ACT_RELU", "EX", "relu", 1),
         (9, "OP_DMA_WRITE", "ST", "out", 2),
     ]
@@ -31,17 +37,24 @@ def test_a_finding_holds_its_commands_and_bytes_as_data() -> None:
 
 def test_a_write_over_what_another_unit_still_reads() -> None:
     """The second load comes after the ReLU in the stream only: nothing makes it wait."""
-    again = CHAIN + "SET LD_SRAM_ADDRESS, 32\nOP_DMA_READ push.EX\nSET EX_INPUT_ADDRESS, 32\nOP_ACT_RELU pop.LD\n"
+    again = (
+        CHAIN
+        + "SET LD_SRAM_ADDRESS, 32\nOP_DMA_READ push.EX\nSET EX_INPUT_ADDRESS, 32\nOP_ACT_RELU "
+        "pop.LD\n"
+    )
     found = findings(again)
     assert (
-        "error: write-after-read race: OP_DMA_READ at word 11 on LD writes scratchpad bytes 0x20 to 0x40 that "
+        "error: write-after-read race: OP_DMA_READ at word 11 on LD writes scratchpad bytes 0x20 "
+        "to 0x40 that "
         "OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1) reads; neither waits for the other"
     ) in found
     ordered = [
         ("OP_ACT_RELU pop.LD push.ST", "OP_ACT_RELU pop.LD push.ST push.LD"),
         ("OP_DMA_READ push.EX\nSET EX_IN", "OP_DMA_READ pop.EX push.EX\nSET EX_IN"),
     ]
-    assert not [line for line in findings(again, *ordered) if "reads; neither" in line and "5 on EX" in line]
+    assert not [
+        line for line in findings(again, *ordered) if "reads; neither" in line and "5 on EX" in line
+    ]
 
 
 def test_two_writes_of_one_byte() -> None:
@@ -57,18 +70,24 @@ def test_two_writes_of_one_byte() -> None:
 
 def test_races_in_system_memory() -> None:
     """The store writes what a load reads back at once."""
-    back = "SET LD_DRAM_ADDRESS, 512\nSET LD_SRAM_ADDRESS, 256\nOP_DMA_READ push.EX\nSET EX_INPUT_ADDRESS, 256\n"
+    back = (
+        "SET LD_DRAM_ADDRESS, 512\nSET LD_SRAM_ADDRESS, 256\nOP_DMA_READ push.EX\nSET "
+        "EX_INPUT_ADDRESS, 256\n"
+    )
     back += "SET EX_OUTPUT_ADDRESS, 384\nOP_ACT_RELU pop.LD push.ST\n"
     back += "SET ST_SRAM_ADDRESS, 384\nSET ST_DRAM_ADDRESS, 640\nOP_DMA_WRITE pop.EX\n"
     found = findings(CHAIN + back)
     assert found[0] == (
-        "error: read-after-write race: OP_DMA_READ at word 12 on LD reads system memory bytes 0x200 to 0x240 that "
+        "error: read-after-write race: OP_DMA_READ at word 12 on LD reads system memory bytes "
+        "0x200 to 0x240 that "
         "OP_DMA_WRITE at word 9 on ST (layer 'out', tile 2) writes; neither waits for the other"
     )
 
 
 def test_interleaved_rows_do_not_race() -> None:
-    """The load fills the even rows of 8 bytes, the computation reads odd ones: the hulls meet, the bytes do not."""
+    """The load fills the even rows of 8 bytes, the computation reads odd ones: the hulls meet,
+    the bytes do not.
+    """
     rows = """
     SET LD_BYTES, 8
     SET LD_COUNT_1, 4
@@ -88,18 +107,27 @@ def test_interleaved_rows_do_not_race() -> None:
     """
     assert not [line for line in findings(rows.format(8)) if "race" in line]
     (race,) = [line for line in findings(rows.format(7)) if "race" in line]
-    assert "OP_POOL at word 13 on EX reads scratchpad bytes 0x7 to 0x8 that OP_DMA_READ at word 6" in race
+    assert (
+        "OP_POOL at word 13 on EX reads scratchpad bytes 0x7 to 0x8 that OP_DMA_READ at word 6"
+        in race
+    )
 
 
 def test_the_order_of_the_stream_orders_nothing_but_one_unit() -> None:
     found = findings(CHAIN, *NO_TOKENS)
-    assert [line.partition(": ")[2].partition(":")[0] for line in found] == ["read-after-write race"] * 2
+    assert [line.partition(": ")[2].partition(":")[0] for line in found] == [
+        "read-after-write race"
+    ] * 2
 
 
 def test_an_order_through_a_third_unit_counts() -> None:
     """ST waits for EX, which waited for LD: ST and LD are ordered without a token between them."""
     through = "OP_DMA_READ push.EX\nOP_SYNC unit=EX pop.LD push.ST\n"
-    body = "SET LD_BYTES, 64\n" + through + "SET ST_BYTES, 64\nSET ST_DRAM_ADDRESS, 512\nOP_DMA_WRITE pop.EX\n"
+    body = (
+        "SET LD_BYTES, 64\n"
+        + through
+        + "SET ST_BYTES, 64\nSET ST_DRAM_ADDRESS, 512\nOP_DMA_WRITE pop.EX\n"
+    )
     assert findings(body) == []
     assert "race: OP_DMA_WRITE" in findings(body, (" push.ST", ""), (" pop.EX", ""))[0]
 

@@ -10,18 +10,20 @@ import pytest
 from isa.instruction import Command, Unit
 from isa.program import Program
 from isa.sanitizer import inspect
-from isa.sanitizer.findings import Finding, Stream, stream_of
-from isa.sanitizer.order import happens_before, pair_tokens
+from isa.sanitizer.findings import CommandStream, SanitizerFinding, stream_of
+from isa.sanitizer.order import compute_order, pair_tokens
 from tests.isa.random_streams import random_stream
 from tests.isa.stream_oracle import Truth, completion_order, graph, judge, reachable
 
-SEEDS, BLOCK = 3000, 500
+SEEDS = 3000
+BLOCK = 500
 TOKEN_KINDS = {"token underflow", "tokens left over", "token too late"}
 NEIGHBOUR = {"previous": -1, "next": 1}
 
 
 @pytest.mark.parametrize(
-    "first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(BLOCK, SEEDS, BLOCK))]
+    "first",
+    [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(BLOCK, SEEDS, BLOCK))],
 )
 def test_findings_are_those_of_brute_force(first: int) -> None:
     met: Counter[str] = Counter()
@@ -33,11 +35,15 @@ def test_findings_are_those_of_brute_force(first: int) -> None:
         try:
             _compare(stream, truth, findings, seed)
         except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {[finding.text for finding in findings]} {truth}") from error
+            raise AssertionError(
+                f"seed {seed}: {[finding.text for finding in findings]} {truth}"
+            ) from error
     assert len(met) >= 13, met
 
 
-def _compare(stream: Stream, truth: Truth, findings: tuple[Finding, ...], seed: int) -> None:
+def _compare(
+    stream: CommandStream, truth: Truth, findings: tuple[SanitizerFinding, ...], seed: int
+) -> None:
     kinds = {finding.kind for finding in findings}
     assert truth.legal == (not kinds & TOKEN_KINDS)
     assert _order_agrees(stream, truth)
@@ -56,8 +62,8 @@ def _compare(stream: Stream, truth: Truth, findings: tuple[Finding, ...], seed: 
     assert truth.wrong == ("error" in levels)
 
 
-def _order_agrees(stream: Stream, truth: Truth) -> bool:
-    order = happens_before(stream.commands, pair_tokens(stream.commands).givers)
+def _order_agrees(stream: CommandStream, truth: Truth) -> bool:
+    order = compute_order(stream.commands, pair_tokens(stream.commands).givers)
     predecessors = graph(stream.commands)
     able = completion_order(predecessors)
     before = reachable(predecessors, able)
@@ -65,11 +71,15 @@ def _order_agrees(stream: Stream, truth: Truth) -> bool:
     return (
         sorted(order.linear) == sorted(able)
         and truth.stuck.isdisjoint(able)
-        and all(order.before(one, other) == bool(before[other] >> one & 1) for one, other in pairs)
+        and all(
+            order.is_before(one, other) == bool(before[other] >> one & 1) for one, other in pairs
+        )
     )
 
 
-def _compare_races(stream: Stream, truth: Truth, findings: tuple[Finding, ...]) -> None:
+def _compare_races(
+    stream: CommandStream, truth: Truth, findings: tuple[SanitizerFinding, ...]
+) -> None:
     """What is reported is a race; what is not ends with one that is reported."""
     numbers = {command.index: number for number, command in enumerate(stream.commands)}
     races = [finding for finding in findings if finding.kind.endswith("race")]
@@ -78,7 +88,9 @@ def _compare_races(stream: Stream, truth: Truth, findings: tuple[Finding, ...]) 
     units = [command.unit for command in stream.commands]
     for early, late in truth.races:
         assert any(
-            (units[one], units[other]) == (units[early], units[late]) and one >= early and other <= late
+            (units[one], units[other]) == (units[early], units[late])
+            and one >= early
+            and other <= late
             for one, other in reported
         )
     for race in races:
@@ -86,7 +98,7 @@ def _compare_races(stream: Stream, truth: Truth, findings: tuple[Finding, ...]) 
         assert _touches(stream, numbers[race.sites[1].word], race)
 
 
-def _touches(stream: Stream, number: int, race: Finding) -> bool:
+def _touches(stream: CommandStream, number: int, race: SanitizerFinding) -> bool:
     """Whether the command touches every byte of the range reported."""
     item = stream.operands[number]
     touched = {
@@ -99,9 +111,13 @@ def _touches(stream: Stream, number: int, race: Finding) -> bool:
     return all(byte in touched for low, high in race.ranges for byte in range(low, high))
 
 
-def _commands(stream: Stream, findings: tuple[Finding, ...], kind: str) -> frozenset[int]:
+def _commands(
+    stream: CommandStream, findings: tuple[SanitizerFinding, ...], kind: str
+) -> frozenset[int]:
     numbers = {command.index: number for number, command in enumerate(stream.commands)}
-    return frozenset(numbers[site.word] for finding in findings if finding.kind == kind for site in finding.sites)
+    return frozenset(
+        numbers[site.word] for finding in findings if finding.kind == kind for site in finding.sites
+    )
 
 
 def _ends(commands: tuple[Command, ...], depth: int, seed: int) -> bool:
@@ -109,9 +125,12 @@ def _ends(commands: tuple[Command, ...], depth: int, seed: int) -> bool:
     rng = random.Random(seed)
     queues: dict[Unit, list[Command]] = {unit: [] for unit in Unit}
     tokens: Counter[tuple[int, int]] = Counter()
-    fetched, done = 0, 0
+    fetched = 0
+    done = 0
     while True:
-        moves: list[Unit | None] = [unit for unit, queue in queues.items() if queue and _can_start(queue[0], tokens)]
+        moves: list[Unit | None] = [
+            unit for unit, queue in queues.items() if queue and _can_start(queue[0], tokens)
+        ]
         if fetched < len(commands) and len(queues[commands[fetched].unit]) < depth:
             moves.append(None)
         if not moves:
@@ -127,7 +146,11 @@ def _ends(commands: tuple[Command, ...], depth: int, seed: int) -> bool:
 
 def _can_start(command: Command, tokens: Counter[tuple[int, int]]) -> bool:
     unit = command.unit.value
-    return all(tokens[unit + step, unit] > 0 for side, step in NEIGHBOUR.items() if getattr(command, f"pop_{side}"))
+    return all(
+        tokens[unit + step, unit] > 0
+        for side, step in NEIGHBOUR.items()
+        if getattr(command, f"pop_{side}")
+    )
 
 
 def _execute(command: Command, tokens: Counter[tuple[int, int]]) -> None:

@@ -1,4 +1,6 @@
-"""Tags of bytes: whatever is stored as runs or one by one, every read equals that of an array with one tag per byte."""
+"""Tags of bytes: whatever is stored as runs or one by one, every read equals that of an array
+with one tag per byte.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def places(begin: int, nbytes: int, dims: Steps) -> NDArray[np.int64]:
 def drawn_access(rng: random.Random, unit: int) -> tuple[int, int, Steps]:
     """An access inside the memory, strided in half of the cases; strides may be negative or 0."""
     while True:
-        dims = tuple((rng.randint(1, 3), unit * rng.randint(-4, 6)) for _ in range(rng.choice((0, 0, 1, 2))))
+        dims = tuple(
+            (rng.randint(1, 3), unit * rng.randint(-4, 6)) for _ in range(rng.choice((0, 0, 1, 2)))
+        )
         access = unit * rng.randrange(NBYTES // unit), unit * rng.randint(1, 8), dims
         if 0 <= places(*access).min() <= places(*access).max() < NBYTES:
             return access
@@ -35,16 +39,24 @@ def drawn_access(rng: random.Random, unit: int) -> tuple[int, int, Steps]:
 @pytest.mark.parametrize("seed", range(200))
 def test_reads_return_what_was_written_last(seed: int) -> None:
     rng = random.Random(seed)
-    unit, first = rng.choice((1, 4)), rng.choice((None, 1000))
+    unit = rng.choice((1, 4))
+    first = rng.choice((None, 1000))
     memory = TaggedBytes(NBYTES, unit, KIND, first)
-    single = np.zeros(NBYTES // unit, KIND) if first is None else first + np.arange(NBYTES // unit, dtype=KIND)
+    single = (
+        np.zeros(NBYTES // unit, KIND)
+        if first is None
+        else first + np.arange(NBYTES // unit, dtype=KIND)
+    )
     for _ in range(30):
         access = drawn_access(rng, unit)
-        at = places(access[0] // unit, access[1] // unit, tuple((n, step // unit) for n, step in access[2]))
+        at = places(
+            access[0] // unit, access[1] // unit, tuple((n, step // unit) for n, step in access[2])
+        )
         read = all_tags(memory.read(*access), at.size, KIND)
         assert read.tolist() == single[at].tolist()
         action = rng.choice(("tags", "run", "run", "fill", "copy"))
-        if len(set(at.tolist())) < at.size:  # a command that writes a byte twice has no defined result
+        # a command that writes a byte twice has no defined result
+        if len(set(at.tolist())) < at.size:
             continue
         if action == "fill":
             memory.fill(*access, 7)
@@ -52,12 +64,20 @@ def test_reads_return_what_was_written_last(seed: int) -> None:
         elif action == "copy":
             other = drawn_access(rng, unit)
             if places(*other).size == at.size * unit:
-                source = places(other[0] // unit, other[1] // unit, tuple((n, step // unit) for n, step in other[2]))
+                source = places(
+                    other[0] // unit,
+                    other[1] // unit,
+                    tuple((n, step // unit) for n, step in other[2]),
+                )
                 memory.write(*access, memory.read(*other))
                 single[at] = single[source].copy()
         else:
             begin = rng.randrange(2000, 3000)
-            tags = np.arange(begin, begin + at.size, dtype=KIND) if action == "run" else rng_tags(rng, at.size)
+            tags = (
+                np.arange(begin, begin + at.size, dtype=KIND)
+                if action == "run"
+                else rng_tags(rng, at.size)
+            )
             memory.write(*access, begin if action == "run" else tags)
             single[at] = tags
 

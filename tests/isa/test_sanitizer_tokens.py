@@ -15,14 +15,16 @@ def token_findings(*lines: str) -> list[str]:
 
 def test_a_pop_that_nothing_pushes() -> None:
     assert findings(CHAIN, (" push.EX", "")) == [
-        "error: token underflow: OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1) waits for a token from LD that no "
+        "error: token underflow: OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1) waits for a "
+        "token from LD that no "
         "command gives; the program would never end"
     ]
 
 
 def test_a_push_that_nothing_pops() -> None:
     assert findings(CHAIN, (" pop.EX", ""))[0] == (
-        "error: tokens left over: 1 tokens from EX to ST are left at the end; the first that nobody waits for is that "
+        "error: tokens left over: 1 tokens from EX to ST are left at the end; the first that "
+        "nobody waits for is that "
         "of OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1)"
     )
 
@@ -31,14 +33,16 @@ def test_tokens_of_one_queue_are_taken_in_order() -> None:
     """The second pop takes the second push; the third push is left over."""
     found = token_findings("LD push.EX", "LD push.EX", "LD push.EX", "EX pop.LD", "EX pop.LD")
     assert found == [
-        "error: tokens left over: 1 tokens from LD to EX are left at the end; the first that nobody waits for is that "
+        "error: tokens left over: 1 tokens from LD to EX are left at the end; the first that "
+        "nobody waits for is that "
         "of OP_SYNC at word 2 on LD"
     ]
 
 
 def test_a_token_given_later_is_not_legal_even_where_it_does_no_harm() -> None:
     assert token_findings("EX pop.LD", "LD push.EX") == [
-        "error: token too late: OP_SYNC at word 0 on EX waits for the token of OP_SYNC at word 1 on LD, which comes "
+        "error: token too late: OP_SYNC at word 0 on EX waits for the token of OP_SYNC at word 1 "
+        "on LD, which comes "
         "later in the stream"
     ]
 
@@ -46,25 +50,33 @@ def test_a_token_given_later_is_not_legal_even_where_it_does_no_harm() -> None:
 def test_two_units_that_wait_for_each_other() -> None:
     found = token_findings("LD pop.EX push.EX", "EX pop.LD push.LD")
     assert found[0] == (
-        "error: deadlock: with queues of any depth: OP_SYNC at word 0 on LD waits for the token of word 1; OP_SYNC at "
+        "error: deadlock: with queues of any depth: OP_SYNC at word 0 on LD waits for the token of "
+        "word 1; OP_SYNC at "
         "word 1 on EX waits for the token of word 0"
     )
 
 
 def test_a_cycle_through_the_queue_and_the_stream() -> None:
-    """EX waits for LD; LD's push is behind a second command of EX, for which the queue of depth 1 has no room."""
+    """EX waits for LD; LD's push is behind a second command of EX, for which the queue of depth
+    1 has no room.
+    """
     found = token_findings("EX pop.LD", "EX", "LD push.EX")
     assert found == [
-        "error: deadlock: with queues of depth 1: OP_SYNC at word 0 on EX waits for the token of word 2; OP_SYNC at "
-        "word 2 on LD waits behind word 1 in the stream; OP_SYNC at word 1 on EX waits for room in the queue of EX "
+        "error: deadlock: with queues of depth 1: OP_SYNC at word 0 on EX waits for the token of "
+        "word 2; OP_SYNC at "
+        "word 2 on LD waits behind word 1 in the stream; OP_SYNC at word 1 on EX waits for room in "
+        "the queue of EX "
         "behind word 0",
-        "error: token too late: OP_SYNC at word 0 on EX waits for the token of OP_SYNC at word 2 on LD, which comes "
+        "error: token too late: OP_SYNC at word 0 on EX waits for the token of OP_SYNC at word 2 "
+        "on LD, which comes "
         "later in the stream",
     ]
 
 
 def test_a_cycle_of_three_units() -> None:
-    found = token_findings("LD pop.EX push.EX", "ST pop.EX push.EX", "EX pop.LD pop.ST push.LD push.ST")
+    found = token_findings(
+        "LD pop.EX push.EX", "ST pop.EX push.EX", "EX pop.LD pop.ST push.LD push.ST"
+    )
     assert "deadlock: with queues of any depth" in found[0]
     assert "word 2 on EX waits for the token of word 0" in found[0]
 

@@ -1,4 +1,6 @@
-"""Reference semantics of every compute instruction: values by hand, ONNX Runtime's integer operators to the bit."""
+"""Reference semantics of every compute instruction: values by hand, ONNX Runtime's integer
+operators to the bit.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,11 @@ def test_convolution_equals_onnx_runtime(case: tuple[Any, ...], seed: int) -> No
     x = rng.integers(-128, 128, (1, ic, ih, iw), dtype=np.int8)
     w = rng.integers(-127, 128, (oc, ic // groups, kh, kw), dtype=np.int8)
     bias = rng.integers(-4000, 4000, oc, dtype=np.int32)
-    xs, ys = scalar(rng.uniform(0.01, 0.1)), scalar(rng.uniform(0.3, 2))
+    xs = scalar(rng.uniform(0.01, 0.1))
+    ys = scalar(rng.uniform(0.3, 2))
     ws = rng.uniform(0.001, 0.02, oc).astype(np.float32)
-    zx, zy = int(rng.integers(-128, 128)), int(rng.integers(-20, 20))
+    zx = int(rng.integers(-128, 128))
+    zy = int(rng.integers(-20, 20))
     expected = onnx_result(
         "QLinearConv",
         {"x": x, "xs": xs, "xz": zero(zx), "w": w, "ws": ws, "wz": np.zeros(oc, np.int8)}
@@ -48,16 +52,21 @@ def test_convolution_equals_onnx_runtime(case: tuple[Any, ...], seed: int) -> No
     scale = numerics.requantise_scale(xs, ws, ys)
     registers = {
         "EX_INPUT_CHANNELS": ic, "EX_INPUT_HEIGHT": ih, "EX_INPUT_WIDTH": iw,
-        "EX_OUTPUT_CHANNELS": oc, "EX_OUTPUT_HEIGHT": expected.shape[1], "EX_OUTPUT_WIDTH": expected.shape[2],
-        "EX_KERNEL_HEIGHT": kh, "EX_KERNEL_WIDTH": kw, "EX_STRIDE_HEIGHT": strides[0], "EX_STRIDE_WIDTH": strides[1],
+        "EX_OUTPUT_CHANNELS": oc, "EX_OUTPUT_HEIGHT": expected.shape[1],
+        "EX_OUTPUT_WIDTH": expected.shape[2],
+        "EX_KERNEL_HEIGHT": kh, "EX_KERNEL_WIDTH": kw, "EX_STRIDE_HEIGHT": strides[0],
+        "EX_STRIDE_WIDTH": strides[1],
         "EX_DILATION_HEIGHT": dilations[0], "EX_DILATION_WIDTH": dilations[1],
-        "EX_PAD_TOP": pads[0], "EX_PAD_LEFT": pads[1], "EX_INPUT_ZERO_POINT": zx, "EX_OUTPUT_ZERO_POINT": zy,
+        "EX_PAD_TOP": pads[0], "EX_PAD_LEFT": pads[1], "EX_INPUT_ZERO_POINT": zx,
+        "EX_OUTPUT_ZERO_POINT": zy,
     }  # fmt: skip
     mnemonic = "OP_DEPTH_CONV" if groups > 1 else "OP_CONV"
     operands: list[NDArray[Any]] = [x, w, records(folded, scale)]
     found = run(mnemonic, registers, operands, (expected.shape, np.int8), {"requantise": 1})
     np.testing.assert_array_equal(found, expected)
-    relu = run(mnemonic, registers, operands, (expected.shape, np.int8), {"requantise": 1, "relu": 1})
+    relu = run(
+        mnemonic, registers, operands, (expected.shape, np.int8), {"requantise": 1, "relu": 1}
+    )
     np.testing.assert_array_equal(relu, np.maximum(expected, zy))
     wide = run(mnemonic, registers, operands, (expected.shape, np.int32))
     requantised = run(
@@ -75,13 +84,30 @@ def test_matrix_product_equals_onnx_runtime(m: int, k: int, n: int) -> None:
     a = rng.integers(-128, 128, (m, k), dtype=np.int8)
     b = rng.integers(-127, 128, (k, n), dtype=np.int8)
     bs = rng.uniform(0.001, 0.02, n).astype(np.float32)
-    xs, ys, zx, zy = scalar(0.04), scalar(0.9), -9, 4
+    xs = scalar(0.04)
+    ys = scalar(0.9)
+    zx = -9
+    zy = 4
     expected = onnx_result(
         "QLinearMatMul",
-        {"a": a, "as": xs, "az": zero(zx), "b": b, "bs": bs, "bz": np.zeros(n, np.int8), "ys": ys, "yz": zero(zy)},
+        {
+            "a": a,
+            "as": xs,
+            "az": zero(zx),
+            "b": b,
+            "bs": bs,
+            "bz": np.zeros(n, np.int8),
+            "ys": ys,
+            "yz": zero(zy),
+        },
     )
     folded = (-zx * b.sum(axis=0, dtype=np.int64)).astype(np.int32)
-    registers = {"EX_ROWS": m, "EX_INPUT_CHANNELS": k, "EX_OUTPUT_CHANNELS": n, "EX_OUTPUT_ZERO_POINT": zy}
+    registers = {
+        "EX_ROWS": m,
+        "EX_INPUT_CHANNELS": k,
+        "EX_OUTPUT_CHANNELS": n,
+        "EX_OUTPUT_ZERO_POINT": zy,
+    }
     operands: list[NDArray[Any]] = [a, b, records(folded, numerics.requantise_scale(xs, bs, ys))]
     np.testing.assert_array_equal(
         run("OP_MAT_MUL", registers, operands, ((m, n), np.int8), {"requantise": 1}), expected
@@ -92,13 +118,28 @@ def test_matrix_product_equals_onnx_runtime(m: int, k: int, n: int) -> None:
 
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 7, 5), (4, 300, 3), (3, 1, 1)])
 def test_product_of_two_activations_equals_onnx_runtime(m: int, k: int, n: int) -> None:
-    """As do 0 of 7,197,228 outputs by script: int8 and uint8, ties, zero points and scales from end to end."""
+    """As do 0 of 7,197,228 outputs by script: int8 and uint8, ties, zero points and scales from
+    end to end.
+    """
     rng = np.random.default_rng(m * 100 + k)
-    a, b = rng.integers(-128, 128, (m, k), dtype=np.int8), rng.integers(-128, 128, (k, n), dtype=np.int8)
-    xs, bs, ys, (zx, zb, zy) = scalar(0.04), scalar(0.03), scalar(0.9), (-128, 77, 4)
+    a = rng.integers(-128, 128, (m, k), dtype=np.int8)
+    b = rng.integers(-128, 128, (k, n), dtype=np.int8)
+    xs = scalar(0.04)
+    bs = scalar(0.03)
+    ys = scalar(0.9)
+    (zx, zb, zy) = (-128, 77, 4)
     expected = onnx_result(
         "QLinearMatMul",
-        {"a": a, "as": xs, "az": zero(zx), "b": b, "bs": bs, "bz": zero(zb), "ys": ys, "yz": zero(zy)},
+        {
+            "a": a,
+            "as": xs,
+            "az": zero(zx),
+            "b": b,
+            "bs": bs,
+            "bz": zero(zb),
+            "ys": ys,
+            "yz": zero(zy),
+        },
     )
     registers = {
         "EX_ROWS": m, "EX_INPUT_CHANNELS": k, "EX_OUTPUT_CHANNELS": n,
@@ -107,20 +148,33 @@ def test_product_of_two_activations_equals_onnx_runtime(m: int, k: int, n: int) 
     }  # fmt: skip
     found = run("OP_DYN_MAT_MUL", registers, [a, b], ((m, n), np.int8), {"requantise": 1})
     np.testing.assert_array_equal(found, expected)
-    turned = run("OP_DYN_MAT_MUL", registers, [a, b.T], ((m, n), np.int8), {"requantise": 1, "transposed": 1})
+    turned = run(
+        "OP_DYN_MAT_MUL", registers, [a, b.T], ((m, n), np.int8), {"requantise": 1, "transposed": 1}
+    )
     np.testing.assert_array_equal(turned, expected)
     wide = run("OP_DYN_MAT_MUL", registers, [a, b], ((m, n), np.int32))
     np.testing.assert_array_equal(wide, (a.astype(np.int64) - zx) @ (b.astype(np.int64) - zb))
 
 
 def test_product_of_two_activations_by_hand() -> None:
-    """1·4 + 3·-2 and 1·0 + 3·6 less the zero points; halved, moved by 1 and limited to 9 they are 0 and 9."""
-    registers = {"EX_INPUT_CHANNELS": 2, "EX_OUTPUT_CHANNELS": 2, "EX_INPUT_ZERO_POINT": 1, "EX_OPERAND_ZERO_POINT": 2}
-    a, b = np.array([[2, 4]], np.int8), np.array([[6, 2], [0, 8]], np.int8)
+    """1·4 + 3·-2 and 1·0 + 3·6 less the zero points.
+
+    Halved, moved by 1 and limited to 9 they are 0 and 9.
+    """
+    registers = {
+        "EX_INPUT_CHANNELS": 2,
+        "EX_OUTPUT_CHANNELS": 2,
+        "EX_INPUT_ZERO_POINT": 1,
+        "EX_OPERAND_ZERO_POINT": 2,
+    }
+    a = np.array([[2, 4]], np.int8)
+    b = np.array([[6, 2], [0, 8]], np.int8)
     assert run("OP_DYN_MAT_MUL", registers, [a, b], ((1, 2), np.int32)).tolist() == [[-2, 18]]
     half = {"EX_SCALE_A": 1 << 30, "EX_OUTPUT_ZERO_POINT": 1, "EX_CLAMP_HIGH": 9}
     fixed = Arch(numerics="fixed")
-    found = run("OP_DYN_MAT_MUL", registers | half, [a, b], ((1, 2), np.int8), {"requantise": 1}, fixed)
+    found = run(
+        "OP_DYN_MAT_MUL", registers | half, [a, b], ((1, 2), np.int8), {"requantise": 1}, fixed
+    )
     assert found.tolist() == [[0, 9]]
 
 
@@ -138,10 +192,19 @@ def pool_registers(
 @pytest.mark.parametrize("ceil_mode", [0, 1])
 def test_max_pooling_equals_onnx_runtime(ceil_mode: int) -> None:
     x = np.random.default_rng(1).integers(-128, 128, (1, 3, 8, 9), dtype=np.int8)
-    attributes = {"kernel_shape": (3, 2), "strides": (2, 2), "pads": (1, 0, 1, 1), "ceil_mode": ceil_mode}
+    attributes = {
+        "kernel_shape": (3, 2),
+        "strides": (2, 2),
+        "pads": (1, 0, 1, 1),
+        "ceil_mode": ceil_mode,
+    }
     expected = onnx_result("MaxPool", {"x": x}, **attributes)[0]
-    registers = pool_registers(x.shape[1:], expected.shape, (3, 2), STRIDE_HEIGHT=2, STRIDE_WIDTH=2, PAD_TOP=1)
-    np.testing.assert_array_equal(run("OP_POOL", registers, [x], (expected.shape, np.int8)), expected)
+    registers = pool_registers(
+        x.shape[1:], expected.shape, (3, 2), STRIDE_HEIGHT=2, STRIDE_WIDTH=2, PAD_TOP=1
+    )
+    np.testing.assert_array_equal(
+        run("OP_POOL", registers, [x], (expected.shape, np.int8)), expected
+    )
 
 
 @pytest.mark.parametrize("include", [0, 1])
@@ -151,16 +214,31 @@ def test_average_pooling_equals_onnx_runtime(include: int, unsigned: bool) -> No
     offset, dtype = (128, np.uint8) if unsigned else (0, np.int8)
     stored = rng.integers(-128, 128, (1, 3, 7, 9), dtype=np.int8)
     x = (stored.astype(np.int64) + offset).astype(dtype)
-    zx, zy, xs, ys = 5 + offset, offset - 3, 0.03125, 0.0625
-    attributes = {"kernel_shape": (3, 3), "strides": (2, 1), "pads": (1, 1, 1, 1), "count_include_pad": include}
+    zx = 5 + offset
+    zy = offset - 3
+    xs = 0.03125
+    ys = 0.0625
+    attributes = {
+        "kernel_shape": (3, 3),
+        "strides": (2, 1),
+        "pads": (1, 1, 1, 1),
+        "count_include_pad": include,
+    }
     expected = onnx_result(
         "QLinearAveragePool",
-        {"x": x, "xs": scalar(xs), "xz": np.array(zx, dtype), "ys": scalar(ys), "yz": np.array(zy, dtype)},
+        {
+            "x": x,
+            "xs": scalar(xs),
+            "xz": np.array(zx, dtype),
+            "ys": scalar(ys),
+            "yz": np.array(zy, dtype),
+        },
         "com.microsoft",
         **attributes,
     )[0]
     registers = pool_registers(
-        x.shape[1:], expected.shape, (3, 3), STRIDE_HEIGHT=2, PAD_TOP=1, PAD_LEFT=1, INPUT_ZERO_POINT=zx,
+        x.shape[1:], expected.shape, (3, 3), STRIDE_HEIGHT=2, PAD_TOP=1, PAD_LEFT=1,
+        INPUT_ZERO_POINT=zx,
         OUTPUT_ZERO_POINT=zy, OFFSET=offset, SCALE_A=BITS(xs), SCALE_Y=BITS(ys),
     )  # fmt: skip
     fields = {"mode": 1, "count_include_pad": include}
@@ -170,28 +248,48 @@ def test_average_pooling_equals_onnx_runtime(include: int, unsigned: bool) -> No
 
 def test_global_average_equals_onnx_runtime() -> None:
     x = np.random.default_rng(4).integers(-128, 128, (1, 6, 7, 5), dtype=np.int8)
-    zx, zy, xs, ys = -11, 7, scalar(0.031), scalar(0.027)
+    zx = -11
+    zy = 7
+    xs = scalar(0.031)
+    ys = scalar(0.027)
     inputs = {"x": x, "xs": xs, "xz": zero(zx), "ys": ys, "yz": zero(zy)}
     expected = onnx_result("QLinearGlobalAveragePool", inputs, "com.microsoft", channels_last=0)[0]
     factor = BITS(numerics.global_average_scale(xs, ys, 35))
     registers = pool_registers(
-        x.shape[1:], expected.shape, (7, 5), INPUT_ZERO_POINT=zx, OUTPUT_ZERO_POINT=zy, SCALE_A=factor
+        x.shape[1:],
+        expected.shape,
+        (7, 5),
+        INPUT_ZERO_POINT=zx,
+        OUTPUT_ZERO_POINT=zy,
+        SCALE_A=factor,
     )
-    np.testing.assert_array_equal(run("OP_POOL", registers, [x], (expected.shape, np.int8), {"mode": 2}), expected)
+    np.testing.assert_array_equal(
+        run("OP_POOL", registers, [x], (expected.shape, np.int8), {"mode": 2}), expected
+    )
 
 
 @pytest.mark.parametrize("requantise", [0, 1])
 def test_sums_of_some_input_channels_add_up_to_those_of_all(requantise: int) -> None:
-    """A convolution and a product in three commands, the middle ones in int32; only the first begins with the bias."""
+    """A convolution and a product in three commands, the middle ones in int32.
+
+    Only the first begins with the bias.
+    """
     rng = np.random.default_rng(6)
     channels = rng.integers(-9, 9, (3, 2), np.int32)
     channels[:, 1] = np.array([0.01, 0.02, 0.03], np.float32).view(np.int32)
-    planes, filters = rng.integers(-99, 99, (7, 4, 5), np.int8), rng.integers(-99, 99, (3, 7, 2, 2), np.int8)
+    planes = rng.integers(-99, 99, (7, 4, 5), np.int8)
+    filters = rng.integers(-99, 99, (3, 7, 2, 2), np.int8)
     window = {"INPUT_HEIGHT": 4, "INPUT_WIDTH": 5, "OUTPUT_HEIGHT": 3, "OUTPUT_WIDTH": 4}
     window |= {"KERNEL_HEIGHT": 2, "KERNEL_WIDTH": 2}
-    rows, matrix = rng.integers(-99, 99, (6, 7), np.int8), rng.integers(-99, 99, (7, 3), np.int8)
-    for mnemonic, places, shape in (("OP_CONV", window, (3, 3, 4)), ("OP_MAT_MUL", {"ROWS": 6}, (6, 3))):
-        registers = {f"EX_{name}": value for name, value in (places | {"OUTPUT_CHANNELS": 3}).items()}
+    rows = rng.integers(-99, 99, (6, 7), np.int8)
+    matrix = rng.integers(-99, 99, (7, 3), np.int8)
+    for mnemonic, places, shape in (
+        ("OP_CONV", window, (3, 3, 4)),
+        ("OP_MAT_MUL", {"ROWS": 6}, (6, 3)),
+    ):
+        registers = {
+            f"EX_{name}": value for name, value in (places | {"OUTPUT_CHANNELS": 3}).items()
+        }
         sums: NDArray[Any] | None = None
         for first, last in ((0, 3), (3, 4), (4, 7)):
             parts = [planes[first:last], filters[:, first:last]]
@@ -210,7 +308,8 @@ def test_sums_of_some_input_channels_add_up_to_those_of_all(requantise: int) -> 
 
 
 def test_wide_addition_and_shift() -> None:
-    a, b = np.array([2**31 - 2, -5, 7], np.int32), np.array([1, 5, -9], np.int32)
+    a = np.array([2**31 - 2, -5, 7], np.int32)
+    b = np.array([1, 5, -9], np.int32)
     registers = {"EX_LENGTH": 3}
     assert run("OP_E32_ADD", registers, [a, b], ((3,), np.int32)).tolist() == [2**31 - 1, 0, -2]
     with pytest.raises(OverflowError, match=r"overflows int32 at \(0,\): 2147483648"):
@@ -228,14 +327,22 @@ def test_requantisation_in_place() -> None:
     machine = Machine(arch, np.zeros(256, np.uint8), np.zeros(0, np.uint8))
     machine.sram[0:16] = np.array([-300, -1, 1, 300], np.int32).view(np.uint8)
     machine.sram[64:72] = records(np.array([0], np.int32), np.array([0.5], np.float32))
-    registers = {"EX_CHANNEL_ADDRESS": 64, "EX_LENGTH": 4, "EX_OUTPUT_ZERO_POINT": 1, "EX_OUTPUT_CHANNELS": 1}
+    registers = {
+        "EX_CHANNEL_ADDRESS": 64,
+        "EX_LENGTH": 4,
+        "EX_OUTPUT_ZERO_POINT": 1,
+        "EX_OUTPUT_CHANNELS": 1,
+    }
     command = make_command("OP_REQUANT", registers)
     command.instruction.semantics(command, machine)
-    assert machine.sram[:4].view(np.int8).tolist() == [-128, 1, 1, 127]  # -150+1 saturates; -0.5 and 0.5 round to 0
+    # -150+1 saturates; -0.5 and 0.5 round to 0
+    assert machine.sram[:4].view(np.int8).tolist() == [-128, 1, 1, 127]
 
 
 def test_fixed_numerics_by_hand() -> None:
-    """Scale 0.5 is the multiplier 2**30 with shift 0: 5 → 2.5 rounds away to 3, -5 → -2.5 to -2 (TensorFlow Lite)."""
+    """Scale 0.5 is the multiplier 2**30 with shift 0: 5 → 2.5 rounds away to 3, -5 → -2.5 to -2
+    (TensorFlow Lite).
+    """
     arch = Arch(numerics="fixed")
     packed = records(np.array([1], np.int32), np.array([0.5], np.float32), arch)
     assert packed.view(np.int32).tolist() == [1, 1 << 30, 0]
@@ -247,15 +354,23 @@ def test_fixed_numerics_by_hand() -> None:
 
 
 def test_records_with_a_factor_round_once() -> None:
-    """The halves of a float64 take the words of multiplier and shift: 5 · 0.5 and -5 · 0.5 go away from zero."""
+    """The halves of a float64 take the words of multiplier and shift: 5 · 0.5 and -5 · 0.5 go
+    away from zero.
+    """
     arch = Arch(numerics="fixed")
     scales = ChannelScales(np.ones(2, np.float32), np.array([0.5, 0.25]), once=True)
     packed = np.frombuffer(pack_records(np.array([1, 0], np.int32), scales, arch), np.uint8)
     assert packed.view(np.int32).tolist() == [1, 0, 0x3FE00000, 0, 0, 0x3FD00000]
     registers = {"EX_OUTPUT_CHANNELS": 2, "EX_INPUT_CHANNELS": 1, "EX_ROWS": 2}
-    operands: list[NDArray[Any]] = [np.array([[4], [-6]], np.int8), np.array([[1, 1]], np.int8), packed]
+    operands: list[NDArray[Any]] = [
+        np.array([[4], [-6]], np.int8),
+        np.array([[1, 1]], np.int8),
+        packed,
+    ]
     found = run("OP_MAT_MUL", registers, operands, ((2, 2), np.int8), {"requantise": 1}, arch)
     assert found.tolist() == [[3, 1], [-3, -2]]
     mixed = np.concatenate([packed[:12], np.array([0, 1 << 30, -1], "<i4").view(np.uint8)])
-    found = run("OP_MAT_MUL", registers, [*operands[:2], mixed], ((2, 2), np.int8), {"requantise": 1}, arch)
+    found = run(
+        "OP_MAT_MUL", registers, [*operands[:2], mixed], ((2, 2), np.int8), {"requantise": 1}, arch
+    )
     assert found.tolist() == [[3, 1], [-3, -2]]

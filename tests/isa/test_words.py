@@ -1,4 +1,6 @@
-"""Machines of words: what fits, what is refused in one line, and that machines without words are as they were."""
+"""Machines of words: what fits, what is refused in one line, and that machines without words are
+as they were.
+"""
 
 from __future__ import annotations
 
@@ -88,8 +90,10 @@ REFUSED = {
     "atom=12": "atom is 12; it must be a power of two, 16 would do",
     "word_bytes=48": "word_bytes is 48; it must be a power of two, 64 would do",
     "pe.ow=3 word_bytes=16": "word_bytes 16 is less than the atoms of pe.ow columns; 32 would do",
-    "sram_banks=3": "is not a multiple of sram_banks 3 of word_bytes 32; sram_bytes 524352 or sram_banks 2 would do",
-    "sram_bytes=1000": "sram_bytes 1000 is not a multiple of sram_banks 16 of word_bytes 32; sram_bytes 1024 would do",
+    "sram_banks=3": "is not a multiple of sram_banks 3 of word_bytes 32; sram_bytes 524352 or "
+    "sram_banks 2 would do",
+    "sram_bytes=1000": "sram_bytes 1000 is not a multiple of sram_banks 16 of word_bytes 32; "
+    "sram_bytes 1024 would do",
     "bus_bytes=32 word_bytes=32": "bus_bytes 16 or word_bytes 64 would do",
     "atom=4": "atom is 4: should be greater than or equal to 8",
     "dividers=0": "dividers is 0: should be greater than or equal to 1",
@@ -98,7 +102,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("settings", REFUSED)
-def test_words_that_do_not_fit_are_one_line_with_what_would(settings: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_do_not_fit_are_one_line_with_what_would(
+    settings: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = [word for setting in settings.split() for word in ("--set", setting)]
     outcome = dla(capsys, "run", "digits-cnn", "--isa", "v5", *given)
     assert (outcome.status, outcome.out) == (2, "")
@@ -113,7 +119,9 @@ def test_what_would_do_does(settings: str) -> None:
     for text in would.split(" or "):
         key, _, value = text.rpartition(" ")
         load_hardware(
-            None, given | {key or next(key for key in given if key.startswith(("atom", "word"))): value}, "v5"
+            None,
+            given | {key or next(key for key in given if key.startswith(("atom", "word"))): value},
+            "v5",
         )
 
 
@@ -121,26 +129,52 @@ def program_of(arch: dict[str, object]) -> Program:
     return assemble(f".arch {json.dumps(arch)}\n.memory 64 commands 0\nOP_END")
 
 
-def test_the_keys_of_another_layout_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The keys in which the machines differ, those of words as they fit; what is said otherwise is one machine."""
+def test_the_keys_of_another_layout_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The keys in which the machines differ, those of words as they fit.
+
+    What is said otherwise is one machine.
+    """
     for made, given, said in (
         ("v4", ["--isa", "v5"], "isa is v4 there and v5 here"),
         ("v5", ["--isa", "v4"], "isa is v5 there and v4 here"),
-        ("v5", ["--set", "atom=16"], "atom is 8 there and 16 here, word_bytes is 32 there and 64 here"),
-        ("v5", ["--set", "pe.ow=2"], "pe.ow is 1 there and 2 here, word_bytes is 32 there and 64 here"),
+        (
+            "v5",
+            ["--set", "atom=16"],
+            "atom is 8 there and 16 here, word_bytes is 32 there and 64 here",
+        ),
+        (
+            "v5",
+            ["--set", "pe.ow=2"],
+            "pe.ow is 1 there and 2 here, word_bytes is 32 there and 64 here",
+        ),
     ):
         save(program_of({"isa": made}), tmp_path / "a.prog")
         outcome = dla(capsys, "simulate", str(tmp_path / "a.prog"), *given)
         assert outcome.status == 2
-        assert outcome.err.endswith(f"was made for another Arch: {said}; emit it again for this machine\n")
-    assert dla(capsys, "simulate", str(tmp_path / "a.prog"), "--set", "atom=8", "--set", "dividers=4").status == 0
+        assert outcome.err.endswith(
+            f"was made for another Arch: {said}; emit it again for this machine\n"
+        )
+    assert (
+        dla(
+            capsys, "simulate", str(tmp_path / "a.prog"), "--set", "atom=8", "--set", "dividers=4"
+        ).status
+        == 0
+    )
     Device(Arch(isa="v5", word_bytes=32)).load(program_of({"isa": "v5"}))
 
 
 def test_assembly_of_words_that_do_not_fit_says_why() -> None:
     for arch, said in (
-        ({"isa": "v5", "atom": 12}, r"line 1: .arch: atom is 12; it must be a power of two, 16 would do"),
-        ({"isa": "v4", "atom": 8}, r"line 1: .arch: atom is a key of v5, not of v4; leave it out or choose isa v5"),
+        (
+            {"isa": "v5", "atom": 12},
+            r"line 1: .arch: atom is 12; it must be a power of two, 16 would do",
+        ),
+        (
+            {"isa": "v4", "atom": 8},
+            r"line 1: .arch: atom is a key of v5, not of v4; leave it out or choose isa v5",
+        ),
         ({"atoms": 8}, r"line 1: .arch: atoms: Extra inputs are not permitted"),
     ):
         with pytest.raises(InputError, match=said):
@@ -171,7 +205,9 @@ def test_keys_of_words_are_for_machines_of_words() -> None:
     for key in WORD_KEYS:
         with pytest.raises(InputError) as error:
             load_hardware("balanced-64", [f"{key}=16"])
-        assert str(error.value) == (f"setting {key}=16: {key} is a key of v5, not of v4; leave it out or choose isa v5")
+        assert str(error.value) == (
+            f"setting {key}=16: {key} is a key of v5, not of v4; leave it out or choose isa v5"
+        )
         assert load_hardware("balanced-64", [f"{key}=none"]) == load_preset("balanced-64")
 
 
@@ -192,17 +228,24 @@ def test_a_device_needs_two_beats_a_word() -> None:
 def test_the_compiler_packs_what_enters_and_leaves(channels: int) -> None:
     """A picture in atoms of 4 bytes; all else, and what leaves, in those of the machine."""
     net = NetworkBuilder("one", "x", (1, channels, 4, 4), 0)
-    package = import_model(net.model(net.convolution("y", "x", (channels, 12), 1, bias=0.0), (1, 12, 4, 4)))
+    package = import_model(
+        net.model(net.convolution("y", "x", (channels, 12), 1, bias=0.0), (1, 12, 4, 4))
+    )
     (program,) = compile(package, Arch(isa="v5")).programs.values()
     shapes = {tensor.role: tensor.shape for tensor in program.tensors}
     assert shapes == {"input": (1, 16, 4 if channels == 3 else 8), "output": (2, 16, 8)}
 
 
 def test_there_is_no_hardware_of_words_yet(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(InputError, match=r"^isa v5: there is no hardware of words yet; choose v1 to v4$"):
+    with pytest.raises(
+        InputError, match=r"^isa v5: there is no hardware of words yet; choose v1 to v4$"
+    ):
         limits_of(Arch(isa="v5"), Timing())
     outcome = dla(capsys, "rtl", "synth", "--isa", "v5")
-    assert (outcome.status, outcome.err) == (2, "error: isa v5: there is no hardware of words yet; choose v1 to v4\n")
+    assert (outcome.status, outcome.err) == (
+        2,
+        "error: isa v5: there is no hardware of words yet; choose v1 to v4\n",
+    )
 
 
 PROGRAM = """
@@ -229,10 +272,14 @@ def test_a_program_by_hand_is_assembled_filed_and_run() -> None:
 def test_a_program_of_another_layout_is_refused_by_name() -> None:
     program = assemble(PROGRAM, "by hand")
     with pytest.raises(
-        InputError, match=r"^program 'add' is for another machine: its Arch .* has isa = v5, the device's"
+        InputError,
+        match=r"^program 'add' is for another machine: its Arch .* has isa = v5, the device's",
     ):
         Device(Arch(isa="v4")).load(program)
-    with pytest.raises(InputError, match=r"has atom = 8, the device's .* has 16; compile the program for this device"):
+    with pytest.raises(
+        InputError,
+        match=r"has atom = 8, the device's .* has 16; compile the program for this device",
+    ):
         Device(Arch(isa="v5", atom=16)).load(program)
 
 
@@ -241,25 +288,42 @@ def test_an_instruction_without_packed_operands_is_not_of_v5() -> None:
         assemble(PROGRAM.replace("OP_C_MAX", "OP_RESIZE"), "by hand")
 
 
-@pytest.mark.parametrize("operation", ["OP_SOFTMAX", "OP_NORM", "OP_REDUCE", "OP_DYN_MAT_MUL requantise=1"])
+@pytest.mark.parametrize(
+    "operation", ["OP_SOFTMAX", "OP_NORM", "OP_REDUCE", "OP_DYN_MAT_MUL requantise=1"]
+)
 def test_a_result_over_the_last_atoms_of_an_operand_is_found(operation: str) -> None:
     """40 rows of 12 are 480 bytes plainly, and 640 in two atoms of 8."""
-    settings = "SET EX_ROWS, 40\nSET EX_INPUT_CHANNELS, 12\nSET EX_LENGTH, 1\nSET EX_OUTPUT_CHANNELS, 12\n"
+    settings = (
+        "SET EX_ROWS, 40\nSET EX_INPUT_CHANNELS, 12\nSET EX_LENGTH, 1\nSET EX_OUTPUT_CHANNELS, 12\n"
+    )
     for address, found in ((0x200, True), (0x280, False)):
-        body = f"{settings}SET EX_OPERAND_ADDRESS, 0x8000\nSET EX_OUTPUT_ADDRESS, {address}\n{operation}\nOP_END\n"
+        body = (
+            f"{settings}SET EX_OPERAND_ADDRESS, 0x8000\nSET EX_OUTPUT_ADDRESS, "
+            f"{address}\n{operation}\nOP_END\n"
+        )
         program = assemble(f'.arch {{"isa": "v5"}}\n.memory 0x4000 commands 0x0\n{body}')
         assert ("operand overwritten" in {finding.kind for finding in sanitize(program)}) == found
 
 
-@pytest.mark.parametrize(("timing", "word"), [("", None), ("bus_bytes = 32", 64), ("bus_bytes = [8, 64]", 128)])
-def test_machines_of_a_sweep_get_words_as_wide_as_those_of_a_run(timing: str, word: int | None) -> None:
+@pytest.mark.parametrize(
+    ("timing", "word"), [("", None), ("bus_bytes = 32", 64), ("bus_bytes = [8, 64]", 128)]
+)
+def test_machines_of_a_sweep_get_words_as_wide_as_those_of_a_run(
+    timing: str, word: int | None
+) -> None:
     spec = parse_spec(f'networks = "digits-cnn"\nisa = ["v4", "v5"]\n[timing]\n{timing}\n')
     assert [batch.arch.get("word_bytes") for batch in Grid(spec).batches()] == [None, word]
 
 
 def test_words_are_axes_of_sweeps() -> None:
-    spec = 'networks = "digits-cnn"\nisa = ["v4", "v5"]\narch.atom = [8, 16]\nconstraints = ["atom > 8"]\n'
+    spec = (
+        'networks = "digits-cnn"\nisa = ["v4", "v5"]\narch.atom = [8, 16]\nconstraints = ["atom > '
+        '8"]\n'
+    )
     batches = list(Grid(parse_spec(spec)).batches())
-    assert [(batch.arch["isa"], batch.arch["atom"]) for batch in batches] == [("v4", 16), ("v5", 16)]
+    assert [(batch.arch["isa"], batch.arch["atom"]) for batch in batches] == [
+        ("v4", 16),
+        ("v5", 16),
+    ]
     plain = next(iter(Grid(parse_spec('networks = "digits-cnn"\n')).batches()))
     assert not {*WORD_KEYS} & {*plain.arch}

@@ -1,4 +1,6 @@
-"""A package outside the project: ``OP_E_MEAN``, the mean of two tensors, which the project does not have. One file."""
+"""A package outside the project: ``OP_E_MEAN``, the mean of two tensors, which the project does
+not have. One file.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,17 @@ import numpy as np
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.instruction import (
+    INT8,
+    Command,
+    Instruction,
+    Machine,
+    Operands,
+    Unit,
+    ceil_div,
+    formula,
+    view,
+)
 from isa.plugins import Extension
 from isa.registers import float_value
 from isa.variants import VARIANTS, extend
@@ -15,7 +27,10 @@ from isa.variants import VARIANTS, extend
 
 def _operands(command: Command, arch: Arch) -> Operands:
     length = command["EX_LENGTH"]
-    reads = tuple(strided("sram", command[name], length) for name in ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"))
+    reads = tuple(
+        strided("sram", command[name], length)
+        for name in ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS")
+    )
     return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], length),))
 
 
@@ -30,7 +45,9 @@ def _average(command: Command, machine: Machine) -> None:
     scale = {name: np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY"}
     values = []
     for address, zero, name in (("EX_INPUT", "EX_INPUT", "A"), ("EX_OPERAND", "EX_OPERAND", "B")):
-        stored = view(machine.sram, command[f"{address}_ADDRESS"], (command["EX_LENGTH"],), np.int8).astype(np.int64)
+        stored = view(
+            machine.sram, command[f"{address}_ADDRESS"], (command["EX_LENGTH"],), np.int8
+        ).astype(np.int64)
         values.append((stored - command[f"{zero}_ZERO_POINT"]).astype(np.float32) * scale[name])
     mean = (values[0] + values[1]) / np.float32(2)
     rounded = np.rint(mean / scale["Y"]).astype(np.int64) + command["EX_OUTPUT_ZERO_POINT"]
@@ -45,11 +62,13 @@ def _cycles(command: Command, arch: Arch) -> int:
 
 OP_E_MEAN = Instruction(
     mnemonic="OP_E_MEAN", opcode=0x80, unit=Unit.EX, kind="ELTWISE",
-    description="Subtracts the second tensor from the first, each with a scale and a zero point of its own.",
+    description="Subtracts the second tensor from the first, each with a scale and a zero point of "
+                "its own.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH",
         "EX_SCALE_A", "EX_SCALE_B", "EX_SCALE_Y",
-        "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW", "EX_CLAMP_HIGH",
+        "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW",
+        "EX_CLAMP_HIGH",
     ),
     operands=_operands, semantics=_average, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,),
 )  # fmt: skip

@@ -1,4 +1,7 @@
-"""The compiler's side of ``dla_e_mean``: ONNX ``Mean`` between quantised tensors, on ``OP_E_MEAN``. The second file."""
+"""The compiler's side of ``dla_e_mean``: ONNX ``Mean`` between quantised tensors, on ``OP_E_MEAN``.
+
+The second file.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from byoc.graph import Graph, Node
 from byoc.operators import domain, elementwise
 from byoc.operators.domain import Affine
-from byoc.operators.elementwise import Elementwise, layer_of
+from byoc.operators.elementwise import ElementwiseOperator, layer_of
 from byoc.operators.forms import Form
 from byoc.operators.records import Settings
 from byoc.operators.rules import Finding, finding, rule
@@ -32,7 +35,7 @@ def computes_in_float(record: Averaging, target: Target) -> Finding | None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Averaging(Elementwise):
+class Averaging(ElementwiseOperator):
     """The mean of two operands, each with its quantisation; ``limits`` clamp the result."""
 
     family = "averaging"
@@ -55,7 +58,9 @@ class Averaging(Elementwise):
 
     def settings(self, arch: Arch) -> Settings:
         registers = dict(zip(("EX_CLAMP_LOW", "EX_CLAMP_HIGH"), self.limits, strict=True))
-        for affine, scale, zero in zip(self.affines, "ABY", ("INPUT", "OPERAND", "OUTPUT"), strict=True):
+        for affine, scale, zero in zip(
+            self.affines, "ABY", ("INPUT", "OPERAND", "OUTPUT"), strict=True
+        ):
             registers[f"EX_SCALE_{scale}"] = float32_bits(affine.scale)
             registers[f"EX_{zero}_ZERO_POINT"] = affine.stored_zero_point
         return Settings(registers, {})

@@ -27,7 +27,9 @@ class Own(Operator):
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
-        return tuple(replace(one, name=f"{MARK}{one.name}") for one in super().operations(record, target))
+        return tuple(
+            replace(one, name=f"{MARK}{one.name}") for one in super().operations(record, target)
+        )
 
 
 class OwnSoftmax(Own, Softmax):
@@ -56,11 +58,15 @@ class OwnMatMul(Own, MatMul):
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
         found = super().operations(record, target)
-        return tuple(OwnProduct(**vars(one)) if isinstance(one, DynamicMatMul) else one for one in found)
+        return tuple(
+            OwnProduct(**vars(one)) if isinstance(one, DynamicMatMul) else one for one in found
+        )
 
     def settings(self, arch: Arch) -> Settings:
         registers, fields = super().settings(arch)
-        return Settings({**registers, "EX_CLAMP_HIGH": min(registers["EX_CLAMP_HIGH"], self.highest)}, fields)
+        return Settings(
+            {**registers, "EX_CLAMP_HIGH": min(registers["EX_CLAMP_HIGH"], self.highest)}, fields
+        )
 
 
 class OwnConvolution(Own, Convolution):
@@ -89,6 +95,7 @@ class OwnMovement(Own, Movement):
 
 
 FAMILIES = (
-    OwnSoftmax, OwnReduction, OwnNormalisation, OwnMatMul, OwnConvolution, OwnAdd, OwnMaxPool, OwnAveragePool,
+    OwnSoftmax, OwnReduction, OwnNormalisation, OwnMatMul, OwnConvolution, OwnAdd, OwnMaxPool,
+    OwnAveragePool,
     OwnMovement,
 )  # fmt: skip

@@ -1,4 +1,7 @@
-"""The compiler's side of a package with ``OP_THEIR_CONV``, a native grouped convolution. The second of its files."""
+"""The compiler's side of a package with ``OP_THEIR_CONV``, a native grouped convolution.
+
+The second of its files.
+"""
 
 from __future__ import annotations
 

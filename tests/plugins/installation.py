@@ -1,4 +1,6 @@
-"""Installs a package for one test: a distribution in a folder on ``sys.path``, as an installer would leave it."""
+"""Installs a package for one test: a distribution in a folder on ``sys.path``, as an installer
+would leave it.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,22 @@ HERE = Path(__file__).parent
 
 
 def write_distribution(
-    folder: Path, name: str, modules: Mapping[str, str], entry_points: Mapping[str, Mapping[str, str]]
+    folder: Path,
+    name: str,
+    modules: Mapping[str, str],
+    entry_points: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Distribution ``name`` 1.0 in ``folder``: ``modules``: texts by name; ``entry_points``: targets by group, name."""
+    """Distribution ``name`` 1.0 in ``folder``: ``modules``: texts by name; ``entry_points``:
+    targets by group, name.
+    """
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(text, encoding="utf-8")
     write_information(folder, name, "1.0", entry_points)
 
 
-def write_information(folder: Path, name: str, version: str, entry_points: Mapping[str, Mapping[str, str]]) -> None:
+def write_information(
+    folder: Path, name: str, version: str, entry_points: Mapping[str, Mapping[str, str]]
+) -> None:
     """What says that the modules in ``folder`` are distribution ``name``, and what they offer."""
     information = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     information.mkdir()
@@ -38,7 +47,10 @@ def write_information(folder: Path, name: str, version: str, entry_points: Mappi
 
 @contextmanager
 def installed(folder: Path) -> Iterator[None]:
-    """``folder`` on ``sys.path`` for the time of the block; nothing of it stays known afterwards."""
+    """``folder`` on ``sys.path`` for the time of the block.
+
+    Nothing of it stays known afterwards.
+    """
     names = [path.stem for path in folder.glob("*.py")]
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
@@ -53,8 +65,8 @@ def installed(folder: Path) -> Iterator[None]:
 
 def forget() -> None:
     """Let the process look again for installed packages."""
-    plugins.installed.cache_clear()
-    registry.installed.cache_clear()
+    plugins.load_installed_table.cache_clear()
+    registry.load_installed_families.cache_clear()
 
 
 def source_of(name: str) -> str:

@@ -16,17 +16,23 @@ from experiments.rtl.export import Export, Operation, write_export
 ROOT = Path(__file__).parents[2]
 UNIT = Path(__file__).parent / "post_unit"
 EXECUTED = (
-    "OP_REQUANT", "OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS", "OP_C_MIN", "OP_C_MAX", "OP_E_ADD", "OP_E32_ADD",
+    "OP_REQUANT", "OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS", "OP_C_MIN", "OP_C_MAX", "OP_E_ADD",
+    "OP_E32_ADD",
     "OP_E32_SHIFT",
 )  # fmt: skip
 PIPELINE = 7
 """Cycles of fill and drain together that the unit needs."""
-_LINE = re.compile(r"(PASS|FAIL) (\S+): (\d+) operations executed, (\d+) stood in for, (\d+) differences")
+_LINE = re.compile(
+    r"(PASS|FAIL) (\S+): (\d+) operations executed, (\d+) stood in for, (\d+) differences"
+)
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """One run of the simulator: by export, whether it passed and what was executed; output and exit status."""
+    """One run of the simulator: by export, whether it passed and what was executed.
+
+    Output and exit status.
+    """
 
     passed: Mapping[str, bool]
     executed: Mapping[str, int]
@@ -48,21 +54,30 @@ def machine(export: Export) -> tuple[bool, int]:
 
 
 def owed(export: Export) -> int:
-    """How many operations the unit executes: its own instructions, but for those that overwrite what they must read."""
+    """How many operations the unit executes: its own instructions, but for those that overwrite
+    what they must read.
+    """
     own = (item for item in export.operations if item.command.instruction.mnemonic in EXECUTED)
     return sum(not overwrites(item) for item in own)
 
 
 def overwrites(operation: Operation) -> bool:
-    """Whether a unit that reads and writes in ascending order would write on what it has still to read."""
-    command, operands = operation.command, operation.reads
+    """Whether a unit that reads and writes in ascending order would write on what it has still
+    to read.
+    """
+    command = operation.command
+    operands = operation.reads
     output = command["EX_OUTPUT_ADDRESS"]
     elements = [operands[0]] if command.instruction.mnemonic == "OP_REQUANT" else operands
-    if any(item.access.address < output < item.access.end for item in elements if item.access.total):
+    if any(
+        item.access.address < output < item.access.end for item in elements if item.access.total
+    ):
         return True
     written = [item.access for item in operation.writes if item.access.total]
     records = [item.access for item in operands if item not in elements and item.access.total]
-    return any(one.address < other.end and other.address < one.end for one in written for other in records)
+    return any(
+        one.address < other.end and other.address < one.end for one in written for other in records
+    )
 
 
 def simulate(exports: Mapping[str, Export], folder: Path, sources: Path = UNIT) -> Simulation:
@@ -81,15 +96,31 @@ def simulate(exports: Mapping[str, Export], folder: Path, sources: Path = UNIT) 
     if timing.ex_fill + timing.ex_drain < PIPELINE:
         sizes |= {"EX_FILL": 8, "EX_DRAIN": 8}
     settings = [f"-Ptestbench.{name}={value}" for name, value in sizes.items()]
-    bench, verilog = folder / first / "testbench.sv", sorted(sources.glob("*.v"))
-    target = ["-g2012", "-Wall", "-Wno-timescale", "-I", str(ROOT / "docs/isa"), "-s", "testbench", *settings]
-    compiled = _run("iverilog", *target, "-o", str(folder / "simulation"), str(bench), *map(str, verilog))
+    bench = folder / first / "testbench.sv"
+    verilog = sorted(sources.glob("*.v"))
+    target = [
+        "-g2012",
+        "-Wall",
+        "-Wno-timescale",
+        "-I",
+        str(ROOT / "docs/isa"),
+        "-s",
+        "testbench",
+        *settings,
+    ]
+    compiled = _run(
+        "iverilog", *target, "-o", str(folder / "simulation"), str(bench), *map(str, verilog)
+    )
     assert (compiled.returncode, compiled.stdout) == (0, ""), compiled.stdout
-    return _results(_run("vvp", "-n", str(folder / "simulation"), f"+list={folder / 'list'}"), folder)
+    return _results(
+        _run("vvp", "-n", str(folder / "simulation"), f"+list={folder / 'list'}"), folder
+    )
 
 
 def _run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    return subprocess.run(
+        words, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
 
 
 def _results(done: subprocess.CompletedProcess[str], folder: Path) -> Simulation:

@@ -15,18 +15,23 @@ from tests.golden_cases.builder import Builder
 
 ROUNDS = 3
 """Operations of each instruction in a program."""
-WORDS, CHANNELS, LONGEST = 1024, 40, 250
+WORDS = 1024
+CHANNELS = 40
+LONGEST = 250
 EDGES = (0, 1, -1, 2, -2, 3, 5, 127, -128, 2**24, 2**24 + 1, 2**24 - 1, -(2**24) - 1, 2**25 + 2, 2**25 + 6,
          3 * 2**23 - 1, 2**31 - 1, -(2**31), 2**31 - 64, 2**30 + 64, 2**30 + 192)  # fmt: skip
-"""Accumulators at the ends of int32, where float32 begins to round, and on ties of that rounding. Times 2**-24,
-3 * 2**23 - 1 becomes a tie of the second rounding if the first one was right."""
+"""Accumulators at the ends of int32, where float32 begins to round, and on ties of that rounding.
+
+Times 2**-24, 3 * 2**23 - 1 becomes a tie of the second rounding if the first one was right."""
 Rng = np.random.Generator
 Values = dict[str, int]
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One operation: registers but for addresses, fields of the word, bytes of the result, how large its operands."""
+    """One operation: registers but for addresses, fields of the word, bytes of the result, how
+    large its operands.
+    """
 
     registers: Values
     nbytes: int
@@ -36,7 +41,8 @@ class Drawn:
 
 def random_case(arch: Arch, seed: int) -> GoldenCase:
     """:data:`ROUNDS` of every instruction on shared operands, each with registers of its own."""
-    rng, builder = np.random.default_rng(seed), Builder(arch, "random")
+    rng = np.random.default_rng(seed)
+    builder = Builder(arch, "random")
     contents = {"wide": _wide(rng), "half": _wide(rng) >> 2, "small": _wide(rng) >> 16}
     places = {name: builder.scratch(data.nbytes) for name, data in contents.items()}
     for name, data in contents.items():
@@ -47,9 +53,13 @@ def random_case(arch: Arch, seed: int) -> GoldenCase:
     drawn = [(mnemonic, draw(rng, arch)) for mnemonic, draw in DRAWS.items() for _ in range(ROUNDS)]
     targets = [builder.scratch(item.nbytes) for _, item in drawn]
     for number, (mnemonic, item) in enumerate(drawn):
-        first, second = (places[item.operands] + 4 * int(at) for at in rng.integers(0, WORDS - LONGEST, 2))
+        first, second = (
+            places[item.operands] + 4 * int(at) for at in rng.integers(0, WORDS - LONGEST, 2)
+        )
         addresses = {"INPUT": first, "OPERAND": second, "CHANNEL": table, "OUTPUT": targets[number]}
-        registers = item.registers | {f"EX_{name}_ADDRESS": value for name, value in addresses.items()}
+        registers = item.registers | {
+            f"EX_{name}_ADDRESS": value for name, value in addresses.items()
+        }
         flags = "pop.LD" if number == 0 else "push.ST" if number + 1 == len(drawn) else ""
         builder.operation(mnemonic, registers, flags, **item.fields)
     size = targets[-1] + drawn[-1][1].nbytes - targets[0]
@@ -65,23 +75,37 @@ def _wide(rng: Rng) -> NDArray[np.int32]:
 
 
 def _records(rng: Rng, arch: Arch) -> NDArray[np.uint32]:
-    """Channel records of every size of scale: bias, then float32 bits, or multiplier and shift, or a float64 factor."""
+    """Channel records of every size of scale: bias, then float32 bits, or multiplier and shift,
+    or a float64 factor.
+    """
     bias = rng.integers(0, 2**32, CHANNELS, dtype=np.uint32)
     if arch.numerics == "fixed":
-        multiplier = np.where(rng.integers(4, size=CHANNELS), rng.integers(2**30, 2**31, CHANNELS), 2**30)
-        shift = np.where(rng.integers(4, size=CHANNELS), -rng.integers(0, 32, CHANNELS), rng.integers(0, 31, CHANNELS))
+        multiplier = np.where(
+            rng.integers(4, size=CHANNELS), rng.integers(2**30, 2**31, CHANNELS), 2**30
+        )
+        shift = np.where(
+            rng.integers(4, size=CHANNELS),
+            -rng.integers(0, 32, CHANNELS),
+            rng.integers(0, 31, CHANNELS),
+        )
         found = np.stack([bias, multiplier.astype(np.uint32), shift.astype(np.uint32)], axis=1)
         factors = np.ldexp(
-            np.where(rng.integers(2, size=CHANNELS), rng.uniform(1, 2, CHANNELS), 1.0), -rng.integers(-9, 70, CHANNELS)
+            np.where(rng.integers(2, size=CHANNELS), rng.uniform(1, 2, CHANNELS), 1.0),
+            -rng.integers(-9, 70, CHANNELS),
         )
         once = rng.integers(2, size=CHANNELS) == 1
         found[once, 1:] = factors.view(np.uint32).reshape(-1, 2)[once]
         return found
-    exponents = np.where(rng.integers(2, size=CHANNELS), rng.integers(-33, 1, CHANNELS), rng.integers(-149, 128))
+    exponents = np.where(
+        rng.integers(2, size=CHANNELS), rng.integers(-33, 1, CHANNELS), rng.integers(-149, 128)
+    )
     mantissa = np.where(rng.integers(3, size=CHANNELS), rng.uniform(1, 2, CHANNELS), 1.0)
-    exponents[:4], mantissa[:4] = -24, 1.0
+    exponents[:4] = -24
+    mantissa[:4] = 1.0
     sign = np.where(rng.integers(6, size=CHANNELS), 1.0, -1.0)
-    return np.stack([bias, (sign * np.ldexp(mantissa, exponents)).astype(np.float32).view(np.uint32)], axis=1)
+    return np.stack(
+        [bias, (sign * np.ldexp(mantissa, exponents)).astype(np.float32).view(np.uint32)], axis=1
+    )
 
 
 def _zero(rng: Rng) -> int:
@@ -106,8 +130,15 @@ def _requantise(rng: Rng, arch: Arch) -> Drawn:
 
 
 def _scale(rng: Rng, lowest: int, highest: int) -> float:
-    """A scale between two powers of two; one in three is a power of two itself and so makes ties."""
-    return float(np.float32(np.ldexp(rng.uniform(1, 2) if rng.integers(3) else 1.0, rng.integers(lowest, highest))))
+    """A scale between two powers of two.
+
+    One in three is a power of two itself and so makes ties.
+    """
+    return float(
+        np.float32(
+            np.ldexp(rng.uniform(1, 2) if rng.integers(3) else 1.0, rng.integers(lowest, highest))
+        )
+    )
 
 
 def _unary(rng: Rng, arch: Arch) -> Drawn:
@@ -116,27 +147,43 @@ def _unary(rng: Rng, arch: Arch) -> Drawn:
     if arch.numerics == "fixed":
         for name, sign in (("A", 1), ("B", 1 if rng.integers(3) else -1)):
             multiplier, shift = quantise_multiplier(sign * _scale(rng, -9, 25))
-            registers[f"EX_SCALE_{name}"], registers[f"EX_SHIFT_{name}"] = multiplier & 0xFFFFFFFF, shift
+            registers[f"EX_SCALE_{name}"] = multiplier & 0xFFFFFFFF
+            registers[f"EX_SHIFT_{name}"] = shift
         return Drawn(registers, length, {})
     result = _scale(rng, -6, 2) if rng.integers(2) else _scale(rng, -149, 126)
     source = max(result * _scale(rng, -4, 4), 2.0**-149)
     slope = _scale(rng, -10, 3) * (-1 if rng.integers(4) == 0 else 1)
     scales = {"A": source, "B": slope if rng.integers(4) else 2.0**-140, "Y": result}
-    return Drawn(registers | {f"EX_SCALE_{name}": float32_bits(value) for name, value in scales.items()}, length, {})
+    return Drawn(
+        registers | {f"EX_SCALE_{name}": float32_bits(value) for name, value in scales.items()},
+        length,
+        {},
+    )
 
 
 def _add(rng: Rng, arch: Arch) -> Drawn:
     length = _length(rng)
     registers = {"EX_LENGTH": length} | _outcome(rng)
     if arch.numerics == "fixed":
-        a, b = _scale(rng, -6, 4), _scale(rng, -6, 4)
-        found = add_fixed_constants(a, b, _scale(rng, -30, 5) if rng.integers(3) == 0 else _scale(rng, -5, 5))
-        registers |= {f"EX_SCALE_{name}": getattr(found, f"multiplier_{name.lower()}") for name in "ABY"}
+        a = _scale(rng, -6, 4)
+        b = _scale(rng, -6, 4)
+        found = add_fixed_constants(
+            a, b, _scale(rng, -30, 5) if rng.integers(3) == 0 else _scale(rng, -5, 5)
+        )
+        registers |= {
+            f"EX_SCALE_{name}": getattr(found, f"multiplier_{name.lower()}") for name in "ABY"
+        }
         registers |= {f"EX_SHIFT_{name}": getattr(found, f"shift_{name.lower()}") for name in "ABY"}
-        zeros = {f"EX_{name}_ZERO_POINT": int(rng.integers(-5000, 5000)) for name in ("INPUT", "OPERAND")}
+        zeros = {
+            f"EX_{name}_ZERO_POINT": int(rng.integers(-5000, 5000)) for name in ("INPUT", "OPERAND")
+        }
         return Drawn(registers | zeros, length, {})
     reach = (-4, 4) if rng.integers(2) else (-149, 40)
-    scales = {"A": _scale(rng, *reach), "B": _scale(rng, *reach), "Y": -_scale(rng, *reach) * int(rng.integers(-9, 9))}
+    scales = {
+        "A": _scale(rng, *reach),
+        "B": _scale(rng, *reach),
+        "Y": -_scale(rng, *reach) * int(rng.integers(-9, 9)),
+    }
     registers |= {f"EX_SCALE_{name}": float32_bits(value) for name, value in scales.items()}
     return Drawn(registers | {"EX_OFFSET": (0, 128, 255)[rng.integers(3)]}, length, {})
 
@@ -152,14 +199,21 @@ def _wide_add(rng: Rng, arch: Arch) -> Drawn:
 
 
 def _shift(rng: Rng, arch: Arch) -> Drawn:
-    length, right = _length(rng), int(rng.integers(4) > 0)
+    length = _length(rng)
+    right = int(rng.integers(4) > 0)
     fields = {"direction": right, "rounding": int(rng.integers(3))}
     amount = int(rng.integers(0, 32 if right else 17))
-    return Drawn({"EX_LENGTH": length, "EX_SHIFT_A": amount}, 4 * length, fields, "wide" if right else "small")
+    return Drawn(
+        {"EX_LENGTH": length, "EX_SHIFT_A": amount},
+        4 * length,
+        fields,
+        "wide" if right else "small",
+    )
 
 
 DRAWS: Mapping[str, Callable[[Rng, Arch], Drawn]] = {
     "OP_REQUANT": _requantise, "OP_ACT_RELU": _unary, "OP_ACT_LRELU": _unary, "OP_E_ABS": _unary,
-    "OP_C_MIN": _compare, "OP_C_MAX": _compare, "OP_E_ADD": _add, "OP_E32_ADD": _wide_add, "OP_E32_SHIFT": _shift,
+    "OP_C_MIN": _compare, "OP_C_MAX": _compare, "OP_E_ADD": _add, "OP_E32_ADD": _wide_add,
+    "OP_E32_SHIFT": _shift,
 }  # fmt: skip
 """How an operation of each instruction is drawn."""

@@ -21,7 +21,13 @@ from isa.instruction import Unit
 from tests.rtl.bench import ROOT
 
 CORPUS = ROOT / "tests/golden"
-CASES = ("L1/unfused", "L1/write-boxes", "L1/pipeline-narrow-ports", "L1/few-lanes-add", "L1/tokens-all-ways")
+CASES = (
+    "L1/unfused",
+    "L1/write-boxes",
+    "L1/pipeline-narrow-ports",
+    "L1/few-lanes-add",
+    "L1/tokens-all-ways",
+)
 
 
 def case(name: str) -> StoredCase:
@@ -85,7 +91,9 @@ def test_a_stopped_case_ends_with_the_operation_that_stops_it() -> None:
     assert export_files(exported)["operations.hex"].split()[-1].endswith(b"00000004")
 
 
-def test_an_export_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_is_replaced_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "export"
     write_export(export("L1/add"), folder)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -98,7 +106,8 @@ def test_an_export_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(
-        InputError, match=r"export: cannot be written \(No space left on device\); choose another place"
+        InputError,
+        match=r"export: cannot be written \(No space left on device\); choose another place",
     ):
         write_export(export("L1/relu"), folder)
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -110,7 +119,10 @@ def test_an_export_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=re.escape(f"{tmp_path}: holds notes.txt, which no export put there; choose")):
+    with pytest.raises(
+        InputError,
+        match=re.escape(f"{tmp_path}: holds notes.txt, which no export put there; choose"),
+    ):
         write_export(export("L1/add"), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -131,7 +143,11 @@ def test_what_somebody_put_beside_an_export_is_left_alone(place: str, tmp_path: 
     if place.startswith("more"):
         (folder / "more").rmdir()
     write_export(export("L1/relu"), folder)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "export.old", "export.part"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "export",
+        "export.old",
+        "export.part",
+    ]
 
 
 def test_a_link_is_no_export(tmp_path: Path) -> None:
@@ -148,29 +164,47 @@ def test_a_case_that_is_not_as_recorded() -> None:
     rows[2] = replace(rows[2], end=rows[2].end + 1)
     source = case_source(replace(stored, record=replace(stored.record, commands=tuple(rows))))
     with pytest.raises(
-        InputError, match=f"case L1/add is not as recorded from word {rows[2].word} on; 'dla golden che"
+        InputError,
+        match=f"case L1/add is not as recorded from word {rows[2].word} on; 'dla golden che",
     ):
         build_export(source)
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["golden", "export", "L1/add", "--format", "readmemh"]) == 0
     assert main(["golden", "export", "add", "--corpus", str(CORPUS), "-o", "recorded"]) == 0
     assert capsys.readouterr().out == (
-        "runs/rtl/L1-add: L1/add, 4 operations, 513 cycles\nrecorded: L1/add, 4 operations, 513 cycles\n"
+        "runs/rtl/L1-add: L1/add, 4 operations, 513 cycles\nrecorded: L1/add, 4 operations, 513 "
+        "cycles\n"
     )
-    built_in, recorded = Path("runs/rtl/L1-add"), Path("recorded")
+    built_in = Path("runs/rtl/L1-add")
+    recorded = Path("recorded")
     names = sorted(str(path.relative_to(recorded)) for path in recorded.rglob("*"))
     assert sorted(str(path.relative_to(built_in)) for path in built_in.rglob("*")) == names
-    assert all((built_in / name).read_bytes() == (recorded / name).read_bytes() for name in names if "." in name)
+    assert all(
+        (built_in / name).read_bytes() == (recorded / name).read_bytes()
+        for name in names
+        if "." in name
+    )
 
 
 def test_a_program_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    program, data = tmp_path / "own.asm", tmp_path / "input.npy"
+    program = tmp_path / "own.asm"
+    data = tmp_path / "input.npy"
     program.write_text(case("L1/relu").assembly)
     np.save(data, np.arange(-50, 50, dtype=np.int8))
-    words = ["golden", "export", str(program), "--tensor", f"input={data}", "-o", str(tmp_path / "own")]
+    words = [
+        "golden",
+        "export",
+        str(program),
+        "--tensor",
+        f"input={data}",
+        "-o",
+        str(tmp_path / "own"),
+    ]
     assert main([*words, "--set", "ex_fill=20"]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'own'}: own/own, 3 operations, 394 cycles\n"
     text = (tmp_path / "own/testbench.sv").read_text()
@@ -181,20 +215,28 @@ def test_a_program_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["unheard-of"], "no built-in case is called 'unheard-of' and no file either; 'dla golden list' shows those of "
+        (["unheard-of"], "no built-in case is called 'unheard-of' and no file either; 'dla golden "
+                         "list' shows those of "
                          "a corpus (--corpus)"),
-        (["L3/add"], "no built-in case is called 'L3/add' and no file either; 'dla golden list' shows those of a "
+        (["L3/add"], "no built-in case is called 'L3/add' and no file either; 'dla golden list' "
+                     "shows those of a "
                      "corpus (--corpus)"),
-        (["unheard-of", "--corpus", str(CORPUS)], "no case is called 'unheard-of'; 'dla golden list' shows all of a "
+        (["unheard-of", "--corpus", str(CORPUS)], "no case is called 'unheard-of'; 'dla golden "
+                                                  "list' shows all of a "
                                                   "corpus"),
-        (["add", "--corpus", "/nowhere"], "/nowhere: no golden corpus here; 'dla golden record /nowhere' makes one"),
-        (["L2/refuse-end-twice"], "case L2/refuse-end-twice is a program that the machine refuses (InputError at 0); "
+        (["add", "--corpus", "/nowhere"], "/nowhere: no golden corpus here; 'dla golden record "
+                                          "/nowhere' makes one"),
+        (["L2/refuse-end-twice"], "case L2/refuse-end-twice is a program that the machine refuses "
+                                  "(InputError at 0); "
                                   "nothing runs, so there is nothing to export"),
-        (["L1/add", "--set", "ex_fill=1"], "L1/add: a case has its inputs and its timing; --tensor and --set are for "
+        (["L1/add", "--set", "ex_fill=1"], "L1/add: a case has its inputs and its timing; --tensor "
+                                           "and --set are for "
                                            "programs"),
     ],
 )  # fmt: skip
-def test_bad_input(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = tmp_path / "target"
     assert main(["golden", "export", *words, "-o", str(target)]) == 2
     captured = capsys.readouterr()

@@ -1,4 +1,6 @@
-"""``python -m tests.tflite``: the rules of `isa.numerics` against LiteRT, many random cases an operator."""
+"""``python -m tests.tflite``: the rules of `isa.numerics` against LiteRT, many random cases an
+operator.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,13 @@ def measure(row: Row, cases: int, seed: int) -> Outcome:
     for _ in range(cases):
         case = row.draw(random)
         for found, expected in zip(case.results(), case.expected, strict=True):
-            same = found == expected if found.shape == expected.shape else np.zeros(found.shape, np.bool_)
-            elements, mismatches = elements + found.size, mismatches + int((~same).sum())
+            same = (
+                found == expected
+                if found.shape == expected.shape
+                else np.zeros(found.shape, np.bool_)
+            )
+            elements = elements + found.size
+            mismatches = mismatches + int((~same).sum())
     return Outcome(row, cases, elements, mismatches)
 
 
@@ -54,8 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.tflite", description=__doc__)
     parser.add_argument("--cases", type=int, default=1000, help="random cases an operator")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--operator", action="append", choices=sorted({row.operator for row in ROWS}))
-    parser.add_argument("--output", type=Path, help="a page (docs/numerics.md) whose last table becomes this one")
+    parser.add_argument(
+        "--operator", action="append", choices=sorted({row.operator for row in ROWS})
+    )
+    parser.add_argument(
+        "--output", type=Path, help="a page (docs/numerics.md) whose last table becomes this one"
+    )
     chosen = parser.parse_args(arguments)
     rows = [row for row in ROWS if chosen.operator is None or row.operator in chosen.operator]
     outcomes = [measure(row, chosen.cases, chosen.seed) for row in rows]

@@ -1,13 +1,13 @@
-"""A builder of TensorFlow Lite models on the flatbuffer object API: tensors with their quantisation, and operators.
+"""A builder of TensorFlow Lite models on the flatbuffer object API: tensors with their
+quantisation, and operators.
 
-    builder = TfliteBuilder("two-layers")
-    x = builder.input("x", (1, 8, 8, 3), Quantisation(0.05, -3))
-    weights = builder.constant("w", filters, Quantisation(scales, 0, axis=0))
-    y = builder.operator("CONV_2D", [x, weights, bias], Quantisation(0.1, 4), padding="SAME", stride_w=2)
-    content = builder.model(y)
+    builder = TfliteBuilder("two-layers") x = builder.input("x", (1, 8, 8, 3), Quantisation(0.05,
+    -3)) weights = builder.constant("w", filters, Quantisation(scales, 0, axis=0)) y =
+    builder.operator("CONV_2D", [x, weights, bias], Quantisation(0.1, 4), padding="SAME",
+    stride_w=2) content = builder.model(y)
 
-The shapes of results are LiteRT's own: each operator is prepared by it alone as it is added, so a mistake is
-refused where it is made.
+The shapes of results are LiteRT's own: each operator is prepared by it alone as it is added, so a
+mistake is refused where it is made.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ ONES = ("strideW", "strideH", "depthMultiplier", "beta")
 
 @dataclass(frozen=True)
 class Quantisation:
-    """``real = scale * (stored - zero_point)``; one scale for each place along ``axis`` where there are several."""
+    """``real = scale * (stored - zero_point)``; one scale for each place along ``axis`` where
+    there are several.
+    """
 
     scale: float | tuple[float, ...]
     zero_point: int = 0
@@ -117,12 +119,20 @@ class TfliteBuilder:
         self._inputs.append(tensor)
         return tensor
 
-    def constant(self, name: str, array: NDArray[Any], quantisation: Quantisation | None = None) -> Tensor:
+    def constant(
+        self, name: str, array: NDArray[Any], quantisation: Quantisation | None = None
+    ) -> Tensor:
         """A tensor with data: the STORED integers, or floats, dtype as it is."""
-        return self._tensor(name, array.shape, array.dtype, quantisation, np.ascontiguousarray(array))
+        return self._tensor(
+            name, array.shape, array.dtype, quantisation, np.ascontiguousarray(array)
+        )
 
     def variable(
-        self, name: str, shape: Sequence[int], quantisation: Quantisation, dtype: DTypeLike = np.int8
+        self,
+        name: str,
+        shape: Sequence[int],
+        quantisation: Quantisation,
+        dtype: DTypeLike = np.int8,
     ) -> Tensor:
         """A state that an operator reads and writes (the two of an LSTM); it starts at zero."""
         return self._tensor(name, tuple(shape), dtype, quantisation, is_variable=True)
@@ -137,14 +147,17 @@ class TfliteBuilder:
         intermediates: Sequence[Tensor] = (),
         **options: Any,
     ) -> Tensor:
-        """Add the operator ``kind`` (a name of ``BuiltinOperator``) with one result; returns its tensor.
+        """Add the operator ``kind`` (a name of ``BuiltinOperator``) with one result; returns its
+        tensor.
 
-        ``options``: the schema's, in snake case, enumerations by name (``padding="SAME"``), `ONES` unless said
-        otherwise; ``None`` among ``inputs`` is one left out; ``intermediates`` (of :meth:`variable`) have the scales
-        that an LSTM computes with inside. Raises InputError for an unknown kind or option, and for what LiteRT does
-        not prepare.
+        ``options``: the schema's, in snake case, enumerations by name (``padding="SAME"``), `ONES`
+        unless said otherwise; ``None`` among ``inputs`` is one left out; ``intermediates`` (of
+        :meth:`variable`) have the scales that an LSTM computes with inside. Raises InputError for
+        an unknown kind or option, and for what LiteRT does not prepare.
         """
-        return self.operators(kind, inputs, [quantisation], dtype, name, intermediates, **options)[0]
+        return self.operators(kind, inputs, [quantisation], dtype, name, intermediates, **options)[
+            0
+        ]
 
     def operators(
         self,
@@ -159,7 +172,11 @@ class TfliteBuilder:
         """`operator` with one result for each of ``quantisations`` (SPLIT, UNPACK)."""
         first = len(self._tensors)
         stem = name or f"{kind.lower()}_{len(self._operators)}"
-        names = [stem] if len(quantisations) == 1 else [f"{stem}_{place}" for place in range(len(quantisations))]
+        names = (
+            [stem]
+            if len(quantisations) == 1
+            else [f"{stem}_{place}" for place in range(len(quantisations))]
+        )
         sizes = self._tensors[inputs[2].index].data if kind == "SLICE" and inputs[2] else None
         shape = (1,) if sizes is None else tuple(map(int, sizes))  # SLICE wants to be told
         unknown = [
@@ -169,7 +186,8 @@ class TfliteBuilder:
         inside = tuple(intermediates)
         shapes = self._prepared(_Operator(kind, tuple(inputs), tuple(unknown), options, inside))
         made = [
-            self._tensor(one.name, found, dtype, one.quantisation) for one, found in zip(unknown, shapes, strict=True)
+            self._tensor(one.name, found, dtype, one.quantisation)
+            for one, found in zip(unknown, shapes, strict=True)
         ]
         self._operators.append(_Operator(kind, tuple(inputs), tuple(made), options, inside))
         return made
@@ -188,16 +206,22 @@ class TfliteBuilder:
         *,
         is_variable: bool = False,
     ) -> Tensor:
-        tensor = Tensor(len(self._tensors), name, tuple(map(int, shape)), np.dtype(dtype), quantisation)
+        tensor = Tensor(
+            len(self._tensors), name, tuple(map(int, shape)), np.dtype(dtype), quantisation
+        )
         self._tensors.append(_Stored(tensor, data, is_variable))
         return tensor
 
     def _prepared(self, operator: _Operator) -> list[tuple[int, ...]]:
         """The shapes of the results, from LiteRT, which is given this operator alone."""
         tensors = [*self._tensors, *(_Stored(tensor) for tensor in operator.outputs)]
-        given = [one for one in operator.inputs if one is not None and _is_data(self._tensors[one.index])]
+        given = [
+            one for one in operator.inputs if one is not None and _is_data(self._tensors[one.index])
+        ]
         content = _written(self._name, tensors, given, operator.outputs, [operator], only_used=True)
-        made = litert.interpreter(content, "builtin", thing=f"{operator.kind} of '{operator.outputs[0].name}'")
+        made = litert.interpreter(
+            content, "builtin", thing=f"{operator.kind} of '{operator.outputs[0].name}'"
+        )
         return [tuple(map(int, one["shape"])) for one in made.get_output_details()]
 
 
@@ -216,7 +240,11 @@ def _written(
 ) -> bytes:
     """The flatbuffer; with ``only_used`` without tensors that no operator touches."""
     schema = litert.schema()
-    read = (one for operator in operators for one in (*operator.inputs, *operator.outputs, *operator.intermediates))
+    read = (
+        one
+        for operator in operators
+        for one in (*operator.inputs, *operator.outputs, *operator.intermediates)
+    )
     used = {one.index for one in read if one is not None}
     kept = [one for one in tensors if not only_used or one.tensor.index in used]
     places = {one.tensor.index: place for place, one in enumerate(kept)}
@@ -227,33 +255,43 @@ def _written(
     subgraph.inputs = [places[one.index] for one in dict.fromkeys(inputs)]
     subgraph.outputs = [places[one.index] for one in outputs]
     kinds = sorted({operator.kind for operator in operators})
-    subgraph.operators = [_operator(schema, one, kinds.index(one.kind), places) for one in operators]
+    subgraph.operators = [
+        _operator(schema, one, kinds.index(one.kind), places) for one in operators
+    ]
     model = schema.ModelT()
-    model.version, model.description = SCHEMA_VERSION, name
+    model.version = SCHEMA_VERSION
+    model.description = name
     model.operatorCodes = [_code(schema, kind) for kind in kinds]
-    model.subgraphs, model.buffers = [subgraph], buffers
-    return litert.packed(model)
+    model.subgraphs = [subgraph]
+    model.buffers = buffers
+    return litert.pack_model(model)
 
 
 def _member(schema: Any, enumeration: str, name: str) -> int:
     """The number of ``name``. Raises InputError for one that the schema does not have."""
     number = getattr(getattr(schema, enumeration), name, None)
     if not isinstance(number, int):
-        raise InputError(f"TensorFlow Lite's {enumeration} has no '{name}'; choose one of the schema's names")
+        raise InputError(
+            f"TensorFlow Lite's {enumeration} has no '{name}'; choose one of the schema's names"
+        )
     return number
 
 
 def _code(schema: Any, kind: str) -> Any:
     code = schema.OperatorCodeT()
     code.builtinCode = _member(schema, "BuiltinOperator", kind)
-    code.deprecatedBuiltinCode = min(code.builtinCode, schema.BuiltinOperator.PLACEHOLDER_FOR_GREATER_OP_CODES)
+    code.deprecatedBuiltinCode = min(
+        code.builtinCode, schema.BuiltinOperator.PLACEHOLDER_FOR_GREATER_OP_CODES
+    )
     code.version = VERSIONS.get(kind, 2)
     return code
 
 
 def _tensor(schema: Any, stored: _Stored, buffers: list[Any]) -> Any:
-    tensor, made = stored.tensor, schema.TensorT()
-    made.name, made.shape = tensor.name, np.array(tensor.shape, np.int32)
+    tensor = stored.tensor
+    made = schema.TensorT()
+    made.name = tensor.name
+    made.shape = np.array(tensor.shape, np.int32)
     made.type = _member(schema, "TensorType", tensor.dtype.name.upper())
     made.isVariable = stored.is_variable
     if stored.data is not None:
@@ -277,7 +315,9 @@ def _operator(schema: Any, operator: _Operator, code: int, places: dict[int, int
     name = litert.options_name(operator.kind)
     kind = getattr(schema, f"{name}T", None)
     if kind is None and operator.options:
-        raise InputError(f"{operator.kind} has no options; leave out '{next(iter(operator.options))}'")
+        raise InputError(
+            f"{operator.kind} has no options; leave out '{next(iter(operator.options))}'"
+        )
     if kind is not None:
         made.builtinOptionsType = getattr(schema.BuiltinOptions, name)
         made.builtinOptions = kind()
@@ -287,7 +327,9 @@ def _operator(schema: Any, operator: _Operator, code: int, places: dict[int, int
     for key, value in operator.options.items():
         field = re.sub(r"_(\w)", lambda match: match[1].upper(), key)
         if not hasattr(made.builtinOptions, field):
-            raise InputError(f"{operator.kind} has no option '{key}'; see {name} of TensorFlow Lite's schema")
+            raise InputError(
+                f"{operator.kind} has no option '{key}'; see {name} of TensorFlow Lite's schema"
+            )
         number = _member(schema, ENUMERATIONS[key], value) if isinstance(value, str) else value
         setattr(made.builtinOptions, field, number)
     return made

@@ -1,4 +1,6 @@
-"""Random scales, shapes and data, and models of one operator with the results that its rule gives."""
+"""Random scales, shapes and data, and models of one operator with the results that its rule
+gives.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 Int8 = NDArray[np.int8]
 Random = np.random.Generator
 ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
-LIMITS = {"RELU": (0.0, np.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}
+LIMITS = {
+    "RELU": (0.0, np.inf),
+    "RELU6": (0.0, 6.0),
+    "RELU_N1_TO_1": (-1.0, 1.0),
+    "RELU_0_TO_1": (0.0, 1.0),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +46,17 @@ class Case:
 def draw_scale(random: Random, low: int = -8, high: int = 0) -> float:
     """Any float32, a power of two, or a small multiple of one: ties are frequent in the latter."""
     power = 2.0 ** int(random.integers(low, high + 1))
-    factor = (float(random.uniform(0.5, 1)), 1.0, float(random.integers(3, 8)) / 4)[int(random.integers(3))]
+    factor = (float(random.uniform(0.5, 1)), 1.0, float(random.integers(3, 8)) / 4)[
+        int(random.integers(3))
+    ]
     return float(np.float32(power * factor))
 
 
 def draw_quantisation(random: Random, low: int = -8, high: int = 0) -> Quantisation:
-    return Quantisation(draw_scale(random, low, high), int(random.choice([-128, 0, 127, random.integers(-128, 128)])))
+    return Quantisation(
+        draw_scale(random, low, high),
+        int(random.choice([-128, 0, 127, random.integers(-128, 128)])),
+    )
 
 
 def draw_shape(random: Random, rank: int = 4, largest: int = 7) -> tuple[int, ...]:
@@ -72,7 +84,9 @@ def activation_limits(activation: str, tensor: Tensor) -> tuple[int, int]:
 
 
 class ModelDraft:
-    """A model of one operator under construction: its inputs get their data as they are declared."""
+    """A model of one operator under construction: its inputs get their data as they are
+    declared.
+    """
 
     def __init__(self, name: str) -> None:
         self.builder = TfliteBuilder(name.lower())

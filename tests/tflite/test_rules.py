@@ -1,4 +1,6 @@
-"""The rules of `isa.numerics` equal LiteRT's reference kernels on random cases of every operator."""
+"""The rules of `isa.numerics` equal LiteRT's reference kernels on random cases of every
+operator.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ CASES = 25
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.operator for row in ROWS])
 def test_a_rule_equals_the_reference_kernel(row: Row) -> None:
-    random, elements = np.random.default_rng(1), 0
+    random = np.random.default_rng(1)
+    elements = 0
     for _ in range(CASES):
         case = row.draw(random)
         for found, expected in zip(case.results(), case.expected, strict=True):
@@ -27,7 +30,9 @@ def test_a_rule_equals_the_reference_kernel(row: Row) -> None:
 def test_the_page_is_of_these_rules() -> None:
     """Else run ``python -m tests.tflite --cases 2000 --output docs/numerics.md``."""
     text = (Path(__file__).parents[2] / "docs" / "numerics.md").read_text(encoding="utf-8")
-    found = re.findall(r"^\| ([A-Z0-9_]+) \| (.+) \| (.+) \| ([\d,]+) \| ([\d,]+) \| (\d+) \|$", text, re.MULTILINE)
+    found = re.findall(
+        r"^\| ([A-Z0-9_]+) \| (.+) \| (.+) \| ([\d,]+) \| ([\d,]+) \| (\d+) \|$", text, re.MULTILINE
+    )
     assert [line[:3] for line in found] == [(row.operator, row.rule, row.source) for row in ROWS]
     assert {line[5] for line in found} == {"0"}
     assert sum(int(line[4].replace(",", "")) for line in found) > 10_000_000

@@ -34,9 +34,14 @@ class _Plan:
 
 
 def _plan(
-    shape: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int], same: bool
+    shape: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    same: bool,
 ) -> _Plan:
-    before, size = [], []
+    before = []
+    size = []
     for extent, taps, stride, dilation in zip(shape, window, strides, dilations, strict=True):
         reach = (taps - 1) * dilation + 1
         count = -(-extent // stride) if same else -(-(extent - reach + 1) // stride)
@@ -55,14 +60,17 @@ def _taps(
 ) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
     """Of every position of the window, what all windows read there: (N, OH, OW, C)."""
     margin = [
-        (step * dilation + stride,) * 2 for step, dilation, stride in zip(window, dilations, strides, strict=True)
+        (step * dilation + stride,) * 2
+        for step, dilation, stride in zip(window, dilations, strides, strict=True)
     ]
     padded = np.pad(data, ((0, 0), *margin, (0, 0)), constant_values=fill)
     for row in range(window[0]):
         for column in range(window[1]):
             start = [
                 edge[0] - before + place * dilation
-                for edge, before, place, dilation in zip(margin, plan.before, (row, column), dilations, strict=True)
+                for edge, before, place, dilation in zip(
+                    margin, plan.before, (row, column), dilations, strict=True
+                )
             ]
             rows, columns = (
                 slice(first, first + (size - 1) * stride + 1, stride)
@@ -85,7 +93,9 @@ def _bias(
     return model.builder.constant("bias", values, Quantisation(scales)), values
 
 
-def _result_quantisation(random: Random, source: Tensor, weights: Quantisation, products: int) -> Quantisation:
+def _result_quantisation(
+    random: Random, source: Tensor, weights: Quantisation, products: int
+) -> Quantisation:
     """A scale in which results use much of int8, and sometimes leave it."""
     spread = scale_and_zero(source)[0] * float(np.mean(weights.scales)) * 74 * 74 * products**0.5
     scale = float(np.float32(spread / 64 * 2.0 ** random.uniform(-1.5, 1)))
@@ -98,9 +108,14 @@ def _requantised(
     total: NDArray[np.int64], source: Tensor, weights: Quantisation, result: Tensor, activation: str
 ) -> Int8:
     scale, zero_point = scale_and_zero(result)
-    factors = numerics.real_multiplier(scale_and_zero(source)[0], np.array(weights.scales, np.float32), scale)
+    factors = numerics.real_multiplier(
+        scale_and_zero(source)[0], np.array(weights.scales, np.float32), scale
+    )
     return numerics.requantise_fixed(
-        total, *numerics.quantise_multipliers(factors), zero_point, *activation_limits(activation, result)
+        total,
+        *numerics.quantise_multipliers(factors),
+        zero_point,
+        *activation_limits(activation, result),
     )
 
 
@@ -108,15 +123,22 @@ def draw_convolution(random: Random) -> Case:
     model = ModelDraft("conv_2d")
     groups = int(random.choice([1, 1, 1, 2]))
     depth, channels = (int(size) * groups for size in random.integers(1, 9, 2))
-    window, strides = random.integers(1, 4, 2).tolist(), random.integers(1, 3, 2).tolist()
+    window = random.integers(1, 4, 2).tolist()
+    strides = random.integers(1, 3, 2).tolist()
     dilations = random.integers(1, 3, 2).tolist() if strides == [1, 1] else [1, 1]
-    sizes = [int(random.integers((taps - 1) * step + 1, 12)) for taps, step in zip(window, dilations, strict=True)]
-    x = model.input(draw_data(random, (int(random.integers(1, 3)), *sizes, depth)), draw_quantisation(random))
+    sizes = [
+        int(random.integers((taps - 1) * step + 1, 12))
+        for taps, step in zip(window, dilations, strict=True)
+    ]
+    x = model.input(
+        draw_data(random, (int(random.integers(1, 3)), *sizes, depth)), draw_quantisation(random)
+    )
     quantisation = _weight_quantisation(random, channels, 0)
     filters = random.integers(-127, 128, (channels, *window, depth // groups), np.int8)
     weights = model.builder.constant("weights", filters, quantisation)
     bias, start = _bias(random, model, x, quantisation, channels)
-    same, activation = bool(random.integers(2)), str(random.choice(ACTIVATIONS))
+    same = bool(random.integers(2))
+    activation = str(random.choice(ACTIVATIONS))
     y = model.builder.operator(
         "CONV_2D",
         [x, weights, bias],
@@ -133,7 +155,8 @@ def draw_convolution(random: Random) -> Case:
     block = channels // groups
     for row, column, values in _taps(centre(model.feeds[0], x), plan, window, strides, dilations):
         for group in range(groups):
-            some, inputs = slice(group * block, (group + 1) * block), depth // groups
+            some = slice(group * block, (group + 1) * block)
+            inputs = depth // groups
             part = values[..., group * inputs : (group + 1) * inputs]
             total[..., some] += part @ filters[some, row, column].astype(np.int64).T
     return model.case([y], _requantised(total, x, quantisation, y, activation))
@@ -141,16 +164,24 @@ def draw_convolution(random: Random) -> Case:
 
 def draw_depthwise(random: Random) -> Case:
     model = ModelDraft("depthwise_conv_2d")
-    depth, multiplier = int(random.integers(1, 9)), int(random.integers(1, 4))
-    window, strides = random.integers(1, 5, 2).tolist(), [int(random.integers(1, 3))] * 2
+    depth = int(random.integers(1, 9))
+    multiplier = int(random.integers(1, 4))
+    window = random.integers(1, 5, 2).tolist()
+    strides = [int(random.integers(1, 3))] * 2
     dilations = random.integers(1, 3, 2).tolist() if strides == [1, 1] else [1, 1]
-    sizes = [int(random.integers((taps - 1) * step + 1, 13)) for taps, step in zip(window, dilations, strict=True)]
-    x = model.input(draw_data(random, (int(random.integers(1, 3)), *sizes, depth)), draw_quantisation(random))
+    sizes = [
+        int(random.integers((taps - 1) * step + 1, 13))
+        for taps, step in zip(window, dilations, strict=True)
+    ]
+    x = model.input(
+        draw_data(random, (int(random.integers(1, 3)), *sizes, depth)), draw_quantisation(random)
+    )
     quantisation = _weight_quantisation(random, depth * multiplier, 3)
     filters = random.integers(-127, 128, (1, *window, depth * multiplier), np.int8)
     weights = model.builder.constant("weights", filters, quantisation)
     bias, start = _bias(random, model, x, quantisation, depth * multiplier)
-    same, activation = bool(random.integers(2)), str(random.choice(ACTIVATIONS))
+    same = bool(random.integers(2))
+    activation = str(random.choice(ACTIVATIONS))
     y = model.builder.operator(
         "DEPTHWISE_CONV_2D",
         [x, weights, bias],
@@ -173,9 +204,12 @@ def draw_depthwise(random: Random) -> Case:
 def draw_transposed(random: Random) -> Case:
     model = ModelDraft("transpose_conv")
     depth, channels = (int(size) for size in random.integers(1, 9, 2))
-    window, strides = random.integers(1, 5, 2).tolist(), random.integers(1, 4, 2).tolist()
+    window = random.integers(1, 5, 2).tolist()
+    strides = random.integers(1, 4, 2).tolist()
     sizes = random.integers(1, 7, 2).tolist()
-    same = bool(random.integers(2)) and all(taps >= step for taps, step in zip(window, strides, strict=True))
+    same = bool(random.integers(2)) and all(
+        taps >= step for taps, step in zip(window, strides, strict=True)
+    )
     made = [
         size * step if same else (size - 1) * step + taps
         for size, step, taps in zip(sizes, strides, window, strict=True)
@@ -194,9 +228,14 @@ def draw_transposed(random: Random) -> Case:
         stride_h=strides[0],
         stride_w=strides[1],
     )
-    whole = [(size - 1) * step + taps for size, step, taps in zip(sizes, strides, window, strict=True)]
+    whole = [
+        (size - 1) * step + taps for size, step, taps in zip(sizes, strides, window, strict=True)
+    ]
     cut = [max(full - wanted, 0) // 2 for full, wanted in zip(whole, made, strict=True)]
-    total = np.zeros((1, *(max(size, wanted) for size, wanted in zip(whole, made, strict=True)), channels), np.int64)
+    total = np.zeros(
+        (1, *(max(size, wanted) for size, wanted in zip(whole, made, strict=True)), channels),
+        np.int64,
+    )
     values = centre(model.feeds[0], x)
     for row in range(window[0]):
         for column in range(window[1]):
@@ -224,16 +263,24 @@ def draw_fully_connected(random: Random) -> Case:
     )
     total = centre(model.feeds[0], x) @ matrix.astype(np.int64).T + start
     scale, zero_point = scale_and_zero(y)
-    factors = numerics.real_multiplier(scale_and_zero(x)[0], np.array(quantisation.scales, np.float32), scale)
-    return model.case([y], numerics.requantise_once(total, factors, zero_point, *activation_limits(activation, y)))
+    factors = numerics.real_multiplier(
+        scale_and_zero(x)[0], np.array(quantisation.scales, np.float32), scale
+    )
+    return model.case(
+        [y], numerics.requantise_once(total, factors, zero_point, *activation_limits(activation, y))
+    )
 
 
 def draw_batch_matmul(random: Random) -> Case:
     model = ModelDraft("batch_matmul")
     batch, rows, depth, channels = (int(size) for size in random.integers(1, 20, 4))
     turned = bool(random.integers(2)), bool(random.integers(2))
-    first, second = (batch % 3 + 1, rows, depth), (batch % 3 + 1, depth, channels)
-    shapes = [(b, j, i) if turn else (b, i, j) for turn, (b, i, j) in zip(turned, (first, second), strict=True)]
+    first = (batch % 3 + 1, rows, depth)
+    second = (batch % 3 + 1, depth, channels)
+    shapes = [
+        (b, j, i) if turn else (b, i, j)
+        for turn, (b, i, j) in zip(turned, (first, second), strict=True)
+    ]
     tensors = [model.input(draw_data(random, shape), draw_quantisation(random)) for shape in shapes]
     right = tensors[1].quantisation
     assert right is not None
@@ -249,5 +296,9 @@ def draw_batch_matmul(random: Random) -> Case:
         for data, tensor, turn in zip(model.feeds, tensors, turned, strict=True)
     )
     scale, zero_point = scale_and_zero(y)
-    factor = numerics.product_multiplier(scale_and_zero(tensors[0])[0], scale_and_zero(tensors[1])[0], scale)
-    return model.case([y], numerics.requantise_fixed(a @ b, *numerics.quantise_multiplier(factor), zero_point))
+    factor = numerics.product_multiplier(
+        scale_and_zero(tensors[0])[0], scale_and_zero(tensors[1])[0], scale
+    )
+    return model.case(
+        [y], numerics.requantise_fixed(a @ b, *numerics.quantise_multiplier(factor), zero_point)
+    )

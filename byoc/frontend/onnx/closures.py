@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
-from byoc.frontend.onnx.units import Unit, recognise
+from byoc.frontend.onnx.units import IntegerUnit, recognise
 from byoc.operators import domain
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
-from byoc.operators.registry import installed
+from byoc.operators.registry import load_installed_families
 from byoc.operators.table import channels_of
 from byoc.runtimes.session import OnnxRuntimeSession
 
@@ -49,40 +49,50 @@ def integer_closures(view: OnnxView) -> dict[str, Closure]:
     after it where possible.
     """
 
-    def begins(name: str) -> bool:
-        return view.element_type(name) in domain.STORED and name not in view.constants and _has_one_meaning(view, name)
+    def is_begin(name: str) -> bool:
+        return (
+            view.element_type(name) in domain.STORED
+            and name not in view.constants
+            and _has_one_meaning(view, name)
+        )
 
-    whole = _origins(view, begins, ())
+    whole = _origins(view, is_begin, ())
 
     def alone(node: OnnxNode) -> bool:
         return node.op_type == QUANTIZE and _is_unit(view, node, whole)
 
-    def ends(node: OnnxNode) -> bool:
-        return node.op_type == QUANTIZE or (_is_elementwise(node) and _yields_flags(view, node))
+    def is_end(node: OnnxNode) -> bool:
+        return node.op_type == QUANTIZE or (_is_elementwise(node) and _is_flag_operator(view, node))
 
-    return _closures(view, begins, ends, alone, whole=True)
+    return _closures(view, is_begin, is_end, alone, whole=True)
 
 
 def float_closures(view: OnnxView) -> dict[str, Closure]:
     """Return the closures of float tensors and flags with uses outside, in execution order."""
 
-    def begins(name: str) -> bool:
+    def is_begin(name: str) -> bool:
         return view.element_type(name) in ("float32", domain.FLAGS) and name not in view.constants
 
     def alone(node: OnnxNode) -> bool:
-        found = installed().forms.get(node.op_type)
+        found = load_installed_families().forms.get(node.op_type)
         variable = [name for name in node.reads if name not in view.constants]
-        if found is None or not node.standard or not found[1].quantise or found[0].stays_float(node, view.constants):
+        if (
+            found is None
+            or not node.standard
+            or not found[1].quantise
+            or found[0].must_stay_float(node, view.constants)
+        ):
             return False
         return found[1].operands == 1 and len(variable) == 1
 
-    found = _closures(view, begins, _is_elementwise, alone, whole=False)
+    found = _closures(view, is_begin, _is_elementwise, alone, whole=False)
     return dict(reversed(found.items()))
 
 
-def absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
+def find_absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
     """Return the names of the nodes that ``closures`` make unnecessary."""
-    needed, unneeded = set(view.outputs), set()
+    needed = set(view.outputs)
+    unneeded = set()
     for node in reversed(view.nodes):
         if not needed.intersection(node.outputs):
             unneeded.add(node.name)
@@ -93,7 +103,9 @@ def absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
     return unneeded
 
 
-def tabulate(model: ModelProto, view: OnnxView, closure: Closure, protos: Mapping[str, NodeProto]) -> NDArray[Any]:
+def tabulate(
+    model: ModelProto, view: OnnxView, closure: Closure, protos: Mapping[str, NodeProto]
+) -> NDArray[Any]:
     """Run a closure on every value and return its table.
 
     The shape is (256,), in the order of the source type's bytes, or (channels, 256) if every
@@ -101,15 +113,24 @@ def tabulate(model: ModelProto, view: OnnxView, closure: Closure, protos: Mappin
     that of True. The nodes, ``protos`` by first output, run as in the whole model, together with
     all other nodes that are computed from the source.
     """
-    siblings = _computed_from(view, closure.origins, closure.source)
-    results = dict.fromkeys((closure.result, *(node.outputs[0] for node in siblings if _leaves(view, closure, node))))
-    chosen = _between(view, closure.source, results)
+    siblings = _find_computed_from(view, closure.origins, closure.source)
+    results = dict.fromkeys(
+        (
+            closure.result,
+            *(node.outputs[0] for node in siblings if _has_outside_uses(view, closure, node)),
+        )
+    )
+    chosen = _find_between(view, closure.source, results)
     names = dict.fromkeys(name for node in chosen for name in node.reads if name in view.constants)
     dtype = np.dtype(view.element_type(closure.source))
-    octets, shape = np.arange(256, dtype=np.uint8), view.shape(closure.source)
+    octets = np.arange(256, dtype=np.uint8)
+    shape = view.shape(closure.source)
     values = octets.astype(dtype) if dtype == np.bool_ else octets.view(dtype)
-    several = [any(_varies(view, node, name, shape) for name in node.reads) for node in chosen]
-    channels, rank = channels_of(shape) if any(several) else 1, len(shape)
+    several = [
+        any(_is_per_channel(view, node, name, shape) for name in node.reads) for node in chosen
+    ]
+    channels = channels_of(shape) if any(several) else 1
+    rank = len(shape)
     if rank == 1 and any(several):
         rank = 2  # one row of channels
     # Place the 256 values next to each other in every channel's plane, or in rows if there are no
@@ -120,22 +141,30 @@ def tabulate(model: ModelProto, view: OnnxView, closure: Closure, protos: Mappin
     part = helper.make_graph(
         [protos[node.outputs[0]] for node in chosen],
         "table",
-        [helper.make_tensor_value_info(closure.source, helper.np_dtype_to_tensor_dtype(dtype), every.shape)],
+        [
+            helper.make_tensor_value_info(
+                closure.source, helper.np_dtype_to_tensor_dtype(dtype), every.shape
+            )
+        ],
         [_information(view, name) for name in results],
         [numpy_helper.from_array(view.constants[name], name) for name in names],
     )
     cut = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
     table = OnnxRuntimeSession(cut).run([closure.result], {closure.source: every})[closure.result]
     rows = np.ascontiguousarray(table.reshape(channels, 256) if rank != 2 else table.T)
-    own = any(_varies(view, node, name, shape) for node in closure.nodes for name in node.reads)
+    own = any(
+        _is_per_channel(view, node, name, shape) for node in closure.nodes for name in node.reads
+    )
     return rows if own else rows[0]
 
 
 def _information(view: OnnxView, name: str) -> Any:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(view.element_type(name))), None)
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(np.dtype(view.element_type(name))), None
+    )
 
 
-def _leaves(view: OnnxView, closure: Closure, node: OnnxNode) -> bool:
+def _has_outside_uses(view: OnnxView, closure: Closure, node: OnnxNode) -> bool:
     """Return True if a QuantizeLinear's result has uses not computed from the source alone."""
     name = node.outputs[0]
     users = view.consumers.get(name, ())
@@ -145,7 +174,11 @@ def _leaves(view: OnnxView, closure: Closure, node: OnnxNode) -> bool:
 
 def _has_one_meaning(view: OnnxView, name: str) -> bool:
     """Return True if all DequantizeLinear nodes of a tensor have the same quantisation."""
-    readers = [node for node in view.consumers.get(name, ()) if node.op_type == DEQUANTIZE and node.inputs[0] == name]
+    readers = [
+        node
+        for node in view.consumers.get(name, ())
+        if node.op_type == DEQUANTIZE and node.inputs[0] == name
+    ]
     found = [view.quantization_of(node) for node in readers]
     return all(one is not None and found[0] is not None and one.same_as(found[0]) for one in found)
 
@@ -160,22 +193,23 @@ def _is_unit(view: OnnxView, node: OnnxNode, origins: Origins) -> bool:
     if maker is None:
         return False
     found = recognise(view, node if maker.op_type == DEQUANTIZE else maker)
-    if not isinstance(found, Unit) or found.result != node.outputs[0]:
+    if not isinstance(found, IntegerUnit) or found.result != node.outputs[0]:
         return False
     if not _is_elementwise(found.node):
         return True
-    result, later = node.outputs[0], found.family is not None and bool(found.family.instructions)
+    result = node.outputs[0]
+    later = found.family is not None and bool(found.family.instructions)
     if later and len(found.operands) > 1 and origins.get(result, result) != result:
         return False
     return not any(name in view.constants for name in found.operands)
 
 
 def _is_elementwise(node: OnnxNode) -> bool:
-    known = node.op_type in installed().closes.operators and node.domain in _DOMAINS
+    known = node.op_type in load_installed_families().closes.operators and node.domain in _DOMAINS
     return known and len(node.outputs) == 1 and not node.captured
 
 
-def _yields_flags(view: OnnxView, node: OnnxNode) -> bool:
+def _is_flag_operator(view: OnnxView, node: OnnxNode) -> bool:
     return view.element_type(node.outputs[0]) == domain.FLAGS
 
 
@@ -192,8 +226,10 @@ def _closures(
     possible, but not before a node that can run ``alone``, unless that node is inside a diamond.
     """
     apart = {node.outputs[0] for node in view.nodes if alone(node)}
-    anew, deepest = _origins(view, begins, apart), _origins(view, begins, ())
-    needed, found = set(view.outputs), dict[str, Closure]()
+    anew = _origins(view, begins, apart)
+    deepest = _origins(view, begins, ())
+    needed = set(view.outputs)
+    found = dict[str, Closure]()
     for node in reversed(view.nodes):
         if not needed.intersection(node.outputs):
             continue
@@ -205,15 +241,15 @@ def _closures(
             between = source not in apart and deepest.get(source) != source
             if source in (_CONSTANT, name) or between:
                 continue
-            nodes = _between(view, source, (name,))
-            if not whole or all(_kept_inside(view, origins, source, inner) for inner in nodes):
+            nodes = _find_between(view, source, (name,))
+            if not whole or all(_is_kept_inside(view, origins, source, inner) for inner in nodes):
                 found[name] = Closure(source, name, nodes, origins)
                 break
         needed.update((found[name].source,) if name in found else node.reads)
     return found
 
 
-def _kept_inside(view: OnnxView, origins: Origins, source: str, node: OnnxNode) -> bool:
+def _is_kept_inside(view: OnnxView, origins: Origins, source: str, node: OnnxNode) -> bool:
     """Return True if a result inside a closure has no use outside.
 
     ONNX Runtime then fuses it in the part as in the whole model. Flags do not count, because ONNX
@@ -221,15 +257,22 @@ def _kept_inside(view: OnnxView, origins: Origins, source: str, node: OnnxNode) 
     DequantizeLinear of its own.
     """
     name = node.outputs[0]
-    if node.op_type in BOUNDARIES or origins.get(name) == _CONSTANT or _yields_flags(view, node):
+    if (
+        node.op_type in BOUNDARIES
+        or origins.get(name) == _CONSTANT
+        or _is_flag_operator(view, node)
+    ):
         return True
     users = view.consumers.get(name, ())
-    return name not in view.outputs and all(origins.get(user.outputs[0]) == source for user in users)
+    return name not in view.outputs and all(
+        origins.get(user.outputs[0]) == source for user in users
+    )
 
 
-def _between(view: OnnxView, source: str, results: Collection[str]) -> tuple[OnnxNode, ...]:
+def _find_between(view: OnnxView, source: str, results: Collection[str]) -> tuple[OnnxNode, ...]:
     """Return the nodes that ``results`` depend on, stopping at ``source``."""
-    waiting, chosen = [name for name in results if name != source], dict[int, OnnxNode]()
+    waiting = [name for name in results if name != source]
+    chosen = dict[int, OnnxNode]()
     while waiting:
         node = view.producer.get(waiting.pop())
         if node is not None and (place := view.places[node.name]) not in chosen:
@@ -238,10 +281,11 @@ def _between(view: OnnxView, source: str, results: Collection[str]) -> tuple[Onn
     return tuple(chosen[place] for place in sorted(chosen))
 
 
-def _computed_from(view: OnnxView, origins: Origins, source: str) -> tuple[OnnxNode, ...]:
+def _find_computed_from(view: OnnxView, origins: Origins, source: str) -> tuple[OnnxNode, ...]:
     """Return the nodes computed from ``source`` alone, and its producer."""
     maker = view.producer.get(source)
-    waiting, found = [source], {} if maker is None else {view.places[maker.name]: maker}
+    waiting = [source]
+    found = {} if maker is None else {view.places[maker.name]: maker}
     while waiting:
         for node in view.consumers.get(waiting.pop(), ()):
             place = view.places[node.name]
@@ -288,7 +332,7 @@ def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
     shape = view.shape(source)
     for name in (*node.reads, *node.outputs):
         if found.get(name) == _CONSTANT:
-            fits = int(np.prod(view.shape(name))) == 1 or _varies(view, node, name, shape)
+            fits = int(np.prod(view.shape(name))) == 1 or _is_per_channel(view, node, name, shape)
         else:
             fits = view.shape(name) == shape
         if not fits:
@@ -296,14 +340,16 @@ def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
     return source
 
 
-def _varies(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -> bool:
+def _is_per_channel(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -> bool:
     """Return True if a constant has one number per channel, for a table per channel."""
     own = view.shape(name)
-    if node.op_type in installed().closes.vectors:
+    if node.op_type in load_installed_families().closes.vectors:
         return name in node.inputs[1:] and own == shape[1:2]
     whole = (1,) * (max(len(shape), 2) - len(own)) + own
     channels = channels_of(shape)
-    second = node.op_type in installed().closes.channel_seconds and node.input(1) == name
-    beside = node.op_type in installed().closes.channel_floats and view.quantised
+    second = (
+        node.op_type in load_installed_families().closes.channel_seconds and node.input(1) == name
+    )
+    beside = node.op_type in load_installed_families().closes.channel_floats and view.quantised
     beside = beside and name in view.constants and view.element_type(name) == "float32"
     return (second or beside) and whole == (1, channels, *(1 for _ in shape[2:]))

@@ -8,9 +8,9 @@ from functools import cache, cached_property
 import onnx
 from onnx import helper
 
-from byoc.frontend.onnx.reading import captured_names
+from byoc.frontend.onnx.reading import list_captured_names
 from byoc.graph import Graph, Value
-from byoc.runtimes.protobuf import defined
+from byoc.runtimes.protobuf import read_defined_results
 from isa.errors import InputError
 
 
@@ -24,10 +24,17 @@ class Cutter:
     def __init__(self, model: onnx.ModelProto, graph: Graph) -> None:
         _check_inputs(model, graph)
         self._model = model
-        units = {own: graph.values[name] for name, own in defined(model).items() if name in graph.values}
+        units = {
+            own: graph.values[name]
+            for name, own in read_defined_results(model).items()
+            if name in graph.values
+        }
         self._values = {**graph.values, **units}
-        self._nodes, self._constants = list(model.graph.node), list(model.graph.initializer)
-        self._makers = {name: place for place, node in enumerate(self._nodes) for name in node.output if name}
+        self._nodes = list(model.graph.node)
+        self._constants = list(model.graph.initializer)
+        self._makers = {
+            name: place for place, node in enumerate(self._nodes) for name in node.output if name
+        }
         self._places = {tensor.name: place for place, tensor in enumerate(self._constants)}
 
     def cut(self, inputs: Iterable[str], outputs: Iterable[str]) -> onnx.ModelProto:
@@ -36,30 +43,42 @@ class Cutter:
         The node order is kept, so equal cuts give equal models. Float results that ONNX Runtime
         must not fuse become outputs too.
         """
-        model, sources, results = self._model, list(inputs), list(outputs)
-        nodes, read = self._between(set(sources), results)
-        used = (self._places[name] for name in {*read, *results}.difference(sources) if name in self._places)
+        model = self._model
+        sources = list(inputs)
+        results = list(outputs)
+        nodes, read = self._find_between(set(sources), results)
+        used = (
+            self._places[name]
+            for name in {*read, *results}.difference(sources)
+            if name in self._places
+        )
         part = helper.make_graph(
             nodes,
             model.graph.name or "network",
             [self._information(self._values[name], name) for name in sources],
             [self._information(self._values[name], name) for name in results]
-            + [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in self._unfusable(nodes)],
+            + [
+                helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+                for name in self._unfusable(nodes)
+            ],
             [self._constants[place] for place in sorted(used)],
         )
         cut = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
         cut.functions.extend(model.functions)
         return cut
 
-    def _between(self, sources: set[str], results: Iterable[str]) -> tuple[list[onnx.NodeProto], set[str]]:
+    def _find_between(
+        self, sources: set[str], results: Iterable[str]
+    ) -> tuple[list[onnx.NodeProto], set[str]]:
         """Return the nodes that ``results`` depend on up to ``sources``, and their operands."""
-        chosen, read = set[int](), set[str]()
+        chosen = set[int]()
+        read = set[str]()
         waiting = [name for name in results if name not in sources]
         while waiting:
             place = self._makers.get(waiting.pop())
             if place is not None and place not in chosen:
                 chosen.add(place)
-                names = {*self._nodes[place].input, *captured_names(self._nodes[place])}
+                names = {*self._nodes[place].input, *list_captured_names(self._nodes[place])}
                 waiting += names - sources - read
                 read |= names
         return [self._nodes[place] for place in sorted(chosen)], read
@@ -74,7 +93,9 @@ class Cutter:
         found = []
         for node in nodes:
             if node.op_type == "AveragePool":
-                broken = any(a.name == "dilations" and max(a.ints, default=1) > 1 for a in node.attribute)
+                broken = any(
+                    a.name == "dilations" and max(a.ints, default=1) > 1 for a in node.attribute
+                )
             elif node.op_type == "MatMul" and node.input[1] in dequantized:
                 weights, scale = (self._dims(name) for name in dequantized[node.input[1]].input[:2])
                 broken = len(weights) > 2 and bool(scale)
@@ -96,7 +117,10 @@ class Cutter:
     @cached_property
     def _inferred(self) -> dict[str, onnx.ValueInfoProto]:
         """Results of onnx's shape inference, needed for the types of sequences."""
-        return {found.name: found for found in onnx.shape_inference.infer_shapes(self._model).graph.value_info}
+        return {
+            found.name: found
+            for found in onnx.shape_inference.infer_shapes(self._model).graph.value_info
+        }
 
 
 def _check_inputs(model: onnx.ModelProto, graph: Graph) -> None:
@@ -106,7 +130,8 @@ def _check_inputs(model: onnx.ModelProto, graph: Graph) -> None:
         known = graph.values.get(value.name)
         if known is not None and not known.open and list(known.shape) != dims:
             raise InputError(
-                f"the package's graph has input '{value.name}' of shape {list(known.shape)}, its model of {dims}; "
+                f"the package's graph has input '{value.name}' of shape {list(known.shape)}, its "
+                f"model of {dims}; "
                 "compile the model again"
             )
 
@@ -114,5 +139,9 @@ def _check_inputs(model: onnx.ModelProto, graph: Graph) -> None:
 @cache
 def _element_types() -> dict[str, int]:
     """Return ONNX element types by the NumPy names that the importer uses."""
-    elements = [number for number in onnx.TensorProto.DataType.values() if number != onnx.TensorProto.UNDEFINED]
+    elements = [
+        number
+        for number in onnx.TensorProto.DataType.values()
+        if number != onnx.TensorProto.UNDEFINED
+    ]
     return {helper.tensor_dtype_to_np_dtype(element).name: element for element in elements}

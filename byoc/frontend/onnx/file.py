@@ -25,7 +25,13 @@ from onnx import (
 )
 from onnx.inliner import inline_local_functions
 
-from byoc.frontend.onnx.model_nodes import all_nodes, nested_graphs, nested_nodes, node_label, stored_tensors
+from byoc.frontend.onnx.model_nodes import (
+    all_nodes,
+    list_nested_graphs,
+    list_nested_nodes,
+    list_stored_tensors,
+    node_label,
+)
 from byoc.frontend.onnx.node_checks import (
     DEFAULT_DOMAIN,
     RUNTIME_DOMAIN,
@@ -52,7 +58,10 @@ REMEDY = "export it again"
 
 _BITS = {
     **dict.fromkeys(("FLOAT", "INT32", "UINT32"), 32),
-    **dict.fromkeys(("UINT8", "INT8", "BOOL", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"), 8),
+    **dict.fromkeys(
+        ("UINT8", "INT8", "BOOL", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"),
+        8,
+    ),
     **dict.fromkeys(("UINT16", "INT16", "FLOAT16", "BFLOAT16"), 16),
     **dict.fromkeys(("INT64", "UINT64", "DOUBLE", "COMPLEX64"), 64),
     **dict.fromkeys(("UINT4", "INT4", "FLOAT4E2M1"), 4),
@@ -77,14 +86,17 @@ def load_model(path: str | Path) -> ModelProto:
 
     file = Path(path)
     if not str(path):
-        raise InputError("the model is an empty text; give a file, or a name that 'dla models' lists")
+        raise InputError(
+            "the model is an empty text; give a file, or a name that 'dla models' lists"
+        )
     check_file(file, "'dla models' lists the built-in names")
     memory.require(2 * file.stat().st_size, str(file))
     model = parse_model(file.read_bytes(), str(file), "export or copy it again")
     _check_text(model, str(file))
     folder = file.resolve().parent
     memory.require(
-        sum(_external_bytes(tensor, folder) for tensor in stored_tensors(model)), f"{file}: its external data"
+        sum(_external_bytes(tensor, folder) for tensor in list_stored_tensors(model)),
+        f"{file}: its external data",
     )
     try:
         onnx.load_external_data_for_model(model, str(folder))
@@ -93,8 +105,12 @@ def load_model(path: str | Path) -> ModelProto:
             f"{file}: external data cannot be read ({first_line(error)}); keep it beside the model"
         ) from error
     check_model(model, str(file))
-    if not {value.name for value in model.graph.input} - {tensor.name for tensor in model.graph.initializer}:
-        raise InputError(f"{file}: the model has no input, its outputs are constants; there is nothing to run")
+    if not {value.name for value in model.graph.input} - {
+        tensor.name for tensor in model.graph.initializer
+    }:
+        raise InputError(
+            f"{file}: the model has no input, its outputs are constants; there is nothing to run"
+        )
     return open_dimensions(model)
 
 
@@ -115,8 +131,10 @@ def open_dimensions(model: ModelProto) -> ModelProto:
 
 def _dimensions(model: ModelProto) -> Iterator[TensorShapeProto.Dimension]:
     """Yield every dimension that the model declares, bodies and functions included."""
-    nodes = chain(all_nodes(model.graph), *(nested_nodes(function.node) for function in model.functions))
-    graphs = [model.graph, *(body for _, body in nested_graphs(nodes))]
+    nodes = chain(
+        all_nodes(model.graph), *(list_nested_nodes(function.node) for function in model.functions)
+    )
+    graphs = [model.graph, *(body for _, body in list_nested_graphs(nodes))]
     declared = chain(*((*graph.input, *graph.output, *graph.value_info) for graph in graphs))
     for value in chain(declared, *(function.value_info for function in model.functions)):
         yield from value.type.tensor_type.shape.dim
@@ -147,12 +165,13 @@ def check_model(model: ModelProto, source: str) -> None:
 
     if model.ByteSize() >= MAXIMUM_CHECKED_BYTES:
         raise InputError(
-            f"{source}: the model has {model.ByteSize()} bytes; models of 2 GiB and more are not supported"
+            f"{source}: the model has {model.ByteSize()} bytes; models of 2 GiB and more are not "
+            "supported"
         )
     _check_text(model, source)
     try:
         _check_opsets(model)
-        for tensor in stored_tensors(model):
+        for tensor in list_stored_tensors(model):
             _check_tensor(tensor)
         for value in model.graph.input:
             if value.type.tensor_type.elem_type == TensorProto.UNDEFINED:
@@ -162,7 +181,12 @@ def check_model(model: ModelProto, source: str) -> None:
         for function in model.functions:
             _check_function(function)
         _check_calls(model)
-        check_nodes(chain(all_nodes(model.graph), *(nested_nodes(function.node) for function in model.functions)))
+        check_nodes(
+            chain(
+                all_nodes(model.graph),
+                *(list_nested_nodes(function.node) for function in model.functions),
+            )
+        )
         check_loops(model.graph.node, constants_of(model.graph), 1)
         check_parameters((inline_local_functions(model) if model.functions else model).graph, {})
     except InputError as error:
@@ -170,14 +194,19 @@ def check_model(model: ModelProto, source: str) -> None:
     try:
         onnx.checker.check_model(_checkable(model))
     except onnx.checker.ValidationError as error:
-        raise InputError(f"{source}: inconsistent ONNX model ({first_line(error)}); {REMEDY}") from error
+        raise InputError(
+            f"{source}: inconsistent ONNX model ({first_line(error)}); {REMEDY}"
+        ) from error
 
 
 def has_external_data(content: bytes, source: str) -> bool:
     """Return True if the model in ``content`` has data in external files."""
     if b"location" not in content:  # key of the file's name
         return False
-    return any(tensor.data_location == TensorProto.EXTERNAL for tensor in stored_tensors(parse_model(content, source)))
+    return any(
+        tensor.data_location == TensorProto.EXTERNAL
+        for tensor in list_stored_tensors(parse_model(content, source))
+    )
 
 
 def _check_text(message: Any, source: str) -> None:
@@ -188,11 +217,18 @@ def _check_text(message: Any, source: str) -> None:
                 _check_text(item, source)
         elif field.type == field.TYPE_STRING:
             try:
-                longest = max(len(item.encode()) for item in ((value,) if isinstance(value, str) else value))
+                longest = max(
+                    len(item.encode()) for item in ((value,) if isinstance(value, str) else value)
+                )
             except (UnicodeDecodeError, UnicodeEncodeError, AttributeError) as error:
-                raise InputError(f"{source}: {field.full_name} is not text in UTF-8; {REMEDY}") from error
+                raise InputError(
+                    f"{source}: {field.full_name} is not text in UTF-8; {REMEDY}"
+                ) from error
             if longest > MAXIMUM_NAME and field.name in _NAMES:
-                raise InputError(f"{source}: {field.full_name} has {longest} bytes; names have at most {MAXIMUM_NAME}")
+                raise InputError(
+                    f"{source}: {field.full_name} has {longest} bytes; names have at "
+                    f"most {MAXIMUM_NAME}"
+                )
 
 
 def _external_bytes(tensor: TensorProto, folder: Path) -> int:
@@ -203,29 +239,39 @@ def _external_bytes(tensor: TensorProto, folder: Path) -> int:
     if tensor.data_location != TensorProto.EXTERNAL:
         return 0
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    length, place = entries.get("length", ""), folder / entries.get("location", "")
+    length = entries.get("length", "")
+    place = folder / entries.get("location", "")
     present = place.stat().st_size if place.is_file() else 0
     return min(int(length), present) if length.isdecimal() and len(length) < 20 else present
 
 
 def _check_tensor(tensor: TensorProto) -> None:
-    name, kinds = tensor.name, {number: kind for kind, number in TensorProto.DataType.items()}
+    name = tensor.name
+    kinds = {number: kind for kind, number in TensorProto.DataType.items()}
     kind = kinds.get(tensor.data_type, "UNDEFINED")
     if kind == "UNDEFINED" or (kind != "STRING" and kind not in _BITS):
-        raise InputError(f"constant '{name}' has element type {tensor.data_type}, which is not known")
+        raise InputError(
+            f"constant '{name}' has element type {tensor.data_type}, which is not known"
+        )
     if any(dim < 0 for dim in tensor.dims) or len(tensor.dims) > MAXIMUM_RANK:
         raise InputError(f"constant '{name}' has shape {list(tensor.dims)[:MAXIMUM_RANK]}")
     if tensor.data_location == TensorProto.EXTERNAL or tensor.HasField("segment"):
         raise InputError(f"the data of constant '{name}' is not in the model")
     count = prod(tensor.dims)
     if kind == "STRING":
-        found, wanted = len(tensor.string_data), count
+        found = len(tensor.string_data)
+        wanted = count
     elif tensor.HasField("raw_data"):
-        found, wanted = len(tensor.raw_data), -(-count * _BITS[kind] // 8)
+        found = len(tensor.raw_data)
+        wanted = -(-count * _BITS[kind] // 8)
     else:
-        found, wanted = sum(len(getattr(tensor, each)) for each in _LISTS), -int(-count * _PACKED.get(kind, 1) // 1)
+        found = sum(len(getattr(tensor, each)) for each in _LISTS)
+        wanted = -int(-count * _PACKED.get(kind, 1) // 1)
     if found != wanted:
-        raise InputError(f"constant '{name}' of shape {list(tensor.dims)} has {found} of {wanted} bytes or entries")
+        raise InputError(
+            f"constant '{name}' of shape {list(tensor.dims)} has {found} of {wanted} "
+            "bytes or entries"
+        )
     if kind != "STRING":
         try:
             numpy_helper.to_array(tensor)
@@ -234,7 +280,9 @@ def _check_tensor(tensor: TensorProto) -> None:
 
 
 def _check_opsets(model: ModelProto) -> None:
-    imported = Counter("" if entry.domain in DEFAULT_DOMAIN else entry.domain for entry in model.opset_import)
+    imported = Counter(
+        "" if entry.domain in DEFAULT_DOMAIN else entry.domain for entry in model.opset_import
+    )
     for domain, count in imported.items():
         if count > 1:
             raise InputError(f"operator set '{domain or 'ai.onnx'}' is imported {count} times")
@@ -260,7 +308,10 @@ class _Scopes:
             self._node(node, known)
             for name in node.output:
                 if name and name in own:
-                    raise InputError(f"value '{name}' is made twice, the second time by node '{node_label(node)}'")
+                    raise InputError(
+                        f"value '{name}' is made twice, the second time by node "
+                        f"'{node_label(node)}'"
+                    )
                 own.add(name)
             known.update(node.output)
         for value in graph.output:
@@ -270,14 +321,20 @@ class _Scopes:
     def _node(self, node: NodeProto, known: set[str]) -> None:
         for name in node.input:
             if name and name not in known:
-                raise InputError(f"node '{node_label(node)}' reads '{name}', which nothing before it makes")
-        check_unique((attribute.name for attribute in node.attribute), f"attribute of node '{node_label(node)}',")
+                raise InputError(
+                    f"node '{node_label(node)}' reads '{name}', which nothing before it makes"
+                )
+        check_unique(
+            (attribute.name for attribute in node.attribute),
+            f"attribute of node '{node_label(node)}',",
+        )
         for attribute in node.attribute:
             if attribute.ref_attr_name:
                 raise InputError(
-                    f"attribute {attribute.name} of node '{node_label(node)}' is that of a function, not here"
+                    f"attribute {attribute.name} of node '{node_label(node)}' is that of a "
+                    "function, not here"
                 )
-        for _, body in nested_graphs([node]):
+        for _, body in list_nested_graphs([node]):
             self.check(body, frozenset(known))
 
 
@@ -286,13 +343,15 @@ def _check_function(function: FunctionProto) -> None:
     for node in function.node:
         for name in node.input:
             if name and name not in known:
-                raise InputError(f"in function '{function.name}', '{name}' is read before it is made")
+                raise InputError(
+                    f"in function '{function.name}', '{name}' is read before it is made"
+                )
         known.update(node.output)
 
 
 def _check_calls(model: ModelProto) -> None:
     """Raise InputError if inlining function calls never ends or gives too many nodes."""
-    bodies = {(one.domain, one.name): list(nested_nodes(one.node)) for one in model.functions}
+    bodies = {(one.domain, one.name): list(list_nested_nodes(one.node)) for one in model.functions}
     calls = {key: [call for node in nodes if (call := (node.domain, node.op_type)) in bodies]
              for key, nodes in bodies.items()}  # fmt: skip
     counts: dict[tuple[str, str], int] = {}
@@ -304,7 +363,10 @@ def _check_calls(model: ModelProto) -> None:
         counts[key] = len(bodies[key]) + sum(counts[call] for call in calls[key])
     total = sum(counts.get((node.domain, node.op_type), 0) for node in all_nodes(model.graph))
     if total > MAXIMUM_CALLED:
-        raise InputError(f"functions that call one another make {total:,} nodes, and {MAXIMUM_CALLED:,} are allowed")
+        raise InputError(
+            f"functions that call one another make {total:,} nodes, and "
+            f"{MAXIMUM_CALLED:,} are allowed"
+        )
 
 
 def check_values(values: Iterable[ValueInfoProto]) -> None:
@@ -314,11 +376,16 @@ def check_values(values: Iterable[ValueInfoProto]) -> None:
             continue
         tensor = value.type.tensor_type
         if tensor.elem_type not in TensorProto.DataType.values():
-            raise InputError(f"value '{value.name}' has element type {tensor.elem_type}, which is not known")
+            raise InputError(
+                f"value '{value.name}' has element type {tensor.elem_type}, which is not known"
+            )
         if len(tensor.shape.dim) > MAXIMUM_RANK:
             raise InputError(f"value '{value.name}' has {len(tensor.shape.dim)} dimensions")
         sizes = [dim.dim_value for dim in tensor.shape.dim if dim.HasField("dim_value")]
-        if min(sizes, default=0) < ANY_SIZE or prod(max(size, 1) for size in sizes) >= MAXIMUM_ELEMENTS:
+        if (
+            min(sizes, default=0) < ANY_SIZE
+            or prod(max(size, 1) for size in sizes) >= MAXIMUM_ELEMENTS
+        ):
             raise InputError(f"value '{value.name}' has the shape {sizes}")
 
 
@@ -337,8 +404,14 @@ def _checkable(model: ModelProto) -> ModelProto:
     ONNX Runtime are in ONNX's own domain, where the checker does not know them.
     """
     values = (*model.graph.input, *model.graph.output)
-    shaped = all(value.type.tensor_type.HasField("shape") for value in values if value.type.HasField("tensor_type"))
-    foreign = [index for index, node in enumerate(model.graph.node) if _only_in_onnxruntime(node, model)]
+    shaped = all(
+        value.type.tensor_type.HasField("shape")
+        for value in values
+        if value.type.HasField("tensor_type")
+    )
+    foreign = [
+        index for index, node in enumerate(model.graph.node) if _only_in_onnxruntime(node, model)
+    ]
     if shaped and not foreign:
         return model
     result = ModelProto()
@@ -360,5 +433,7 @@ def _only_in_onnxruntime(node: NodeProto, model: ModelProto) -> bool:
     """
     if node.domain not in DEFAULT_DOMAIN or node.op_type not in _RUNTIME_OPERATORS:
         return False
-    opset = max((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAIN), default=0)
+    opset = max(
+        (entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAIN), default=0
+    )
     return opset < _RUNTIME_OPERATORS[node.op_type]

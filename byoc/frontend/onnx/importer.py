@@ -19,19 +19,19 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from byoc.frontend.onnx.closures import Closure, absorbed, integer_closures, tabulate
+from byoc.frontend.onnx.closures import Closure, find_absorbed, integer_closures, tabulate
 from byoc.frontend.onnx.reading import build_view
 from byoc.frontend.onnx.rewriting.shapes import SEQUENCE, tensor_types
-from byoc.frontend.onnx.units import Unit, Unrecognised, recognise, shape_cause
+from byoc.frontend.onnx.units import IntegerUnit, Unrecognised, recognise, shape_cause
 from byoc.graph import Graph, Node, Quantization, Value, drop_unread
 from byoc.operators.activation import clip_bounds
 from byoc.operators.forms import Positions, QLinear, Written
 from byoc.operators.nest import NOTHING
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
-from byoc.operators.registry import installed
+from byoc.operators.registry import load_installed_families
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
-from byoc.runtimes.protobuf import names_of, unused
+from byoc.runtimes.protobuf import make_unused_name, names_of
 from byoc.runtimes.session import OnnxRuntimeSession
 from isa.errors import InputError
 
@@ -61,7 +61,7 @@ class _Builder:
         self._names: set[str] = set()
         self._made: set[str] = set()
         self._protos = {proto.output[0]: proto for proto in model.graph.node if proto.output}
-        self._absorbed = absorbed(view, self._closures)
+        self._absorbed = find_absorbed(view, self._closures)
         self._taken = names_of(model.graph)
         self._derived: dict[str, str] = {}
 
@@ -71,28 +71,38 @@ class _Builder:
             return
         closure = self._closures.get(node.outputs[0]) if node.outputs else None
         found = self._table(closure) if closure is not None else recognise(self._view, node)
-        written = _written(self._view, found) if isinstance(found, Unit) else None
-        if isinstance(found, Unit):
+        written = _write_unit(self._view, found) if isinstance(found, IntegerUnit) else None
+        if isinstance(found, IntegerUnit):
             claimed = self._claim(found, written)
             if not isinstance(claimed, Unrecognised):
                 self._add_unit(found, written, claimed)
                 return
             found = claimed
         for own in (node,) if closure is None else closure.nodes:
-            if own.name not in self._names and not self._made.intersection(own.outputs):  # unless a table covers it
+            # unless a table covers it
+            if own.name not in self._names and not self._made.intersection(own.outputs):
                 self._add_host(own, found.remark)
 
-    def _table(self, closure: Closure) -> Unit:
+    def _table(self, closure: Closure) -> IntegerUnit:
         """Return a closure as a unit with its table as second operand.
 
         The unit is named after the closure's last operator.
         """
         view = self._view
         ends = closure.nodes[-1]
-        last = next((node for node in reversed(closure.nodes) if node.op_type not in BOUNDARIES), ends)
+        last = next(
+            (node for node in reversed(closure.nodes) if node.op_type not in BOUNDARIES), ends
+        )
         name = last if last.name not in self._names else ends
-        readers = (node for node in closure.nodes if node.op_type == DEQUANTIZE and node.inputs[0] == closure.source)
-        borders = {closure.source: next(readers, None), closure.result: ends if ends.op_type == QUANTIZE else None}
+        readers = (
+            node
+            for node in closure.nodes
+            if node.op_type == DEQUANTIZE and node.inputs[0] == closure.source
+        )
+        borders = {
+            closure.source: next(readers, None),
+            closure.result: ends if ends.op_type == QUANTIZE else None,
+        }
         quantizations = {
             name: found
             for name, node in borders.items()
@@ -104,9 +114,11 @@ class _Builder:
         self._values[constant] = Value(constant, data.shape, data.dtype.name, result, data)
         plain = len(quantizations) < len(borders)
         operands = closure.source, constant
-        return Unit(name, TABLE, operands, closure.result, quantizations, closure.nodes, plain=plain)
+        return IntegerUnit(
+            name, TABLE, operands, closure.result, quantizations, closure.nodes, plain=plain
+        )
 
-    def _claim(self, unit: Unit, written: Written | None) -> dict[str, Any] | Unrecognised:
+    def _claim(self, unit: IntegerUnit, written: Written | None) -> dict[str, Any] | Unrecognised:
         """Return the attributes that the unit's family reads, or why the unit is not recognised.
 
         A unit is rejected if its attributes cannot be read, or if the rest of the model uses one of
@@ -114,16 +126,22 @@ class _Builder:
         """
         for name, quantization in unit.quantizations.items():
             if not self._quantizations.setdefault(name, quantization).same_as(quantization):
-                return Unrecognised(f"it uses '{name}' with another quantisation than the rest of the model")
-        found = unit.family.attributes(written) if unit.family is not None and written is not None else {}
+                return Unrecognised(
+                    f"it uses '{name}' with another quantisation than the rest of the model"
+                )
+        found = (
+            unit.family.attributes(written)
+            if unit.family is not None and written is not None
+            else {}
+        )
         return Unrecognised(found) if isinstance(found, str) else found
 
-    def _add_unit(self, unit: Unit, written: Written | None, own: dict[str, Any]) -> None:
+    def _add_unit(self, unit: IntegerUnit, written: Written | None, own: dict[str, Any]) -> None:
         operands = list(unit.operands)
         op_type = unit.op_type if unit.family is None or written is None else written.op_type
         attributes = _canonical_attributes(self._view, unit, own)
         if unit.form is not None and unit.node.attributes.get(unit.form.transposed):
-            operands[1] = self._transposed(operands[1])
+            operands[1] = self._add_transpose(operands[1])
         operands += [self._real(name) for name in unit.parameters]
         self._absorbed.update(node.name for node in unit.covers if node.op_type != DEQUANTIZE)
         self._names.add(unit.node.name)
@@ -146,10 +164,10 @@ class _Builder:
     def _name(self, wanted: str) -> str:
         """Return an unused name close to ``wanted``, the same at every call."""
         if wanted not in self._derived:
-            self._derived[wanted] = unused(wanted, self._taken)
+            self._derived[wanted] = make_unused_name(wanted, self._taken)
         return self._derived[wanted]
 
-    def _transposed(self, name: str) -> str:
+    def _add_transpose(self, name: str) -> str:
         """Return the name of a matrix's transpose.
 
         Constants are transposed at import, so weights are always K × N.
@@ -160,13 +178,16 @@ class _Builder:
             return name
         quantization = self._quantizations.get(name)
         if quantization is not None and quantization.axis is not None:
-            quantization = Quantization(quantization.scale, quantization.zero_point, 1 - quantization.axis)
+            quantization = Quantization(
+                quantization.scale, quantization.zero_point, 1 - quantization.axis
+            )
         data = np.ascontiguousarray(constant.T)
         self._values[derived] = Value(derived, data.shape, data.dtype.name, quantization, data)
         return derived
 
     def _real(self, name: str) -> str:
-        numbers, derived = self._view.real(name), self._name(f"{name}:real")
+        numbers = self._view.real(name)
+        derived = self._name(f"{name}:real")
         assert numbers is not None
         self._values[derived] = Value(derived, numbers.shape, "float32", None, numbers)
         return derived
@@ -180,13 +201,25 @@ class _Builder:
             if known is not None and quantization is not None:
                 self._quantizations[integer] = known
             if known is not None and (quantization is None or not quantization.same_as(known)):
-                remark = remark or f"it gives '{integer}' another quantisation than the rest of the model does"
+                remark = (
+                    remark
+                    or f"it gives '{integer}' another quantisation than the rest of the model does"
+                )
         inputs = tuple(name for name in node.reads if name not in view.constants)
         outputs = tuple(name for name in node.outputs if name)
         self._names.add(node.name)
         self._made.update(outputs)
         self._nodes.append(
-            Node(node.name, node.op_type, inputs, outputs, {}, (node.name,), remark, count_macs(view, node))
+            Node(
+                node.name,
+                node.op_type,
+                inputs,
+                outputs,
+                {},
+                (node.name,),
+                remark,
+                count_macs(view, node),
+            )
         )
         self._add_values((*inputs, *outputs))
 
@@ -196,30 +229,44 @@ class _Builder:
                 constant = self._view.constants.get(name)
                 shape = self._view.shape(name)
                 dtype = constant.dtype.name if constant is not None else self._view.tensors[name][1]
-                self._values[name] = Value(name, shape, dtype, constant=constant, open=name in self._view.open)
+                self._values[name] = Value(
+                    name, shape, dtype, constant=constant, open=name in self._view.open
+                )
 
     def finish(self) -> Graph:
         """Return the graph with quantisations, without unused dequantisations of host nodes."""
         view = self._view
         self._add_values((*view.inputs, *view.outputs))
-        values = {name: self._quantized(value) for name, value in self._values.items()}
+        values = {name: self._quantize_value(value) for name, value in self._values.items()}
         nodes = drop_unread(self._nodes, view.outputs)
-        return verify_graph(Graph(view.name, view.inputs, view.outputs, _referenced(values, nodes, view), tuple(nodes)))
+        return verify_graph(
+            Graph(
+                view.name,
+                view.inputs,
+                view.outputs,
+                _find_referenced(values, nodes, view),
+                tuple(nodes),
+            )
+        )
 
-    def _quantized(self, value: Value) -> Value:
+    def _quantize_value(self, value: Value) -> Value:
         if value.quantization is not None or value.name not in self._quantizations:
             return value
         return replace(value, quantization=self._quantizations[value.name])
 
 
-def _referenced(values: Mapping[str, Value], nodes: Iterable[Node], view: OnnxView) -> dict[str, Value]:
+def _find_referenced(
+    values: Mapping[str, Value], nodes: Iterable[Node], view: OnnxView
+) -> dict[str, Value]:
     names = dict.fromkeys((*view.inputs, *view.outputs))
     for node in nodes:
         names |= dict.fromkeys((*node.inputs, *node.outputs))
     return {name: values[name] for name in names}
 
 
-def _canonical_attributes(view: OnnxView, unit: Unit, own: Mapping[str, Any]) -> dict[str, Any]:
+def _canonical_attributes(
+    view: OnnxView, unit: IntegerUnit, own: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the attributes of a unit's canonical node: Python numbers, strings and tuples only.
 
     These are the family's ``own``, and possibly three more. ``activation`` is absent, ``"Relu"`` or
@@ -231,14 +278,16 @@ def _canonical_attributes(view: OnnxView, unit: Unit, own: Mapping[str, Any]) ->
         attributes["plain"] = True
     if unit.activation is not None:
         bounds = clip_bounds(view, unit.activation)
-        attributes["activation"] = "Relu" if unit.activation.op_type == "Relu" else ("Clip", *(bounds or ()))
+        attributes["activation"] = (
+            "Relu" if unit.activation.op_type == "Relu" else ("Clip", *(bounds or ()))
+        )
     attributes |= own
     if unit.zero_points is not None:
         attributes["zero_points"] = unit.zero_points
     return attributes
 
 
-def _written(view: OnnxView, unit: Unit) -> Written | None:
+def _write_unit(view: OnnxView, unit: IntegerUnit) -> Written | None:
     """Return a unit in the model's form; None if it has no form."""
     if unit.form is None:
         return None
@@ -255,13 +304,17 @@ def count_macs(view: OnnxView, node: OnnxNode) -> int:
 
     They are those that the node's family counts, on whichever device the node runs.
     """
-    registry, op_type = installed(), _FUSED.get(node.op_type, node.op_type)
+    registry = load_installed_families()
+    op_type = _FUSED.get(node.op_type, node.op_type)
     if op_type in registry.integer_forms:
         _, form, integer = registry.integer_forms[op_type]
-        positions = [triple[0] for triple in integer.operands] if isinstance(integer, QLinear) else [0, 1]
+        positions = (
+            [triple[0] for triple in integer.operands] if isinstance(integer, QLinear) else [0, 1]
+        )
         operands = tuple(node.input(position) for position in positions)
     elif op_type in registry.forms:
-        (_, form), operands = registry.forms[op_type], node.inputs[:2]
+        (_, form) = registry.forms[op_type]
+        operands = node.inputs[:2]
     elif op_type in _OTHERS:
         return _OTHERS[op_type](view, node)
     else:
@@ -271,7 +324,7 @@ def count_macs(view: OnnxView, node: OnnxNode) -> int:
     return Written(view, node, form, operands, node.outputs[0]).macs
 
 
-def _transposed_convolution(view: OnnxView, node: OnnxNode) -> int:
+def _count_transposed_convolution(view: OnnxView, node: OnnxNode) -> int:
     """Return the MACs of ConvTranspose: every input element times every weight of its channel."""
     return prod(view.shape(node.inputs[0])) * prod(view.shape(node.inputs[1])[1:])
 
@@ -292,16 +345,18 @@ def _product(view: OnnxView, node: OnnxNode) -> int:
     return prod(view.shape(node.outputs[0])) * depth
 
 
-def _packed_product(view: OnnxView, node: OnnxNode) -> int:
+def _count_packed_product(view: OnnxView, node: OnnxNode) -> int:
     """Return the MACs of a product whose weights have less than 8 bits and are packed."""
     return prod(view.shape(node.outputs[0])) * int(node.attributes.get("K", 0))
 
 
 _OTHERS: Mapping[str, Callable[[OnnxView, OnnxNode], int]] = {
-    "ConvTranspose": _transposed_convolution,
+    "ConvTranspose": _count_transposed_convolution,
     **dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), _recurrent),
-    **dict.fromkeys(("FusedMatMul", "FusedGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), _product),
-    "MatMulNBits": _packed_product,
+    **dict.fromkeys(
+        ("FusedMatMul", "FusedGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), _product
+    ),
+    "MatMulNBits": _count_packed_product,
 }
 """Functions that count the MACs of operators, ONNX's and ONNX Runtime's, without a family."""
 
@@ -312,7 +367,11 @@ def _macs_within(view: OnnxView, node: OnnxNode) -> int:
     They are those of the most expensive branch, or of all iterations if their number is constant.
     The result is 0 if the shapes in the body are unknown.
     """
-    found = [_macs_of_body(view, node, body) for body in node.attributes.values() if isinstance(body, onnx.GraphProto)]
+    found = [
+        _macs_of_body(view, node, body)
+        for body in node.attributes.values()
+        if isinstance(body, onnx.GraphProto)
+    ]
     return max(found, default=0)
 
 
@@ -322,12 +381,19 @@ def _macs_of_body(view: OnnxView, node: OnnxNode, body: onnx.GraphProto) -> int:
     Loop has a count, Scan runs along its first axis.
     """
     states = node.inputs[2:] if node.op_type == "Loop" else node.inputs
-    types = {name: (view.shape(name), view.element_type(name)) for name in node.captured if view.element_type(name)}
+    types = {
+        name: (view.shape(name), view.element_type(name))
+        for name in node.captured
+        if view.element_type(name)
+    }
     repeated = 1
     if node.op_type == "Loop":
         count = view.constants.get(node.input(0))
         repeated = int(count.reshape(-1)[0]) if count is not None and count.size == 1 else 1
-        types |= {value.name: ((), kind) for value, kind in zip(body.input, ("int64", "bool"), strict=False)}
+        types |= {
+            value.name: ((), kind)
+            for value, kind in zip(body.input, ("int64", "bool"), strict=False)
+        }
     for value, name in zip(body.input[2 if node.op_type == "Loop" else 0 :], states, strict=False):
         types[value.name] = view.shape(name), view.element_type(name)
     if node.op_type == "Scan":
@@ -339,12 +405,16 @@ def _macs_of_body(view: OnnxView, node: OnnxNode, body: onnx.GraphProto) -> int:
     inner = onnx.ModelProto(ir_version=10, opset_import=view.opsets, graph=body)
     inner.graph.ClearField("input")
     inner.graph.input.extend(
-        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape)
+        onnx.helper.make_tensor_value_info(
+            name, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape
+        )
         for name, (shape, kind) in types.items()
         if name not in view.constants
     )
     constants = ((name, view.constants[name]) for name in node.captured if name in view.constants)
-    inner.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in dict(constants).items())
+    inner.graph.initializer.extend(
+        onnx.numpy_helper.from_array(array, name) for name, array in dict(constants).items()
+    )
     try:
         within = build_view(inner, *tensor_types(inner))
         return max(repeated, 0) * sum(count_macs(within, each) for each in within.nodes)
@@ -352,7 +422,8 @@ def _macs_of_body(view: OnnxView, node: OnnxNode, body: onnx.GraphProto) -> int:
         return 0
 
 
-_SOURCE, _RESULT = "numbers", "moved"
+_SOURCE = "numbers"
+_RESULT = "moved"
 LARGEST = 1 << 23
 """Size limit of a tensor whose positions, and as many other numbers, float32 distinguishes."""
 
@@ -369,19 +440,25 @@ def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions |
         found = view.constant(name)
         if found is None:
             return f"its parameter '{name}' is computed at run time"
-        same = found.dtype.name == view.element_type(node.inputs[0])  # values mixed into the elements, such as Pad's
+        # values mixed into the elements, such as Pad's
+        same = found.dtype.name == view.element_type(node.inputs[0])
         parameters[name] = found.astype(np.float32) if same else found
     count = math.prod(shape)
     if count >= LARGEST:
-        return f"its operand has {count:,} elements; data movement is worked out for less than {LARGEST:,}"
-    again, alone = np.random.default_rng(0).permutation(count), _session(view.opset, node, parameters, shape)
+        return (
+            f"its operand has {count:,} elements; data movement is worked out for less than "
+            f"{LARGEST:,}"
+        )
+    again = np.random.default_rng(0).permutation(count)
+    alone = _session(view.opset, node, parameters, shape)
     results = [
         alone.run([_RESULT], {_SOURCE: numbers.reshape(shape).astype(np.float32)})[_RESULT]
         for numbers in (np.arange(count), again + count)
     ]
     same = results[0] == results[1]
     index = np.where(same, NOTHING, results[0]).astype(np.int64)
-    moved, fills = index[~same], results[0][same]
+    moved = index[~same]
+    fills = results[0][same]
     positions = (moved == results[0][~same]) & (moved >= 0) & (moved < count)
     copied = positions.all() and (results[1][~same] == again[moved] + count).all()
     if not copied or (fills.size and fills.min() != fills.max()):
@@ -394,7 +471,15 @@ def _session(
 ) -> OnnxRuntimeSession:
     """Return a session of the operator alone, in float."""
     part = helper.make_graph(
-        [helper.make_node(node.op_type, [_SOURCE, *node.inputs[1:]], [_RESULT], domain=node.domain, **node.attributes)],
+        [
+            helper.make_node(
+                node.op_type,
+                [_SOURCE, *node.inputs[1:]],
+                [_RESULT],
+                domain=node.domain,
+                **node.attributes,
+            )
+        ],
         "movement",
         [helper.make_tensor_value_info(_SOURCE, TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info(_RESULT, TensorProto.FLOAT, None)],

@@ -13,7 +13,7 @@ from onnx import (
 )
 
 
-def nested_graphs(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, GraphProto]]:
+def list_nested_graphs(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, GraphProto]]:
     """Yield the bodies of control-flow nodes, without the bodies nested in them."""
     for node in nodes:
         for attribute in node.attribute:
@@ -21,7 +21,7 @@ def nested_graphs(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, Graph
             yield from ((node, body) for body in bodies)
 
 
-def stored_tensors(model: ModelProto) -> Iterator[TensorProto]:
+def list_stored_tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Yield every constant of a model: of graphs, bodies, functions and attributes."""
     yield from _tensors_of_graph(model.graph)
     for function in model.functions:
@@ -41,19 +41,19 @@ def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
             yield from attribute.tensors
             if attribute.HasField("t"):
                 yield attribute.t
-    for _, body in nested_graphs(nodes):
+    for _, body in list_nested_graphs(nodes):
         yield from _tensors_of_graph(body)
 
 
 def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    return nested_nodes(graph.node)
+    return list_nested_nodes(graph.node)
 
 
-def nested_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+def list_nested_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """Yield ``nodes`` and the nodes of their bodies."""
     yield from nodes
-    for _, body in nested_graphs(nodes):
-        yield from nested_nodes(body.node)
+    for _, body in list_nested_graphs(nodes):
+        yield from list_nested_nodes(body.node)
 
 
 def node_label(node: NodeProto) -> str:

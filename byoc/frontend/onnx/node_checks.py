@@ -1,4 +1,6 @@
-"""Check the nodes of a model beyond what ``onnx.checker`` tests: parameters, scales, windows and loops."""
+"""Check the nodes of a model beyond what ``onnx.checker`` tests: parameters, scales, windows and
+loops.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ from onnx import (
     numpy_helper,
 )
 
-from byoc.frontend.onnx.model_nodes import nested_graphs, node_label
+from byoc.frontend.onnx.model_nodes import list_nested_graphs, node_label
 from byoc.operators.forms import QLinear
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
-from byoc.operators.registry import installed
+from byoc.operators.registry import load_installed_families
 from isa.errors import InputError
 
 MAXIMUM_TRIPS = 1 << 20
@@ -33,7 +35,9 @@ def check_scales(graph: GraphProto) -> None:
     """
     known = constants_of(graph)
     for node in graph.node:
-        if node.op_type not in (QUANTIZE, DEQUANTIZE) and not node.op_type.startswith(("QLinear", "QGemm")):
+        if node.op_type not in (QUANTIZE, DEQUANTIZE) and not node.op_type.startswith(
+            ("QLinear", "QGemm")
+        ):
             continue
         named = node.input if node.op_type == "QLinearConcat" else node.input[1:]
         for name in (name for name in named if name in known and known[name].data_type in REAL):
@@ -41,9 +45,10 @@ def check_scales(graph: GraphProto) -> None:
             wrong = numbers[~(np.isfinite(numbers) & (numbers > 0))]
             if wrong.size:
                 raise InputError(
-                    f"scale '{name}' of node '{node_label(node)}' is {wrong.flat[0]:g}; scales are positive and finite"
+                    f"scale '{name}' of node '{node_label(node)}' is {wrong.flat[0]:g}; scales are "
+                    "positive and finite"
                 )
-    for _, body in nested_graphs(graph.node):
+    for _, body in list_nested_graphs(graph.node):
         check_scales(body)
 
 
@@ -58,14 +63,21 @@ def check_nodes(nodes: Iterable[NodeProto]) -> None:
             if item.ref_attr_name or node.domain not in (*DEFAULT_DOMAIN, RUNTIME_DOMAIN):
                 continue  # the number comes from a function call, or the operator is unknown
             if item.name in _WINDOWS and min(item.ints, default=1) < 1:
-                raise InputError(f"node '{label}': {item.name} has {min(item.ints)}; windows have positive numbers")
+                raise InputError(
+                    f"node '{label}': {item.name} has {min(item.ints)}; windows have "
+                    "positive numbers"
+                )
             if (node.op_type, item.name) == ("Split", "num_outputs") and item.i != len(node.output):
                 raise InputError(
-                    f"node '{label}': num_outputs is {item.i}, and the node has {len(node.output)} outputs"
+                    f"node '{label}': num_outputs is {item.i}, and the node has {len(node.output)} "
+                    "outputs"
                 )
         least = _LEAST_INPUTS.get(node.op_type, 0)
         if len(node.input) < least:
-            raise InputError(f"node '{label}' has {len(node.input)} inputs; ONNX Runtime reads {least}, '' is one")
+            raise InputError(
+                f"node '{label}' has {len(node.input)} inputs; ONNX Runtime reads "
+                f"{least}, '' is one"
+            )
 
 
 def check_parameters(graph: GraphProto, outer: Mapping[str, TensorProto]) -> None:
@@ -75,24 +87,39 @@ def check_parameters(graph: GraphProto, outer: Mapping[str, TensorProto]) -> Non
     default.
     """
     given = {value.name for value in graph.input}
-    fixed = {**outer, **{name: tensor for name, tensor in constants_of(graph).items() if name not in given}}
+    fixed = {
+        **outer,
+        **{name: tensor for name, tensor in constants_of(graph).items() if name not in given},
+    }
     for node in graph.node:
-        label, places = f"node '{node_label(node)}'", _parameter_places(node)
+        label = f"node '{node_label(node)}'"
+        places = _parameter_places(node)
         names = {place: "".join(node.input[place : place + 1]) for place in places}
         if node.op_type in ("QLinearConcat", "QMoE") and "" in names.values():
             raise InputError(f"{label} lacks a scale or zero point")
-        if node.op_type == "QMoE" and any(len(fixed[name].dims) != 3 for name in node.input[2:6:3] if name in fixed):
+        if node.op_type == "QMoE" and any(
+            len(fixed[name].dims) != 3 for name in node.input[2:6:3] if name in fixed
+        ):
             raise InputError(f"{label} has weights of other than 3 dimensions")
-        empty = next((name for name in names.values() if name in fixed and 0 in fixed[name].dims), None)
+        empty = next(
+            (name for name in names.values() if name in fixed and 0 in fixed[name].dims), None
+        )
         if empty is not None:
             raise InputError(f"{label}: scale or zero point '{empty}' has no elements")
         if node.op_type == "STFT":
             _check_frames(label, (*node.input, "", "")[2:4], fixed)
-        if node.op_type == "QLinearWhere" and all(names.get(place) in fixed for place in _RESULT_OF_WHERE):
-            computed = next((names[place] for place in _ZEROS_OF_WHERE if names.get(place, "") not in fixed), None)
+        if node.op_type == "QLinearWhere" and all(
+            names.get(place) in fixed for place in _RESULT_OF_WHERE
+        ):
+            computed = next(
+                (names[place] for place in _ZEROS_OF_WHERE if names.get(place, "") not in fixed),
+                None,
+            )
             if computed is not None:
-                raise InputError(f"{label}: ONNX Runtime needs zero point '{computed}' as a constant")
-    for _, body in nested_graphs(graph.node):
+                raise InputError(
+                    f"{label}: ONNX Runtime needs zero point '{computed}' as a constant"
+                )
+    for _, body in list_nested_graphs(graph.node):
         check_parameters(body, fixed)
 
 
@@ -111,7 +138,7 @@ def _check_frames(label: str, names: Sequence[str], fixed: Mapping[str, TensorPr
 
 def _parameter_places(node: NodeProto) -> tuple[int, ...]:
     """Return the positions of the scales and zero points among an operator's inputs."""
-    *_, form = installed().integer_forms.get(node.op_type, (None,))
+    *_, form = load_installed_families().integer_forms.get(node.op_type, (None,))
     if not isinstance(form, QLinear):
         return (3, 6) if node.op_type == "QMoE" else ()
     return (*form.result, *chain(*(pair for _, *pair in form.triples(len(node.input)))))
@@ -133,34 +160,43 @@ def constants_of(graph: GraphProto) -> dict[str, TensorProto]:
     found = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in DEFAULT_DOMAIN:
-            found |= {name: item.t for item in node.attribute if item.name == "value" for name in node.output}
+            found |= {
+                name: item.t
+                for item in node.attribute
+                if item.name == "value"
+                for name in node.output
+            }
     return found
 
 
 def check_loops(nodes: Iterable[NodeProto], constants: dict[str, TensorProto], around: int) -> None:
     """Raise InputError for a loop whose constant count or condition makes it run too long."""
-    for node, body in nested_graphs(nodes):
+    for node, body in list_nested_graphs(nodes):
         known = constants | constants_of(body)
         trips = around
         if node.op_type == "Loop" and node.domain in DEFAULT_DOMAIN:
             trips *= _trips(node, body, known)
             if trips > MAXIMUM_TRIPS:
-                raise InputError(f"loop '{node_label(node)}' runs more than {MAXIMUM_TRIPS} times, or endlessly")
+                raise InputError(
+                    f"loop '{node_label(node)}' runs more than {MAXIMUM_TRIPS} times, or endlessly"
+                )
         check_loops(body.node, known, trips)
 
 
 def _trips(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> int:
     """Return the maximum iterations of a loop; 1 if they depend on data."""
     limit, start = (*node.input, "", "")[:2]
-    if _ends_itself(node, body, constants):
+    if _can_end(node, body, constants):
         return 1
     if limit in constants:
         count = numpy_helper.to_array(constants[limit])
-        return max(int(count.reshape(-1)[0]), 0) if count.size == 1 and count.dtype.kind in "iu" else 1
+        return (
+            max(int(count.reshape(-1)[0]), 0) if count.size == 1 and count.dtype.kind in "iu" else 1
+        )
     return 1 if limit or (start and start not in constants) else MAXIMUM_TRIPS + 1
 
 
-def _ends_itself(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> bool:
+def _can_end(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> bool:
     """Return True if a loop's condition can become false.
 
     It cannot if it is passed on unchanged or constant.
@@ -169,6 +205,8 @@ def _ends_itself(node: NodeProto, body: GraphProto, constants: dict[str, TensorP
         return False
     makers = {name: item for item in body.node for name in item.output}
     condition = body.output[0].name
-    while condition in makers and makers[condition].op_type == "Identity" and makers[condition].input:
+    while (
+        condition in makers and makers[condition].op_type == "Identity" and makers[condition].input
+    ):
         condition = makers[condition].input[0]
     return condition in makers and makers[condition].op_type != "Constant"

@@ -28,7 +28,9 @@ def build_view(
 ) -> OnnxView:
     """Index ``model``, without nodes that no output needs; ``Constant`` nodes become constants."""
     graph = model.graph
-    constants: dict[str, Array] = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    constants: dict[str, Array] = {
+        tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer
+    }
     nodes = list(_unique_nodes(graph.node))
     nodes = [node for node in nodes if not _fold(node, constants)]
     outputs = tuple(value.name for value in graph.output)
@@ -48,7 +50,9 @@ def build_view(
         consumers={name: tuple(users) for name, users in consumers.items()},
         open=open_tensors,
         opsets=tuple(model.opset_import),
-        opset=next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1),
+        opset=next(
+            (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1
+        ),
     )
 
 
@@ -75,7 +79,7 @@ def read_node(proto: onnx.NodeProto, name: str) -> OnnxNode:
         outputs=tuple(proto.output),
         attributes={a.name: _attribute(a) for a in proto.attribute},
         domain=proto.domain,
-        captured=tuple(captured_names(proto)),
+        captured=tuple(list_captured_names(proto)),
     )
 
 
@@ -89,16 +93,24 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
     return value
 
 
-def captured_names(proto: onnx.NodeProto) -> list[str]:
+def list_captured_names(proto: onnx.NodeProto) -> list[str]:
     """Return the names that a control-flow node's subgraphs read from the enclosing graph."""
     names: list[str] = []
     for attribute in proto.attribute:
-        bodies = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
+        bodies = (
+            [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
+        )
         for body in bodies:
-            own = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
+            own = {value.name for value in body.input} | {
+                tensor.name for tensor in body.initializer
+            }
             own |= {name for node in body.node for name in node.output}
             for node in body.node:
-                names += [name for name in (*node.input, *captured_names(node)) if name and name not in own]
+                names += [
+                    name
+                    for name in (*node.input, *list_captured_names(node))
+                    if name and name not in own
+                ]
             names += [value.name for value in body.output if value.name not in own]
     return names
 
@@ -141,7 +153,9 @@ def _live(nodes: list[OnnxNode], outputs: tuple[str, ...]) -> list[OnnxNode]:
     return live[::-1]
 
 
-_INDICES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand", "Cast", "Clip"})
+_INDICES = frozenset(
+    {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand", "Cast", "Clip"}
+)
 """Operators that pass on row indices."""
 
 
@@ -159,7 +173,8 @@ def rows_to_choose(model: onnx.ModelProto) -> dict[str, int]:
     for node in model.graph.node:
         if node.op_type != "Gather" or not tables.get(node.input[0]):
             continue
-        count, name = tables[node.input[0]][attributes(node).get("axis", 0)], node.input[1]
+        count = tables[node.input[0]][attributes(node).get("axis", 0)]
+        name = node.input[1]
         while name in producers and producers[name].op_type in _INDICES:
             name = producers[name].input[0]
         found[name] = min(count, found.get(name, count))
@@ -169,5 +184,7 @@ def rows_to_choose(model: onnx.ModelProto) -> dict[str, int]:
 def softmax_operands(model: onnx.ModelProto) -> dict[str, int]:
     """Return tensors whose only consumer is one Softmax, with its axis."""
     uses = use_counts(model.graph)
-    found = (node for node in model.graph.node if node.op_type == "Softmax" and uses[node.input[0]] == 1)
+    found = (
+        node for node in model.graph.node if node.op_type == "Softmax" and uses[node.input[0]] == 1
+    )
     return {node.input[0]: int(attributes(node).get("axis", -1)) for node in found}

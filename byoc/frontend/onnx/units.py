@@ -1,8 +1,8 @@
 """Recognise integer units of an ONNX model, and give the reason for nodes that are none.
 
 A unit is a DequantizeLinear–operator–QuantizeLinear group, an operator with its own quantisations
-(``QLinear*``), a product of bare integers (``*Integer``), or an operator applied to integers directly.
-Operator families declare the operators and the meaning of their inputs
+(``QLinear*``), a product of bare integers (``*Integer``), or an operator applied to integers
+directly. Operator families declare the operators and the meaning of their inputs
 (:mod:`byoc.operators.forms`).
 """
 
@@ -19,8 +19,8 @@ from byoc.operators.activation import REQUANTISE, clip_bounds
 from byoc.operators.forms import Form, IntegerProduct, QLinear
 from byoc.operators.onnx_view import BOUNDARIES, CARRIERS, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
 from byoc.operators.operator import Operator
-from byoc.operators.products import float_reason, unfused
-from byoc.operators.registry import installed
+from byoc.operators.products import explain_unfused, float_reason
+from byoc.operators.registry import load_installed_families
 
 _ACTIVATIONS = ("Relu", "Clip")
 NOT_QUANTISED = "is not quantised with constant parameters"
@@ -28,7 +28,7 @@ NOT_QUANTISED = "is not quantised with constant parameters"
 
 
 @dataclass(frozen=True, eq=False)
-class Unit:
+class IntegerUnit:
     """One operator on integer tensors; ``operands`` and ``result`` are ONNX tensor names.
 
     ``quantizations`` are those of operands and result. ``family`` and ``form`` describe the
@@ -60,9 +60,9 @@ class Unrecognised:
     remark: str
 
 
-def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
+def recognise(view: OnnxView, node: OnnxNode) -> IntegerUnit | Unrecognised:
     """Return the integer unit of or around an operator, or the reason why there is none."""
-    registry = installed()
+    registry = load_installed_families()
     if node.op_type in registry.integer_forms:
         family, form, integer = registry.integer_forms[node.op_type]
         if isinstance(integer, QLinear):
@@ -73,29 +73,38 @@ def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
     if any(isinstance(value, GraphProto) for value in node.attributes.values()):
         return Unrecognised(_body_reason(view, node))
     if not node.standard or node.op_type not in registry.forms:
-        return Unrecognised(_table_reason(view, node) if node.op_type in registry.closes.operators else "")
+        return Unrecognised(
+            _table_reason(view, node) if node.op_type in registry.closes.operators else ""
+        )
     family, form = registry.forms[node.op_type]
     if form.plain and view.element_type(node.input(form.flags)) in domain.STORED:
         return _plain(view, node, family, form)
-    return _between(view, node, family, form)
+    return _find_unit_between(view, node, family, form)
 
 
 def _table_reason(view: OnnxView, node: OnnxNode) -> str:
     """Return why an operator that can become a table does not."""
     computed = [name for name in node.reads if not view.is_constant(name)]
-    other = next((name for name in computed if view.element_type(name) in ("float16", "float64", "int32", "int64")), "")
+    other = next(
+        (
+            name
+            for name in computed
+            if view.element_type(name) in ("float16", "float64", "int32", "int64")
+        ),
+        "",
+    )
     if other:
-        return _unquantised(view, other)
+        return _explain_unquantised(view, other)
     if len(computed) > 1:
         both = " and ".join(f"'{name}'" for name in computed)
         return f"it is computed from {both}; a table has one operand that is not constant"
     for name in computed:
         source = view.producer.get(name)
         if source is None or source.op_type != DEQUANTIZE or view.quantization_of(source) is None:
-            return _unquantised(view, name)
+            return _explain_unquantised(view, name)
     user = _only_user(view, node)
     if isinstance(user, OnnxNode) and user.op_type == QUANTIZE:
-        return _unknown_quantisation(view, user)
+        return _explain_quantisation(view, user)
     return f"its output '{node.outputs[0]}' {NOT_QUANTISED}"
 
 
@@ -103,7 +112,10 @@ def _body_reason(view: OnnxView, node: OnnxNode) -> str:
     decides = [name for name in node.inputs[:2] if name and view.element_type(name) == "bool"]
     computed = next((name for name in decides if name not in view.constants), "")
     which = f" and its condition cond ('{computed}') is computed at run time" if computed else ""
-    return f"it has a body{which}; where an input decides about it, make that a constant with --fix NAME=VALUE"
+    return (
+        f"it has a body{which}; where an input decides about it, make that a constant with --fix "
+        "NAME=VALUE"
+    )
 
 
 _CARRIERS = frozenset({*CARRIERS, "QuantizeLinear", "Clip"})
@@ -113,10 +125,10 @@ _CARRIERS = frozenset({*CARRIERS, "QuantizeLinear", "Clip"})
 def is_quantised(model: ModelProto) -> bool:
     """Return True if a model has integer operators on computed tensors.
 
-    These are QDQ, ``QLinear*``, ``*Integer`` and QGemm. Dequantised constants, and rows of them selected at
-    run time, are float computations and do not count.
+    These are QDQ, ``QLinear*``, ``*Integer`` and QGemm. Dequantised constants, and rows of them
+    selected at run time, are float computations and do not count.
     """
-    integer = {*BOUNDARIES, "DynamicQuantizeLinear", *installed().integer_forms}
+    integer = {*BOUNDARIES, "DynamicQuantizeLinear", *load_installed_families().integer_forms}
     producers = {name: node for node in model.graph.node for name in node.output}
     stored = {tensor.name for tensor in model.graph.initializer}
 
@@ -124,22 +136,35 @@ def is_quantised(model: ModelProto) -> bool:
         for _ in range(len(model.graph.node)):
             maker = producers.get(name)
             if maker is None or maker.op_type not in _CARRIERS:
-                return name in stored or not name or (maker is not None and maker.op_type == "Constant")
+                return (
+                    name in stored
+                    or not name
+                    or (maker is not None and maker.op_type == "Constant")
+                )
             name = maker.input[0]
         return False
 
-    found = (node for node in model.graph.node if node.op_type in integer or node.op_type.startswith("QLinear"))
-    return any(node.op_type not in BOUNDARIES or not all(map(is_constant, node.input)) for node in found)
+    found = (
+        node
+        for node in model.graph.node
+        if node.op_type in integer or node.op_type.startswith("QLinear")
+    )
+    return any(
+        node.op_type not in BOUNDARIES or not all(map(is_constant, node.input)) for node in found
+    )
 
 
-# Operators on integers. ---------------------------------------------------------------------------------------------
+# Operators on integers.
+# ---------------------------------------------------------------------------------------------
 
 
 def _qlinear(
     view: OnnxView, node: OnnxNode, family: type[Operator], form: Form, integer: QLinear
-) -> Unit | Unrecognised:
+) -> IntegerUnit | Unrecognised:
     if node.attributes.get("channels_last"):
-        return Unrecognised("it has channels_last = 1; only channels-first tensors run on the accelerator")
+        return Unrecognised(
+            "it has channels_last = 1; only channels-first tensors run on the accelerator"
+        )
     if view.element_type(node.outputs[0]).startswith("float"):
         lacking = "y_zero_point" if node.input(integer.result[0]) else "y_scale"
         return Unrecognised(f"it has no {lacking}, so its result is float")
@@ -160,11 +185,18 @@ def _qlinear(
         return outcome
     if integer.bias is not None and node.input(integer.bias):
         operands.append(node.input(integer.bias))
-    return Unit(node, form.op_type, tuple(operands), node.outputs[0], quantizations, (node,), family, form)
+    return IntegerUnit(
+        node, form.op_type, tuple(operands), node.outputs[0], quantizations, (node,), family, form
+    )
 
 
 def _add(
-    view: OnnxView, found: dict[str, Quantization], tensor: str, scale: str, zero_point: str, axis: int | None
+    view: OnnxView,
+    found: dict[str, Quantization],
+    tensor: str,
+    scale: str,
+    zero_point: str,
+    axis: int | None,
 ) -> Unrecognised | None:
     """Record the quantisation of ``tensor``.
 
@@ -172,7 +204,7 @@ def _add(
     """
     quantization = view.quantization(scale, zero_point, axis)
     if quantization is None:
-        return Unrecognised(_unknown_parameter(view, tensor, scale, zero_point))
+        return Unrecognised(_explain_parameter(view, tensor, scale, zero_point))
     channels = 1 if axis is None else view.shape(tensor)[axis]
     if quantization.scale.size not in (1, channels):
         return Unrecognised(f"'{tensor}' has {quantization.scale.size} scales")
@@ -182,76 +214,114 @@ def _add(
     return None
 
 
-def _unknown_parameter(view: OnnxView, tensor: str, scale: str, zero_point: str) -> str:
+def _explain_parameter(view: OnnxView, tensor: str, scale: str, zero_point: str) -> str:
     """Return which parameter of a quantisation is computed or has an invalid type or shape."""
     for name, role in ((scale, "scale"), (zero_point, "zero point")):
         if name and name not in view.constants:
             return f"the {role} '{name}' of '{tensor}' is computed at run time"
     shown = f"{view.element_type(scale)} {list(view.shape(scale))}"
-    return f"'{tensor}' has the scale '{scale}' of {shown}; scales are float32, one for all or one a channel"
+    return (
+        f"'{tensor}' has the scale '{scale}' of {shown}; scales are float32, one for all or one a "
+        "channel"
+    )
 
 
-def _unknown_quantisation(view: OnnxView, node: OnnxNode) -> str:
+def _explain_quantisation(view: OnnxView, node: OnnxNode) -> str:
     """Return why a QuantizeLinear or DequantizeLinear lacks constant parameters."""
     integers = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
-    return _unknown_parameter(view, integers, node.input(1), node.input(2))
+    return _explain_parameter(view, integers, node.input(1), node.input(2))
 
 
-def shape_cause(view: OnnxView, unit: Unit) -> str:
+def shape_cause(view: OnnxView, unit: IntegerUnit) -> str:
     """Return which run-time operand determines the shape of a unit's result; empty if none does."""
     if unit.form is None or unit.form.operands is None or unit.result not in view.open:
         return ""
-    decides = (name for name in unit.node.inputs[unit.form.operands :] if name and name not in view.constants)
+    decides = (
+        name
+        for name in unit.node.inputs[unit.form.operands :]
+        if name and name not in view.constants
+    )
     name = "" if view.open.intersection(unit.operands) else next(decides, "")
     return name and f"the shape of its result depends on '{name}', which is computed at run time"
 
 
 def _integer_product(
     view: OnnxView, node: OnnxNode, family: type[Operator], form: Form, integer: IntegerProduct
-) -> Unit | Unrecognised:
+) -> IntegerUnit | Unrecognised:
     names = [node.input(position) for position in integer.zero_points]
     for name in filter(None, names):
         if name not in view.constants:
             return Unrecognised(f"its zero point '{name}' is not constant")
     zero_points = tuple(
-        tuple(int(number) for number in view.constants[name].reshape(-1)) if name else (0,) for name in names
+        tuple(int(number) for number in view.constants[name].reshape(-1)) if name else (0,)
+        for name in names
     )
-    operands, result = node.inputs[:2], node.outputs[0]
-    return Unit(node, form.op_type, operands, result, {}, (node,), family, form, plain=True, zero_points=zero_points)
+    operands = node.inputs[:2]
+    result = node.outputs[0]
+    return IntegerUnit(
+        node,
+        form.op_type,
+        operands,
+        result,
+        {},
+        (node,),
+        family,
+        form,
+        plain=True,
+        zero_points=zero_points,
+    )
 
 
-def _plain(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form) -> Unit | Unrecognised:
+def _plain(
+    view: OnnxView, node: OnnxNode, family: type[Operator], form: Form
+) -> IntegerUnit | Unrecognised:
     if any(node.outputs[1:]):
         return Unrecognised(f"it has a second output '{node.outputs[1]}'")
-    return Unit(
-        node, form.op_type, node.inputs[: form.operands], node.outputs[0], {}, (node,), family, form, plain=True
+    return IntegerUnit(
+        node,
+        form.op_type,
+        node.inputs[: form.operands],
+        node.outputs[0],
+        {},
+        (node,),
+        family,
+        form,
+        plain=True,
     )
 
 
-# Operators between DequantizeLinear and QuantizeLinear. ---------------------------------------------------------------
+# Operators between DequantizeLinear and QuantizeLinear.
+# ---------------------------------------------------------------
 
 
-def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form) -> Unit | Unrecognised:
-    unit = _dequantised(view, node, family, form)
+def _find_unit_between(
+    view: OnnxView, node: OnnxNode, family: type[Operator], form: Form
+) -> IntegerUnit | Unrecognised:
+    unit = _find_dequantised_unit(view, node, family, form)
     if isinstance(unit, Unrecognised) or form.bare:
         return unit
     tail = _tail(view, node, form)
     if isinstance(tail, Unrecognised):
         return tail
     activation, quantize = tail
-    quantization, result = view.quantization_of(quantize), quantize.outputs[0]
+    quantization = view.quantization_of(quantize)
+    result = quantize.outputs[0]
     if quantization is None:
-        return Unrecognised(_unknown_quantisation(view, quantize))
-    in_float = unfused(view, form, (*unit.operands[:2], result))
+        return Unrecognised(_explain_quantisation(view, quantize))
+    in_float = explain_unfused(view, form, (*unit.operands[:2], result))
     if in_float:
         return Unrecognised(in_float)
     behind = (quantize,) if activation is None else (activation, quantize)
     quantizations = {**unit.quantizations, result: quantization}
     covers = (*unit.covers, *behind)
-    return replace(unit, result=result, quantizations=quantizations, covers=covers, activation=activation)
+    return replace(
+        unit, result=result, quantizations=quantizations, covers=covers, activation=activation
+    )
 
 
-def _dequantised(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form) -> Unit | Unrecognised:
+def _find_dequantised_unit(
+    view: OnnxView, node: OnnxNode, family: type[Operator], form: Form
+) -> IntegerUnit | Unrecognised:
     """Return a unit that ends at ``node`` itself, with dequantised operands or flags."""
     quantizations: dict[str, Quantization] = {}
     covers: list[OnnxNode] = []
@@ -278,7 +348,9 @@ def _dequantised(view: OnnxView, node: OnnxNode, family: type[Operator], form: F
             return Unrecognised(f"its parameter '{name}' is computed at run time")
     covered = (*dict.fromkeys(covers), node)
     names = tuple(operands), node.outputs[0]
-    return Unit(node, form.op_type, *names, quantizations, covered, family, form, parameters=parameters)
+    return IntegerUnit(
+        node, form.op_type, *names, quantizations, covered, family, form, parameters=parameters
+    )
 
 
 def _float_reason(view: OnnxView, node: OnnxNode, form: Form, name: str) -> str:
@@ -286,42 +358,55 @@ def _float_reason(view: OnnxView, node: OnnxNode, form: Form, name: str) -> str:
 
     A cause that no quantiser could remove comes first.
     """
-    plain = _unquantised(view, name)
+    plain = _explain_unquantised(view, name)
     return (float_reason(view, form, node) or plain) if plain.endswith(NOT_QUANTISED) else plain
 
 
-def _unquantised(view: OnnxView, name: str) -> str:
+def _explain_unquantised(view: OnnxView, name: str) -> str:
     """Return why an operand is not quantised: its type, or only that it is not."""
-    kind, source = view.element_type(name), view.producer.get(name)
+    kind = view.element_type(name)
+    source = view.producer.get(name)
     if source is not None and source.op_type == DEQUANTIZE:
-        return _unknown_quantisation(view, source)
+        return _explain_quantisation(view, source)
     if kind.startswith(("int", "uint", "bool")):
-        return f"its input '{name}' is {kind}, integers that stand for no real numbers: the CPU computes with them"
+        return (
+            f"its input '{name}' is {kind}, integers that stand for no real numbers: the CPU "
+            "computes with them"
+        )
     if kind and kind != "float32":
-        return f"its input '{name}' is {kind}; only float32 is quantised: export the model in float32"
+        return (
+            f"its input '{name}' is {kind}; only float32 is quantised: export the model in float32"
+        )
     return f"its input '{name}' {NOT_QUANTISED}"
 
 
-def _rescale(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
+def _rescale(view: OnnxView, node: OnnxNode) -> IntegerUnit | Unrecognised:
     """Return a DequantizeLinear–QuantizeLinear pair as a change of scale or an identity."""
     source = view.producer.get(node.inputs[0])
     if source is None or source.op_type != DEQUANTIZE:
         return Unrecognised("")
-    before, after = view.quantization_of(source), view.quantization_of(node)
+    before = view.quantization_of(source)
+    after = view.quantization_of(node)
     if before is None or after is None:
         return Unrecognised("")
-    operand, result = source.inputs[0], node.outputs[0]
+    operand = source.inputs[0]
+    result = node.outputs[0]
     types = view.element_type(operand), view.element_type(result)
     same = before.same_as(after) and types[0] == types[1]
-    if set(types) == set(domain.INT8):  # int8 and uint8 integers that differ by 128 are stored alike
+    # int8 and uint8 integers that differ by 128 are stored alike
+    if set(types) == set(domain.INT8):
         signed, unsigned = (before, after) if types[0] == "int8" else (after, before)
         moved = replace(unsigned, zero_point=unsigned.zero_point - 128)
         same = signed.per_tensor and signed.same_as(moved)
     op_type = "Identity" if same else REQUANTISE
-    return Unit(node, op_type, (operand,), result, {operand: before, result: after}, (source, node))
+    return IntegerUnit(
+        node, op_type, (operand,), result, {operand: before, result: after}, (source, node)
+    )
 
 
-def _tail(view: OnnxView, node: OnnxNode, form: Form) -> tuple[OnnxNode | None, OnnxNode] | Unrecognised:
+def _tail(
+    view: OnnxView, node: OnnxNode, form: Form
+) -> tuple[OnnxNode | None, OnnxNode] | Unrecognised:
     """Return the activation, if any, and the QuantizeLinear that end a unit."""
     if any(node.outputs[1:]):
         return Unrecognised(f"it has a second output '{node.outputs[1]}'")
@@ -332,9 +417,15 @@ def _tail(view: OnnxView, node: OnnxNode, form: Form) -> tuple[OnnxNode | None, 
         return None, user
     if user.op_type in _ACTIVATIONS and user.standard and form.activation:
         last = _only_user(view, user)
-        if isinstance(last, OnnxNode) and last.op_type == QUANTIZE and clip_bounds(view, user) is not None:
+        if (
+            isinstance(last, OnnxNode)
+            and last.op_type == QUANTIZE
+            and clip_bounds(view, user) is not None
+        ):
             return user, last
-    return Unrecognised(f"its output '{node.outputs[0]}' goes in float to {user.op_type} '{user.name}'")
+    return Unrecognised(
+        f"its output '{node.outputs[0]}' goes in float to {user.op_type} '{user.name}'"
+    )
 
 
 def _only_user(view: OnnxView, node: OnnxNode) -> OnnxNode | Unrecognised:

@@ -27,19 +27,27 @@ def cut_model(model: TfliteModel, inputs: Sequence[int], outputs: Sequence[int])
     graph = whole.subgraphs[0]
     chosen = operators_between(model, inputs, outputs)
     graph.operators = [graph.operators[number] for number in chosen]
-    graph.inputs, graph.outputs = list(inputs), list(outputs)
+    graph.inputs = list(inputs)
+    graph.outputs = list(outputs)
     whole.signatureDefs, whole.metadata, whole.metadataBuffer = None, None, None
     read = {number for place in chosen for number in model.operators[place].inputs}
-    kept = {tensor.buffer for number, tensor in enumerate(graph.tensors) if number in {*read, *outputs}}
+    kept = {
+        tensor.buffer for number, tensor in enumerate(graph.tensors) if number in {*read, *outputs}
+    }
     kept |= {tensor.buffer for other in whole.subgraphs[1:] for tensor in other.tensors}
-    whole.buffers = [buffer if place in kept else schema.BufferT() for place, buffer in enumerate(whole.buffers)]
-    return litert.packed(whole)
+    whole.buffers = [
+        buffer if place in kept else schema.BufferT() for place, buffer in enumerate(whole.buffers)
+    ]
+    return litert.pack_model(whole)
 
 
-def operators_between(model: TfliteModel, inputs: Iterable[int], outputs: Iterable[int]) -> list[int]:
+def operators_between(
+    model: TfliteModel, inputs: Iterable[int], outputs: Iterable[int]
+) -> list[int]:
     """Return the indices of the operators that ``outputs`` depend on, stopping at ``inputs``."""
     sources = set(inputs)
-    needed, chosen = set(outputs) - sources, []
+    needed = set(outputs) - sources
+    chosen = []
     for number in reversed(range(len(model.operators))):
         operator = model.operators[number]
         if needed.intersection(operator.outputs):
@@ -64,10 +72,16 @@ class LitertPart:
         resolver: litert.Resolver,
     ) -> None:
         """Prepare the part; raise InputError if LiteRT rejects it."""
-        self._graph, self._inputs, self._outputs = graph, tuple(inputs), tuple(outputs)
+        self._graph = graph
+        self._inputs = tuple(inputs)
+        self._outputs = tuple(outputs)
         self._numbers = {name: _number(model, graph.values[name]) for name in (*inputs, *outputs)}
         given = list(dict.fromkeys(self._numbers[name] for name in inputs))
-        wanted = [number for number in dict.fromkeys(self._numbers[name] for name in outputs) if number not in given]
+        wanted = [
+            number
+            for number in dict.fromkeys(self._numbers[name] for name in outputs)
+            if number not in given
+        ]
         whole = resolver == "reference" and set(given) == set(model.inputs)
         self._wanted = wanted
         self._session: LiteRTModel | None = None
@@ -78,17 +92,20 @@ class LitertPart:
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
         """Return the part's outputs; ``tensors`` has at least its inputs."""
-        values, numbers = self._graph.values, self._numbers
-        given = {numbers[name]: values[name].restored(tensors[name]) for name in self._inputs}
+        values = self._graph.values
+        numbers = self._numbers
+        given = {numbers[name]: values[name].restore(tensors[name]) for name in self._inputs}
         found = given if self._session is None else given | self._session.run(given, self._wanted)
         for name in self._outputs:
-            made, value = found[numbers[name]], values[name].in_model
+            made = found[numbers[name]]
+            value = values[name].in_model
             if made.shape != value.shape and not value.open:
                 raise InputError(
-                    f"the model makes '{name}' of shape {list(made.shape)}, and declares {list(value.shape)}; "
+                    f"the model makes '{name}' of shape {list(made.shape)}, and declares "
+                    f"{list(value.shape)}; "
                     "convert it again"
                 )
-        return {name: values[name].arranged(found[numbers[name]]) for name in self._outputs}
+        return {name: values[name].arrange(found[numbers[name]]) for name in self._outputs}
 
 
 def _number(model: TfliteModel, value: Value) -> int:

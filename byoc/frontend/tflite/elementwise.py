@@ -18,10 +18,14 @@ def operands(unit: UnitContext, positions: Sequence[int] = (0, 1)) -> tuple[list
     computed = [position for position in positions if unit.tensor(position).data is None]
     views = [unit.view(position) for position in computed]
     first = views[0]
-    if len(computed) == len(positions) and first.shape == shape and all(view == first for view in views):
+    if (
+        len(computed) == len(positions)
+        and first.shape == shape
+        and all(view == first for view in views)
+    ):
         return [unit.value(position, first) for position in positions], first
     full = [position for position in computed if len(unit.shape(position)) == len(shape)]
-    axes = unit.together(full).axes if full else tuple(range(len(shape)))
+    axes = unit.find_common_view(full).axes if full else tuple(range(len(shape)))
     assert axes is not None
     names = [unit.value(position, broadcast(unit.shape(position), axes)) for position in positions]
     return names, broadcast(shape, axes)
@@ -30,7 +34,13 @@ def operands(unit: UnitContext, positions: Sequence[int] = (0, 1)) -> tuple[list
 def broadcast(shape: tuple[int, ...], axes: tuple[int, ...]) -> TensorView:
     """Return the view of a tensor with leading axes of size 1, in the order ``axes``."""
     factors = (*(1,) * (len(axes) - len(shape)), *shape)
-    return TensorView(shape, factors, axes, tuple(factors[axis] for axis in axes), axes if factors == shape else None)
+    return TensorView(
+        shape,
+        factors,
+        axes,
+        tuple(factors[axis] for axis in axes),
+        axes if factors == shape else None,
+    )
 
 
 def arithmetic(op_type: str, unit: UnitContext) -> None:
@@ -42,8 +52,12 @@ def arithmetic(op_type: str, unit: UnitContext) -> None:
 
 def extreme(op_type: str, unit: UnitContext) -> None:
     """Read MINIMUM or MAXIMUM; LiteRT compares stored integers and ignores their scales."""
-    if not same_quantisation(unit.tensor(0), unit.result()) or not same_quantisation(unit.tensor(1), unit.result()):
-        raise KeptOnCpuError("its operands and its result have different scales, which LiteRT leaves out of account")
+    if not same_quantisation(unit.tensor(0), unit.result()) or not same_quantisation(
+        unit.tensor(1), unit.result()
+    ):
+        raise KeptOnCpuError(
+            "its operands and its result have different scales, which LiteRT leaves out of account"
+        )
     names, view = operands(unit)
     unit.node(op_type, names, view)
 

@@ -34,13 +34,25 @@ MAXIMUM_NAME = 4096
 MAXIMUM_ITEMS = 1 << 20
 """Maximum number of tensors, operators, dimensions, scales and similar entries of one file."""
 REMEDY = "convert or copy it again"
-_WRONG = (struct.error, ValueError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError)
+_WRONG = (
+    struct.error,
+    ValueError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+)
 """Exceptions raised by reading a flatbuffer with invalid offsets."""
 _DTYPES = {
-    "FLOAT32": "float32", "FLOAT16": "float16", "FLOAT64": "float64", "BOOL": "bool", "STRING": "str",
-    "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64", "INT4": "int4", "INT2": "int2",
+    "FLOAT32": "float32", "FLOAT16": "float16", "FLOAT64": "float64", "BOOL": "bool",
+    "STRING": "str",
+    "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64", "INT4": "int4",
+    "INT2": "int2",
     "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "UINT4": "uint4",
-    "COMPLEX64": "complex64", "COMPLEX128": "complex128", "RESOURCE": "resource", "VARIANT": "variant",
+    "COMPLEX64": "complex64", "COMPLEX128": "complex128", "RESOURCE": "resource",
+    "VARIANT": "variant",
     "BFLOAT16": "bfloat16",
 }  # fmt: skip
 _BITS = {"int4": 4, "uint4": 4, "int2": 2, "bfloat16": 16}
@@ -113,7 +125,9 @@ def load_tflite(path: str | Path) -> TfliteModel:
     Raises InputError if it is missing, of another kind or damaged.
     """
     file = Path(path)
-    content = read_bytes(file, MAXIMUM_FILE, "a TensorFlow Lite model", "give the path of a .tflite file")
+    content = read_bytes(
+        file, MAXIMUM_FILE, "a TensorFlow Lite model", "give the path of a .tflite file"
+    )
     memory.require(2 * len(content), str(file))
     return read_tflite(content, str(file))
 
@@ -131,14 +145,16 @@ def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteMode
         model = reader.model()
         if not (reader.misnamed or reader.behind):
             return model
-        return replace(model, content=_rewritten(content, schema))
+        return replace(model, content=_rewrite_inline(content, schema))
     except InputError as error:
         raise InputError(f"{source}: {error}; {remedy}") from error
     except _WRONG as error:
-        raise InputError(f"{source}: a damaged TensorFlow Lite model (its offsets lead nowhere); {remedy}") from error
+        raise InputError(
+            f"{source}: a damaged TensorFlow Lite model (its offsets lead nowhere); {remedy}"
+        ) from error
 
 
-def _rewritten(content: bytes, schema: Any) -> bytes:
+def _rewrite_inline(content: bytes, schema: Any) -> bytes:
     """Return the file with all data inside the flatbuffer.
 
     Scales of one-axis tensors are on that axis. Some quantisers write data after the flatbuffer.
@@ -151,7 +167,7 @@ def _rewritten(content: bytes, schema: Any) -> bytes:
     for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):
         if tensor.quantization is not None and tensor.shape is not None and len(tensor.shape) == 1:
             tensor.quantization.quantizedDimension = 0
-    return litert.packed(model)
+    return litert.pack_model(model)
 
 
 class _Reader:
@@ -173,7 +189,9 @@ class _Reader:
     def model(self) -> TfliteModel:
         root = self._schema.Model.GetRootAs(self._content, 0)
         if root.Version() != SCHEMA_VERSION:
-            raise InputError(f"it has schema version {root.Version()}, this tool reads version {SCHEMA_VERSION}")
+            raise InputError(
+                f"it has schema version {root.Version()}, this tool reads version {SCHEMA_VERSION}"
+            )
         buffers = list(self._items(root, "Buffers"))
         codes = [self._code(code) for code in self._items(root, "OperatorCodes")]
         graphs = list(self._items(root, "Subgraphs"))
@@ -196,16 +214,22 @@ class _Reader:
         count = getattr(table, f"{name}Length")()
         self._left -= count
         if count < 0 or element * count > len(self._content) or self._left < 0:
-            raise InputError(f"a damaged TensorFlow Lite model ({name} of {count} entries do not fit its size)")
+            raise InputError(
+                f"a damaged TensorFlow Lite model ({name} of {count} entries do not fit its size)"
+            )
         return int(count)
 
     def _integers(self, table: Any, name: str, element: int = 4) -> tuple[int, ...]:
-        return tuple(map(int, self._items(table, name))) if self._count(table, name, element) else ()
+        return (
+            tuple(map(int, self._items(table, name))) if self._count(table, name, element) else ()
+        )
 
     def _text(self, found: bytes | None, what: str) -> str:
         text = (found or b"").decode()
         if len(text) > MAXIMUM_NAME:
-            raise InputError(f"{what} has a name of {len(text)} characters; names have at most {MAXIMUM_NAME}")
+            raise InputError(
+                f"{what} has a name of {len(text)} characters; names have at most {MAXIMUM_NAME}"
+            )
         return text
 
     def _code(self, code: Any) -> tuple[str, bool]:
@@ -216,19 +240,32 @@ class _Reader:
             return kind, False
         return self._text(code.CustomCode(), "a custom operator") or "CUSTOM", True
 
-    def _subgraph(self, graph: Any, buffers: list[Any], codes: list[tuple[str, bool]]) -> TfliteModel:
+    def _subgraph(
+        self, graph: Any, buffers: list[Any], codes: list[tuple[str, bool]]
+    ) -> TfliteModel:
         raw = list(self._items(graph, "Tensors"))
         ends = [self._integers(graph, name) for name in ("Inputs", "Outputs")]
-        names = _unique([self._text(tensor.Name(), "a tensor") for tensor in raw], {*ends[0], *ends[1]})
-        tensors = tuple(self._tensor(tensor, name, buffers) for tensor, name in zip(raw, names, strict=True))
-        operators = tuple(self._operator(each, n, codes) for n, each in enumerate(self._items(graph, "Operators")))
+        names = _unique(
+            [self._text(tensor.Name(), "a tensor") for tensor in raw], {*ends[0], *ends[1]}
+        )
+        tensors = tuple(
+            self._tensor(tensor, name, buffers) for tensor, name in zip(raw, names, strict=True)
+        )
+        operators = tuple(
+            self._operator(each, n, codes) for n, each in enumerate(self._items(graph, "Operators"))
+        )
         model = TfliteModel(
-            self._content, self._text(graph.Name(), "the subgraph") or "network", tensors, operators, *ends
+            self._content,
+            self._text(graph.Name(), "the subgraph") or "network",
+            tensors,
+            operators,
+            *ends,
         )
         _check_order(model)
         return model
 
-    # Tensors. -------------------------------------------------------------------------------------------------------
+    # Tensors.
+    # ----------------------------------------------------------------------------------------------
 
     def _tensor(self, tensor: Any, name: str, buffers: list[Any]) -> TFLiteTensor:
         number = tensor.Type()
@@ -240,7 +277,9 @@ class _Reader:
         if len(shape) > MAXIMUM_RANK or min(shape, default=0) < 0 or prod(shape) >= 1 << 40:
             raise InputError(f"tensor '{name}' has the shape {list(shape[:MAXIMUM_RANK])}")
         if signature and len(signature) != len(shape):
-            raise InputError(f"tensor '{name}' of shape {list(shape)} has the signature {list(signature)}")
+            raise InputError(
+                f"tensor '{name}' of shape {list(shape)} has the signature {list(signature)}"
+            )
         place = tensor.Buffer()
         if place >= len(buffers):
             raise InputError(f"tensor '{name}' has its data in buffer {place} of {len(buffers)}")
@@ -250,11 +289,20 @@ class _Reader:
         sparse = tensor.Sparsity() is not None
         data = None if not constant or sparse else _array(raw, name, shape, dtype)
         quantization = self._quantization(tensor, name, shape, dtype)
-        return TFLiteTensor(name, shape, f"sparse {dtype}" if sparse else dtype, quantization, constant, data, variable)
+        return TFLiteTensor(
+            name,
+            shape,
+            f"sparse {dtype}" if sparse else dtype,
+            quantization,
+            constant,
+            data,
+            variable,
+        )
 
     def _data(self, buffer: Any, name: str) -> NDArray[np.uint8]:
         if buffer.Offset() > 1:
-            begin, nbytes = buffer.Offset(), buffer.Size()
+            begin = buffer.Offset()
+            nbytes = buffer.Size()
             if begin + nbytes > len(self._content):
                 raise InputError(f"the data of tensor '{name}' end behind the file")
             self.behind = True
@@ -267,41 +315,54 @@ class _Reader:
         found: NDArray[np.uint8] = buffer.DataAsNumpy()
         return found
 
-    def _quantization(self, tensor: Any, name: str, shape: tuple[int, ...], dtype: str) -> Quantization | None:
+    def _quantization(
+        self, tensor: Any, name: str, shape: tuple[int, ...], dtype: str
+    ) -> Quantization | None:
         found = tensor.Quantization()
         if found is None or not found.ScaleLength():
             return None
-        count, zeros = self._count(found, "Scale"), self._count(found, "ZeroPoint", 8)
+        count = self._count(found, "Scale")
+        zeros = self._count(found, "ZeroPoint", 8)
         axis = found.QuantizedDimension()
         if len(shape) == 1 and count > 1 and axis:
-            axis, self.misnamed = 0, True
+            axis = 0
+            self.misnamed = True
         fits = count == 1 or (0 <= axis < len(shape) and count == shape[axis])
         if not fits or zeros not in (0, 1, count):
             raise InputError(
-                f"tensor '{name}' of shape {list(shape)} has {count} scales and {zeros} zero points on axis {axis}"
+                f"tensor '{name}' of shape {list(shape)} has {count} scales and {zeros} zero "
+                f"points on axis {axis}"
             )
         scale = np.array(found.ScaleAsNumpy(), np.float32)
         points = np.array(found.ZeroPointAsNumpy(), np.int64) if zeros else np.zeros(1, np.int64)
         wrong = scale[~(np.isfinite(scale) & (scale > 0))]
         if wrong.size:
-            raise InputError(f"tensor '{name}' has the scale {float(wrong[0]):g}; scales are positive and finite")
+            raise InputError(
+                f"tensor '{name}' has the scale {float(wrong[0]):g}; scales are positive and finite"
+            )
         limits = np.iinfo(dtype if dtype in ("int8", "uint8", "int16") else np.int32)
         beyond = points[(points < limits.min) | (points > limits.max)]
         if beyond.size:
-            raise InputError(f"tensor '{name}' has the zero point {beyond[0]}; {limits.dtype} holds none such")
+            raise InputError(
+                f"tensor '{name}' has the zero point {beyond[0]}; {limits.dtype} holds none such"
+            )
         zero_point = np.broadcast_to(points.astype(np.int32), scale.shape).copy()
         if count == 1:
             return Quantization(scale.reshape(()), zero_point.reshape(()))
         return Quantization(scale, zero_point, axis)
 
-    # Operators. -----------------------------------------------------------------------------------------------------
+    # Operators.
+    # ----------------------------------------------------------------------------------------------
 
-    def _operator(self, operator: Any, number: int, codes: list[tuple[str, bool]]) -> TFLiteOperator:
+    def _operator(
+        self, operator: Any, number: int, codes: list[tuple[str, bool]]
+    ) -> TFLiteOperator:
         place = operator.OpcodeIndex()
         if place >= len(codes):
             raise InputError(f"operator {number} has the code {place} of {len(codes)}")
         kind, custom = codes[place]
-        inputs, outputs = self._integers(operator, "Inputs"), self._integers(operator, "Outputs")
+        inputs = self._integers(operator, "Inputs")
+        outputs = self._integers(operator, "Outputs")
         options = None if custom else self._options_of(operator, litert.options_name(kind))
         return TFLiteOperator(f"{kind}:{number}", kind, custom, inputs, outputs, options)
 
@@ -310,13 +371,16 @@ class _Reader:
 
         If the file has another operator's attributes, the result has the defaults, as in LiteRT.
         """
-        name, table = self._options.get(operator.BuiltinOptionsType(), "NONE"), operator.BuiltinOptions()
+        name = self._options.get(operator.BuiltinOptionsType(), "NONE")
+        table = operator.BuiltinOptions()
         kind = getattr(self._schema, f"{wanted}T", None)
         if kind is None or name != wanted or table is None:
             return None if kind is None else kind()
         options = getattr(self._schema, name)()
         options.Init(table.Bytes, table.Pos)
-        for vector in (key.removesuffix("Length") for key in dir(options) if key.endswith("Length")):
+        for vector in (
+            key.removesuffix("Length") for key in dir(options) if key.endswith("Length")
+        ):
             self._count(options, vector)
         return kind.InitFromObj(options)
 
@@ -333,7 +397,9 @@ def _unique(names: list[str], ends: Collection[int]) -> list[str]:
     counts = Counter(names)
     kept = Counter(names[number] for number in ends if number < len(names))
     found = [
-        name if name and (counts[name] == 1 or (number in ends and kept[name] == 1)) else f"{name}#{number}"
+        name
+        if name and (counts[name] == 1 or (number in ends and kept[name] == 1))
+        else f"{name}#{number}"
         for number, name in enumerate(names)
     ]
     if len(set(found)) < len(found):
@@ -341,14 +407,18 @@ def _unique(names: list[str], ends: Collection[int]) -> list[str]:
     return found
 
 
-def _array(raw: NDArray[np.uint8], name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any] | None:
+def _array(
+    raw: NDArray[np.uint8], name: str, shape: tuple[int, ...], dtype: str
+) -> NDArray[Any] | None:
     """Return the elements of a constant; None for types that NumPy lacks."""
     if dtype in ("str", "resource", "variant"):
         return None
     bits = _BITS.get(dtype) or 8 * np.dtype(dtype).itemsize
     wanted = -(-prod(shape) * bits // 8)
     if raw.size != wanted:
-        raise InputError(f"constant '{name}' of shape {list(shape)} has {raw.size} of {wanted} bytes")
+        raise InputError(
+            f"constant '{name}' of shape {list(shape)} has {raw.size} of {wanted} bytes"
+        )
     if dtype in _BITS:
         return None
     if dtype == "bool":
@@ -364,7 +434,10 @@ def _check_order(model: TfliteModel) -> None:
     Constants, inputs and states have no producer.
     """
     count = len(model.tensors)
-    given = {*model.inputs, *(n for n, tensor in enumerate(model.tensors) if tensor.constant or tensor.variable)}
+    given = {
+        *model.inputs,
+        *(n for n, tensor in enumerate(model.tensors) if tensor.constant or tensor.variable),
+    }
     known = set(given)
     for where in (model.inputs, model.outputs):
         for number in where:
@@ -380,11 +453,16 @@ def _check_order(model: TfliteModel) -> None:
                 continue
             _check_number(number, count, operator.name)
             if number not in known:
-                raise InputError(f"{operator.name} reads '{model.tensors[number].name}', which nothing before it makes")
+                raise InputError(
+                    f"{operator.name} reads '{model.tensors[number].name}', which "
+                    "nothing before it makes"
+                )
         for number in operator.outputs:
             _check_number(number, count, operator.name)
             if number in known:
-                raise InputError(f"{operator.name} makes '{model.tensors[number].name}', which is there already")
+                raise InputError(
+                    f"{operator.name} makes '{model.tensors[number].name}', which is there already"
+                )
             known.add(number)
     for number in model.outputs:
         if number not in known:

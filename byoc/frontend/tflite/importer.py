@@ -26,7 +26,7 @@ from byoc.operators import domain
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
-from byoc.runtimes.litert_process import LiteRTModel, known_session
+from byoc.runtimes.litert_process import LiteRTModel, get_session
 from isa.errors import InputError
 
 READERS: dict[str, Reader] = {
@@ -36,13 +36,43 @@ READERS: dict[str, Reader] = {
     **movement.READERS,
 }
 _WINDOWS = frozenset(
-    {"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D", "RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR"}
+    {
+        "CONV_2D",
+        "DEPTHWISE_CONV_2D",
+        "AVERAGE_POOL_2D",
+        "MAX_POOL_2D",
+        "RESIZE_NEAREST_NEIGHBOR",
+        "RESIZE_BILINEAR",
+    }
     | {"TRANSPOSE_CONV", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE"}
 )
 """Operators that read planes."""
 _INDIFFERENT = frozenset(
-    {*elementwise.READERS, "PAD", "PADV2", "MIRROR_PAD", "CONCATENATION", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V"}
-    | {"TILE", "PRELU", "LOGISTIC", "TANH", "HARD_SWISH", "GELU", "LEAKY_RELU", "ELU", "ABS", "NEG", "EXP", "LOG"}
+    {
+        *elementwise.READERS,
+        "PAD",
+        "PADV2",
+        "MIRROR_PAD",
+        "CONCATENATION",
+        "SLICE",
+        "STRIDED_SLICE",
+        "SPLIT",
+        "SPLIT_V",
+    }
+    | {
+        "TILE",
+        "PRELU",
+        "LOGISTIC",
+        "TANH",
+        "HARD_SWISH",
+        "GELU",
+        "LEAKY_RELU",
+        "ELU",
+        "ABS",
+        "NEG",
+        "EXP",
+        "LOG",
+    }
     | {"RSQRT", "SQRT", "DEQUANTIZE"}
 )
 """Operators whose results can have the layout of their operands."""
@@ -56,11 +86,32 @@ REASONS = {
     "LOG_SOFTMAX": "its rule is LiteRT's own",
 }
 """Reasons why well-known operators are not supported."""
-_DATA_DEPENDENT = frozenset({"WHERE", "UNIQUE", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "RANGE"})
+_DATA_DEPENDENT = frozenset(
+    {"WHERE", "UNIQUE", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "RANGE"}
+)
 """Operators whose result's shape depends on the data."""
 _SHAPED = frozenset(
-    {"RESHAPE", "SLICE", "STRIDED_SLICE", "PAD", "PADV2", "MIRROR_PAD", "TILE", "BROADCAST_TO", "FILL", "SPLIT_V"}
-    | {"RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR", "TRANSPOSE_CONV", "EXPAND_DIMS", "TRANSPOSE", "MEAN", "SUM"}
+    {
+        "RESHAPE",
+        "SLICE",
+        "STRIDED_SLICE",
+        "PAD",
+        "PADV2",
+        "MIRROR_PAD",
+        "TILE",
+        "BROADCAST_TO",
+        "FILL",
+        "SPLIT_V",
+    }
+    | {
+        "RESIZE_NEAREST_NEIGHBOR",
+        "RESIZE_BILINEAR",
+        "TRANSPOSE_CONV",
+        "EXPAND_DIMS",
+        "TRANSPOSE",
+        "MEAN",
+        "SUM",
+    }
 )
 """Operators whose result has a data-dependent shape if an integer parameter is computed."""
 
@@ -89,7 +140,8 @@ def _refuse_state(model: TfliteModel) -> None:
     found = [kind for kind in _STATE if kind in kinds]
     if found:
         raise InputError(
-            f"it keeps state from one inference to the next ({', '.join(found)}), which is not supported; convert it "
+            f"it keeps state from one inference to the next ({', '.join(found)}), which is not "
+            "supported; convert it "
             "with its state as inputs and outputs"
         )
 
@@ -98,17 +150,23 @@ def _refuse_float(model: TfliteModel) -> None:
     """Raise InputError for a model without 8-bit operators, which must be converted again."""
     tensors = model.tensors
     made = [n for operator in model.operators for n in operator.outputs]
-    read = [n for operator in model.operators for n in operator.inputs if n >= 0 and not tensors[n].constant]
+    read = [
+        n
+        for operator in model.operators
+        for n in operator.inputs
+        if n >= 0 and not tensors[n].constant
+    ]
     if any(tensors[number].dtype in domain.INT8 for number in (*made, *read)):
         return
     kinds = sorted({tensors[number].dtype for number in made})
     raise InputError(
-        f"its operators make {', '.join(kinds) or 'nothing'}, no 8-bit integers: convert it with full integer "
+        f"its operators make {', '.join(kinds) or 'nothing'}, no 8-bit integers: convert it with "
+        "full integer "
         "quantisation (a representative dataset, and TFLITE_BUILTINS_INT8)"
     )
 
 
-def _without_custom(model: TfliteModel) -> bytes:
+def _remove_custom(model: TfliteModel) -> bytes:
     """Return a model without its custom operators, which LiteRT may lack.
 
     Their results become inputs.
@@ -117,13 +175,18 @@ def _without_custom(model: TfliteModel) -> bytes:
     if not custom:
         return model.content
     made = [number for operator in custom for number in operator.outputs]
-    read = [n for operator in custom for n in operator.inputs if n >= 0 and not model.tensors[n].constant]
+    read = [
+        n
+        for operator in custom
+        for n in operator.inputs
+        if n >= 0 and not model.tensors[n].constant
+    ]
     sources = [*model.inputs, *made]
     wanted = [number for number in dict.fromkeys((*model.outputs, *read)) if number not in sources]
     return cut_model(model, sources, wanted)
 
 
-def _delegated(model: TfliteModel, content: bytes) -> set[int]:
+def _find_delegated(model: TfliteModel, content: bytes) -> set[int]:
     """Return the indices of operators that XNNPACK runs; empty for a model that it rejects."""
     try:
         taken = LiteRTModel(content, "default").delegated
@@ -139,7 +202,8 @@ def _check_shapes(model: TfliteModel, shapes: Mapping[int, tuple[int, ...]]) -> 
             declared = model.tensors[number].shape
             if number in shapes and shapes[number] != declared:
                 raise InputError(
-                    f"{operator.name} makes '{model.tensors[number].name}' of shape {list(shapes[number])}, and the "
+                    f"{operator.name} makes '{model.tensors[number].name}' of shape "
+                    f"{list(shapes[number])}, and the "
                     f"model declares {list(declared)}; convert it again"
                 )
 
@@ -150,23 +214,28 @@ class _TFLiteBuilder:
     def __init__(self, model: TfliteModel) -> None:
         self._model = model
         self._made = Collection(model)
-        self._wanted = _wanted(model)
+        self._wanted = _find_window_tensors(model)
         self._open: set[int] = set()
-        content = _without_custom(model)
-        _check_shapes(model, known_session(content).shapes)
-        self._delegated = _delegated(model, content)
+        content = _remove_custom(model)
+        _check_shapes(model, get_session(content).shapes)
+        self._delegated = _find_delegated(model, content)
         self._closures, self._absorbed = find_closures(model)
 
     def graph(self) -> Graph:
-        model, made = self._model, self._made
-        inputs = tuple(made.made(number, self._free(number)) for number in model.inputs)
+        model = self._model
+        made = self._made
+        inputs = tuple(made.add_computed(number, self._free(number)) for number in model.inputs)
         for number, operator in enumerate(model.operators):
             if number not in self._absorbed:
                 self._visit(operator, number in self._delegated)
         ends = {number: self._output(number) for number in dict.fromkeys(model.outputs)}
         outputs = tuple(made.name_as_in_file(ends))
         nodes = drop_unread(made.nodes, outputs)
-        named = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
+        named = {
+            *inputs,
+            *outputs,
+            *(name for node in nodes for name in (*node.inputs, *node.outputs)),
+        }
         values = {name: value for name, value in made.values.items() if name in named}
         return verify_graph(Graph(model.name, inputs, outputs, values, tuple(nodes)))
 
@@ -193,7 +262,9 @@ class _TFLiteBuilder:
         """
         if operator.custom:
             raise KeptOnCpuError("it is a custom operator")
-        if operator.kind not in {*READERS, *CLOSES} or (operator.kind in REASONS and operator.kind not in READERS):
+        if operator.kind not in {*READERS, *CLOSES} or (
+            operator.kind in REASONS and operator.kind not in READERS
+        ):
             raise KeptOnCpuError(REASONS.get(operator.kind, ""))
         tensors = self._model.tensors
         for number in (*operator.inputs, *operator.outputs):
@@ -202,7 +273,8 @@ class _TFLiteBuilder:
             tensor = tensors[number]
             if tensor.constant:
                 raise KeptOnCpuError(
-                    f"constant '{tensor.name}' is of type {tensor.dtype}: only 8-bit ones run on the accelerator"
+                    f"constant '{tensor.name}' is of type {tensor.dtype}: only 8-bit ones run on "
+                    "the accelerator"
                 )
             if tensor.variable:
                 raise KeptOnCpuError(f"'{tensor.name}' is a state that it keeps")
@@ -213,11 +285,15 @@ class _TFLiteBuilder:
             if tensor.dtype == "bool" and operator.kind not in READERS:
                 continue
             if tensor.dtype not in domain.INT8:
-                raise KeptOnCpuError(f"'{tensor.name}' has element type {tensor.dtype}: quantise it to 8 bits")
+                raise KeptOnCpuError(
+                    f"'{tensor.name}' has element type {tensor.dtype}: quantise it to 8 bits"
+                )
             if tensor.quantization is None:
                 raise KeptOnCpuError(f"'{tensor.name}' has no scale")
             if tensor.dtype == "uint8" and operator.kind in _INT8_ALONE:
-                raise KeptOnCpuError("LiteRT has another rule for uint8 than for int8: convert the model to int8")
+                raise KeptOnCpuError(
+                    "LiteRT has another rule for uint8 than for int8: convert the model to int8"
+                )
         if all(tensors[number].constant for number in operator.inputs if number >= 0):
             raise KeptOnCpuError("all its operands are constant")
         if operator.kind not in READERS:
@@ -233,13 +309,21 @@ class _TFLiteBuilder:
         result = self._model.tensors[closure.result]
         view = made.view(closure.source)
         if closure.channels > 1:
-            view, table = _by_channel(view, table)
-        constant = made.held(f"{result.name}:table", table, result.quantization)
+            view, table = _order_by_channel(view, table)
+        constant = made.add_constant(f"{result.name}:table", table, result.quantization)
         operands = made.value(closure.source, view, operator.name), constant
         nodes = tuple(self._model.operators[number].name for number in closure.operators)
         attributes = {"numerics": numerics} if numerics else {}
         made.nodes.append(
-            Node(operator.name, TABLE, operands, (made.made(closure.result, view),), attributes, nodes, integer=True)
+            Node(
+                operator.name,
+                TABLE,
+                operands,
+                (made.add_computed(closure.result, view),),
+                attributes,
+                nodes,
+                integer=True,
+            )
         )
 
     def _host(self, operator: TFLiteOperator, remark: str) -> None:
@@ -247,21 +331,37 @@ class _TFLiteBuilder:
 
         A quantisation of float tensors gets the operator type that the interface knows.
         """
-        made, tensors = self._made, self._model.tensors
-        computed = (n for n in operator.inputs if n >= 0 and not (tensors[n].constant or tensors[n].variable))
+        made = self._made
+        tensors = self._model.tensors
+        computed = (
+            n
+            for n in operator.inputs
+            if n >= 0 and not (tensors[n].constant or tensors[n].variable)
+        )
         inputs = dict.fromkeys(computed)
-        computed_shape = operator.kind in _SHAPED and any(tensors[n].dtype in ("int32", "int64") for n in inputs)
-        if operator.kind in _DATA_DEPENDENT or computed_shape or any(n in self._open for n in inputs):
+        computed_shape = operator.kind in _SHAPED and any(
+            tensors[n].dtype in ("int32", "int64") for n in inputs
+        )
+        if (
+            operator.kind in _DATA_DEPENDENT
+            or computed_shape
+            or any(n in self._open for n in inputs)
+        ):
             self._open.update(operator.outputs)
         sources = tuple(made.value(number, made.view(number), operator.name) for number in inputs)
-        results = tuple(made.made(n, self._free(n), open=n in self._open) for n in operator.outputs)
+        results = tuple(
+            made.add_computed(n, self._free(n), open=n in self._open) for n in operator.outputs
+        )
         kind = _boundary(self._model, operator)
         node = Node(operator.name, kind or operator.kind, sources, results, {}, (operator.name,))
-        made.nodes.append(replace(node, remark="" if kind else remark, macs=_macs(self._model, operator)))
+        made.nodes.append(
+            replace(node, remark="" if kind else remark, macs=_macs(self._model, operator))
+        )
 
     def _output(self, number: int) -> str:
         """Return the name of an output in the model's layout, or with channels first."""
-        made, tensor = self._made, self._model.tensors[number]
+        made = self._made
+        tensor = self._model.tensors[number]
         if tensor.constant:
             return made.value(number, natural(tensor.shape), tensor.name)
         view = made.view(number)
@@ -269,13 +369,18 @@ class _TFLiteBuilder:
         return made.value(number, view if known else natural(tensor.shape), tensor.name)
 
 
-def _by_channel(view: TensorView, table: NDArray[np.generic]) -> tuple[TensorView, NDArray[np.generic]]:
+def _order_by_channel(
+    view: TensorView, table: NDArray[np.generic]
+) -> tuple[TensorView, NDArray[np.generic]]:
     """Return a view with channels as second or only dimension, and the table in that order."""
-    shape, channels = view.shape, len(table)
+    shape = view.shape
+    channels = len(table)
     if len(shape) == 4:
         return planes(shape), table
     if prod(shape) == channels and view.lies == shape:
-        return view, table[view.arranged(np.arange(channels).reshape(shape)).reshape(-1).astype(np.int64)]
+        return view, table[
+            view.arrange(np.arange(channels).reshape(shape)).reshape(-1).astype(np.int64)
+        ]
     return natural(shape), table
 
 
@@ -310,11 +415,13 @@ def _macs(model: TfliteModel, operator: TFLiteOperator) -> int:
     return 0
 
 
-def _wanted(model: TfliteModel) -> frozenset[int]:
+def _find_window_tensors(model: TfliteModel) -> frozenset[int]:
     """Return tensors that window operators read, directly or through layout-keeping operators."""
     found: set[int] = set()
     for operator in reversed(model.operators):
         reads = operator.kind in _WINDOWS
         if reads or (operator.kind in _INDIFFERENT and found.intersection(operator.outputs)):
-            found.update(n for n in operator.inputs if n >= 0 and len(model.tensors[n].shape) == len(PLANES))
+            found.update(
+                n for n in operator.inputs if n >= 0 and len(model.tensors[n].shape) == len(PLANES)
+            )
     return frozenset(number for number in found if not model.tensors[number].constant)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from byoc.frontend.tflite.elementwise import same_quantisation
 from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, UnitContext
-from byoc.frontend.tflite.views import TensorView, permuted, reshaped
+from byoc.frontend.tflite.views import TensorView, permute_axes, reshape_view
 from byoc.operators.forms import Positions
 from byoc.operators.movement import movement_attributes
 from byoc.operators.nest import NOTHING
@@ -24,18 +24,19 @@ LARGEST = 1 << 24
 
 def reshape(unit: UnitContext) -> None:
     """Read RESHAPE, SQUEEZE or EXPAND_DIMS: the same elements in the same order."""
-    if unit.given(1):
+    if unit.is_given(1):
         unit.parameter(1, "parameter")
     view = unit.view(0)
-    unit.node("Reshape", [unit.value(0, view)], reshaped(view, unit.result().shape))
+    unit.node("Reshape", [unit.value(0, view)], reshape_view(view, unit.result().shape))
 
 
 def transpose(unit: UnitContext) -> None:
     """Read TRANSPOSE as a view: elements stay in place and the result's axes are renumbered."""
-    order, view = unit.parameter(1, "permutation"), unit.axes_view(0)
+    order = unit.parameter(1, "permutation")
+    view = unit.axes_view(0)
     assert view.axes is not None
     from_axis = [int(axis) % len(view.shape) for axis in order.reshape(-1)]
-    lies = permuted(unit.result().shape, [from_axis.index(axis) for axis in view.axes])
+    lies = permute_axes(unit.result().shape, [from_axis.index(axis) for axis in view.axes])
     unit.node("Identity", [unit.value(0, view)], lies)
 
 
@@ -46,10 +47,13 @@ def concatenation(unit: UnitContext) -> None:
         raise KeptOnCpuError("it has an activation")
     if not all(same_quantisation(unit.tensor(position), unit.result()) for position in positions):
         raise KeptOnCpuError("its operands and its result have different scales")
-    view = unit.together(positions)
+    view = unit.find_common_view(positions)
     assert view.axes is not None
-    names = [unit.value(position, permuted(unit.shape(position), view.axes)) for position in positions]
-    result = permuted(unit.result().shape, view.axes)
+    names = [
+        unit.value(position, permute_axes(unit.shape(position), view.axes))
+        for position in positions
+    ]
+    result = permute_axes(unit.result().shape, view.axes)
     unit.node("Concat", names, result, {"axis": result.axis(unit.options.axis)})
 
 
@@ -69,7 +73,7 @@ def pack(unit: UnitContext) -> None:
     unit.node("Concat", names, result, {"axis": result.axis(axis)})
 
 
-def moved(op_type: str, unit: UnitContext, operand: int = 0) -> None:
+def read_movement(op_type: str, unit: UnitContext, operand: int = 0) -> None:
     """Read an operator that copies elements of one operand.
 
     Its parameters are constant, and it fills with one number.
@@ -81,18 +85,25 @@ def moved(op_type: str, unit: UnitContext, operand: int = 0) -> None:
     count = prod(source.shape)
     if count >= LARGEST:
         raise KeptOnCpuError(
-            f"its operand has {count:,} elements; data movement is worked out for less than {LARGEST:,}"
+            f"its operand has {count:,} elements; data movement is worked out for less than "
+            f"{LARGEST:,}"
         )
-    if not all(same_quantisation(source, unit.result(n)) for n in range(len(unit.operator.outputs))):
+    if not all(
+        same_quantisation(source, unit.result(n)) for n in range(len(unit.operator.outputs))
+    ):
         raise KeptOnCpuError("its operand and its result have different scales")
     view = unit.axes_view(operand)
     assert view.axes is not None
     place = np.empty(count, np.int64)
-    place[view.arranged(np.arange(count)).reshape(-1)] = np.arange(count)
-    for number, (index, fill) in enumerate(_traced(unit, operand, count)):
+    place[view.arrange(np.arange(count)).reshape(-1)] = np.arange(count)
+    for number, (index, fill) in enumerate(_trace_elements(unit, operand, count)):
         shape = unit.result(number).shape
-        lies = permuted(shape, view.axes) if len(shape) == len(view.shape) else unit.free_view(number)
-        lying = lies.arranged(np.where(index == NOTHING, NOTHING, place[index]).reshape(shape))
+        lies = (
+            permute_axes(shape, view.axes)
+            if len(shape) == len(view.shape)
+            else unit.free_view(number)
+        )
+        lying = lies.arrange(np.where(index == NOTHING, NOTHING, place[index]).reshape(shape))
         numbers = None if fill is None else _real(unit, number, fill)
         attributes = movement_attributes(Positions(lying.astype(np.int64), numbers), count)
         unit.node(op_type, [unit.value(operand, view)], lies, attributes, index=number)
@@ -104,7 +115,9 @@ def _real(unit: UnitContext, number: int, stored: int) -> float:
     return (stored - int(quantization.zero_point)) * float(quantization.scale)
 
 
-def _traced(unit: UnitContext, operand: int, count: int) -> list[tuple[NDArray[np.int64], int | None]]:
+def _trace_elements(
+    unit: UnitContext, operand: int, count: int
+) -> list[tuple[NDArray[np.int64], int | None]]:
     """Return for every result the source index of each element, and the fill value.
 
     The operator runs on the elements' positions, a byte at a time, and on the inverted first byte.
@@ -117,7 +130,9 @@ def _traced(unit: UnitContext, operand: int, count: int) -> list[tuple[NDArray[n
     runs = [alone(part.astype(np.uint8).view(source.dtype)) for part in bytes_of]
     found: list[tuple[NDArray[np.int64], int | None]] = []
     for low, middle, high, inverted in zip(*runs, strict=True):
-        first, second, third = (part.view(np.uint8).astype(np.int64) for part in (low, middle, high))
+        first, second, third = (
+            part.view(np.uint8).astype(np.int64) for part in (low, middle, high)
+        )
         index = np.where(low == inverted, NOTHING, first | second << 8 | third << 16)
         fills = low[low == inverted]
         found.append((index, int(fills.flat[0]) if fills.size else None))
@@ -126,17 +141,22 @@ def _traced(unit: UnitContext, operand: int, count: int) -> list[tuple[NDArray[n
 
 READERS: dict[str, Reader] = {
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), reshape),
-    **dict.fromkeys(("SLICE", "STRIDED_SLICE", "SPLIT_V", "UNPACK", "BATCH_TO_SPACE_ND"), partial(moved, "Slice")),
-    **dict.fromkeys(("PAD", "PADV2", "MIRROR_PAD", "SPACE_TO_BATCH_ND"), partial(moved, "Pad")),
-    "SPLIT": partial(moved, "Slice", operand=1),
-    "GATHER": partial(moved, "Gather"),
-    "GATHER_ND": partial(moved, "GatherND"),
-    "TILE": partial(moved, "Tile"),
-    "BROADCAST_TO": partial(moved, "Expand"),
-    "REVERSE_V2": partial(moved, "ReverseSequence"),
-    "SPACE_TO_DEPTH": partial(moved, "SpaceToDepth"),
-    "DEPTH_TO_SPACE": partial(moved, "DepthToSpace"),
-    "RESIZE_NEAREST_NEIGHBOR": partial(moved, "Resize"),
+    **dict.fromkeys(
+        ("SLICE", "STRIDED_SLICE", "SPLIT_V", "UNPACK", "BATCH_TO_SPACE_ND"),
+        partial(read_movement, "Slice"),
+    ),
+    **dict.fromkeys(
+        ("PAD", "PADV2", "MIRROR_PAD", "SPACE_TO_BATCH_ND"), partial(read_movement, "Pad")
+    ),
+    "SPLIT": partial(read_movement, "Slice", operand=1),
+    "GATHER": partial(read_movement, "Gather"),
+    "GATHER_ND": partial(read_movement, "GatherND"),
+    "TILE": partial(read_movement, "Tile"),
+    "BROADCAST_TO": partial(read_movement, "Expand"),
+    "REVERSE_V2": partial(read_movement, "ReverseSequence"),
+    "SPACE_TO_DEPTH": partial(read_movement, "SpaceToDepth"),
+    "DEPTH_TO_SPACE": partial(read_movement, "DepthToSpace"),
+    "RESIZE_NEAREST_NEIGHBOR": partial(read_movement, "Resize"),
     "TRANSPOSE": transpose,
     "CONCATENATION": concatenation,
     "PACK": pack,

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from byoc.frontend.tflite.file import TFLiteTensor
 from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, UnitContext
-from byoc.frontend.tflite.views import TensorView, natural, permuted, planes
+from byoc.frontend.tflite.views import TensorView, natural, permute_axes, planes
 from byoc.graph import Quantization
 
-SAME, VALID = 0, 1
+SAME = 0
+VALID = 1
 """Padding modes by their numbers in the schema."""
 
 
@@ -25,8 +26,10 @@ def window(
 
     As in LiteRT's ComputePaddingWithOffset.
     """
-    source, result = unit.shape(0)[1:3], unit.result().shape[1:3]
-    begins, ends = [], []
+    source = unit.shape(0)[1:3]
+    result = unit.result().shape[1:3]
+    begins = []
+    ends = []
     for axis in range(2):
         reach = (kernel[axis] - 1) * dilations[axis] + 1
         total = max((result[axis] - 1) * strides[axis] + reach - source[axis], 0)
@@ -41,17 +44,23 @@ def _constant_weights(unit: UnitContext, source: int, *, symmetric: bool = False
     LiteRT's kernels interpret the weights' bytes as the type of operand ``source``. Kernels with
     ``symmetric`` weights ignore the zero point of int8.
     """
-    weights, given = unit.tensor(1), unit.tensor(source)
+    weights = unit.tensor(1)
+    given = unit.tensor(source)
     if weights.data is None:
         raise KeptOnCpuError(
-            f"its weights '{weights.name}' are computed at run time; only constant ones run on the accelerator"
+            f"its weights '{weights.name}' are computed at run time; only constant ones run on the "
+            "accelerator"
         )
     if weights.dtype != given.dtype:
-        raise KeptOnCpuError(f"its weights are {weights.dtype} and its input {given.dtype}: convert the model to int8")
+        raise KeptOnCpuError(
+            f"its weights are {weights.dtype} and its input {given.dtype}: "
+            "convert the model to int8"
+        )
     found = weights.quantization
     if symmetric and weights.dtype == "int8" and found is not None and found.zero_point.any():
         raise KeptOnCpuError(
-            "its int8 weights have a zero point, which LiteRT's kernels do not read: convert the model again"
+            "its int8 weights have a zero point, which LiteRT's kernels do not read: convert the "
+            "model again"
         )
     return weights.data
 
@@ -71,7 +80,8 @@ def _convolution(unit: UnitContext, order: tuple[int, int, int, int]) -> None:
 
     ``order`` transposes the filters to (outputs, inputs of a group, rows, columns).
     """
-    activation, options = unit.activation(), unit.options
+    activation = unit.activation()
+    options = unit.options
     data = np.ascontiguousarray(_constant_weights(unit, 0, symmetric=True).transpose(order))
     _, depth, *kernel = data.shape
     channels = unit.shape(0)[3]
@@ -86,12 +96,16 @@ def _convolution(unit: UnitContext, order: tuple[int, int, int, int]) -> None:
         "Conv",
         [unit.value(0, planes(unit.shape(0))), _filters(unit, data, order), *_bias(unit, 2)],
         planes(result),
-        {**window(unit, (kernel[0], kernel[1]), strides, dilations), "group": channels // depth, **activation},
+        {
+            **window(unit, (kernel[0], kernel[1]), strides, dilations),
+            "group": channels // depth,
+            **activation,
+        },
         macs=prod(result) * prod(data.shape[1:]),
     )
 
 
-def transposed_convolution(unit: UnitContext) -> None:
+def read_transposed_convolution(unit: UnitContext) -> None:
     """Read TRANSPOSE_CONV; its filters have axes (outputs, rows, columns, inputs).
 
     Element stride · q + r of a result is a sum over the taps r + pad, r + pad + stride, ... of the
@@ -99,29 +113,58 @@ def transposed_convolution(unit: UnitContext) -> None:
     with stride² times the channels. Its result, viewed as (batch, r of rows and columns, channels,
     rows, columns), contains the elements of the model's tensor.
     """
-    activation, weights, options = unit.activation(), unit.tensor(1), unit.options
+    activation = unit.activation()
+    weights = unit.tensor(1)
+    options = unit.options
     data = _constant_weights(unit, 2, symmetric=True)
-    result, source = unit.result().shape, unit.shape(2)
+    result = unit.result().shape
+    source = unit.shape(2)
     strides = options.strideH, options.strideW
-    if min(strides) < 1 or any(size % step for size, step in zip(result[1:3], strides, strict=True)):
+    if min(strides) < 1 or any(
+        size % step for size, step in zip(result[1:3], strides, strict=True)
+    ):
         raise KeptOnCpuError(
-            f"its result has {result[1]} × {result[2]} elements, which are no multiples of its strides {strides}"
+            f"its result has {result[1]} × {result[2]} elements, which are no multiples of its "
+            f"strides {strides}"
         )
     axes = [
-        _phases(weights.shape[1 + axis], strides[axis], source[1 + axis], result[1 + axis], options.padding)
+        _phases(
+            weights.shape[1 + axis],
+            strides[axis],
+            source[1 + axis],
+            result[1 + axis],
+            options.padding,
+        )
         for axis in range(2)
     ]
     (rows, top, bottom), (columns, left, right) = axes
     filters = _phase_filters(weights, data, rows, columns)
     copies = prod(strides)
     batch, _, _, outputs = result
-    factors = (batch, result[1] // strides[0], strides[0], result[2] // strides[1], strides[1], outputs)
+    factors = (
+        batch,
+        result[1] // strides[0],
+        strides[0],
+        result[2] // strides[1],
+        strides[1],
+        outputs,
+    )
     lies = (batch, copies * outputs, factors[1], factors[3])
     unit.node(
         "Conv",
-        [unit.value(2, planes(source)), _repeated(unit, 1, "filters", filters, copies), *_biases(unit, 3, copies)],
+        [
+            unit.value(2, planes(source)),
+            _add_repeated(unit, 1, "filters", filters, copies),
+            *_biases(unit, 3, copies),
+        ],
         TensorView(result, factors, (0, 2, 4, 5, 1, 3), lies, None),
-        {**_EVERY_STEP, "kernel": filters.shape[2:], "pads": (top, left, bottom, right), "group": 1, **activation},
+        {
+            **_EVERY_STEP,
+            "kernel": filters.shape[2:],
+            "pads": (top, left, bottom, right),
+            "group": 1,
+            **activation,
+        },
         macs=prod(source) * prod(weights.shape[:3]),
     )
 
@@ -137,13 +180,17 @@ def _phase_filters(
     Missing taps read the zero point.
     """
     zero = 0 if weights.quantization is None else int(weights.quantization.zero_point.flat[0])
-    padded = np.pad(data.transpose(0, 3, 1, 2), ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=zero)
+    padded = np.pad(
+        data.transpose(0, 3, 1, 2), ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=zero
+    )
     found = padded[:, :, rows][:, :, :, :, columns]  # outputs, inputs, r, taps, r, taps
     turned = np.ascontiguousarray(found.transpose(2, 4, 0, 1, 3, 5))
     return turned.reshape(-1, weights.shape[3], rows.shape[1], columns.shape[1])
 
 
-def _phases(kernel: int, stride: int, source: int, result: int, padding: int) -> tuple[NDArray[Any], int, int]:
+def _phases(
+    kernel: int, stride: int, source: int, result: int, padding: int
+) -> tuple[NDArray[Any], int, int]:
     """Return, along one axis, the taps of each phase and the pads.
 
     The taps are by phase and position, ``kernel`` for none. Element stride · q + r uses tap k of
@@ -156,7 +203,8 @@ def _phases(kernel: int, stride: int, source: int, result: int, padding: int) ->
         for phase, start in enumerate(first)
     ]
     steps = [step for taps in reach for step, _ in taps]
-    low, high = min(steps, default=0), max(steps, default=0)
+    low = min(steps, default=0)
+    high = max(steps, default=0)
     found = np.full((stride, high - low + 1), kernel)
     for phase, taps in enumerate(reach):
         for step, tap in taps:
@@ -164,47 +212,52 @@ def _phases(kernel: int, stride: int, source: int, result: int, padding: int) ->
     return found, -low, result // stride - 1 + high - (source - 1)
 
 
-def _repeated(unit: UnitContext, position: int, label: str, data: NDArray[Any], copies: int) -> str:
+def _add_repeated(
+    unit: UnitContext, position: int, label: str, data: NDArray[Any], copies: int
+) -> str:
     """Add a per-channel constant, repeated for several copies of the channels."""
     found = unit.tensor(position).quantization
     if found is not None and not found.per_tensor:
         found = Quantization(np.tile(found.scale, copies), np.tile(found.zero_point, copies), 0)
-    return unit.held(position, label, data, found)
+    return unit.add_constant(position, label, data, found)
 
 
 def _biases(unit: UnitContext, position: int, copies: int) -> list[str]:
     """Return the bias repeated for several copies of the channels."""
-    if not unit.given(position):
+    if not unit.is_given(position):
         return []
-    data = unit.known(position)
+    data = unit.get_constant(position)
     if data is None:
         return [unit.value(position, natural(unit.shape(position)))]
-    return [unit.held(position, "biases", np.tile(data, copies), None)]
+    return [unit.add_constant(position, "biases", np.tile(data, copies), None)]
 
 
 def _filters(unit: UnitContext, data: NDArray[Any], order: tuple[int, ...]) -> str:
     quantization = unit.tensor(1).quantization
     if quantization is not None and not quantization.per_tensor:
-        quantization = Quantization(quantization.scale, quantization.zero_point, order.index(quantization.axis or 0))
-    return unit.held(1, "filters", data, quantization)
+        quantization = Quantization(
+            quantization.scale, quantization.zero_point, order.index(quantization.axis or 0)
+        )
+    return unit.add_constant(1, "filters", data, quantization)
 
 
 def _bias(unit: UnitContext, position: int) -> list[str]:
     """Return the bias if there is one; its scale is the accumulators' by definition."""
-    if not unit.given(position):
+    if not unit.is_given(position):
         return []
     found = unit.tensor(position)
     if found.data is None:
         return [unit.value(position, natural(found.shape))]
-    return [unit.held(position, "bias", found.data, None)]
+    return [unit.add_constant(position, "bias", found.data, None)]
 
 
-def fully_connected(unit: UnitContext) -> None:
+def read_fully_connected(unit: UnitContext) -> None:
     """Read FULLY_CONNECTED; its weights have axes (outputs, inputs).
 
     If the input has channels first, the weights' columns are reordered instead of the input.
     """
-    activation, weights = unit.activation(), unit.tensor(1)
+    activation = unit.activation()
+    weights = unit.tensor(1)
     if unit.options.weightsFormat:
         raise KeptOnCpuError("its weights are shuffled")
     data = _constant_weights(unit, 0)
@@ -214,10 +267,11 @@ def fully_connected(unit: UnitContext) -> None:
     quantization = weights.quantization
     if quantization is not None and not quantization.per_tensor:
         quantization = Quantization(quantization.scale, quantization.zero_point, 1)
-    turned = unit.held(1, "columns", np.ascontiguousarray(data[:, columns].T), quantization)
+    turned = unit.add_constant(1, "columns", np.ascontiguousarray(data[:, columns].T), quantization)
     result = natural(unit.result().shape)
     flat = TensorView(result.shape, result.factors, result.order, (rows, outputs), None)
-    bias, macs = _bias(unit, 2), rows * depth * outputs
+    bias = _bias(unit, 2)
+    macs = rows * depth * outputs
     whole = result if result.shape[:-1] == (rows,) else flat
     unit.node("MatMul", [unit.value(0, view), turned, *bias], whole, dict(activation), macs=macs)
 
@@ -225,39 +279,43 @@ def fully_connected(unit: UnitContext) -> None:
 def _rows(unit: UnitContext, rows: int, depth: int) -> tuple[TensorView, NDArray[Any]]:
     """Return a view of the input as rows, and the weight column for each element."""
     have = unit.view(0)
-    positions = have.arranged(np.arange(rows * depth).reshape(have.shape)).reshape(rows, depth)
+    positions = have.arrange(np.arange(rows * depth).reshape(have.shape)).reshape(rows, depth)
     columns = positions[0] if rows else np.arange(depth)
     whole = np.arange(rows)[:, np.newaxis] * depth + columns
     if not np.array_equal(positions, whole):
-        have, columns = natural(have.shape), np.arange(depth)
+        have = natural(have.shape)
+        columns = np.arange(depth)
     lying = have if have.lies == (rows, depth) else replace(have, lies=(rows, depth), axes=None)
     return lying, columns
 
 
 def batch_matmul(unit: UnitContext) -> None:
     """Read BATCH_MATMUL: products of matrices in the last two dimensions, possibly transposed."""
-    left, right = natural(unit.shape(0)), natural(unit.shape(1))
+    left = natural(unit.shape(0))
+    right = natural(unit.shape(1))
     attributes = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1} if unit.options.adjY else {}
-    if unit.options.adjY and unit.known(1) is not None:
-        right, attributes = _turned(right), {}
-    attributes = {**attributes, "pairwise": 1}  # LiteRT's rule is the same for constant and computed operands
+    if unit.options.adjY and unit.get_constant(1) is not None:
+        right = _transpose_view(right)
+        attributes = {}
+    # LiteRT's rule is the same for constant and computed operands
+    attributes = {**attributes, "pairwise": 1}
     if unit.options.adjX:
-        left = _turned(left)
+        left = _transpose_view(left)
     macs = prod(unit.result().shape) * unit.shape(0)[-2 if unit.options.adjX else -1]
     operands = unit.value(0, left), unit.value(1, right)
     unit.node("MatMul", operands, natural(unit.result().shape), attributes, macs=macs)
 
 
-def _turned(view: TensorView) -> TensorView:
+def _transpose_view(view: TensorView) -> TensorView:
     """Return a view of matrices with their last two dimensions exchanged."""
     axes = tuple(range(len(view.shape)))
-    return permuted(view.shape, (*axes[:-2], *axes[-2:][::-1]))
+    return permute_axes(view.shape, (*axes[:-2], *axes[-2:][::-1]))
 
 
 READERS: dict[str, Reader] = {
     "CONV_2D": convolution,
     "DEPTHWISE_CONV_2D": depthwise,
-    "FULLY_CONNECTED": fully_connected,
+    "FULLY_CONNECTED": read_fully_connected,
     "BATCH_MATMUL": batch_matmul,
-    "TRANSPOSE_CONV": transposed_convolution,
+    "TRANSPOSE_CONV": read_transposed_convolution,
 }

@@ -15,17 +15,38 @@ from numpy.typing import NDArray
 
 from byoc.frontend.tflite.cutting import cut_model
 from byoc.frontend.tflite.file import TfliteModel, TFLiteOperator, TFLiteTensor
-from byoc.frontend.tflite.views import TensorView, natural, planes, refined
+from byoc.frontend.tflite.views import TensorView, natural, planes, refine_views
 from byoc.graph import Node, Quantization, Value
-from byoc.runtimes.litert_process import known_session
+from byoc.runtimes.litert_process import get_session
 from isa.errors import InputError
 from isa.numerics import activation_steps, steps
 
 ACTIVATIONS: Mapping[int, tuple[float, float]] = {1: (0.0, np.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 """Limits of RELU, RELU_N1_TO_1 and RELU6, by their numbers in the schema."""
 _UNROUNDED = frozenset(
-    {"MaxPool", "Reshape", "Identity", "Concat", "Slice", "Pad", "Gather", "GatherND", "Tile", "Expand", "Resize"}
-    | {"ReverseSequence", "SpaceToDepth", "DepthToSpace", "Transpose", "Min", "Max", "ReduceMax", "ReduceMin"}
+    {
+        "MaxPool",
+        "Reshape",
+        "Identity",
+        "Concat",
+        "Slice",
+        "Pad",
+        "Gather",
+        "GatherND",
+        "Tile",
+        "Expand",
+        "Resize",
+    }
+    | {
+        "ReverseSequence",
+        "SpaceToDepth",
+        "DepthToSpace",
+        "Transpose",
+        "Min",
+        "Max",
+        "ReduceMax",
+        "ReduceMin",
+    }
     | {"ArgMax", "ArgMin"}
 )
 """Canonical operators that do not round here, so all kernels of LiteRT and all numerics agree."""
@@ -46,19 +67,27 @@ class Collection:
         self.nodes: list[Node] = []
         self._views: dict[int, dict[TensorView, str]] = {}
 
-    def made(self, number: int, view: TensorView, *, open: bool = False, dtype: str = "") -> str:
+    def add_computed(
+        self, number: int, view: TensorView, *, open: bool = False, dtype: str = ""
+    ) -> str:
         """Add tensor ``number`` in a view as a computed value and return its name.
 
         ``dtype`` replaces the model's type; by default it is that of an existing view of the
         tensor.
         """
         known = next(iter(self._views.get(number, {}).values()), None)
-        tensor, name = self.model.tensors[number], self._name(number, view)
+        tensor = self.model.tensors[number]
+        name = self._name(number, view)
         dtype = dtype or ("" if known is None else self.values[known].dtype)
-        plain, other = view.plain and name == tensor.name, dtype not in ("", tensor.dtype)
-        layout = None if plain and not other else view.layout(tensor.name, tensor.dtype if other else "")
-        quantization = _moved(tensor.quantization, view)
-        self.values[name] = Value(name, view.lies, dtype or tensor.dtype, quantization, open=open, layout=layout)
+        plain = view.plain and name == tensor.name
+        other = dtype not in ("", tensor.dtype)
+        layout = (
+            None if plain and not other else view.layout(tensor.name, tensor.dtype if other else "")
+        )
+        quantization = _move_quantization(tensor.quantization, view)
+        self.values[name] = Value(
+            name, view.lies, dtype or tensor.dtype, quantization, open=open, layout=layout
+        )
         return name
 
     def _name(self, number: int, view: TensorView) -> str:
@@ -66,11 +95,14 @@ class Collection:
 
         The first view gets the tensor's name.
         """
-        views, name = self._views.setdefault(number, {}), self.model.tensors[number].name
+        views = self._views.setdefault(number, {})
+        name = self.model.tensors[number].name
         if views:
             name = f"{name}:{'x'.join(map(str, view.lies))}:{len(views)}"
         if name in self.values:
-            raise InputError(f"a tensor is called '{name}', which is kept for a view of another; rename it")
+            raise InputError(
+                f"a tensor is called '{name}', which is kept for a view of another; rename it"
+            )
         views[view] = name
         return name
 
@@ -91,29 +123,33 @@ class Collection:
             return self.constant(number, view)
         have = self.view(number)
         if have.steps == view.steps:
-            return views[self._reshaped(number, view, reader)]
-        pair = refined(have, view)
+            return views[self._ensure_view(number, view, reader)]
+        pair = refine_views(have, view)
         if pair is None:
-            plain = _factored(have)
+            plain = _factor_order(have)
             if have.steps != plain.steps:
-                self._transposed(number, have, plain, reader)
-            pair = _factored(view), view
-        self._transposed(number, *pair, reader)
-        return views[self._reshaped(number, view, reader)]
+                self._reorder_view(number, have, plain, reader)
+            pair = _factor_order(view), view
+        self._reorder_view(number, *pair, reader)
+        return views[self._ensure_view(number, view, reader)]
 
     def constant(self, number: int, view: TensorView) -> str:
         tensor = self.model.tensors[number]
         assert tensor.data is not None
         name = self._name(number, view)
-        return self.held(name, view.arranged(tensor.data), _moved(tensor.quantization, view))
+        return self.add_constant(
+            name, view.arrange(tensor.data), _move_quantization(tensor.quantization, view)
+        )
 
-    def held(self, name: str, data: NDArray[Any], quantization: Quantization | None) -> str:
+    def add_constant(self, name: str, data: NDArray[Any], quantization: Quantization | None) -> str:
         """Add a constant and return its name.
 
         An apostrophe is appended if another constant has the name.
         """
         known = self.values.get(name)
-        while known is not None and not (known.constant is not None and np.array_equal(known.constant, data)):
+        while known is not None and not (
+            known.constant is not None and np.array_equal(known.constant, data)
+        ):
             name += "'"
             known = self.values.get(name)
         self.values[name] = Value(name, data.shape, data.dtype.name, quantization, data)
@@ -126,13 +162,19 @@ class Collection:
         """
         own = {name: self.model.tensors[number].name for number, name in ends.items()}
         names = own | {wanted: name for name, wanted in own.items()}
-        self.values = {names.get(name, name): _renamed(value, names) for name, value in self.values.items()}
+        self.values = {
+            names.get(name, name): _rename_value(value, names)
+            for name, value in self.values.items()
+        }
         for place, node in enumerate(self.nodes):
-            inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (node.inputs, node.outputs))
+            inputs, outputs = (
+                tuple(names.get(name, name) for name in side)
+                for side in (node.inputs, node.outputs)
+            )
             self.nodes[place] = replace(node, inputs=inputs, outputs=outputs)
         return list(own.values())
 
-    def _reshaped(self, number: int, view: TensorView, reader: str) -> TensorView:
+    def _ensure_view(self, number: int, view: TensorView, reader: str) -> TensorView:
         """Ensure that ``view`` exists.
 
         It is made from a view with the same elements in the same order.
@@ -140,44 +182,63 @@ class Collection:
         views = self._views[number]
         if view not in views:
             source = next(name for known, name in views.items() if known.steps == view.steps)
-            self._add("Reshape", source, self.made(number, view), {}, reader)
+            self._add("Reshape", source, self.add_computed(number, view), {}, reader)
         return view
 
-    def _transposed(self, number: int, have: TensorView, view: TensorView, reader: str) -> None:
+    def _reorder_view(self, number: int, have: TensorView, view: TensorView, reader: str) -> None:
         """Reorder a tensor's elements from view ``have`` to ``view`` with the same factors."""
         views = self._views[number]
-        source = self._reshaped(number, _unfolded(have), reader)
-        result = _unfolded(view)
+        source = self._ensure_view(number, _unfold_view(have), reader)
+        result = _unfold_view(view)
         if all(known.steps != result.steps for known in views):
             perm = tuple(have.order.index(axis) for axis in view.order)
-            self._add("Transpose", views[source], self.made(number, result), {"perm": perm}, reader)
+            self._add(
+                "Transpose",
+                views[source],
+                self.add_computed(number, result),
+                {"perm": perm},
+                reader,
+            )
 
-    def _add(self, op_type: str, source: str, result: str, attributes: Mapping[str, Any], reader: str) -> None:
-        self.nodes.append(Node(f"layout:{result}", op_type, (source,), (result,), attributes, (reader,), integer=True))
+    def _add(
+        self, op_type: str, source: str, result: str, attributes: Mapping[str, Any], reader: str
+    ) -> None:
+        self.nodes.append(
+            Node(
+                f"layout:{result}",
+                op_type,
+                (source,),
+                (result,),
+                attributes,
+                (reader,),
+                integer=True,
+            )
+        )
 
 
-def _renamed(value: Value, names: Mapping[str, str]) -> Value:
+def _rename_value(value: Value, names: Mapping[str, str]) -> Value:
     """Return the value under its new name.
 
     It has no layout if its bytes are in the model's own order.
     """
-    name, layout = names.get(value.name, value.name), value.layout
+    name = names.get(value.name, value.name)
+    layout = value.layout
     if layout == natural(value.shape).layout(name, ""):
         layout = None
     return replace(value, name=name, layout=layout)
 
 
-def _unfolded(view: TensorView) -> TensorView:
+def _unfold_view(view: TensorView) -> TensorView:
     """Return a view as an array of its factors, in the view's order."""
     return replace(view, lies=tuple(view.factors[axis] for axis in view.order))
 
 
-def _factored(view: TensorView) -> TensorView:
+def _factor_order(view: TensorView) -> TensorView:
     """Return the model's element order as an array of a view's factors."""
     return replace(view, order=tuple(range(len(view.factors))), lies=view.factors, axes=None)
 
 
-def _moved(quantization: Quantization | None, view: TensorView) -> Quantization | None:
+def _move_quantization(quantization: Quantization | None, view: TensorView) -> Quantization | None:
     """Return the quantisation of a tensor in a view.
 
     Per-channel scales need a view with that axis.
@@ -199,7 +260,11 @@ class UnitContext:
     """
 
     def __init__(
-        self, collection: Collection, operator: TFLiteOperator, wanted: frozenset[int], delegated: bool
+        self,
+        collection: Collection,
+        operator: TFLiteOperator,
+        wanted: frozenset[int],
+        delegated: bool,
     ) -> None:
         self.operator = operator
         self.options = operator.options
@@ -208,7 +273,8 @@ class UnitContext:
         self._delegated = delegated
         self._model = collection.model
 
-    # Operands. ------------------------------------------------------------------------------------------------------
+    # Operands.
+    # ----------------------------------------------------------------------------------------------
 
     def number(self, position: int) -> int:
         """Return the tensor index of an operand; -1 if it is omitted."""
@@ -218,18 +284,20 @@ class UnitContext:
     def tensor(self, position: int) -> TFLiteTensor:
         return self._model.tensors[self.number(position)]
 
-    def given(self, position: int) -> bool:
+    def is_given(self, position: int) -> bool:
         return self.number(position) >= 0
 
-    def known(self, position: int) -> NDArray[Any] | None:
+    def get_constant(self, position: int) -> NDArray[Any] | None:
         """Return the contents of a constant operand; None if it is computed or omitted."""
-        return self.tensor(position).data if self.given(position) else None
+        return self.tensor(position).data if self.is_given(position) else None
 
     def parameter(self, position: int, what: str, verb: str = "is") -> NDArray[Any]:
         """Return the contents of a constant operand; raise KeptOnCpuError if it is computed."""
-        found = self.known(position)
+        found = self.get_constant(position)
         if found is None:
-            raise KeptOnCpuError(f"its {what} '{self.tensor(position).name}' {verb} computed at run time")
+            raise KeptOnCpuError(
+                f"its {what} '{self.tensor(position).name}' {verb} computed at run time"
+            )
         return found
 
     def shape(self, position: int) -> tuple[int, ...]:
@@ -248,8 +316,9 @@ class UnitContext:
 
     def alone(self, operand: int) -> Callable[[NDArray[Any]], list[NDArray[Any]]]:
         """Return a function that runs the operator on LiteRT with another array for one operand."""
-        number, outputs = self.number(operand), self.operator.outputs
-        made = known_session(cut_model(self._model, [number], outputs), self.operator.name)
+        number = self.number(operand)
+        outputs = self.operator.outputs
+        made = get_session(cut_model(self._model, [number], outputs), self.operator.name)
 
         def run(array: NDArray[Any]) -> list[NDArray[Any]]:
             return list(made.run({number: array}, outputs).values())
@@ -259,19 +328,26 @@ class UnitContext:
     def value(self, position: int, view: TensorView) -> str:
         return self._collection.value(self.number(position), view, self.operator.name)
 
-    def held(self, position: int, label: str, data: NDArray[Any], quantization: Quantization | None) -> str:
+    def add_constant(
+        self, position: int, label: str, data: NDArray[Any], quantization: Quantization | None
+    ) -> str:
         """Add ``data``, derived from a constant operand, and return its name."""
-        return self._collection.held(f"{self.tensor(position).name}:{label}", data, quantization)
+        return self._collection.add_constant(
+            f"{self.tensor(position).name}:{label}", data, quantization
+        )
 
-    def together(self, positions: Sequence[int]) -> TensorView:
+    def find_common_view(self, positions: Sequence[int]) -> TensorView:
         """Return a common view, with axes, of operands of equal rank.
 
         It is planes if one of the operands has planes.
         """
-        views = [self.axes_view(position) for position in positions if self.tensor(position).data is None]
+        views = [
+            self.axes_view(position) for position in positions if self.tensor(position).data is None
+        ]
         return next((view for view in views if view.moved), views[0])
 
-    # Results. -------------------------------------------------------------------------------------------------------
+    # Results.
+    # ----------------------------------------------------------------------------------------------
 
     def result(self, index: int = 0) -> TFLiteTensor:
         return self._model.tensors[self.operator.outputs[index]]
@@ -298,11 +374,14 @@ class UnitContext:
         """
         operator = self.operator
         name = operator.name if len(operator.outputs) == 1 else f"{operator.name}:{index}"
-        result = self._collection.made(operator.outputs[index], view, dtype=dtype)
+        result = self._collection.add_computed(operator.outputs[index], view, dtype=dtype)
         same = op_type in _UNROUNDED or (op_type in _BY_XNNPACK and self._delegated)
         rule = {} if same else {"numerics": "fixed"}
-        nodes, all_attributes = (operator.name,), {**rule, **(attributes or {})}
-        found = Node(name, op_type, tuple(inputs), (result,), all_attributes, nodes, macs=macs, integer=True)
+        nodes = (operator.name,)
+        all_attributes = {**rule, **(attributes or {})}
+        found = Node(
+            name, op_type, tuple(inputs), (result,), all_attributes, nodes, macs=macs, integer=True
+        )
         self._collection.nodes.append(found)
 
     def activation(self) -> dict[str, Any]:

@@ -51,7 +51,8 @@ class TensorView:
         strides = [prod(self.factors[axis + 1 :]) for axis in range(len(self.factors))]
         found: list[tuple[int, int]] = []
         for axis in self.order:
-            size, step = self.factors[axis], strides[axis]
+            size = self.factors[axis]
+            step = strides[axis]
             if size == 1:
                 continue
             if found and found[-1][1] == size * step:
@@ -64,9 +65,11 @@ class TensorView:
         """Return the view as a layout of the graph."""
         return ModelView(tensor, self.shape, self.factors, self.order, dtype)
 
-    def arranged(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
+    def arrange(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the model's ``array`` in the view's layout."""
-        return np.ascontiguousarray(array.reshape(self.factors).transpose(self.order)).reshape(self.lies)
+        return np.ascontiguousarray(array.reshape(self.factors).transpose(self.order)).reshape(
+            self.lies
+        )
 
     def axis(self, axis: int) -> int:
         """Return the position of a tensor's axis in the view.
@@ -77,7 +80,7 @@ class TensorView:
         return self.axes.index(axis % len(self.shape))
 
 
-def refined(one: TensorView, other: TensorView) -> tuple[TensorView, TensorView] | None:
+def refine_views(one: TensorView, other: TensorView) -> tuple[TensorView, TensorView] | None:
     """Return two views of a tensor with the coarsest common factors; None if there are none."""
     total = prod(one.shape)
     if total == 0:
@@ -86,7 +89,7 @@ def refined(one: TensorView, other: TensorView) -> tuple[TensorView, TensorView]
     factors = tuple(before // after for before, after in zip((total, *ends), ends, strict=False))
     if any(before % after for before, after in zip((total, *ends), ends, strict=False)):
         return None
-    first, second = (_with_factors(view, factors) for view in (one, other))
+    first, second = (_split_factors(view, factors) for view in (one, other))
     return first, second
 
 
@@ -95,37 +98,49 @@ def _ends(factors: tuple[int, ...]) -> list[int]:
     return [prod(factors[axis + 1 :]) for axis in range(len(factors))]
 
 
-def _with_factors(view: TensorView, factors: tuple[int, ...]) -> TensorView:
+def _split_factors(view: TensorView, factors: tuple[int, ...]) -> TensorView:
     """Return the view with finer factors, as an array of them."""
     parts: list[list[int]] = [[] for _ in view.factors]
-    ends, finer = _ends(view.factors), _ends(factors)
+    ends = _ends(view.factors)
+    finer = _ends(factors)
     for number, (end, size) in enumerate(zip(finer, factors, strict=True)):
         if size > 1:
-            parts[max(axis for axis, whole in enumerate(ends) if whole * view.factors[axis] >= end * size)].append(
-                number
-            )
+            parts[
+                max(
+                    axis
+                    for axis, whole in enumerate(ends)
+                    if whole * view.factors[axis] >= end * size
+                )
+            ].append(number)
     order = tuple(number for axis in view.order for number in parts[axis])
     order += tuple(number for number, size in enumerate(factors) if size == 1)
-    return replace(view, factors=factors, order=order, lies=tuple(factors[number] for number in order), axes=None)
+    return replace(
+        view,
+        factors=factors,
+        order=order,
+        lies=tuple(factors[number] for number in order),
+        axes=None,
+    )
 
 
-def permuted(shape: Sequence[int], axes: Sequence[int]) -> TensorView:
+def permute_axes(shape: Sequence[int], axes: Sequence[int]) -> TensorView:
     """Return the view of a tensor with its axes in another order."""
-    factors, order = tuple(shape), tuple(axes)
+    factors = tuple(shape)
+    order = tuple(axes)
     return TensorView(factors, factors, order, tuple(factors[axis] for axis in order), order)
 
 
 def natural(shape: Sequence[int]) -> TensorView:
     """Return the view of a tensor as in the model."""
-    return permuted(shape, range(len(shape)))
+    return permute_axes(shape, range(len(shape)))
 
 
 def planes(shape: Sequence[int]) -> TensorView:
     """Return the channels-first view of a four-dimensional tensor; the natural view for others."""
-    return permuted(shape, PLANES) if len(shape) == 4 else natural(shape)
+    return permute_axes(shape, PLANES) if len(shape) == 4 else natural(shape)
 
 
-def reshaped(view: TensorView, shape: Sequence[int]) -> TensorView:
+def reshape_view(view: TensorView, shape: Sequence[int]) -> TensorView:
     """Return a view of another shape with the same elements in the same order.
 
     It is the natural view or planes if possible.

@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 
 from dla_sim.rtl.arithmetic import fixed as integers_only
 from dla_sim.rtl.arithmetic import floats
-from dla_sim.rtl.arithmetic.integers import at_most, magnitude, wire
-from dla_sim.rtl.arithmetic.lane import Lane, as_float, as_scaling
+from dla_sim.rtl.arithmetic.integers import limit_value, magnitude, wire
+from dla_sim.rtl.arithmetic.lane import Lane, split_scaling, to_float
 from dla_sim.rtl.building import stage
 
 
@@ -27,15 +27,21 @@ class Choice(wiring.Component):
 
     def __init__(self) -> None:
         byte = signed(8)
-        super().__init__({"a": In(byte), "b": In(byte), "first": In(1), "maximum": In(1), "result": Out(byte)})
+        super().__init__(
+            {"a": In(byte), "b": In(byte), "first": In(1), "maximum": In(1), "result": Out(byte)}
+        )
 
     def elaborate(self, platform: object) -> Elaboratable:
         m = Module()
-        m.d.comb += self.result.eq(Mux(self.first, self.a, extreme(m, self.a, self.b, self.maximum)))
+        m.d.comb += self.result.eq(
+            Mux(self.first, self.a, extreme(m, self.a, self.b, self.maximum))
+        )
         return m
 
 
-FLOOR, NEAREST_EVEN, HALF_AWAY = 0, 1, 2
+FLOOR = 0
+NEAREST_EVEN = 1
+HALF_AWAY = 2
 """Rounding modes of a right shift: codes of the field ``rounding`` of OP_E32_SHIFT."""
 
 
@@ -48,8 +54,16 @@ class AddShift(wiring.Component):
     """
 
     def __init__(self, *, pipelined: bool) -> None:
-        self.pipelined, self.latency = pipelined, int(pipelined)
-        inputs = {"a": signed(32), "b": signed(32), "shifts": 1, "right": 1, "amount": 5, "rounding": 2}
+        self.pipelined = pipelined
+        self.latency = int(pipelined)
+        inputs = {
+            "a": signed(32),
+            "b": signed(32),
+            "shifts": 1,
+            "right": 1,
+            "amount": 5,
+            "rounding": 2,
+        }
         outputs = {"result": Out(signed(32)), "overflow": Out(1)}
         super().__init__({name: In(shape) for name, shape in inputs.items()} | outputs)
 
@@ -109,22 +123,22 @@ class Unary(Lane):
         m = Module()
         centred = wire(m, self.value - self.input_zero)
         scaled = self._integer(m, centred) if self.fixed else self._real(m, centred)
-        self.limited(m, self.held(m, scaled) + self.zero_point)
+        self.clamp_result(m, self.delay_value(m, scaled) + self.zero_point)
         return m
 
     def _real(self, m: Module, centred: Value) -> Value:
-        value = self.held_number(m, floats.from_integer(m, centred))
-        real = floats.normalised(m, floats.multiply(m, value, as_float(self.scale_a)))
-        real = self.held_number(m, real)
-        sloped = floats.normalised(m, floats.multiply(m, real, as_float(self.scale_b)))
-        result = self.held_number(m, self._applied(m, real, sloped))
-        quotient = self.held_number(m, floats.quotient(m, result, as_float(self.scale_y)))
-        return floats.to_integer(m, floats.rounded(m, quotient, tiny=False))
+        value = self.delay_number(m, floats.from_integer(m, centred))
+        real = floats.normalise_number(m, floats.multiply(m, value, to_float(self.scale_a)))
+        real = self.delay_number(m, real)
+        sloped = floats.normalise_number(m, floats.multiply(m, real, to_float(self.scale_b)))
+        result = self.delay_number(m, self._apply_slopes(m, real, sloped))
+        quotient = self.delay_number(m, floats.quotient(m, result, to_float(self.scale_y)))
+        return floats.to_integer(m, floats.round_number(m, quotient, tiny=False))
 
-    def _applied(self, m: Module, real: floats.Float, sloped: floats.Float) -> floats.Float:
+    def _apply_slopes(self, m: Module, real: floats.Float, sloped: floats.Float) -> floats.Float:
         leaky = wire(m, real.negative & (self.function == UnaryFunction.LEAKY_RELU))
         none = wire(m, real.negative & (self.function == UnaryFunction.RELU))
-        chosen = floats.chosen(m, leaky, sloped, real)
+        chosen = floats.choose_number(m, leaky, sloped, real)
         return replace(
             chosen,
             negative=wire(m, chosen.negative & (self.function != UnaryFunction.ABSOLUTE)),
@@ -133,67 +147,83 @@ class Unary(Lane):
         )
 
     def _integer(self, m: Module, centred: Value) -> Value:
-        """Apply the function and scale; the sign of a negative leaky ReLU slope is applied after rounding."""
+        """Apply the function and scale.
+
+        The sign of a negative leaky ReLU slope is applied after rounding.
+        """
         below = wire(m, centred < 0)
         sloped = wire(m, below & (self.function == UnaryFunction.LEAKY_RELU))
         value = Mux(self.function == UnaryFunction.ABSOLUTE, magnitude(m, centred), centred)
         value = Mux(below & (self.function == UnaryFunction.RELU), 0, value)
-        (above, shift), (slope, slope_shift) = as_scaling(self.scale_a), as_scaling(self.scale_b)
+        (above, shift) = split_scaling(self.scale_a)
+        (slope, slope_shift) = split_scaling(self.scale_b)
         multiplier = Mux(sloped, magnitude(m, slope).as_signed(), above)
         negative = wire(m, sloped & slope[-1])
-        left, right = Mux(sloped, slope_shift.left, shift.left), Mux(sloped, slope_shift.right, shift.right)
+        left = Mux(sloped, slope_shift.left, shift.left)
+        right = Mux(sloped, slope_shift.right, shift.right)
         names = ("value", "multiplier", "negative", "left", "right")
         value, multiplier, negative, left, right = (
             stage(m, part, pipelined=self.pipelined, name=name)
-            for name, part in zip(names, (wire(m, value), multiplier, negative, left, right), strict=True)
+            for name, part in zip(
+                names, (wire(m, value), multiplier, negative, left, right), strict=True
+            )
         )
         places = integers_only.Places(left, right)
-        result = integers_only.scaled(m, value, multiplier, places, pipelined=self.pipelined)
-        return Mux(self.held(m, negative, 2), -result, result)
+        result = integers_only.scale_value(m, value, multiplier, places, pipelined=self.pipelined)
+        return Mux(self.delay_value(m, negative, 2), -result, result)
 
 
 OPERANDS = {"a": signed(8), "b": signed(8)}
 ZEROS = ("input_zero", "operand_zero", "zero_point")
 LIMITS = ("low", "high")
 SCALES = ("scale_a", "scale_b", "scale_y")
-LEFT_SHIFT, SQUARED_SHIFT = 20, 7
-"""Left shifts of the operands with fixed numerics: for sums and quotients, for squared differences."""
+LEFT_SHIFT = 20
+SQUARED_SHIFT = 7
+"""Left shifts of the operands with fixed numerics: for sums and quotients, for squared
+differences.
+"""
 SQUARE_ROOT = 46340
 """Largest integer whose square is below 2^31."""
 
 
-def _moved_up(value: Value, places: int) -> Value:
+def _shift_up(value: Value, places: int) -> Value:
     return Cat(Const(0, places), value).as_signed()
 
 
 class _Pair(Lane):
-    def _centred(self, m: Module) -> tuple[Value, Value]:
+    def _subtract_zero_points(self, m: Module) -> tuple[Value, Value]:
         """Return both operands minus their zero points."""
         return wire(m, self.a - self.input_zero), wire(m, self.b - self.operand_zero)
 
     def _reals(self, m: Module) -> tuple[floats.Float, floats.Float]:
         """Return both operands as real numbers; two stages."""
         found = []
-        for value, scale in zip(self._centred(m), (self.scale_a, self.scale_b), strict=True):
-            number = self.held_number(m, floats.from_integer(m, value))
-            found.append(self.held_number(m, floats.multiply(m, number, as_float(scale))))
+        for value, scale in zip(
+            self._subtract_zero_points(m), (self.scale_a, self.scale_b), strict=True
+        ):
+            number = self.delay_number(m, floats.from_integer(m, value))
+            found.append(self.delay_number(m, floats.multiply(m, number, to_float(scale))))
         return found[0], found[1]
 
     def _steps(self, m: Module, real: floats.Float) -> Value:
         """Return a normalised number in steps of the output scale, rounded; two stages."""
-        quotient = floats.quotient(m, real, as_float(self.scale_y))
-        quotient = self.held_number(m, quotient)
-        return self.held(m, floats.to_integer(m, floats.rounded(m, quotient, tiny=False)))
+        quotient = floats.quotient(m, real, to_float(self.scale_y))
+        quotient = self.delay_number(m, quotient)
+        return self.delay_value(
+            m, floats.to_integer(m, floats.round_number(m, quotient, tiny=False))
+        )
 
-    def _scaled(self, m: Module, value: Value, scale: Value) -> Value:
+    def _scale_value(self, m: Module, value: Value, scale: Value) -> Value:
         """Return ``value`` times a multiplier and a shift; two stages."""
-        multiplier, places = as_scaling(scale)
-        return integers_only.scaled(m, value, multiplier, places, pipelined=self.pipelined, steady=True)
+        multiplier, places = split_scaling(scale)
+        return integers_only.scale_value(
+            m, value, multiplier, places, pipelined=self.pipelined, steady=True
+        )
 
-    def _scaled_pair(self, m: Module, shift: int) -> tuple[Value, Value]:
+    def _scale_pair(self, m: Module, shift: int) -> tuple[Value, Value]:
         """Return both operands, shifted left by ``shift``, in a common unit; two stages."""
-        a, b = (_moved_up(value, shift) for value in self._centred(m))
-        return self._scaled(m, a, self.scale_a), self._scaled(m, b, self.scale_b)
+        a, b = (_shift_up(value, shift) for value in self._subtract_zero_points(m))
+        return self._scale_value(m, a, self.scale_a), self._scale_value(m, b, self.scale_b)
 
 
 class Addition(_Pair):
@@ -205,24 +235,35 @@ class Addition(_Pair):
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
         constants = (*ZEROS, *LIMITS, *SCALES) if fixed else ("offset", *LIMITS, *SCALES)
-        super().__init__(OPERANDS, constants, fixed=fixed, pipelined=pipelined, stages=6 if fixed else 4)
+        super().__init__(
+            OPERANDS, constants, fixed=fixed, pipelined=pipelined, stages=6 if fixed else 4
+        )
 
     def _float(self, m: Module) -> Value:
         a, b = (wire(m, value + self.offset) for value in (self.a, self.b))
-        ratio_a, ratio_b, constant = (as_float(scale) for scale in (self.scale_a, self.scale_b, self.scale_y))
-        inner = self.held_number(m, floats.fused(m, b, ratio_b, constant))
-        addend = self.held_number(m, floats.rounded(m, inner))
-        a = self.held(m, a, 2)
-        outer = self.held_number(m, floats.fused(m, a, ratio_a, addend))
-        return self.held(m, floats.to_integer(m, floats.rounded(m, outer, tiny=False))) - self.offset
+        ratio_a, ratio_b, constant = (
+            to_float(scale) for scale in (self.scale_a, self.scale_b, self.scale_y)
+        )
+        inner = self.delay_number(m, floats.multiply_add(m, b, ratio_b, constant))
+        addend = self.delay_number(m, floats.round_number(m, inner))
+        a = self.delay_value(m, a, 2)
+        outer = self.delay_number(m, floats.multiply_add(m, a, ratio_a, addend))
+        return (
+            self.delay_value(m, floats.to_integer(m, floats.round_number(m, outer, tiny=False)))
+            - self.offset
+        )
 
-    def _fixed(self, m: Module) -> Value:
-        a, b = self._scaled_pair(m, LEFT_SHIFT)
-        return self.held(m, self._scaled(m, self.held(m, a + b), self.scale_y)) + self.zero_point
+    def _build_fixed(self, m: Module) -> Value:
+        a, b = self._scale_pair(m, LEFT_SHIFT)
+        return (
+            self.delay_value(m, self._scale_value(m, self.delay_value(m, a + b), self.scale_y))
+            + self.zero_point
+        )
 
 
 class Subtraction(_Pair):
-    """Lane of ``result`` = ``a`` - ``b``, or its square with ``squared``, which is constant during a command.
+    """Lane of ``result`` = ``a`` - ``b``, or its square with ``squared``, which is constant during
+    a command.
 
     The rules are isa.numerics.subtract, add_fixed with ``subtract`` and
     squared_difference_fixed. Float32: 6 stages, 255 operators including a divider and three
@@ -231,28 +272,41 @@ class Subtraction(_Pair):
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
         operands = OPERANDS | {"squared": unsigned(1)}
-        super().__init__(operands, (*ZEROS, *LIMITS, *SCALES), fixed=fixed, pipelined=pipelined, stages=6)
+        super().__init__(
+            operands, (*ZEROS, *LIMITS, *SCALES), fixed=fixed, pipelined=pipelined, stages=6
+        )
 
     def _float(self, m: Module) -> Value:
         a, b = self._reals(m)
-        difference = floats.normalised(m, floats.add(m, a, floats.negated(b)))
-        difference = self.held_number(m, difference)
-        square = floats.normalised(m, floats.multiply(m, difference, difference))
-        chosen = self.held_number(m, floats.chosen(m, self.squared, square, difference))
+        difference = floats.normalise_number(m, floats.add(m, a, floats.negate(b)))
+        difference = self.delay_number(m, difference)
+        square = floats.normalise_number(m, floats.multiply(m, difference, difference))
+        chosen = self.delay_number(m, floats.choose_number(m, self.squared, square, difference))
         return self._steps(m, chosen) + self.zero_point
 
-    def _fixed(self, m: Module) -> Value:
-        """Subtract with fixed numerics; operands of a squared difference are shifted left by fewer places."""
+    def _build_fixed(self, m: Module) -> Value:
+        """Subtract with fixed numerics.
+
+        Operands of a squared difference are shifted left by fewer places.
+        """
         a, b = (
-            wire(m, Mux(self.squared, *(_moved_up(value, places) for places in (SQUARED_SHIFT, LEFT_SHIFT))))
-            for value in self._centred(m)
+            wire(
+                m,
+                Mux(
+                    self.squared,
+                    *(_shift_up(value, places) for places in (SQUARED_SHIFT, LEFT_SHIFT)),
+                ),
+            )
+            for value in self._subtract_zero_points(m)
         )
-        difference = wire(m, self._scaled(m, a, self.scale_a) - self._scaled(m, b, self.scale_b))
-        root = at_most(m, magnitude(m, difference), SQUARE_ROOT + 1)
+        difference = wire(
+            m, self._scale_value(m, a, self.scale_a) - self._scale_value(m, b, self.scale_b)
+        )
+        root = limit_value(m, magnitude(m, difference), SQUARE_ROOT + 1)
         square = wire(m, root * root)
         limited = Mux(square[-1], integers_only.INT32_HIGH, square)
-        value = self.held(m, wire(m, Mux(self.squared, limited, difference)))
-        return self.held(m, self._scaled(m, value, self.scale_y)) + self.zero_point
+        value = self.delay_value(m, wire(m, Mux(self.squared, limited, difference)))
+        return self.delay_value(m, self._scale_value(m, value, self.scale_y)) + self.zero_point
 
 
 class Multiplication(_Pair):
@@ -265,21 +319,30 @@ class Multiplication(_Pair):
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
         zeros = ZEROS if fixed else ("input_zero", "operand_zero", "zero_number", "offset")
         super().__init__(
-            OPERANDS, (*zeros, *LIMITS, "scale_a"), fixed=fixed, pipelined=pipelined, stages=4 if fixed else 5
+            OPERANDS,
+            (*zeros, *LIMITS, "scale_a"),
+            fixed=fixed,
+            pipelined=pipelined,
+            stages=4 if fixed else 5,
         )
 
     def _product(self, m: Module) -> Value:
-        a, b = self._centred(m)
-        return self.held(m, a * b)
+        a, b = self._subtract_zero_points(m)
+        return self.delay_value(m, a * b)
 
     def _float(self, m: Module) -> Value:
-        number = self.held_number(m, floats.from_integer(m, self._product(m)))
-        scaled = self.held_number(m, floats.multiply(m, number, as_float(self.scale_a)))
-        total = self.held_number(m, floats.total(m, scaled, as_float(self.zero_number)))
-        return self.held(m, floats.to_integer(m, floats.rounded(m, total))) - self.offset
+        number = self.delay_number(m, floats.from_integer(m, self._product(m)))
+        scaled = self.delay_number(m, floats.multiply(m, number, to_float(self.scale_a)))
+        total = self.delay_number(m, floats.total(m, scaled, to_float(self.zero_number)))
+        return (
+            self.delay_value(m, floats.to_integer(m, floats.round_number(m, total))) - self.offset
+        )
 
-    def _fixed(self, m: Module) -> Value:
-        return self.held(m, self._scaled(m, self._product(m), self.scale_a)) + self.zero_point
+    def _build_fixed(self, m: Module) -> Value:
+        return (
+            self.delay_value(m, self._scale_value(m, self._product(m), self.scale_a))
+            + self.zero_point
+        )
 
 
 class Division(_Pair):
@@ -292,26 +355,35 @@ class Division(_Pair):
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
         scales = ("scale_a",) if fixed else SCALES
         constants = (*ZEROS, *LIMITS, *scales)
-        super().__init__(OPERANDS, constants, fixed=fixed, pipelined=pipelined, stages=5 if fixed else 6)
+        super().__init__(
+            OPERANDS, constants, fixed=fixed, pipelined=pipelined, stages=5 if fixed else 6
+        )
 
     def _float(self, m: Module) -> Value:
-        a, b = (floats.normalised(m, real) for real in self._reals(m))
-        ratio = self.held_number(m, floats.quotient(m, a, b))
-        real = self.held_number(m, floats.normalised(m, floats.rounded(m, ratio)))
+        a, b = (floats.normalise_number(m, real) for real in self._reals(m))
+        ratio = self.delay_number(m, floats.quotient(m, a, b))
+        real = self.delay_number(m, floats.normalise_number(m, floats.round_number(m, ratio)))
         return self._steps(m, real) + self.zero_point
 
-    def _fixed(self, m: Module) -> Value:
-        """Divide with fixed numerics; flags for a zero divisor and a positive dividend accompany the quotient."""
-        a, b = (self.held(m, value) for value in self._centred(m))
+    def _build_fixed(self, m: Module) -> Value:
+        """Divide with fixed numerics.
+
+        Flags for a zero divisor and a positive dividend accompany the quotient.
+        """
+        a, b = (self.delay_value(m, value) for value in self._subtract_zero_points(m))
         divisor = magnitude(m, b)
         rounded = Cat(Const(0, LEFT_SHIFT + 1), magnitude(m, a)) + divisor
         size = wire(m, (rounded // Cat(Const(0, 1), divisor))[: LEFT_SHIFT + 17])
-        quotient = self.held(m, wire(m, Mux(a[-1] ^ b[-1], -size, size)))
-        by_zero, positive = (self.held(m, flag, 4) for flag in (wire(m, b == 0), wire(m, a > 0)))
-        scaled = self.held(m, self._scaled(m, quotient, self.scale_a)) + self.zero_point
+        quotient = self.delay_value(m, wire(m, Mux(a[-1] ^ b[-1], -size, size)))
+        by_zero, positive = (
+            self.delay_value(m, flag, 4) for flag in (wire(m, b == 0), wire(m, a > 0))
+        )
+        scaled = self.delay_value(m, self._scale_value(m, quotient, self.scale_a)) + self.zero_point
         return Mux(by_zero, Mux(positive, self.high, self.low), scaled)
 
 
 def extreme(m: Module, a: Value, b: Value, maximum: Value) -> Value:
-    """Return the larger of two values of one quantisation with ``maximum``, otherwise the smaller."""
+    """Return the larger of two values of one quantisation with ``maximum``, otherwise the
+    smaller.
+    """
     return wire(m, Mux((a < b) ^ maximum, a, b))

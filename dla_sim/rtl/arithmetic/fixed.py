@@ -1,7 +1,7 @@
 """Integer-only scaling: LiteRT's multiplier and shift, and its once-rounded float64 product.
 
-`isa.numerics.requantising` gives the rules and their sources. Approximate operators: `shifted_left`
-8, `high_multiply` 4, `shifted_right` 6, hence `scaled` 18; `multiply_once` 40.
+`isa.numerics.requantising` gives the rules and their sources. Approximate operators: `shift_left`
+8, `high_multiply` 4, `shift_right` 6, hence `scale_value` 18; `multiply_once` 40.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
-from dla_sim.rtl.arithmetic.integers import at_most, leading, magnitude, wire
+from dla_sim.rtl.arithmetic.integers import limit_value, magnitude, normalise_leading, wire
 from dla_sim.rtl.building import stage
 
 LARGEST_SHIFT = 30
-"""Largest shift; a larger value is the upper half of a float64 factor (isa.numerics.LARGEST_SHIFT)."""
+"""Largest shift.
+
+A larger value is the upper half of a float64 factor (isa.numerics.LARGEST_SHIFT).
+"""
 INT32_LOW, INT32_HIGH = Const(-(1 << 31), signed(32)), Const((1 << 31) - 1, signed(32))
 ALL_OUT = 33
 """Right shift that turns every int32, with rounding, into 0."""
@@ -38,10 +41,10 @@ def places(m: Module, shift: Value) -> Places:
     """
     to_right = wire(m, shift < 0)
     left = wire(m, Mux(to_right, 0, shift[:5]))
-    return Places(left, at_most(m, Mux(to_right, -shift, 0), ALL_OUT))
+    return Places(left, limit_value(m, Mux(to_right, -shift, 0), ALL_OUT))
 
 
-def shifted_left(m: Module, value: Value, left: Value) -> Signal:
+def shift_left(m: Module, value: Value, left: Value) -> Signal:
     """Return a signed ``value`` of any width times 2^left (0 to 30), saturated to int32."""
     wide = Signal(signed(max(len(value), 32)), name="wide")
     m.d.comb += wide.eq(value)
@@ -53,7 +56,9 @@ def shifted_left(m: Module, value: Value, left: Value) -> Signal:
 
 
 def high_multiply(m: Module, value: Value, multiplier: Value) -> Signal:
-    """Return value · multiplier / 2^31 of int32 values, rounded half up; (-2^31)² gives 2^31 - 1."""
+    """Return value · multiplier / 2^31 of int32 values, rounded half up; (-2^31)² gives 2^31 -
+    1.
+    """
     product = wire(m, value * multiplier, "product")
     high = wire(m, product[31:].as_signed() + product[30], "high")
     held = Signal(signed(32), name="half_product")
@@ -61,7 +66,7 @@ def high_multiply(m: Module, value: Value, multiplier: Value) -> Signal:
     return held
 
 
-def shifted_right(m: Module, value: Value, right: Value) -> Signal:
+def shift_right(m: Module, value: Value, right: Value) -> Signal:
     """Return an int32 divided by 2^right (0 to ALL_OUT), rounded half away from zero."""
     held = Signal(signed(32), name="rounded")
     # adding half of the unit to the doubled value keeps odd units exact
@@ -70,8 +75,14 @@ def shifted_right(m: Module, value: Value, right: Value) -> Signal:
     return held
 
 
-def scaled(
-    m: Module, value: Value, multiplier: Value, shift: Places, *, pipelined: bool, steady: bool = False
+def scale_value(
+    m: Module,
+    value: Value,
+    multiplier: Value,
+    shift: Places,
+    *,
+    pipelined: bool,
+    steady: bool = False,
 ) -> Signal:
     """Return ``value`` · multiplier · 2^(shift - 31) as int32, rounded twice.
 
@@ -79,14 +90,16 @@ def scaled(
     multiplier and shift are constant during a command and need no registers.
     """
     kept = pipelined and not steady
-    moved = stage(m, shifted_left(m, value, shift.left), pipelined=pipelined)
-    multiplier, right = stage(m, multiplier, pipelined=kept), stage(m, shift.right, pipelined=kept)
+    moved = stage(m, shift_left(m, value, shift.left), pipelined=pipelined)
+    multiplier = stage(m, multiplier, pipelined=kept)
+    right = stage(m, shift.right, pipelined=kept)
     high = stage(m, high_multiply(m, moved, multiplier), pipelined=pipelined)
-    return shifted_right(m, high, stage(m, right, pipelined=kept))
+    return shift_right(m, high, stage(m, right, pipelined=kept))
 
 
 def multiply_once(m: Module, value: Value, factor: Value, *, pipelined: bool) -> Signal:
-    """Return an int32 times a float64 ``factor``, rounded to float64, then to a 20-bit signed integer.
+    """Return an int32 times a float64 ``factor``, rounded to float64, then to a 20-bit signed
+    integer.
 
     Ties of the second rounding go away from zero; the result saturates at ±2^18. Two stages.
 
@@ -95,7 +108,7 @@ def multiply_once(m: Module, value: Value, factor: Value, *, pipelined: bool) ->
     therefore enough to add half of the 53rd bit's weight. Of the last 26 bits of the product only
     the carry is used.
     """
-    size, moved_up = leading(m, magnitude(m, value))
+    size, moved_up = normalise_leading(m, magnitude(m, value))
     # number of fraction bits of the product of size and significand / 2^26
     fraction = wire(m, 1075 - 26 + moved_up - factor[52:63])
     sign = Mux(value == 0, 0, Cat(factor[63] ^ value[-1], factor[63] ^ ~value[-1]))
@@ -103,7 +116,7 @@ def multiply_once(m: Module, value: Value, factor: Value, *, pipelined: bool) ->
         stage(m, part, pipelined=pipelined, name=name)
         for name, part in (
             ("size", size),
-            ("drop", at_most(m, Mux(fraction < 0, 0, fraction), FRACTION)),
+            ("drop", limit_value(m, Mux(fraction < 0, 0, fraction), FRACTION)),
             ("sign", sign),
             ("significand", factor[:52]),
         )

@@ -2,14 +2,14 @@
 
 A number is a :class:`Float` with separate fields, so that chains of operations need not pack and
 unpack. `unpack`, `from_integer` and the operations return numbers in *stored* form, like float32 in
-memory: subnormal numbers and 0 have exponent -149 and a first bit of 0. `normalised` shifts the
-first bit up for the operations that require it.
+memory: subnormal numbers and 0 have exponent -149 and a first bit of 0. `normalise_number` shifts
+the first bit up for the operations that require it.
 
 A simulator executes each operation of up to 64 bits as one instruction, so there are few wide
 operations and none above 64 bits. Each operation on two operands consists of an exact part
-(`product`, `quotient`, `total`, `fused`), which may be followed by a pipeline register, and
-`rounded`. Approximate operators: from_integer 25, multiply 30, add 65, fused 70, quotient 35 plus a
-divider, to_integer 10, normalised 20, unpack and pack 6.
+(`product`, `quotient`, `total`, `multiply_add`), which may be followed by a pipeline register, and
+`round_number`. Approximate operators: from_integer 25, multiply 30, add 65, fused 70, quotient 35
+plus a divider, to_integer 10, normalised 20, unpack and pack 6.
 """
 
 from __future__ import annotations
@@ -21,12 +21,21 @@ from typing import TypeVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
-from dla_sim.rtl.arithmetic.integers import at_most, leading, magnitude, moved_down, ones, wire
+from dla_sim.rtl.arithmetic.integers import (
+    limit_value,
+    magnitude,
+    normalise_leading,
+    ones,
+    shift_down,
+    wire,
+)
 from dla_sim.rtl.building import stage
 
-MANTISSA, FIRST = 24, 23
+MANTISSA = 24
+FIRST = 23
 """Bits of a significand, and the index of its first bit."""
-LOWEST, HIGHEST = -149, 104
+LOWEST = -149
+HIGHEST = 104
 """Smallest and largest exponent of a stored number's last place."""
 WIDEST = 40
 """Width up to which `from_integer` rounds an integer directly."""
@@ -58,10 +67,13 @@ class Float:
 Number = TypeVar("Number", "Float", "Exact")
 
 
-def staged(m: Module, x: Number, *, pipelined: bool) -> Number:
+def stage_number(m: Module, x: Number, *, pipelined: bool) -> Number:
     """Return the number behind a pipeline register; constant fields need none."""
     parts = ((field.name, getattr(x, field.name)) for field in fields(x))
-    held = (part if isinstance(part, Const) else stage(m, part, pipelined=pipelined, name=name) for name, part in parts)
+    held = (
+        part if isinstance(part, Const) else stage(m, part, pipelined=pipelined, name=name)
+        for name, part in parts
+    )
     return type(x)(*held)
 
 
@@ -75,16 +87,20 @@ def _both(a: Value, b: Value) -> Value:
     return NEVER if isinstance(a, Const) or isinstance(b, Const) else a & b
 
 
-def chosen(m: Module, condition: Value, a: Float, b: Float) -> Float:
+def choose_number(m: Module, condition: Value, a: Float, b: Float) -> Float:
     """Return ``a`` if ``condition`` is 1, otherwise ``b``."""
     names = [field.name for field in fields(a)]
-    return Float(*(wire(m, Mux(condition, getattr(a, name), getattr(b, name)), name) for name in names))
+    return Float(
+        *(wire(m, Mux(condition, getattr(a, name), getattr(b, name)), name) for name in names)
+    )
 
 
 def unpack(m: Module, bits: Value) -> Float:
     """Return the number with the float32 bits ``bits``."""
-    field, fraction = bits[FIRST:31], bits[:FIRST]
-    normal, special = wire(m, field != 0), wire(m, field == 255)
+    field = bits[FIRST:31]
+    fraction = bits[:FIRST]
+    normal = wire(m, field != 0)
+    special = wire(m, field == 255)
     exponent = wire(m, Mux(normal, field, Const(1)) - 150)
     nan = wire(m, special & (fraction != 0))
     return Float(bits[31], exponent, Cat(fraction, normal), wire(m, special & ~nan), nan)
@@ -103,13 +119,15 @@ def pack(m: Module, x: Float) -> Value:
     return wire(m, Mux(x.infinite | x.nan, special, Cat(x.significand[:FIRST], field, x.negative)))
 
 
-def normalised(m: Module, x: Float) -> Float:
-    """Return ``x`` with a significand that starts with a 1 (except 0), as `product` and `quotient` need."""
-    significand, places = leading(m, x.significand)
+def normalise_number(m: Module, x: Float) -> Float:
+    """Return ``x`` with a significand that starts with a 1 (except 0), as `product` and
+    `quotient` need.
+    """
+    significand, places = normalise_leading(m, x.significand)
     return replace(x, significand=significand, exponent=wire(m, x.exponent - places))
 
 
-def negated(x: Float) -> Float:
+def negate(x: Float) -> Float:
     return replace(x, negative=~x.negative)
 
 
@@ -117,7 +135,7 @@ def from_integer(m: Module, value: Value) -> Float:
     """Return a signed ``value`` of any width, rounded to float32 and normalised."""
     size = magnitude(m, value)
     room = max(MANTISSA - len(size), 0)
-    moved, places = leading(m, Cat(Const(0, room), size))
+    moved, places = normalise_leading(m, Cat(Const(0, room), size))
     spare = max(len(moved) - WIDEST, 0)
     if spare:  # one bit is enough for the bits that only decide a tie
         moved = wire(m, Cat(moved[: spare + 1] != 0, moved[spare + 1 :]), "moved")
@@ -125,16 +143,19 @@ def from_integer(m: Module, value: Value) -> Float:
     rounded = Signal(MANTISSA + 1)
     m.d.comb += rounded.eq((moved + moved[drop] + ones(drop - 1)) >> drop if drop else moved)
     exponent = Signal(signed(8))
-    m.d.comb += exponent.eq(Mux(moved[-1], spare + drop - room + rounded[MANTISSA] - places, LOWEST))
+    m.d.comb += exponent.eq(
+        Mux(moved[-1], spare + drop - room + rounded[MANTISSA] - places, LOWEST)
+    )
     significand = Cat(rounded[:FIRST], rounded[FIRST] | rounded[MANTISSA])
     return Float(value[-1], exponent, significand, NEVER, NEVER)
 
 
 @dataclass(frozen=True, eq=False)
 class Exact:
-    """An unrounded number ``size`` · 2^exponent, whose first bit has the index ``drop`` + 23 unless it is 0.
+    """An unrounded number ``size`` · 2^exponent, whose first bit has the index ``drop`` + 23 unless
+    it is 0.
 
-    The last bit of ``size`` may represent all lower bits (`moved_down`).
+    The last bit of ``size`` may represent all lower bits (`shift_down`).
     """
 
     negative: Value
@@ -145,7 +166,7 @@ class Exact:
     nan: Value
 
 
-def rounded(m: Module, exact: Exact, *, tiny: bool = True) -> Float:
+def round_number(m: Module, exact: Exact, *, tiny: bool = True) -> Float:
     """Return the nearest float32.
 
     With ``tiny`` False subnormal results may keep too many places. Use it only before `to_integer`,
@@ -155,7 +176,7 @@ def rounded(m: Module, exact: Exact, *, tiny: bool = True) -> Float:
     drop: Value = wire(m, exact.drop, "drop")
     if tiny:  # a subnormal number's last place is 2^-149
         below = wire(m, LOWEST - exact.exponent, "below")
-        drop = at_most(m, Mux(below > drop, below, drop), width + 1)
+        drop = limit_value(m, Mux(below > drop, below, drop), width + 1)
     half = wire(m, ones(width) >> (width + 1 - drop)[: (width + 1).bit_length()], "half")
     kept = Signal(MANTISSA + 1, name="kept")
     m.d.comb += kept.eq((exact.size + half + (exact.size >> drop)[0]) >> drop)
@@ -169,7 +190,10 @@ def rounded(m: Module, exact: Exact, *, tiny: bool = True) -> Float:
 
 
 def product(m: Module, a: Float, b: Float) -> Exact:
-    """Return a · b of normalised numbers; b may be in stored form if subnormal results do not matter."""
+    """Return a · b of normalised numbers.
+
+    B may be in stored form if subnormal results do not matter.
+    """
     size = wire(m, a.significand * b.significand)
     infinite = _either(m, a.infinite, b.infinite)
     return Exact(
@@ -198,7 +222,9 @@ def quotient(m: Module, a: Float, b: Float) -> Exact:
         exponent=wire(m, a.exponent - b.exponent - (places + 1)),
         size=size,
         drop=Mux(whole[-1], places + 2 - MANTISSA, places + 1 - MANTISSA),
-        infinite=_either(m, a.infinite, by_zero if isinstance(b.infinite, Const) else by_zero & ~b.infinite),
+        infinite=_either(
+            m, a.infinite, by_zero if isinstance(b.infinite, Const) else by_zero & ~b.infinite
+        ),
         nan=nan,
     )
 
@@ -208,15 +234,16 @@ def total(m: Module, a: Float, b: Float) -> Exact:
     guard = 3
     a_size, b_size = (Cat(x.significand, (x.exponent - LOWEST)[:8]) for x in (a, b))
     swap = wire(m, a_size < b_size)
-    high, low = wire(m, Mux(swap, b.significand, a.significand)), wire(m, Mux(swap, a.significand, b.significand))
+    high = wire(m, Mux(swap, b.significand, a.significand))
+    low = wire(m, Mux(swap, a.significand, b.significand))
     exponent = wire(m, Mux(swap, b.exponent, a.exponent))
     apart = (exponent - Mux(swap, a.exponent, b.exponent))[:8]
-    aligned = moved_down(m, Cat(Const(0, guard), low), apart)
+    aligned = shift_down(m, Cat(Const(0, guard), low), apart)
     wide = Cat(Const(0, guard), high)
     differ = wire(m, a.negative ^ b.negative)
     size = Signal(MANTISSA + guard + 1)
     m.d.comb += size.eq(Mux(differ, wide - aligned, wide + aligned))
-    moved, places = leading(m, size)
+    moved, places = normalise_leading(m, size)
     infinite = _either(m, a.infinite, b.infinite)
     ordered = Mux(swap, b.negative, a.negative) & ~(differ & (size == 0))
     return Exact(
@@ -229,7 +256,7 @@ def total(m: Module, a: Float, b: Float) -> Exact:
     )
 
 
-def fused(m: Module, value: Value, factor: Float, addend: Float) -> Exact:
+def multiply_add(m: Module, value: Value, factor: Float, addend: Float) -> Exact:
     """Return value · factor + addend before its only rounding.
 
     ``value`` is signed with at most 10 bits; the other operands are stored numbers. Product and
@@ -243,23 +270,34 @@ def fused(m: Module, value: Value, factor: Float, addend: Float) -> Exact:
     apart = wire(m, addend.exponent - Mux(none, LOWEST, factor.exponent))
     higher = wire(m, apart > above)
     room = MANTISSA - 1
-    p = moved_down(m, Cat(Const(0, room), scaled), Mux(higher, (apart - above)[:9], 0))
-    c = moved_down(m, Cat(Const(0, room + above), addend.significand), Mux(higher, 0, (above - apart)[:9]))
+    p = shift_down(m, Cat(Const(0, room), scaled), Mux(higher, (apart - above)[:9], 0))
+    c = shift_down(
+        m, Cat(Const(0, room + above), addend.significand), Mux(higher, 0, (above - apart)[:9])
+    )
     p_negative = wire(m, value[-1] ^ factor.negative)
     differ = wire(m, p_negative ^ addend.negative)
     rest = wire(m, c - p)
     size = Signal(max(len(p), len(c)) + 1)
     m.d.comb += size.eq(Mux(differ, Mux(rest[-1], -rest, rest), p + c))
-    moved, places = leading(m, size)
+    moved, places = normalise_leading(m, size)
     negative = Mux(differ & rest[-1], p_negative, addend.negative & ~(differ & (size == 0)))
     infinite = _either(m, factor.infinite, addend.infinite)
     return Exact(
-        negative=wire(m, Mux(infinite, Mux(factor.infinite, p_negative, addend.negative), negative)),
-        exponent=wire(m, Mux(higher, addend.exponent - above, Mux(none, LOWEST, factor.exponent)) - room - places),
+        negative=wire(
+            m, Mux(infinite, Mux(factor.infinite, p_negative, addend.negative), negative)
+        ),
+        exponent=wire(
+            m,
+            Mux(higher, addend.exponent - above, Mux(none, LOWEST, factor.exponent))
+            - room
+            - places,
+        ),
         size=moved,
         drop=Const(len(size) - MANTISSA, 6),
         infinite=infinite,
-        nan=_either(m, factor.nan, addend.nan, _both(factor.infinite, none | (addend.infinite & differ))),
+        nan=_either(
+            m, factor.nan, addend.nan, _both(factor.infinite, none | (addend.infinite & differ))
+        ),
     )
 
 
@@ -269,19 +307,21 @@ def to_integer(m: Module, x: Float) -> Value:
     The result is signed with INTEGER_BITS bits.
     """
     beyond = x.infinite | x.nan | (x.exponent >= 0)
-    drop = at_most(m, (-x.exponent)[:9], MANTISSA + 1)
+    drop = limit_value(m, (-x.exponent)[:9], MANTISSA + 1)
     half = ones(MANTISSA) >> (MANTISSA + 1 - drop)[:5]
-    size = wire(m, Mux(beyond, 1 << FIRST, (x.significand + half + (x.significand >> drop)[0]) >> drop))
+    size = wire(
+        m, Mux(beyond, 1 << FIRST, (x.significand + half + (x.significand >> drop)[0]) >> drop)
+    )
     held = Signal(signed(INTEGER_BITS), name="integer")
     m.d.comb += held.eq(Mux(x.negative | x.nan, -size, size))
     return held
 
 
 def multiply(m: Module, a: Float, b: Float, *, tiny: bool = True) -> Float:
-    """Return `product`, `rounded`."""
-    return rounded(m, product(m, a, b), tiny=tiny)
+    """Return `product`, `round_number`."""
+    return round_number(m, product(m, a, b), tiny=tiny)
 
 
 def add(m: Module, a: Float, b: Float) -> Float:
-    """Return `total`, `rounded`."""
-    return rounded(m, total(m, a, b))
+    """Return `total`, `round_number`."""
+    return round_number(m, total(m, a, b))

@@ -27,12 +27,13 @@ def magnitude(m: Module, value: Value) -> Signal:
     return held
 
 
-def leading(m: Module, value: Value) -> tuple[Value, Value]:
+def normalise_leading(m: Module, value: Value) -> tuple[Value, Value]:
     """Return an unsigned ``value`` shifted left until its first bit is 1, and the number of places.
 
     The number is arbitrary for 0. The logic is a tree with one step per bit of the number.
     """
-    width, taken = len(value), []
+    width = len(value)
+    taken = []
     for step in (1 << power for power in reversed(range((width - 1).bit_length()))):
         empty = wire(m, value < (1 << (width - step)), "empty")
         value = wire(m, Mux(empty, Cat(Const(0, step), value[: width - step]), value), "moved")
@@ -40,25 +41,27 @@ def leading(m: Module, value: Value) -> tuple[Value, Value]:
     return value, Cat(*reversed(taken))
 
 
-def at_most(m: Module, value: Value, largest: int) -> Signal:
-    """Return the smaller of a non-negative ``value`` and ``largest``, in the width of ``largest``."""
+def limit_value(m: Module, value: Value, largest: int) -> Signal:
+    """Return the smaller of a non-negative ``value`` and ``largest``, in the width of
+    ``largest``.
+    """
     held = Signal(largest.bit_length(), name="at_most")
     m.d.comb += held.eq(Mux(value > largest, largest, value))
     return held
 
 
-def moved_down(m: Module, value: Value, places: Value) -> Value:
+def shift_down(m: Module, value: Value, places: Value) -> Value:
     """Return unsigned ``value`` / 2^places; its last bit is 1 if any bit was lost.
 
     The sticky last bit keeps the number on its side of every tie.
     """
     width = len(value)
-    places = at_most(m, places, width)
+    places = limit_value(m, places, width)
     lost = value & (ones(width) >> (width - places)[: width.bit_length()])
     return wire(m, (value >> places) | (lost != 0), "moved")
 
 
-def clamped(m: Module, value: Value, low: Value, high: Value) -> Signal:
+def clamp_signed(m: Module, value: Value, low: Value, high: Value) -> Signal:
     """Return a signed ``value`` clamped to the int8 limits ``low`` and ``high``."""
     held = Signal(low.shape(), name="clamped")
     m.d.comb += held.eq(Mux(value < low, low, Mux(value > high, high, value)))
@@ -75,7 +78,9 @@ class PartialRoot:
 
 
 def root_of(radicand: Value) -> PartialRoot:
-    """Return the initial state of the square root of ``radicand``, which has an even number of bits."""
+    """Return the initial state of the square root of ``radicand``, which has an even number of
+    bits.
+    """
     return PartialRoot(radicand, Const(0, 1), Const(0, 1))
 
 

@@ -14,14 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Shape, Signal, Value, signed, unsigned
+from amaranth.hdl import (
+    Cat,
+    Const,
+    Elaboratable,
+    Module,
+    Mux,
+    Shape,
+    Signal,
+    Value,
+    signed,
+    unsigned,
+)
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from dla_sim.rtl.arithmetic import fixed as integers_only
 from dla_sim.rtl.arithmetic import floats
 from dla_sim.rtl.arithmetic.floats import Float, Number
-from dla_sim.rtl.arithmetic.integers import clamped, wire
+from dla_sim.rtl.arithmetic.integers import clamp_signed, wire
 from dla_sim.rtl.building import stage
 from isa import numerics
 
@@ -57,18 +68,25 @@ def constant_shapes(*, fixed: bool) -> dict[str, Shape]:
     } | ({"scale_down": SCALING, "kept": unsigned(1)} if fixed else {})
 
 
-def command_constants(m: Module, register: Callable[[str], Value], *, fixed: bool) -> dict[str, Value]:
+def command_constants(
+    m: Module, register: Callable[[str], Value], *, fixed: bool
+) -> dict[str, Value]:
     """Return all constants by port, computed from the registers of EX (by declared name)."""
     plain = {
-        "input_zero": "INPUT_ZERO_POINT", "operand_zero": "OPERAND_ZERO_POINT", "zero_point": "OUTPUT_ZERO_POINT",
+        "input_zero": "INPUT_ZERO_POINT", "operand_zero": "OPERAND_ZERO_POINT",
+        "zero_point": "OUTPUT_ZERO_POINT",
         "low": "CLAMP_LOW", "high": "CLAMP_HIGH", "offset": "OFFSET",
     }  # fmt: skip
     found = {port: register(f"EX_{name}") for port, name in plain.items()}
     for name in "ABY":
-        scale, shift = register(f"EX_SCALE_{name}"), register(f"EX_SHIFT_{name}")
-        found[f"scale_{name.lower()}"] = scaling(m, scale, shift) if fixed else number(m, floats.finite(m, scale))
+        scale = register(f"EX_SCALE_{name}")
+        shift = register(f"EX_SHIFT_{name}")
+        found[f"scale_{name.lower()}"] = (
+            scaling(m, scale, shift) if fixed else number(m, floats.finite(m, scale))
+        )
     if fixed:
-        scale, shift = register("EX_SCALE_A"), register("EX_SHIFT_A")
+        scale = register("EX_SCALE_A")
+        shift = register("EX_SHIFT_A")
         found["scale_down"] = scaling(m, scale, wire(m, shift - FRACTION_BITS))
         multiplier, place = numerics.quantise_multiplier(1.0)
         same = found["input_zero"] == found["zero_point"]
@@ -79,13 +97,13 @@ def command_constants(m: Module, register: Callable[[str], Value], *, fixed: boo
 
 def number(m: Module, x: Float) -> Value:
     """Return a finite number as NUMBER; 0 keeps the lowest exponent, as sums require."""
-    full = floats.normalised(m, x)
+    full = floats.normalise_number(m, x)
     exponent = Signal(signed(10))
     m.d.comb += exponent.eq(Mux(full.significand[floats.FIRST], full.exponent, floats.LOWEST))
     return Cat(full.significand, exponent, full.negative)
 
 
-def as_float(constant: Value) -> Float:
+def to_float(constant: Value) -> Float:
     exponent = constant[floats.MANTISSA : -1].as_signed()
     return Float(constant[-1], exponent, constant[: floats.MANTISSA], floats.NEVER, floats.NEVER)
 
@@ -95,13 +113,15 @@ def scaling(m: Module, multiplier: Value, shift: Value) -> Value:
     return Cat(multiplier, parts.left, parts.right)
 
 
-def as_scaling(constant: Value) -> tuple[Value, integers_only.Places]:
+def split_scaling(constant: Value) -> tuple[Value, integers_only.Places]:
     """Split a SCALING into its multiplier and its shift."""
     return constant[:32].as_signed(), integers_only.Places(constant[32:37], constant[37:43])
 
 
 class Lane(wiring.Component):
-    """Base class of lanes with the ports ``operands``, ``constants`` and ``result``, clamped to int8."""
+    """Base class of lanes with the ports ``operands``, ``constants`` and ``result``, clamped to
+    int8.
+    """
 
     def __init__(
         self,
@@ -113,35 +133,41 @@ class Lane(wiring.Component):
         stages: int,
         result: Shape = INT8,
     ) -> None:
-        self.constants, self.fixed, self.pipelined = constants, fixed, pipelined
+        self.constants = constants
+        self.fixed = fixed
+        self.pipelined = pipelined
         self.latency = stages if pipelined else 0
         shapes = constant_shapes(fixed=fixed)
         inputs = dict(operands) | {name: shapes[name] for name in constants}
-        super().__init__({name: In(shape) for name, shape in inputs.items()} | {"result": Out(result)})
+        super().__init__(
+            {name: In(shape) for name, shape in inputs.items()} | {"result": Out(result)}
+        )
 
     def elaborate(self, platform: object) -> Elaboratable:
         m = Module()
-        self.limited(m, self._fixed(m) if self.fixed else self._float(m))
+        self.clamp_result(m, self._build_fixed(m) if self.fixed else self._float(m))
         return m
 
-    def _fixed(self, m: Module) -> Value:
+    def _build_fixed(self, m: Module) -> Value:
         raise NotImplementedError
 
     def _float(self, m: Module) -> Value:
         raise NotImplementedError
 
-    def limited(self, m: Module, value: Value) -> None:
-        """Clamp a signed ``value`` into the result, to the command's limits or, without them, to int8."""
+    def clamp_result(self, m: Module, value: Value) -> None:
+        """Clamp a signed ``value`` into the result, to the command's limits or, without them, to
+        int8.
+        """
         has_limits = "low" in self.constants
         low, high = (self.low, self.high) if has_limits else (Const(-128, INT8), Const(127, INT8))
-        m.d.comb += self.result.eq(clamped(m, wire(m, value), low, high))
+        m.d.comb += self.result.eq(clamp_signed(m, wire(m, value), low, high))
 
-    def held(self, m: Module, value: Value, stages: int = 1) -> Value:
+    def delay_value(self, m: Module, value: Value, stages: int = 1) -> Value:
         """Return ``value`` delayed by ``stages`` pipeline registers."""
         for _ in range(stages):
             value = stage(m, value, pipelined=self.pipelined, name="held")
         return value
 
-    def held_number(self, m: Module, x: Number) -> Number:
+    def delay_number(self, m: Module, x: Number) -> Number:
         """Return ``x`` behind a pipeline register."""
-        return floats.staged(m, x, pipelined=self.pipelined)
+        return floats.stage_number(m, x, pipelined=self.pipelined)

@@ -7,13 +7,16 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from dla_sim.rtl.arithmetic import fixed, floats
-from dla_sim.rtl.arithmetic.integers import clamped, wire
+from dla_sim.rtl.arithmetic.integers import clamp_signed, wire
 from dla_sim.rtl.building import stage
 
 STAGES = 3
 """Pipeline stages of the lane."""
 RECORD_SHIFT = 32
-"""Bits of a channel record's shift, which may be half of a float64 factor; a register's shift has 8."""
+"""Bits of a channel record's shift, which may be half of a float64 factor.
+
+A register's shift has 8.
+"""
 REDUCED_BITS = 37
 """Bits of a sum of 2^20 int8 values minus a 16-bit zero point each."""
 
@@ -32,8 +35,12 @@ class Requantise(wiring.Component):
     operators: float32 60 with one multiplier; fixed 30 with one; fixed with float64 70 with three.
     """
 
-    def __init__(self, *, fixed: bool, pipelined: bool, bits: int = 32, shift_bits: int = RECORD_SHIFT) -> None:
-        self.fixed, self.pipelined, self.shift_bits = fixed, pipelined, shift_bits
+    def __init__(
+        self, *, fixed: bool, pipelined: bool, bits: int = 32, shift_bits: int = RECORD_SHIFT
+    ) -> None:
+        self.fixed = fixed
+        self.pipelined = pipelined
+        self.shift_bits = shift_bits
         self.latency = STAGES if pipelined else 0
         ports = {
             "accumulator": In(signed(bits)),
@@ -47,22 +54,30 @@ class Requantise(wiring.Component):
 
     def elaborate(self, platform: object) -> Elaboratable:
         m = Module()
-        scaled = self._fixed(m) if self.fixed else self._float(m)
-        m.d.comb += self.result.eq(clamped(m, wire(m, scaled + self.zero_point), self.low, self.high))
+        scaled = self._build_fixed(m) if self.fixed else self._float(m)
+        m.d.comb += self.result.eq(
+            clamp_signed(m, wire(m, scaled + self.zero_point), self.low, self.high)
+        )
         return m
 
     def _float(self, m: Module) -> Value:
-        value = floats.staged(m, floats.from_integer(m, self.accumulator), pipelined=self.pipelined)
+        value = floats.stage_number(
+            m, floats.from_integer(m, self.accumulator), pipelined=self.pipelined
+        )
         scale = floats.finite(m, stage(m, self.scale, pipelined=self.pipelined))
-        product = floats.staged(m, floats.product(m, value, scale), pipelined=self.pipelined)
-        nearest = floats.to_integer(m, floats.rounded(m, product, tiny=False))
+        product = floats.stage_number(m, floats.product(m, value, scale), pipelined=self.pipelined)
+        nearest = floats.to_integer(m, floats.round_number(m, product, tiny=False))
         return stage(m, nearest, pipelined=self.pipelined)
 
-    def _fixed(self, m: Module) -> Value:
-        """Scale by multiplier and shift and by the float64 factor in parallel, then select one result."""
-        multiplier, shift, halves = self.scale.as_signed(), self.shift, self.shift_bits == RECORD_SHIFT
+    def _build_fixed(self, m: Module) -> Value:
+        """Scale by multiplier and shift and by the float64 factor in parallel, then select one
+        result.
+        """
+        multiplier = self.scale.as_signed()
+        shift = self.shift
+        halves = self.shift_bits == RECORD_SHIFT
         parts = fixed.places(m, shift)
-        twice = fixed.scaled(m, self.accumulator, multiplier, parts, pipelined=self.pipelined)
+        twice = fixed.scale_value(m, self.accumulator, multiplier, parts, pipelined=self.pipelined)
         if halves:
             factor = Cat(self.scale, shift)
             once = fixed.multiply_once(m, self.accumulator, factor, pipelined=self.pipelined)

@@ -16,7 +16,9 @@ from dla_sim.rtl.building import stage
 from dla_sim.rtl.ports import ADDRESS_BITS
 
 
-def delayed(m: Module, value: ValueLike, stages: int, *, pipelined: bool, domain: str, name: str) -> Value:
+def delayed(
+    m: Module, value: ValueLike, stages: int, *, pipelined: bool, domain: str, name: str
+) -> Value:
     """Return ``value`` delayed by ``stages`` pipeline registers."""
     held = Value.cast(value)
     for number in range(stages):
@@ -25,7 +27,9 @@ def delayed(m: Module, value: ValueLike, stages: int, *, pipelined: bool, domain
 
 
 def multiples(m: Module, value: Value, count: int, name: str) -> list[Value]:
-    """Return the first ``count`` multiples of ``value`` (0, value, 2 · value, …) modulo 2^32, an adder each."""
+    """Return the first ``count`` multiples of ``value`` (0, value, 2 · value, …) modulo 2^32, an
+    adder each.
+    """
     found: list[Value] = [Const(0, ADDRESS_BITS)]
     for number in range(1, count):
         power = number.bit_length() - 1
@@ -53,9 +57,14 @@ class Nest:
     ``domain`` must have a reset.
     """
 
-    def __init__(self, m: Module, name: str, advance: Value, levels: Sequence[Level], *, domain: str = "sync") -> None:
-        self.advance, self.domain = advance, domain
-        self.index = [Signal(len(level.count), name=f"{name}_index_{n}") for n, level in enumerate(levels)]
+    def __init__(
+        self, m: Module, name: str, advance: Value, levels: Sequence[Level], *, domain: str = "sync"
+    ) -> None:
+        self.advance = advance
+        self.domain = domain
+        self.index = [
+            Signal(len(level.count), name=f"{name}_index_{n}") for n, level in enumerate(levels)
+        ]
         self.ends: list[Signal] = []
         begun = Signal(name=f"{name}_begun")
         inner: Value = Const(1, 1)
@@ -72,7 +81,10 @@ class Nest:
             m.d[domain] += begun.eq(~self.last)
 
     def offset(self, m: Module, name: str, strides: Sequence[Value | None]) -> Value:
-        """Return the sum over levels of stride · steps taken, modulo 2^32; a stride of None counts as 0."""
+        """Return the sum over levels of stride · steps taken, modulo 2^32.
+
+        A stride of None counts as 0.
+        """
         total: Value = Const(0, ADDRESS_BITS)
         for number, (stride, end) in enumerate(zip(strides, self.ends, strict=True)):
             if stride is None:
@@ -86,7 +98,7 @@ class Nest:
 
 
 @dataclass(frozen=True, eq=False)
-class Walk:
+class NestWalk:
     """Steps of a nest as a later pipeline stage sees them.
 
     ``valid`` marks a step, ``first`` the first one of the command; ``ends`` are those of the nest.
@@ -96,21 +108,31 @@ class Walk:
     first: Value
     ends: Sequence[Value]
 
-    def later(self, m: Module, stages: int, *, pipelined: bool, domain: str) -> Walk:
+    def later(self, m: Module, stages: int, *, pipelined: bool, domain: str) -> NestWalk:
         """Return the same signals ``stages`` stages later."""
         packed = Cat(self.valid, self.first, *self.ends)
         held = delayed(m, packed, stages, pipelined=pipelined, domain=domain, name="walk")
-        return Walk(held[0], held[1], [held[2 + number] for number in range(len(self.ends))])
+        return NestWalk(held[0], held[1], [held[2 + number] for number in range(len(self.ends))])
 
 
-def running(
-    m: Module, name: str, walk: Walk, strides: Sequence[ValueLike], start: ValueLike = 0, *, domain: str
+def accumulate_strides(
+    m: Module,
+    name: str,
+    walk: NestWalk,
+    strides: Sequence[ValueLike],
+    start: ValueLike = 0,
+    *,
+    domain: str,
 ) -> Signal:
-    """Return start + the sum over levels of stride · steps taken, modulo 2^32, for the step of ``walk``.
+    """Return start + the sum over levels of stride · steps taken, modulo 2^32, for the step of
+    ``walk``.
 
     Each level has a register that stores the value at which its current step began.
     """
-    registers = [Signal(ADDRESS_BITS, name=f"{name}_{number}", reset_less=True) for number in range(len(strides))]
+    registers = [
+        Signal(ADDRESS_BITS, name=f"{name}_{number}", reset_less=True)
+        for number in range(len(strides))
+    ]
     current = [
         wire(m, Mux(walk.first, start, held)[:ADDRESS_BITS], f"{name}_at_{number}")
         for number, held in enumerate(registers)
@@ -130,7 +152,9 @@ def running(
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """Position of an element: ``digits``, fastest first, and ``offsets`` that advance with the last digit."""
+    """Position of an element: ``digits``, fastest first, and ``offsets`` that advance with the
+    last digit.
+    """
 
     digits: tuple[Value, ...]
     offsets: tuple[Value, ...] = ()
@@ -143,11 +167,17 @@ class Odometer:
     the offsets. With ``outer_bits`` 0 there is no such digit, and the last radix wraps around.
     """
 
-    def __init__(self, radices: Sequence[Value], outer_bits: int = 0, weights: Sequence[Value] = ()) -> None:
-        self.radices, self.outer_bits, self.weights = radices, outer_bits, weights
+    def __init__(
+        self, radices: Sequence[Value], outer_bits: int = 0, weights: Sequence[Value] = ()
+    ) -> None:
+        self.radices = radices
+        self.outer_bits = outer_bits
+        self.weights = weights
 
     def sum(self, m: Module, a: Position, b: Position) -> Position:
-        """Return the position n elements after ``a``, where ``b`` is n elements after the first one."""
+        """Return the position n elements after ``a``, where ``b`` is n elements after the first
+        one.
+        """
         carry: Value = Const(0, 1)
         digits: list[Value] = []
         for radix, left, right in zip(self.radices, a.digits, b.digits, strict=False):
@@ -156,7 +186,9 @@ class Odometer:
             digits.append(wire(m, Mux(wraps, total - radix, total)[: len(radix)], "digit"))
             carry = wraps
         if self.outer_bits:
-            digits.append(wire(m, (a.digits[-1] + b.digits[-1] + carry)[: self.outer_bits], "digit"))
+            digits.append(
+                wire(m, (a.digits[-1] + b.digits[-1] + carry)[: self.outer_bits], "digit")
+            )
         offsets = [
             wire(m, (left + right + Mux(carry, weight, 0))[:ADDRESS_BITS], "offset")
             for left, right, weight in zip(a.offsets, b.offsets, self.weights, strict=True)
@@ -166,17 +198,28 @@ class Odometer:
     def zero(self) -> Position:
         """Return the position of the first element."""
         widths = [len(radix) for radix in self.radices] + [self.outer_bits] * bool(self.outer_bits)
-        return Position(tuple(Const(0, width) for width in widths), tuple(Const(0, ADDRESS_BITS) for _ in self.weights))
+        return Position(
+            tuple(Const(0, width) for width in widths),
+            tuple(Const(0, ADDRESS_BITS) for _ in self.weights),
+        )
 
     def power(self, m: Module, bits: int) -> list[Position]:
         """Return the positions of the elements 1, 2, 4, … 2^(bits - 1)."""
         zero = self.zero()
-        found = [self.sum(m, zero, Position((Const(1, 1), *(Const(0, 1) for _ in zero.digits[1:])), zero.offsets))]
+        found = [
+            self.sum(
+                m,
+                zero,
+                Position((Const(1, 1), *(Const(0, 1) for _ in zero.digits[1:])), zero.offsets),
+            )
+        ]
         for _ in range(bits - 1):
             found.append(self.sum(m, found[-1], found[-1]))
         return found
 
-    def held(self, m: Module, position: Position, *, pipelined: bool, domain: str) -> Position:
+    def register_position(
+        self, m: Module, position: Position, *, pipelined: bool, domain: str
+    ) -> Position:
         """Return the position behind a pipeline register."""
         keep = [
             [stage(m, part, pipelined=pipelined, domain=domain, name="held") for part in parts]
@@ -198,21 +241,26 @@ class Group:
     step: Position
 
     @classmethod
-    def of(cls, m: Module, odometer: Odometer, step: Value, *, pipelined: bool, domain: str) -> Group:
+    def build_group(
+        cls, m: Module, odometer: Odometer, step: Value, *, pipelined: bool, domain: str
+    ) -> Group:
         """Build the constants for a group of ``step`` lanes, behind a pipeline register."""
-        powers, total = odometer.power(m, len(step)), odometer.zero()
+        powers = odometer.power(m, len(step))
+        total = odometer.zero()
         for number, power in enumerate(powers):
             more = odometer.sum(m, total, power)
             parts = zip((*more.digits, *more.offsets), (*total.digits, *total.offsets), strict=True)
             chosen = [wire(m, Mux(step[number], new, old), "chosen") for new, old in parts]
             total = Position(tuple(chosen[: len(more.digits)]), tuple(chosen[len(more.digits) :]))
-        powers, total = (
-            [odometer.held(m, one, pipelined=pipelined, domain=domain) for one in powers],
-            odometer.held(m, total, pipelined=pipelined, domain=domain),
-        )
+        powers = [
+            odometer.register_position(m, one, pipelined=pipelined, domain=domain) for one in powers
+        ]
+        total = odometer.register_position(m, total, pipelined=pipelined, domain=domain)
         return cls(odometer, powers, total)
 
-    def positions(self, m: Module, lanes: int, valid: Value, first: Value, *, domain: str) -> list[Position]:
+    def positions(
+        self, m: Module, lanes: int, valid: Value, first: Value, *, domain: str
+    ) -> list[Position]:
         """Return the positions of all lanes in this step.
 
         The positions advance with ``valid``; with ``first`` they are the initial ones.
@@ -222,10 +270,17 @@ class Group:
         for lane in range(lanes):
             if lane:
                 power = lane.bit_length() - 1
-                initial.append(self.odometer.sum(m, initial[lane - (1 << power)], self.powers[power]))
+                initial.append(
+                    self.odometer.sum(m, initial[lane - (1 << power)], self.powers[power])
+                )
             begin = (*initial[lane].digits, *initial[lane].offsets)
-            registers = [Signal(part.shape(), name=f"lane_{lane}", reset_less=True) for part in begin]
-            now = [wire(m, Mux(first, a, b), f"at_{lane}") for a, b in zip(begin, registers, strict=True)]
+            registers = [
+                Signal(part.shape(), name=f"lane_{lane}", reset_less=True) for part in begin
+            ]
+            now = [
+                wire(m, Mux(first, a, b), f"at_{lane}")
+                for a, b in zip(begin, registers, strict=True)
+            ]
             places = len(initial[lane].digits)
             at = Position(tuple(now[:places]), tuple(now[places:]))
             following = self.odometer.sum(m, at, self.step)

@@ -1,4 +1,5 @@
-"""Engine of instructions with one result per element: requantisation, element-wise work and look-up.
+"""Engine of instructions with one result per element: requantisation, element-wise work and
+look-up.
 
 Each step processes ``lanes`` elements in address order. The instructions differ in how they find an
 element's operands and in their lane of arithmetic. Each lane type has its own clock, so only one
@@ -27,8 +28,8 @@ from dla_sim.rtl.arithmetic.elementwise import (
 from dla_sim.rtl.arithmetic.integers import wire
 from dla_sim.rtl.arithmetic.lane import command_constants
 from dla_sim.rtl.arithmetic.requantise import Requantise
-from dla_sim.rtl.building import Library, chosen_clock, gated_clock, stage
-from dla_sim.rtl.ex.counting import Group, Level, Nest, Odometer, Position, Walk, delayed
+from dla_sim.rtl.building import Library, choose_clock, gated_clock, stage
+from dla_sim.rtl.ex.counting import Group, Level, Nest, NestWalk, Odometer, Position, delayed
 from dla_sim.rtl.ex.engine import TABLE_SHIFT, Engine, Steps, Tables
 from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, ReadPort, Stream, WritePort, drive_clocks
@@ -78,7 +79,9 @@ def _limits(command: CommandView) -> dict[str, ValueLike]:
 
 
 def _choice(command: CommandView) -> dict[str, ValueLike]:
-    maximum = command.is_("OP_C_MAX") | (command.is_("OP_B_MIN") & command.field("OP_B_MIN", MAXIMUM.name))
+    maximum = command.is_("OP_C_MAX") | (
+        command.is_("OP_B_MIN") & command.field("OP_B_MIN", MAXIMUM.name)
+    )
     return {"first": command.is_("OP_LUT"), "maximum": maximum}
 
 
@@ -130,10 +133,16 @@ class Elementwise(Engine):
 
     mnemonics = tuple(name for function in FUNCTIONS for name in function.mnemonics)
 
-    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
+    def __init__(
+        self, limits: Limits, configuration: Configuration, command: CommandView, library: Library
+    ) -> None:
         super().__init__(limits, configuration, command, library)
-        self.pipelined, self.lanes = limits.pipelined, limits.lanes
-        self.made = {one.name: library.component(f"lane_{one.name}", partial(one.make, limits)) for one in FUNCTIONS}
+        self.pipelined = limits.pipelined
+        self.lanes = limits.lanes
+        self.made = {
+            one.name: library.component(f"lane_{one.name}", partial(one.make, limits))
+            for one in FUNCTIONS
+        }
         self.work = max(lane.latency for lane in self.made.values())
         self.latency = 4 + self.work if self.pipelined else 0
         self.record_bytes = 12 if limits.fixed else 8
@@ -141,10 +150,18 @@ class Elementwise(Engine):
         second = {"EX_OPERAND_ADDRESS": (*DENSE_PAIRS, *PAIRS), "EX_CHANNEL_ADDRESS": ()}
         self.a = ReadPort(f"{self.name}_a", self.lanes, 4, domain, {"EX_INPUT_ADDRESS": ()})
         self.b = ReadPort(f"{self.name}_b", self.lanes, self.record_bytes, domain, second)
-        self.tables = Tables(self.name, self.lanes, domain, {"EX_TABLE_ADDRESS": (), "EX_OPERAND_ADDRESS": ("OP_LUT",)})
-        self.write = WritePort(f"{self.name}_write", self.lanes, 4, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()})
+        self.tables = Tables(
+            self.name,
+            self.lanes,
+            domain,
+            {"EX_TABLE_ADDRESS": (), "EX_OPERAND_ADDRESS": ("OP_LUT",)},
+        )
+        self.write = WritePort(
+            f"{self.name}_write", self.lanes, 4, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()}
+        )
         self.read_ports, self.write_ports = [self.a, self.b, self.tables.port], [self.write]
-        self.length, self.channels = command.register("EX_LENGTH"), command.register("EX_OUTPUT_CHANNELS")
+        self.length = command.register("EX_LENGTH")
+        self.channels = command.register("EX_OUTPUT_CHANNELS")
         self.words = command.is_(*WORDS)
         self.count = self._count()
         self.look_up = self._look_up()
@@ -158,7 +175,9 @@ class Elementwise(Engine):
         return ((rows * channels)[:ADDRESS_BITS] * self.length)[:ADDRESS_BITS]
 
     def _look_up(self) -> Value:
-        """Return the field ``look_up``: 1 uses one table for all results, 2 one table per channel."""
+        """Return the field ``look_up``: 1 uses one table for all results, 2 one table per
+        channel.
+        """
         found: Value = Const(0, LOOK_UP.width)
         for name in self.mnemonics:
             if any(item.name == LOOK_UP.name for item in self.command.instruction(name).layout):
@@ -166,31 +185,45 @@ class Elementwise(Engine):
         return found
 
     def _repeat(self, register: str) -> Value:
-        """Return how the operand at ``register`` repeats; 0 for instructions whose operands do not."""
+        """Return how the operand at ``register`` repeats; 0 for instructions whose operands do
+        not.
+        """
         name = {"EX_INPUT_ADDRESS": REPEAT_A.name, "EX_OPERAND_ADDRESS": REPEAT_B.name}[register]
         return Mux(self.command.is_(*PAIRS), self.command.field(PAIRS[0], name), 0)
 
     def _streams(self) -> list[Stream]:
-        command, tables = self.command, self.channels << TABLE_SHIFT
+        command = self.command
+        tables = self.channels << TABLE_SHIFT
         wide = Mux(self.words, self.count << 2, self.count)
         a = Mux(command.is_("OP_REQUANT"), self.count << 2, wide)
         b = Mux(command.is_(*DENSE_PAIRS), wide, Mux(command.is_("OP_LUT"), tables, 0))
         requantises = command.is_("OP_REQUANT")
         bytes_of = {
-            "EX_INPUT_ADDRESS": Mux(command.is_(*PAIRS), self._repeated("EX_INPUT_ADDRESS"), a),
-            "EX_OPERAND_ADDRESS": Mux(command.is_(*PAIRS), self._repeated("EX_OPERAND_ADDRESS"), b),
+            "EX_INPUT_ADDRESS": Mux(
+                command.is_(*PAIRS), self._repeat_register("EX_INPUT_ADDRESS"), a
+            ),
+            "EX_OPERAND_ADDRESS": Mux(
+                command.is_(*PAIRS), self._repeat_register("EX_OPERAND_ADDRESS"), b
+            ),
             "EX_CHANNEL_ADDRESS": Mux(requantises, self.channels * self.record_bytes, 0),
-            "EX_TABLE_ADDRESS": Mux(self.look_up == 0, 0, Mux(self._per_channel, tables, 1 << TABLE_SHIFT)),
+            "EX_TABLE_ADDRESS": Mux(
+                self.look_up == 0, 0, Mux(self._per_channel, tables, 1 << TABLE_SHIFT)
+            ),
             "EX_OUTPUT_ADDRESS": wide,
         }
         return [self._stream(register, nbytes) for register, nbytes in bytes_of.items()]
 
     @property
     def _per_channel(self) -> Value:
-        """1 if looked-up results use one table per channel; instructions without channels use one table."""
-        return ((self.look_up == 2) & self.command.is_(*CHANNELLED, *PAIRS)) | self.command.is_("OP_LUT")
+        """1 if looked-up results use one table per channel.
 
-    def _repeated(self, register: str) -> Value:
+        Instructions without channels use one table.
+        """
+        return ((self.look_up == 2) & self.command.is_(*CHANNELLED, *PAIRS)) | self.command.is_(
+            "OP_LUT"
+        )
+
+    def _repeat_register(self, register: str) -> Value:
         repeat = self._repeat(register)
         channels = Mux((repeat & ALONG_CHANNELS).any(), 1, self.channels)
         length = Mux((repeat & ALONG_LENGTH).any(), 1, self.length)
@@ -199,13 +232,18 @@ class Elementwise(Engine):
     def _stream(self, register: str, nbytes: Value) -> Stream:
         first = self.command.register(register)
         last = (first + nbytes - 1)[:ADDRESS_BITS]
-        return Stream(nbytes != 0, first, last, nbytes[:ADDRESS_BITS], register == "EX_OUTPUT_ADDRESS")
+        return Stream(
+            nbytes != 0, first, last, nbytes[:ADDRESS_BITS], register == "EX_OUTPUT_ADDRESS"
+        )
 
     # Hardware
 
     def elaborate(self, platform: object) -> Module:
-        m, name = Module(), self.name
-        nest = Nest(m, name, self.advance, [Level(self.count, self.configuration.lanes)], domain=name)
+        m = Module()
+        name = self.name
+        nest = Nest(
+            m, name, self.advance, [Level(self.count, self.configuration.lanes)], domain=name
+        )
         m.d.comb += [self.empty.eq(self.count == 0), self.last.eq(nest.last)]
         self.steps = Steps(m, self.advance, 4 + self.work, pipelined=self.pipelined)
         gated_clock(m, name, self.steps.between(0, 3 + self.work), cleared=True)
@@ -213,29 +251,48 @@ class Elementwise(Engine):
         gated_clock(m, self.write.domain, self.steps.valid[-1])
         drive_clocks(m, (*self.read_ports, *self.write_ports))
         odometer = Odometer([self.length, self.channels])
-        group = Group.of(m, odometer, self.configuration.lanes, pipelined=self.pipelined, domain=f"{name}_begin")
-        walk = Walk(self.advance, nest.first, nest.ends)
+        group = Group.build_group(
+            m, odometer, self.configuration.lanes, pipelined=self.pipelined, domain=f"{name}_begin"
+        )
+        walk = NestWalk(self.advance, nest.first, nest.ends)
         left = self.count - nest.index[0]
         lanes = self.configuration.lanes
         number = wire(m, Mux(left < lanes, left, lanes)[: len(lanes)], "number")
-        number, base = (self._delayed(m, value, 1) for value in (number, nest.index[0]))
+        number, base = (self._delay_value(m, value, 1) for value in (number, nest.index[0]))
         there = wire(m, Cat(*(lane < number for lane in range(self.lanes))), "there")
-        self._read(m, base, there, self._positions(m, group, walk, 1, self.command.is_("OP_REQUANT", *PAIRS)))
-        results = self._compute(m, self._delayed(m, there, 2 + self.work))
-        self._finish(m, results, self._positions(m, group, walk, 3 + self.work, self._per_channel), base, there)
+        self._read(
+            m,
+            base,
+            there,
+            self._positions(m, group, walk, 1, self.command.is_("OP_REQUANT", *PAIRS)),
+        )
+        results = self._compute(m, self._delay_value(m, there, 2 + self.work))
+        self._finish(
+            m,
+            results,
+            self._positions(m, group, walk, 3 + self.work, self._per_channel),
+            base,
+            there,
+        )
         return m
 
-    def _positions(self, m: Module, group: Group, walk: Walk, at: int, wanted: Value) -> list[Position]:
-        """Return the lanes' positions at stage ``at``; if not ``wanted`` they are undefined and cost nothing."""
+    def _positions(
+        self, m: Module, group: Group, walk: NestWalk, at: int, wanted: Value
+    ) -> list[Position]:
+        """Return the lanes' positions at stage ``at``.
+
+        If not ``wanted`` they are undefined and cost nothing.
+        """
         domain = f"{self.name}_positions_{at}"
-        chosen_clock(m, domain, self.name, wanted)
+        choose_clock(m, domain, self.name, wanted)
         walk = walk.later(m, at - 1, pipelined=self.pipelined, domain=self.name)
         walk = walk.later(m, 1, pipelined=self.pipelined, domain=domain)
         return group.positions(m, self.lanes, walk.valid, walk.first, domain=domain)
 
     def _read(self, m: Module, base: Value, there: Value, positions: Sequence[Position]) -> None:
         """Drive the addresses of both operands; ``base`` is the first lane's element."""
-        command, requantises = self.command, self.command.is_("OP_REQUANT")
+        command = self.command
+        requantises = self.command.is_("OP_REQUANT")
         for port, register, wide in (
             (self.a, "EX_INPUT_ADDRESS", self.words | requantises),
             (self.b, "EX_OPERAND_ADDRESS", self.words),
@@ -247,7 +304,9 @@ class Elementwise(Engine):
             for lane, position in enumerate(positions):
                 length, channel = position.digits
                 straight = dense + Mux(wide, 4 * lane, lane)
-                repeated = start + Mux((repeat & ALONG_LENGTH).any(), Mux(repeat[1], 0, channel), length)
+                repeated = start + Mux(
+                    (repeat & ALONG_LENGTH).any(), Mux(repeat[1], 0, channel), length
+                )
                 address: Value = Mux(repeat == 0, straight, repeated)
                 if port is self.b:
                     record = command.register("EX_CHANNEL_ADDRESS") + channel * self.record_bytes
@@ -259,10 +318,14 @@ class Elementwise(Engine):
         results: list[Value] = [Const(0, 32)] * self.lanes
         constants = command_constants(m, self.command.register, fixed=self.limits.fixed)
         for function in FUNCTIONS:
-            chosen, domain = self.command.is_(*function.mnemonics), f"{self.name}_{function.name}"
-            chosen_clock(m, domain, self.name, chosen)
+            chosen = self.command.is_(*function.mnemonics)
+            domain = f"{self.name}_{function.name}"
+            choose_clock(m, domain, self.name, chosen)
             lanes = [self._lane(m, function, constants, domain, lane) for lane in range(self.lanes)]
-            results = [Mux(chosen, lane["result"], other) for lane, other in zip(lanes, results, strict=True)]
+            results = [
+                Mux(chosen, lane["result"], other)
+                for lane, other in zip(lanes, results, strict=True)
+            ]
             if "overflow" in lanes[0]:
                 overflows = (Cat(*(lane["overflow"] for lane in lanes)) & there).any()
                 with m.If(overflows & chosen & self.steps.valid[3 + self.work]):
@@ -275,7 +338,13 @@ class Elementwise(Engine):
         """Return one lane's outputs, delayed to the latency of the slowest function."""
         made = self.made[function.name]
         operands = (
-            stage(m, port.data[lane], pipelined=self.pipelined, domain=domain, name=f"operand_{port.name}")
+            stage(
+                m,
+                port.data[lane],
+                pipelined=self.pipelined,
+                domain=domain,
+                name=f"operand_{port.name}",
+            )
             for port in (self.a, self.b)
         )
         inputs = function.inputs(*operands) | function.settings(self.command)
@@ -290,17 +359,34 @@ class Elementwise(Engine):
         }
 
     def _finish(
-        self, m: Module, results: Sequence[Value], positions: Sequence[Position], base: Value, there: Value
+        self,
+        m: Module,
+        results: Sequence[Value],
+        positions: Sequence[Position],
+        base: Value,
+        there: Value,
     ) -> None:
         """Look results up and write them; ``base`` and ``there`` belong to stage 1."""
         command = self.command
         looks_up = wire(m, (self.look_up != 0) | command.is_("OP_LUT"), "looks_up")
-        start = Mux(command.is_("OP_LUT"), command.register("EX_OPERAND_ADDRESS"), command.register("EX_TABLE_ADDRESS"))
+        start = Mux(
+            command.is_("OP_LUT"),
+            command.register("EX_OPERAND_ADDRESS"),
+            command.register("EX_TABLE_ADDRESS"),
+        )
         start = wire(m, start, "tables")
-        tables = [start + Mux(self._per_channel, position.digits[1] << TABLE_SHIFT, 0) for position in positions]
-        found = self.tables.looked_up(m, results, self._delayed(m, there, 2 + self.work), tables, looks_up, self.name)
-        there, base = self._delayed(m, there, 3 + self.work), self._delayed(m, base, 3 + self.work)
-        first = wire(m, command.register("EX_OUTPUT_ADDRESS") + Mux(self.words, base << 2, base), "target")
+        tables = [
+            start + Mux(self._per_channel, position.digits[1] << TABLE_SHIFT, 0)
+            for position in positions
+        ]
+        found = self.tables.look_up(
+            m, results, self._delay_value(m, there, 2 + self.work), tables, looks_up, self.name
+        )
+        there = self._delay_value(m, there, 3 + self.work)
+        base = self._delay_value(m, base, 3 + self.work)
+        first = wire(
+            m, command.register("EX_OUTPUT_ADDRESS") + Mux(self.words, base << 2, base), "target"
+        )
         for lane, value in enumerate(found):
             m.d.comb += [
                 self.write.enable[lane].eq(Mux(there[lane], Mux(self.words, 15, 1), 0)),

@@ -40,10 +40,17 @@ class Tables:
     def __init__(self, name: str, lanes: int, domain: str | None, serves: Serves) -> None:
         self.port = ReadPort(f"{name}_table", lanes, 1, domain, serves)
 
-    def looked_up(
-        self, m: Module, results: Sequence[Value], there: Value, tables: Sequence[Value], wanted: Value, domain: str
+    def look_up(
+        self,
+        m: Module,
+        results: Sequence[Value],
+        there: Value,
+        tables: Sequence[Value],
+        wanted: Value,
+        domain: str,
     ) -> list[Value]:
-        """Return the table entries for ``results``, one stage later, or the results if not ``wanted``.
+        """Return the table entries for ``results``, one stage later, or the results if not
+        ``wanted``.
 
         Args:
             m: the module to extend.
@@ -57,7 +64,9 @@ class Tables:
         found = []
         for lane, (result, table) in enumerate(zip(results, tables, strict=True)):
             m.d.comb += self.port.address[lane].eq(table + result[:8].as_unsigned())
-            held = stage(m, result, pipelined=self.port.domain is not None, domain=domain, name="result")
+            held = stage(
+                m, result, pipelined=self.port.domain is not None, domain=domain, name="result"
+            )
             found.append(Mux(wanted, self.port.data[lane], held))
         return found
 
@@ -90,8 +99,13 @@ class Engine(Elaboratable):
     mnemonics: tuple[str, ...] = ()
     """Instructions that the engine executes."""
 
-    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
-        self.limits, self.configuration, self.command, self.modules = limits, configuration, command, library
+    def __init__(
+        self, limits: Limits, configuration: Configuration, command: CommandView, library: Library
+    ) -> None:
+        self.limits = limits
+        self.configuration = configuration
+        self.command = command
+        self.modules = library
         self.advance = Signal(name=f"{self.name}_advance")
         self.last = Signal(name=f"{self.name}_last")
         self.empty = Signal(name=f"{self.name}_empty")
@@ -109,8 +123,10 @@ class Engine(Elaboratable):
     def _register(self, name: str) -> Value:
         return self.command.register(f"EX_{name}")
 
-    def _delayed(self, m: Module, value: Value, stages: int) -> Value:
-        return delayed(m, value, stages, pipelined=self.limits.pipelined, domain=self.name, name="later")
+    def _delay_value(self, m: Module, value: Value, stages: int) -> Value:
+        return delayed(
+            m, value, stages, pipelined=self.limits.pipelined, domain=self.name, name="later"
+        )
 
     @property
     def selected(self) -> Value:

@@ -25,20 +25,26 @@ from dla_sim.rtl.parameters import Configuration, Limits, further_instructions
 from dla_sim.rtl.ports import CommandView
 from isa.errors import InputError
 from isa.instruction import Unit
-from isa.plugins import loaded
+from isa.plugins import load_entry_points
 
 GROUP = "dla.rtl.engines"
 PROJECT = "the project"
 ENGINES: tuple[type[Engine], ...] = (Elementwise, Mac, Permute, Pool, Resize, Rows)
 
 
-def engines(limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> list[Engine]:
+def engines(
+    limits: Limits, configuration: Configuration, command: CommandView, library: Library
+) -> list[Engine]:
     """Return one engine of each class that hardware with these limits has.
 
     Raises:
         InputError: an instruction has no engine, or an engine of a package does not fit.
     """
-    own = [engine for engine in ENGINES if limits.engines is None or engine.__name__.lower() in limits.engines]
+    own = [
+        engine
+        for engine in ENGINES
+        if limits.engines is None or engine.__name__.lower() in limits.engines
+    ]
     classes = [*own, *_further_engines(limits.isa)]
     made = [engine(limits, configuration, command, library) for engine in classes]
     for engine in made:
@@ -48,13 +54,19 @@ def engines(limits: Limits, configuration: Configuration, command: CommandView, 
     return made
 
 
-def needed(mnemonics: Collection[str]) -> tuple[str, ...]:
+def find_needed(mnemonics: Collection[str]) -> tuple[str, ...]:
     """Return the names of the built-in engines that execute any of these instructions."""
-    return tuple(engine.__name__.lower() for engine in ENGINES if not set(engine.mnemonics).isdisjoint(mnemonics))
+    return tuple(
+        engine.__name__.lower()
+        for engine in ENGINES
+        if not set(engine.mnemonics).isdisjoint(mnemonics)
+    )
 
 
 def _further_engines(isa: str) -> Iterator[type[Engine]]:
-    """Yield installed packages' engines for instructions beyond the newest set, in order of owners."""
+    """Yield installed packages' engines for instructions beyond the newest set, in order of
+    owners.
+    """
     wanted = {one.mnemonic: one for one in further_instructions(isa)}
     if not wanted:
         return
@@ -64,18 +76,33 @@ def _further_engines(isa: str) -> Iterator[type[Engine]]:
             raise InputError(f"ISA {isa}: {mnemonic} is not of unit EX; {text}")
     executed = {name: PROJECT for engine in ENGINES for name in engine.mnemonics}
     called = {engine.__name__.lower(): PROJECT for engine in ENGINES}
-    for owner, engine in loaded(GROUP, type, "a subclass of dla_sim.rtl.ex.engine.Engine"):
+    for owner, engine in load_entry_points(
+        GROUP, type, "a subclass of dla_sim.rtl.ex.engine.Engine"
+    ):
         if not issubclass(engine, Engine):
             text = "it must be a subclass of dla_sim.rtl.ex.engine.Engine"
             raise InputError(f"{owner} gives the class {engine.__name__}; {text}")
         if wanted.keys().isdisjoint(engine.mnemonics):
             continue
-        _take(called, (engine.__name__.lower(),), owner, "another engine is called {}, that of {}; rename one")
-        _take(executed, engine.mnemonics, owner, "{} has an engine, that of {}; leave it out or uninstall one")
+        _take(
+            called,
+            (engine.__name__.lower(),),
+            owner,
+            "another engine is called {}, that of {}; rename one",
+        )
+        _take(
+            executed,
+            engine.mnemonics,
+            owner,
+            "{} has an engine, that of {}; leave it out or uninstall one",
+        )
         yield engine
     missing = ", ".join(sorted(wanted.keys() - executed.keys()))
     if missing:
-        raise InputError(f"ISA {isa}: no engine executes {missing}; a package adds one by an entry point of {GROUP}")
+        raise InputError(
+            f"ISA {isa}: no engine executes {missing}; a package adds one by an entry "
+            f"point of {GROUP}"
+        )
 
 
 def _take(taken: dict[str, str], names: tuple[str, ...], owner: str, refusal: str) -> None:

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Value
 
 from dla_sim.rtl.arithmetic.integers import wire
 from dla_sim.rtl.building import Library, gated_clock
-from dla_sim.rtl.ex.counting import Level, Nest, Walk, delayed, multiples, running
+from dla_sim.rtl.ex.counting import Level, Nest, NestWalk, accumulate_strides, delayed, multiples
 from dla_sim.rtl.ex.engine import Engine, Steps
 from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, ReadPort, Stream, WritePort, drive_clocks
@@ -22,12 +22,16 @@ class Permute(Engine):
 
     mnemonics = ("OP_PERMUTE",)
 
-    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
+    def __init__(
+        self, limits: Limits, configuration: Configuration, command: CommandView, library: Library
+    ) -> None:
         super().__init__(limits, configuration, command, library)
         self.latency = 2 if limits.pipelined else 0
         domain = self.name if limits.pipelined else None
         self.read = ReadPort(f"{self.name}_read", limits.lanes, 1, domain, {"EX_INPUT_ADDRESS": ()})
-        self.write = WritePort(f"{self.name}_write", limits.lanes, 1, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()})
+        self.write = WritePort(
+            f"{self.name}_write", limits.lanes, 1, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()}
+        )
         self.read_ports, self.write_ports = [self.read], [self.write]
         self.fill = command.field("OP_PERMUTE", "fill")
         self.counts = [command.register(f"EX_COUNT_{number}") for number in DIMENSIONS]
@@ -37,7 +41,8 @@ class Permute(Engine):
     def _stream(self, side: str, *, write: bool) -> Stream:
         """Return the stream of one side; a byte that is read or written repeatedly counts once."""
         first = self.command.register(f"EX_{side}_ADDRESS")
-        last, nbytes = first, Value.cast(1)
+        last = first
+        nbytes = Value.cast(1)
         for count, stride in zip(self.counts, self._strides(side), strict=True):
             last = (last + (count - 1) * stride)[:ADDRESS_BITS]
             nbytes = (nbytes * Mux(stride == 0, 1, count))[:ADDRESS_BITS]
@@ -47,17 +52,21 @@ class Permute(Engine):
         return [self.command.register(f"EX_{side}_STRIDE_{number}") for number in DIMENSIONS]
 
     def elaborate(self, platform: object) -> Module:
-        m, pipelined = Module(), self.limits.pipelined
+        m = Module()
+        pipelined = self.limits.pipelined
         steps = Steps(m, self.advance, 2, pipelined=pipelined)
         gated_clock(m, self.name, steps.between(0, 1), cleared=True)
         gated_clock(m, self.write.domain, steps.valid[2])
         drive_clocks(m, (self.read, self.write))
-        inputs, outputs = self._strides("INPUT"), self._strides("OUTPUT")
+        inputs = self._strides("INPUT")
+        outputs = self._strides("OUTPUT")
         dense = (inputs[0] <= 1) & (outputs[0] <= 1)
-        lanes, banks = self.configuration.lanes, self.configuration.banks
+        lanes = self.configuration.lanes
+        banks = self.configuration.banks
         parallel = wire(m, Mux(dense | (lanes < banks), lanes, banks)[: len(lanes)], "parallel")
         nest = Nest(
-            m, self.name, self.advance, [Level(self.counts[0], parallel), *map(Level, self.counts[1:])],
+            m, self.name, self.advance,
+            [Level(self.counts[0], parallel), *map(Level, self.counts[1:])],
             domain=self.name,
         )  # fmt: skip
         m.d.comb += [self.empty.eq(self.none), self.last.eq(nest.last)]
@@ -65,9 +74,11 @@ class Permute(Engine):
         number = wire(m, Mux(left < parallel, left, parallel)[: len(parallel)], "number")
         number = delayed(m, number, 1, pipelined=pipelined, domain=self.name, name="number")
         there = wire(m, Cat(*(lane < number for lane in range(self.limits.lanes))), "there")
-        walk = Walk(self.advance, nest.first, nest.ends).later(m, 1, pipelined=pipelined, domain=self.name)
+        walk = NestWalk(self.advance, nest.first, nest.ends).later(
+            m, 1, pipelined=pipelined, domain=self.name
+        )
         at = {
-            side: running(
+            side: accumulate_strides(
                 m, side.lower(), walk, [parallel * strides[0], *strides[1:]],
                 self.command.register(f"EX_{side}_ADDRESS"), domain=self.name,
             )
@@ -75,8 +86,16 @@ class Permute(Engine):
         }  # fmt: skip
         m.d.comb += self.read.enable.eq(there)
         apart = multiples(m, inputs[0], self.limits.lanes, "input_apart")
-        m.d.comb += [place.eq(at["INPUT"] + more) for place, more in zip(self.read.address, apart, strict=True)]
-        self._write(m, delayed(m, Cat(at["OUTPUT"], there), 1, pipelined=pipelined, domain=self.name, name="target"))
+        m.d.comb += [
+            place.eq(at["INPUT"] + more)
+            for place, more in zip(self.read.address, apart, strict=True)
+        ]
+        self._write(
+            m,
+            delayed(
+                m, Cat(at["OUTPUT"], there), 1, pipelined=pipelined, domain=self.name, name="target"
+            ),
+        )
         return m
 
     def _write(self, m: Module, target: Value) -> None:

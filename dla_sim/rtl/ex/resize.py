@@ -1,4 +1,7 @@
-"""Engine of ``OP_RESIZE``: scales planes; each group of lanes takes four steps, one per neighbour."""
+"""Engine of ``OP_RESIZE``: scales planes.
+
+Each group of lanes takes four steps, one per neighbour.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,26 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 
 from dla_sim.rtl.arithmetic.integers import wire
 from dla_sim.rtl.arithmetic.lane import command_constants
-from dla_sim.rtl.arithmetic.pooling import InterpolationResult, InterpolationTerm, Neighbours, RunningSum
+from dla_sim.rtl.arithmetic.pooling import (
+    InterpolationResult,
+    InterpolationTerm,
+    Neighbours,
+    RunningSum,
+)
 from dla_sim.rtl.building import Library, gated_clock
-from dla_sim.rtl.ex.counting import Group, Level, Nest, Odometer, Position, Walk
+from dla_sim.rtl.ex.counting import Group, Level, Nest, NestWalk, Odometer, Position
 from dla_sim.rtl.ex.engine import Engine, Steps
 from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, ReadPort, Stream, WritePort, drive_clocks
 from isa.ops.pooling import COORDINATE_BYTES
 
 CORNERS = 4
-COLUMN, ROW = 0, 1
-"""Digits of a position. In a corner's number, bit COLUMN selects the right neighbour, bit ROW the lower."""
+COLUMN = 0
+ROW = 1
+"""Digits of a position.
+
+In a corner's number, bit COLUMN selects the right neighbour, bit ROW the lower.
+"""
 
 
 class Resize(Engine):
@@ -33,9 +45,12 @@ class Resize(Engine):
 
     mnemonics = ("OP_RESIZE",)
 
-    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
+    def __init__(
+        self, limits: Limits, configuration: Configuration, command: CommandView, library: Library
+    ) -> None:
         super().__init__(limits, configuration, command, library)
-        self.pipelined, self.lanes = limits.pipelined, limits.lanes
+        self.pipelined = limits.pipelined
+        self.lanes = limits.lanes
         kind = {"fixed": limits.fixed, "pipelined": limits.pipelined}
         self.makes: dict[str, Any] = {
             "neighbours": partial(Neighbours, **kind),
@@ -54,11 +69,19 @@ class Resize(Engine):
         self.latency = self.writes if self.pipelined else 0
         domain = self.name if self.pipelined else None
         self.coordinates = [
-            ReadPort(f"{self.name}_{of}", self.lanes, COORDINATE_BYTES, domain, {"EX_OPERAND_ADDRESS": ()})
+            ReadPort(
+                f"{self.name}_{of}",
+                self.lanes,
+                COORDINATE_BYTES,
+                domain,
+                {"EX_OPERAND_ADDRESS": ()},
+            )
             for of in ("column", "row")
         ]
         self.read = ReadPort(f"{self.name}_read", self.lanes, 1, domain, {"EX_INPUT_ADDRESS": ()})
-        self.write = WritePort(f"{self.name}_write", self.lanes, 1, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()})
+        self.write = WritePort(
+            f"{self.name}_write", self.lanes, 1, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()}
+        )
         self.read_ports, self.write_ports = [*self.coordinates, self.read], [self.write]
         self._understand()
 
@@ -66,16 +89,23 @@ class Resize(Engine):
 
     def _understand(self) -> None:
         """Derive everything that depends on the command only."""
-        dense, plane = {}, {}
+        dense = {}
+        plane = {}
         for side in ("INPUT", "OUTPUT"):
-            dense[side] = (self._register(f"{side}_HEIGHT") * self._register(f"{side}_WIDTH"))[:ADDRESS_BITS]
-            plane[side] = Mux(self._register(f"{side}_PLANE") == 0, dense[side], self._register(f"{side}_PLANE"))
+            dense[side] = (self._register(f"{side}_HEIGHT") * self._register(f"{side}_WIDTH"))[
+                :ADDRESS_BITS
+            ]
+            plane[side] = Mux(
+                self._register(f"{side}_PLANE") == 0, dense[side], self._register(f"{side}_PLANE")
+            )
         self.count = (self._register("INPUT_CHANNELS") * dense["OUTPUT"])[:ADDRESS_BITS]
         self.input_plane = plane["INPUT"]
         self.between = (plane["OUTPUT"] - dense["OUTPUT"])[:ADDRESS_BITS]
         """Bytes between the end of an output plane and the start of the next one."""
         columns = self._register("OPERAND_ADDRESS")
-        rows = columns + COORDINATE_BYTES * (self._register("OUTPUT_WIDTH") + self._register("FIRST_ROW"))
+        rows = columns + COORDINATE_BYTES * (
+            self._register("OUTPUT_WIDTH") + self._register("FIRST_ROW")
+        )
         self.tables = [columns, rows[:ADDRESS_BITS]]
         self.streams = [
             self._planes("INPUT", dense["INPUT"], plane["INPUT"]),
@@ -85,7 +115,8 @@ class Resize(Engine):
         ]
 
     def _planes(self, side: str, used: Value, plane: Value, *, write: bool = False) -> Stream:
-        first, channels = self._register(f"{side}_ADDRESS"), self._register(f"{side}_CHANNELS")
+        first = self._register(f"{side}_ADDRESS")
+        channels = self._register(f"{side}_CHANNELS")
         nbytes = (channels * used)[:ADDRESS_BITS]
         last = (first + (channels - 1) * plane + used - 1)[:ADDRESS_BITS]
         return Stream(nbytes != 0, first, last, nbytes, write)
@@ -97,7 +128,8 @@ class Resize(Engine):
     # Hardware
 
     def elaborate(self, platform: object) -> Module:
-        m, lanes = Module(), self.configuration.lanes
+        m = Module()
+        lanes = self.configuration.lanes
         levels = [Level(Const(CORNERS, 3)), Level(self.count, lanes)]
         nest = Nest(m, self.name, self.advance, levels, domain=self.name)
         m.d.comb += [self.empty.eq(self.count == 0), self.last.eq(nest.last)]
@@ -109,16 +141,29 @@ class Resize(Engine):
         gated_clock(m, self.write.domain, done.valid[self.writes])
         drive_clocks(m, (*self.read_ports, *self.write_ports))
         radices = [self._register("OUTPUT_WIDTH"), self._register("OUTPUT_HEIGHT")]
-        odometer = Odometer(radices, len(self._register("INPUT_CHANNELS")), [self.input_plane, self.between])
-        group = Group.of(m, odometer, lanes, pipelined=self.pipelined, domain=f"{self.name}_begin")
-        walk = Walk(self.advance, nest.index[1] == 0, nest.ends)
-        base, corner = (self._delayed(m, index, 1) for index in (nest.index[1], nest.index[0][:2]))
+        odometer = Odometer(
+            radices, len(self._register("INPUT_CHANNELS")), [self.input_plane, self.between]
+        )
+        group = Group.build_group(
+            m, odometer, lanes, pipelined=self.pipelined, domain=f"{self.name}_begin"
+        )
+        walk = NestWalk(self.advance, nest.index[1] == 0, nest.ends)
+        base, corner = (
+            self._delay_value(m, index, 1) for index in (nest.index[1], nest.index[0][:2])
+        )
         left = self.count - nest.index[1]
-        number = self._delayed(m, wire(m, Mux(left < lanes, left, lanes)[: len(lanes)], "number"), 1)
+        number = self._delay_value(
+            m, wire(m, Mux(left < lanes, left, lanes)[: len(lanes)], "number"), 1
+        )
         there = wire(m, Cat(*(lane < number for lane in range(self.lanes))), "there")
         values, weights = self._neighbours(m, self._positions(m, group, walk, 1), corner, there)
-        totals = self._sums(m, values, weights, self._delayed(m, Cat(self.advance, nest.index[0] == 0), self.sums))
-        at = self._delayed(m, Cat(there, base), self.writes - 1)
+        totals = self._sums(
+            m,
+            values,
+            weights,
+            self._delay_value(m, Cat(self.advance, nest.index[0] == 0), self.sums),
+        )
+        at = self._delay_value(m, Cat(there, base), self.writes - 1)
         self._write(m, totals, self._positions(m, group, walk, self.writes), at)
         return m
 
@@ -127,42 +172,69 @@ class Resize(Engine):
         inputs = dict(inputs) | {port: self.constants[port] for port in wanted}
         return self.modules.instance(m, name, self.makes[name], inputs, domain=self.name)
 
-    def _positions(self, m: Module, group: Group, walk: Walk, at: int) -> list[Position]:
+    def _positions(self, m: Module, group: Group, walk: NestWalk, at: int) -> list[Position]:
         """Return the lanes' positions at stage ``at``; they advance after the last neighbour."""
         walk = walk.later(m, at, pipelined=self.pipelined, domain=self.name)
-        return group.positions(m, self.lanes, walk.valid & walk.ends[0], walk.first, domain=self.name)
+        return group.positions(
+            m, self.lanes, walk.valid & walk.ends[0], walk.first, domain=self.name
+        )
 
     def _neighbours(
         self, m: Module, positions: Sequence[Position], corner: Value, there: Value
     ) -> tuple[list[Value], list[dict[str, Value]]]:
-        """Return elements and weights of the same stage; ``corner`` and ``there`` belong to stage 1."""
+        """Return elements and weights of the same stage; ``corner`` and ``there`` belong to
+        stage 1.
+        """
         self.constants = command_constants(m, self.command.register, fixed=self.limits.fixed)
         sizes = [self._register("INPUT_WIDTH"), self._register("INPUT_HEIGHT")]
         firsts: list[Value] = [Const(0, 16), self._register("FIRST_INPUT_ROW")]
-        addressing = self._delayed(m, corner, self.addressed - 1)
-        weighing = self._delayed(m, addressing, self.weighed - self.addressed)
-        m.d.comb += self.read.enable.eq(self._delayed(m, there, self.addressed - 1))
-        values, weights = [], []
+        addressing = self._delay_value(m, corner, self.addressed - 1)
+        weighing = self._delay_value(m, addressing, self.weighed - self.addressed)
+        m.d.comb += self.read.enable.eq(self._delay_value(m, there, self.addressed - 1))
+        values = []
+        weights = []
         for lane, position in enumerate(positions):
-            places, found = [], {}
+            places = []
+            found = {}
             for digit, name in ((COLUMN, "column_weight"), (ROW, "row_weight")):
                 port = self.coordinates[digit]
                 m.d.comb += port.enable[lane].eq(there[lane])
-                m.d.comb += port.address[lane].eq(self.tables[digit] + position.digits[digit] * COORDINATE_BYTES)
-                inputs = {"coordinate": port.data[lane], "first": firsts[digit], "size": sizes[digit]}
+                m.d.comb += port.address[lane].eq(
+                    self.tables[digit] + position.digits[digit] * COORDINATE_BYTES
+                )
+                inputs = {
+                    "coordinate": port.data[lane],
+                    "first": firsts[digit],
+                    "size": sizes[digit],
+                }
                 both = self._instance(m, "neighbours", inputs)
-                places.append(wire(m, Mux(addressing[digit], both["above"], both["below"]), "place"))
+                places.append(
+                    wire(m, Mux(addressing[digit], both["above"], both["below"]), "place")
+                )
                 weight = wire(m, Mux(weighing[digit], both["of_above"], both["of_below"]), name)
-                found[name] = self._delayed(m, weight, self.terms - self.weighed)
-            plane = self._delayed(m, position.offsets[0], self.addressed - 1)
-            at = self._register("INPUT_ADDRESS") + plane + places[ROW] * self._register("INPUT_WIDTH") + places[COLUMN]
+                found[name] = self._delay_value(m, weight, self.terms - self.weighed)
+            plane = self._delay_value(m, position.offsets[0], self.addressed - 1)
+            at = (
+                self._register("INPUT_ADDRESS")
+                + plane
+                + places[ROW] * self._register("INPUT_WIDTH")
+                + places[COLUMN]
+            )
             m.d.comb += self.read.address[lane].eq(at)
-            values.append(self._delayed(m, self.read.data[lane].as_signed(), self.terms - self.addressed - 1))
+            values.append(
+                self._delay_value(
+                    m, self.read.data[lane].as_signed(), self.terms - self.addressed - 1
+                )
+            )
             weights.append(found)
         return values, weights
 
     def _sums(
-        self, m: Module, values: Sequence[Value], weights: Sequence[Mapping[str, Value]], step: Value
+        self,
+        m: Module,
+        values: Sequence[Value],
+        weights: Sequence[Mapping[str, Value]],
+        step: Value,
     ) -> list[Value]:
         """Return each lane's sum up to this neighbour.
 
@@ -172,18 +244,23 @@ class Resize(Engine):
         for value, weight in zip(values, weights, strict=True):
             term = self._instance(m, "interpolation_term", {"value": value, **weight})["result"]
             held = Signal(term.shape(), name="so_far", reset_less=True)
-            total = self._instance(m, "running_sum", {"total": Mux(step[1], 0, held), "term": term})["result"]
+            total = self._instance(
+                m, "running_sum", {"total": Mux(step[1], 0, held), "term": term}
+            )["result"]
             with m.If(step[0]):
                 m.d[self.name] += held.eq(total)
             found.append(total)
         return found
 
-    def _write(self, m: Module, totals: Sequence[Value], positions: Sequence[Position], at: Value) -> None:
+    def _write(
+        self, m: Module, totals: Sequence[Value], positions: Sequence[Position], at: Value
+    ) -> None:
         """Write the results of ``totals`` to their ``positions``.
 
         ``at`` consists of the bits of active lanes, followed by the first element.
         """
-        there, base = at[: self.lanes], at[self.lanes :]
+        there = at[: self.lanes]
+        base = at[self.lanes :]
         first = wire(m, self._register("OUTPUT_ADDRESS") + base, "target")
         for lane, (total, position) in enumerate(zip(totals, positions, strict=True)):
             result = self._instance(m, "interpolation_result", {"total": total})["result"]

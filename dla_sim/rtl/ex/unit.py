@@ -51,8 +51,12 @@ class ExUnit(Elaboratable):
     cycle. ``fault`` is 1 from a result that does not fit until reset.
     """
 
-    def __init__(self, limits: Limits, configuration: Configuration, engines: Sequence[Engine]) -> None:
-        self.limits, self.configuration, self.engines = limits, configuration, engines
+    def __init__(
+        self, limits: Limits, configuration: Configuration, engines: Sequence[Engine]
+    ) -> None:
+        self.limits = limits
+        self.configuration = configuration
+        self.engines = engines
         self.start = Signal(name="ex_start")
         self.done = Signal(name="ex_done")
         self.cause = Signal(4, name="ex_cause")
@@ -81,7 +85,7 @@ class ExUnit(Elaboratable):
 
     # Properties of the command
 
-    def _chosen(self, values: Sequence[Value]) -> Value:
+    def _select_engine(self, values: Sequence[Value]) -> Value:
         """Return the value, one per engine, of the engine that the command belongs to."""
         found: Value = Const(0, 1)
         for engine, value in zip(self.engines, values, strict=True):
@@ -93,15 +97,25 @@ class ExUnit(Elaboratable):
         nothing = Stream(Const(0, 1), Const(0, 1), Const(0, 1), Const(0, 1))
         found = []
         for number in range(max((len(engine.streams) for engine in self.engines), default=0)):
-            each = [engine.streams[number] if number < len(engine.streams) else nothing for engine in self.engines]
+            each = [
+                engine.streams[number] if number < len(engine.streams) else nothing
+                for engine in self.engines
+            ]
             valid, first, last, nbytes = (
-                self._chosen([getattr(one, part) for one in each]) for part in ("valid", "first", "last", "nbytes")
+                self._select_engine([getattr(one, part) for one in each])
+                for part in ("valid", "first", "last", "nbytes")
             )
-            found.append((Stream(valid, first, last, nbytes), self._chosen([Const(int(one.write), 1) for one in each])))
+            found.append(
+                (
+                    Stream(valid, first, last, nbytes),
+                    self._select_engine([Const(int(one.write), 1) for one in each]),
+                )
+            )
         return found
 
     def _prepare(self, m: Module) -> Prepared:
-        """Prepare a command in two stages: first its streams' banks and bytes, then streams per bank.
+        """Prepare a command in two stages: first its streams' banks and bytes, then streams per
+        bank.
 
         A stream is a range of banks, so the largest number of streams meets in the first bank of
         one of them.
@@ -114,32 +128,55 @@ class ExUnit(Elaboratable):
         reads: Value = Const(0, 1)
         writes: Value = Const(0, 1)
         for number, (stream, write) in enumerate(self._streams()):
-            first, last = (place >> self.configuration.bank_shift for place in (stream.first, stream.last))
+            first, last = (
+                place >> self.configuration.bank_shift for place in (stream.first, stream.last)
+            )
             parts = {"valid": stream.valid, "first_bank": first, "last_bank": last}
-            valid, first, last = (later(value, f"stream_{number}_{name}") for name, value in parts.items())
+            valid, first, last = (
+                later(value, f"stream_{number}_{name}") for name, value in parts.items()
+            )
             banks.append((valid, first, last))
             reads += Mux(stream.valid & ~write, stream.nbytes, 0)
             writes += Mux(stream.valid & write, stream.nbytes, 0)
         factor: Value = Const(1, 1)
         crowds = [
-            Mux(valid, sum((there & (low <= first) & (first <= high) for there, low, high in banks), Const(0, 1)), 0)
+            Mux(
+                valid,
+                sum(
+                    (there & (low <= first) & (first <= high) for there, low, high in banks),
+                    Const(0, 1),
+                ),
+                0,
+            )
             for valid, first, _ in banks
         ]
         for full in range(1, len(banks)):
             factor += Cat(*(crowd > full * self.configuration.bank_ports for crowd in crowds)).any()
-        results = self._chosen([engine.results for engine in self.engines])
-        empty = self._chosen([engine.empty for engine in self.engines])
+        results = self._select_engine([engine.results for engine in self.engines])
+        empty = self._select_engine([engine.empty for engine in self.engines])
         counts = {"results": results, "reads": reads, "writes": writes}
-        held = {name: later(later(value[:COUNT_BITS], f"{name}_first"), name) for name, value in counts.items()}
-        return Prepared(later(factor, "factor"), **held, empty=later(later(empty, "empty_first"), "empty"))
+        held = {
+            name: later(later(value[:COUNT_BITS], f"{name}_first"), name)
+            for name, value in counts.items()
+        }
+        return Prepared(
+            later(factor, "factor"), **held, empty=later(later(empty, "empty_first"), "empty")
+        )
 
     # Timing
 
     def _sequence(self, m: Module, prepared: Prepared, preparing: Value) -> None:
-        """Time a command: preparation, a window of steps and waits, and the rest of fill and drain."""
-        config, pipelined = self.configuration, self.limits.pipelined
-        begins, opened, resting = Signal(), Signal(), Signal()
-        window, over, nothing = Signal(), Signal(), Signal()
+        """Time a command: preparation, a window of steps and waits, and the rest of fill and
+        drain.
+        """
+        config = self.configuration
+        pipelined = self.limits.pipelined
+        begins = Signal()
+        opened = Signal()
+        resting = Signal()
+        window = Signal()
+        over = Signal()
+        nothing = Signal()
         # the window may open at the next edge, or now without pipeline registers
         m.d.comb += begins.eq(preparing if pipelined else self.start)
         hidden = PREPARATION if pipelined else 0
@@ -168,15 +205,22 @@ class ExUnit(Elaboratable):
         m.d.comb += self.done.eq(Mux(ends, at_once, resting & (left == 1)))
         m.d.comb += self.cause.eq(Mux(window & ~slot, Cause.SRAM, Cause.BUSY))
 
-    def _slots(self, m: Module, prepared: Prepared, window: Value, over: Signal, nothing: Signal) -> Signal:
-        """Grant one slot every ``factor`` cycles until all steps are done and the lanes had time for all results.
+    def _slots(
+        self, m: Module, prepared: Prepared, window: Value, over: Signal, nothing: Signal
+    ) -> Signal:
+        """Grant one slot every ``factor`` cycles until all steps are done and the lanes had time
+        for all results.
 
         Drives ``over`` in the last cycle of the window and ``nothing`` if the command needs no
         window. Returns the slot.
         """
         config = self.configuration
-        slot, stepping, stepped, computed = Signal(name="slot"), Signal(name="stepping"), Signal(), Signal()
-        phase, passed = Signal(4), Signal(COUNT_BITS + 8)
+        slot = Signal(name="slot")
+        stepping = Signal(name="stepping")
+        stepped = Signal()
+        computed = Signal()
+        phase = Signal(4)
+        passed = Signal(COUNT_BITS + 8)
         with m.If(window):
             m.d.sync += phase.eq(Mux(phase + 1 == prepared.factor, 0, phase + 1))
         without = computed | (prepared.empty & (prepared.results == 0))
@@ -184,14 +228,18 @@ class ExUnit(Elaboratable):
         m.d.comb += stepping.eq(slot & ~stepped & ~prepared.empty)
         for engine in self.engines:
             m.d.comb += engine.advance.eq(stepping & engine.selected)
-        now_stepped, now_passed = Signal(), Signal(COUNT_BITS + 8)
-        last = self._chosen([engine.last for engine in self.engines])
+        now_stepped = Signal()
+        now_passed = Signal(COUNT_BITS + 8)
+        last = self._select_engine([engine.last for engine in self.engines])
         m.d.comb += now_stepped.eq(stepped | prepared.empty | (stepping & last))
         m.d.comb += now_passed.eq(passed + Mux(slot, config.lanes, 0))
         computes = Signal()  # this cycle is the last one of the last slot, or later
         enough = now_stepped & (now_passed >= prepared.results)
         m.d.comb += computes.eq(without | (enough & (phase + 1 == prepared.factor)))
-        waits = [(prepared.reads, config.sram_read_bytes), (prepared.writes, config.sram_write_bytes)]
+        waits = [
+            (prepared.reads, config.sram_read_bytes),
+            (prepared.writes, config.sram_write_bytes),
+        ]
         enough_bytes: Value = Const(1, 1)
         for count, width in waits:
             moved = Signal(COUNT_BITS + 8)

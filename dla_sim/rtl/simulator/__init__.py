@@ -1,1 +1,3 @@
-"""Simulation of the hardware: Verilator builds an executable, which runs and checks cases (harness.cpp)."""
+"""Simulation of the hardware: Verilator builds an executable, which runs and checks cases
+(harness.cpp).
+"""

@@ -27,7 +27,18 @@ from isa.program import Program
 Bytes = NDArray[np.uint8]
 Run = tuple[int, Bytes]
 """Consecutive bytes and the address of the first one."""
-COUNTED = ("queue_empty", "busy", "dram", "flash", "bus", "sram", "token_LD", "token_EX", "token_ST", "drained")
+COUNTED = (
+    "queue_empty",
+    "busy",
+    "dram",
+    "flash",
+    "bus",
+    "sram",
+    "token_LD",
+    "token_EX",
+    "token_ST",
+    "drained",
+)
 """Causes in the hardware's order of numbers.
 
 ``queue_empty`` counts the cycles of ``ports.Cause.IDLE`` before a unit's last command, ``drained``
@@ -66,7 +77,10 @@ class Expectation:
     def causes(self) -> NDArray[np.int64]:
         """Cycles by unit and cause, the latter in the order of :data:`COUNTED`."""
         units = self.trace.units
-        return np.array([[units[unit].get(cause, 0) for cause in COUNTED] for unit in UNIT_NAMES], dtype=np.int64)
+        return np.array(
+            [[units[unit].get(cause, 0) for cause in COUNTED] for unit in UNIT_NAMES],
+            dtype=np.int64,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,25 +136,30 @@ def expect(
     playback = Playback(device, program, inputs, trace)
     before.lay(playback.machine)
     writes: list[tuple[Write, ...]] = [()] * len(trace.commands)
-    while (number := playback.following(trace.cycles)) is not None:
+    while (number := playback.find_next(trace.cycles)) is not None:
         try:
             playback.step()
         except OverflowError:
             return Expectation(trace, tuple(writes), {}, stopper=number)
         except (InputError, IndexError, FloatingPointError):
             return Expectation(trace, tuple(writes), {}, until=int(trace.times.start[number]))
-        writes[number] = _written(trace.commands[number], playback.machine)
+        writes[number] = _list_writes(trace.commands[number], playback.machine)
     dram = playback.machine.dram
     outputs = {
-        tensor.name: dram[tensor.address :][: tensor.nbytes].copy().view(tensor.dtype).reshape(tensor.shape)
+        tensor.name: dram[tensor.address :][: tensor.nbytes]
+        .copy()
+        .view(tensor.dtype)
+        .reshape(tensor.shape)
         for tensor in program.outputs
     }
     return Expectation(trace, tuple(writes), outputs)
 
 
-def _written(command: Command, machine: Machine) -> tuple[Write, ...]:
+def _list_writes(command: Command, machine: Machine) -> tuple[Write, ...]:
     operands = command.instruction.operands(command, machine.arch)
-    return tuple(Write(access, content_of(access, machine)) for access in operands.writes if access.total)
+    return tuple(
+        Write(access, content_of(access, machine)) for access in operands.writes if access.total
+    )
 
 
 def content_of(access: Access, machine: Machine) -> Bytes:
@@ -152,7 +171,10 @@ def content_of(access: Access, machine: Machine) -> Bytes:
 
 
 def layers_of(program: Program) -> tuple[str, ...]:
-    """Return the layers of a program in order of first appearance; a layer's number is its index."""
+    """Return the layers of a program in order of first appearance.
+
+    A layer's number is its index.
+    """
     return tuple(dict.fromkeys(source.layer for source in program.sources if source is not None))
 
 
@@ -170,7 +192,8 @@ def case_bytes(case: Case, straps: Mapping[str, int], order: Sequence[str]) -> b
 
 
 def _parts(case: Case, straps: Sequence[int]) -> Iterator[bytes]:
-    program, expected = case.program, case.expected
+    program = case.program
+    expected = case.expected
     limit = UNKNOWN_LIMIT if expected is None else 2 * expected.trace.cycles + SLACK
     used = program.arch.sram_bytes
     yield _numbers(_MAGIC, len(straps), *straps)
@@ -191,8 +214,10 @@ def _parts(case: Case, straps: Sequence[int]) -> Iterator[bytes]:
 def _commands(case: Case) -> Iterator[bytes]:
     expected = case.expected
     assert expected is not None
-    trace, numbers = expected.trace, {name: number for number, name in enumerate(layers_of(case.program))}
-    starts, ends = trace.times.start.tolist(), trace.times.end.tolist()
+    trace = expected.trace
+    numbers = {name: number for number, name in enumerate(layers_of(case.program))}
+    starts = trace.times.start.tolist()
+    ends = trace.times.end.tolist()
     yield _numbers(len(trace.commands))
     for number, command in enumerate(trace.commands):
         source = trace.sources[number]
@@ -216,18 +241,26 @@ def _images(case: Case) -> Iterator[Run]:
     yield from ((segment.address, segment.data) for segment in program.segments)
     yield program.command_address, program.words.astype("<u8").view(np.uint8)
     for tensor in program.inputs:
-        yield tensor.address, np.ascontiguousarray(case.inputs[tensor.name]).view(np.uint8).reshape(-1)
+        yield (
+            tensor.address,
+            np.ascontiguousarray(case.inputs[tensor.name]).view(np.uint8).reshape(-1),
+        )
     yield from case.before.dram
 
 
 def constant_ranges(program: Program) -> list[tuple[int, int]]:
-    """Return half-open ranges of system memory with constants: the program's segments without its tensors."""
-    edges = {address for first, end in _segments(program) + _tensors(program) for address in (first, end)}
+    """Return half-open ranges of system memory with constants: the program's segments without
+    its tensors.
+    """
+    edges = {
+        address for first, end in _segments(program) + _tensors(program) for address in (first, end)
+    }
     found: list[tuple[int, int]] = []
     ordered = sorted(edges)
     for first, end in pairwise(ordered):
         inside = [
-            any(low <= first < high for low, high in ranges) for ranges in (_segments(program), _tensors(program))
+            any(low <= first < high for low, high in ranges)
+            for ranges in (_segments(program), _tensors(program))
         ]
         if inside == [True, False]:
             found.append((first, end))

@@ -1,4 +1,5 @@
-"""Build and cache of simulators: Verilator and a C++ compiler turn a machine's Verilog into a program.
+"""Build and cache of simulators: Verilator and a C++ compiler turn a machine's Verilog into a
+program.
 
 The executable contains the machine and ``harness.cpp``. The cache key is a hash of all its sources.
 Amaranth is not needed here.
@@ -19,7 +20,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-from dla_sim.rtl.simulator.kept import kept
+from dla_sim.rtl.simulator.kept import get_or_make
 from isa.errors import InputError
 from isa.installation import processor, remedy
 from isa.progress import Progress, silent
@@ -31,13 +32,23 @@ ARRAY = "bytes"
 """Name of the array in the scratchpad's model, anywhere in the hierarchy."""
 STRAP = "configuration_"
 VERILATOR = (
-    "--cc", "--exe", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--threads", "1", "--output-split", "20000",
+    "--cc", "--exe", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--threads", "1",
+    "--output-split", "20000",
     "-Wno-fatal", "-Wno-lint", "-Wno-style", "--Mdir", "model", "--prefix", "Model",
 )  # fmt: skip
-"""Verilator options; registers start with zeros, or with random bits on request (``running.run_cases``)."""
-COMPILERS = {False: "-O1 -march=native -fno-strict-aliasing", True: "-O0 -march=native -fno-strict-aliasing"}
+"""Verilator options.
+
+Registers start with zeros, or with random bits on request (``running.run_cases``).
+"""
+COMPILERS = {
+    False: "-O1 -march=native -fno-strict-aliasing",
+    True: "-O0 -march=native -fno-strict-aliasing",
+}
 """Options of the C++ compiler by whether a quick build is preferred to a fast simulator."""
-_NUMBERS = ("cycle", *(f"{unit}_{what}" for unit in ("ld", "ex", "st") for what in ("word", "layer")))
+_NUMBERS = (
+    "cycle",
+    *(f"{unit}_{what}" for unit in ("ld", "ex", "st") for what in ("word", "layer")),
+)
 """Signals that the harness adds to waves: the cycle, and each unit's current command and layer."""
 
 
@@ -64,9 +75,16 @@ class Tools:
 
     @property
     def identity(self) -> str:
-        """Versions of the tools and the processor, as executables built by others cannot be reused."""
-        lines = subprocess.run([self.compiler, "--version"], capture_output=True, text=True, check=False).stdout
-        return f"verilator {version('verilator')}, {lines.splitlines()[0] if lines else self.compiler}, {processor()}"
+        """Versions of the tools and the processor, as executables built by others cannot be
+        reused.
+        """
+        lines = subprocess.run(
+            [self.compiler, "--version"], capture_output=True, text=True, check=False
+        ).stdout
+        return (
+            f"verilator {version('verilator')}, "
+            f"{lines.splitlines()[0] if lines else self.compiler}, {processor()}"
+        )
 
 
 def find_tools() -> Tools:
@@ -82,14 +100,17 @@ def find_tools() -> Tools:
     make = shutil.which("make")
     if compiler is None or make is None:
         missing = "make" if compiler else f"a C++ compiler ({' or '.join(compilers)})"
-        raise InputError(f"simulating hardware needs {missing}; install it, on Debian with: apt install g++ make")
+        raise InputError(
+            f"simulating hardware needs {missing}; install it, on Debian with: apt install g++ make"
+        )
     return Tools(Path(spec.origin).parent / "bin" / "verilator_bin", compiler, make)
 
 
 def build_executable(
     verilog: str, *, traced: bool = False, quick: bool = False, progress: Progress = silent
 ) -> Executable:
-    """Return the executable of the machine with the complete Verilog ``verilog``, from the cache if possible.
+    """Return the executable of the machine with the complete Verilog ``verilog``, from the cache if
+    possible.
 
     Args:
         verilog: the machine and all its modules.
@@ -101,13 +122,21 @@ def build_executable(
         InputError: a tool is missing or rejects the Verilog, or the cache is not writable.
     """
     made_with = find_tools()
-    source = verilog + _traced_top(verilog) if traced else verilog
-    straps = tuple(name.removeprefix(STRAP) for name, _, _ in _ports(verilog) if name.startswith(STRAP))
-    parts = {"machine.v": source, "harness.cpp": files(__package__).joinpath("harness.cpp").read_text()}
+    source = verilog + _write_traced_top(verilog) if traced else verilog
+    straps = tuple(
+        name.removeprefix(STRAP) for name, _, _ in _ports(verilog) if name.startswith(STRAP)
+    )
+    parts = {
+        "machine.v": source,
+        "harness.cpp": files(__package__).joinpath("harness.cpp").read_text(),
+    }
     compiler = COMPILERS[quick or traced]
     facts = (*parts.values(), *VERILATOR, compiler, made_with.identity, repr(straps), repr(traced))
     key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
-    place = kept(f"{key}.run", lambda folder: _make(made_with, folder, parts, straps, traced, compiler, progress))
+    place = get_or_make(
+        f"{key}.run",
+        lambda folder: _make(made_with, folder, parts, straps, traced, compiler, progress),
+    )
     return Executable(place, straps, traced)
 
 
@@ -127,15 +156,33 @@ def _make(
     waves = ["--trace-vcd", "--timescale-override", "1ps/1ps"] if traced else []
     words = [*VERILATOR, *waves, "--top-module", top, "machine.v", "harness.cpp"]
     progress("Verilator")
-    _call([str(made_with.verilator), *words], folder, {"VERILATOR_ROOT": str(made_with.verilator.parents[1])})
+    _call(
+        [str(made_with.verilator), *words],
+        folder,
+        {"VERILATOR_ROOT": str(made_with.verilator.parents[1])},
+    )
     (folder / "model" / "machine.h").write_text(_header(folder / "model", straps, traced))
     progress("C++ compiler")
     parallel = f"-j{os.cpu_count() or 1}"
-    variables = [f"CXX={made_with.compiler}", f"LINK={made_with.compiler}", f"PYTHON3={sys.executable}"]
+    variables = [
+        f"CXX={made_with.compiler}",
+        f"LINK={made_with.compiler}",
+        f"PYTHON3={sys.executable}",
+    ]
     # the package's make file does not know which compiler built it
     variables.append("CFG_CXXFLAGS_PCH_I=-include")
     _call(
-        [made_with.make, parallel, "-C", "model", "-f", "Model.mk", *variables, f"OPT_FAST={compiler}", "OPT_SLOW=-O0"],
+        [
+            made_with.make,
+            parallel,
+            "-C",
+            "model",
+            "-f",
+            "Model.mk",
+            *variables,
+            f"OPT_FAST={compiler}",
+            "OPT_SLOW=-O0",
+        ],
         folder,
         {},
     )
@@ -145,12 +192,20 @@ def _make(
 def _call(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
     """Run a tool; on failure raise InputError with the first line that names an error."""
     done = subprocess.run(
-        words, cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+        words,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
     )
     if done.returncode:
         lines = (done.stderr + done.stdout).splitlines()
         errors = [line for line in lines if "rror" in line] or lines[-1:]
-        raise InputError(f"{Path(words[0]).name} cannot build the machine: {errors[0] if errors else 'no message'}")
+        raise InputError(
+            f"{Path(words[0]).name} cannot build the machine: "
+            f"{errors[0] if errors else 'no message'}"
+        )
 
 
 def _header(folder: Path, straps: Sequence[str], traced: bool) -> str:
@@ -178,13 +233,17 @@ def _ports(verilog: str) -> list[tuple[str, str, str]]:
     module = re.search(rf"^module {TOP}\(.*?^endmodule", verilog, re.MULTILINE | re.DOTALL)
     if module is None:
         raise InputError(f"the Verilog has no module {TOP}")
-    declaration = re.compile(r"^ *(input|output) (?:reg |wire |logic )?(\[[^\]]*\])? ?(\w+(?:, *\w+)*);", re.MULTILINE)
+    declaration = re.compile(
+        r"^ *(input|output) (?:reg |wire |logic )?(\[[^\]]*\])? ?(\w+(?:, *\w+)*);", re.MULTILINE
+    )
     found = declaration.findall(module[0])
     return [(name.strip(), way, width) for way, width, names in found for name in names.split(",")]
 
 
-def _traced_top(verilog: str) -> str:
-    """Return a module around the machine with unconnected extra inputs, which appear in the waves."""
+def _write_traced_top(verilog: str) -> str:
+    """Return a module around the machine with unconnected extra inputs, which appear in the
+    waves.
+    """
     ports = _ports(verilog)
     inputs = [f"  {way} {width} {name}" for name, way, width in ports]
     inputs += [f"  input [31:0] {name}" for name in _NUMBERS]

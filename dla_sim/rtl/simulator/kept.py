@@ -40,7 +40,7 @@ _passing_once = threading.Lock()
 """Lock for creating the temporary folder, so that two threads share one instead of deleting it."""
 
 
-def kept(name: str, make: Callable[[Path], Path]) -> Path:
+def get_or_make(name: str, make: Callable[[Path], Path]) -> Path:
     """Return the file ``name``; if it is missing, one process at a time makes it.
 
     Args:
@@ -61,13 +61,17 @@ def kept(name: str, make: Callable[[Path], Path]) -> Path:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             place = folder / name
             if not place.is_file():
-                with tempfile.TemporaryDirectory(dir=folder, prefix=_HALF, ignore_cleanup_errors=True) as temporary:
+                with tempfile.TemporaryDirectory(
+                    dir=folder, prefix=_HALF, ignore_cleanup_errors=True
+                ) as temporary:
                     os.replace(make(Path(temporary)), place)
                 _shrink(folder)
             os.utime(place)
             return place
     except OSError as error:
-        raise InputError(f"{error.filename or folder}: {error.strerror}; DLA_CACHE_DIR names another place") from error
+        raise InputError(
+            f"{error.filename or folder}: {error.strerror}; DLA_CACHE_DIR names another place"
+        ) from error
 
 
 def entries(folder: Path) -> list[Path]:
@@ -86,9 +90,16 @@ def _is_ours(path: Path) -> bool:
 
 
 def clear(folder: Path) -> int:
-    """Delete all cached files in the user's cache ``folder``, and nothing else; return their number."""
+    """Delete all cached files in the user's cache ``folder``, and nothing else.
+
+    Return their number.
+    """
     found = entries(folder)
-    locks = [path for path in (folder / FOLDER).glob("*.lock") if path.is_file() and not path.stat().st_size]
+    locks = [
+        path
+        for path in (folder / FOLDER).glob("*.lock")
+        if path.is_file() and not path.stat().st_size
+    ]
     for path in (*found, *locks):
         path.unlink(missing_ok=True)
     for path in (folder / FOLDER).glob(f"{_HALF}*"):
@@ -106,11 +117,11 @@ def _place() -> Path:
             if is_private(folder):
                 return folder
     with _passing_once:
-        return Path(_passing().name)
+        return Path(_make_temporary_folder().name)
 
 
 @cache
-def _passing() -> tempfile.TemporaryDirectory[str]:
+def _make_temporary_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="dla-rtl-")
 
 
@@ -122,11 +133,11 @@ def _shrink(folder: Path) -> None:
         if excess > 0:
             path.unlink(missing_ok=True)
             excess -= size
-    for path in _left_over(folder):
+    for path in _list_left_over(folder):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _left_over(folder: Path) -> Iterator[Path]:
+def _list_left_over(folder: Path) -> Iterator[Path]:
     for path in folder.glob(f"{_HALF}*"):
         if path.is_dir() and time.time() - path.stat().st_mtime > LEFT_OVER:
             yield path

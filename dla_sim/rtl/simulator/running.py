@@ -25,7 +25,7 @@ Straps = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Difference:
+class HardwareDifference:
     """A difference between hardware and expectation.
 
     Attributes:
@@ -63,10 +63,10 @@ class Outcome:
     units: Mapping[str, Mapping[str, int]]
     outputs: Mapping[str, NDArray[Any]]
     count: int
-    differences: tuple[Difference, ...]
+    differences: tuple[HardwareDifference, ...]
 
     @property
-    def first(self) -> Difference | None:
+    def first(self) -> HardwareDifference | None:
         """First difference in the order of cycles, or None."""
         return self.differences[0] if self.differences else None
 
@@ -96,10 +96,15 @@ def run_cases(
         return list(_outcomes([case for case, _ in cases], lines, content))
 
 
-def write_waves(executable: Executable, case: Case, straps: Straps, file: Path, first: int, end: int) -> Outcome:
-    """Run a case on a traced executable and write the signals of cycles [first, end) to ``file`` (VCD)."""
+def write_waves(
+    executable: Executable, case: Case, straps: Straps, file: Path, first: int, end: int
+) -> Outcome:
+    """Run a case on a traced executable and write the signals of cycles [first, end) to ``file``
+    (VCD).
+    """
     with tempfile.TemporaryDirectory(prefix="dla-cases-") as folder:
-        place, results = Path(folder) / "0.case", Path(folder) / "outputs"
+        place = Path(folder) / "0.case"
+        results = Path(folder) / "outputs"
         place.write_bytes(case_bytes(case, straps, executable.straps))
         words = [str(executable.path), str(results), str(place), str(file), str(first), str(end)]
         (outcome,) = _outcomes([case], _call(words), memoryview(results.read_bytes()))
@@ -110,32 +115,43 @@ def _call(words: Sequence[str]) -> list[str]:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.splitlines()
-        raise InputError(f"the simulation of the hardware stopped: {lines[-1] if lines else done.returncode}")
+        raise InputError(
+            f"the simulation of the hardware stopped: {lines[-1] if lines else done.returncode}"
+        )
     return done.stdout.splitlines()
 
 
-def _outcomes(cases: Sequence[Case], lines: Sequence[str], content: memoryview) -> Iterator[Outcome]:
+def _outcomes(
+    cases: Sequence[Case], lines: Sequence[str], content: memoryview
+) -> Iterator[Outcome]:
     at = 0
     for case, line in zip(cases, lines, strict=True):
-        found, outputs = json.loads(line), {}
+        found = json.loads(line)
+        outputs = {}
         for tensor in case.program.outputs:
             raw = np.frombuffer(content[at : at + tensor.nbytes], np.uint8).copy()
             outputs[tensor.name] = raw.view(tensor.dtype).reshape(tensor.shape)
             at += tensor.nbytes
         units = {
-            unit: dict(zip(COUNTED, row, strict=True)) for unit, row in zip(UNIT_NAMES, found["causes"], strict=True)
+            unit: dict(zip(COUNTED, row, strict=True))
+            for unit, row in zip(UNIT_NAMES, found["causes"], strict=True)
         }
         differences = tuple(
-            Difference(item.pop("kind"), item.pop("command", None), item) for item in found["differences"]
+            HardwareDifference(item.pop("kind"), item.pop("command", None), item)
+            for item in found["differences"]
         )
         numbers = found["cycles"], found["seconds"], found["commands"]
         yield Outcome(case, found["ended"], *numbers, units, outputs, found["count"], differences)
 
 
-def difference_text(case: Case, difference: Difference) -> str:
+def difference_text(case: Case, difference: HardwareDifference) -> str:
     """Return the difference in one line that names the command by word, with its assembly."""
     details = {**difference.details}
-    kind = "spurious" if difference.kind in ("start", "end") and difference.command is None else difference.kind
+    kind = (
+        "spurious"
+        if difference.kind in ("start", "end") and difference.command is None
+        else difference.kind
+    )
     if "cause" in details:
         details["cause"] = COUNTED[details["cause"]]
     if "space" in details:
@@ -151,7 +167,8 @@ _SAY = {
     "start": "starts at {actual}, expected {expected}",
     "end": "ends at {actual}, expected {expected}",
     "spurious": "{unit} starts or ends a command in cycle {actual} that the program does not have",
-    "bytes": "{differing} of {of} bytes differ, the first in {space} at {address:#x} (byte {offset} of the result): "
+    "bytes": "{differing} of {of} bytes differ, the first in {space} at {address:#x} (byte "
+    "{offset} of the result): "
     "{actual}, expected {expected}",
     "total": "{actual} cycles, expected {expected}",
     "cause": "{unit} has {actual} cycles of {cause}, expected {expected}",
@@ -159,7 +176,8 @@ _SAY = {
     "fault": "fault in cycle {cycle}; expected: {expected}",
     "stop": "the machine stopped in cycle {cycle}, not while this command executed",
     "missing": "never ended",
-    "stray": "{space} byte {address:#x} is {actual} at the end and should be {expected}; no command writes it so",
+    "stray": "{space} byte {address:#x} is {actual} at the end and should be {expected}; no "
+    "command writes it so",
     "outside": "{access} of {count} bytes at {address:#x} in cycle {cycle}, outside the memory",
 }
 """Sentence for each kind of difference that ``harness.cpp`` finds."""

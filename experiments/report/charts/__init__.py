@@ -1,1 +1,3 @@
-"""Charts of reports: their contents, their colours, and their drawing by plotly.js and matplotlib."""
+"""Charts of reports: their contents, their colours, and their drawing by plotly.js and
+matplotlib.
+"""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from math import log10
 from typing import Any
 
-from experiments.literal import escaped
+from experiments.literal import escape_html
 from experiments.report.charts.model import (
     BLACK,
     CYCLES,
@@ -18,7 +18,7 @@ from experiments.report.charts.model import (
     SpanChart,
     StepChart,
     Style,
-    shortened,
+    shorten_label,
 )
 
 Figure = dict[str, Any]
@@ -27,21 +27,30 @@ LEAST_PIXELS = 110
 ROW_PIXELS = 19
 """Height of a row with one bar, in pixels."""
 MARGIN_PIXELS = 118
-"""Height of a chart without its plot, in pixels: buttons and a one-line legend above, numbers and a title below."""
+"""Height of a chart without its plot, in pixels: buttons and a one-line legend above, numbers
+and a title below.
+"""
 
 
 def figure(chart: Chart) -> Figure:
     """Return ``id``, ``data`` and ``layout`` for plotly.js, and entries for the page's script.
 
-    ``title`` is shown above the chart. ``layers`` says that the ``customdata`` of the points are layer numbers. ``row``
-    is the height of a row of bars, from which the script computes the height of a chart with fewer rows.
+    ``title`` is shown above the chart. ``layers`` says that the ``customdata`` of the points are
+    layer numbers. ``row`` is the height of a row of bars, from which the script computes the height
+    of a chart with fewer rows.
     """
     return {"id": chart.identity, "title": chart.title} | _MAKERS[type(chart)](chart)
 
 
 def layout(horizontal: dict[str, Any], vertical: dict[str, Any], height: int) -> dict[str, Any]:
     """Return the layout that all charts share; ``height`` is the height of the plot in pixels."""
-    axis = {"gridcolor": "#E5E5E5", "linecolor": BLACK, "zeroline": False, "ticks": "outside", "automargin": True}
+    axis = {
+        "gridcolor": "#E5E5E5",
+        "linecolor": BLACK,
+        "zeroline": False,
+        "ticks": "outside",
+        "automargin": True,
+    }
     return {
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": BLACK},
         "paper_bgcolor": "#FFFFFF",
@@ -62,14 +71,20 @@ def axis_title(text: str) -> dict[str, Any]:
 
 def fill(style: Style) -> dict[str, Any]:
     """Return the colour and pattern of a bar."""
-    pattern = {"shape": style.pattern, "fgcolor": "#FFFFFF", "bgcolor": style.color, "size": 6, "solidity": 0.35}
+    pattern = {
+        "shape": style.pattern,
+        "fgcolor": "#FFFFFF",
+        "bgcolor": style.color,
+        "size": 6,
+        "solidity": 0.35,
+    }
     return {"color": style.color, "pattern": pattern, "line": {"color": "#FFFFFF", "width": 0.5}}
 
 
 def _bars(chart: BarChart) -> Figure:
     rows = list(range(len(chart.labels)))
-    names = [escaped(label) for label in chart.labels]
-    labels = [escaped(shortened(label)) for label in chart.labels]
+    names = [escape_html(label) for label in chart.labels]
+    labels = [escape_html(shorten_label(label)) for label in chart.labels]
     data = [_bar_trace(chart, series, names) for series in chart.series]
     vertical = {"tickmode": "array", "tickvals": rows, "ticktext": labels, "showgrid": False}
     vertical["range"] = [len(rows) - 0.4, -0.6]
@@ -81,40 +96,64 @@ def _bars(chart: BarChart) -> Figure:
         horizontal["range"] = [0, chart.limit]
     else:  # room for the labels at the ends of bars
         longest = max((abs(value) for series in chart.series for value in series.values), default=0)
-        horizontal |= {"range": [0, 1.3 * (longest or 1)]} if chart.signed else {"rangemode": "tozero"}
+        horizontal |= (
+            {"range": [0, 1.3 * (longest or 1)]} if chart.signed else {"rangemode": "tozero"}
+        )
     row = ROW_PIXELS if not chart.grouped else 12 * len(chart.series)
     how = {"barmode": "group" if chart.grouped else "relative", "bargap": 0.2, "showlegend": True}
     arranged = layout(horizontal, vertical, max(row * len(rows), LEAST_PIXELS)) | how
-    return {"data": data, "layout": arranged, "layers": chart.layers, "row": row, "parts": chart.parts}
+    return {
+        "data": data,
+        "layout": arranged,
+        "layers": chart.layers,
+        "row": row,
+        "parts": chart.parts,
+    }
 
 
 def _bar_trace(chart: BarChart, series: Series, names: list[str]) -> dict[str, Any]:
-    """Return the bars of a series; rows with value 0 have no bar, which keeps pages with many layers fast."""
+    """Return the bars of a series.
+
+    Rows with value 0 have no bar, which keeps pages with many layers fast.
+    """
     rows = [row for row, value in enumerate(series.values) if value]
-    values = [rounded(series.values[row]) for row in rows]
-    number = "text" if chart.signed else "x:," if all(isinstance(value, int) for value in values) else "x:,.4~r"
-    told = {"text": [f"{value:+,}" for value in values], "textposition": "outside"} if chart.signed else {}
+    values = [round_value(series.values[row]) for row in rows]
+    number = (
+        "text"
+        if chart.signed
+        else "x:,"
+        if all(isinstance(value, int) for value in values)
+        else "x:,.4~r"
+    )
+    told = (
+        {"text": [f"{value:+,}" for value in values], "textposition": "outside"}
+        if chart.signed
+        else {}
+    )
     return told | {
         "type": "bar",
         "orientation": "h",
-        "name": escaped(series.name),
+        "name": escape_html(series.name),
         "x": [abs(value) for value in values] if chart.signed else values,
         "y": rows,
         "customdata": rows,
         "hovertext": [names[row] for row in rows],
-        "hovertemplate": f"<b>%{{hovertext}}</b><br>{escaped(series.name)}: %{{{number}}} {chart.unit}<extra></extra>",
+        "hovertemplate": f"<b>%{{hovertext}}</b><br>{escape_html(series.name)}: %{{{number}}} "
+        f"{chart.unit}<extra></extra>",
         "marker": fill(series.style),
     }
 
 
 def _roofline(chart: Roofline) -> Figure:
     ridge = chart.macs_per_cycle / chart.bytes_per_cycle
-    (left, bottom), end = chart.corner, chart.end
+    (left, bottom) = chart.corner
+    end = chart.end
     data: list[dict[str, Any]] = [
         {
             "type": "scatter",
             "mode": "lines",
-            "name": f"roofs: {chart.bytes_per_cycle:g} bytes/cycle, {chart.macs_per_cycle:g} MACs/cycle",
+            "name": f"roofs: {chart.bytes_per_cycle:g} bytes/cycle, {chart.macs_per_cycle:g} "
+            "MACs/cycle",
             "x": [left, ridge, end],
             "y": [left * chart.bytes_per_cycle, chart.macs_per_cycle, chart.macs_per_cycle],
             "line": {"color": BLACK, "width": 2},
@@ -122,14 +161,19 @@ def _roofline(chart: Roofline) -> Figure:
         }
     ]
     for kind, style, marks in chart.marks:
-        shape = {"color": style.color, "symbol": style.marker, "size": 10, "line": {"color": BLACK, "width": 1}}
+        shape = {
+            "color": style.color,
+            "symbol": style.marker,
+            "size": 10,
+            "line": {"color": BLACK, "width": 1},
+        }
         data.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": escaped(kind),
-                "x": [rounded(mark.intensity) for mark in marks],
-                "y": [rounded(mark.rate) for mark in marks],
+                "name": escape_html(kind),
+                "x": [round_value(mark.intensity) for mark in marks],
+                "y": [round_value(mark.rate) for mark in marks],
                 "customdata": [mark.layer for mark in marks],
                 "hovertext": [_roofline_text(mark) for mark in marks],
                 "hovertemplate": "%{hovertext}<extra></extra>",
@@ -146,7 +190,8 @@ def _logarithmic(title: str, low: float, high: float) -> dict[str, Any]:
     return {
         "title": axis_title(title),
         "type": "log",
-        "range": [rounded(log10(low)) - 0.03, rounded(log10(high)) + 0.03],  # whole markers at the edges
+        # whole markers at the edges
+        "range": [round_value(log10(low)) - 0.03, round_value(log10(high)) + 0.03],
         "dtick": 1,
         "minor": {"ticks": "outside", "showgrid": True, "gridcolor": "#F2F2F2"},
         "tickformat": ",~g",
@@ -154,15 +199,20 @@ def _logarithmic(title: str, low: float, high: float) -> dict[str, Any]:
 
 
 def _roofline_text(mark: Any) -> str:
-    name = f"<b>{escaped(mark.label)}</b>"
+    name = f"<b>{escape_html(mark.label)}</b>"
     if mark.note:
         return f"{name}<br>{mark.note}"
     return f"{name}<br>{mark.intensity:,.3g} MACs/byte<br>{mark.rate:,.3g} MACs/cycle"
 
 
 def _steps(chart: StepChart) -> Figure:
-    times = [rounded(number * chart.width) for number in range(len(chart.series[0].values))] + [chart.total]
-    data = [_step_line(series, chart.unit, times, filled=number == 0) for number, series in enumerate(chart.series)]
+    times = [round_value(number * chart.width) for number in range(len(chart.series[0].values))] + [
+        chart.total
+    ]
+    data = [
+        _step_line(series, chart.unit, times, filled=number == 0)
+        for number, series in enumerate(chart.series)
+    ]
     top = max((value for series in chart.series for value in series.values), default=0)
     lines: list[tuple[str, list[float], list[float], str]] = []
     for place, (name, level) in enumerate(chart.limits):
@@ -171,10 +221,22 @@ def _steps(chart: StepChart) -> Figure:
     for name, across, up, dash in lines:
         line = {"color": BLACK, "width": 1.5, "dash": dash}
         data.append(
-            {"type": "scatter", "mode": "lines", "name": name, "x": across, "y": up, "line": line, "hoverinfo": "skip"}
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": name,
+                "x": across,
+                "y": up,
+                "line": line,
+                "hoverinfo": "skip",
+            }
         )
     horizontal = {"title": axis_title(chart.across), "range": [0, chart.total], "tickformat": "~s"}
-    vertical = {"title": axis_title(f"{chart.axis} ({chart.unit})"), "rangemode": "tozero", "tickformat": ","}
+    vertical = {
+        "title": axis_title(f"{chart.axis} ({chart.unit})"),
+        "rangemode": "tozero",
+        "tickformat": ",",
+    }
     return {"data": data, "layout": layout(horizontal, vertical, 290)}
 
 
@@ -184,41 +246,64 @@ def _spans(chart: SpanChart) -> Figure:
             "type": "bar",
             "orientation": "h",
             "width": 0.8,
-            "name": escaped(name),
+            "name": escape_html(name),
             "base": [span.begin for span in chart.spans if span.row == row],
             "x": [span.cycles for span in chart.spans if span.row == row],
             "y": [row for span in chart.spans if span.row == row],
-            "hovertext": [escaped(span.label) for span in chart.spans if span.row == row],
-            "hovertemplate": "%{hovertext}<br>%{customdata:,} cycles from %{base:,} on<extra></extra>",
+            "hovertext": [escape_html(span.label) for span in chart.spans if span.row == row],
+            "hovertemplate": "%{hovertext}<br>%{customdata:,} cycles from %{base:,} "
+            "on<extra></extra>",
             "customdata": [span.cycles for span in chart.spans if span.row == row],
             "marker": {"color": style.color, "line": {"color": style.color, "width": 1}},
         }
         for row, (name, style) in enumerate(chart.rows)
     ]
-    names = [escaped(name) for name, _ in chart.rows]
-    horizontal = {"title": axis_title("time (cycles)"), "range": [0, chart.total], "tickformat": "~s"}
-    vertical = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": names, "showgrid": False}
+    names = [escape_html(name) for name, _ in chart.rows]
+    horizontal = {
+        "title": axis_title("time (cycles)"),
+        "range": [0, chart.total],
+        "tickformat": "~s",
+    }
+    vertical = {
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": names,
+        "showgrid": False,
+    }
     vertical["range"] = [len(names) - 0.4, -0.6]
     arranged = layout(horizontal, vertical, 140) | {"barmode": "overlay", "showlegend": False}
     return {"data": data, "layout": arranged}
 
 
 def _gantt(chart: Gantt) -> Figure:
-    """Return the axes, and activities as columns of numbers; the page's script draws the visible part."""
+    """Return the axes, and activities as columns of numbers.
+
+    The page's script draws the visible part.
+    """
     labels: dict[tuple[str, int], int] = {}
     rows = []
     for name, spans in chart.rows:
         places = [labels.setdefault((span.label, span.layer), len(labels)) for span in spans]
         keys = ("begin", "end", "active", "commands", "group")
-        rows.append({"name": name, "label": places} | {key: [getattr(span, key) for span in spans] for key in keys})
-    horizontal = {"title": axis_title("time (cycles)"), "range": [0, chart.total], "tickformat": "~s"}
+        rows.append(
+            {"name": name, "label": places}
+            | {key: [getattr(span, key) for span in spans] for key in keys}
+        )
+    horizontal = {
+        "title": axis_title("time (cycles)"),
+        "range": [0, chart.total],
+        "tickformat": "~s",
+    }
     vertical: dict[str, Any] = {"tickmode": "array", "tickvals": list(range(len(rows)))}
     vertical |= {"ticktext": [row["name"] for row in rows]}
     vertical |= {"showgrid": False, "fixedrange": True, "range": [len(rows) - 0.4, -0.6]}
     return {
         "data": [],
-        "layout": layout(horizontal, vertical, 44 * len(rows)) | {"barmode": "overlay", "showlegend": True},
-        "groups": [{"name": name, "color": style.color, "text": style.text} for name, style in chart.groups],
+        "layout": layout(horizontal, vertical, 44 * len(rows))
+        | {"barmode": "overlay", "showlegend": True},
+        "groups": [
+            {"name": name, "color": style.color, "text": style.text} for name, style in chart.groups
+        ],
         "rows": rows,
         "labels": [{"text": text, "layer": layer} for text, layer in labels],
         "total": chart.total,
@@ -227,22 +312,26 @@ def _gantt(chart: Gantt) -> Figure:
 
 
 def _step_line(series: Series, unit: str, times: Iterable[float], filled: bool) -> dict[str, Any]:
-    values = [rounded(value) for value in (*series.values, series.values[-1])]
+    values = [round_value(value) for value in (*series.values, series.values[-1])]
     line = {"shape": "hv", "color": series.style.color, "width": 0.5 if filled else 1.4}
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": escaped(series.name),
+        "name": escape_html(series.name),
         "x": list(times),
         "y": values,
         "line": line,
         "fill": "tozeroy" if filled else "none",
-        "hovertemplate": f"cycle %{{x:,}}: %{{y:,.4~r}} {unit}<extra>{escaped(series.name)}</extra>",
+        "hovertemplate": f"cycle %{{x:,}}: %{{y:,.4~r}} "
+        f"{unit}<extra>{escape_html(series.name)}</extra>",
     }
 
 
-def rounded(value: float) -> float:
-    """Round to six significant digits, more than a chart shows, to keep pages small; integers stay unchanged."""
+def round_value(value: float) -> float:
+    """Round to six significant digits, more than a chart shows, to keep pages small.
+
+    Integers stay unchanged.
+    """
     return value if isinstance(value, int) else float(f"{value:.6g}")
 
 

@@ -1,7 +1,7 @@
 """Charts as data, independent of the library that draws them: plotly.js or matplotlib.
 
-Colours are those of Okabe and Ito, "Color Universal Design" (2008), which colour-blind people can distinguish.
-Patterns, markers and labels distinguish things in grey prints as well.
+Colours are those of Okabe and Ito, "Color Universal Design" (2008), which colour-blind people can
+distinguish. Patterns, markers and labels distinguish things in grey prints as well.
 """
 
 from __future__ import annotations
@@ -9,19 +9,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-GREY, LIGHT = "#999999", "#DDDDDD"
+BLACK = "#000000"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+BLUE = "#0072B2"
+VERMILION = "#D55E00"
+PURPLE = "#CC79A7"
+GREY = "#999999"
+LIGHT = "#DDDDDD"
 
 Pattern = Literal["", "/", "\\", "x", "-", "|", "+", "."]
-Marker = Literal["circle", "square", "diamond", "triangle-up", "x", "star", "pentagon", "cross", "triangle-down"]
+Marker = Literal[
+    "circle", "square", "diamond", "triangle-up", "x", "star", "pentagon", "cross", "triangle-down"
+]
 
 LONGEST_LABEL = 34
 
 
 @dataclass(frozen=True)
 class Style:
-    """Style of a series: colour, pattern of bars in the letters that plotly and matplotlib share, and marker."""
+    """Style of a series: colour, pattern of bars in the letters that plotly and matplotlib
+    share, and marker.
+    """
 
     color: str
     pattern: Pattern = ""
@@ -71,7 +82,8 @@ CAUSES: dict[str, Style] = {
 }
 """Styles of the causes of a unit's cycles.
 
-There are only eight patterns. Flash and SRAM share one: only LD and ST wait for the flash, only EX for the SRAM.
+There are only eight patterns. Flash and SRAM share one: only LD and ST wait for the flash, only EX
+for the SRAM.
 """
 
 PLACES: dict[str, tuple[str, Style]] = {
@@ -89,8 +101,11 @@ UNKNOWN = Style(BLACK, "", "cross")
 """Style of a name that only a newer version knows."""
 
 
-def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
-    """Return ``label`` without its middle if it is too long for an axis; both ends distinguish layers."""
+def shorten_label(label: str, longest: int = LONGEST_LABEL) -> str:
+    """Return ``label`` without its middle if it is too long for an axis.
+
+    Both ends distinguish layers.
+    """
     if len(label) <= longest:
         return label
     front = (longest - 1) // 2
@@ -98,7 +113,10 @@ def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
 
 
 CYCLES = "cycles"
-"""Unit of numbers of any size; for other units, the unit itself is chosen so that numbers are short."""
+"""Unit of numbers of any size.
+
+For other units, the unit itself is chosen so that numbers are short.
+"""
 
 
 @dataclass(frozen=True)
@@ -112,17 +130,15 @@ class Series:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Bar chart with a row per label; the series are stacked along a row or, if ``grouped``, below each other.
+    """Bar chart with a row per label.
 
-    Attributes:
-        identity: HTML id, and name of the image file.
-        axis: title of the value axis, with its unit.
-        unit: text after a value.
-        layers: True if the rows are the report's layers, in order.
-        limit: end of the value axis if it is fixed.
-        note: text that says how to read the chart.
-        signed: bars show magnitudes, all in one direction, and the signed values are written at their ends.
-        parts: True if the bars of a row can also be shown in per cent of the row.
+    The series are stacked along a row or, if ``grouped``, below each other.
+
+    Attributes: identity: HTML id, and name of the image file. axis: title of the value axis, with
+        its unit. unit: text after a value. layers: True if the rows are the report's layers, in
+        order. limit: end of the value axis if it is fixed. note: text that says how to read the
+        chart. signed: bars show magnitudes, all in one direction, and the signed values are written
+        at their ends. parts: True if the bars of a row can also be shown in per cent of the row.
     """
 
     identity: str
@@ -141,7 +157,9 @@ class BarChart:
 
 @dataclass(frozen=True)
 class Mark:
-    """Point of the roofline: one layer, by its number; ``note`` explains the place of a layer outside the axes."""
+    """Point of the roofline: one layer, by its number; ``note`` explains the place of a layer
+    outside the axes.
+    """
 
     layer: int
     label: str
@@ -154,8 +172,8 @@ class Mark:
 class Roofline:
     """Roofline chart: MACs per cycle over MACs per byte of DRAM traffic, both logarithmic.
 
-    ``marks`` are grouped by kind. ``macs_per_cycle`` and ``bytes_per_cycle`` are the two roofs of the machine.
-    ``corner`` is the lower left corner.
+    ``marks`` are grouped by kind. ``macs_per_cycle`` and ``bytes_per_cycle`` are the two roofs of
+    the machine. ``corner`` is the lower left corner.
     """
 
     identity: str
@@ -172,7 +190,8 @@ class Roofline:
 class StepChart:
     """Step chart: levels over time in ``unit``, each constant for ``width`` cycles.
 
-    ``axis`` names the levels, ``across`` the time. ``limits`` are horizontal lines by name, ``marks`` vertical lines.
+    ``axis`` names the levels, ``across`` the time. ``limits`` are horizontal lines by name,
+    ``marks`` vertical lines.
     """
 
     identity: str
@@ -212,9 +231,11 @@ class SpanChart:
 
 @dataclass(frozen=True)
 class UnitActivity:
-    """Activity of a unit from ``begin`` to ``end``: its ``commands`` take ``active`` of these cycles.
+    """Activity of a unit from ``begin`` to ``end``: its ``commands`` take ``active`` of these
+    cycles.
 
-    ``group`` is the index of its style in the groups of the chart. ``layer`` is the number of its layer; -1 if none.
+    ``group`` is the index of its style in the groups of the chart. ``layer`` is the number of its
+    layer; -1 if none.
     """
 
     begin: int
@@ -230,8 +251,8 @@ class UnitActivity:
 class Gantt:
     """Gantt chart: activities over time, a row per unit.
 
-    ``groups`` are the names and styles of kinds of activities. ``noun`` names what an activity's ``commands`` count, if
-    that is neither commands nor nodes.
+    ``groups`` are the names and styles of kinds of activities. ``noun`` names what an activity's
+    ``commands`` count, if that is neither commands nor nodes.
     """
 
     identity: str
@@ -261,7 +282,9 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True)
 class Scatter:
-    """Scatter chart over two measures: points in named ``groups``, and the line of the Pareto front."""
+    """Scatter chart over two measures: points in named ``groups``, and the line of the Pareto
+    front.
+    """
 
     identity: str
     title: str
@@ -273,7 +296,9 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Heat:
-    """Heat map: a value for each of ``rows`` and ``columns``, less is better; None if there is no value."""
+    """Heat map: a value for each of ``rows`` and ``columns``, less is better; None if there is
+    no value.
+    """
 
     identity: str
     title: str
@@ -286,7 +311,8 @@ class Heat:
 
 @dataclass(frozen=True)
 class Parallel:
-    """Parallel coordinates: an axis per column with title and ticks, a line per point with positions from 0 to 1.
+    """Parallel coordinates: an axis per column with title and ticks, a line per point with
+    positions from 0 to 1.
 
     ``lines`` begin with the worst point; ``front`` are the lines of the Pareto front.
     """
@@ -301,6 +327,6 @@ class Parallel:
 Picture = Chart | Scatter | Heat | Parallel
 """Charts that images draw.
 
-In pages the reader chooses the contents of scatter charts, heat maps and parallel coordinates, so pages have the
-columns and their scripts draw.
+In pages the reader chooses the contents of scatter charts, heat maps and parallel coordinates, so
+pages have the columns and their scripts draw.
 """

@@ -1,7 +1,9 @@
-"""Hold the hardware to the simulator: ``python -m tests.dla_sim.rtl.compare --corpus tests/golden``.
+"""Hold the hardware to the simulator:
+``python -m tests.dla_sim.rtl.compare --corpus tests/golden``.
 
-``--random N`` runs so many drawn programs as well, ``--network MODEL`` the regions of a network, on hardware that is
-that of ``--preset`` alone. Prints what differs, the first command of each case first. Exit status 1 at any difference.
+``--random N`` runs so many drawn programs as well, ``--network MODEL`` the regions of a network, on
+hardware that is that of ``--preset`` alone. Prints what differs, the first command of each case
+first. Exit status 1 at any difference.
 """
 
 from __future__ import annotations
@@ -20,14 +22,15 @@ from dla_sim.rtl.simulator.case import Case, expect
 from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
-from experiments.rtl.hardware import SMALL, THREE_AXES, own_executable, run_each, within
+from experiments.rtl.hardware import SMALL, THREE_AXES, own_executable, reduce_to_limits, run_each
 from experiments.running.inference import Inference, infer
 from experiments.running.network import load_network, network_feeds
-from experiments.running.simulate import regions_given
+from experiments.running.simulate import list_region_inputs
 from isa.instruction import Unit
 from tests.dla_sim.rtl.random_programs import random_cases
 
-SHOWN_CASES, SHOWN_DIFFERENCES = 20, 4
+SHOWN_CASES = 20
+SHOWN_DIFFERENCES = 4
 
 
 def main() -> int:
@@ -40,36 +43,56 @@ def main() -> int:
         print(f"{outcome.case.name}: {outcome.count} differences")
         for difference in outcome.differences[:SHOWN_DIFFERENCES]:
             print(f"    {difference_text(outcome.case, difference)}")
-    cycles, seconds = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("cycles", "seconds"))
+    cycles, seconds = (
+        sum(getattr(outcome, name) for outcome in outcomes) for name in ("cycles", "seconds")
+    )
     commands = sum(outcome.commands for outcome in outcomes)
     print(
-        f"{len(outcomes)} programs, {commands:,} commands, {cycles:,} cycles, {len(wrong)} programs differ; "
-        f"{cycles / max(seconds, 1e-9) / 1e6:.2f} M cycles/s, {time.perf_counter() - begun:.0f} s in all"
+        f"{len(outcomes)} programs, {commands:,} commands, {cycles:,} cycles, {len(wrong)} "
+        "programs differ; "
+        f"{cycles / max(seconds, 1e-9) / 1e6:.2f} M cycles/s, {time.perf_counter() - begun:.0f} s "
+        "in all"
     )
     return 1 if wrong else 0
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Hold the hardware to the simulator, to the bit and the cycle.")
+    parser = argparse.ArgumentParser(
+        description="Hold the hardware to the simulator, to the bit and the cycle."
+    )
     parser.add_argument("--corpus", type=Path, help="a golden corpus")
     parser.add_argument("--level", action="append", default=[], help="only this level of it")
-    parser.add_argument("--only", default="", help="a regular expression: only cases with such names")
+    parser.add_argument(
+        "--only", default="", help="a regular expression: only cases with such names"
+    )
     parser.add_argument("--random", type=int, default=0, help="how many random programs")
     parser.add_argument("--seed", type=int, default=0, help="of the first random program")
-    parser.add_argument("--network", action="append", default=[], help="a model, or a built-in name")
+    parser.add_argument(
+        "--network", action="append", default=[], help="a model, or a built-in name"
+    )
     parser.add_argument("--preset", default="balanced-64", help="the machine of the networks")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE of it")
-    parser.add_argument("--small", action="store_true", help="on the smallest hardware: machines get its array")
-    parser.add_argument("--most", type=int, default=1 << 40, help="leave out programs of more cycles")
-    parser.add_argument("--built", action="store_true", help="only programs whose instructions the hardware has")
+    parser.add_argument(
+        "--small", action="store_true", help="on the smallest hardware: machines get its array"
+    )
+    parser.add_argument(
+        "--most", type=int, default=1 << 40, help="leave out programs of more cycles"
+    )
+    parser.add_argument(
+        "--built", action="store_true", help="only programs whose instructions the hardware has"
+    )
     return parser.parse_args()
 
 
 def _outcomes(arguments: argparse.Namespace) -> Iterator[Outcome]:
     if arguments.corpus is not None:
         corpus = open_corpus(arguments.corpus)
-        names = [name for name in choose(corpus.entries, arguments.level, ()) if re.search(arguments.only, name)]
-        machines = partial(within, limits=SMALL[0]) if arguments.small else None
+        names = [
+            name
+            for name in choose(corpus.entries, arguments.level, ())
+            if re.search(arguments.only, name)
+        ]
+        machines = partial(reduce_to_limits, limits=SMALL[0]) if arguments.small else None
         yield from run_each(_chosen(corpus_cases(corpus, names, machines), arguments), _say)
     if arguments.random:
         seeds = range(arguments.seed, arguments.seed + arguments.random)
@@ -91,18 +114,27 @@ def _network(name: str, arguments: argparse.Namespace) -> Iterator[Outcome]:
 def network_cases(done: Inference) -> Iterator[Case]:
     """The regions of an inference, each on what it was given."""
     timing = done.hardware.timing
-    for index, inputs in regions_given(done).items():
+    for index, inputs in list_region_inputs(done).items():
         program = done.compiled.programs[index]
-        yield Case(f"{done.network.name}/{index}", program, inputs, timing, expect(program, inputs, timing))
+        yield Case(
+            f"{done.network.name}/{index}", program, inputs, timing, expect(program, inputs, timing)
+        )
 
 
 def _chosen(cases: Iterable[Case], arguments: argparse.Namespace) -> Iterator[Case]:
-    """Those that are short enough, and of whose commands for EX an engine knows every one if that is asked for."""
+    """Those that are short enough, and of whose commands for EX an engine knows every one if
+    that is asked for.
+    """
     known = {mnemonic for engine in ENGINES for mnemonic in engine.mnemonics}
     for case in cases:
-        of_ex = (command.instruction for command in case.program.commands if command.unit is Unit.EX)
+        of_ex = (
+            command.instruction for command in case.program.commands if command.unit is Unit.EX
+        )
         short = case.expected is not None and case.expected.trace.cycles <= arguments.most
-        if short and (not arguments.built or all(item.unit is None or item.mnemonic in known for item in of_ex)):
+        if short and (
+            not arguments.built
+            or all(item.unit is None or item.mnemonic in known for item in of_ex)
+        ):
             yield case
 
 

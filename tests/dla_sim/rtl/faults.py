@@ -1,8 +1,10 @@
-"""``python -m tests.dla_sim.rtl.faults``: seed faults into the hardware; does the golden corpus find them?
+"""``python -m tests.dla_sim.rtl.faults``: seed faults into the hardware.
 
-Each of ``faults.toml`` replaces a piece of source text in a copy of the packages. The smallest hardware is built from
-it, of one kind after the other, and runs the corpus's programs in their order until one differs. A build takes a minute
-or two. Exit status 1 if a fault is missed.
+Does the golden corpus find them?
+
+Each of ``faults.toml`` replaces a piece of source text in a copy of the packages. The smallest
+hardware is built from it, of one kind after the other, and runs the corpus's programs in their
+order until one differs. A build takes a minute or two. Exit status 1 if a fault is missed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from dla_sim.rtl.simulator.executable import Executable
 from dla_sim.rtl.simulator.running import difference_text, run_cases
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
-from experiments.rtl.hardware import SMALL, UNPIPELINED, batches, build_of, within
+from experiments.rtl.hardware import SMALL, UNPIPELINED, batches, build_of, reduce_to_limits
 from tests.faults.fault import Fault, read_faults
 from tests.faults.run import copied_packages
 
@@ -47,7 +49,9 @@ print(json.dumps([str(found.path), found.straps]))
 
 @dataclass(frozen=True)
 class Finding:
-    """What the corpus says first of hardware with a fault: the case, and its first difference. "" if nothing."""
+    """What the corpus says first of hardware with a fault: the case, and its first difference.
+    "" if nothing.
+    """
 
     fault: Fault
     case: str = ""
@@ -56,12 +60,16 @@ class Finding:
 
 def main() -> int:
     """Seed each fault."""
-    parser = argparse.ArgumentParser(description="Do the golden programs find faults in the hardware?")
+    parser = argparse.ArgumentParser(
+        description="Do the golden programs find faults in the hardware?"
+    )
     parser.add_argument("--fault", action="append", default=[], help="only this one; repeatable")
     parser.add_argument("--jobs", type=int, default=1, help="builds at a time")
     parser.add_argument("--markdown", type=Path, help="write the table there, between its marks")
     chosen = parser.parse_args()
-    faults = [fault for fault in read_faults(FILE) if not chosen.fault or fault.name in chosen.fault]
+    faults = [
+        fault for fault in read_faults(FILE) if not chosen.fault or fault.name in chosen.fault
+    ]
     golden(HARDWARE[0])  # before two threads want them
     findings = []
     with ThreadPoolExecutor(chosen.jobs) as pool:
@@ -69,14 +77,19 @@ def main() -> int:
             findings.append(finding)
             print(f"{finding.fault.name}: {finding.case or 'MISSED'} {finding.text}", flush=True)
     missed = [finding.fault.name for finding in findings if not finding.case]
-    print(f"{len(findings) - len(missed)} of {len(findings)} found; missed: {', '.join(missed) or 'none'}")
+    print(
+        f"{len(findings) - len(missed)} of {len(findings)} found; missed: "
+        f"{', '.join(missed) or 'none'}"
+    )
     if chosen.markdown:
         write_markdown(chosen.markdown, table(findings), MARKS)
     return 1 if missed else 0
 
 
 def seed(fault: Fault) -> Finding:
-    """Build the smallest hardware with ``fault`` and run the corpus on it until a program differs."""
+    """Build the smallest hardware with ``fault`` and run the corpus on it until a program
+    differs.
+    """
     with copied_packages() as folder:
         fault.apply(folder)
         for limits in HARDWARE:
@@ -85,7 +98,9 @@ def seed(fault: Fault) -> Finding:
                 runs = [(case, strap_values(case.program.arch, case.timing)) for case in batch]
                 for outcome in run_cases(executable, runs):
                     if outcome.first is not None:
-                        return Finding(fault, outcome.case.name, difference_text(outcome.case, outcome.first))
+                        return Finding(
+                            fault, outcome.case.name, difference_text(outcome.case, outcome.first)
+                        )
     return Finding(fault)
 
 
@@ -93,8 +108,12 @@ def seed(fault: Fault) -> Finding:
 def golden(limits: Limits) -> Sequence[Case]:
     """The corpus's programs that this hardware runs, in the order of the corpus."""
     corpus = open_corpus(ROOT / "tests/golden")
-    cases = corpus_cases(corpus, choose(corpus.entries, (), ()), partial(within, limits=limits))
-    return [case for case in cases if build_of(case.program, case.timing) == limits and _short(case)]
+    cases = corpus_cases(
+        corpus, choose(corpus.entries, (), ()), partial(reduce_to_limits, limits=limits)
+    )
+    return [
+        case for case in cases if build_of(case.program, case.timing) == limits and _short(case)
+    ]
 
 
 def _short(case: Case) -> bool:
@@ -106,10 +125,14 @@ def _built(folder: Path, limits: Limits) -> Executable:
     environment = {**os.environ, "PYTHONPATH": str(folder), "DLA_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(
         [sys.executable, "-c", _BUILD.format(limits=limits)],
-        cwd=folder, env={**environment, "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True, check=False,
+        cwd=folder, env={**environment, "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
     if done.returncode:
-        sys.exit(f"the hardware cannot be built with this fault; adapt it: {done.stderr.splitlines()[-1:]}")
+        sys.exit(
+            "the hardware cannot be built with this fault; adapt it: "
+            f"{done.stderr.splitlines()[-1:]}"
+        )
     path, straps = json.loads(done.stdout)
     return Executable(Path(path), tuple(straps), False)
 
@@ -122,7 +145,10 @@ def table(findings: Sequence[Finding]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for finding in findings:
         file = finding.fault.file.removeprefix("dla_sim/rtl/")
-        yield f"| {finding.fault.name} | `{file}` | {finding.case or 'none: MISSED'} | {finding.text} |"
+        yield (
+            f"| {finding.fault.name} | `{file}` | {finding.case or 'none: MISSED'} | "
+            f"{finding.text} |"
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""``python -m tests.dla_sim.rtl.long``: all that the hardware is compared on, part by part; it may be stopped any time.
+"""``python -m tests.dla_sim.rtl.long``: all that the hardware is compared on, part by part.
 
-The golden corpus, each case on hardware with its own array; 2,000 random programs; whole networks on the hardware of
-one machine. What was compared stands in a file of results, a line of JSON a program, under the sum of the hardware's
-Verilog and that of the program with all that it must do: what is there is not compared again. Exit status 1 at any
-difference.
+It may be stopped any time.
+
+The golden corpus, each case on hardware with its own array; 2,000 random programs; whole networks
+on the hardware of one machine. What was compared stands in a file of results, a line of JSON a
+program, under the sum of the hardware's Verilog and that of the program with all that it must do:
+what is there is not compared again. Exit status 1 at any difference.
 """
 
 from __future__ import annotations
@@ -31,7 +33,15 @@ from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases
 from experiments.golden.check import runnable, timing_of
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
-from experiments.rtl.hardware import BUILDS, SMALL, THREE_AXES, batches, build_of, pipelined, within
+from experiments.rtl.hardware import (
+    BUILDS,
+    SMALL,
+    THREE_AXES,
+    batches,
+    build_of,
+    is_pipelined,
+    reduce_to_limits,
+)
 from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
 from tests.dla_sim.rtl.compare import network_cases
@@ -44,7 +54,9 @@ SEEDS = (
     (range(1000), SMALL[0]),
     ([seed for seed in range(1000, 3000) if has_long_pipeline(seed)], THREE_AXES[0]),
 )
-"""Of the random programs, and how large their machines are at most: 2,000, a quarter without pipeline registers."""
+"""Of the random programs, and how large their machines are at most: 2,000, a quarter without
+pipeline registers.
+"""
 NETWORKS = "digits-cnn", "resnet-8", "mobilenet-v1"
 PRESETS = "balanced-64", "nvdla-small-like"
 
@@ -68,10 +80,18 @@ class Part:
 
 def main() -> int:
     """Compare what is not among the results; say how all of it compared, part by part."""
-    parser = argparse.ArgumentParser(description="Compare the hardware with the simulator on everything.")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="what was compared: read, and added to")
-    parser.add_argument("--only", default="", help="a regular expression: only parts with such names")
-    parser.add_argument("--tell", action="store_true", help="compare nothing: only say what the results are")
+    parser = argparse.ArgumentParser(
+        description="Compare the hardware with the simulator on everything."
+    )
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="what was compared: read, and added to"
+    )
+    parser.add_argument(
+        "--only", default="", help="a regular expression: only parts with such names"
+    )
+    parser.add_argument(
+        "--tell", action="store_true", help="compare nothing: only say what the results are"
+    )
     parser.add_argument("--markdown", type=Path, help="write the table there, between its marks")
     chosen = parser.parse_args()
     rows = []
@@ -87,14 +107,21 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-# What is compared. --------------------------------------------------------------------------------------------------
+# What is compared.
+# --------------------------------------------------------------------------------------------------
 
 
 def parts() -> Iterator[Part]:
     """All of them, those whose hardware is there soonest first."""
-    own, cut, drawn = _golden(None), _golden(SMALL[0]), _drawn()
+    own = _golden(None)
+    cut = _golden(SMALL[0])
+    drawn = _drawn()
     for limits in dict.fromkeys((*BUILDS, *own, *drawn)):
-        sets = (("golden corpus", own), ("golden corpus, on a smaller array", cut), ("random programs", drawn))
+        sets = (
+            ("golden corpus", own),
+            ("golden corpus, on a smaller array", cut),
+            ("random programs", drawn),
+        )
         for what, found in sets:
             if limits in found:
                 yield Part(what, _label(limits), limits, None, found[limits])
@@ -106,25 +133,42 @@ def parts() -> Iterator[Part]:
 def _label(limits: Limits) -> str:
     array = f"{{{limits.ic}, {limits.oc}, {limits.ow}}}, {limits.lanes} lanes, `{limits.numerics}`"
     registers = "" if limits.pipelined else ", no pipeline registers"
-    return array + registers + (f", {' and '.join(limits.engines)} alone" if limits.engines is not None else "")
+    return (
+        array
+        + registers
+        + (f", {' and '.join(limits.engines)} alone" if limits.engines is not None else "")
+    )
 
 
 def _golden(most: Limits | None) -> dict[Limits, Callable[[], Iterator[Case]]]:
-    """The cases of the corpus that are programs, by the hardware that they run on; on machines with an array and lanes
-    of that size at most, if ``most`` is given: then those that it makes smaller, and that are short on it.
+    """The cases of the corpus that are programs, by the hardware that they run on; on machines with
+    an array and lanes of that size at most, if ``most`` is given: then those that it makes smaller,
+    and that are short on it.
     """
-    corpus, found = open_corpus(CORPUS), dict[Limits, list[str]]()
+    corpus = open_corpus(CORPUS)
+    found = dict[Limits, list[str]]()
     for name in choose(corpus.entries, (), ()):
         stored = corpus.case(name)
-        if stored.record.refused is None and (most is None or stored.record.cycles.total <= MOST_CYCLES):
+        if stored.record.refused is None and (
+            most is None or stored.record.cycles.total <= MOST_CYCLES
+        ):
             program = runnable(stored)
             if program.arch.words:
                 continue
-            small = program if most is None else replace(program, arch=within(program.arch, most))
-            if most is None or (small.arch.pe, small.arch.lanes) != (program.arch.pe, program.arch.lanes):
+            small = (
+                program
+                if most is None
+                else replace(program, arch=reduce_to_limits(program.arch, most))
+            )
+            if most is None or (small.arch.pe, small.arch.lanes) != (
+                program.arch.pe,
+                program.arch.lanes,
+            ):
                 found.setdefault(build_of(small, timing_of(stored)), []).append(name)
-    smaller = None if most is None else partial(within, limits=most)
-    return {limits: partial(corpus_cases, corpus, names, smaller) for limits, names in found.items()}
+    smaller = None if most is None else partial(reduce_to_limits, limits=most)
+    return {
+        limits: partial(corpus_cases, corpus, names, smaller) for limits, names in found.items()
+    }
 
 
 def _drawn() -> dict[Limits, Callable[[], list[Case]]]:
@@ -138,23 +182,27 @@ def _drawn() -> dict[Limits, Callable[[], list[Case]]]:
 
 def _networks(preset: str, numerics: str) -> Part:
     hardware = load_hardware(preset, (f"numerics={numerics}",), None, None)
-    arch, timing = hardware.arch, hardware.timing
+    arch = hardware.arch
+    timing = hardware.timing
 
     def cases() -> Iterator[Case]:
         for name in NETWORKS:
             network = load_network(name)
             yield from network_cases(infer(network, hardware, network_feeds(network, None, 0)))
 
-    limits = limits_of(arch, timing, pipelined=pipelined(timing))
-    return Part(", ".join(NETWORKS), f"`{preset}`, `{numerics}`", limits, strap_values(arch, timing), cases)
+    limits = limits_of(arch, timing, pipelined=is_pipelined(timing))
+    return Part(
+        ", ".join(NETWORKS), f"`{preset}`, `{numerics}`", limits, strap_values(arch, timing), cases
+    )
 
 
-# Comparing. ---------------------------------------------------------------------------------------------------------
+# Comparing.
+# --------------------------------------------------------------------------------------------------
 
 
 def compared(part: Part, results: Path, *, tell: bool = False) -> Iterator[Line | None]:
-    """A line for each program of the part, from ``results`` or run now and added to them; with ``tell`` from there
-    alone, and None for those that are not there.
+    """A line for each program of the part, from ``results`` or run now and added to them; with
+    ``tell`` from there alone, and None for those that are not there.
     """
     before = [line for line in _lines(results) if line["hardware"] == part.hardware]
     if tell and not before:  # its Verilog, which takes long to write, would say no more
@@ -170,7 +218,10 @@ def compared(part: Part, results: Path, *, tell: bool = False) -> Iterator[Line 
             executable = build_executable(text, quick=part.values is None)
             straps = [_straps(case) if part.values is None else {} for case in missing.values()]
             outcomes = run_cases(executable, list(zip(missing.values(), straps, strict=True)))
-            made = [_line(part, build, name, outcome) for name, outcome in zip(missing, outcomes, strict=True)]
+            made = [
+                _line(part, build, name, outcome)
+                for name, outcome in zip(missing, outcomes, strict=True)
+            ]
             _add(results, made)
             known |= {line["program"]: line for line in made}
         yield from (known.get(name) for name in sums)
@@ -182,14 +233,17 @@ def _straps(case: Case) -> Mapping[str, int]:
 
 def _sum(case: Case) -> str:
     straps = _straps(case)
-    return hashlib.sha256(case.name.encode() + case_bytes(case, straps, tuple(straps))).hexdigest()[:16]
+    return hashlib.sha256(case.name.encode() + case_bytes(case, straps, tuple(straps))).hexdigest()[
+        :16
+    ]
 
 
 def _line(part: Part, build: str, program: str, outcome: Outcome) -> Line:
     first = "" if outcome.first is None else difference_text(outcome.case, outcome.first)
     return {
         "hardware": part.hardware, "build": build, "program": program, "name": outcome.case.name,
-        "ended": outcome.ended, "commands": outcome.commands, "cycles": outcome.cycles, "seconds": outcome.seconds,
+        "ended": outcome.ended, "commands": outcome.commands, "cycles": outcome.cycles,
+        "seconds": outcome.seconds,
         "differences": outcome.count, "first": first,
     }  # fmt: skip
 
@@ -206,11 +260,15 @@ def _add(results: Path, lines: Iterable[Line]) -> None:
         file.write("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-# How it came out. ---------------------------------------------------------------------------------------------------
+# How it came out.
+# --------------------------------------------------------------------------------------------------
 
 
 def table(rows: Sequence[tuple[Part, Sequence[Line | None]]]) -> Iterator[str]:
-    """A row a part, and one of all of them, as Markdown; then how programs ended that do not run to their interrupt."""
+    """A row a part, and one of all of them, as Markdown.
+
+    Then how programs ended that do not run to their interrupt.
+    """
     yield "| programs of | hardware | programs | commands | cycles | programs that differ |"
     yield "|---|---|---|---|---|---|"
     for part, lines in rows:
@@ -220,7 +278,8 @@ def table(rows: Sequence[tuple[Part, Sequence[Line | None]]]) -> Iterator[str]:
     ended = Counter(line["ended"] for line in whole if line)
     yield ""
     yield (
-        f"{ended['interrupt']:,} of these programs run to their interrupt, {ended['fault']:,} stop on an overflow as "
+        f"{ended['interrupt']:,} of these programs run to their interrupt, {ended['fault']:,} stop "
+        "on an overflow as "
         f"expected, and {ended['until']:,} are compared up to a command with undefined results."
     )
 
@@ -235,7 +294,9 @@ def _numbers(lines: Sequence[Line | None]) -> str:
         return f"0 of {len(lines):,} | | | not compared"
     count = f"{len(done):,}" if len(done) == len(lines) else f"{len(done):,} of {len(lines):,}"
     commands, cycles = (sum(line[key] for line in done) for key in ("commands", "cycles"))
-    return f"{count} | {commands:,} | {cycles:,} | {sum(bool(line['differences']) for line in done)}"
+    return (
+        f"{count} | {commands:,} | {cycles:,} | {sum(bool(line['differences']) for line in done)}"
+    )
 
 
 if __name__ == "__main__":

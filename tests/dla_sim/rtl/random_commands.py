@@ -1,4 +1,6 @@
-"""What tests of engines share: random machines, random scratchpads, and commands of registers and fields."""
+"""What tests of engines share: random machines, random scratchpads, and commands of registers
+and fields.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,14 @@ BYTES = 1 << 12
 """Of the scratchpad."""
 LARGEST = PeArray(ic=2, oc=2, ow=2)
 LANES = 3
-BUILDS: tuple[tuple[Numerics, bool], ...] = (("onnxruntime", True), ("onnxruntime", False), ("fixed", True))
-"""Numerics, and whether there are pipeline registers: fixed ones without them say nothing that these do not."""
+BUILDS: tuple[tuple[Numerics, bool], ...] = (
+    ("onnxruntime", True),
+    ("onnxruntime", False),
+    ("fixed", True),
+)
+"""Numerics, and whether there are pipeline registers: fixed ones without them say nothing that
+these do not.
+"""
 
 
 def limits(numerics: Numerics = "onnxruntime", *, pipelined: bool) -> Limits:
@@ -34,11 +42,14 @@ def limits(numerics: Numerics = "onnxruntime", *, pipelined: bool) -> Limits:
 
 def machine(rng: np.random.Generator, numerics: str = "onnxruntime") -> Arch:
     """One that the limits LARGEST, LANES and BYTES cover."""
-    array = PeArray(**{name: int(rng.integers(1, getattr(LARGEST, name) + 1)) for name in ("ic", "oc", "ow")})
+    array = PeArray(
+        **{name: int(rng.integers(1, getattr(LARGEST, name) + 1)) for name in ("ic", "oc", "ow")}
+    )
     banks = int(rng.choice([1, 2, 4, 16]))
     lanes = int(rng.integers(1, LANES + 1))
     return Arch(
-        isa=ISA, pe=array, sram_bytes=BYTES, sram_banks=banks, alignment=1, numerics=numerics, post_lanes=lanes
+        isa=ISA, pe=array, sram_bytes=BYTES, sram_banks=banks, alignment=1, numerics=numerics,
+        post_lanes=lanes
     )  # fmt: skip
 
 
@@ -68,7 +79,11 @@ def scale(rng: np.random.Generator) -> int:
 
 def settings(rng: np.random.Generator, fixed: bool) -> dict[str, int]:
     """Zero points, limits, offset, scales and shifts."""
-    low, high = sorted(int(rng.integers(-128, 128)) for _ in range(2)) if rng.random() < 0.3 else (-128, 127)
+    low, high = (
+        sorted(int(rng.integers(-128, 128)) for _ in range(2))
+        if rng.random() < 0.3
+        else (-128, 127)
+    )
     found = {"EX_CLAMP_LOW": low, "EX_CLAMP_HIGH": high, "EX_OFFSET": int(rng.choice([0, 128]))}
     for name in ("INPUT", "OPERAND", "OUTPUT"):
         found[f"EX_{name}_ZERO_POINT"] = int(rng.integers(-128, 256))
@@ -93,10 +108,12 @@ def records(rng: np.random.Generator, channels: int, fixed: bool) -> NDArray[np.
 
 def places(rng: np.random.Generator, sizes: Mapping[str, int]) -> dict[str, int]:
     """An address a name, of so many bytes each, none of which meet. There is room for them."""
-    names, room = list(sizes), BYTES - sum(sizes.values())
+    names = list(sizes)
+    room = BYTES - sum(sizes.values())
     rng.shuffle(names)
     gaps = np.sort(rng.integers(0, room + 1, len(names)))
-    found, used = {}, 0
+    found = {}
+    used = 0
     for name, gap in zip(names, gaps, strict=True):
         found[name] = int(gap) + used
         used += sizes[name]
@@ -104,13 +121,18 @@ def places(rng: np.random.Generator, sizes: Mapping[str, int]) -> dict[str, int]
 
 
 def placed(rng: np.random.Generator, case: Case, *, in_place: bool = False) -> Case:
-    """The case with addresses, apart or ``in_place``, and with channel records where the command reads any."""
-    mnemonic, registers = case.command.instruction.mnemonic, dict(case.command.registers)
+    """The case with addresses, apart or ``in_place``, and with channel records where the command
+    reads any.
+    """
+    mnemonic = case.command.instruction.mnemonic
+    registers = dict(case.command.registers)
     sizes = {}
     for name in (name for name in registers if name.endswith("ADDRESS")):
         alone = command_of(mnemonic, case.command.fields, registers | {name: 1 << 20})
         found = alone.instruction.operands(alone, case.arch)
-        ends = [one.end - (1 << 20) for one in (*found.reads, *found.writes) if one.address >= 1 << 20]
+        ends = [
+            one.end - (1 << 20) for one in (*found.reads, *found.writes) if one.address >= 1 << 20
+        ]
         sizes[name] = max(ends, default=0)
     where = places(rng, sizes)
     if "EX_CHANNEL_ADDRESS" in sizes:

@@ -1,8 +1,9 @@
 """Random legal programs with bytes that mean something, on random machines: :func:`random_cases`.
 
-Every other one is an instruction of level 10 of the catalogue, loaded and stored, on numbers as networks have them. The
-rest are the programs that the timing models are compared with, made legal in what they compute too: scales are drawn,
-channel records lie where nobody writes, and a step is taken out that no instruction defines.
+Every other one is an instruction of level 10 of the catalogue, loaded and stored, on numbers as
+networks have them. The rest are the programs that the timing models are compared with, made legal
+in what they compute too: scales are drawn, channel records lie where nobody writes, and a step is
+taken out that no instruction defines.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dla_sim.rtl.parameters import Limits
 from dla_sim.rtl.simulator.case import Case, Expectation, Preload, expect
 from dla_sim.timing import Timing
 from experiments.golden.observe import tensors
-from experiments.rtl.hardware import LEAST_PIPELINE, within
+from experiments.rtl.hardware import LEAST_PIPELINE, reduce_to_limits
 from isa.access import Access, overlap
 from isa.arch import Arch
 from isa.errors import InputError
@@ -32,7 +33,9 @@ RECORDS = 16
 
 
 def random_cases(seeds: Iterable[int], largest: Limits) -> Iterator[Case]:
-    """The cases of the seeds, always the same, for machines with an array and lanes of that size at most."""
+    """The cases of the seeds, always the same, for machines with an array and lanes of that size
+    at most.
+    """
     for seed in seeds:
         yield _drawn(seed, largest) if seed % 2 else _mixed(seed, largest)
 
@@ -51,12 +54,14 @@ def _timing(seed: int, given: dict[str, int]) -> Timing:
 
 def _drawn(seed: int, largest: Limits) -> Case:
     """One instruction, on operands that it is made for."""
-    rng, other = np.random.default_rng([seed, 16]), random.Random(f"drawn {seed}")
+    rng = np.random.default_rng([seed, 16])
+    other = random.Random(f"drawn {seed}")
     draws = {**DRAWS, **YOUNGER}
     name = list(draws)[int(rng.integers(len(draws)))]
     constants = random_timing(other)
     constants |= random_flash(other, constants["bus_bytes"]) if other.random() < 0.3 else {}
-    timing, arch = _timing(seed, constants), within(random_arch(rng, "v4"), largest)
+    timing = _timing(seed, constants)
+    arch = reduce_to_limits(random_arch(rng, "v4"), largest)
     made = draws[name](rng, f"random/{seed}-{name}", arch, timing)
     inputs = tensors(made.program, made.inputs)
     return Case(made.name, made.program, inputs, timing, expect(made.program, inputs, timing))
@@ -64,21 +69,30 @@ def _drawn(seed: int, largest: Limits) -> Case:
 
 def _mixed(seed: int, largest: Limits) -> Case:
     """Many commands on all units, on random bytes."""
-    rng, case = np.random.default_rng([seed, 15]), random_case(seed)
-    case = replace(case, arch=within(case.arch, largest))
+    rng = np.random.default_rng([seed, 15])
+    case = random_case(seed)
+    case = replace(case, arch=reduce_to_limits(case.arch, largest))
     drawn = random.Random(f"mixed {seed}")
-    timing, steps = _timing(seed, dict(case.timing)), [_with_numbers(step, case.arch, drawn) for step in case.steps]
+    timing = _timing(seed, dict(case.timing))
+    steps = [_with_numbers(step, case.arch, drawn) for step in case.steps]
     while True:
         program = build_program(replace(case, steps=tuple(steps)))
         before = _before(program, case, np.random.default_rng([seed, 14]))
-        inputs = {tensor.name: rng.integers(-128, 128, tensor.shape, dtype=np.int8) for tensor in program.inputs}
+        inputs = {
+            tensor.name: rng.integers(-128, 128, tensor.shape, dtype=np.int8)
+            for tensor in program.inputs
+        }
         wrong = _wrong(program)
         if wrong is None:
             try:
                 with np.errstate(divide="raise", invalid="raise"):
                     expected = expect(program, inputs, timing, before)
             except InputError as error:
-                numbers = [number for number, command in enumerate(program.commands) if command.index in error.words]
+                numbers = [
+                    number
+                    for number, command in enumerate(program.commands)
+                    if command.index in error.words
+                ]
                 wrong = max(numbers)
             else:
                 wrong = _undefined(expected)
@@ -88,7 +102,9 @@ def _mixed(seed: int, largest: Limits) -> Case:
 
 
 def _with_numbers(step: Step, arch: Arch, rng: random.Random) -> Step:
-    """The step with scales, shifts, zero points and limits, and its channel records where records are."""
+    """The step with scales, shifts, zero points and limits, and its channel records where
+    records are.
+    """
     drawn: dict[str, int] = {}
     for name in ALL[step.mnemonic].registers:
         if name.startswith("EX_SCALE"):
@@ -107,11 +123,14 @@ def _records_at(arch: Arch) -> int:
     return arch.sram_bytes - RECORDS * arch.channel_record_bytes
 
 
-def _records(arch: Arch, rng: np.random.Generator) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _records(
+    arch: Arch, rng: np.random.Generator
+) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     """Records as compilers make them: a bias, and a factor of about a hundredth."""
     bias = rng.integers(-2000, 2000, RECORDS).astype(np.int32)
     if arch.numerics == "fixed":
-        factor, shift = rng.integers(1 << 30, 1 << 31, RECORDS), rng.integers(-9, -4, RECORDS)
+        factor = rng.integers(1 << 30, 1 << 31, RECORDS)
+        shift = rng.integers(-9, -4, RECORDS)
         columns = [bias, factor.astype(np.int32), shift.astype(np.int32)]
     else:
         columns = [bias, rng.uniform(0.001, 0.05, RECORDS).astype(np.float32).view(np.int32)]
@@ -120,22 +139,33 @@ def _records(arch: Arch, rng: np.random.Generator) -> np.ndarray[tuple[int, ...]
 
 def _before(program: Program, case: cases.Case, rng: np.random.Generator) -> Preload:
     """Random bytes everywhere but in the command words, and channel records."""
-    first, end = program.command_address, program.command_address + 8 * len(program.words)
+    first = program.command_address
+    end = program.command_address + 8 * len(program.words)
     sram = rng.integers(0, 256, case.arch.sram_bytes, dtype=np.uint8)
-    low, high = (rng.integers(0, 256, size, dtype=np.uint8) for size in (first, program.dram_bytes - end))
-    return Preload(((0, sram), (_records_at(case.arch), _records(case.arch, rng))), ((0, low), (end, high)))
+    low, high = (
+        rng.integers(0, 256, size, dtype=np.uint8) for size in (first, program.dram_bytes - end)
+    )
+    return Preload(
+        ((0, sram), (_records_at(case.arch), _records(case.arch, rng))), ((0, low), (end, high))
+    )
 
 
 def _wrong(program: Program) -> int | None:
-    """A command that writes on channel records or its own operands, or would read more records than there are."""
+    """A command that writes on channel records or its own operands, or would read more records
+    than there are.
+    """
     arch = program.arch
     area = Access("sram", _records_at(arch), arch.sram_bytes - _records_at(arch))
     for number, command in enumerate(program.commands[:-1]):
         operands = command.instruction.operands(command, arch)
         kept = [area, *operands.reads]
         written = [access for access in operands.writes if access.total]
-        if any(overlap(write, access) for write in written for access in kept if access.total) or any(
-            access.total and access.end > arch.sram_bytes for access in operands.reads if access.space == "sram"
+        if any(
+            overlap(write, access) for write in written for access in kept if access.total
+        ) or any(
+            access.total and access.end > arch.sram_bytes
+            for access in operands.reads
+            if access.space == "sram"
         ):
             return number
     return None
@@ -145,5 +175,9 @@ def _undefined(expected: Expectation) -> int | None:
     """The command whose values nobody defines, if there is one."""
     if expected.until is None:
         return None
-    done = [number for number, start in enumerate(expected.trace.times.start.tolist()) if start == expected.until]
+    done = [
+        number
+        for number, start in enumerate(expected.trace.times.start.tolist())
+        if start == expected.until
+    ]
     return next(number for number in done if not expected.writes[number])

@@ -12,7 +12,8 @@ from amaranth.sim import Simulator
 from dla_sim.rtl.bus import Slots
 from tests.dla_sim.tick.scripts import BEAT, Memory, transfer_slots
 
-BUS_BYTES, ROWS = 32, 60
+BUS_BYTES = 32
+ROWS = 60
 
 
 def random_memory(random_: random.Random) -> Memory:
@@ -29,7 +30,9 @@ def gap_of(memory: Memory) -> int:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_slots_of_rows_are_those_of_the_model(seed: int) -> None:
-    """Whatever cycles are granted: beats and held slots in order, every byte once, the last slot of each row."""
+    """Whatever cycles are granted: beats and held slots in order, every byte once, the last slot
+    of each row.
+    """
     random_ = random.Random(seed)
     slots = Slots(BUS_BYTES, "slots")
     simulator = Simulator(slots)
@@ -38,7 +41,8 @@ def test_slots_of_rows_are_those_of_the_model(seed: int) -> None:
     async def bench(ctx: Any) -> None:
         for _ in range(ROWS):
             memory = random_memory(random_)
-            address, nbytes = random_.randrange(1 << 12), random_.choice([1, 7, 64, random_.randrange(1, 300)])
+            address = random_.randrange(1 << 12)
+            nbytes = random_.choice([1, 7, 64, random_.randrange(1, 300)])
             if random_.randrange(10) == 0:
                 address = (1 << 32) - nbytes  # the last bytes that can be addressed
             ctx.set(slots.shift, memory.width.bit_length() - 1)
@@ -54,7 +58,9 @@ def test_slots_of_rows_are_those_of_the_model(seed: int) -> None:
                 assert ctx.get(slots.beat) == (symbol == BEAT)
                 assert ctx.get(slots.last) == (number == len(expected) - 1)
                 count = ctx.get(slots.count)
-                assert count == (min(end, (address // memory.width + 1) * memory.width) - address) * (symbol == BEAT)
+                assert count == (
+                    min(end, (address // memory.width + 1) * memory.width) - address
+                ) * (symbol == BEAT)
                 ctx.set(slots.step, 1)
                 await ctx.tick()
                 ctx.set(slots.step, 0)

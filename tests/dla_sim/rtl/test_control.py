@@ -1,7 +1,8 @@
-"""Fetch, processor, queues, tokens and arbiter, cycle by cycle against the tick-by-tick model on random programs.
+"""Fetch, processor, queues, tokens and arbiter, cycle by cycle against the tick-by-tick model on
+random programs.
 
-The units are played by the scripts of that model: what is tested is who starts when, with what registers, and whose
-slot it is.
+The units are played by the scripts of that model: what is tested is who starts when, with what
+registers, and whose slot it is.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class Player:
     """A unit that follows the script of each of its commands."""
 
     def __init__(self, control: Control, unit: Unit, program: Program, timing: Timing) -> None:
-        self.control, self.unit, self.program, self.timing = control, unit, program, timing
+        self.control = control
+        self.unit = unit
+        self.program = program
+        self.timing = timing
         self.ports = control.units[unit]
         self.to_come = [command for command in program.commands[:-1] if command.unit is unit]
         self.script: list[str] = []
@@ -55,9 +59,13 @@ class Player:
         self.started = 0
 
     def begin(self, context: Any, cycle: int) -> bool:
-        """Takes the command that starts, if one does. Returns whether the unit wants the slot of this cycle."""
+        """Takes the command that starts, if one does.
+
+        Returns whether the unit wants the slot of this cycle.
+        """
         if context.get(self.ports.starts):
-            command, self.started = self.to_come.pop(0), cycle
+            command = self.to_come.pop(0)
+            self.started = cycle
             self.check(context, command)
             self.script = command_script(command, self.program, self.timing, Counter())
         return bool(self.script) and self.script[0] in SLOT_CAUSE
@@ -66,13 +74,17 @@ class Player:
         """The head of the queue is the command."""
         head = self.control.queues[self.unit].head
         assert context.get(head.word) == int(self.program.words[command.index])
-        assert {name: context.get(head.register(name)) for name in command.registers} == dict(command.registers)
+        assert {name: context.get(head.register(name)) for name in command.registers} == dict(
+            command.registers
+        )
 
     def act(self, context: Any, granted: bool) -> None:
         """Says what the unit says once the slot is granted, and counts what control makes of it."""
         symbol = self.script[0] if self.script else "busy"
         waits = symbol in SLOT_CAUSE and not granted
-        context.set(self.ports.cause, Cause["BUS" if waits else SLOT_CAUSE.get(symbol, symbol).upper()])
+        context.set(
+            self.ports.cause, Cause["BUS" if waits else SLOT_CAUSE.get(symbol, symbol).upper()]
+        )
         context.set(self.ports.done, len(self.script) == 1 and not waits)
         self.script = self.script if waits else self.script[1:]
 
@@ -85,7 +97,11 @@ class Player:
 
     def agrees(self, expected: TickResult) -> None:
         """Everything was as in ``expected``."""
-        numbers = [number for number, item in enumerate(self.program.commands[:-1]) if item.unit is self.unit]
+        numbers = [
+            number
+            for number, item in enumerate(self.program.commands[:-1])
+            if item.unit is self.unit
+        ]
         assert self.spans == [expected.spans[number] for number in numbers]
         causes: Counter[int] = Counter()
         for name, cycles in expected.causes[self.unit.name].items():
@@ -93,10 +109,14 @@ class Player:
         assert +self.causes == +causes
 
 
-async def run(context: Any, control: Control, program: Program, timing: Timing) -> tuple[int, dict[Unit, Player]]:
+async def run(
+    context: Any, control: Control, program: Program, timing: Timing
+) -> tuple[int, dict[Unit, Player]]:
     """From the first cycle after reset to the interrupt. Returns its cycle."""
     memory = np.zeros(DRAM_BYTES, np.uint8)
-    memory[program.command_address :][: 8 * len(program.words)] = program.words.astype("<u8").view(np.uint8)
+    memory[program.command_address :][: 8 * len(program.words)] = program.words.astype("<u8").view(
+        np.uint8
+    )
     players = {unit: Player(control, unit, program, timing) for unit in Unit}
     fetch = control.fetch
     for cycle in range(CYCLES + 1):
@@ -113,15 +133,23 @@ async def run(context: Any, control: Control, program: Program, timing: Timing) 
         beat = memory[context.get(fetch.address) :][: LIMITS.bus_bytes]
         context.set(fetch.read_data, int.from_bytes(beat.tobytes(), "little"))
         changes = context.get(control.active)
-        before = context.get(control.fetch.number), [context.get(unit.there) for unit in control.units.values()]
+        before = (
+            context.get(control.fetch.number),
+            [context.get(unit.there) for unit in control.units.values()],
+        )
         await context.tick()
-        after = context.get(control.fetch.number), [context.get(unit.there) for unit in control.units.values()]
+        after = (
+            context.get(control.fetch.number),
+            [context.get(unit.there) for unit in control.units.values()],
+        )
         assert changes or before == after
     return CYCLES + 1, players
 
 
 def drawn(seeds: range) -> list[Case]:
-    """Cases of random programs, without the long ones and those whose banks hardware cannot have."""
+    """Cases of random programs, without the long ones and those whose banks hardware cannot
+    have.
+    """
     cases = [random_case(seed) for seed in seeds]
     return [
         case
@@ -135,26 +163,37 @@ def drawn(seeds: range) -> list[Case]:
 
 def crowded() -> Case:
     """A queue with several commands behind its head, and as many tokens."""
-    loads = [Step("OP_DMA_READ", "LD", {"LD_BYTES": 8, "LD_SRAM_ADDRESS": 16 * number}) for number in range(7)]
+    loads = [
+        Step("OP_DMA_READ", "LD", {"LD_BYTES": 8, "LD_SRAM_ADDRESS": 16 * number})
+        for number in range(7)
+    ]
     gives = Step("OP_SYNC", "LD", flags=frozenset({"push_next"}))
     takes = Step("OP_SYNC", "EX", flags=frozenset({"pop_previous"}))
     steps = (*loads, *[gives, gives, takes] * 5, *[takes] * 5)
-    return Case(Arch(isa="v4"), {**PLAIN_TIMING, "queue_depth": 4, "sync_cycles": 2, "dram_latency": 5}, steps)
+    return Case(
+        Arch(isa="v4"),
+        {**PLAIN_TIMING, "queue_depth": 4, "sync_cycles": 2, "dram_latency": 5},
+        steps,
+    )
 
 
-@pytest.mark.parametrize("draw", [lambda: [crowded()], lambda: drawn(range(40)), lambda: drawn(range(40, 80))])
+@pytest.mark.parametrize(
+    "draw", [lambda: [crowded()], lambda: drawn(range(40)), lambda: drawn(range(40, 80))]
+)
 def test_programs(draw: Callable[[], list[Case]]) -> None:
     """Registers, words, starts, ends, causes and totals."""
     cases = draw()
     assert cases
-    module, configuration = Module(), Configuration(LIMITS)
+    module = Module()
+    configuration = Configuration(LIMITS)
     control = Control(LIMITS, configuration)
     module.domains.sync = domain = ClockDomain("sync")
     module.submodules.control = DomainRenamer({"control": "sync"})(control)
 
     async def bench(context: Any) -> None:
         for case in cases:
-            program, timing = build_program(case), Timing(**case.timing)
+            program = build_program(case)
+            timing = Timing(**case.timing)
             expected = run_ticks(program, timing)
             for name, value in strap_values(case.arch, timing).items():
                 context.set(getattr(configuration, name), value)
@@ -176,11 +215,15 @@ def test_programs(draw: Callable[[], list[Case]]) -> None:
 
 def test_words_of_no_instruction_fault() -> None:
     """What the simulator refuses before it runs: an opcode of nothing, a unit that there is not."""
-    module, processor, variant = Module(), Processor(LIMITS), LIMITS.variant
+    module = Module()
+    processor = Processor(LIMITS)
+    variant = LIMITS.variant
     module.domains.control = domain = ClockDomain("control")
     module.submodules.processor = processor
     sync = encode_operation(variant.by_mnemonic["OP_SYNC"][0], {"unit": len(Unit) - 1})
-    words = {opcode << 56: opcode == SET_OPCODE or opcode in variant.by_opcode for opcode in range(256)}
+    words = {
+        opcode << 56: opcode == SET_OPCODE or opcode in variant.by_opcode for opcode in range(256)
+    }
     words |= {sync: True, sync + (1 << 50): False}
 
     async def bench(context: Any) -> None:
@@ -206,12 +249,14 @@ def test_words_of_no_instruction_fault() -> None:
 
 def test_tokens_are_pushed_and_popped_together() -> None:
     """A counter is the number of pushes less that of pops."""
-    counter, random_ = TokenCounter(), random.Random(1)
+    counter = TokenCounter()
+    random_ = random.Random(1)
 
     async def bench(context: Any) -> None:
         count = 0
         for _ in range(300):
-            push, pop = random_.random() < 0.5, count > 0 and random_.random() < 0.5
+            push = random_.random() < 0.5
+            pop = count > 0 and random_.random() < 0.5
             context.set(counter.push, push)
             context.set(counter.pop, pop)
             assert context.get(counter.there) == (count > 0)
@@ -233,7 +278,9 @@ def test_no_function_has_a_name_of_the_systems() -> None:
 
 def test_a_yosys_that_breaks_off_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: object, **__: object) -> str:
-        raise building.YosysError("libc++abi: bad_alloc was thrown\nTraceback (most recent call last):\n ...")
+        raise building.YosysError(
+            "libc++abi: bad_alloc was thrown\nTraceback (most recent call last):\n ..."
+        )
 
     monkeypatch.setattr(building, "find_yosys", lambda _: SimpleNamespace(run=run))
     message = r"^Yosys breaks off at arbiter \(libc\+\+abi: bad_alloc was thrown\); .* choose a smaller array .*PATH$"

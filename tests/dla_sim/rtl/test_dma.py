@@ -1,4 +1,6 @@
-"""LD and ST, cycle by cycle against the tick-by-tick model, and what they move against the instructions' semantics."""
+"""LD and ST, cycle by cycle against the tick-by-tick model, and what they move against the
+instructions' semantics.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ from isa.program import Program
 from tests.dla_sim.cases import DRAM_BYTES, NO_FLASH, Case, Step, build_program
 from tests.dla_sim.tick.scripts import SLOT_CAUSE, command_script
 
-SRAM_BYTES, DRAM_USED = 384, 1 << 11
-BUS_BYTES, COMMANDS = (1, 2, 4), 40
+SRAM_BYTES = 384
+DRAM_USED = 1 << 11
+BUS_BYTES = (1, 2, 4)
+COMMANDS = 40
 LIMITS = Limits(4, 4, 1, 4, SRAM_BYTES, max(BUS_BYTES), 2, 64, 2)
 MNEMONIC = {Unit.LD: "OP_DMA_READ", Unit.ST: "OP_DMA_WRITE"}
 
 
 def random_registers(random_: random.Random, unit: Unit) -> dict[str, int]:
-    """A transfer within ``SRAM_BYTES`` and ``DRAM_USED``: dense dimensions, gaps, rows that overlap or repeat, none."""
+    """A transfer within ``SRAM_BYTES`` and ``DRAM_USED``: dense dimensions, gaps, rows that
+    overlap or repeat, none.
+    """
     while True:
         counts = [random_.choice((1, 1, 2, 3, 5)) for _ in range(3)]
         nbytes = random_.choice((1, 1, 2, 3, 8, random_.randint(1, 30)))
@@ -42,11 +48,22 @@ def random_registers(random_: random.Random, unit: Unit) -> dict[str, int]:
             extent = end = nbytes
             for dimension, count in enumerate(counts, start=1):
                 stride = random_.choice(
-                    (extent, extent, extent, extent + 1, extent + 16, extent // 2, nbytes, nbytes, 0)
+                    (
+                        extent,
+                        extent,
+                        extent,
+                        extent + 1,
+                        extent + 16,
+                        extent // 2,
+                        nbytes,
+                        nbytes,
+                        0,
+                    )
                 )
                 values |= {f"{space}_STRIDE_{dimension}": stride, f"COUNT_{dimension}": count}
                 end += stride * (count - 1)
-                extent = stride * count if count > 1 else extent  # the next may be dense, whatever this stride says
+                # the next may be dense, whatever this stride says
+                extent = stride * count if count > 1 else extent
             ends[space] = values[f"{space}_ADDRESS"] + end
         if ends["SRAM"] <= SRAM_BYTES and ends["DRAM"] <= DRAM_USED:
             if random_.random() < 0.05:
@@ -57,11 +74,18 @@ def random_registers(random_: random.Random, unit: Unit) -> dict[str, int]:
 def random_timing(random_: random.Random) -> Timing:
     """Any constants of LD and ST, with a flash or without one."""
     bus = random_.choice(BUS_BYTES)
-    flash = {**NO_FLASH, "flash_bytes": random_.choice([width for width in BUS_BYTES if width <= bus])}
+    flash = {
+        **NO_FLASH,
+        "flash_bytes": random_.choice([width for width in BUS_BYTES if width <= bus]),
+    }
     flash |= {"flash_burst_bytes": flash["flash_bytes"] * random_.choice((1, 4, 16))}
-    flash |= {"flash_latency": random_.choice((0, 1, 9)), "flash_outstanding_bursts": random_.choice((1, 2, 8))}
+    flash |= {
+        "flash_latency": random_.choice((0, 1, 9)),
+        "flash_outstanding_bursts": random_.choice((1, 2, 8)),
+    }
     return Timing(
-        bus_bytes=bus, burst_bytes=bus * random_.choice((1, 2, 8)), dram_latency=random_.choice((0, 1, 10)),
+        bus_bytes=bus, burst_bytes=bus * random_.choice((1, 2, 8)),
+        dram_latency=random_.choice((0, 1, 10)),
         outstanding_bursts=random_.choice((1, 2, 16)), dma_setup=random_.choice((0, 1, 4)),
         dma_drain=random_.choice((0, 1, 4)), **(flash if random_.random() < 0.5 else NO_FLASH),
     )  # fmt: skip
@@ -81,7 +105,8 @@ class Bench:
     """One unit, driven command after command as its queue and the bus would."""
 
     def __init__(self, unit: Unit) -> None:
-        self.configuration, self.command = Configuration(LIMITS), CommandView(LIMITS.variant, unit)
+        self.configuration = Configuration(LIMITS)
+        self.command = CommandView(LIMITS.variant, unit)
         self.unit = DmaUnit(LIMITS, self.configuration, self.command, unit)
         self.simulator = Simulator(self.unit)
         self.simulator.add_clock(1e-6)
@@ -94,15 +119,23 @@ class Bench:
         for name, signal in self.command.registers.items():
             ctx.set(signal, command.registers[name])
         ctx.set(self.command.word, int(program.words[command.index]))
-        constant = any(item.address == ctx.get(self.unit.lookup.address) for item in program.segments)
+        constant = any(
+            item.address == ctx.get(self.unit.lookup.address) for item in program.segments
+        )
         ctx.set(self.unit.lookup.constant, int(constant))
 
-    async def execute(self, ctx: Any, script: Sequence[str], machine: Machine, random_: random.Random) -> list[str]:
-        """Causes of the cycles of the command, slots that were not granted left out; bytes move in ``machine``.
+    async def execute(
+        self, ctx: Any, script: Sequence[str], machine: Machine, random_: random.Random
+    ) -> list[str]:
+        """Causes of the cycles of the command, slots that were not granted left out.
+
+        Bytes move in ``machine``.
 
         Cycles on the bus that are not granted have to say so.
         """
-        unit, causes, done = self.unit, list[str](), False
+        unit = self.unit
+        causes = list[str]()
+        done = False
         ctx.set(unit.start, 1)
         while not done:
             wanted = len(causes) < len(script) and script[len(causes)] in SLOT_CAUSE
@@ -124,7 +157,9 @@ class Bench:
 
     def move(self, ctx: Any, machine: Machine) -> None:
         """What the memory and the scratchpad do with a beat, byte after byte."""
-        port, address, count = self.unit.port, ctx.get(self.unit.address), ctx.get(self.unit.count)
+        port = self.unit.port
+        address = ctx.get(self.unit.address)
+        count = ctx.get(self.unit.count)
         if isinstance(port, WritePort):
             data = int.from_bytes(machine.dram[address : address + count].tobytes(), "little")
             ctx.set(self.unit.data, data)
@@ -135,19 +170,24 @@ class Bench:
             for lane in range(count):
                 assert (ctx.get(port.enable) >> lane) & 1
                 ctx.set(port.data[lane], int(machine.sram[ctx.get(port.address[lane])]))
-            for lane, value in enumerate(ctx.get(self.unit.data).to_bytes(LIMITS.bus_bytes, "little")[:count]):
+            for lane, value in enumerate(
+                ctx.get(self.unit.data).to_bytes(LIMITS.bus_bytes, "little")[:count]
+            ):
                 machine.dram[address + lane] = value
 
 
 def random_machine(random_: random.Random, arch: Arch) -> Machine:
     """Both memories with random bytes."""
     draw = np.random.default_rng(random_.randrange(1 << 32))
-    return Machine(arch, *(draw.integers(0, 256, size, dtype=np.uint8) for size in (SRAM_BYTES, DRAM_USED)))
+    return Machine(
+        arch, *(draw.integers(0, 256, size, dtype=np.uint8) for size in (SRAM_BYTES, DRAM_USED))
+    )
 
 
 @pytest.mark.parametrize("unit", [Unit.LD, Unit.ST])
 def test_transfers_have_the_slots_and_move_the_bytes(unit: Unit) -> None:
-    random_, bench = random.Random(unit.value), Bench(unit)
+    random_ = random.Random(unit.value)
+    bench = Bench(unit)
 
     async def run(ctx: Any) -> None:
         await ctx.tick().repeat(2)

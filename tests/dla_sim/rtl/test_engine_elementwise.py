@@ -27,7 +27,8 @@ COMMANDS = 40
 def random_case(rng: np.random.Generator, mnemonic: str, fixed: bool) -> Case:
     """Any shape, operands apart from one another; now and then in place."""
     instruction = instruction_of(mnemonic)
-    arch, content = machine(rng, "fixed" if fixed else "onnxruntime"), memory(rng)
+    arch = machine(rng, "fixed" if fixed else "onnxruntime")
+    content = memory(rng)
     fields = {item.name: int(rng.integers(0, item.highest + 1)) for item in instruction.fields}
     shape = {
         "EX_ROWS": int(rng.choice([1, 1, 2, 5])),
@@ -51,6 +52,10 @@ def random_case(rng: np.random.Generator, mnemonic: str, fixed: bool) -> Case:
 def test_random_commands(numerics: Numerics, pipelined: bool) -> None:
     rng = np.random.default_rng(51)
     bench = EngineBench(Elementwise, limits(numerics, pipelined=pipelined))
-    cases = [random_case(rng, name, numerics == "fixed") for name in Elementwise.mnemonics for _ in range(COMMANDS)]
+    cases = [
+        random_case(rng, name, numerics == "fixed")
+        for name in Elementwise.mnemonics
+        for _ in range(COMMANDS)
+    ]
     for case, outcome in zip(cases, bench.run(cases), strict=True):
         check(case, outcome)

@@ -8,7 +8,16 @@ import pytest
 from dla_sim.rtl.ex.pooling import Pool
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 from tests.dla_sim.rtl.engine_bench import Case, EngineBench, check
-from tests.dla_sim.rtl.random_commands import BUILDS, Numerics, command_of, limits, machine, memory, placed, settings
+from tests.dla_sim.rtl.random_commands import (
+    BUILDS,
+    Numerics,
+    command_of,
+    limits,
+    machine,
+    memory,
+    placed,
+    settings,
+)
 
 pytestmark = pytest.mark.slow
 COMMANDS = 200
@@ -20,7 +29,8 @@ def random_case(rng: np.random.Generator, fixed: bool) -> Case:
     size = {name: int(rng.integers(1, 8)) for name in ("HEIGHT", "WIDTH")}
     channels = int(rng.choice([1, 2, 3, 9, 17]))
     fields = {
-        name: int(rng.integers(0, most)) for name, most in (("mode", 3), ("count_include_pad", 2), ("look_up", 3))
+        name: int(rng.integers(0, most))
+        for name, most in (("mode", 3), ("count_include_pad", 2), ("look_up", 3))
     }
     registers = {"EX_INPUT_CHANNELS": channels, "EX_OUTPUT_CHANNELS": channels}
     pads = {"HEIGHT": "TOP", "WIDTH": "LEFT"}
@@ -34,8 +44,15 @@ def random_case(rng: np.random.Generator, fixed: bool) -> Case:
             dilation = 1  # so that every window has a tap in the plane
         pad = int(rng.integers(0, (kernel - 1) * dilation + 1))
         reach = length + 2 * pad - (kernel - 1) * dilation
-        registers |= {f"EX_OUTPUT_{name}": max(1, (reach - 1) // stride + 1), f"EX_PAD_{pads[name]}": pad}
-        registers |= {f"EX_KERNEL_{name}": kernel, f"EX_STRIDE_{name}": stride, f"EX_DILATION_{name}": dilation}
+        registers |= {
+            f"EX_OUTPUT_{name}": max(1, (reach - 1) // stride + 1),
+            f"EX_PAD_{pads[name]}": pad,
+        }
+        registers |= {
+            f"EX_KERNEL_{name}": kernel,
+            f"EX_STRIDE_{name}": stride,
+            f"EX_DILATION_{name}": dilation,
+        }
     for side in ("INPUT", "OUTPUT"):
         dense = registers[f"EX_{side}_HEIGHT"] * registers[f"EX_{side}_WIDTH"]
         registers[f"EX_{side}_PLANE"] = int(rng.choice([0, dense, dense + 5]))
@@ -45,10 +62,17 @@ def random_case(rng: np.random.Generator, fixed: bool) -> Case:
         registers |= {"EX_INPUT_CHANNELS": 3, "EX_OUTPUT_CHANNELS": 3}
     words = settings(rng, fixed)
     if fixed and rng.random() < 0.3:  # one quantisation
-        words |= {"EX_SCALE_A": 1 << 30, "EX_SHIFT_A": 1, "EX_OUTPUT_ZERO_POINT": words["EX_INPUT_ZERO_POINT"]}
+        words |= {
+            "EX_SCALE_A": 1 << 30,
+            "EX_SHIFT_A": 1,
+            "EX_OUTPUT_ZERO_POINT": words["EX_INPUT_ZERO_POINT"],
+        }
     probe = command_of("OP_POOL", fields, registers)
     registers |= {name: words[name] for name in probe.registers if name in words}
-    return placed(rng, Case(arch, command_of("OP_POOL", fields, registers), memory(rng), int(rng.integers(1, 4))))
+    return placed(
+        rng,
+        Case(arch, command_of("OP_POOL", fields, registers), memory(rng), int(rng.integers(1, 4))),
+    )
 
 
 @pytest.mark.parametrize(("numerics", "pipelined"), BUILDS)

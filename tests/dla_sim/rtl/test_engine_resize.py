@@ -8,7 +8,16 @@ import pytest
 from dla_sim.rtl.ex.resize import Resize
 from isa.ops.pooling import COORDINATE_BYTES
 from tests.dla_sim.rtl.engine_bench import Case, EngineBench, check
-from tests.dla_sim.rtl.random_commands import BUILDS, Numerics, command_of, limits, machine, memory, placed, settings
+from tests.dla_sim.rtl.random_commands import (
+    BUILDS,
+    Numerics,
+    command_of,
+    limits,
+    machine,
+    memory,
+    placed,
+    settings,
+)
 
 pytestmark = pytest.mark.slow
 COMMANDS = 100
@@ -17,21 +26,33 @@ COMMANDS = 100
 def random_case(rng: np.random.Generator, fixed: bool) -> Case:
     """Coordinates within the plane and beyond its ends, whole ones, halves and any others."""
     sizes = {
-        f"EX_{side}_{name}": int(rng.integers(1, 8)) for side in ("INPUT", "OUTPUT") for name in ("HEIGHT", "WIDTH")
+        f"EX_{side}_{name}": int(rng.integers(1, 8))
+        for side in ("INPUT", "OUTPUT")
+        for name in ("HEIGHT", "WIDTH")
     }
     channels = int(rng.choice([0, 1, 2, 3, 9], p=[0.04, 0.3, 0.3, 0.26, 0.1]))
     registers = sizes | {"EX_INPUT_CHANNELS": channels, "EX_OUTPUT_CHANNELS": channels}
-    registers |= {"EX_FIRST_ROW": int(rng.integers(0, 4)), "EX_FIRST_INPUT_ROW": int(rng.integers(0, 5))}
+    registers |= {
+        "EX_FIRST_ROW": int(rng.integers(0, 4)),
+        "EX_FIRST_INPUT_ROW": int(rng.integers(0, 5)),
+    }
     for side in ("INPUT", "OUTPUT"):
         dense = sizes[f"EX_{side}_HEIGHT"] * sizes[f"EX_{side}_WIDTH"]
         registers[f"EX_{side}_PLANE"] = int(rng.choice([0, dense, dense + 5]))
     words = settings(rng, fixed)
     if fixed and rng.random() < 0.3:  # one quantisation
-        words |= {"EX_SCALE_A": 1 << 30, "EX_SHIFT_A": 1, "EX_OUTPUT_ZERO_POINT": words["EX_INPUT_ZERO_POINT"]}
+        words |= {
+            "EX_SCALE_A": 1 << 30,
+            "EX_SHIFT_A": 1,
+            "EX_OUTPUT_ZERO_POINT": words["EX_INPUT_ZERO_POINT"],
+        }
     probe = command_of("OP_RESIZE", {}, registers)
     registers |= {name: words[name] for name in probe.registers if name in words}
     arch = machine(rng, "fixed" if fixed else "onnxruntime")
-    case = placed(rng, Case(arch, command_of("OP_RESIZE", {}, registers), memory(rng), int(rng.integers(1, 4))))
+    case = placed(
+        rng,
+        Case(arch, command_of("OP_RESIZE", {}, registers), memory(rng), int(rng.integers(1, 4))),
+    )
     count = sizes["EX_OUTPUT_WIDTH"] + registers["EX_FIRST_ROW"] + sizes["EX_OUTPUT_HEIGHT"]
     table = (rng.integers(-8, 40, count) / rng.choice([1, 2, 4, 7])).astype(np.float32)
     start = case.command.registers["EX_OPERAND_ADDRESS"]

@@ -1,4 +1,6 @@
-"""The time that EX gives a command, against docs/machine.md section 5, on an engine that only counts steps."""
+"""The time that EX gives a command, against docs/machine.md section 5, on an engine that only
+counts steps.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,33 @@ from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.instruction import Unit, ceil_div
 
-STREAMS, BANK_SHIFT, COMMANDS = 4, 8, 150
+STREAMS = 4
+BANK_SHIFT = 8
+COMMANDS = 150
 PARTS = ("valid", "first", "last", "nbytes")
 
 
 class Counting(Engine):
-    """Takes ``steps`` steps; its streams, the last of which is written, and results are whatever the test sets."""
+    """Takes ``steps`` steps.
+
+    Its streams, the last of which is written, and results are whatever the test sets.
+    """
 
     mnemonics = ("OP_CONV",)
 
-    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
+    def __init__(
+        self, limits: Limits, configuration: Configuration, command: CommandView, library: Library
+    ) -> None:
         super().__init__(limits, configuration, command, library)
-        self.steps, self.count, self.results = Signal(16), Signal(16), Signal(16)
-        self.settings = {(n, part): Signal(32, name=f"{part}_{n}") for n in range(STREAMS) for part in PARTS}
+        self.steps = Signal(16)
+        self.count = Signal(16)
+        self.results = Signal(16)
+        self.settings = {
+            (n, part): Signal(32, name=f"{part}_{n}") for n in range(STREAMS) for part in PARTS
+        }
         self.streams = [
-            Stream(*(self.settings[n, part] for part in PARTS), write=n == STREAMS - 1) for n in range(STREAMS)
+            Stream(*(self.settings[n, part] for part in PARTS), write=n == STREAMS - 1)
+            for n in range(STREAMS)
         ]
 
     def elaborate(self, platform: object) -> Module:
@@ -58,8 +72,13 @@ def random_command(random_: random.Random, pipelined: bool) -> dict[Any, int]:
     }
     values["results"] = random_.choice([0, random_.randrange(80)]) if values["steps"] else 0
     for number in range(STREAMS):
-        first, nbytes = random_.randrange(2048), random_.choice([0, 1, random_.randrange(600)])
-        values |= {(number, "valid"): int(nbytes > 0), (number, "first"): first, (number, "nbytes"): nbytes}
+        first = random_.randrange(2048)
+        nbytes = random_.choice([0, 1, random_.randrange(600)])
+        values |= {
+            (number, "valid"): int(nbytes > 0),
+            (number, "first"): first,
+            (number, "nbytes"): nbytes,
+        }
         values[number, "last"] = first + max(0, nbytes - 1)
     return values
 
@@ -68,7 +87,10 @@ def expected(values: dict[Any, int]) -> tuple[int, int]:
     """(cycles of the command, of them waiting for the scratchpad)."""
     compute = max(values["steps"], ceil_div(values["results"], values["lanes"]))
     there = [number for number in range(STREAMS) if values[number, "valid"]]
-    hulls = [(values[number, "first"] >> BANK_SHIFT, values[number, "last"] >> BANK_SHIFT) for number in there]
+    hulls = [
+        (values[number, "first"] >> BANK_SHIFT, values[number, "last"] >> BANK_SHIFT)
+        for number in there
+    ]
     banks = Counter(bank for first, last in hulls for bank in range(first, last + 1))
     taken = compute * max(1, ceil_div(max(banks.values(), default=0), values["bank_ports"]))
     written = sum(values[number, "nbytes"] for number in there if number == STREAMS - 1)
@@ -81,10 +103,13 @@ def expected(values: dict[Any, int]) -> tuple[int, int]:
 @pytest.mark.parametrize("pipelined", [True, False])
 def test_commands_take_their_cycles(pipelined: bool) -> None:
     limits = limits_of(Arch(isa="v4"), Timing(), pipelined=pipelined)
-    configuration, command = Configuration(limits), CommandView(limits.variant, Unit.EX)
+    configuration = Configuration(limits)
+    command = CommandView(limits.variant, Unit.EX)
     engine = Counting(limits, configuration, command, Library(convert=False))
     unit = ExUnit(limits, configuration, [engine])
-    random_, found, wanted = random.Random(16), [], []
+    random_ = random.Random(16)
+    found = []
+    wanted = []
 
     async def bench(context: Any) -> None:
         context.set(command.word, command.instruction("OP_CONV").opcode << 56)
@@ -93,13 +118,20 @@ def test_commands_take_their_cycles(pipelined: bool) -> None:
         for _ in range(COMMANDS):
             values = random_command(random_, pipelined)
             for key, value in values.items():
-                signal = engine.settings.get(key) if isinstance(key, tuple) else getattr(engine, key, None)
+                signal = (
+                    engine.settings.get(key)
+                    if isinstance(key, tuple)
+                    else getattr(engine, key, None)
+                )
                 context.set(getattr(configuration, key) if signal is None else signal, value)
             wanted.append((*expected(values), values["steps"]))
             found.append(await one_command(context))
 
     async def one_command(context: Any) -> tuple[int, int, int]:
-        cycles, waits, steps, done = 0, 0, 0, False
+        cycles = 0
+        waits = 0
+        steps = 0
+        done = False
         context.set(unit.start, 1)
         while not done:
             done = bool(context.get(unit.done))

@@ -1,7 +1,8 @@
 """The machine as hardware against the simulator, on a small array: 0 differences.
 
-The golden corpus's programs, random ones, and a network, each on hardware with open configuration, which is built once
-for both kinds of numbers. All machines, and thousands of random programs, are ``python -m tests.dla_sim.rtl.compare``.
+The golden corpus's programs, random ones, and a network, each on hardware with open configuration,
+which is built once for both kinds of numbers. All machines, and thousands of random programs, are
+``python -m tests.dla_sim.rtl.compare``.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from dla_sim.rtl.simulator.case import Case
 from dla_sim.rtl.simulator.running import difference_text, run_cases
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.comparison import corpus_cases
-from experiments.rtl.hardware import SMALL, build_of, open_executable, run_each, within
+from experiments.rtl.hardware import SMALL, build_of, open_executable, reduce_to_limits, run_each
 from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
 from tests.dla_sim.rtl.compare import network_cases
 from tests.dla_sim.rtl.random_programs import random_cases
 
-MOST_CYCLES, RANDOM = 20_000, 300
+MOST_CYCLES = 20_000
+RANDOM = 300
 
 
 @pytest.fixture(autouse=True)
@@ -35,13 +37,19 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def golden(limits: Limits) -> Iterable[Case]:
     corpus = open_corpus(Path("tests/golden"))
-    cases = corpus_cases(corpus, choose(corpus.entries, (), ()), partial(within, limits=limits))
-    return [case for case in cases if case.expected is not None and case.expected.trace.cycles <= MOST_CYCLES]
+    cases = corpus_cases(
+        corpus, choose(corpus.entries, (), ()), partial(reduce_to_limits, limits=limits)
+    )
+    return [
+        case
+        for case in cases
+        if case.expected is not None and case.expected.trace.cycles <= MOST_CYCLES
+    ]
 
 
 def network(limits: Limits) -> Iterable[Case]:
     preset = load_preset("balanced-64")
-    arch = within(preset.arch.model_copy(update={"numerics": limits.numerics}), limits)
+    arch = reduce_to_limits(preset.arch.model_copy(update={"numerics": limits.numerics}), limits)
     hardware = preset.model_copy(update={"arch": arch})
     digits = load_network("digits-cnn")
     return network_cases(infer(digits, hardware, network_feeds(digits)))
@@ -54,7 +62,11 @@ def test_hardware_is_the_simulator(limits: Limits) -> None:
     mine = [case for case in cases if build_of(case.program, case.timing) == limits]
     outcomes = list(run_each(mine))
     assert len(outcomes) > 400
-    wrong = [f"{one.case.name}: {difference_text(one.case, one.differences[0])}" for one in outcomes if one.count]
+    wrong = [
+        f"{one.case.name}: {difference_text(one.case, one.differences[0])}"
+        for one in outcomes
+        if one.count
+    ]
     assert wrong == []
 
 
@@ -62,9 +74,14 @@ def test_hardware_is_the_simulator(limits: Limits) -> None:
 @pytest.mark.parametrize("limits", SMALL, ids=lambda limits: str(limits.numerics))
 def test_what_registers_hold_before_the_reset_does_not_matter(limits: Limits) -> None:
     """Each instruction, with other bits in all registers and memories every time."""
-    corpus, executable = open_corpus(Path("tests/golden")), open_executable(limits)
-    names = [name for name in choose(corpus.entries, ("L0",), ()) if name.startswith(f"L0/v4-{limits.numerics}-")]
-    cases = list(corpus_cases(corpus, names, partial(within, limits=limits)))
+    corpus = open_corpus(Path("tests/golden"))
+    executable = open_executable(limits)
+    names = [
+        name
+        for name in choose(corpus.entries, ("L0",), ())
+        if name.startswith(f"L0/v4-{limits.numerics}-")
+    ]
+    cases = list(corpus_cases(corpus, names, partial(reduce_to_limits, limits=limits)))
     assert len(cases) > 25
     for seed, case in enumerate(cases, start=1):
         straps = strap_values(case.program.arch, case.timing)

@@ -1,4 +1,7 @@
-"""Every seeded fault fits the sources; that the corpus finds them is ``python -m tests.dla_sim.rtl.faults``."""
+"""Every seeded fault fits the sources.
+
+That the corpus finds them is ``python -m tests.dla_sim.rtl.faults``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The long comparison goes on where it was: what is among its results is not run again. Nothing is built here."""
+"""The long comparison goes on where it was: what is among its results is not run again.
+
+Nothing is built here.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return [Outcome(case, "interrupt", 100, 0.1, 5, {}, {}, 0, ()) for case, _ in cases]
 
     monkeypatch.setattr(long, "machine_text", lambda limits, _: repr(limits))
-    monkeypatch.setattr(long, "build_executable", lambda *_, **__: Executable(Path("none"), (), False))
+    monkeypatch.setattr(
+        long, "build_executable", lambda *_, **__: Executable(Path("none"), (), False)
+    )
     monkeypatch.setattr(long, "run_cases", run_cases)
     return names
 

@@ -13,13 +13,21 @@ from dla_sim.rtl.ex.rows.rows import Rows
 from dla_sim.rtl.parameters import Limits
 from isa.arch import Arch, PeArray
 from isa.instruction import Command, Unit
-from isa.numerics import float32_bits, softmax_factor, softmax_factor_fixed, softmax_table, softmax_table_fixed
+from isa.numerics import (
+    float32_bits,
+    softmax_factor,
+    softmax_factor_fixed,
+    softmax_table,
+    softmax_table_fixed,
+)
 from isa.variants import VARIANTS
 from tests.dla_sim.rtl.engine_bench import Case, EngineBench, check
 
 Numerics = Literal["onnxruntime", "fixed"]
-SRAM, LANES = 8192, 5
-TABLE, OUTPUT = 2048, 4096
+SRAM = 8192
+LANES = 5
+TABLE = 2048
+OUTPUT = 4096
 
 
 @cache
@@ -37,9 +45,13 @@ def command(mnemonic: str, fields: dict[str, int], registers: dict[str, int]) ->
     return Command(0, instruction, Unit.EX, False, False, False, False, fields, values)
 
 
-def random_case(random_: random.Random, mnemonic: str, numerics: Numerics, memory: np.ndarray) -> Case:
+def random_case(
+    random_: random.Random, mnemonic: str, numerics: Numerics, memory: np.ndarray
+) -> Case:
     """Of small rows, dense or in planes, on a few lanes."""
-    outer, count, inner = (random_.choice([1, 2, random_.randrange(1, high)]) for high in (6, 14, 5))
+    outer, count, inner = (
+        random_.choice([1, 2, random_.randrange(1, high)]) for high in (6, 14, 5)
+    )
     if mnemonic != "OP_SOFTMAX" and random_.random() < 0.1:
         outer, inner = random_.choice([(0, inner), (outer, 0)])
     registers = {
@@ -48,7 +60,11 @@ def random_case(random_: random.Random, mnemonic: str, numerics: Numerics, memor
         "OUTPUT_ZERO_POINT": random_.randrange(-128, 128), "OPERAND_ADDRESS": TABLE,
     }  # fmt: skip
     arch = Arch(
-        isa="v4", pe=PeArray(ic=2, oc=4), sram_bytes=SRAM, numerics=numerics, post_lanes=random_.randrange(1, LANES + 1)
+        isa="v4",
+        pe=PeArray(ic=2, oc=4),
+        sram_bytes=SRAM,
+        numerics=numerics,
+        post_lanes=random_.randrange(1, LANES + 1),
     )
     memory = memory.copy()
     fields = {}
@@ -57,11 +73,14 @@ def random_case(random_: random.Random, mnemonic: str, numerics: Numerics, memor
         registers |= _reduce(random_, numerics, inner)
     elif mnemonic == "OP_SOFTMAX":
         registers |= _planes(random_, inner)
-        scale, result = random_.choice([0.01, 0.1, 0.7]), random_.choice([1 / 256, 1 / 128, 0.01])
+        scale = random_.choice([0.01, 0.1, 0.7])
+        result = random_.choice([1 / 256, 1 / 128, 0.01])
         if numerics == "fixed":
-            table, registers["SCALE_Y"] = softmax_table_fixed(scale).astype("<u4"), softmax_factor_fixed(result)
+            table = softmax_table_fixed(scale).astype("<u4")
+            registers["SCALE_Y"] = softmax_factor_fixed(result)
         else:
-            table, registers["SCALE_Y"] = softmax_table(scale, max(200, count)), float32_bits(softmax_factor(result))
+            table = softmax_table(scale, max(200, count))
+            registers["SCALE_Y"] = float32_bits(softmax_factor(result))
         memory[TABLE : TABLE + 1024] = table.view(np.uint8)
     else:
         fields = {"centred": random_.randrange(2), "by_row": random_.randrange(2)}
@@ -85,11 +104,15 @@ def _planes(random_: random.Random, inner: int) -> dict[str, int]:
 def _reduce(random_: random.Random, numerics: Numerics, inner: int) -> dict[str, int]:
     low = random_.choice([-128, -128, -20])
     found = {
-        "INPUT_ZERO_POINT": random_.randrange(-128, 128), "CLAMP_LOW": low, "CLAMP_HIGH": random_.randrange(low, 128),
+        "INPUT_ZERO_POINT": random_.randrange(-128, 128), "CLAMP_LOW": low,
+        "CLAMP_HIGH": random_.randrange(low, 128),
         "SHIFT_A": random_.randrange(-12, 2),
     }  # fmt: skip
     scales = [random_.uniform(0.001, 2) for _ in range(2)]
-    found |= {name: float32_bits(scale) for name, scale in zip(("SCALE_A", "SCALE_Y"), scales, strict=True)}
+    found |= {
+        name: float32_bits(scale)
+        for name, scale in zip(("SCALE_A", "SCALE_Y"), scales, strict=True)
+    }
     if numerics == "fixed":
         found["SCALE_A"] = random_.randrange(1 << 30, 1 << 31)
     return found | _planes(random_, inner)

@@ -1,4 +1,6 @@
-"""What is synthesised can be: gates without latches or loops, modules that are counted once, no values before reset."""
+"""What is synthesised can be: gates without latches or loops, modules that are counted once, no
+values before reset.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from dla_sim.rtl.machine import NAME
 from dla_sim.rtl.parameters import Limits
 from dla_sim.rtl.simulator.machine_text import machine_text
 from dla_sim.rtl.synthesis import check, synthesise
-from experiments.rtl.build import parted
+from experiments.rtl.build import split_text
 from experiments.rtl.hardware import SMALL
 from isa.errors import InputError
 
@@ -59,7 +61,8 @@ def test_components_are_counted_once_and_multiplied() -> None:
         "wire [7:0] x;\n  assign x = ~y;\n  assign y = x & a;",  # a loop
         "wire [7:0] x;\n  assign y = x & a;",  # nothing drives x
         "reg [7:0] y = 1;\n  always @(posedge a[0]) y <= a;",  # a register with a value of its own
-        "reg [7:0] x [0:3];\n  initial x[0] = 1;\n  always @(posedge a[0]) x[a[1]] <= a;\n  assign y = x[a[2]];",
+        "reg [7:0] x [0:3];\n  initial x[0] = 1;\n  always @(posedge a[0]) x[a[1]] <= a;\n  assign "
+        "y = x[a[2]];",
         "assign y = a;\n  assign y = ~a;",  # two drive y
     ],
 )
@@ -71,14 +74,18 @@ def test_what_is_no_hardware_is_refused(text: str) -> None:
 
 def test_a_yosys_that_breaks_off_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(synthesis, "_RUN", "raise MemoryError('all used')")
-    with pytest.raises(InputError, match=r"breaks off at top \(MemoryError: all used\).*choose a smaller array"):
+    with pytest.raises(
+        InputError, match=r"breaks off at top \(MemoryError: all used\).*choose a smaller array"
+    ):
         check(COUNTER, MACRO, "top")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limits", KINDS, ids=lambda limits: f"{limits.numerics}-{limits.pipelined}")
+@pytest.mark.parametrize(
+    "limits", KINDS, ids=lambda limits: f"{limits.numerics}-{limits.pipelined}"
+)
 def test_the_whole_machine_is_hardware(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DLA_NO_CACHE")  # tests of the same hardware need the same Verilog
-    machine, scratchpad = parted(machine_text(limits))
+    machine, scratchpad = split_text(machine_text(limits))
     check(machine, scratchpad, NAME)
     assert not re.search(r"\binitial\b", machine)

@@ -1,4 +1,6 @@
-"""Components without state, fed many vectors: by Amaranth's simulator (a few thousand), or by Verilator (millions)."""
+"""Components without state, fed many vectors: by Amaranth's simulator (a few thousand), or by
+Verilator (millions).
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,18 @@ def ports(component: Component, flow: Any) -> dict[str, Shape]:
 
 
 def simulated(component: Component, inputs: Vectors) -> dict[str, NDArray[np.int64]]:
-    """The outputs of each of the vectors, by Amaranth's simulator; a vector a cycle where there are registers. Outputs
-    that a component's ``early`` names come so many cycles before the others.
+    """The outputs of each of the vectors, by Amaranth's simulator; a vector a cycle where there are
+    registers. Outputs that a component's ``early`` names come so many cycles before the others.
 
     All inputs are set at once, by one wide signal: the simulator follows each change to its end.
     """
-    shapes, outputs = ports(component, wiring.In), ports(component, wiring.Out)
+    shapes = ports(component, wiring.In)
+    outputs = ports(component, wiring.Out)
     words, width = _packed(inputs, shapes)
-    latency, early = getattr(component, "latency", 0), getattr(component, "early", {})
-    m, word = Module(), Signal(width)
+    latency = getattr(component, "latency", 0)
+    early = getattr(component, "early", {})
+    m = Module()
+    word = Signal(width)
     m.submodules.component = component
     place = 0
     for name, shape in shapes.items():
@@ -64,10 +69,14 @@ def simulated(component: Component, inputs: Vectors) -> dict[str, NDArray[np.int
 
 def _packed(inputs: Vectors, shapes: Mapping[str, Shape]) -> tuple[list[int], int]:
     """All ports of a vector in one integer, the first one lowest, and its bits."""
-    words, place = [0] * len(next(iter(inputs.values()))), 0
+    words = [0] * len(next(iter(inputs.values())))
+    place = 0
     for name, shape in shapes.items():
         mask = (1 << shape.width) - 1
-        words = [word | (int(value) & mask) << place for word, value in zip(words, inputs[name].tolist(), strict=True)]
+        words = [
+            word | (int(value) & mask) << place
+            for word, value in zip(words, inputs[name].tolist(), strict=True)
+        ]
         place += shape.width
     return words, place
 
@@ -99,8 +108,10 @@ int main(int argc, char **argv) {{
 
 
 def _executable(component: Component, folder: Path) -> Path:
-    inputs, outputs = ports(component, wiring.In), ports(component, wiring.Out)
-    latency, early = getattr(component, "latency", 0), getattr(component, "early", {})
+    inputs = ports(component, wiring.In)
+    outputs = ports(component, wiring.Out)
+    latency = getattr(component, "latency", 0)
+    early = getattr(component, "early", {})
     after = [latency - early.get(name, 0) for name in outputs]
     main = _MAIN.format(
         inputs=len(inputs), outputs=len(outputs), latency=latency,
@@ -120,8 +131,10 @@ def _executable(component: Component, folder: Path) -> Path:
         (place / "main.cpp").write_text(main)
         root = os.path.dirname(verilator.__file__)
         command = [
-            os.path.join(root, "bin", "verilator_bin"), "--cc", "--exe", "--build", "-O3", "-Wno-fatal", "-Wno-WIDTH",
-            "--top-module", "dut", "--Mdir", str(place), "-CFLAGS", "-O2", str(place / "dut.v"), "main.cpp",
+            os.path.join(root, "bin", "verilator_bin"), "--cc", "--exe", "--build", "-O3",
+            "-Wno-fatal", "-Wno-WIDTH",
+            "--top-module", "dut", "--Mdir", str(place), "-CFLAGS", "-O2", str(place / "dut.v"),
+            "main.cpp",
         ]  # fmt: skip
         environment = {**os.environ, "VERILATOR_ROOT": root, "PYTHON3": sys.executable}
         subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
@@ -129,17 +142,22 @@ def _executable(component: Component, folder: Path) -> Path:
 
 
 def compiled(component: Component, inputs: Vectors, folder: Path) -> dict[str, NDArray[np.int64]]:
-    """As `simulated`, by an executable that Verilator makes of the component, kept in ``folder``. Ports have 64 bits at
-    most.
+    """As `simulated`, by an executable that Verilator makes of the component, kept in ``folder``.
+
+    Ports have 64 bits at most.
     """
-    shapes, outputs = ports(component, wiring.In), ports(component, wiring.Out)
+    shapes = ports(component, wiring.In)
+    outputs = ports(component, wiring.Out)
     count = len(next(iter(inputs.values())))
     columns = [_masked(inputs[name], shape) for name, shape in shapes.items()]
     data = np.ascontiguousarray(np.stack(columns, axis=1))
     command: Sequence[str] = [str(_executable(component, folder)), str(count)]
     raw = subprocess.run(command, input=data.tobytes(), check=True, stdout=subprocess.PIPE).stdout
     table = np.frombuffer(raw, np.uint64).reshape(count, len(outputs))
-    return {name: _extended(table[:, place], shape) for place, (name, shape) in enumerate(outputs.items())}
+    return {
+        name: _extended(table[:, place], shape)
+        for place, (name, shape) in enumerate(outputs.items())
+    }
 
 
 def _masked(values: NDArray[Any], shape: Shape) -> NDArray[np.uint64]:

@@ -12,7 +12,10 @@ from tests.dla_sim.tick.scripts import SHARED_PORT, touched_words, words_by_bank
 
 @dataclass
 class Passing:
-    """A transfer: with each slot the accumulator grows by its words; where it reaches its slots, a word passes."""
+    """A transfer: with each slot the accumulator grows by its words.
+
+    Where it reaches its slots, a word passes.
+    """
 
     words: int
     slots: int
@@ -29,7 +32,8 @@ class Passing:
 
 @dataclass
 class BankState:
-    """Words that each bank and the shared port still have to serve EX, and the transfers of LD and ST.
+    """Words that each bank and the shared port still have to serve EX, and the transfers of LD and
+    ST.
 
     ``passed``: the cycles in which a word of LD or ST passed, and the banks that it took.
     """
@@ -62,7 +66,9 @@ class BankState:
         return transfer.banks
 
     def serve(self, taken: range) -> None:
-        """A compute cycle: every bank that LD and ST leave serves a word, and so does the shared port."""
+        """A compute cycle: every bank that LD and ST leave serves a word, and so does the shared
+        port.
+        """
         for number, words in self.left.items():
             if number in taken:
                 self.delayed |= words.total() > 0
@@ -87,4 +93,6 @@ class BankState:
             return
         bank = self.left[number]
         self.events.update(f"words: EX command bound by a bank with {name}" for name in bank)
-        self.events[f"words: EX command bound by a bank with {'one' if len(bank) == 1 else 'several'}"] += 1
+        self.events[
+            f"words: EX command bound by a bank with {'one' if len(bank) == 1 else 'several'}"
+        ] += 1

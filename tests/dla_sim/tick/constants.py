@@ -1,4 +1,6 @@
-"""What the tick model needs of a Timing: the constants of docs/machine.md section 2 that change cycles."""
+"""What the tick model needs of a Timing: the constants of docs/machine.md section 2 that change
+cycles.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One step per clock cycle, in the order of docs/machine.md section 3. Obviously right comes before fast."""
+"""One step per clock cycle, in the order of docs/machine.md section 3.
+
+Obviously right comes before fast.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ WORD_BYTES = 8
 class TickResult:
     """What happened, in cycles.
 
-    ``causes`` is unit -> cause -> cycles; ``spans`` the half-open interval of each command of ``Program.commands``
-    (``OP_END``: the cycle that executed it); ``kinds`` the run's cycles by (kind, layer); ``events`` counts what the
-    program exercised, for the coverage table.
+    ``causes`` is unit -> cause -> cycles; ``spans`` the half-open interval of each command of
+    ``Program.commands`` (``OP_END``: the cycle that executed it); ``kinds`` the run's cycles by
+    (kind, layer); ``events`` counts what the program exercised, for the coverage table.
     """
 
     total: int
@@ -36,7 +39,9 @@ class TickResult:
 
 @dataclass
 class UnitState:
-    """A unit: its queue (the executing command at the head) and, while it executes, what is left to do."""
+    """A unit: its queue (the executing command at the head) and, while it executes, what is left
+    to do.
+    """
 
     name: str
     to_come: int
@@ -54,29 +59,44 @@ class UnitState:
 class TickModel:
     """The state of the machine between two cycles, and one method per step of a cycle."""
 
-    def __init__(self, program: Program, timing: TimingConstants, start: int = 0, cut: int | None = None) -> None:
+    def __init__(
+        self, program: Program, timing: TimingConstants, start: int = 0, cut: int | None = None
+    ) -> None:
         commands = program.commands
         self.cut = cut
-        self.commands, self.sources, self.program, self.timing = commands, program.sources, program, timing
-        self.word_count, self.command_address = len(program.words), program.command_address
+        self.commands = commands
+        self.sources = program.sources
+        self.program = program
+        self.timing = timing
+        self.word_count = len(program.words)
+        self.command_address = program.command_address
         self.command_memory = memory_of(True, timing)
         self.command_at = {command.index: number for number, command in enumerate(commands)}
         self.to_units = [number for number, command in enumerate(commands) if not _is_end(command)]
         self.units = {
-            name: UnitState(name, sum(commands[number].unit.name == name for number in self.to_units)) for name in UNITS
+            name: UnitState(
+                name, sum(commands[number].unit.name == name for number in self.to_units)
+            )
+            for name in UNITS
         }
         self.tokens: Counter[tuple[str, str]] = Counter()
-        self.cycle, self.word, self.total = start, 0, 0
+        self.cycle = start
+        self.word = 0
+        self.total = 0
         self.served = "ST"
         self.granted: str | None = None
         self.spans: dict[int, tuple[int, int]] = {}
         self.kinds: Counter[tuple[str, str]] = Counter()
         self.events: Counter[str] = Counter()
         self.oldest = 0
-        self.banks = BankState(program.arch, self.events) if program.arch.words is not None else None
+        self.banks = (
+            BankState(program.arch, self.events) if program.arch.words is not None else None
+        )
         self.pushed: set[tuple[str, str]] = set()
         chunks = -(-self.word_count * WORD_BYTES // timing.fetch_bytes)
-        self.requested: list[int | None] = [start if k < timing.fetch_buffers else None for k in range(chunks)]
+        self.requested: list[int | None] = [
+            start if k < timing.fetch_buffers else None for k in range(chunks)
+        ]
         self.ready: list[int | None] = [None] * chunks
         self.chunk = 0
         self.chunk_slots = self._chunk_slots(0)
@@ -102,7 +122,9 @@ class TickModel:
     # Step 1: completion.
 
     def complete(self) -> None:
-        """Every unit whose command has no symbol left ended with the last cycle: free its entry, count its tokens."""
+        """Every unit whose command has no symbol left ended with the last cycle: free its entry,
+        count its tokens.
+        """
         self.pushed.clear()
         completed = 0
         for name, unit in self.units.items():
@@ -138,12 +160,19 @@ class TickModel:
             if unit.script is not None or not unit.queue or self.missing(unit):
                 continue
             command = self.commands[unit.queue[0]]
-            for popped, giver in ((command.pop_previous, PREVIOUS.get(name)), (command.pop_next, NEXT.get(name))):
+            for popped, giver in (
+                (command.pop_previous, PREVIOUS.get(name)),
+                (command.pop_next, NEXT.get(name)),
+            ):
                 if popped and giver is not None:
                     self.tokens[giver, name] -= 1
-                    self.events["token popped in the cycle of its push"] += (giver, name) in self.pushed
+                    self.events["token popped in the cycle of its push"] += (
+                        giver,
+                        name,
+                    ) in self.pushed
             unit.script = command_script(command, self.program, self.timing, self.events)
-            unit.position, unit.started = 0, self.cycle
+            unit.position = 0
+            unit.started = self.cycle
             if self.banks and command.instruction.unit is not None:
                 self.banks.start(command, sum(symbol in SLOT_CAUSE for symbol in unit.script))
             if name == "EX":
@@ -185,7 +214,8 @@ class TickModel:
         order = REQUESTERS[first:] + REQUESTERS[:first]
         self.granted = self.served = next(name for name in order if name in requesters)
 
-    # The accounts of section 7: the state after the start and the grant, before the word of this cycle is executed.
+    # The accounts of section 7: the state after the start and the grant, before the word of this
+    # cycle is executed.
 
     def cause(self, unit: UnitState) -> str:
         """The one cause of this cycle."""
@@ -232,7 +262,10 @@ class TickModel:
         return instruction.unit is not None and unit.position >= self.timing.ex_fill
 
     def consume(self) -> None:
-        """Every executing unit uses up one symbol, a slot only if it was granted; the fetch likewise."""
+        """Every executing unit uses up one symbol, a slot only if it was granted.
+
+        The fetch likewise.
+        """
         unit = self.units["EX"]
         if self.banks:
             taken = self.banks.taken(self.granted, self.cycle)
@@ -247,13 +280,19 @@ class TickModel:
             if self.chunk_slots == 0:
                 self.ready[self.chunk] = self.cycle + 1
                 self.chunk += 1
-                self.chunk_slots = self._chunk_slots(self.chunk) if self.chunk < len(self.ready) else 0
+                self.chunk_slots = (
+                    self._chunk_slots(self.chunk) if self.chunk < len(self.ready) else 0
+                )
 
     # Step 4: command processor.
 
     def execute_word(self) -> None:
-        """Execute the next word if its chunk is here and its unit's queue, or for ``OP_END`` the machine, allows."""
-        if self.cut is not None and self.word == (self.commands[self.cut - 1].index + 1 if self.cut else 0):
+        """Execute the next word if its chunk is here and its unit's queue, or for ``OP_END`` the
+        machine, allows.
+        """
+        if self.cut is not None and self.word == (
+            self.commands[self.cut - 1].index + 1 if self.cut else 0
+        ):
             self.execute_cut()
             return
         chunk = self.word * WORD_BYTES // self.timing.fetch_bytes
@@ -266,14 +305,21 @@ class TickModel:
             return
         self.word += 1
         later = chunk + self.timing.fetch_buffers
-        if later < len(self.requested) and self.word * WORD_BYTES == (chunk + 1) * self.timing.fetch_bytes:
+        if (
+            later < len(self.requested)
+            and self.word * WORD_BYTES == (chunk + 1) * self.timing.fetch_bytes
+        ):
             self.requested[later] = self.cycle + 1
             self.events["chunk requested when a buffer was freed"] += 1
 
     def execute_cut(self) -> None:
-        """``OP_END`` instead of command ``cut``, once no chunk is under way (docs/systems.md, section 3)."""
+        """``OP_END`` instead of command ``cut``, once no chunk is under way (docs/systems.md,
+        section 3).
+        """
         pairs = zip(self.requested, self.ready, strict=True)
-        under_way = any(asked is not None and (here is None or here > self.cycle) for asked, here in pairs)
+        under_way = any(
+            asked is not None and (here is None or here > self.cycle) for asked, here in pairs
+        )
         if not under_way and not any(unit.queue for unit in self.units.values()):
             self.total = self.cycle + 1
 
@@ -301,5 +347,7 @@ def _is_end(command: Command) -> bool:
 
 
 def run_ticks(program: Program, timing: TimingConstants) -> TickResult:
-    """Run ``program``, which must be legal (a deadlock never ends), cycle by cycle from a drained machine."""
+    """Run ``program``, which must be legal (a deadlock never ends), cycle by cycle from a
+    drained machine.
+    """
     return TickModel(program, timing).run()

@@ -1,8 +1,9 @@
-"""What a command does in each cycle, as a list of symbols: docs/machine.md sections 5 (units), 6 (bursts), 12 (words).
+"""What a command does in each cycle, as a list of symbols: docs/machine.md sections 5 (units), 6
+(bursts), 12 (words).
 
-A unit consumes one symbol a cycle. ``busy``, ``dram``, ``flash``, ``sram`` are consumed as they come and name the
-cycle's cause; ``BEAT`` and those of ``HELD`` are slots of the bus, consumed only in a cycle in which the bus is granted
-to the unit.
+A unit consumes one symbol a cycle. ``busy``, ``dram``, ``flash``, ``sram`` are consumed as they
+come and name the cycle's cause; ``BEAT`` and those of ``HELD`` are slots of the bus, consumed only
+in a cycle in which the bus is granted to the unit.
 """
 
 from __future__ import annotations
@@ -38,9 +39,15 @@ def memory_of(constant: bool, timing: TimingConstants) -> Memory:
     """Where constants and command words lie, or everything else."""
     if constant and timing.flash_bytes > 0:
         return Memory(
-            "flash", timing.flash_bytes, timing.flash_burst_bytes, timing.flash_latency, timing.flash_outstanding_bursts
+            "flash",
+            timing.flash_bytes,
+            timing.flash_burst_bytes,
+            timing.flash_latency,
+            timing.flash_outstanding_bursts,
         )
-    return Memory("dram", timing.bus_bytes, timing.burst_bytes, timing.dram_latency, timing.outstanding_bursts)
+    return Memory(
+        "dram", timing.bus_bytes, timing.burst_bytes, timing.dram_latency, timing.outstanding_bursts
+    )
 
 
 def ceiling(numerator: int, denominator: int) -> int:
@@ -48,7 +55,9 @@ def ceiling(numerator: int, denominator: int) -> int:
     return (numerator + denominator - 1) // denominator
 
 
-def transfer_slots(rows: Iterable[tuple[int, int]], memory: Memory, events: Counter[str]) -> list[str]:
+def transfer_slots(
+    rows: Iterable[tuple[int, int]], memory: Memory, events: Counter[str]
+) -> list[str]:
     """The slots of a transfer of half-open byte intervals of a memory, in order (section 6)."""
     burst_beats = memory.burst // memory.width
     gap = ceiling(memory.latency + burst_beats, memory.outstanding)
@@ -62,7 +71,9 @@ def transfer_slots(rows: Iterable[tuple[int, int]], memory: Memory, events: Coun
             slots += [BEAT] * beats + [HELD[memory.name]] * held
             events[f"{memory.name}: burst bound by burst_gap"] += held > 0
             events[f"{memory.name}: burst bound by its beats"] += held == 0
-            events[f"{memory.name}: burst with a partial bus word"] += beats * memory.width != stop - start
+            events[f"{memory.name}: burst with a partial bus word"] += (
+                beats * memory.width != stop - start
+            )
             start = stop
     return slots
 
@@ -78,26 +89,44 @@ def _streams_in_busiest_bank(streams: Iterable[Access], arch: Arch) -> int:
     return max(banks.values(), default=0)
 
 
-def _compute(command: Command, arch: Arch, timing: TimingConstants, events: Counter[str]) -> list[str]:
+def _compute(
+    command: Command, arch: Arch, timing: TimingConstants, events: Counter[str]
+) -> list[str]:
     operands = command.instruction.operands(command, arch)
     compute = command.instruction.cycles(command, arch)
-    conflicts = ceiling(_streams_in_busiest_bank((*operands.reads, *operands.writes), arch), timing.bank_ports)
+    conflicts = ceiling(
+        _streams_in_busiest_bank((*operands.reads, *operands.writes), arch), timing.bank_ports
+    )
     bounds = {"bank conflict": compute * max(1, conflicts)}
     if timing.sram_read_bytes:
-        bounds["read ports"] = ceiling(sum(access.total for access in operands.reads), timing.sram_read_bytes)
+        bounds["read ports"] = ceiling(
+            sum(access.total for access in operands.reads), timing.sram_read_bytes
+        )
     if timing.sram_write_bytes:
-        bounds["write ports"] = ceiling(sum(access.total for access in operands.writes), timing.sram_write_bytes)
+        bounds["write ports"] = ceiling(
+            sum(access.total for access in operands.writes), timing.sram_write_bytes
+        )
     longest = max(bounds.values())
     for name, bound in bounds.items():
         events[f"EX command bound by {name}"] += bound == longest > compute
     events["EX command not bound by the scratchpad"] += longest == compute
     events["EX command of zero compute cycles"] += compute == 0
     waiting = longest - compute
-    return ["busy"] * timing.ex_fill + ["busy"] * compute + ["sram"] * waiting + ["busy"] * timing.ex_drain
+    return (
+        ["busy"] * timing.ex_fill
+        + ["busy"] * compute
+        + ["sram"] * waiting
+        + ["busy"] * timing.ex_drain
+    )
 
 
-def _compute_on_words(command: Command, arch: Arch, timing: TimingConstants, events: Counter[str]) -> list[str]:
-    """Section 12: what the array takes. Cycles that it waits for banks or the shared port come as the machine runs."""
+def _compute_on_words(
+    command: Command, arch: Arch, timing: TimingConstants, events: Counter[str]
+) -> list[str]:
+    """Section 12: what the array takes.
+
+    Cycles that it waits for banks or the shared port come as the machine runs.
+    """
     found = words.count(command, arch, events)
     events["EX command of zero compute cycles"] += found.cycles == 0
     return ["busy"] * timing.ex_fill + ["busy"] * found.cycles + ["busy"] * timing.ex_drain
@@ -106,22 +135,32 @@ def _compute_on_words(command: Command, arch: Arch, timing: TimingConstants, eve
 def bank_numbers(access: Access, arch: Arch) -> range:
     """The banks that the hull of an access touches."""
     bank_bytes = arch.sram_bytes // arch.sram_banks
-    return range(access.address // bank_bytes, (access.end - 1) // bank_bytes + 1 if access.total else 0)
+    return range(
+        access.address // bank_bytes, (access.end - 1) // bank_bytes + 1 if access.total else 0
+    )
 
 
 def words_by_bank(command: Command, arch: Arch) -> dict[int | str, Counter[str]]:
-    """Section 12: what each bank and the port that records, sums and tables share move for a command of EX."""
+    """Section 12: what each bank and the port that records, sums and tables share move for a
+    command of EX.
+    """
     found = words.count(command, arch, Counter()).words
     operands = command.instruction.operands(command, arch)
     banks: dict[int | str, Counter[str]] = {}
-    for access, (name, taken) in zip((*operands.reads, *operands.writes), found.items(), strict=True):
+    for access, (name, taken) in zip(
+        (*operands.reads, *operands.writes), found.items(), strict=True
+    ):
         for number in bank_numbers(access, arch):
             banks.setdefault(number, Counter())[name] += taken
-    banks[SHARED_PORT] = Counter({name: taken for name, taken in found.items() if name in words.SHARING})
+    banks[SHARED_PORT] = Counter(
+        {name: taken for name, taken in found.items() if name in words.SHARING}
+    )
     return banks
 
 
-def command_script(command: Command, program: Program, timing: TimingConstants, events: Counter[str]) -> list[str]:
+def command_script(
+    command: Command, program: Program, timing: TimingConstants, events: Counter[str]
+) -> list[str]:
     """The symbols of ``command``; what it exercises is counted in ``events``."""
     mnemonic = command.instruction.mnemonic
     events[mnemonic] += 1
@@ -140,10 +179,14 @@ def command_script(command: Command, program: Program, timing: TimingConstants, 
 def _is_constant(address: int, program: Program) -> bool:
     """Section 6: in a segment of the program and in no tensor."""
     segments = any(one.address <= address < one.address + one.data.size for one in program.segments)
-    return segments and not any(one.address <= address < one.address + one.nbytes for one in program.tensors)
+    return segments and not any(
+        one.address <= address < one.address + one.nbytes for one in program.tensors
+    )
 
 
-def _dma(command: Command, program: Program, timing: TimingConstants, events: Counter[str]) -> list[str]:
+def _dma(
+    command: Command, program: Program, timing: TimingConstants, events: Counter[str]
+) -> list[str]:
     operands = command.instruction.operands(command, program.arch)
     (side,) = (access for access in (*operands.reads, *operands.writes) if access.space == "dram")
     memory = memory_of(_is_constant(side.address, program), timing)
@@ -152,7 +195,9 @@ def _dma(command: Command, program: Program, timing: TimingConstants, events: Co
     events[f"{command.unit.name} transfer, {memory.name}"] += 1
     events[f"{command.unit.name} transfer of {'zero' if not slots else 'some'} bytes"] += 1
     events["transfer of several rows"] += len(side.dims) > 0 and len(slots) > 0
-    setup, latency, drain = ["busy"] * timing.dma_setup, [memory.name] * memory.latency, ["busy"] * timing.dma_drain
+    setup = ["busy"] * timing.dma_setup
+    latency = [memory.name] * memory.latency
+    drain = ["busy"] * timing.dma_drain
     if command.instruction.mnemonic == "OP_DMA_READ":
         return setup + latency + slots + drain
     return setup + slots + latency + drain
@@ -161,7 +206,9 @@ def _dma(command: Command, program: Program, timing: TimingConstants, events: Co
 def _held_for_words(
     command: Command, arch: Arch, slots: int, timing: TimingConstants, events: Counter[str]
 ) -> list[str]:
-    """Section 12: the slots that the words of the scratchpad's side take beyond those of the bursts."""
+    """Section 12: the slots that the words of the scratchpad's side take beyond those of the
+    bursts.
+    """
     if arch.words is None:
         return []
     wanted = touched_words(command, arch)[0] * (arch.words.word // timing.bus_bytes)
@@ -171,9 +218,13 @@ def _held_for_words(
 
 
 def touched_words(command: Command, arch: Arch) -> tuple[int, range]:
-    """Section 12: the words that the rows of a transfer touch in the scratchpad, and the banks that it takes."""
+    """Section 12: the words that the rows of a transfer touch in the scratchpad, and the banks
+    that it takes.
+    """
     assert arch.words is not None
     operands = command.instruction.operands(command, arch)
     (side,) = (access for access in (*operands.reads, *operands.writes) if access.space == "sram")
-    touched = sum(len({byte // arch.words.word for byte in range(start, end)}) for start, end in side.runs())
+    touched = sum(
+        len({byte // arch.words.word for byte in range(start, end)}) for start, end in side.runs()
+    )
     return touched, bank_numbers(side, arch)

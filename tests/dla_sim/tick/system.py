@@ -13,7 +13,9 @@ from tests.dla_sim.tick.model import REQUESTERS, TickModel
 
 @dataclass(frozen=True)
 class Turn:
-    """A program that a machine runs after the one before, from cycle ``release`` on; ``cut``: before that command."""
+    """A program that a machine runs after the one before, from cycle ``release`` on; ``cut``:
+    before that command.
+    """
 
     program: Program
     release: int
@@ -30,7 +32,9 @@ class TurnResult:
 
 
 class TickSystem:
-    """``ports[p]`` are the machines on port p of a memory that serves ``grants`` ports in a cycle."""
+    """``ports[p]`` are the machines on port p of a memory that serves ``grants`` ports in a
+    cycle.
+    """
 
     def __init__(
         self,
@@ -40,8 +44,11 @@ class TickSystem:
         grants: int,
     ) -> None:
         self.turns = [list(mine) for mine in turns]
-        self.timings, self.grants = timings, grants
-        self.ports = [[(machine, name) for machine in machines for name in REQUESTERS] for machines in ports]
+        self.timings = timings
+        self.grants = grants
+        self.ports = [
+            [(machine, name) for machine in machines for name in REQUESTERS] for machines in ports
+        ]
         self.last_port = len(ports) - 1
         self.last_served = [members[-1] for members in self.ports]
         self.models: list[TickModel | None] = [None] * len(turns)
@@ -63,7 +70,9 @@ class TickSystem:
                 if model:
                     model.finish_cycle()
                     if model.total:
-                        self.results[machine].append(TurnResult(self.starts[machine], model.total, model.spans))
+                        self.results[machine].append(
+                            TurnResult(self.starts[machine], model.total, model.spans)
+                        )
                         self.models[machine] = None
             self.cycle += 1
         return self.results
@@ -79,7 +88,12 @@ class TickSystem:
 
     def grant(self) -> None:
         """A slot to each of the next ports with requesters, as many as the memory serves."""
-        asking = {(machine, name) for machine, model in enumerate(self.models) if model for name in model.requesters()}
+        asking = {
+            (machine, name)
+            for machine, model in enumerate(self.models)
+            if model
+            for name in model.requesters()
+        }
         for model in self.models:
             if model:
                 model.granted = None

@@ -1,7 +1,8 @@
 """Commands on a scratchpad of words, step by step: docs/machine.md, section 12.
 
-Block after block, stripe after stripe, window after window: counted as the machine goes, where the formulas of ``isa``
-multiply. Nothing of ``isa.ops`` is used, only registers, fields, and the machine's keys.
+Block after block, stripe after stripe, window after window: counted as the machine goes, where the
+formulas of ``isa`` multiply. Nothing of ``isa.ops`` is used, only registers, fields, and the
+machine's keys.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from isa.instruction import Command
 TABLE = 256
 GLOBAL = 2
 AVERAGE = 1
-ALONG_LENGTH, ALONG_CHANNELS = 1, 2
+ALONG_LENGTH = 1
+ALONG_CHANNELS = 2
 PAIRS = ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN", "OP_E_DIV")
 DENSE = ("OP_E_ADD", "OP_C_MIN", "OP_C_MAX")
 BY_A_SCALE = ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS")
@@ -31,7 +33,9 @@ SHARING = ("records", "sums", "tables")
 
 @dataclass
 class Counted:
-    """What a command takes: compute cycles, and the words of each requester, in the order of its operands."""
+    """What a command takes: compute cycles, and the words of each requester, in the order of its
+    operands.
+    """
 
     cycles: int = 0
     words: dict[str, int] = field(default_factory=dict)
@@ -88,7 +92,9 @@ def _behind(command: Command, results: int, arch: Arch) -> int:
     return len(_pieces(results, arch.lanes))
 
 
-def _finish(counted: Counted, first: int, behind: int, command: Command, arch: Arch, events: Counter[str]) -> Counted:
+def _finish(
+    counted: Counted, first: int, behind: int, command: Command, arch: Arch, events: Counter[str]
+) -> Counted:
     """The lanes beside the array, the first weights before it, and the tables."""
     events["words: the lanes take longer than the array"] += behind > counted.cycles
     counted.cycles = first + max(counted.cycles, behind)
@@ -99,17 +105,20 @@ def _finish(counted: Counted, first: int, behind: int, command: Command, arch: A
     return counted
 
 
-# Products ------------------------------------------------------------------------------------------------------------
+# Products
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Products:
-    """Groups, their output and input channels, rows and columns of kernel and output, and the stride of columns.
+    """Groups, their output and input channels, rows and columns of kernel and output, and the
+    stride of columns.
 
-    ``taps``: those of a row of the kernel side by side; ``whole``: all of them; ``apart``: parts of the array's columns
-    have activations of their own; ``atom``: bytes of a position of the input. ``computed``: the weights are a tensor in
-    atoms, its channels the "outputs" or the "inputs". ``gap``: between the positions that rows of results begin with
-    others lie than those of the results before.
+    ``taps``: those of a row of the kernel side by side; ``whole``: all of them; ``apart``: parts of
+    the array's columns have activations of their own; ``atom``: bytes of a position of the input.
+    ``computed``: the weights are a tensor in atoms, its channels the "outputs" or the "inputs".
+    ``gap``: between the positions that rows of results begin with others lie than those of the
+    results before.
     """
 
     groups: int
@@ -130,36 +139,46 @@ class Products:
 
 def _shape(command: Command, arch: Arch) -> Products:
     assert arch.words is not None
-    at, atom = command.registers, arch.words.atom
+    at = command.registers
+    atom = arch.words.atom
     if command.instruction.mnemonic in ("OP_MAT_MUL", "OP_DYN_MAT_MUL"):
         channels = at["EX_OUTPUT_CHANNELS"], at["EX_INPUT_CHANNELS"]
         computed = ""
         if command.instruction.mnemonic == "OP_DYN_MAT_MUL":
             computed = "inputs" if command.fields["transposed"] else "outputs"
         return Products(1, *channels, 1, 1, 1, at["EX_ROWS"], 1, atom, computed=computed)
-    groups, mapping = at.get("EX_GROUPS", 1), command.fields.get("mapping", 0)
+    groups = at.get("EX_GROUPS", 1)
+    mapping = command.fields.get("mapping", 0)
     picture = mapping == 3 and groups == 1 and at["EX_INPUT_CHANNELS"] <= len(PIXELS)
     own = PIXELS[at["EX_INPUT_CHANNELS"] - 1] if picture else atom
     return Products(
         groups, at["EX_OUTPUT_CHANNELS"] // groups, at["EX_INPUT_CHANNELS"] // groups,
-        at["EX_KERNEL_HEIGHT"], at["EX_KERNEL_WIDTH"], at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"],
+        at["EX_KERNEL_HEIGHT"], at["EX_KERNEL_WIDTH"], at["EX_OUTPUT_HEIGHT"],
+        at["EX_OUTPUT_WIDTH"],
         at["EX_STRIDE_WIDTH"], own, mapping in (1, 2), mapping == 3, mapping in (2, 3),
         gap=at["EX_STRIDE_HEIGHT"] * at["EX_INPUT_WIDTH"] != at["EX_OUTPUT_WIDTH"] * at["EX_STRIDE_WIDTH"],
     )  # fmt: skip
 
 
 def _depths(shape: Products) -> list[tuple[int, int]]:
-    """(row of the kernel, input channel) of each product that may be summed at once, the row slowest, then the column.
+    """(row of the kernel, input channel) of each product that may be summed at once, the row
+    slowest, then the column.
 
     Where the rows come one after another it is the first.
     """
     columns = shape.kernel_columns if shape.taps or shape.whole else 1
     rows = shape.kernel_rows if shape.whole else 1
-    return [(row, channel) for row in range(rows) for _ in range(columns) for channel in range(shape.inputs)]
+    return [
+        (row, channel)
+        for row in range(rows)
+        for _ in range(columns)
+        for channel in range(shape.inputs)
+    ]
 
 
 def _together(shape: Products, arch: Arch) -> int:
-    """Groups in one block: as many as fit beside one another, where the input channels of a group divide an atom.
+    """Groups in one block: as many as fit beside one another, where the input channels of a group
+    divide an atom.
 
     Where each has activations of its own, as many as there are parts of the columns.
     """
@@ -176,7 +195,11 @@ def _together(shape: Products, arch: Arch) -> int:
 def _held(shape: Products, groups: int, arch: Arch) -> int:
     """How often the array holds a block: for other output columns, as long as there are any."""
     times = 1
-    while shape.apart and (times + 1) * groups * shape.outputs <= arch.pe.oc and times * arch.pe.ow < shape.columns:
+    while (
+        shape.apart
+        and (times + 1) * groups * shape.outputs <= arch.pe.oc
+        and times * arch.pe.ow < shape.columns
+    ):
         times += 1
     return times
 
@@ -184,20 +207,34 @@ def _held(shape: Products, groups: int, arch: Arch) -> int:
 def _stripes(shape: Products, width: int, arch: Arch) -> list[list[tuple[int, int]]]:
     """Steps (row, first column), P at a time."""
     assert arch.words is not None
-    steps = [(row, piece[0]) for row in range(shape.rows) for piece in _pieces(shape.columns, width)]
-    return [[steps[number] for number in numbers] for numbers in _pieces(len(steps), arch.words.accumulators)]
+    steps = [
+        (row, piece[0]) for row in range(shape.rows) for piece in _pieces(shape.columns, width)
+    ]
+    return [
+        [steps[number] for number in numbers]
+        for numbers in _pieces(len(steps), arch.words.accumulators)
+    ]
 
 
-def _blocks(shape: Products, groups: Sequence[int], arch: Arch) -> Iterator[tuple[int, set[tuple[int, int]]]]:
-    """Of what the array holds one after the other for an output channel: its products, and whence they come.
+def _blocks(
+    shape: Products, groups: Sequence[int], arch: Arch
+) -> Iterator[tuple[int, set[tuple[int, int]]]]:
+    """Of what the array holds one after the other for an output channel: its products, and whence
+    they come.
 
     That is (row of the kernel, atom of the input).
     """
     depths = _depths(shape)
-    one_by_one = 1 if shape.whole else shape.kernel_rows * (1 if shape.taps else shape.kernel_columns)
+    one_by_one = (
+        1 if shape.whole else shape.kernel_rows * (1 if shape.taps else shape.kernel_columns)
+    )
     for numbers in _pieces(len(depths), arch.pe.ic):
         found = [depths[number] for number in numbers]
-        whence = {(row, (group * shape.inputs + channel) // shape.atom) for group in groups for row, channel in found}
+        whence = {
+            (row, (group * shape.inputs + channel) // shape.atom)
+            for group in groups
+            for row, channel in found
+        }
         for _ in range(one_by_one):
             yield len(numbers), whence
 
@@ -209,7 +246,9 @@ def _word_span(positions: int, atom: int, arch: Arch) -> int:
 
 
 def _load(shape: Products, depth: int, channels: int, arch: Arch) -> int:
-    """Words of a block of weights: dense, or the positions of each of the atoms that its output channels lie in."""
+    """Words of a block of weights: dense, or the positions of each of the atoms that its output
+    channels lie in.
+    """
     assert arch.words is not None
     if not shape.computed:
         return words_of(depth * channels, arch)
@@ -219,20 +258,30 @@ def _load(shape: Products, depth: int, channels: int, arch: Arch) -> int:
 
 def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     assert arch.words is not None
-    shape, counted = _shape(command, arch), Counted()
+    shape = _shape(command, arch)
+    counted = Counted()
     element = 1 if command.fields["requantise"] else 4
     together = _together(shape, arch)
     held = _held(shape, together, arch)
     width = held * arch.pe.ow
     reach = width * shape.stride if shape.taps or shape.whole else (width - 1) * shape.stride + 1
-    whences = [whence for groups in _pieces(shape.groups, together) for _, whence in _blocks(shape, groups, arch)]
+    whences = [
+        whence
+        for groups in _pieces(shape.groups, together)
+        for _, whence in _blocks(shape, groups, arch)
+    ]
     streams = max(map(len, whences), default=1)
     alone = _word_span(reach, shape.atom, arch)
     step = _word_span(streams * reach, shape.atom, arch)
     a_row = len(_pieces(shape.columns, width))
-    first, results, sums, written = 0, 0, 0, 0
+    first = 0
+    results = 0
+    sums = 0
+    written = 0
     counted.words = (
-        {"activations": 0, "weights": 0} if shape.computed else {"activations": 0, "weights": 0, "records": 0}
+        {"activations": 0, "weights": 0}
+        if shape.computed
+        else {"activations": 0, "weights": 0, "records": 0}
     )
     for groups in _pieces(shape.groups, together):
         for outputs in _pieces(shape.outputs, arch.pe.oc):
@@ -240,12 +289,17 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
             if not shape.computed:
                 counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
             weights = sum(depth * channels for depth, _ in _blocks(shape, groups, arch))
-            blocks = [(_load(shape, depth, channels, arch), atoms) for depth, atoms in _blocks(shape, groups, arch)]
+            blocks = [
+                (_load(shape, depth, channels, arch), atoms)
+                for depth, atoms in _blocks(shape, groups, arch)
+            ]
             first = first or blocks[0][0]
             results += channels * shape.rows * shape.columns
             for stripe in _stripes(shape, width, arch):
                 steps = len(stripe)
-                events["words: a stripe that fills the accumulators"] += steps == arch.words.accumulators
+                events["words: a stripe that fills the accumulators"] += (
+                    steps == arch.words.accumulators
+                )
                 rows = len(_pieces(steps, a_row)) if shape.gap else 1
                 events["words: rows of a stripe in one stream"] += not shape.gap and steps > a_row
                 fresh = _word_span(steps * width * shape.stride, shape.atom, arch)
@@ -257,20 +311,28 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
                     events["words: activations in a stream"] += steps * alone > fresh + rows
                     counted.cycles += max(passing, load)
                     counted.add("activations", streams * min(steps * alone, fresh + rows))
-                loads = sum(load for load, _ in blocks) if shape.computed else words_of(weights, arch)
+                loads = (
+                    sum(load for load, _ in blocks) if shape.computed else words_of(weights, arch)
+                )
                 counted.add("weights", loads)
                 positions = steps * width * arch.words.atom
                 written += _atoms(channels, arch) * words_of(positions * element, arch)
                 sums += _atoms(channels, arch) * words_of(positions * 4, arch)
     events["words: several words a step"] += alone > 1
-    events["words: a block in several atoms"] += any(len({atom for _, atom in whence}) > 1 for whence in whences)
-    events["words: a block of taps of several rows"] += any(len({row for row, _ in whence}) > 1 for whence in whences)
+    events["words: a block in several atoms"] += any(
+        len({atom for _, atom in whence}) > 1 for whence in whences
+    )
+    events["words: a block of taps of several rows"] += any(
+        len({row for row, _ in whence}) > 1 for whence in whences
+    )
     events["words: streams that share words"] += step < streams * alone
     events["words: several groups in a block"] += together > 1
     events["words: groups with activations of their own"] += together > 1 and shape.apart
     events["words: several output columns side by side"] += held > 1
     events["words: more parts than output columns"] += (
-        shape.apart and (held + 1) * together * shape.outputs <= arch.pe.oc and width >= shape.columns
+        shape.apart
+        and (held + 1) * together * shape.outputs <= arch.pe.oc
+        and width >= shape.columns
     )
     if command.fields.get("accumulate") and results:
         counted.add("sums", sums)
@@ -278,16 +340,25 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     return _finish(counted, first, _behind(command, results, arch), command, arch, events)
 
 
-# Windows -------------------------------------------------------------------------------------------------------------
+# Windows
+# --------------------------------------------------------------------------------------------------
 
 
 def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     """One atom after the other, piece of columns after piece, some rows at once, tap after tap."""
     assert arch.words is not None
-    at, counted, words = command.registers, Counted(), arch.words
+    at = command.registers
+    counted = Counted()
+    words = arch.words
     depthwise = command.instruction.mnemonic == "OP_DEPTH_CONV"
-    channels, rows, columns = at["EX_OUTPUT_CHANNELS"], at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"]
-    kernel = [(row, column) for row in range(at["EX_KERNEL_HEIGHT"]) for column in range(at["EX_KERNEL_WIDTH"])]
+    channels = at["EX_OUTPUT_CHANNELS"]
+    rows = at["EX_OUTPUT_HEIGHT"]
+    columns = at["EX_OUTPUT_WIDTH"]
+    kernel = [
+        (row, column)
+        for row in range(at["EX_KERNEL_HEIGHT"])
+        for column in range(at["EX_KERNEL_WIDTH"])
+    ]
     whole = command.fields.get("mode") == GLOBAL
     at_once = arch.pe.count // words.atom
     slower = 1 if at_once else len(_pieces(words.atom, arch.pe.count))
@@ -296,12 +367,20 @@ def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     while down < rows and across * (down + 1) <= at_once:
         down += 1
     pieces = _pieces(columns, across)
-    last_row = (rows - 1) * at["EX_STRIDE_HEIGHT"] + (at["EX_KERNEL_HEIGHT"] - 1) * at["EX_DILATION_HEIGHT"]
-    last_column = (across - 1) * at["EX_STRIDE_WIDTH"] + (at["EX_KERNEL_WIDTH"] - 1) * at["EX_DILATION_WIDTH"]
+    last_row = (rows - 1) * at["EX_STRIDE_HEIGHT"] + (at["EX_KERNEL_HEIGHT"] - 1) * at[
+        "EX_DILATION_HEIGHT"
+    ]
+    last_column = (across - 1) * at["EX_STRIDE_WIDTH"] + (at["EX_KERNEL_WIDTH"] - 1) * at[
+        "EX_DILATION_WIDTH"
+    ]
     input_rows = [row for row in range(last_row + 1) if row < at["EX_INPUT_HEIGHT"]]
     input_columns = [column for column in range(last_column + 1) if column < at["EX_INPUT_WIDTH"]]
-    counted.words = {"activations": 0, "weights": 0, "records": 0} if depthwise else {"activations": 0}
-    first, results, lead = 0, 0, 0
+    counted.words = (
+        {"activations": 0, "weights": 0, "records": 0} if depthwise else {"activations": 0}
+    )
+    first = 0
+    results = 0
+    lead = 0
     written = 0
     for atom in _pieces(channels, words.atom):
         if whole:
@@ -312,7 +391,10 @@ def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
             steps = 0
             for _ in pieces:
                 for _ in input_rows:
-                    counted.add("activations", words_of(len(input_columns) * words.atom, arch) + (len(pieces) > 1))
+                    counted.add(
+                        "activations",
+                        words_of(len(input_columns) * words.atom, arch) + (len(pieces) > 1),
+                    )
                 for _ in _pieces(rows, down):
                     for _ in kernel:
                         steps += slower
@@ -337,7 +419,8 @@ def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     return _finish(counted, first + lead, _behind(command, results, arch), command, arch, events)
 
 
-# Element by element --------------------------------------------------------------------------------------------------
+# Element by element
+# --------------------------------------------------------------------------------------------------
 
 
 def _divisions(divisors: int, arch: Arch) -> int:
@@ -347,12 +430,15 @@ def _divisions(divisors: int, arch: Arch) -> int:
 
 
 def _alike(command: Command, arch: Arch) -> Counted:
-    length, scaled = command["EX_LENGTH"], command.instruction.mnemonic in BY_A_SCALE
+    length = command["EX_LENGTH"]
+    scaled = command.instruction.mnemonic in BY_A_SCALE
     words = {name: words_of(length, arch) for name in ("a" if scaled else "ab")}
     if _tables(command):
         words["tables"] = words_of(TABLE * _tables(command), arch)
     first = _divisions(1, arch) if scaled else 0
-    return Counted(first + len(_pieces(length, arch.lanes)), {**words, "results": words_of(length, arch)})
+    return Counted(
+        first + len(_pieces(length, arch.lanes)), {**words, "results": words_of(length, arch)}
+    )
 
 
 def _tensor(channels: int, length: int, arch: Arch) -> tuple[int, int]:
@@ -368,21 +454,26 @@ def _tensor(channels: int, length: int, arch: Arch) -> tuple[int, int]:
 
 def _pair(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     assert arch.words is not None
-    channels, length = command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
+    channels = command["EX_OUTPUT_CHANNELS"]
+    length = command["EX_LENGTH"]
     elements, written = _tensor(channels, length, arch)
-    counted, divisors = Counted(len(_pieces(elements, arch.lanes))), 0
+    counted = Counted(len(_pieces(elements, arch.lanes)))
+    divisors = 0
     for name in "ab":
         repeat = command.fields[f"repeat_{name}"]
         along = 1 if repeat & ALONG_LENGTH else length
         counted.add(name, 0)
         if length:
-            for _ in _pieces(channels, arch.words.atom):  # a row for all channels is read again for each surface
+            # a row for all channels is read again for each surface
+            for _ in _pieces(channels, arch.words.atom):
                 counted.add(name, words_of(along * arch.words.atom, arch))
             divisors = along * (1 if channels and repeat & ALONG_CHANNELS else channels)
     if command.instruction.mnemonic == "OP_E_SUB":
         counted.cycles += arch.words.divide_cycles
     if command.instruction.mnemonic == "OP_E_DIV":
-        events["words: divisions bound by the dividers"] += _divisions(divisors, arch) > counted.cycles
+        events["words: divisions bound by the dividers"] += (
+            _divisions(divisors, arch) > counted.cycles
+        )
         events["words: divisions bound by the lanes"] += _divisions(divisors, arch) < counted.cycles
         counted.cycles = arch.words.divide_cycles + max(counted.cycles, _divisions(divisors, arch))
     if _tables(command):
@@ -392,22 +483,31 @@ def _pair(command: Command, arch: Arch, events: Counter[str]) -> Counted:
 
 
 def _look_up(command: Command, arch: Arch, events: Counter[str]) -> Counted:
-    channels, rows, length = command["EX_OUTPUT_CHANNELS"], command["EX_ROWS"], command["EX_LENGTH"]
+    channels = command["EX_OUTPUT_CHANNELS"]
+    rows = command["EX_ROWS"]
+    length = command["EX_LENGTH"]
     events["words: tables of channels"] += channels > 1
     elements = rows * length
     words = words_of(elements, arch)
     if channels != 1:
         elements, words = _tensor(channels, length, arch)
     tables = words_of(TABLE * channels, arch)
-    return Counted(tables + len(_pieces(elements, arch.lanes)), {"input": words, "tables": tables, "results": words})
+    return Counted(
+        tables + len(_pieces(elements, arch.lanes)),
+        {"input": words, "tables": tables, "results": words},
+    )
 
 
-# Bytes where they lie ------------------------------------------------------------------------------------------------
+# Bytes where they lie
+# ------------------------------------------------------------------------------------------------
 
 
 def _most_words(span: int, address: int, others: Sequence[tuple[int, int]], word: int) -> int:
-    """Words that so many bytes touch at most, wherever in a word the steps (count, stride) of the others bring them."""
-    grain, last = word, address % word
+    """Words that so many bytes touch at most, wherever in a word the steps (count, stride) of
+    the others bring them.
+    """
+    grain = word
+    last = address % word
     for count, stride in others:
         while stride % grain:
             grain //= 2
@@ -420,22 +520,33 @@ def _most_words(span: int, address: int, others: Sequence[tuple[int, int]], word
 def _copied(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     """A copy, block in block: every place that the innermost ones have is looked at."""
     assert arch.words is not None
-    at, word, fill = command.registers, arch.words.word, command.fields["fill"]
+    at = command.registers
+    word = arch.words.word
+    fill = command.fields["fill"]
     dims = [n for n in (1, 2, 3, 4) if at[f"EX_COUNT_{n}"] != 1]
     if any(not at[f"EX_COUNT_{n}"] for n in dims):
         return Counted(0, {"input": 0, "results": 0})
     sides = ("OUTPUT",) if fill else ("INPUT", "OUTPUT")
     places: dict[str, list[int]] = {side: [0] for side in sides}
-    touched, asked = dict.fromkeys(sides, 1), dict.fromkeys(sides, 1)
+    touched = dict.fromkeys(sides, 1)
+    asked = dict.fromkeys(sides, 1)
     rising = True
     for position, n in enumerate(dims):
-        steps, again, most = at[f"EX_COUNT_{n}"], dict.fromkeys(sides, 0), dict.fromkeys(sides, 0)
+        steps = at[f"EX_COUNT_{n}"]
+        again = dict.fromkeys(sides, 0)
+        most = dict.fromkeys(sides, 0)
         for side in sides:
-            stride, block = at[f"EX_{side}_STRIDE_{n}"], places[side]
-            first, last = min(block), max(block)
+            stride = at[f"EX_{side}_STRIDE_{n}"]
+            block = places[side]
+            first = min(block)
+            last = max(block)
             rising = rising and (first + stride > last or (first == last and not stride))
-            places[side] = sorted({place + step * stride for step in range(steps) for place in block})
-            others = [(at[f"EX_COUNT_{m}"], at[f"EX_{side}_STRIDE_{m}"]) for m in dims[position + 1 :]]
+            places[side] = sorted(
+                {place + step * stride for step in range(steps) for place in block}
+            )
+            others = [
+                (at[f"EX_COUNT_{m}"], at[f"EX_{side}_STRIDE_{m}"]) for m in dims[position + 1 :]
+            ]
             span = max(places[side]) - min(places[side]) + 1
             for _ in range(steps):
                 again[side] += asked[side]
@@ -447,40 +558,54 @@ def _copied(command: Command, arch: Arch, events: Counter[str]) -> Counted:
             ways["pairs"] = {"OUTPUT": most["OUTPUT"]}
         else:
             pairs = sum(1 for _ in range(most["INPUT"]) for _ in range(most["OUTPUT"]))
-            ways["pairs"] = {**most, "OUTPUT" if most["INPUT"] <= most["OUTPUT"] else "INPUT": pairs}
+            ways["pairs"] = {
+                **most,
+                "OUTPUT" if most["INPUT"] <= most["OUTPUT"] else "INPUT": pairs,
+            }
         if rising:
             ways["in a stream"] = dict(most)
         best = min(ways, key=lambda way: (max(ways[way].values()), sum(ways[way].values())))
         events[f"words: a copy {best}"] += 1
         asked = ways[best]
-    return Counted(max(asked.values()), {"input": asked.get("INPUT", 0), "results": asked["OUTPUT"]})
+    return Counted(
+        max(asked.values()), {"input": asked.get("INPUT", 0), "results": asked["OUTPUT"]}
+    )
 
 
-# Rows as wholes ------------------------------------------------------------------------------------------------------
+# Rows as wholes
+# --------------------------------------------------------------------------------------------------
 
 
 def _rows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     """Pass after pass over all atoms; a row is a position, its elements the channels."""
-    mnemonic, at = command.instruction.mnemonic, command.registers
-    outer, channels, inner = at["EX_ROWS"], at["EX_INPUT_CHANNELS"], at["EX_LENGTH"]
+    mnemonic = command.instruction.mnemonic
+    at = command.registers
+    outer = at["EX_ROWS"]
+    channels = at["EX_INPUT_CHANNELS"]
+    inner = at["EX_LENGTH"]
     positions = outer * inner
     if mnemonic == "OP_NORM":
-        channels, positions = channels * inner, outer
+        channels = channels * inner
+        positions = outer
     elements, words = _tensor(channels, positions, arch)
-    a_pass, written = len(_pieces(elements, arch.lanes)), words
+    a_pass = len(_pieces(elements, arch.lanes))
+    written = words
     counted = Counted(words={"input": words})
     if mnemonic == "OP_REDUCE":
-        counted.cycles, quotients = a_pass, 1
+        counted.cycles = a_pass
+        quotients = 1
         written = words_of(positions, arch)
     elif mnemonic == "OP_SOFTMAX":
-        counted.cycles, quotients = a_pass + a_pass, positions
+        counted.cycles = a_pass + a_pass
+        quotients = positions
         for _ in range(channels):  # the next element of each row is added, a row a lane
             counted.cycles += len(_pieces(positions, arch.lanes))
         for _ in ("sums", "quotients"):
             counted.add("input", words)
         counted.add("exponentials", words_of(4 * TABLE, arch))
     else:
-        counted.cycles, quotients = a_pass + a_pass + positions, 2 * positions
+        counted.cycles = a_pass + a_pass + positions
+        quotients = 2 * positions
         counted.add("input", words)
         pairs = at["EX_INPUT_CHANNELS"] * (outer if command.fields["by_row"] else 1)
         counted.add("parameters", words_of(PARAMETERS * pairs, arch))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from onnx import ModelProto, NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, looking_at, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, look_at, write_operators
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.runtimes.protobuf import standard
 
@@ -35,10 +35,12 @@ class _CompositeWriter(NodeWriter):
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         return self.graph.constants
 
-    def constant(self, values: ArrayLike, dtype: DTypeLike | None = np.float32, part: str = "constant") -> str:
+    def constant(
+        self, values: ArrayLike, dtype: DTypeLike | None = np.float32, part: str = "constant"
+    ) -> str:
         return super().constant(values, dtype, part)
 
-    def reshaped(self, name: str, shape: Sequence[int], result: str = "") -> str:
+    def reshape(self, name: str, shape: Sequence[int], result: str = "") -> str:
         """Reshape ``name`` if it has another shape; if ``result`` is given, always add the node."""
         if self.shapes.get(name) == tuple(shape) and not result:
             return name
@@ -46,7 +48,7 @@ class _CompositeWriter(NodeWriter):
         self.shapes[made] = tuple(shape)
         return made
 
-    def transposed(self, name: str, order: Sequence[int], result: str = "") -> str:
+    def transpose(self, name: str, order: Sequence[int], result: str = "") -> str:
         """Permute the axes of ``name`` if their order differs.
 
         If ``result`` is given, the node is always added.
@@ -79,14 +81,14 @@ def _attend(
     batch, groups, depth, _ = writer.shapes[k]
     width = writer.shapes[v][-1]
     together = heads // groups * rows
-    scores = writer.add("MatMul", writer.reshaped(q, (batch, groups, together, depth)), k)
+    scores = writer.add("MatMul", writer.reshape(q, (batch, groups, together, depth)), k)
     writer.shapes[scores] = (batch, groups, together, columns)
     factor = depth**-0.5 if scale is None else scale
     if factor != 1:
         scaled = writer.add("Mul", scores, writer.constant(factor))
         writer.shapes[scaled] = writer.shapes[scores]
         scores = scaled
-    scores = writer.reshaped(scores, (batch, heads, rows, columns))
+    scores = writer.reshape(scores, (batch, heads, rows, columns))
     cap = writer.options.get("softcap", 0.0)
     if cap:
         limit = writer.constant(cap)
@@ -97,9 +99,9 @@ def _attend(
     if attending:
         weights = writer.add("Mul", weights, attending)
     writer.shapes[weights] = (batch, heads, rows, columns)
-    mixed = writer.add("MatMul", writer.reshaped(weights, (batch, groups, together, columns)), v)
+    mixed = writer.add("MatMul", writer.reshape(weights, (batch, groups, together, columns)), v)
     writer.shapes[mixed] = (batch, groups, together, width)
-    return writer.reshaped(mixed, (batch, heads, rows, width))
+    return writer.reshape(mixed, (batch, heads, rows, width))
 
 
 def _heads(writer: _CompositeWriter, name: str, heads: int, *, last: bool = False) -> str:
@@ -109,16 +111,16 @@ def _heads(writer: _CompositeWriter, name: str, heads: int, *, last: bool = Fals
     """
     shape = writer.shapes[name]
     if len(shape) == 4:
-        return writer.transposed(name, (0, 1, 3, 2)) if last else name
-    split = writer.reshaped(name, (*shape[:2], heads, shape[2] // heads))
-    return writer.transposed(split, (0, 2, 3, 1) if last else (0, 2, 1, 3))
+        return writer.transpose(name, (0, 1, 3, 2)) if last else name
+    split = writer.reshape(name, (*shape[:2], heads, shape[2] // heads))
+    return writer.transpose(split, (0, 2, 3, 1) if last else (0, 2, 1, 3))
 
 
 def _join(writer: _CompositeWriter, mixed: str, result: str) -> None:
     """Merge the heads: (B, heads, S, d) becomes (B, S, heads · d)."""
     batch, heads, rows, width = writer.shapes[mixed]
-    turned = writer.transposed(mixed, (0, 2, 1, 3))
-    writer.reshaped(turned, (batch, rows, heads * width), result)
+    turned = writer.transpose(mixed, (0, 2, 1, 3))
+    writer.reshape(turned, (batch, rows, heads * width), result)
 
 
 def _causal(writer: _CompositeWriter, rows: int, columns: int, past: int = 0) -> str:
@@ -138,7 +140,9 @@ def _padding(writer: _CompositeWriter, mask: str, filter_value: float) -> str | 
         found = (1 - writer.arrays[mask].astype(np.float32)) * np.float32(filter_value)
         return writer.constant(found.reshape(shape[0], 1, 1, shape[1]))
     number = writer.add("Cast", mask, to=1)
-    missing = writer.add("Mul", writer.add("Sub", writer.constant(1), number), writer.constant(filter_value))
+    missing = writer.add(
+        "Mul", writer.add("Sub", writer.constant(1), number), writer.constant(filter_value)
+    )
     return writer.add("Reshape", missing, writer.constant((shape[0], 1, 1, shape[1]), np.int64))
 
 
@@ -164,37 +168,41 @@ def _standard_attention(writer: _CompositeWriter) -> bool:
         k = _heads(writer, k, kv_heads)
         if names[4]:
             past = writer.shapes[names[4]][2]
-            k, v = (_appended(writer, *pair) for pair in ((names[4], k), (names[5], v)))
+            k, v = (_append_past(writer, *pair) for pair in ((names[4], k), (names[5], v)))
         for index, name in ((1, k), (2, v)):
             if writer.output(index):
                 writer.add("Identity", name, result=writer.output(index))
-        k = writer.transposed(k, (0, 1, 3, 2))
+        k = writer.transpose(k, (0, 1, 3, 2))
     else:
         k = _heads(writer, k, kv_heads, last=True)
-    rows, columns = writer.shapes[q][2], writer.shapes[k][3]
+    rows = writer.shapes[q][2]
+    columns = writer.shapes[k][3]
     masks = [_causal(writer, rows, columns, past)] if options.get("is_causal", 0) == 1 else []
     if names[3]:
-        found = _given_mask(writer, names[3], columns)
+        found = _write_given_mask(writer, names[3], columns)
         if found is None:
             return False
         masks.append(found)
-    attending = _attending(writer, names[3])
-    mixed = _attend(writer, q, k, v, (q_heads, rows, columns), options.get("scale"), masks, attending)
+    attending = _write_attending_factors(writer, names[3])
+    mixed = _attend(
+        writer, q, k, v, (q_heads, rows, columns), options.get("scale"), masks, attending
+    )
     if four:
-        writer.reshaped(mixed, writer.shapes[mixed], writer.node.output[0])
+        writer.reshape(mixed, writer.shapes[mixed], writer.node.output[0])
     else:
         _join(writer, mixed, writer.node.output[0])
     return True
 
 
-def _appended(writer: _CompositeWriter, past: str, new: str) -> str:
+def _append_past(writer: _CompositeWriter, past: str, new: str) -> str:
     joined = writer.add("Concat", past, new, axis=2)
-    first, second = writer.shapes[past], writer.shapes[new]
+    first = writer.shapes[past]
+    second = writer.shapes[new]
     writer.shapes[joined] = (*first[:2], first[2] + second[2], first[3])
     return joined
 
 
-def _given_mask(writer: _CompositeWriter, mask: str, columns: int) -> str | None:
+def _write_given_mask(writer: _CompositeWriter, mask: str, columns: int) -> str | None:
     """Return the addend for a float or boolean mask; None if the mask has too few columns."""
     if writer.shapes[mask][-1] not in (1, columns):
         return None
@@ -205,7 +213,7 @@ def _given_mask(writer: _CompositeWriter, mask: str, columns: int) -> str | None
     return writer.add("Where", mask, writer.constant(0), writer.constant(MASKED))
 
 
-def _attending(writer: _CompositeWriter, mask: str) -> str:
+def _write_attending_factors(writer: _CompositeWriter, mask: str) -> str:
     """Return factors for a boolean mask's rows, 0 for those that attend to nothing.
 
     The result is empty if all rows attend to something.
@@ -219,12 +227,18 @@ def _attending(writer: _CompositeWriter, mask: str) -> str:
     return writer.add("ReduceMax", numbers, writer.constant([-1], np.int64))
 
 
-def _packed_attention(writer: _CompositeWriter) -> bool:
+def _write_packed_attention(writer: _CompositeWriter) -> bool:
     """Write Attention of ONNX Runtime, whose projections are one matrix."""
     data, weights, bias = (writer.input(index) for index in range(3))
-    heads, options = writer.options["num_heads"], writer.options
+    heads = writer.options["num_heads"]
+    options = writer.options
     shape = writer.shapes.get(data, ())
-    if writer.input(4) or writer.output(1) or options.get("do_rotary", 0) or weights not in writer.arrays:
+    if (
+        writer.input(4)
+        or writer.output(1)
+        or options.get("do_rotary", 0)
+        or weights not in writer.arrays
+    ):
         return False
     if len(shape) != 3 or (bias and bias not in writer.arrays):
         return False
@@ -242,10 +256,16 @@ def _packed_attention(writer: _CompositeWriter) -> bool:
 
 
 def _multi_head_attention(writer: _CompositeWriter) -> bool:
-    parts, bias = [writer.input(index) for index in range(3)], writer.input(3)
-    if any(len(writer.shapes.get(name, ())) not in (3, 4) for name in parts) or len(writer.shapes[parts[0]]) != 3:
+    parts = [writer.input(index) for index in range(3)]
+    bias = writer.input(3)
+    if (
+        any(len(writer.shapes.get(name, ())) not in (3, 4) for name in parts)
+        or len(writer.shapes[parts[0]]) != 3
+    ):
         return False
-    if any(writer.input(index) for index in range(6, 10)) or any(writer.output(index) for index in range(1, 4)):
+    if any(writer.input(index) for index in range(6, 10)) or any(
+        writer.output(index) for index in range(1, 4)
+    ):
         return False
     if bias:
         if bias not in writer.arrays or any(len(writer.shapes[name]) != 3 for name in parts):
@@ -255,13 +275,18 @@ def _multi_head_attention(writer: _CompositeWriter) -> bool:
             moved = writer.add("Add", parts[index], writer.constant(row))
             writer.shapes[moved] = writer.shapes[parts[index]]
             parts[index] = moved
-    return _multi_head(writer, parts, writer.options["num_heads"], mask=writer.input(4), added=writer.input(5))
+    return _multi_head(
+        writer, parts, writer.options["num_heads"], mask=writer.input(4), added=writer.input(5)
+    )
 
 
-def _multi_head(writer: _CompositeWriter, parts: Sequence[str], heads: int, mask: str, added: str) -> bool:
+def _multi_head(
+    writer: _CompositeWriter, parts: Sequence[str], heads: int, mask: str, added: str
+) -> bool:
     q, v = (_heads(writer, name, heads) for name in (parts[0], parts[2]))
     k = _heads(writer, parts[1], heads, last=True)
-    rows, columns = writer.shapes[q][2], writer.shapes[k][3]
+    rows = writer.shapes[q][2]
+    columns = writer.shapes[k][3]
     masks = [_causal(writer, rows, columns)] if writer.options.get("unidirectional", 0) == 1 else []
     if mask:
         padding = _padding(writer, mask, writer.options.get("mask_filter_value", -10000.0))
@@ -270,13 +295,18 @@ def _multi_head(writer: _CompositeWriter, parts: Sequence[str], heads: int, mask
         masks.append(padding)
     masks += [added] if added else []
     scale = writer.options.get("scale", 0.0) or None
-    _join(writer, _attend(writer, q, k, v, (heads, rows, columns), scale, masks), writer.node.output[0])
+    _join(
+        writer,
+        _attend(writer, q, k, v, (heads, rows, columns), scale, masks),
+        writer.node.output[0],
+    )
     return True
 
 
-def _fused_product(writer: _CompositeWriter) -> bool:
+def _write_fused_product(writer: _CompositeWriter) -> bool:
     """Write FusedMatMul: transposed operands and a factor."""
-    names, options = [writer.input(0), writer.input(1)], writer.options
+    names = [writer.input(0), writer.input(1)]
+    options = writer.options
     if options.get("transBatchA", 0) or options.get("transBatchB", 0):
         return False
     if any(len(writer.shapes.get(name, ())) < 2 for name in names):
@@ -284,7 +314,7 @@ def _fused_product(writer: _CompositeWriter) -> bool:
     for index, key in enumerate(("transA", "transB")):
         if options.get(key, 0):
             order = list(range(len(writer.shapes[names[index]])))
-            names[index] = writer.transposed(names[index], [*order[:-2], order[-1], order[-2]])
+            names[index] = writer.transpose(names[index], [*order[:-2], order[-1], order[-2]])
     alpha = options.get("alpha", 1.0)
     result = writer.add("MatMul", *names, result=writer.node.output[0] if alpha == 1 else "")
     if alpha != 1:
@@ -303,11 +333,13 @@ def _skip_normalization(writer: _CompositeWriter) -> bool:
         writer.add("Identity", total, result=writer.output(3))
     operands = [total, *filter(None, (writer.input(2), writer.input(3)))]
     epsilon = writer.options.get("epsilon", 1e-12)
-    writer.add("LayerNormalization", *operands, axis=-1, epsilon=epsilon, result=writer.node.output[0])
+    writer.add(
+        "LayerNormalization", *operands, axis=-1, epsilon=epsilon, result=writer.node.output[0]
+    )
     return True
 
 
-def _biased_gelu(approximate: str) -> Callable[[_CompositeWriter], bool]:
+def _make_biased_gelu(approximate: str) -> Callable[[_CompositeWriter], bool]:
     def write(writer: _CompositeWriter) -> bool:
         name = writer.input(0)
         if writer.input(1):
@@ -324,80 +356,97 @@ def _rotary(writer: _CompositeWriter) -> bool:
     return _rotate(writer, data, positions, (cosine, sine))
 
 
-def _fused_rotary(writer: _CompositeWriter) -> bool:
+def _write_fused_rotary(writer: _CompositeWriter) -> bool:
     """Write RotaryEmbedding of ONNX Runtime; a single position belongs to the first token."""
     data, positions, cosine, sine = (writer.input(index) for index in range(4))
     options = writer.options
-    if options.get("is_packed_batching", 0) or options.get("scale", 1.0) != 1 or data not in writer.shapes:
+    if (
+        options.get("is_packed_batching", 0)
+        or options.get("scale", 1.0) != 1
+        or data not in writer.shapes
+    ):
         return False
     if writer.shapes.get(positions) == (1,):
         rows = writer.shapes[data][-2]
         if positions not in writer.arrays:
             return False
         first = int(writer.arrays[positions].item())
-        positions = writer.constant(np.tile(np.arange(rows) + first, (writer.shapes[data][0], 1)), np.int64)
+        positions = writer.constant(
+            np.tile(np.arange(rows) + first, (writer.shapes[data][0], 1)), np.int64
+        )
     return _rotate(writer, data, positions, (cosine, sine))
 
 
 def _rotate(writer: _CompositeWriter, data: str, positions: str, caches: tuple[str, str]) -> bool:
     """Write x · cos + (x with the numbers of each pair exchanged) · (-sin, sin)."""
-    shape, options = writer.shapes.get(data, ()), writer.options
+    shape = writer.shapes.get(data, ())
+    options = writer.options
     heads = options.get("num_heads", 0)
     if len(shape) not in (3, 4) or any(name not in writer.shapes for name in caches):
         return False
     half = writer.shapes[caches[0]][-1]
     if len(shape) == 3:
         width = shape[2] // heads if heads else options.get("rotary_embedding_dim", 0) or 2 * half
-        data = writer.reshaped(data, (*shape[:2], shape[2] // width, width))
-    width, size = writer.shapes[data][-1], 2 * half
+        data = writer.reshape(data, (*shape[:2], shape[2] // width, width))
+    width = writer.shapes[data][-1]
+    size = 2 * half
     if options.get("rotary_embedding_dim", 0) not in (0, size) or size > width:
         return False
-    first, second = np.arange(half), np.arange(half, size)
-    columns, pairs = np.tile(first, 2), np.concatenate([second, first])
+    first = np.arange(half)
+    second = np.arange(half, size)
+    columns = np.tile(first, 2)
+    pairs = np.concatenate([second, first])
     signs = np.repeat([-1, 1], half)
     if options.get("interleaved", 0):
-        columns, pairs = np.repeat(first, 2), np.arange(size) ^ 1
+        columns = np.repeat(first, 2)
+        pairs = np.arange(size) ^ 1
         signs = np.tile([-1, 1], half)
     factors = [_factors(writer, name, positions, columns, len(shape)) for name in caches]
     factors[1] = writer.add("Mul", factors[1], writer.constant(signs))
-    rotated, others = (data, "") if size == width else _parted(writer, data, size)
+    rotated, others = (data, "") if size == width else _split_columns(writer, data, size)
     exchanged = writer.add("Gather", rotated, writer.constant(pairs, np.int64), axis=-1)
-    products = [writer.add("Mul", *pair) for pair in zip((rotated, exchanged), factors, strict=True)]
+    products = [
+        writer.add("Mul", *pair) for pair in zip((rotated, exchanged), factors, strict=True)
+    ]
     result = writer.add("Add", *products)
     if others:
         result = writer.add("Concat", result, others, axis=-1)
-    writer.reshaped(result, shape, writer.node.output[0])
+    writer.reshape(result, shape, writer.node.output[0])
     return True
 
 
-def _factors(writer: _CompositeWriter, cache: str, positions: str, columns: NDArray[np.int64], rank: int) -> str:
+def _factors(
+    writer: _CompositeWriter, cache: str, positions: str, columns: NDArray[np.int64], rank: int
+) -> str:
     """Return the factors of all tokens and columns, with an axis of one element for the heads."""
     rows = writer.add("Gather", cache, positions, axis=0) if positions else cache
     chosen = writer.add("Gather", rows, writer.constant(columns, np.int64), axis=-1)
     return writer.add("Unsqueeze", chosen, writer.constant([1 if rank == 4 else 2], np.int64))
 
 
-def _parted(writer: _CompositeWriter, data: str, size: int) -> list[str]:
+def _split_columns(writer: _CompositeWriter, data: str, size: int) -> list[str]:
     """Return the first ``size`` columns of a tensor, and the remaining columns."""
     bounds = [writer.constant([bound], np.int64) for bound in (0, size, np.iinfo(np.int64).max, -1)]
-    return [writer.add("Slice", data, start, end, bounds[3]) for start, end in (bounds[:2], bounds[1:3])]
+    return [
+        writer.add("Slice", data, start, end, bounds[3]) for start, end in (bounds[:2], bounds[1:3])
+    ]
 
 
 KNOWN: Mapping[tuple[str, str], Callable[[_CompositeWriter], bool]] = {
     ("", "Attention"): _standard_attention,
     ("", "RotaryEmbedding"): _rotary,
-    (_MICROSOFT, "Attention"): _packed_attention,
+    (_MICROSOFT, "Attention"): _write_packed_attention,
     (_MICROSOFT, "MultiHeadAttention"): _multi_head_attention,
-    (_MICROSOFT, "RotaryEmbedding"): _fused_rotary,
-    (_MICROSOFT, "FusedMatMul"): _fused_product,
+    (_MICROSOFT, "RotaryEmbedding"): _write_fused_rotary,
+    (_MICROSOFT, "FusedMatMul"): _write_fused_product,
     (_MICROSOFT, "SkipLayerNormalization"): _skip_normalization,
-    (_MICROSOFT, "BiasGelu"): _biased_gelu("none"),
-    (_MICROSOFT, "FastGelu"): _biased_gelu("tanh"),
+    (_MICROSOFT, "BiasGelu"): _make_biased_gelu("none"),
+    (_MICROSOFT, "FastGelu"): _make_biased_gelu("tanh"),
 }
 
 
-@written(*{op_type for _, op_type in KNOWN}, foreign=True)
-def _decomposed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
+@write_operators(*{op_type for _, op_type in KNOWN}, foreign=True)
+def _decompose(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite composite operators in one pass.
 
     Shapes after operators of other domains are still unknown.
@@ -407,15 +456,16 @@ def _decomposed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None
     return writer.nodes if write is not None and write(writer) else None
 
 
-@looking_at(*_decomposed.operators)
+@look_at(*_decompose.operators)
 def decompose_attention(model: ModelProto) -> ModelProto:
     """Rewrite these operators as elementary ones; needs inferred shapes and folded constants.
 
     Shapes after operators of other domains are only inferred pass by pass, so passes repeat until
     nothing changes.
     """
-    made = _decomposed(model)
+    made = _decompose(model)
     return model if made is model else decompose_attention(infer_shapes(made))
 
 
-# Elementary operators of rows. ----------------------------------------------------------------------------------------
+# Elementary operators of rows.
+# ----------------------------------------------------------------------------------------

@@ -15,10 +15,18 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    helper,
+    numpy_helper,
+)
 
 from byoc.frontend.onnx.rewriting.form import TARGET_OPSET
-from byoc.frontend.onnx.rewriting.law import looking_at
+from byoc.frontend.onnx.rewriting.law import look_at
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.runtimes.protobuf import (
     ConstantArrays,
@@ -31,10 +39,10 @@ from byoc.runtimes.protobuf import (
     constants,
     copy_model,
     keep_nodes,
+    make_unused_name,
     set_nodes,
     shapes_of,
     standard,
-    unused,
 )
 from isa import memory
 from isa.errors import InputError
@@ -58,7 +66,8 @@ def drop_initializer_inputs(model: ModelProto) -> ModelProto:
     kept = [value for value in result.graph.input if value.name not in names]
     del result.graph.input[:]
     result.graph.input.extend(kept)
-    result.ir_version = max(result.ir_version, 4)  # earlier IR versions require every initialiser to be an input
+    # earlier IR versions require every initialiser to be an input
+    result.ir_version = max(result.ir_version, 4)
     return result
 
 
@@ -78,12 +87,20 @@ def write_out_sparse(model: ModelProto) -> ModelProto:
 
 def _dense(sparse: SparseTensorProto) -> TensorProto:
     """Return the dense form of a sparse tensor, whose indices are flat or coordinates."""
-    values, places = array_of(sparse.values), array_of(sparse.indices)
-    memory.require(prod(sparse.dims) * values.itemsize, f"sparse constant '{sparse.values.name}', written out")
+    values = array_of(sparse.values)
+    places = array_of(sparse.indices)
+    memory.require(
+        prod(sparse.dims) * values.itemsize, f"sparse constant '{sparse.values.name}', written out"
+    )
     array = np.zeros(prod(sparse.dims), values.dtype)
     if (places < 0).any() or (places >= (array.size if places.ndim == 1 else sparse.dims)).any():
-        raise InputError(f"sparse constant '{sparse.values.name}' has a place outside of its shape {[*sparse.dims]}")
-    array[places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), tuple(sparse.dims))] = values
+        raise InputError(
+            f"sparse constant '{sparse.values.name}' has a place outside of its shape "
+            f"{[*sparse.dims]}"
+        )
+    array[
+        places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), tuple(sparse.dims))
+    ] = values
     return numpy_helper.from_array(array.reshape(sparse.dims), sparse.values.name)
 
 
@@ -117,12 +134,20 @@ def _replace(graph: GraphProto, folded: set[str], known: ConstantArrays) -> None
     used = {name for node in graph.node for name in node.input}
     if any(True for node in graph.node for _ in bodies(node)):
         used = folded  # a body may read any tensor of the outer graph
-    graph.initializer.extend(numpy_helper.from_array(known[name], name) for name in sorted(folded & used))
+    graph.initializer.extend(
+        numpy_helper.from_array(known[name], name) for name in sorted(folded & used)
+    )
 
 
-def _fold(node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, ...]]) -> list[NDArray[Any]] | None:
+def _fold(
+    node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, ...]]
+) -> list[NDArray[Any]] | None:
     """Return the node's results if it can be folded, else None."""
-    if node.op_type in _NEVER or node.domain not in ("", "ai.onnx") or any(True for _ in bodies(node)):
+    if (
+        node.op_type in _NEVER
+        or node.domain not in ("", "ai.onnx")
+        or any(True for _ in bodies(node))
+    ):
         return None
     if node.op_type == "Shape" and node.input[0] in shapes:
         options = attributes(node)
@@ -134,26 +159,33 @@ def _fold(node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, .
         return None
     if node.op_type == "ConstantOfShape":
         return _constant_of_shape(node, known)
-    if node.op_type == "QuantizeLinear" and (quantised := _quantised(node, known)) is not None:
+    if (
+        node.op_type == "QuantizeLinear"
+        and (quantised := _quantise_constant(node, known)) is not None
+    ):
         return [quantised]
     return None if _is_too_large(node, known) else evaluate(node, known)
 
 
-def _quantised(node: NodeProto, known: ConstantArrays) -> NDArray[Any] | None:
+def _quantise_constant(node: NodeProto, known: ConstantArrays) -> NDArray[Any] | None:
     """Return the integers of a QuantizeLinear as ONNX Runtime rounds them.
 
     Returns None for blocks and other types.
     """
-    data, scale = known[node.input[0]], known[node.input[1]]
+    data = known[node.input[0]]
+    scale = known[node.input[1]]
     options = attributes(node)
-    zero_point = known[name] if (name := "".join(node.input[2:])) else np.zeros(scale.shape, np.uint8)
+    zero_point = (
+        known[name] if (name := "".join(node.input[2:])) else np.zeros(scale.shape, np.uint8)
+    )
     unknown = options.get("block_size") or (not name and options.get("output_dtype"))
     if zero_point.dtype not in (np.int8, np.uint8) or unknown or data.dtype != np.float32:
         return None
     if scale.ndim == 1 and scale.size > 1:
         around = [1] * data.ndim
         around[options.get("axis", 1)] = scale.size
-        scale, zero_point = scale.reshape(around), zero_point.reshape(around)
+        scale = scale.reshape(around)
+        zero_point = zero_point.reshape(around)
     return steps(data, scale, zero_point, zero_point.dtype)
 
 
@@ -161,10 +193,16 @@ def _is_too_large(node: NodeProto, known: ConstantArrays) -> bool:
     """Return True if the results would exceed the limit, as far as onnx can infer their size."""
     operands = {name: known[name] for name in node.input if name}
     types = {
-        name: helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        name: helper.make_tensor_type_proto(
+            helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+        )
         for name, array in operands.items()
     }
-    small = {name: numpy_helper.from_array(array) for name, array in operands.items() if array.size <= _SMALL}
+    small = {
+        name: numpy_helper.from_array(array)
+        for name, array in operands.items()
+        if array.size <= _SMALL
+    }
     try:
         schema = onnx.defs.get_schema(node.op_type, TARGET_OPSET)
         results = onnx.shape_inference.infer_node_outputs(schema, node, types, small)
@@ -206,7 +244,7 @@ def evaluate(node: NodeProto, known: Mapping[str, NDArray[Any]]) -> list[NDArray
     return [np.asarray(value) for value in results]
 
 
-@looking_at("If")
+@look_at("If")
 def take_branches(model: ModelProto) -> ModelProto:
     """Replace every If that has a constant condition with its branch; needs inferred shapes.
 
@@ -216,7 +254,7 @@ def take_branches(model: ModelProto) -> ModelProto:
     current = model
     while any(node.op_type == "If" for node in current.graph.node):
         folded = fold_constants(current)
-        taken = _taken(folded)
+        taken = _take_branches(folded)
         if taken is None:
             break
         current = infer_shapes(taken)
@@ -238,20 +276,30 @@ def fix_inputs(
     inputs = {value.name: value for value in result.graph.input}
     for name, number in fixed.items():
         if name not in inputs:
-            raise InputError(f"--fix names {name!r}, which is no input: the inputs are {', '.join(inputs)}")
+            raise InputError(
+                f"--fix names {name!r}, which is no input: the inputs are {', '.join(inputs)}"
+            )
         kind = inputs[name].type.tensor_type
         dims = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in kind.shape.dim]
         shape = tuple((shapes or {}).get(name, dims))
         if 0 in shape or (not kind.HasField("shape") and name not in (shapes or {})):
-            raise InputError(f"--fix {name}={number:g}: the shape of the input is open; fix it as well, with --shape")
+            raise InputError(
+                f"--fix {name}={number:g}: the shape of the input is open; fix it as "
+                "well, with --shape"
+            )
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
         # The array is float64 first.
-        memory.require(prod(shape) * (8 + np.dtype(dtype).itemsize), f"--fix {name}={number:g}, written out")
+        memory.require(
+            prod(shape) * (8 + np.dtype(dtype).itemsize), f"--fix {name}={number:g}, written out"
+        )
         with np.errstate(all="ignore"):
             array = np.full(shape, number).astype(dtype)
             held = (array == number).all() and np.isfinite(array).all()
         if not held:
-            raise InputError(f"--fix {name}={number:g}: the input is {np.dtype(dtype).name}, which does not hold that")
+            raise InputError(
+                f"--fix {name}={number:g}: the input is {np.dtype(dtype).name}, which "
+                "does not hold that"
+            )
         result.graph.initializer.append(numpy_helper.from_array(array, name))
     kept = [value for value in result.graph.input if value.name not in fixed]
     del result.graph.input[:]
@@ -259,7 +307,7 @@ def fix_inputs(
     return result
 
 
-def _taken(model: ModelProto) -> ModelProto | None:
+def _take_branches(model: ModelProto) -> ModelProto | None:
     """Replace If nodes of the outermost graph by their decided branches; None if there are none."""
     known = constants(model.graph)
     decided = {
@@ -272,7 +320,8 @@ def _taken(model: ModelProto) -> ModelProto | None:
     result = copy_model(model)
     graph = result.graph
     defined = Counter(_definitions(graph))
-    taken, labels = set(defined), {node.name for node in all_nodes(graph)}
+    taken = set(defined)
+    labels = {node.name for node in all_nodes(graph)}
     nodes: list[NodeProto] = []
     for index, node in enumerate(graph.node):
         if index not in decided:
@@ -280,17 +329,19 @@ def _taken(model: ModelProto) -> ModelProto | None:
             continue
         wanted = "then_branch" if decided[index] else "else_branch"
         (branch,) = (item.g for item in node.attribute if item.name == wanted)
-        names = {name: unused(name, taken) for name in _own(branch) if defined[name] > 1}
-        inlined = list(_inlined(branch, names, tuple(node.output)))
+        names = {name: make_unused_name(name, taken) for name in _own(branch) if defined[name] > 1}
+        inlined = list(_inline_branch(branch, names, tuple(node.output)))
         for inner in inlined:
-            inner.name = unused(f"{node.name}/{inner.name}", labels) if inner.name else ""
+            inner.name = make_unused_name(f"{node.name}/{inner.name}", labels) if inner.name else ""
         nodes += inlined
-        graph.initializer.extend(_renamed_constants(branch, names))
+        graph.initializer.extend(_rename_constants(branch, names))
     set_nodes(graph, nodes)
     return result
 
 
-def _inlined(branch: GraphProto, names: Mapping[str, str], outputs: tuple[str, ...]) -> Iterator[NodeProto]:
+def _inline_branch(
+    branch: GraphProto, names: Mapping[str, str], outputs: tuple[str, ...]
+) -> Iterator[NodeProto]:
     """Yield the branch's nodes with their new names, and an Identity for each result of the If."""
     for node in branch.node:
         _rename(node, names)
@@ -300,7 +351,7 @@ def _inlined(branch: GraphProto, names: Mapping[str, str], outputs: tuple[str, .
             yield helper.make_node("Identity", [names.get(value.name, value.name)], [output])
 
 
-def _renamed_constants(branch: GraphProto, names: Mapping[str, str]) -> Iterator[object]:
+def _rename_constants(branch: GraphProto, names: Mapping[str, str]) -> Iterator[object]:
     for tensor in branch.initializer:
         tensor.name = names.get(tensor.name, tensor.name)
         yield tensor

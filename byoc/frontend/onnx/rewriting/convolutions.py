@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper
 
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
 from byoc.operators.onnx_view import DEQUANTIZE
 from byoc.operators.window import window_attributes
 from byoc.runtimes.protobuf import attributes
@@ -86,7 +86,8 @@ class _TransposedConvolution:
 
     @property
     def by_position(self) -> bool:
-        """True if the channels of one position are adjacent, False if the positions of one channel are.
+        """True if the channels of one position are adjacent, False if the positions of one channel
+        are.
 
         Adjacent channels that fill whole atoms of banked memory move together.
         """
@@ -97,7 +98,8 @@ class _TransposedConvolution:
 
         Taps without a weight get ``fill``, one number or one per new output channel.
         """
-        inputs, outputs = weights.shape[0] // self.groups, weights.shape[1]
+        inputs = weights.shape[0] // self.groups
+        outputs = weights.shape[1]
         windows = tuple(axis.window for axis in self.axes)
         grouped = weights.reshape(self.groups, inputs, outputs, *weights.shape[2:]).swapaxes(1, 2)
         channels = (*self.strides, outputs) if self.by_position else (outputs, *self.strides)
@@ -105,29 +107,48 @@ class _TransposedConvolution:
         made[...] = np.resize(fill, (self.groups, *channels, *(1,) * (1 + len(windows))))
         for taps in product(*(tuple(axis.taps()) for axis in self.axes)):
             places = tuple(position for position, _, _ in taps)
-            reads = tuple(behind - axis.first for (_, _, behind), axis in zip(taps, self.axes, strict=True))
+            reads = tuple(
+                behind - axis.first for (_, _, behind), axis in zip(taps, self.axes, strict=True)
+            )
             source: tuple[Any, ...] = (slice(None),) * 3 + tuple(tap for _, tap, _ in taps)
             outer = (*places, slice(None)) if self.by_position else (slice(None), *places)
             target: tuple[Any, ...] = (slice(None), *outer, slice(None), *reads)
             made[target] = grouped[source]
         return made.reshape(-1, inputs, *windows)
 
-    def repeated(self, values: Array) -> Array:
+    def repeat_channels(self, values: Array) -> Array:
         """Repeat a value, or one per channel of a group or of all, for the new output channels."""
         every = np.resize(values, self.channels)
-        return np.tile(every, prod(self.strides)) if self.by_position else np.repeat(every, prod(self.strides))
+        return (
+            np.tile(every, prod(self.strides))
+            if self.by_position
+            else np.repeat(every, prod(self.strides))
+        )
 
 
 def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _TransposedConvolution | None:
     """Return the layer of a ConvTranspose; None if shapes are unknown or do not fit."""
     options = attributes(node)
     source, weights, result = (shapes.get(name, ()) for name in (*node.input[:2], node.output[0]))
-    rank, groups = len(source) - 2, int(options.get("group", 1))
-    if rank < 1 or len(weights) != len(source) or len(result) != len(source) or 0 in (*source, *weights, *result):
+    rank = len(source) - 2
+    groups = int(options.get("group", 1))
+    if (
+        rank < 1
+        or len(weights) != len(source)
+        or len(result) != len(source)
+        or 0 in (*source, *weights, *result)
+    ):
         return None
-    if groups < 1 or source[1] != weights[0] or weights[0] % groups or result[1] != weights[1] * groups:
+    if (
+        groups < 1
+        or source[1] != weights[0]
+        or weights[0] % groups
+        or result[1] != weights[1] * groups
+    ):
         return None
-    windows = {name: [int(n) for n in options.get(name, [1] * rank)] for name in ("strides", "dilations")}
+    windows = {
+        name: [int(n) for n in options.get(name, [1] * rank)] for name in ("strides", "dilations")
+    }
     pads = [int(n) for n in options.get("pads", [0] * (2 * rank))]
     if {len(windows["strides"]), len(windows["dilations"]), len(pads) // 2} != {rank} or min(
         *windows["strides"], *windows["dilations"]
@@ -137,9 +158,16 @@ def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _Transpose
     automatic = options.get("auto_pad", b"NOTSET")
     axes = []
     for axis in range(rank):
-        size, kernel = source[2 + axis], weights[2 + axis]
-        stride, dilation = windows["strides"][axis], windows["dilations"][axis]
-        full = stride * (size - 1) + (extra[axis] if len(extra) == rank else 0) + (kernel - 1) * dilation + 1
+        size = source[2 + axis]
+        kernel = weights[2 + axis]
+        stride = windows["strides"][axis]
+        dilation = windows["dilations"][axis]
+        full = (
+            stride * (size - 1)
+            + (extra[axis] if len(extra) == rank else 0)
+            + (kernel - 1) * dilation
+            + 1
+        )
         begin = pads[axis]
         if automatic in (b"SAME_UPPER", b"SAME_LOWER") or options.get("output_shape"):
             # Pad half of the excess, the smaller half first with SAME_UPPER (onnxruntime,
@@ -147,7 +175,11 @@ def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _Transpose
             total = max(full - result[2 + axis], 0)
             begin = total // 2 if automatic == b"SAME_UPPER" else total - total // 2
         axes.append(_Axis(size, result[2 + axis], kernel, stride, dilation, begin))
-    return None if min(axis.begin for axis in axes) < 0 else _TransposedConvolution(groups, result[1], tuple(axes))
+    return (
+        None
+        if min(axis.begin for axis in axes) < 0
+        else _TransposedConvolution(groups, result[1], tuple(axes))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +203,7 @@ def _constant(graph: GraphView, name: str) -> _Constant | None:
     return None if attributes(reader).get("block_size", 0) else _Constant(values, scale, zero_point)
 
 
-@written("ConvTranspose")
+@write_operators("ConvTranspose")
 def spread_transposed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite a ConvTranspose of constant weights, dequantised or not, as a Conv and data movement.
 
@@ -185,59 +217,89 @@ def spread_transposed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
     w = NodeWriter(graph, node)
     names = [node.input[0]]
     for label, constant in zip(("weight", "bias"), known, strict=False):
-        zeros = np.zeros(1, constant.values.dtype) if constant.zero_point is None else constant.zero_point.reshape(-1)
-        bias = layer.repeated(constant.values.reshape(-1)) if label == "bias" else None
-        filters = layer.filters(constant.values, layer.repeated(zeros)) if bias is None else bias
+        zeros = (
+            np.zeros(1, constant.values.dtype)
+            if constant.zero_point is None
+            else constant.zero_point.reshape(-1)
+        )
+        bias = layer.repeat_channels(constant.values.reshape(-1)) if label == "bias" else None
+        filters = (
+            layer.filters(constant.values, layer.repeat_channels(zeros)) if bias is None else bias
+        )
         name = w.constant(filters, part=label)
         if constant.scale is not None:
             parameters = []
             for part, numbers in (("scale", constant.scale.reshape(-1)), ("zero_point", zeros)):
-                each = numbers.reshape(()) if constant.scale.size == 1 else layer.repeated(numbers)
+                each = (
+                    numbers.reshape(())
+                    if constant.scale.size == 1
+                    else layer.repeat_channels(numbers)
+                )
                 parameters.append(graph.constant(f"{name}_{part}", each))
             name = w.add(DEQUANTIZE, name, *parameters, axis=0)
         names.append(name)
     cropped = any(axis.count * axis.stride != axis.result for axis in layer.axes)
     pads = [-axis.first for axis in layer.axes] + [axis.end for axis in layer.axes]
     kernel = [axis.window for axis in layer.axes]
-    made = w.add("Conv", *names, label=node.name, kernel_shape=kernel, pads=pads, group=layer.groups)
+    made = w.add(
+        "Conv", *names, label=node.name, kernel_shape=kernel, pads=pads, group=layer.groups
+    )
     if prod(layer.strides) > 1:
-        made = _placed(w, layer, made)
+        made = _interleave_positions(w, layer, made)
     if cropped:
         ends = np.array([axis.result for axis in layer.axes], np.int64)
         parts = [np.zeros_like(ends), ends, np.arange(len(ends), dtype=np.int64) + 2]
         w.add("Slice", made, *(w.constant(part, part="cut") for part in parts))
-    return w.finished()
+    return w.finish()
 
 
-def _placed(w: NodeWriter, layer: _TransposedConvolution, source: str) -> str:
+def _interleave_positions(w: NodeWriter, layer: _TransposedConvolution, source: str) -> str:
     """Interleave the positions that ``source`` has as channels."""
-    strides, rank, channels = layer.strides, len(layer.axes), layer.channels
+    strides = layer.strides
+    rank = len(layer.axes)
+    channels = layer.channels
     if rank == 2 and strides[0] == strides[1]:
         mode = "DCR" if layer.by_position else "CRD"
         return w.add("DepthToSpace", source, blocksize=strides[0], mode=mode)
     counts = [axis.count for axis in layer.axes]
     places = [count * stride for count, stride in zip(counts, strides, strict=True)]
-    outer, channel, first = ([*strides, channels], 1 + rank, 1) if layer.by_position else ([channels, *strides], 1, 2)
-    order = [0, channel, *(axis for number in range(rank) for axis in (2 + rank + number, first + number))]
+    outer, channel, first = (
+        ([*strides, channels], 1 + rank, 1) if layer.by_position else ([channels, *strides], 1, 2)
+    )
+    order = [
+        0,
+        channel,
+        *(axis for number in range(rank) for axis in (2 + rank + number, first + number)),
+    ]
     apart = w.add("Reshape", source, w.constant([-1, *outer, *counts], np.int64))
-    return w.add("Reshape", w.add("Transpose", apart, perm=order), w.constant([-1, channels, *places], np.int64))
+    return w.add(
+        "Reshape",
+        w.add("Transpose", apart, perm=order),
+        w.constant([-1, channels, *places], np.int64),
+    )
 
 
 class _ConvolutionWriter(NodeWriter):
-    def __init__(self, graph: GraphView, node: NodeProto, source: tuple[int, ...], pooled: tuple[int, ...]) -> None:
+    def __init__(
+        self, graph: GraphView, node: NodeProto, source: tuple[int, ...], pooled: tuple[int, ...]
+    ) -> None:
         super().__init__(graph, node)
-        self.source, self.pooled = source, pooled
+        self.source = source
+        self.pooled = pooled
         options = {**self.options, "auto_pad": self.options.get("auto_pad", b"NOTSET").decode()}
-        self.window = window_attributes(options, tuple(options["kernel_shape"]), source[2:], pooled[2:], cuts=True)
+        self.window = window_attributes(
+            options, tuple(options["kernel_shape"]), source[2:], pooled[2:], cuts=True
+        )
 
     @property
     def regular(self) -> bool:
         """True if padding is never negative."""
         return min(self.window["pads"]) >= 0
 
-    def convolved(self, name: str, weight: float) -> str:
+    def convolve(self, name: str, weight: float) -> str:
         """Add the sum of every window times ``weight``, as a Conv."""
-        channels, window = self.source[1], self.window
+        channels = self.source[1]
+        window = self.window
         kernel = window["kernel"]
         weights = self.constant(np.full((channels, 1, *kernel), weight, np.float32))
         options: dict[str, Any] = {
@@ -249,17 +311,21 @@ class _ConvolutionWriter(NodeWriter):
     def shares(self) -> NDArray[np.float32] | None:
         """Return the ratio of each window's average to its sum divided by the kernel's size.
 
-        The shape is ``(1, 1, *spatial)``, computed by ONNX Runtime's own operator. Returns None if a
-        window is empty or the operator does not run.
+        The shape is ``(1, 1, *spatial)``, computed by ONNX Runtime's own operator. Returns None if
+        a window is empty or the operator does not run.
         """
-        shape, kernel = (1, 1, *self.source[2:]), self.window["kernel"]
+        shape = (1, 1, *self.source[2:])
+        kernel = self.window["kernel"]
         alone = helper.make_node("AveragePool", ["x"], ["y"])
         alone.attribute.extend(self.node.attribute)
         values = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in (("x", shape), ("y", None))
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+            for name, dims in (("x", shape), ("y", None))
         ]
         graph = helper.make_graph([alone], "average", values[:1], values[1:])
-        part = helper.make_model(graph, opset_imports=self.graph.opsets, ir_version=self.graph.ir_version)
+        part = helper.make_model(
+            graph, opset_imports=self.graph.opsets, ir_version=self.graph.ir_version
+        )
         try:
             averages = OnnxRuntimeSession(part).run(["y"], {"x": np.ones(shape, np.float32)})["y"]
         except InputError:
@@ -286,10 +352,10 @@ def _average(w: _ConvolutionWriter) -> list[NodeProto] | None:
     factors = w.shares() if w.regular and (apart or rounded) else None
     if factors is None:
         return None
-    convolved = w.convolved(w.node.input[0], 1 / prod(w.window["kernel"]))
+    convolved = w.convolve(w.node.input[0], 1 / prod(w.window["kernel"]))
     if not np.allclose(factors, 1, rtol=1e-6):
         w.add("Mul", convolved, w.constant(factors))
-    return w.finished()
+    return w.finish()
 
 
 def _norm(w: _ConvolutionWriter) -> list[NodeProto] | None:
@@ -297,16 +363,19 @@ def _norm(w: _ConvolutionWriter) -> list[NodeProto] | None:
     if power < 1 or not w.regular:
         return None
     x = w.add("Abs", w.node.input[0])
-    total = w.convolved(x if power == 1 else w.add("Pow", x, w.constant(np.float32(power))), 1.0)
+    total = w.convolve(x if power == 1 else w.add("Pow", x, w.constant(np.float32(power))), 1.0)
     if power > 1:
         w.add("Pow", total, w.constant(np.float32(1 / power)))
-    return w.finished()
+    return w.finish()
 
 
-_WRITERS: dict[str, Callable[[_ConvolutionWriter], list[NodeProto] | None]] = {"AveragePool": _average, "LpPool": _norm}
+_WRITERS: dict[str, Callable[[_ConvolutionWriter], list[NodeProto] | None]] = {
+    "AveragePool": _average,
+    "LpPool": _norm,
+}
 
 
-@written(*_WRITERS)
+@write_operators(*_WRITERS)
 def convolve_pools(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite some pools of a float model as convolutions with equal weights.
 
@@ -314,7 +383,8 @@ def convolve_pools(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | N
     up. If windows count different numbers of elements, a Mul by a factor for each follows. LpPool
     becomes a convolution between powers and roots.
     """
-    source, pooled = graph.shapes.get(node.input[0], ()), graph.shapes.get(node.output[0], ())
+    source = graph.shapes.get(node.input[0], ())
+    pooled = graph.shapes.get(node.output[0], ())
     rank = len(attributes(node).get("kernel_shape", ()))
     if not rank or 0 in (*source, *pooled) or {len(source), len(pooled)} != {rank + 2}:
         return None

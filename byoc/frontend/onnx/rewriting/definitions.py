@@ -18,20 +18,21 @@ from functools import partial
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.law import GraphView, walked
+from byoc.frontend.onnx.rewriting.law import GraphView, walk_model
 from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.definition import Definition
-from byoc.operators.registry import check, installed
-from byoc.runtimes.protobuf import OWN_KEY, copy_model, copy_node, defined, opset_of
+from byoc.operators.registry import check, load_installed_families
+from byoc.runtimes.protobuf import OWN_KEY, copy_model, copy_node, opset_of, read_defined_results
 from isa.errors import InputError
 
-# Clamps. ------------------------------------------------------------------------------------------------------------
+# Clamps.
+# --------------------------------------------------------------------------------------------------
 
 CLIP_OPSET = 12  # first opset whose Clip accepts 8-bit integers
 
 
-def _making(names: Collection[str]) -> Callable[[NodeProto], bool]:
+def _is_producer_of(names: Collection[str]) -> Callable[[NodeProto], bool]:
     return lambda node: any(name in names for name in node.output[:1])
 
 
@@ -42,7 +43,9 @@ def integer_clamps(model: ModelProto, graph: Graph) -> tuple[ModelProto, int]:
     ``model``, which is not changed. Tensors keep their names and meaning.
     """
     kept = [
-        node for node in graph.nodes if node.integer and "activation" in node.attributes and _stays_float(graph, node)
+        node
+        for node in graph.nodes
+        if node.integer and "activation" in node.attributes and _has_wider_range(graph, node)
     ]
     if not kept:
         return model, 0
@@ -52,25 +55,33 @@ def integer_clamps(model: ModelProto, graph: Graph) -> tuple[ModelProto, int]:
     clamped = {node.outputs[0]: node for node in kept}
 
     def write(view: GraphView, quantize: NodeProto) -> list[NodeProto]:
-        return _clamped(view, quantize, graph, clamped[quantize.output[0]])
+        return _clamp_group(view, quantize, graph, clamped[quantize.output[0]])
 
-    return walked(model, lambda view: partial(write, view), _making(clamped)), len(kept)
+    return walk_model(model, lambda view: partial(write, view), _is_producer_of(clamped)), len(kept)
 
 
-def _stays_float(graph: Graph, node: Node) -> bool:
+def _has_wider_range(graph: Graph, node: Node) -> bool:
     """Return True if the quantised range exceeds the activation's, so that it is not dropped."""
     result = graph.values[node.outputs[0]]
-    if result.quantization is None or not result.quantization.per_tensor or result.dtype not in domain.INT8:
+    if (
+        result.quantization is None
+        or not result.quantization.per_tensor
+        or result.dtype not in domain.INT8
+    ):
         return False
     output = domain.affine(result)
-    ends = np.asarray([-128 - output.stored_zero_point, 127 - output.stored_zero_point], np.float32) * output.scale
+    ends = (
+        np.asarray([-128 - output.stored_zero_point, 127 - output.stored_zero_point], np.float32)
+        * output.scale
+    )
     bounds = domain.activation_bounds(node)
     return bounds is not None and bool(ends[0] < bounds[0] or ends[1] > bounds[1])
 
 
-def _clamped(view: GraphView, quantize: NodeProto, graph: Graph, node: Node) -> list[NodeProto]:
+def _clamp_group(view: GraphView, quantize: NodeProto, graph: Graph, node: Node) -> list[NodeProto]:
     """Connect a group's QuantizeLinear to the operator directly, and clip its integers."""
-    activation, name = view.maker(quantize.input[0]), node.outputs[0]
+    activation = view.maker(quantize.input[0])
+    name = node.outputs[0]
     assert activation is not None
     result = graph.values[name]
     output = domain.affine(result)
@@ -79,11 +90,16 @@ def _clamped(view: GraphView, quantize: NodeProto, graph: Graph, node: Node) -> 
         for part, limit in zip(("low", "high"), domain.clamp(node, output), strict=True)
     )
     made = copy_node(quantize)
-    made.input[0], made.output[0] = activation.input[0], view.name(f"{name}:unclamped")
-    return [made, helper.make_node("Clip", [made.output[0], low, high], [name], f"{node.name}:clamp")]
+    made.input[0] = activation.input[0]
+    made.output[0] = view.name(f"{name}:unclamped")
+    return [
+        made,
+        helper.make_node("Clip", [made.output[0], low, high], [name], f"{node.name}:clamp"),
+    ]
 
 
-# Definitions. -------------------------------------------------------------------------------------------------------
+# Definitions.
+# --------------------------------------------------------------------------------------------------
 
 
 def define(model: ModelProto, graph: Graph) -> ModelProto:
@@ -93,22 +109,27 @@ def define(model: ModelProto, graph: Graph) -> ModelProto:
     """
     found: dict[str, Definition] = {}
     for node in graph.nodes:
-        family = next(iter(installed().by_operator.get(node.op_type, ())), None) if node.integer else None
+        family = (
+            next(iter(load_installed_families().by_operator.get(node.op_type, ())), None)
+            if node.integer
+            else None
+        )
         runs = family is not None and check(family, graph, node) is None
         definition = family.definition(graph, node) if family is not None and runs else None
         if definition is not None:
             found[node.outputs[0]] = definition
-    if not found and not defined(model):
+    if not found and not read_defined_results(model):
         return model
     own: dict[str, str] = {}
 
     def write(view: GraphView, node: NodeProto) -> list[NodeProto]:
-        name, made = node.output[0], copy_node(node)
+        name = node.output[0]
+        made = copy_node(node)
         own[name] = made.output[0] = view.name(f"{name}:onnxruntime")
         view.show(own[name])
         return [made, *_steps(view, name, found[name])]
 
-    result = walked(model, lambda view: partial(write, view), _making(found))
+    result = walk_model(model, lambda view: partial(write, view), _is_producer_of(found))
     result = copy_model(model) if result is model else result
     kept = [entry for entry in result.metadata_props if not entry.key.startswith(OWN_KEY)]
     del result.metadata_props[:]
@@ -120,7 +141,9 @@ def define(model: ModelProto, graph: Graph) -> ModelProto:
 
 def _steps(view: GraphView, result: str, definition: Definition) -> list[NodeProto]:
     """Return the nodes of a definition, and add its constants to the graph."""
-    own = {key: view.constant(f"{result}:{key}", array) for key, array in definition.constants.items()}
+    own = {
+        key: view.constant(f"{result}:{key}", array) for key, array in definition.constants.items()
+    }
     own |= {step.output: view.name(f"{result}:{step.output}") for step in definition.steps}
     own[definition.steps[-1].output] = result
     made = []
@@ -129,5 +152,9 @@ def _steps(view: GraphView, result: str, definition: Definition) -> list[NodePro
         if "to" in attributes:
             attributes["to"] = helper.np_dtype_to_tensor_dtype(np.dtype(attributes["to"]))
         inputs = [own.get(name, name) for name in step.inputs]
-        made.append(helper.make_node(step.op_type, inputs, [own[step.output]], own[step.output], **attributes))
+        made.append(
+            helper.make_node(
+                step.op_type, inputs, [own[step.output]], own[step.output], **attributes
+            )
+        )
     return made

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from byoc.frontend.onnx.rewriting.constants import fold_constants
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, walked, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, walk_model, write_operators
 from byoc.frontend.onnx.rewriting.movement import CHAINED
 from byoc.frontend.onnx.rewriting.prepare import drop_dead_code
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
@@ -35,20 +35,27 @@ DYNAMIC_OPERATORS = frozenset({DYNAMIC, "DynamicQuantizeMatMul", "DynamicQuantiz
 """Operators that quantise an activation at run time."""
 
 
-def with_static_ranges(model: ModelProto, feeds: Iterable[Arrays]) -> ModelProto:
+def make_static_ranges(model: ModelProto, feeds: Iterable[Arrays]) -> ModelProto:
     """Return the float model that a prepared, dynamically quantised model represents.
 
     Scales come from the ranges observed on ``feeds``. A consumer of a quantised activation that is
     not a product with constant weights reads it from a QuantizeLinear.
     """
     ranges = _ranges(model, feeds)
-    result = walked(model, lambda graph: _DynamicRewriter(graph, ranges).rewritten, lambda node: True, upwards=True)
+    result = walk_model(
+        model,
+        lambda graph: _DynamicRewriter(graph, ranges).rewrite,
+        lambda node: True,
+        upwards=True,
+    )
     return _fold_factors(fold_constants(infer_shapes(drop_dead_code(result))))
 
 
 def _ranges(model: ModelProto, feeds: Iterable[Arrays]) -> dict[str, tuple[float, float]]:
     """Return the range of every operand of DynamicQuantizeLinear, extended to include zero."""
-    names = list(dict.fromkeys(node.input[0] for node in model.graph.node if node.op_type == DYNAMIC))
+    names = list(
+        dict.fromkeys(node.input[0] for node in model.graph.node if node.op_type == DYNAMIC)
+    )
     inputs = {value.name for value in model.graph.input}
     observed = copy_model(model)
     outputs = {value.name for value in model.graph.output} | inputs
@@ -60,7 +67,10 @@ def _ranges(model: ModelProto, feeds: Iterable[Arrays]) -> dict[str, tuple[float
         values = session.run(wanted, feed) | dict(feed)
         for name in names:
             low, high = ranges[name]
-            ranges[name] = (min(low, float(values[name].min())), max(high, float(values[name].max())))
+            ranges[name] = (
+                min(low, float(values[name].min())),
+                max(high, float(values[name].max())),
+            )
     return ranges
 
 
@@ -68,7 +78,9 @@ class _DynamicRewriter:
     """Rewriter that visits a graph from its results upwards, so producers are still unchanged."""
 
     def __init__(self, graph: GraphView, ranges: Mapping[str, tuple[float, float]]) -> None:
-        self.graph, self.arrays, self.ranges = graph, graph.constants, ranges
+        self.graph = graph
+        self.arrays = graph.constants
+        self.ranges = ranges
         self.real: set[str] = set()  # int32 tensors that are now real
         for node in (each for nodes in graph.slots for each in nodes):
             # Data movement and arithmetic may follow between an integer product and its scales.
@@ -76,7 +88,7 @@ class _DynamicRewriter:
             if follows or self._is_product(node):
                 self.real.update(node.output)
 
-    def rewritten(self, node: NodeProto) -> Sequence[NodeProto] | None:
+    def rewrite(self, node: NodeProto) -> Sequence[NodeProto] | None:
         """Return the nodes that replace ``node``; None if it stays."""
         if node.op_type == DYNAMIC and standard(node):
             return self._quantise(node)
@@ -84,7 +96,11 @@ class _DynamicRewriter:
             return [self._product(node)]
         if node.op_type == "DynamicQuantizeMatMul" and node.input[1] in self.arrays:
             return self._matmul(node)
-        if node.op_type == "DynamicQuantizeLSTM" and node.input[1] in self.arrays and node.input[2] in self.arrays:
+        if (
+            node.op_type == "DynamicQuantizeLSTM"
+            and node.input[1] in self.arrays
+            and node.input[2] in self.arrays
+        ):
             return [self._lstm(node)]
         return self._follow(node) if self.real.intersection(node.input) else None
 
@@ -97,12 +113,18 @@ class _DynamicRewriter:
         return np.float32((high - low) / 255 or 1)
 
     def _quantise(self, node: NodeProto) -> list[NodeProto]:
-        w, scale = NodeWriter(self.graph, node), self._scale(node)
+        w = NodeWriter(self.graph, node)
+        scale = self._scale(node)
         zero_point = steps(np.float32(-self.ranges[node.input[0]][0]), scale, 0, np.uint8)
         names = [w.constant(scale, part="scale"), w.constant(zero_point, part="zero_point")]
-        made = helper.make_node("QuantizeLinear", [node.input[0], *names], node.output[:1], node.name)
+        made = helper.make_node(
+            "QuantizeLinear", [node.input[0], *names], node.output[:1], node.name
+        )
         renamed = zip(names, node.output[1:], strict=True)
-        return [made, *(helper.make_node("Identity", [name], [given]) for name, given in renamed if given)]
+        return [
+            made,
+            *(helper.make_node("Identity", [name], [given]) for name, given in renamed if given),
+        ]
 
     def _product(self, node: NodeProto) -> NodeProto:
         """Return the float product, divided by the activation's scale as the integers were."""
@@ -113,28 +135,33 @@ class _DynamicRewriter:
         weights = (self.arrays[node.input[1]].astype(np.float32) - zero) / self._scale(dynamic)
         name = self.graph.constant(f"{node.input[1]}_real", weights.astype(np.float32))
         made = copy_node(node)
-        made.op_type, made.input[:] = _PRODUCTS[node.op_type], [dynamic.input[0], name]
+        made.op_type = _PRODUCTS[node.op_type]
+        made.input[:] = [dynamic.input[0], name]
         return made
 
     def _zero_point(self, node: NodeProto, position: int, axis: int) -> NDArray[np.float32]:
         """Return the zero point of the weights, broadcastable to them."""
         name = node.input[position] if len(node.input) > position else ""
         rank = self.arrays[node.input[1]].ndim
-        return _along(self.arrays[name], axis, rank) if name else np.zeros((), np.float32)
+        return _broadcast_along(self.arrays[name], axis, rank) if name else np.zeros((), np.float32)
 
     def _matmul(self, node: NodeProto) -> list[NodeProto]:
         """Rewrite DynamicQuantizeMatMul (A, B, scale of B, zero point of B, bias)."""
-        parameters = [self.arrays[name] if name else None for name in (*node.input, "", "", "")[2:5]]
+        parameters = [
+            self.arrays[name] if name else None for name in (*node.input, "", "", "")[2:5]
+        ]
         scale, zero, bias = parameters
         weights = self.arrays[node.input[1]].astype(np.float32)
         assert scale is not None
-        real = (weights - (0 if zero is None else _along(zero, -1, weights.ndim))) * _along(scale, -1, weights.ndim)
+        real = (
+            weights - (0 if zero is None else _broadcast_along(zero, -1, weights.ndim))
+        ) * _broadcast_along(scale, -1, weights.ndim)
         name = self.graph.constant(f"{node.input[1]}_real", real.astype(np.float32))
         w = NodeWriter(self.graph, node)
         product = w.add("MatMul", node.input[0], name, label=node.name)
         if bias is not None:
             w.add("Add", product, node.input[4])
-        return w.finished()
+        return w.finish()
 
     def _lstm(self, node: NodeProto) -> NodeProto:
         """Rewrite DynamicQuantizeLSTM.
@@ -144,10 +171,14 @@ class _DynamicRewriter:
         operands = [*node.input, *[""] * (12 - len(node.input))]
         for position, (scale, zero) in {1: (8, 9), 2: (10, 11)}.items():
             weights = self.arrays[operands[position]].astype(np.float32)
-            factors, zeros = (self.arrays[operands[each]].astype(np.float32) for each in (scale, zero))
+            factors, zeros = (
+                self.arrays[operands[each]].astype(np.float32) for each in (scale, zero)
+            )
             shape = (len(weights), 1, -1)
             real = ((weights - zeros.reshape(shape)) * factors.reshape(shape)).transpose(0, 2, 1)
-            operands[position] = self.graph.constant(f"{operands[position]}_real", real.astype(np.float32))
+            operands[position] = self.graph.constant(
+                f"{operands[position]}_real", real.astype(np.float32)
+            )
         made = helper.make_node("LSTM", operands[:8], list(node.output), node.name)
         made.attribute.extend(node.attribute)
         return made
@@ -158,14 +189,15 @@ class _DynamicRewriter:
             return [helper.make_node("Identity", list(node.input), list(node.output), node.name)]
         if node.op_type not in POLYNOMIAL:
             return None
-        w, made = NodeWriter(self.graph, node), copy_node(node)
+        w = NodeWriter(self.graph, node)
+        made = copy_node(node)
         for index, name in enumerate(node.input):
             if name not in self.real:
                 made.input[index] = w.add("Cast", name, to=TensorProto.FLOAT)
         return [*w.nodes, made]
 
 
-def _along(values: NDArray[Any], axis: int, rank: int) -> NDArray[np.float32]:
+def _broadcast_along(values: NDArray[Any], axis: int, rank: int) -> NDArray[np.float32]:
     """Reshape one value, or one per channel, to broadcast along ``axis`` of a tensor."""
     if values.size == 1:
         return values.astype(np.float32).reshape(())
@@ -174,10 +206,10 @@ def _along(values: NDArray[Any], axis: int, rank: int) -> NDArray[np.float32]:
     return values.astype(np.float32).reshape(shape)
 
 
-@written("MatMul")
+@write_operators("MatMul")
 def _fold_factors(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
     """Fold constant factors after a matrix product, one or one per column, into its weights."""
-    following = None if graph.shown(node.output[0]) else graph.only_reader(node.output[0])
+    following = None if graph.is_shown(node.output[0]) else graph.only_reader(node.output[0])
     if following is None or following.op_type != "Mul" or node.input[1] not in graph.floats:
         return None
     factors = [graph.floats[name] for name in following.input if name in graph.floats]
@@ -186,5 +218,7 @@ def _fold_factors(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
         return None
     made = copy_node(node)
     made.input[1] = graph.constant(f"{node.output[0]}_weight", weights * factors[0])
-    graph.replace(following, [helper.make_node("Identity", node.output[:1], following.output, following.name)])
+    graph.replace(
+        following, [helper.make_node("Identity", node.output[:1], following.output, following.name)]
+    )
     return [made]

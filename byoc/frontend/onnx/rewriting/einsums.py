@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 from onnx import NodeProto
 
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 
 _ELLIPSIS = "..."
@@ -23,7 +23,7 @@ class _Term:
     letters: str
 
 
-@written("Einsum")
+@write_operators("Einsum")
 def write_out_einsums(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return an Einsum as elementary operators.
 
@@ -32,7 +32,9 @@ def write_out_einsums(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
     model has no scales for intermediate tensors.
     """
     shapes = [graph.shapes.get(name) for name in node.input]
-    if any(shape is None or 0 in shape for shape in shapes) or (graph.quantises and not _is_quantised(graph, node)):
+    if any(shape is None or 0 in shape for shape in shapes) or (
+        graph.quantises and not _is_quantised(graph, node)
+    ):
         return None
     writer = _Contraction(graph, node)
     parsed = _parse(writer.options["equation"].decode(), [len(shape or ()) for shape in shapes])
@@ -41,9 +43,11 @@ def write_out_einsums(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
     operands, result = parsed
     if any(len(set(letters)) != len(letters) for letters in (*operands, result)):
         return None
-    writer.write([_Term(name, letters) for name, letters in zip(node.input, operands, strict=True)], result)
+    writer.write(
+        [_Term(name, letters) for name, letters in zip(node.input, operands, strict=True)], result
+    )
     products = sum(made.op_type in ("ReduceSum", "Mul", "MatMul") for made in writer.nodes)
-    return None if graph.quantises and products > 1 else writer.finished()
+    return None if graph.quantises and products > 1 else writer.finish()
 
 
 def _is_quantised(graph: GraphView, node: NodeProto) -> bool:
@@ -51,7 +55,11 @@ def _is_quantised(graph: GraphView, node: NodeProto) -> bool:
     (result,) = node.output
     readers = list(graph.readers(result))
     sources = [graph.maker(name, DEQUANTIZE) for name in node.input]
-    return None not in sources and not graph.shown(result) and [reader.op_type for reader in readers] == [QUANTIZE]
+    return (
+        None not in sources
+        and not graph.is_shown(result)
+        and [reader.op_type for reader in readers] == [QUANTIZE]
+    )
 
 
 def _parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
@@ -61,19 +69,25 @@ def _parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
     """
     left, arrow, result = equation.replace(" ", "").partition("->")
     operands = left.split(",")
-    missing = [rank - len(text.replace(_ELLIPSIS, "")) for text, rank in zip(operands, ranks, strict=False)]
+    missing = [
+        rank - len(text.replace(_ELLIPSIS, "")) for text, rank in zip(operands, ranks, strict=False)
+    ]
     if len(operands) != len(ranks) or any(
-        count < 0 or (count and _ELLIPSIS not in text) for text, count in zip(operands, missing, strict=True)
+        count < 0 or (count and _ELLIPSIS not in text)
+        for text, count in zip(operands, missing, strict=True)
     ):
         return None
     others = "".join(chr(0x100 + number) for number in reversed(range(max(missing))))
     written_out = [
-        text.replace(_ELLIPSIS, others[len(others) - count :]) for text, count in zip(operands, missing, strict=True)
+        text.replace(_ELLIPSIS, others[len(others) - count :])
+        for text, count in zip(operands, missing, strict=True)
     ]
     if arrow:
         return written_out, result.replace(_ELLIPSIS, others)
     counted = left.replace(",", "").replace(_ELLIPSIS, "")
-    return written_out, others + "".join(sorted(letter for letter in set(counted) if counted.count(letter) == 1))
+    return written_out, others + "".join(
+        sorted(letter for letter in set(counted) if counted.count(letter) == 1)
+    )
 
 
 class _Contraction(NodeWriter):
@@ -81,13 +95,21 @@ class _Contraction(NodeWriter):
 
     def write(self, terms: Sequence[_Term], result: str) -> None:
         """Multiply the operands from left to right and order the axes as in ``result``."""
-        pairs = [pair for term in terms for pair in zip(term.letters, self.graph.shapes[term.name], strict=True)]
-        self.sizes = {letter: max(size for other, size in pairs if other == letter) for letter, _ in pairs}
-        first, *others = [self._without_ones(term) for term in terms]
+        pairs = [
+            pair
+            for term in terms
+            for pair in zip(term.letters, self.graph.shapes[term.name], strict=True)
+        ]
+        self.sizes = {
+            letter: max(size for other, size in pairs if other == letter) for letter, _ in pairs
+        }
+        first, *others = [self._drop_ones(term) for term in terms]
         for number, term in enumerate(others):
             needed = result + "".join(later.letters for later in others[number + 1 :])
             first = self._multiply(
-                self._sum(first, needed + term.letters), self._sum(term, needed + first.letters), needed
+                self._sum(first, needed + term.letters),
+                self._sum(term, needed + first.letters),
+                needed,
             )
         first = self._sum(first, result)
         missing = [letter for letter in result if letter not in first.letters]
@@ -97,12 +119,18 @@ class _Contraction(NodeWriter):
         if not self.nodes:
             self.add("Identity", ordered)
 
-    def _without_ones(self, term: _Term) -> _Term:
+    def _drop_ones(self, term: _Term) -> _Term:
         """Return a term without size-1 axes that are broadcast to a larger size."""
-        kept = [letter for letter in term.letters if self.sizes[letter] == 1 or self._shape(term)[letter] != 1]
+        kept = [
+            letter
+            for letter in term.letters
+            if self.sizes[letter] == 1 or self._shape(term)[letter] != 1
+        ]
         if len(kept) == len(term.letters):
             return term
-        return _Term(self._reshape(term.name, [self.sizes[letter] for letter in kept]), "".join(kept))
+        return _Term(
+            self._reshape(term.name, [self.sizes[letter] for letter in kept]), "".join(kept)
+        )
 
     def _shape(self, term: _Term) -> Mapping[str, int]:
         return dict(zip(term.letters, self.graph.shapes[term.name], strict=True))
@@ -123,26 +151,39 @@ class _Contraction(NodeWriter):
         right = [letter for letter in second.letters if letter not in shared]
         if not inner:
             order = sorted({*first.letters, *second.letters}, key=needed.index)
-            return _Term(self.add("Mul", *(self._spread(term, order) for term in (first, second))), "".join(order))
+            return _Term(
+                self.add("Mul", *(self._spread(term, order) for term in (first, second))),
+                "".join(order),
+            )
         batch = [letter for letter in shared if letter in needed]
         lead = [self.sizes[letter] for letter in batch]
-        rows, depth, columns = (prod(self.sizes[letter] for letter in letters) for letters in (left, inner, right))
+        rows, depth, columns = (
+            prod(self.sizes[letter] for letter in letters) for letters in (left, inner, right)
+        )
         a = self._reshape(self._transpose(first, [*batch, *left, *inner]), [*lead, rows, depth])
-        b = self._reshape(self._transpose(second, [*batch, *inner, *right]), [*lead, depth, columns])
+        b = self._reshape(
+            self._transpose(second, [*batch, *inner, *right]), [*lead, depth, columns]
+        )
         product = self.add("MatMul", a, b)
         self.graph.shapes[product] = (*lead, rows, columns)
         letters = [*batch, *left, *right]
-        return _Term(self._reshape(product, [self.sizes[letter] for letter in letters]), "".join(letters))
+        return _Term(
+            self._reshape(product, [self.sizes[letter] for letter in letters]), "".join(letters)
+        )
 
     def _spread(self, term: _Term, order: Sequence[str]) -> str:
         """Return a term with its axes in ``order``, and a size-1 axis for every other letter."""
         own = self._transpose(term, [letter for letter in order if letter in term.letters])
-        return self._reshape(own, [self.sizes[letter] if letter in term.letters else 1 for letter in order])
+        return self._reshape(
+            own, [self.sizes[letter] if letter in term.letters else 1 for letter in order]
+        )
 
     def _transpose(self, term: _Term, order: Sequence[str]) -> str:
         if list(order) == list(term.letters):
             return term.name
-        made = self.add("Transpose", term.name, perm=[term.letters.index(letter) for letter in order])
+        made = self.add(
+            "Transpose", term.name, perm=[term.letters.index(letter) for letter in order]
+        )
         self.graph.shapes[made] = tuple(self.sizes[letter] for letter in order)
         return made
 

@@ -14,28 +14,29 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper, version_converter
 
-from byoc.frontend.onnx.rewriting.law import GraphView, looking_at, written
+from byoc.frontend.onnx.rewriting.law import GraphView, look_at, write_operators
 from byoc.runtimes.protobuf import (
     ConstantArrays,
     all_graphs,
     all_nodes,
     array_of,
     attributes,
+    change_without_large_constants,
     copy_model,
     copy_node,
+    make_unused_name,
     names_of,
     opset_of,
     separate_names,
     standard,
-    unused,
     use_counts,
-    without_large_constants,
 )
 from byoc.runtimes.session import NEWEST_IR_VERSION
 from isa.errors import InputError
 
 OLDEST_OPSET = 9
-PLAIN_OPSET = 13  # from here on per-channel DequantizeLinear exists, and models can be used unconverted
+# from here on per-channel DequantizeLinear exists, and models can be used unconverted
+PLAIN_OPSET = 13
 TARGET_OPSET = 21
 TARGET_IR_VERSION = 10
 
@@ -53,13 +54,16 @@ def convert_opset(model: ModelProto, target: int = TARGET_OPSET) -> ModelProto:
     opset = opset_of(model)
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= opset <= newest:
-        raise InputError(f"unsupported opset {opset}: export the model with an opset from {OLDEST_OPSET} to {newest}")
-    result = _converted(model, opset, target) if opset < target else copy_model(model)
+        raise InputError(
+            f"unsupported opset {opset}: export the model with an opset from "
+            f"{OLDEST_OPSET} to {newest}"
+        )
+    result = _convert_opset(model, opset, target) if opset < target else copy_model(model)
     result.ir_version = min(max(result.ir_version, TARGET_IR_VERSION), NEWEST_IR_VERSION)
     return result
 
 
-def _converted(model: ModelProto, opset: int, target: int) -> ModelProto:
+def _convert_opset(model: ModelProto, opset: int, target: int) -> ModelProto:
     def convert(light: ModelProto) -> ModelProto:
         # Below IR version 4 the converter only finds initialisers that are also inputs.
         light.ir_version = max(light.ir_version, TARGET_IR_VERSION)
@@ -70,13 +74,15 @@ def _converted(model: ModelProto, opset: int, target: int) -> ModelProto:
         return converted
 
     try:
-        return without_large_constants(model, convert)
-    except Exception as error:  # the C++ converter raises RuntimeError and its own classes, without a common base
+        return change_without_large_constants(model, convert)
+    # the C++ converter raises RuntimeError and its own classes, without a common base
+    except Exception as error:
         if opset >= PLAIN_OPSET:
             return copy_model(model)
         reason = str(error).strip().splitlines()[0]
         raise InputError(
-            f"unsupported opset {opset}: conversion to opset {target} failed ({reason}); use a newer opset"
+            f"unsupported opset {opset}: conversion to opset {target} failed ({reason}); use a "
+            "newer opset"
         ) from error
 
 
@@ -93,8 +99,12 @@ def _flatten_rows(model: ModelProto) -> None:
             if node.op_type != "Hardmax" or not standard(node):
                 graph.node.append(node)
                 continue
-            source, result = node.input[0], node.output[0]
-            rows, largest, shape = (unused(f"{result}_{label}", taken) for label in ("rows", "largest", "shape"))
+            source = node.input[0]
+            result = node.output[0]
+            rows, largest, shape = (
+                make_unused_name(f"{result}_{label}", taken)
+                for label in ("rows", "largest", "shape")
+            )
             axis = next((one.i for one in node.attribute if one.name == "axis"), 1)
             graph.node.extend([
                 helper.make_node("Flatten", [source], [rows], axis=axis),
@@ -120,13 +130,22 @@ def _place_as_before(old: ModelProto, new: ModelProto, opset: int) -> None:
     for node in all_nodes(old.graph):
         if node.op_type == "Constant" and "value" in attributes(node):
             scales[node.output[0]] = array_of(attributes(node)["value"])
-    before = {node.output[0]: node for node in all_nodes(old.graph) if node.op_type in ("Resize", "Upsample")}
+    before = {
+        node.output[0]: node
+        for node in all_nodes(old.graph)
+        if node.op_type in ("Resize", "Upsample")
+    }
     for node in all_nodes(new.graph):
         if node.op_type != "Resize" or node.output[0] not in before:
             continue
-        given = next((scales[name] for name in before[node.output[0]].input[1:] if name in scales), None)
+        given = next(
+            (scales[name] for name in before[node.output[0]].input[1:] if name in scales), None
+        )
         smaller = given is not None and bool((given <= 1).all())
-        chosen = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil" if smaller else "floor"}
+        chosen = {
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "ceil" if smaller else "floor",
+        }
         node.attribute.extend(helper.make_attribute(name, text) for name, text in chosen.items())
 
 
@@ -165,7 +184,9 @@ def _has_half(model: ModelProto) -> bool:
         types = {tensor.data_type for tensor in graph.initializer}
         types |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
         types |= {item.i for node in graph.node for item in node.attribute if item.name in _TYPES}
-        types |= {item.t.data_type for node in graph.node for item in node.attribute if item.HasField("t")}
+        types |= {
+            item.t.data_type for node in graph.node for item in node.attribute if item.HasField("t")
+        }
         if types & _HALF:
             return True
     return False
@@ -189,13 +210,17 @@ def _widen_attributes(node: NodeProto) -> None:
 
 def _drop_casts(model: ModelProto) -> None:
     """Turn every Cast of float32 to float32 into an Identity, in place."""
-    typed = without_large_constants(model, onnx.shape_inference.infer_shapes)
+    typed = change_without_large_constants(model, onnx.shape_inference.infer_shapes)
     known = {
         value.name: value.type.tensor_type.elem_type
         for graph in all_graphs(typed.graph)
         for value in (*graph.input, *graph.value_info, *graph.output)
     }
-    known |= {tensor.name: tensor.data_type for graph in all_graphs(model.graph) for tensor in graph.initializer}
+    known |= {
+        tensor.name: tensor.data_type
+        for graph in all_graphs(model.graph)
+        for tensor in graph.initializer
+    }
     for node in all_nodes(model.graph):
         targets = [item.i for item in node.attribute if item.name == "to"]
         same = targets == [TensorProto.FLOAT] and known.get(node.input[0]) == TensorProto.FLOAT
@@ -204,7 +229,7 @@ def _drop_casts(model: ModelProto) -> None:
             del node.attribute[:]
 
 
-@written("Identity", "Dropout", "Sum", "Where")
+@write_operators("Identity", "Dropout", "Sum", "Where")
 def remove_identities(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Remove Identity, inference Dropout and Where that only replaces NaN; rewrite Sum.
 
@@ -213,17 +238,20 @@ def remove_identities(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
     The mask of a Dropout that drops nothing is constant.
     """
     if node.op_type == "Sum" and len(node.input) > 1:
-        return _added_in_turn(graph, node)
+        return _add_in_turn(graph, node)
     if node.op_type == "Dropout" and _training(graph, node):
         return None
-    if node.op_type == "Where" and not _replaces_nothing(graph, node):
+    if node.op_type == "Where" and not _has_no_effect(graph, node):
         return None
     source = node.input[2 if node.op_type == "Where" else 0]
-    (_, *masks), made = node.output, copy_node(node)
-    made.op_type, made.input[:], made.output[:] = "Identity", [source], node.output[:1]
+    (_, *masks) = node.output
+    made = copy_node(node)
+    made.op_type = "Identity"
+    made.input[:] = [source]
+    made.output[:] = node.output[:1]
     del made.attribute[:]
     nodes = [made]
-    if masks and (graph.shown(masks[0]) or graph.readers(masks[0])):
+    if masks and (graph.is_shown(masks[0]) or graph.readers(masks[0])):
         if source not in graph.shapes:
             return None
         whole = graph.constant(f"{masks[0]}_whole", np.ones(graph.shapes[source], np.bool_))
@@ -231,11 +259,12 @@ def remove_identities(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
     return nodes
 
 
-def _added_in_turn(graph: GraphView, node: NodeProto) -> list[NodeProto]:
+def _add_in_turn(graph: GraphView, node: NodeProto) -> list[NodeProto]:
     first, *others = node.input
     nodes = list[NodeProto]()
     for number, other in enumerate(others, start=2):
-        name, result = node.name, node.output[0]
+        name = node.name
+        result = node.output[0]
         if number < len(node.input):
             name, result = (graph.name(f"{text}_{number}") for text in (name, result))
         nodes.append(helper.make_node("Add", [first, other], [result], name))
@@ -243,7 +272,7 @@ def _added_in_turn(graph: GraphView, node: NodeProto) -> list[NodeProto]:
     return nodes
 
 
-def _replaces_nothing(graph: GraphView, node: NodeProto) -> bool:
+def _has_no_effect(graph: GraphView, node: NodeProto) -> bool:
     """Return True if a Where replaces NaN or infinity in a tensor that is always finite.
 
     Exporters write attention with it. Quantised values are finite, and calibration rejects Softmax
@@ -251,16 +280,20 @@ def _replaces_nothing(graph: GraphView, node: NodeProto) -> bool:
     """
     condition, _, source = node.input
     shape = graph.shapes.get(source)
-    if shape is None or shape != graph.shapes.get(node.output[0]) or not _asks_for_infinity(graph, condition, source):
+    if (
+        shape is None
+        or shape != graph.shapes.get(node.output[0])
+        or not _is_infinity_test(graph, condition, source)
+    ):
         return False
     return graph.maker(source, "Softmax", "DequantizeLinear") is not None
 
 
-def _asks_for_infinity(graph: GraphView, condition: str, source: str) -> bool:
+def _is_infinity_test(graph: GraphView, condition: str, source: str) -> bool:
     """Return True if a condition holds only where ``source`` is not finite."""
     asked = graph.maker(condition, "IsNaN", "IsInf", "And")
     if asked is not None and asked.op_type == "And":
-        return any(_asks_for_infinity(graph, name, source) for name in asked.input)
+        return any(_is_infinity_test(graph, name, source) for name in asked.input)
     return asked is not None and asked.input[0] == source
 
 
@@ -272,7 +305,7 @@ def _training(graph: GraphView, node: NodeProto) -> bool:
     return all(number is None or number.ndim or bool(number) for number in known)
 
 
-@looking_at("AveragePool")
+@look_at("AveragePool")
 def drop_unit_dilations(model: ModelProto) -> ModelProto:
     """Remove dilations of 1 from AveragePool nodes.
 
@@ -280,7 +313,11 @@ def drop_unit_dilations(model: ModelProto) -> ModelProto:
     """
     result = copy_model(model)
     for node in result.graph.node:
-        if node.op_type == "AveragePool" and standard(node) and set(attributes(node).get("dilations", ())) <= {1}:
+        if (
+            node.op_type == "AveragePool"
+            and standard(node)
+            and set(attributes(node).get("dilations", ())) <= {1}
+        ):
             kept = [attribute for attribute in node.attribute if attribute.name != "dilations"]
             del node.attribute[:]
             node.attribute.extend(kept)
@@ -295,7 +332,11 @@ def drop_unread_outputs(model: ModelProto) -> ModelProto:
     graph = result.graph
     uses = use_counts(graph)
     for node in graph.node:
-        while len(node.output) > 1 and not uses[node.output[-1]] and _optional(node, len(node.output) - 1):
+        while (
+            len(node.output) > 1
+            and not uses[node.output[-1]]
+            and _optional(node, len(node.output) - 1)
+        ):
             del node.output[-1]
     return result
 
@@ -308,7 +349,10 @@ def _optional(node: NodeProto, index: int) -> bool:
     if not standard(node) or not defs.has(node.op_type) or attributes(node).get("training_mode"):
         return False
     outputs = defs.get_schema(node.op_type).outputs
-    return index < len(outputs) and outputs[index].option == defs.OpSchema.FormalParameterOption.Optional
+    return (
+        index < len(outputs)
+        and outputs[index].option == defs.OpSchema.FormalParameterOption.Optional
+    )
 
 
 def separate_outputs(model: ModelProto) -> ModelProto:
@@ -324,7 +368,8 @@ def separate_outputs(model: ModelProto) -> ModelProto:
     taken = inputs | {name for node in result.graph.node for name in (*node.input, *node.output)}
     for output in result.graph.output:
         if output.name in inputs:
-            source, output.name = output.name, unused(f"{output.name}_output", taken)
+            source = output.name
+            output.name = make_unused_name(f"{output.name}_output", taken)
             result.graph.node.append(helper.make_node("Identity", [source], [output.name]))
     return result
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, defs
 
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, looking_at, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, look_at, write_operators
 from byoc.frontend.onnx.rewriting.shapes import complete_types, infer_shapes
 from byoc.runtimes.protobuf import standard
 from isa.errors import InputError
@@ -28,7 +28,12 @@ _ROOT_MEAN_SQUARES = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormal
 
 
 def _alike(
-    w: NodeWriter, op_type: str, operands: Sequence[str], *dropped: str, result: str = "", domain: str = ""
+    w: NodeWriter,
+    op_type: str,
+    operands: Sequence[str],
+    *dropped: str,
+    result: str = "",
+    domain: str = "",
 ) -> str:
     """Add a node with the rewritten node's attributes except ``dropped``; return its result."""
     kept = {name: value for name, value in w.options.items() if name not in dropped}
@@ -42,7 +47,9 @@ def _activate(w: NodeWriter, name: str, activation: str, options: Mapping[str, A
     """
     limits = [w.constant(options[key], np.float32, key) for key in ("min", "max") if key in options]
     known = defs.get_schema(activation).attributes if defs.has(activation) else ()
-    others = {key: value for key, value in options.items() if key in known and key not in ("min", "max")}
+    others = {
+        key: value for key, value in options.items() if key in known and key not in ("min", "max")
+    }
     w.add(activation, name, *limits, **others)
 
 
@@ -80,7 +87,7 @@ def _rank(w: NodeWriter) -> int:
     return len(kernel) + 2 if kernel else len(weights or w.graph.shapes.get(w.input(0), ()))
 
 
-def _channels_last(w: NodeWriter) -> bool:
+def _write_channels_last(w: NodeWriter) -> bool:
     """Write a channels-last operator as a channels-first one between Transposes."""
     op_type = w.node.op_type.removeprefix("Nhwc")
     last = op_type != w.node.op_type or bool(w.options.get("channels_last"))
@@ -88,7 +95,8 @@ def _channels_last(w: NodeWriter) -> bool:
     rank = _rank(w)
     if (last and not rank) or not (last or standardised):
         return False
-    first, back = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
+    first = [0, rank - 1, *range(1, rank - 1)]
+    back = [0, *range(2, rank), 1]
     domain = "" if standardised else MICROSOFT
     source = w.add("Transpose", w.input(0), perm=first) if last else w.input(0)
     made = _alike(w, op_type, [source, *w.node.input[1:]], "channels_last", domain=domain)
@@ -103,8 +111,12 @@ def _root_mean_square(w: NodeWriter) -> bool:
     Later passes recognise them.
     """
     skipping = w.node.op_type.startswith("Skip")
-    source, gain = w.input(0), w.input(2 if skipping else 1)
-    if any(w.output(index) for index in ((1, 2) if skipping else (1,))) or w.options.get("axis", -1) != -1:
+    source = w.input(0)
+    gain = w.input(2 if skipping else 1)
+    if (
+        any(w.output(index) for index in ((1, 2) if skipping else (1,)))
+        or w.options.get("axis", -1) != -1
+    ):
         return False
     for name in (w.input(1), w.input(3)) if skipping else ():
         source = w.add("Add", source, name) if name else source
@@ -113,15 +125,18 @@ def _root_mean_square(w: NodeWriter) -> bool:
     axes: dict[str, Any] = {"axes": [-1]} if w.graph.opset < 18 else {}
     operands = () if axes else (w.constant([-1], np.int64, "axes"),)
     mean = w.add("ReduceMean", w.add("Mul", source, source), *operands, keepdims=1, **axes)
-    epsilon = w.constant(w.options.get("epsilon", 1e-5 if not skipping else 1e-12), np.float32, "epsilon")
+    epsilon = w.constant(
+        w.options.get("epsilon", 1e-5 if not skipping else 1e-12), np.float32, "epsilon"
+    )
     quotient = w.add("Div", source, w.add("Sqrt", w.add("Add", mean, epsilon)))
     w.add("Mul", quotient, gain, label=w.node.name)
     return True
 
 
-def _blocked(w: NodeWriter) -> bool:
+def _write_without_blocks(w: NodeWriter) -> bool:
     """Write a pool or layout change on tensors without blocks; the channel order is the same."""
-    kind, last = w.node.op_type, bool(w.options.get("channels_last"))
+    kind = w.node.op_type
+    last = bool(w.options.get("channels_last"))
     if kind in _BLOCKED_POOLS:  # the tensor with the old name was in blocks
         w.add("Identity", _alike(w, kind, w.node.input))
     elif kind == "ReorderInput" and last:
@@ -132,8 +147,10 @@ def _blocked(w: NodeWriter) -> bool:
         w.add("Identity", w.input(0))
     else:
         raise InputError(
-            f"node '{w.node.name or w.node.output[0]}' is {kind} in a layout of one processor: ONNX Runtime optimised "
-            "and saved this model; give the original, or save it with ORT_ENABLE_EXTENDED instead of ORT_ENABLE_ALL"
+            f"node '{w.node.name or w.node.output[0]}' is {kind} in a layout of one processor: "
+            "ONNX Runtime optimised "
+            "and saved this model; give the original, or save it with ORT_ENABLE_EXTENDED instead "
+            "of ORT_ENABLE_ALL"
         )
     return True
 
@@ -141,9 +158,12 @@ def _blocked(w: NodeWriter) -> bool:
 _KNOWN: Mapping[str, tuple[Callable[[NodeWriter], bool], tuple[str, ...]]] = {
     "FusedConv": (_convolution, (MICROSOFT,)),
     "FusedGemm": (_product, (MICROSOFT,)),
-    **dict.fromkeys(_CHANNELS_LAST, (_channels_last, (MICROSOFT,))),
+    **dict.fromkeys(_CHANNELS_LAST, (_write_channels_last, (MICROSOFT,))),
     **dict.fromkeys(_ROOT_MEAN_SQUARES, (_root_mean_square, (MICROSOFT, ""))),
-    **dict.fromkeys((*_BLOCKED_POOLS, "Conv", "Upsample", "ReorderInput", "ReorderOutput"), (_blocked, (BLOCKED,))),
+    **dict.fromkeys(
+        (*_BLOCKED_POOLS, "Conv", "Upsample", "ReorderInput", "ReorderOutput"),
+        (_write_without_blocks, (BLOCKED,)),
+    ),
 }
 """Functions that rewrite each operator, and the domains in which the operator is ONNX Runtime's."""
 
@@ -154,14 +174,14 @@ def _is_known(node: NodeProto) -> bool:
     return ("" if standard(node) else node.domain) in domains
 
 
-@written(*_KNOWN, foreign=True)
-def _restored(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
+@write_operators(*_KNOWN, foreign=True)
+def _restore(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Restore operators in one pass; shapes after operators of other domains are still unknown."""
     writer = NodeWriter(graph, node)
-    return writer.finished() if _is_known(node) and _KNOWN[node.op_type][0](writer) else None
+    return writer.finish() if _is_known(node) and _KNOWN[node.op_type][0](writer) else None
 
 
-@looking_at(*_KNOWN)
+@look_at(*_KNOWN)
 def restore_operators(model: ModelProto) -> ModelProto:
     """Replace the operators that ONNX Runtime wrote when it saved the model by ONNX operators.
 
@@ -171,5 +191,5 @@ def restore_operators(model: ModelProto) -> ModelProto:
     if not any(map(_is_known, model.graph.node)):
         return model
     typed = complete_types(infer_shapes(model))
-    made = _restored(typed)
+    made = _restore(typed)
     return model if made is typed else restore_operators(made)

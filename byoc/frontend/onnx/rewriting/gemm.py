@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
 from byoc.operators.onnx_view import DEQUANTIZE
 from byoc.runtimes.protobuf import attributes, copy_node
 
 
-@written("Gemm", "MatMul", "Add")
+@write_operators("Gemm", "MatMul", "Add")
 def canonicalise_gemm(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite float32 layers as ``Gemm(x, weights, bias)`` with constant weights, alpha = beta = 1.
 
@@ -27,24 +27,30 @@ def canonicalise_gemm(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
     dimensions. Products with alpha and beta of 1 keep their exact bits.
     """
     if node.op_type == "MatMul":
-        return _flattened(graph, node)
+        return _flatten_weights(graph, node)
     if node.op_type == "Add":
         product, other = _product_before(graph, node)
         weights = None if product is None else graph.floats.get(product.input[1])
-        if product is None or weights is None or weights.ndim != 2 or product.input[0] in graph.floats:
+        if (
+            product is None
+            or weights is None
+            or weights.ndim != 2
+            or product.input[0] in graph.floats
+        ):
             return None
-        return _biased_gemm(graph, product, node, other, weights.shape[1])
+        return _write_biased_gemm(graph, product, node, other, weights.shape[1])
     # Passes before this one create only float32 tensors that have no type yet.
     if graph.types.get(node.input[0], TensorProto.FLOAT) != TensorProto.FLOAT:
         return None
-    w, made = NodeWriter(graph, node), _with_plain_flags(node)
+    w = NodeWriter(graph, node)
+    made = _normalise_flags(node)
     _fold_factors(w, made)
     _turn(w, made)
-    nodes = [*w.nodes, *_apart(w, made)]
+    nodes = [*w.nodes, *_separate_bias(w, made)]
     return None if nodes == [node] else nodes
 
 
-@written("Gemm", "MatMul", "Add")
+@write_operators("Gemm", "MatMul", "Add")
 def join_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Merge MatMul and Add of a float row into a Gemm in quantised models, as ONNX Runtime does.
 
@@ -53,36 +59,43 @@ def join_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None
     and beta go into a constant bias and the scale of the weights.
     """
     if node.op_type == "MatMul":
-        return _flattened_integers(graph, node)
+        return _flatten_integer_weights(graph, node)
     if node.op_type == "Add":
         product, other = _product_before(graph, node)
-        head, source = (graph.maker(name, DEQUANTIZE) for name in (product.input if product else ("", "")))
+        head, source = (
+            graph.maker(name, DEQUANTIZE) for name in (product.input if product else ("", ""))
+        )
         weights = None if head is None or source is None else graph.constants.get(source.input[0])
         if product is None or weights is None or weights.ndim != 2 or not weights.shape[1]:
             return None
-        return _biased_gemm(graph, product, node, other, weights.shape[1])
-    w, made = NodeWriter(graph, node), copy_node(node)
+        return _write_biased_gemm(graph, product, node, other, weights.shape[1])
+    w = NodeWriter(graph, node)
+    made = copy_node(node)
     _turn(w, made)
     _scale(w, made)
     nodes = [*w.nodes, made]
     return None if nodes == [node] else nodes
 
 
-# MatMul and Add. ----------------------------------------------------------------------------------------------------
+# MatMul and Add.
+# --------------------------------------------------------------------------------------------------
 
 
 def _product_before(graph: GraphView, add: NodeProto) -> tuple[NodeProto | None, str]:
     """Return the MatMul whose only consumer is an Add, and the Add's other operand."""
     for name, other in (add.input, reversed(add.input)):
         product = graph.maker(name, "MatMul")
-        if product is not None and graph.only_reader(name) is add and not graph.shown(name):
+        if product is not None and graph.only_reader(name) is add and not graph.is_shown(name):
             return product, other
     return None, ""
 
 
-def _biased_gemm(graph: GraphView, node: NodeProto, add: NodeProto, bias: str, columns: int) -> list[NodeProto] | None:
+def _write_biased_gemm(
+    graph: GraphView, node: NodeProto, add: NodeProto, bias: str, columns: int
+) -> list[NodeProto] | None:
     """Return the Gemm of a product and a constant row, with the data flattened to a matrix."""
-    data, row = node.input[0], graph.floats.get(bias)
+    data = node.input[0]
+    row = graph.floats.get(bias)
     shape = graph.shapes.get(data, ())
     if len(shape) < 2 or row is None or row.ndim > len(shape) or not _is_row(row.shape, columns):
         return None
@@ -90,14 +103,14 @@ def _biased_gemm(graph: GraphView, node: NodeProto, add: NodeProto, bias: str, c
     biases = w.constant(np.broadcast_to(row.reshape(-1), (columns,)), part="bias")
     if len(shape) == 2:
         w.add("Gemm", data, node.input[1], biases, label=node.name)
-        return w.finished()
+        return w.finish()
     flat = w.add("Reshape", data, w.constant([prod(shape[:-1]), shape[-1]], np.int64))
     product = w.add("Gemm", flat, node.input[1], biases, label=node.name)
     w.add("Reshape", product, w.constant([*shape[:-1], columns], np.int64))
-    return w.finished()
+    return w.finish()
 
 
-def _flattened(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
+def _flatten_weights(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
     """Return a MatMul with weights (1, ..., K, N) as a matrix, if the data's rank allows it."""
     weights = graph.floats.get(node.input[1])
     if weights is None or not _is_flat(graph, node, weights):
@@ -107,17 +120,22 @@ def _flattened(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
     return [made]
 
 
-def _flattened_integers(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
-    """Return the MatMul of :func:`_flattened` for weights that only it reads dequantised."""
+def _flatten_integer_weights(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
+    """Return the MatMul of :func:`_flatten_weights` for weights that only it reads dequantised."""
     source = graph.maker(node.input[1], DEQUANTIZE)
     weights = None if source is None else graph.constants.get(source.input[0])
     if source is None or weights is None or not _is_flat(graph, node, weights):
         return None
-    along = {int(attributes(source).get("axis", 1)) % weights.ndim} if graph.shapes.get(source.input[1]) else set()
+    along = (
+        {int(attributes(source).get("axis", 1)) % weights.ndim}
+        if graph.shapes.get(source.input[1])
+        else set()
+    )
     blocked = bool(attributes(source).get("block_size", 0))
     if not graph.alone(source.output[0], node) or along - {weights.ndim - 1} or blocked:
         return None
-    w, made = NodeWriter(graph, node), copy_node(node)
+    w = NodeWriter(graph, node)
+    made = copy_node(node)
     flat = w.constant(weights.reshape(weights.shape[-2:]), part="weight")
     made.input[1] = w.add(DEQUANTIZE, flat, *source.input[1:], axis=1)
     return [*w.nodes, made]
@@ -125,7 +143,10 @@ def _flattened_integers(graph: GraphView, node: NodeProto) -> list[NodeProto] | 
 
 def _is_flat(graph: GraphView, node: NodeProto, weights: NDArray[np.generic]) -> bool:
     """Return True if weights are a matrix with leading ones, of no higher rank than the data."""
-    return 2 < weights.ndim <= len(graph.shapes.get(node.input[0], ())) and prod(weights.shape[:-2]) == 1
+    return (
+        2 < weights.ndim <= len(graph.shapes.get(node.input[0], ()))
+        and prod(weights.shape[:-2]) == 1
+    )
 
 
 def _is_row(shape: tuple[int, ...], columns: int) -> bool:
@@ -133,10 +154,11 @@ def _is_row(shape: tuple[int, ...], columns: int) -> bool:
     return all(size == 1 for size in shape[:-1]) and (not shape or shape[-1] in (1, columns))
 
 
-# Gemm. --------------------------------------------------------------------------------------------------------------
+# Gemm.
+# --------------------------------------------------------------------------------------------------
 
 
-def _with_plain_flags(node: NodeProto) -> NodeProto:
+def _normalise_flags(node: NodeProto) -> NodeProto:
     """Return a copy with transposition flags of 0 or 1.
 
     ONNX Runtime accepts any nonzero number for 1; its quantiser does not.
@@ -157,7 +179,8 @@ def _turn(w: NodeWriter, node: NodeProto) -> None:
 
 def _fold_factors(w: NodeWriter, node: NodeProto) -> None:
     """Fold alpha, beta and the bias's shape of a Gemm with constant weights, in place."""
-    options, weights = attributes(node), w.graph.floats.get(node.input[1])
+    options = attributes(node)
+    weights = w.graph.floats.get(node.input[1])
     if weights is None or weights.ndim != 2:
         return  # computed weights, or not a valid product
     columns = weights.shape[0 if options.get("transB", 0) else 1]
@@ -167,15 +190,18 @@ def _fold_factors(w: NodeWriter, node: NodeProto) -> None:
         if bias is None or not _is_row(bias.shape, columns):
             return
         if beta != 1 or bias.shape != (columns,):
-            node.input[2] = w.constant(np.broadcast_to(bias.reshape(-1) * beta, (columns,)), part="bias")
+            node.input[2] = w.constant(
+                np.broadcast_to(bias.reshape(-1) * beta, (columns,)), part="bias"
+            )
     if alpha != 1:
         node.input[1] = w.constant(weights * alpha, part="weight")
     _drop(node, "alpha", "beta")
 
 
-def _apart(w: NodeWriter, node: NodeProto) -> list[NodeProto]:
+def _separate_bias(w: NodeWriter, node: NodeProto) -> list[NodeProto]:
     """Return a Gemm, with an Add after it unless the bias is one constant number per column."""
-    bias, floats = w.input(2) and node.input[2], w.graph.floats
+    bias = w.input(2) and node.input[2]
+    floats = w.graph.floats
     if not bias or (bias in floats and node.input[1] in floats and floats[bias].ndim == 1):
         return [node]
     beta = np.float32(w.options.get("beta", 1.0)) if "beta" in attributes(node) else np.float32(1)
@@ -188,22 +214,29 @@ def _apart(w: NodeWriter, node: NodeProto) -> list[NodeProto]:
     elif beta != 1:
         bias = behind.add("Mul", bias, behind.constant(beta))
     behind.add("Add", node.output[0], bias)
-    return [node, *behind.finished()]
+    return [node, *behind.finish()]
 
 
 def _scale(w: NodeWriter, node: NodeProto) -> None:
     """Fold alpha, beta and the bias's shape of a Gemm of dequantised constant weights."""
-    graph, options = w.graph, attributes(node)
-    source, bias = graph.maker(node.input[1], DEQUANTIZE), graph.floats.get(w.input(2))
+    graph = w.graph
+    options = attributes(node)
+    source = graph.maker(node.input[1], DEQUANTIZE)
+    bias = graph.floats.get(w.input(2))
     if source is None or bias is None:
         return
-    steps, scale = graph.constants.get(source.input[0]), graph.constants.get(source.input[1])
+    steps = graph.constants.get(source.input[0])
+    scale = graph.constants.get(source.input[1])
     alpha, beta = (np.float32(options.get(name, 1.0)) for name in ("alpha", "beta"))
-    columns = 0 if steps is None or steps.ndim != 2 else steps.shape[0 if options.get("transB", 0) else 1]
+    columns = (
+        0 if steps is None or steps.ndim != 2 else steps.shape[0 if options.get("transB", 0) else 1]
+    )
     if not columns or scale is None or not alpha > 0 or not _is_row(bias.shape, columns):
         return
     if beta != 1 or bias.shape != (columns,):
-        node.input[2] = w.constant(np.broadcast_to(bias.reshape(-1) * beta, (columns,)), part="bias")
+        node.input[2] = w.constant(
+            np.broadcast_to(bias.reshape(-1) * beta, (columns,)), part="bias"
+        )
     if alpha != 1:
         operands = [source.input[0], w.constant(scale * alpha, part="scale"), *source.input[2:]]
         node.input[1] = w.add(DEQUANTIZE, *operands, **attributes(source))

@@ -15,11 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, looking_at, walked, written
+from byoc.frontend.onnx.rewriting.law import (
+    GraphView,
+    NodeWriter,
+    look_at,
+    walk_model,
+    write_operators,
+)
 from byoc.operators.elementwise import equal_types
 from byoc.operators.movement import FORMS
 from byoc.operators.onnx_view import CARRIERS, DEQUANTIZE, QUANTIZE
-from byoc.operators.registry import installed
+from byoc.operators.registry import load_installed_families
 from byoc.runtimes.protobuf import ConstantArrays, attributes, copy_node, standard
 from isa.numerics import steps
 
@@ -38,7 +44,7 @@ last.
 """
 
 
-@written(*_FUNCTIONS, foreign=True)
+@write_operators(*_FUNCTIONS, foreign=True)
 def write_out_functions(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
     """Rewrite functions of integers as DequantizeLinear, function and QuantizeLinear.
 
@@ -47,24 +53,28 @@ def write_out_functions(graph: GraphView, node: NodeProto) -> list[NodeProto] | 
     op_type, starts = _FUNCTIONS[node.op_type]
     end = starts[-1] + 3
     # Without a zero point, QuantizeLinear produces uint8.
-    if standard(node) or (not any(node.input[end + 1 :]) and graph.types.get(node.input[starts[0]]) != _BYTES[1]):
+    if standard(node) or (
+        not any(node.input[end + 1 :]) and graph.types.get(node.input[starts[0]]) != _BYTES[1]
+    ):
         return None
-    w, inputs = NodeWriter(graph, node), list(node.input[: starts[0]])
+    w = NodeWriter(graph, node)
+    inputs = list(node.input[: starts[0]])
     for start in starts:
         inputs.append(w.add(DEQUANTIZE, *(name for name in node.input[start : start + 3] if name)))
     made = w.add(op_type, *inputs, label=node.name)
     w.add(QUANTIZE, made, *(name for name in node.input[end:] if name))
-    return w.finished()
+    return w.finish()
 
 
-@written(DEQUANTIZE)
+@write_operators(DEQUANTIZE)
 def dequantise_constants(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
     """Replace dequantised constants by their real numbers, as ONNX Runtime computes them.
 
     With one scale, this also holds for rows of a table selected at run time: they are selected from
     the real numbers. Exact.
     """
-    movers, source = list[NodeProto](), node.input[0]
+    movers = list[NodeProto]()
+    source = node.input[0]
     while source not in graph.constants:
         maker = graph.maker(source)
         if maker is None or maker.op_type not in CARRIERS or not standard(maker):
@@ -73,19 +83,30 @@ def dequantise_constants(graph: GraphView, node: NodeProto) -> list[NodeProto] |
         source = maker.input[0]
     if any(name not in graph.constants for name in node.input if name):
         return None
-    stored, scale = graph.constants[source], graph.constants[node.input[1]]
-    zeros = graph.constants[name] if (name := "".join(node.input[2:])) else np.zeros(scale.shape, np.int32)
-    if scale.dtype != np.float32 or stored.dtype.name.startswith("float") or (movers and scale.size > 1):
+    stored = graph.constants[source]
+    scale = graph.constants[node.input[1]]
+    zeros = (
+        graph.constants[name]
+        if (name := "".join(node.input[2:]))
+        else np.zeros(scale.shape, np.int32)
+    )
+    if (
+        scale.dtype != np.float32
+        or stored.dtype.name.startswith("float")
+        or (movers and scale.size > 1)
+    ):
         return None
     spread = partial(_spread, shape=stored.shape, options=attributes(node))
     whole = stored.astype(np.int32) - spread(zeros.astype(np.int32))
     real = graph.constant(f"{source}_real", whole.astype(np.float32) * spread(scale))
     if movers:
-        return _moved(graph, movers[::-1], real, node.output[0])
+        return _copy_movers(graph, movers[::-1], real, node.output[0])
     return [helper.make_node("Identity", [real], node.output, node.name)]
 
 
-def _spread(values: NDArray[Any], shape: tuple[int, ...], options: Mapping[str, Any]) -> NDArray[Any]:
+def _spread(
+    values: NDArray[Any], shape: tuple[int, ...], options: Mapping[str, Any]
+) -> NDArray[Any]:
     """Reshape scales or zero points (one, one per channel, or one per block) to broadcast."""
     if values.size == 1:
         return values.reshape(())
@@ -97,7 +118,7 @@ def _spread(values: NDArray[Any], shape: tuple[int, ...], options: Mapping[str, 
     return values.reshape(around)
 
 
-@looking_at(QUANTIZE, DEQUANTIZE)
+@look_at(QUANTIZE, DEQUANTIZE)
 def move_integers(model: ModelProto) -> ModelProto:
     """Move integers instead of reals between DequantizeLinear and an operator or output.
 
@@ -109,22 +130,29 @@ def move_integers(model: ModelProto) -> ModelProto:
     return _raise(_sink(model))
 
 
-@written("Cast")
+@write_operators("Cast")
 def move_casts(graph: GraphView, node: NodeProto) -> None:
     """Let data movement after a Cast of an 8-bit input to float32 move the bytes instead. Exact.
 
     Networks that read images as bytes, row by row, start like this. The Cast is then adjacent to
     the operators that become one table with it.
     """
-    source, (movers, _) = node.input[0], _followed(graph, node)
-    given = graph.maker(source) is None and source not in graph.constants and graph.types.get(source) in _BYTES
+    source = node.input[0]
+    (movers, _) = _find_followers(graph, node)
+    given = (
+        graph.maker(source) is None
+        and source not in graph.constants
+        and graph.types.get(source) in _BYTES
+    )
     if movers and given and attributes(node)["to"] == TensorProto.FLOAT:
-        moved, back = _moved(graph, movers, source), copy_node(node)
-        back.input[0], back.output[0] = moved[-1].output[0], movers[-1].output[0]
+        moved = _copy_movers(graph, movers, source)
+        back = copy_node(node)
+        back.input[0] = moved[-1].output[0]
+        back.output[0] = movers[-1].output[0]
         graph.replace(movers[-1], [*moved, back])
 
 
-def _followed(graph: GraphView, node: NodeProto) -> tuple[list[NodeProto], NodeProto | None]:
+def _find_followers(graph: GraphView, node: NodeProto) -> tuple[list[NodeProto], NodeProto | None]:
     """Return the movement after a node without other consumers, and its only consumer."""
     movers = list[NodeProto]()
     reader = _reader(graph, node)
@@ -136,11 +164,13 @@ def _followed(graph: GraphView, node: NodeProto) -> tuple[list[NodeProto], NodeP
 
 def _reader(graph: GraphView, node: NodeProto) -> NodeProto | None:
     """Return the standard operator that is the only consumer of a node's result."""
-    reader = None if graph.shown(node.output[0]) else graph.only_reader(node.output[0])
+    reader = None if graph.is_shown(node.output[0]) else graph.only_reader(node.output[0])
     return reader if reader is not None and standard(reader) else None
 
 
-def _moved(graph: GraphView, movers: Sequence[NodeProto], source: str, result: str = "") -> list[NodeProto]:
+def _copy_movers(
+    graph: GraphView, movers: Sequence[NodeProto], source: str, result: str = ""
+) -> list[NodeProto]:
     """Return copies of ``movers``, in order, that move the integers ``source``.
 
     The last produces ``result``.
@@ -153,24 +183,31 @@ def _moved(graph: GraphView, movers: Sequence[NodeProto], source: str, result: s
     return nodes
 
 
-@written(*_MOVERS, *_COPIERS, "Gather")
+@write_operators(*_MOVERS, *_COPIERS, "Gather")
 def _sink(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Move movement of a dequantised tensor before its DequantizeLinear."""
-    source, chooses = graph.maker(node.input[0], DEQUANTIZE), _chooses(node, graph.constants)
-    if source is None or not (node.op_type in _MOVERS or chooses or _copies(node, graph.constants)):
+    source = graph.maker(node.input[0], DEQUANTIZE)
+    chooses = _is_row_selection(node, graph.constants)
+    if source is None or not (
+        node.op_type in _MOVERS or chooses or _is_copy(node, graph.constants)
+    ):
         return None
-    kind, axis, behind = _kind(graph, source), _moved_axis(node, source, graph.constants), graph.readers(node.output[0])
+    kind = _kind(graph, source)
+    axis = _find_moved_axis(node, source, graph.constants)
+    behind = graph.readers(node.output[0])
     between = behind and all(reader.op_type == QUANTIZE for reader in behind)
     # ONNX Runtime does not move other integers.
     if kind not in _BYTES or axis is None or (between and not chooses):
         return None
-    (mover,) = _moved(graph, [node], source.input[0])
+    (mover,) = _copy_movers(graph, [node], source.input[0])
     graph.types[mover.output[0]] = kind
     if node.op_type == "Pad":
         del mover.input[2:]
         mover.input.extend(source.input[2:3])
     back = copy_node(source)
-    back.name, back.input[0], back.output[0] = "", mover.output[0], node.output[0]
+    back.name = ""
+    back.input[0] = mover.output[0]
+    back.output[0] = node.output[0]
     kept = [item for item in source.attribute if item.name != "axis"]
     del back.attribute[:]
     back.attribute.extend([*kept, *([helper.make_attribute("axis", axis)] if axis >= 0 else [])])
@@ -190,20 +227,22 @@ def _kind(graph: GraphView, node: NodeProto) -> int:
     return graph.types.get(node.input[0], 0) if maker is None else _kind(graph, maker)
 
 
-def _copies(node: NodeProto, constants: ConstantArrays) -> bool:
+def _is_copy(node: NodeProto, constants: ConstantArrays) -> bool:
     """Return True if a node copies elements; a Pad must pad all dimensions with 0."""
     if node.op_type not in _COPIERS:
         return False
     value, axes = (*node.input[2:], "", "")[:2]
-    return node.op_type != "Pad" or (not axes and (not value or (value in constants and not constants[value].any())))
+    return node.op_type != "Pad" or (
+        not axes and (not value or (value in constants and not constants[value].any()))
+    )
 
 
-def _chooses(node: NodeProto, constants: ConstantArrays) -> bool:
+def _is_row_selection(node: NodeProto, constants: ConstantArrays) -> bool:
     """Return True if a node selects rows of its operand by integers known only at run time."""
     return node.op_type == "Gather" and node.input[1] not in constants
 
 
-def _moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArrays) -> int | None:
+def _find_moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArrays) -> int | None:
     """Return the axis of the scales after ``node``: -1 for one scale, None if they cannot move."""
     scale = constants.get(source.input[1])
     if scale is None or attributes(source).get("block_size", 0):
@@ -217,30 +256,36 @@ def _moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArrays) -
     return order.index(int(attributes(source).get("axis", 1)) % weights.ndim)
 
 
-@written(QUANTIZE)
+@write_operators(QUANTIZE)
 def _raise(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Move a QuantizeLinear before the movement of its operand.
 
     The movement must have no other consumers.
     """
-    movers, source, reader = list[NodeProto](), node.input[0], node
+    movers = list[NodeProto]()
+    source = node.input[0]
+    reader = node
     while graph.alone(source, reader) and (mover := graph.maker(source, *_MOVERS)) is not None:
-        known = mover.input[0] in graph.constants or graph.maker(mover.input[0], DEQUANTIZE) is not None
+        known = (
+            mover.input[0] in graph.constants or graph.maker(mover.input[0], DEQUANTIZE) is not None
+        )
         if known or not graph.alone(mover.input[0], mover):
             break
         movers.insert(0, mover)
-        source, reader = mover.input[0], mover
+        source = mover.input[0]
+        reader = mover
     single = node.input[1] in graph.constants and graph.shapes[node.input[1]] in ((), (1,))
     if not single or _kind(graph, node) not in _BYTES:
         return None
     if not movers:
-        return _joined(graph, node)
+        return _move_before_concat(graph, node)
     quantize = copy_node(node)
-    quantize.input[0], quantize.output[0] = source, graph.name(f"{source}_integers")
-    return [quantize, *_moved(graph, movers, quantize.output[0], node.output[0])]
+    quantize.input[0] = source
+    quantize.output[0] = graph.name(f"{source}_integers")
+    return [quantize, *_copy_movers(graph, movers, quantize.output[0], node.output[0])]
 
 
-def _joined(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
+def _move_before_concat(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Move a QuantizeLinear before a Concat of clamped dequantised tensors without other consumers.
 
     Each clamp then becomes a table. Exact, because both compute every element separately.
@@ -251,7 +296,8 @@ def _joined(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     clamps = [graph.maker(name, "Relu", "Clip") for name in concat.input]
     if any(clamp is None or graph.maker(clamp.input[0], DEQUANTIZE) is None for clamp in clamps):
         return None
-    nodes, joined = list[NodeProto](), copy_node(concat)
+    nodes = list[NodeProto]()
+    joined = copy_node(concat)
     for position, name in enumerate(concat.input):
         made = copy_node(node)
         made.name, made.input[0], made.output[0] = "", name, graph.name(f"{name}_integers")
@@ -261,14 +307,20 @@ def _joined(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     return [*nodes, joined]
 
 
-@written("Gather")
+@write_operators("Gather")
 def quantise_tables(graph: GraphView, node: NodeProto) -> None:
     """Quantise constant tables whose rows are selected at run time and only used quantised. Exact.
 
     The rows may be moved before they are quantised.
     """
-    table, (movers, reader) = graph.constants.get(node.input[0]), _followed(graph, node)
-    if table is None or not _chooses(node, graph.constants) or reader is None or reader.op_type != QUANTIZE:
+    table = graph.constants.get(node.input[0])
+    (movers, reader) = _find_followers(graph, node)
+    if (
+        table is None
+        or not _is_row_selection(node, graph.constants)
+        or reader is None
+        or reader.op_type != QUANTIZE
+    ):
         return
     scale, zero_point = (graph.constants.get(name) for name in (*reader.input[1:], "", "")[:2])
     if scale is None or zero_point is None or scale.size != 1 or scale.dtype != np.float32:
@@ -276,10 +328,10 @@ def quantise_tables(graph: GraphView, node: NodeProto) -> None:
     if zero_point.dtype.kind in "iu" and table.dtype == np.float32 and np.isfinite(table).all():
         integers = steps(table, scale.reshape(()), zero_point.reshape(()), zero_point.dtype)
         name = graph.constant(f"{node.input[0]}_integers", integers)
-        graph.replace(reader, _moved(graph, [node, *movers], name, reader.output[0]))
+        graph.replace(reader, _copy_movers(graph, [node, *movers], name, reader.output[0]))
 
 
-@written(*_BIASED)
+@write_operators(*_BIASED)
 def integer_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Convert float biases of quantised products to int32 behind a DequantizeLinear.
 
@@ -287,7 +339,8 @@ def integer_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | N
     bias has one number per channel, and the product's only consumer is a QuantizeLinear, possibly
     after a Relu or Clip. Model outputs do not count as consumers.
     """
-    w, (position, axis) = NodeWriter(graph, node), _BIASED[node.op_type]
+    w = NodeWriter(graph, node)
+    (position, axis) = _BIASED[node.op_type]
     data, weights = (graph.maker(name, DEQUANTIZE) for name in node.input[:2])
     bias = graph.constants.get(w.input(position))
     if data is None or weights is None or bias is None or _only_quantize(graph, node) is None:
@@ -300,7 +353,9 @@ def integer_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | N
     along = int(attributes(weights).get("axis", 1)) == axis or second.size == 1
     if bias.ndim != 1 or bias.dtype != np.float32 or not along:
         return None
-    scale = np.asarray(first.reshape(()) * (second.reshape(()) if second.size == 1 else second), np.float32)
+    scale = np.asarray(
+        first.reshape(()) * (second.reshape(()) if second.size == 1 else second), np.float32
+    )
     operands = [
         w.constant(steps(bias, scale, 0, np.int32), part="bias_integers"),
         w.constant(scale, part="bias_scale"),
@@ -319,20 +374,20 @@ def _only_quantize(graph: GraphView, node: NodeProto) -> NodeProto | None:
     return behind[0] if len(behind) == 1 and behind[0].op_type == QUANTIZE else None
 
 
-@looking_at(QUANTIZE)
+@look_at(QUANTIZE)
 def match_types(model: ModelProto) -> ModelProto:
     """Give operators between int8 and uint8 tensors operands of the result's element type.
 
     ONNX Runtime computes such operators in float. Shifting integers and their zero point by 128 is
     exact, and free on the accelerator; ONNX Runtime then computes them on integers too.
     """
-    return walked(model, lambda graph: _TypeMatcher(graph).write, _needs_equal_types)
+    return walk_model(model, lambda graph: _TypeMatcher(graph).write, _has_equal_types)
 
 
-def _needs_equal_types(node: NodeProto) -> bool:
-    if not standard(node) or node.op_type not in installed().forms:
+def _has_equal_types(node: NodeProto) -> bool:
+    if not standard(node) or node.op_type not in load_installed_families().forms:
         return False
-    family, form = installed().forms[node.op_type]
+    family, form = load_installed_families().forms[node.op_type]
     return bool(form.weights) or equal_types in family.requirements
 
 
@@ -351,16 +406,26 @@ class _TypeMatcher:
 
         Returns None if they already match.
         """
-        graph, quantize = self._graph, _only_quantize(self._graph, node)
+        graph = self._graph
+        quantize = _only_quantize(self._graph, node)
         kind = 0 if quantize is None else _kind(graph, quantize)
-        form = installed().forms[node.op_type][1]
+        form = load_installed_families().forms[node.op_type][1]
         names = [name for name in node.input[: form.operands] if name]
-        sources = {name: source for name in names if (source := graph.maker(name, DEQUANTIZE)) is not None}
+        sources = {
+            name: source for name in names if (source := graph.maker(name, DEQUANTIZE)) is not None
+        }
         computed = {source.input[0] for source in sources.values()}.difference(graph.constants)
-        is_table = len(computed) < 2 and node.op_type in installed().closes.elementwise
-        if is_table or kind not in _BYTES or any(name not in sources and name not in graph.constants for name in names):
+        is_table = (
+            len(computed) < 2 and node.op_type in load_installed_families().closes.elementwise
+        )
+        if (
+            is_table
+            or kind not in _BYTES
+            or any(name not in sources and name not in graph.constants for name in names)
+        ):
             return None
-        nodes, result = list[NodeProto](), copy_node(node)
+        nodes = list[NodeProto]()
+        result = copy_node(node)
         for position, name in enumerate(node.input[: form.operands]):
             # ONNX Runtime multiplies uint8 by integers of either type.
             fits = bool(form.weights) and position == 1 and kind == TensorProto.UINT8
@@ -382,8 +447,13 @@ class _TypeMatcher:
 
         ``source`` is a DequantizeLinear.
         """
-        graph, (integers, scale, *rest) = self._graph, source.input
-        zero = graph.constants[rest[0]] if any(rest) else np.zeros(graph.constants[scale].shape, np.int8)
+        graph = self._graph
+        (integers, scale, *rest) = source.input
+        zero = (
+            graph.constants[rest[0]]
+            if any(rest)
+            else np.zeros(graph.constants[scale].shape, np.int8)
+        )
         key = integers, kind, graph.numbers(scale), zero.tobytes()
         parameters = [scale, self._constant(f"{integers}_zero_point", zero, kind)]
         nodes = []
@@ -391,7 +461,9 @@ class _TypeMatcher:
             self._moved[key] = self._constant(integers, graph.constants[integers], kind)
         elif key not in self._moved:
             self._moved[key] = graph.name(f"{integers}_moved")
-            nodes.append(helper.make_node(QUANTIZE, [source.output[0], *parameters], [self._moved[key]]))
+            nodes.append(
+                helper.make_node(QUANTIZE, [source.output[0], *parameters], [self._moved[key]])
+            )
         back = copy_node(source)
         back.name, back.output[0] = "", graph.name(f"{source.output[0]}_moved")
         back.input[:] = [self._moved[key], *parameters]

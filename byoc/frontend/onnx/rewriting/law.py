@@ -32,17 +32,17 @@ from byoc.runtimes.protobuf import (
     attributes,
     bodies,
     is_float32,
+    make_unused_name,
     names_of,
     opset_of,
+    remove_initializers,
     separate_names,
     set_nodes,
     shapes_of,
     standard,
     types_of,
-    unused,
     use_counts,
     use_counts_of,
-    without_initializers,
 )
 
 Pass = Callable[[ModelProto], ModelProto]
@@ -58,10 +58,12 @@ class OperatorPass:
     __name__: str
 
     def __init__(self, step: Pass, operators: Collection[str], rank: int | None = None) -> None:
-        self._step, self.operators, self.rank = step, frozenset(operators), rank
+        self._step = step
+        self.operators = frozenset(operators)
+        self.rank = rank
         update_wrapper(self, step)
 
-    def concerns(self, model: ModelProto) -> bool:
+    def is_concerned_with(self, model: ModelProto) -> bool:
         found = (node for node in model.graph.node if node.op_type in self.operators)
         if self.rank is None:
             return next(found, None) is not None
@@ -72,10 +74,10 @@ class OperatorPass:
         )
 
     def __call__(self, model: ModelProto) -> ModelProto:
-        return self._step(model) if self.concerns(model) else model
+        return self._step(model) if self.is_concerned_with(model) else model
 
 
-def looking_at(*operators: str, rank: int | None = None) -> Callable[[Pass], OperatorPass]:
+def look_at(*operators: str, rank: int | None = None) -> Callable[[Pass], OperatorPass]:
     """Return a decorator that declares which operators of the model's graph a pass looks at."""
     return lambda step: OperatorPass(step, operators, rank)
 
@@ -129,10 +131,13 @@ class GraphView:
 
     def __init__(self, model: ModelProto, whole: ModelProto) -> None:
         """Index ``model``, which is rewritten; constants that it lacks are taken from ``whole``."""
-        graph, given = model.graph, whole.graph
-        self.opsets, self.ir_version = model.opset_import, model.ir_version
+        graph = model.graph
+        given = whole.graph
+        self.opsets = model.opset_import
+        self.ir_version = model.ir_version
         self.opset = opset_of(model)
-        self.shapes, self.types = shapes_of(given), types_of(given)
+        self.shapes = shapes_of(given)
+        self.types = types_of(given)
         self.constants = ConstantArrays(given, lambda tensor: True)
         self.floats = ConstantArrays(given, is_float32)
         self.made: list[TensorProto] = []
@@ -146,7 +151,9 @@ class GraphView:
         self._alike: dict[Hashable, dict[int, NodeProto]] | None = None
         self._computation: Computation = lambda graph, node: id(node)
         self._shown = {output.name for output in graph.output}
-        self.taken = names_of(given) | {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
+        self.taken = names_of(given) | {
+            name for node in all_nodes(graph) for name in (*node.input, *node.output)
+        }
         for slot, nodes in enumerate(self.slots):
             for node in nodes:
                 self._enter(node, slot)
@@ -184,7 +191,8 @@ class GraphView:
         ``computation`` may depend on the names that nodes read.
         """
         if self._alike is None:
-            self._alike, self._computation = {}, computation
+            self._alike = {}
+            self._computation = computation
             for nodes in self.slots:
                 for other in nodes:
                     self._alike.setdefault(computation(self, other), {})[id(other)] = other
@@ -222,13 +230,13 @@ class GraphView:
         node = next(iter(readers.values())) if len(readers) == 1 else None
         return node if node is not None and list(node.input).count(name) == 1 else None
 
-    def shown(self, name: str) -> bool:
+    def is_shown(self, name: str) -> bool:
         """Return True if ``name`` is an output or read by a body, so that it must exist."""
         return name in self._shown
 
     def is_read(self, name: str) -> bool:
         """Return True if ``name`` is shown or some node reads it."""
-        return self.shown(name) or bool(self.readers(name))
+        return self.is_shown(name) or bool(self.readers(name))
 
     def show(self, name: str) -> None:
         """Keep the tensor ``name`` even if it is unused."""
@@ -236,43 +244,47 @@ class GraphView:
 
     def alone(self, name: str, reader: NodeProto) -> bool:
         """Return True if ``name`` has no consumer but ``reader`` and is no output."""
-        return not self.shown(name) and all(node is reader for node in self.readers(name))
+        return not self.is_shown(name) and all(node is reader for node in self.readers(name))
 
-    def before(self, first: NodeProto, second: NodeProto) -> bool:
+    def is_before(self, first: NodeProto, second: NodeProto) -> bool:
         """Return True if ``first`` is known to execute before ``second``."""
         return self._slot[id(first)] < self._slot[id(second)]
 
     def constant(self, name: str, array: NDArray[Any]) -> str:
         """Add a constant and return its name: ``name``, or similar if that is taken."""
-        unique = unused(name, self.taken)
+        unique = make_unused_name(name, self.taken)
         made = np.ascontiguousarray(array).reshape(np.shape(array))
         self.made.append(numpy_helper.from_array(made, unique))
-        self.constants[unique], self.shapes[unique] = made, made.shape
+        self.constants[unique] = made
+        self.shapes[unique] = made.shape
         if made.dtype == np.float32:
             self.floats[unique] = made
         return unique
 
     def name(self, name: str) -> str:
         """Return an unused name, similar to ``name``, for a tensor of unknown shape."""
-        return unused(name, self.taken)
+        return make_unused_name(name, self.taken)
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> str:
         """Return an unused name, similar to ``name``, for a tensor of ``shape``."""
-        unique = unused(name, self.taken)
+        unique = make_unused_name(name, self.taken)
         self.shapes[unique] = shape
         return unique
 
     def replace(self, node: NodeProto, nodes: Sequence[NodeProto]) -> None:
         """Replace ``node`` by ``nodes`` and remove nodes that become unused."""
         self.changed = True
-        slot, kept = self._slot[id(node)], list[NodeProto]()
+        slot = self._slot[id(node)]
+        kept = list[NodeProto]()
         place = next(index for index, other in enumerate(self.slots[slot]) if other is node)
         self._leave(node)
         for new in nodes:
-            if new.op_type == "Identity" and not self.shown(new.output[0]):
+            if new.op_type == "Identity" and not self.is_shown(new.output[0]):
                 self._rename(new.output[0], new.input[0])
                 for later in nodes:
-                    reads = [new.input[0] if name == new.output[0] else name for name in later.input]
+                    reads = [
+                        new.input[0] if name == new.output[0] else name for name in later.input
+                    ]
                     later.input[:] = reads
             else:
                 self._enter(new, slot)
@@ -296,7 +308,9 @@ class GraphView:
         waiting = list(names)
         while waiting:
             node = self._makers.get(waiting.pop())
-            if node is not None and not any(self.readers(name) or self.shown(name) for name in node.output):
+            if node is not None and not any(
+                self.readers(name) or self.is_shown(name) for name in node.output
+            ):
                 self._leave(node)
                 waiting.extend(node.input)
 
@@ -309,7 +323,9 @@ class NodeWriter:
 
         New names begin with ``name``, by default its first output.
         """
-        self.graph, self.node, self.name = graph, node, name or node.output[0]
+        self.graph = graph
+        self.node = node
+        self.name = name or node.output[0]
         self.options: dict[str, Any] = attributes(node)
         self.nodes: list[NodeProto] = []
 
@@ -321,36 +337,42 @@ class NodeWriter:
         """Return the name of an output; empty if it is absent."""
         return self.node.output[index] if index < len(self.node.output) else ""
 
-    def constant(self, values: ArrayLike, dtype: DTypeLike | None = None, part: str = "constant") -> str:
+    def constant(
+        self, values: ArrayLike, dtype: DTypeLike | None = None, part: str = "constant"
+    ) -> str:
         return self.graph.constant(f"{self.name}_{part}", np.asarray(values, dtype))
 
     def tensor(self, part: str) -> str:
         """Return an unused name for a tensor of unknown shape."""
         return self.graph.name(f"{self.name}_{part}")
 
-    def add(self, op_type: str, *operands: str, result: str = "", label: str = "", **options: Any) -> str:
+    def add(
+        self, op_type: str, *operands: str, result: str = "", label: str = "", **options: Any
+    ) -> str:
         """Add a node and return its result's name, ``result`` if given.
 
         ``label`` is the node's name.
         """
         name = result or self.tensor(f"{op_type.lower()}{len(self.nodes)}")
-        self.nodes.append(helper.make_node(op_type, list(operands), [name], label or name, **options))
+        self.nodes.append(
+            helper.make_node(op_type, list(operands), [name], label or name, **options)
+        )
         return name
 
-    def finished(self) -> list[NodeProto]:
+    def finish(self) -> list[NodeProto]:
         """Return the nodes; the last one produces the replaced node's first output."""
         self.nodes[-1].output[0] = self.node.output[0]
         return self.nodes
 
 
-def rewriting(name: str, laws: Sequence[Law]) -> Pass:
+def make_pass(name: str, laws: Sequence[Law]) -> Pass:
     """Return the pass ``name`` that applies ``laws`` until none matches; needs inferred shapes.
 
     It returns the model itself if no rule matches.
     """
 
     def step(model: ModelProto) -> ModelProto:
-        result = without_initializers(model)
+        result = remove_initializers(model)
         graph = GraphView(result, model)
         counts = _apply_all(graph, laws)
         if not counts:
@@ -371,27 +393,29 @@ Returns None if the node stays.
 """
 
 
-def written(*operators: str, rank: int | None = None, foreign: bool = False) -> Callable[[Write], OperatorPass]:
+def write_operators(
+    *operators: str, rank: int | None = None, foreign: bool = False
+) -> Callable[[Write], OperatorPass]:
     """Return a decorator that turns a function into a pass which rewrites ``operators``.
 
     The pass visits the model's nodes once, in execution order. Shapes must be inferred. ``rank`` is
-    as in :func:`looking_at`; ``foreign`` includes operators of other domains.
+    as in :func:`look_at`; ``foreign`` includes operators of other domains.
     """
 
-    def declared(write: Write) -> OperatorPass:
-        def wanted(node: NodeProto) -> bool:
+    def make_operator_pass(write: Write) -> OperatorPass:
+        def is_wanted(node: NodeProto) -> bool:
             return node.op_type in operators and (foreign or standard(node))
 
         def step(model: ModelProto) -> ModelProto:
-            return walked(model, lambda graph: partial(write, graph), wanted)
+            return walk_model(model, lambda graph: partial(write, graph), is_wanted)
 
         update_wrapper(step, write)
         return OperatorPass(step, operators, rank)
 
-    return declared
+    return make_operator_pass
 
 
-def walked(
+def walk_model(
     model: ModelProto,
     start: Callable[[GraphView], Callable[[NodeProto], Sequence[NodeProto] | None]],
     wanted: Callable[[NodeProto], bool] = standard,
@@ -403,7 +427,7 @@ def walked(
     reverse with ``upwards``; nodes that were removed meanwhile are skipped. If the writer returns
     None, the node stays. Returns the model itself if nothing changes.
     """
-    result = without_initializers(model)
+    result = remove_initializers(model)
     graph = GraphView(result, model)
     write = start(graph)
     nodes = [node for node in result.graph.node if wanted(node)]
@@ -417,16 +441,21 @@ def walked(
     return result
 
 
-def applied(given: ModelProto, model: ModelProto) -> dict[str, int]:
+def count_applied(given: ModelProto, model: ModelProto) -> dict[str, int]:
     """Return how often each applied rule was applied from ``given`` to ``model``."""
-    before, counts = _recorded(given), _recorded(model)
+    before = _read_recorded(given)
+    counts = _read_recorded(model)
     counts.subtract(before)
     return dict(sorted((+counts).items()))
 
 
-def _recorded(model: ModelProto) -> Counter[str]:
-    entries = {entry.key: entry.value for entry in model.metadata_props if entry.key.startswith(_KEY)}
-    return Counter({key.removeprefix(_KEY): int(count) for key, count in entries.items() if count.isdecimal()})
+def _read_recorded(model: ModelProto) -> Counter[str]:
+    entries = {
+        entry.key: entry.value for entry in model.metadata_props if entry.key.startswith(_KEY)
+    }
+    return Counter(
+        {key.removeprefix(_KEY): int(count) for key, count in entries.items() if count.isdecimal()}
+    )
 
 
 def _fill(result: ModelProto, model: ModelProto, graph: GraphView) -> None:
@@ -434,27 +463,35 @@ def _fill(result: ModelProto, model: ModelProto, graph: GraphView) -> None:
     set_nodes(result.graph, (node for nodes in graph.slots for node in nodes))
     separate_names(result.graph)
     used = use_counts(result.graph)
-    result.graph.initializer.extend(tensor for tensor in (*model.graph.initializer, *graph.made) if used[tensor.name])
+    result.graph.initializer.extend(
+        tensor for tensor in (*model.graph.initializer, *graph.made) if used[tensor.name]
+    )
 
 
 def _apply_all(graph: GraphView, laws: Sequence[Law]) -> Counter[str]:
     """Apply ``laws`` to ``graph`` until none matches; return how often each was applied."""
-    roots = {node.op_type for nodes in graph.slots for node in nodes}.union(*(law.roots for law in laws))
-    by_root = {root: [law for law in laws if root in law.roots or law.roots == ANY] for root in roots}
+    roots = {node.op_type for nodes in graph.slots for node in nodes}.union(
+        *(law.roots for law in laws)
+    )
+    by_root = {
+        root: [law for law in laws if root in law.roots or law.roots == ANY] for root in roots
+    }
     counts: Counter[str] = Counter()
     most = MOST_A_NODE * (len(graph.slots) + 1)
     while True:
         before = counts.total()
         for slot in range(len(graph.slots)):
-            while (law := _applied(graph, slot, by_root)) is not None:
+            while (law := _apply_first(graph, slot, by_root)) is not None:
                 counts[law.name] += 1
                 if counts.total() > most:
-                    raise RuntimeError(f"the laws {dict(counts)} run in a circle; please report it with the model")
+                    raise RuntimeError(
+                        f"the laws {dict(counts)} run in a circle; please report it with the model"
+                    )
         if counts.total() == before:
             return counts
 
 
-def _applied(graph: GraphView, slot: int, laws: Mapping[str, Sequence[Law]]) -> Law | None:
+def _apply_first(graph: GraphView, slot: int, laws: Mapping[str, Sequence[Law]]) -> Law | None:
     """Apply the first matching rule to a node of ``slot`` and return it; None if none matches."""
     for node in graph.slots[slot]:
         for law in laws.get(node.op_type, ()) if standard(node) else ():
@@ -467,7 +504,7 @@ def _applied(graph: GraphView, slot: int, laws: Mapping[str, Sequence[Law]]) -> 
 
 def _record(model: ModelProto, counts: Mapping[str, int]) -> None:
     """Add ``counts`` to those in the metadata of ``model``."""
-    totals = _recorded(model)
+    totals = _read_recorded(model)
     totals.update(counts)
     kept = [entry for entry in model.metadata_props if not entry.key.startswith(_KEY)]
     del model.metadata_props[:]

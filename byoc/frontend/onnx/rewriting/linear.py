@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.law import GraphView, Law, rewriting
-from byoc.operators.registry import installed
+from byoc.frontend.onnx.rewriting.law import GraphView, Law, make_pass
+from byoc.operators.registry import load_installed_families
 from byoc.operators.table import AFFINE
 from byoc.runtimes.protobuf import attributes, copy_node, standard
 
@@ -32,7 +32,7 @@ class ChannelAffine:
     shift: Array
     per_channel: bool
 
-    def after(self, first: ChannelAffine) -> ChannelAffine:
+    def compose_after(self, first: ChannelAffine) -> ChannelAffine:
         """Return the composition that applies ``first`` and then this function."""
         return ChannelAffine(
             first.source,
@@ -42,7 +42,8 @@ class ChannelAffine:
         )
 
 
-# Affine nodes. ------------------------------------------------------------------------------------------------------
+# Affine nodes.
+# --------------------------------------------------------------------------------------------------
 
 
 def _affine(graph: GraphView, node: NodeProto | None) -> ChannelAffine | None:
@@ -76,7 +77,11 @@ def _arithmetic(graph: GraphView, node: NodeProto) -> ChannelAffine | None:
     if source in graph.floats and node.op_type in ("Mul", "Add"):
         source, other = other, source
     channels = _channels(graph, source)
-    if channels is None or other not in graph.floats or graph.shapes.get(node.output[0]) != graph.shapes[source]:
+    if (
+        channels is None
+        or other not in graph.floats
+        or graph.shapes.get(node.output[0]) != graph.shapes[source]
+    ):
         return None
     if prod(graph.shapes[other]) not in (1, channels):
         return None
@@ -86,7 +91,8 @@ def _arithmetic(graph: GraphView, node: NodeProto) -> ChannelAffine | None:
     if shape not in {(1, channels, *planes), (1, 1, *planes)}:
         return None
     values = np.broadcast_to(array.reshape(-1), (channels,))
-    one, zero = np.ones(channels), np.zeros(channels)
+    one = np.ones(channels)
+    zero = np.zeros(channels)
     if node.op_type == "Div" and not values.all():
         return None
     scale, shift = {
@@ -110,21 +116,32 @@ def _chain(graph: GraphView, node: NodeProto) -> ChannelAffine | None:
     """
     found = _affine(graph, node)
     while found is not None:
-        reader, maker = node, graph.maker(found.source)
-        first = _affine(graph, maker) if maker is not None and graph.alone(found.source, reader) else None
+        reader = node
+        maker = graph.maker(found.source)
+        first = (
+            _affine(graph, maker)
+            if maker is not None and graph.alone(found.source, reader)
+            else None
+        )
         if first is None or maker is None:
             return found
-        found, node = found.after(first), maker
+        found = found.compose_after(first)
+        node = maker
     return None
 
 
-def _goes_on(graph: GraphView, node: NodeProto) -> bool:
+def _is_continued(graph: GraphView, node: NodeProto) -> bool:
     """Return True if the affine chain continues after ``node``."""
     reader = graph.only_reader(node.output[0])
-    return reader is not None and not graph.shown(node.output[0]) and _affine(graph, reader) is not None
+    return (
+        reader is not None
+        and not graph.is_shown(node.output[0])
+        and _affine(graph, reader) is not None
+    )
 
 
-# Products by constants. ---------------------------------------------------------------------------------------------
+# Products by constants.
+# ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -148,7 +165,9 @@ class _Product:
     def biases(self) -> Array:
         """Biases, zeros if there are none."""
         name = (*self.node.input, "", "")[2]
-        return np.asarray(self.numbers[name], np.float64) if name else np.zeros(self.shape[self.rows])
+        return (
+            np.asarray(self.numbers[name], np.float64) if name else np.zeros(self.shape[self.rows])
+        )
 
 
 def _product(graph: GraphView, node: NodeProto | None) -> _Product | None:
@@ -156,8 +175,11 @@ def _product(graph: GraphView, node: NodeProto | None) -> _Product | None:
     if node is None or not standard(node) or node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
         return None
     names = [name for name in node.input[1:] if name]
-    options, rank = attributes(node), len(graph.shapes.get(node.output[0], ()))
-    if any(name not in graph.floats for name in names) or rank < (2 if node.op_type == "Gemm" else 3):
+    options = attributes(node)
+    rank = len(graph.shapes.get(node.output[0], ()))
+    if any(name not in graph.floats for name in names) or rank < (
+        2 if node.op_type == "Gemm" else 3
+    ):
         return None
     rows = 0
     if node.op_type == "ConvTranspose":
@@ -172,8 +194,14 @@ def _product(graph: GraphView, node: NodeProto | None) -> _Product | None:
     return _Product(node, options, rows, graph.shapes[names[0]], graph.floats)
 
 
-def _made(
-    graph: GraphView, like: NodeProto, source: str, output: str, weights: Array, biases: Array, **options: Any
+def _make_product(
+    graph: GraphView,
+    like: NodeProto,
+    source: str,
+    output: str,
+    weights: Array,
+    biases: Array,
+    **options: Any,
 ) -> NodeProto:
     """Return a product like ``like``, with other ``options`` and new constants."""
     node = copy_node(like)
@@ -181,23 +209,30 @@ def _made(
         graph.constant(f"{output}_{suffix}", values.astype(np.float32))
         for suffix, values in (("folded_weight", weights), ("folded_bias", biases))
     ]
-    node.input[:], node.output[:] = [source, *names], [output]
+    node.input[:] = [source, *names]
+    node.output[:] = [output]
     kept = [item for item in node.attribute if item.name not in options]
     del node.attribute[:]
-    node.attribute.extend([*kept, *(helper.make_attribute(name, value) for name, value in options.items())])
+    node.attribute.extend(
+        [*kept, *(helper.make_attribute(name, value) for name, value in options.items())]
+    )
     return node
 
 
-def _along(axis: int, rank: int) -> tuple[int, ...]:
+def _reshape_along(axis: int, rank: int) -> tuple[int, ...]:
     return (*(1,) * axis, -1, *(1,) * (rank - axis - 1))
 
 
-def _padded(options: Mapping[str, Any]) -> bool:
+def _has_padding(options: Mapping[str, Any]) -> bool:
     """Return True if a Conv pads its operand."""
-    return any(options.get("pads", ())) or options.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
+    return any(options.get("pads", ())) or options.get("auto_pad", b"NOTSET") not in (
+        b"NOTSET",
+        b"VALID",
+    )
 
 
-# Rewrite rules. -----------------------------------------------------------------------------------------------------
+# Rewrite rules.
+# --------------------------------------------------------------------------------------------------
 
 
 class ScaleBehindProduct(Law):
@@ -213,21 +248,31 @@ class ScaleBehindProduct(Law):
     measure = "operators"
     exact = False
 
-    def match(self, graph: GraphView, node: NodeProto) -> tuple[_Product, ChannelAffine] | str | None:
+    def match(
+        self, graph: GraphView, node: NodeProto
+    ) -> tuple[_Product, ChannelAffine] | str | None:
         """Return the product and the whole chain, which ends with ``node``."""
-        chain = None if _goes_on(graph, node) else _chain(graph, node)
+        chain = None if _is_continued(graph, node) else _chain(graph, node)
         product = None if chain is None else _product(graph, graph.maker(chain.source))
         if chain is None or product is None:
             return None
-        shared = graph.shown(chain.source) or graph.only_reader(chain.source) is None
+        shared = graph.is_shown(chain.source) or graph.only_reader(chain.source) is None
         return "others read the product" if shared else (product, chain)
 
-    def apply(self, graph: GraphView, node: NodeProto, found: tuple[_Product, ChannelAffine]) -> Sequence[NodeProto]:
+    def apply(
+        self, graph: GraphView, node: NodeProto, found: tuple[_Product, ChannelAffine]
+    ) -> Sequence[NodeProto]:
         """Return the product with new constants."""
         product, chain = found
-        weights = product.weights * chain.scale.reshape(_along(product.rows, len(product.shape)))
+        weights = product.weights * chain.scale.reshape(
+            _reshape_along(product.rows, len(product.shape))
+        )
         biases = product.biases * chain.scale + chain.shift
-        return [_made(graph, product.node, product.node.input[0], node.output[0], weights, biases)]
+        return [
+            _make_product(
+                graph, product.node, product.node.input[0], node.output[0], weights, biases
+            )
+        ]
 
 
 class ScaleBeforeProduct(Law):
@@ -244,7 +289,9 @@ class ScaleBeforeProduct(Law):
     measure = "operators"
     exact = False
 
-    def match(self, graph: GraphView, node: NodeProto) -> tuple[_Product, ChannelAffine] | str | None:
+    def match(
+        self, graph: GraphView, node: NodeProto
+    ) -> tuple[_Product, ChannelAffine] | str | None:
         """Return the product and the chain before it."""
         maker = graph.maker(node.input[0])
         product = None if _affine(graph, maker) is None else _product(graph, node)
@@ -253,28 +300,36 @@ class ScaleBeforeProduct(Law):
             return None
         if not graph.alone(node.input[0], node):
             return "others read what is scaled"
-        if chain.shift.any() and _padded(product.options):
+        if chain.shift.any() and _has_padding(product.options):
             return "a shift does not go through padding"
-        if graph.maker(chain.source, *installed().closes.elementwise) is not None:
+        if graph.maker(chain.source, *load_installed_families().closes.elementwise) is not None:
             return "a table scales what is computed element by element"
         return product, chain
 
-    def apply(self, graph: GraphView, node: NodeProto, found: tuple[_Product, ChannelAffine]) -> Sequence[NodeProto]:
+    def apply(
+        self, graph: GraphView, node: NodeProto, found: tuple[_Product, ChannelAffine]
+    ) -> Sequence[NodeProto]:
         """Return the product with new constants."""
         product, chain = found
-        weights, groups = product.weights, product.options.get("group", 1)
+        weights = product.weights
+        groups = product.options.get("group", 1)
         if node.op_type == "Gemm":
-            columns = _along(1 - product.rows, 2)
+            columns = _reshape_along(1 - product.rows, 2)
             shifts = (weights * chain.shift.reshape(columns)).sum(1 - product.rows)
             scaled = weights * chain.scale.reshape(columns)
         else:
             apart = weights.reshape(groups, -1, *weights.shape[1:])
             scale, shift = (
-                numbers.reshape(groups, 1, -1, *(1,) * (weights.ndim - 2)) for numbers in (chain.scale, chain.shift)
+                numbers.reshape(groups, 1, -1, *(1,) * (weights.ndim - 2))
+                for numbers in (chain.scale, chain.shift)
             )
             shifts = (apart * shift).sum(tuple(range(2, apart.ndim))).reshape(-1)
             scaled = (apart * scale).reshape(weights.shape)
-        return [_made(graph, node, chain.source, node.output[0], scaled, product.biases + shifts)]
+        return [
+            _make_product(
+                graph, node, chain.source, node.output[0], scaled, product.biases + shifts
+            )
+        ]
 
 
 class ScaleAsDepthwise(Law):
@@ -291,17 +346,21 @@ class ScaleAsDepthwise(Law):
 
     def match(self, graph: GraphView, node: NodeProto) -> ChannelAffine | None:
         """Return the whole chain, which ends with ``node``."""
-        chain = None if _goes_on(graph, node) else _chain(graph, node)
+        chain = None if _is_continued(graph, node) else _chain(graph, node)
         fits = chain is not None and chain.per_channel and len(graph.shapes[chain.source]) >= 3
-        later = (ScaleBeforeProduct().match(graph, reader) for reader in graph.readers(node.output[0]))
+        later = (
+            ScaleBeforeProduct().match(graph, reader) for reader in graph.readers(node.output[0])
+        )
         return None if not fits or any(isinstance(taken, tuple) for taken in later) else chain
 
     def apply(self, graph: GraphView, node: NodeProto, found: ChannelAffine) -> Sequence[NodeProto]:
         """Return the convolution."""
         kernel = [1] * (len(graph.shapes[found.source]) - 2)
         scale = found.scale.reshape(-1, 1, *kernel)
-        plain = helper.make_node("Conv", [""], [""], node.name or node.output[0], kernel_shape=kernel, group=len(scale))
-        return [_made(graph, plain, found.source, node.output[0], scale, found.shift)]
+        plain = helper.make_node(
+            "Conv", [""], [""], node.name or node.output[0], kernel_shape=kernel, group=len(scale)
+        )
+        return [_make_product(graph, plain, found.source, node.output[0], scale, found.shift)]
 
 
 class MergeProducts(Law):
@@ -320,8 +379,13 @@ class MergeProducts(Law):
     def match(self, graph: GraphView, node: NodeProto) -> tuple[_Product, _Product] | str | None:
         """Return both products."""
         maker = graph.maker(node.input[0], node.op_type)
-        first, second = _product(graph, maker), _product(graph, node)
-        if first is None or second is None or {p.options.get("group", 1) for p in (first, second)} != {1}:
+        first = _product(graph, maker)
+        second = _product(graph, node)
+        if (
+            first is None
+            or second is None
+            or {p.options.get("group", 1) for p in (first, second)} != {1}
+        ):
             return None
         if any(p.options.get("transA", 0) for p in (first, second)):
             return None
@@ -330,32 +394,45 @@ class MergeProducts(Law):
         if node.op_type == "Conv" and not _is_pointwise(second):
             if not _is_pointwise(first) or max(first.options.get("strides", [1])) > 1:
                 return "neither of both is 1×1"
-            if first.biases.any() and _padded(second.options):
+            if first.biases.any() and _has_padding(second.options):
                 return "the first one's bias does not go through padding"
         spent = sum(_multiplications(graph, p.node, prod(p.shape)) for p in (first, second))
-        channels = prod(p.shape[p.rows] if p is second else p.shape[1 - p.rows] for p in (first, second))
-        merged = _multiplications(graph, node, channels * prod(first.shape[2:]) * prod(second.shape[2:]))
-        return (first, second) if merged < spent else f"{merged:,} multiplications are no fewer than {spent:,}"
+        channels = prod(
+            p.shape[p.rows] if p is second else p.shape[1 - p.rows] for p in (first, second)
+        )
+        merged = _multiplications(
+            graph, node, channels * prod(first.shape[2:]) * prod(second.shape[2:])
+        )
+        return (
+            (first, second)
+            if merged < spent
+            else f"{merged:,} multiplications are no fewer than {spent:,}"
+        )
 
-    def apply(self, graph: GraphView, node: NodeProto, found: tuple[_Product, _Product]) -> Sequence[NodeProto]:
+    def apply(
+        self, graph: GraphView, node: NodeProto, found: tuple[_Product, _Product]
+    ) -> Sequence[NodeProto]:
         """Return the merged product, with the window of the Conv that is not 1×1."""
         first, second = found
-        weights, biases = _merged(first, second)
-        source, output = first.node.input[0], node.output[0]
+        weights, biases = _merge_constants(first, second)
+        source = first.node.input[0]
+        output = node.output[0]
         if node.op_type == "Gemm":
-            return [_made(graph, node, source, output, weights, biases, transB=0)]
+            return [_make_product(graph, node, source, output, weights, biases, transB=0)]
         if not _is_pointwise(second):
-            return [_made(graph, node, source, output, weights, biases)]
+            return [_make_product(graph, node, source, output, weights, biases)]
         strides = [
             one * other
-            for one, other in zip(*(p.options.get("strides", [1] * (weights.ndim - 2)) for p in found), strict=True)
+            for one, other in zip(
+                *(p.options.get("strides", [1] * (weights.ndim - 2)) for p in found), strict=True
+            )
         ]
-        return [_made(graph, first.node, source, output, weights, biases, strides=strides)]
+        return [_make_product(graph, first.node, source, output, weights, biases, strides=strides)]
 
 
 def _is_pointwise(product: _Product) -> bool:
     """Return True if a Conv reads one element of every channel, without padding."""
-    return prod(product.shape[2:]) == 1 and not _padded(product.options)
+    return prod(product.shape[2:]) == 1 and not _has_padding(product.options)
 
 
 def _multiplications(graph: GraphView, node: NodeProto, weights: int) -> int:
@@ -364,7 +441,7 @@ def _multiplications(graph: GraphView, node: NodeProto, weights: int) -> int:
     return weights * shape[0] * prod(shape[2:])
 
 
-def _merged(first: _Product, second: _Product) -> tuple[Array, Array]:
+def _merge_constants(first: _Product, second: _Product) -> tuple[Array, Array]:
     """Return the merged weights and biases.
 
     Those of Gemm have shape (K, N), those of Conv the larger window.
@@ -394,7 +471,8 @@ class MeanAsPool(Law):
 
     def match(self, graph: GraphView, node: NodeProto) -> tuple[int, ...] | str | None:
         """Return the shape of the pool's result."""
-        shape, options = graph.shapes.get(node.input[0], ()), attributes(node)
+        shape = graph.shapes.get(node.input[0], ())
+        options = attributes(node)
         axes = options.get("axes", graph.constants.get((*node.input, "")[1]))
         if len(shape) < 3 or 0 in shape or axes is None or node.output[0] not in graph.shapes:
             return None
@@ -402,7 +480,9 @@ class MeanAsPool(Law):
             return "its axes are not those of planes"
         return (*shape[:2], *(1 for _ in shape[2:]))
 
-    def apply(self, graph: GraphView, node: NodeProto, found: tuple[int, ...]) -> Sequence[NodeProto]:
+    def apply(
+        self, graph: GraphView, node: NodeProto, found: tuple[int, ...]
+    ) -> Sequence[NodeProto]:
         """Return the pool, and a Reshape to the shape of the mean if it differs."""
         result = graph.shapes[node.output[0]]
         if result == found:
@@ -415,7 +495,12 @@ class MeanAsPool(Law):
         ]
 
 
-FOLDS: tuple[Law, ...] = (ScaleBehindProduct(), ScaleBeforeProduct(), ScaleAsDepthwise(), MeanAsPool())
+FOLDS: tuple[Law, ...] = (
+    ScaleBehindProduct(),
+    ScaleBeforeProduct(),
+    ScaleAsDepthwise(),
+    MeanAsPool(),
+)
 OTHERS: tuple[Law, ...] = (MergeProducts(),)
-fold_affine = rewriting("fold_affine", FOLDS)
-linear_laws = rewriting("linear_laws", OTHERS)
+fold_affine = make_pass("fold_affine", FOLDS)
+linear_laws = make_pass("linear_laws", OTHERS)

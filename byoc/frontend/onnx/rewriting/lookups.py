@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from byoc.frontend.onnx.rewriting.constants import evaluate
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, looking_at, walked
-from byoc.operators.registry import installed
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, look_at, walk_model
+from byoc.operators.registry import load_installed_families
 from byoc.runtimes.protobuf import attributes, standard
 
 _INTEGERS = {TensorProto.INT32, TensorProto.INT64}
@@ -39,7 +39,7 @@ class SelectedRows:
     limits: tuple[int, int] | None = None
 
 
-@looking_at("Gather", "OneHot", "Cast")
+@look_at("Gather", "OneHot", "Cast")
 def tabulate_rows(model: ModelProto) -> ModelProto:
     """Replace row-wise functions of rows of constant tables by rows of other tables.
 
@@ -47,7 +47,7 @@ def tabulate_rows(model: ModelProto) -> ModelProto:
     one-hot encoding with constant weights. Needs inferred shapes and folded constants. A model
     without such rows is returned unchanged.
     """
-    return walked(model, lambda graph: _RowFinder(graph).rewritten, upwards=True)
+    return walk_model(model, lambda graph: _RowFinder(graph).rewrite, upwards=True)
 
 
 class _RowFinder:
@@ -58,15 +58,24 @@ class _RowFinder:
 
     def __init__(self, graph: GraphView) -> None:
         self.graph = graph
-        self._shapes, self._arrays, self._types = graph.shapes, graph.constants, graph.types
+        self._shapes = graph.shapes
+        self._arrays = graph.constants
+        self._types = graph.types
         self._rows: dict[str, SelectedRows] = {}
-        self._rowwise = installed().closes.operators - installed().closes.vectors
-        for node in (each for nodes in graph.slots for each in nodes if standard(each) and len(each.output) == 1):
-            found = self._found(node)
+        self._rowwise = (
+            load_installed_families().closes.operators - load_installed_families().closes.vectors
+        )
+        for node in (
+            each
+            for nodes in graph.slots
+            for each in nodes
+            if standard(each) and len(each.output) == 1
+        ):
+            found = self._find_rows(node)
             if found is not None:
                 self._rows[node.output[0]] = found
 
-    def rewritten(self, node: NodeProto) -> Sequence[NodeProto] | None:
+    def rewrite(self, node: NodeProto) -> Sequence[NodeProto] | None:
         """Return the nodes that replace ``node``, whose result is selected rows.
 
         Returns None if it stays.
@@ -74,29 +83,36 @@ class _RowFinder:
         found = self._rows.get(node.output[0])
         if found is None or node.op_type == "Gather":
             return None
-        w, shape = NodeWriter(self.graph, node), self._shapes[node.output[0]][:-1]
+        w = NodeWriter(self.graph, node)
+        shape = self._shapes[node.output[0]][:-1]
         return None if found.classes > prod(shape) else self._gather(w, found, shape)
 
-    def _found(self, node: NodeProto) -> SelectedRows | None:
+    def _find_rows(self, node: NodeProto) -> SelectedRows | None:
         if node.output[0] not in self._shapes:
             return None
         if node.op_type == "Gather":
-            return self._looked_up(node)
+            return self._find_looked_up(node)
         if node.op_type == "OneHot":
             return self._one_hot(node)
         if node.op_type == "Cast" and attributes(node)["to"] == TensorProto.FLOAT:
-            return self._compared(self.graph.maker(node.input[0], "Equal"))
+            return self._find_compared(self.graph.maker(node.input[0], "Equal"))
         if node.op_type == "MatMul":
             return self._product(node)
         return self._function(node) if node.op_type in self._rowwise else None
 
-    def _looked_up(self, node: NodeProto) -> SelectedRows | None:
+    def _find_looked_up(self, node: NodeProto) -> SelectedRows | None:
         table = self._arrays.get(node.input[0])
-        if table is None or table.dtype != np.float32 or table.ndim != 2 or node.input[1] in self._arrays:
+        if (
+            table is None
+            or table.dtype != np.float32
+            or table.ndim != 2
+            or node.input[1] in self._arrays
+        ):
             return None
         return None if attributes(node).get("axis", 0) % 2 else SelectedRows(node.input[1], table)
 
-    # One-hot encodings along the last dimension. --------------------------------------------------------------------
+    # One-hot encodings along the last dimension.
+    # --------------------------------------------------------------------
 
     def _one_hot(self, node: NodeProto) -> SelectedRows | None:
         """Return the rows of a OneHot with indices from -depth to depth - 1.
@@ -105,16 +121,23 @@ class _RowFinder:
         """
         indices, depth, values = node.input
         rank = len(self._shapes[node.output[0]])
-        if depth not in self._arrays or values not in self._arrays or self._types.get(indices) not in _INTEGERS:
+        if (
+            depth not in self._arrays
+            or values not in self._arrays
+            or self._types.get(indices) not in _INTEGERS
+        ):
             return None
         size = int(self._arrays[depth].reshape(()))
-        if attributes(node).get("axis", -1) % rank != rank - 1 or self._arrays[values].tolist() != [0, 1]:
+        if attributes(node).get("axis", -1) % rank != rank - 1 or self._arrays[values].tolist() != [
+            0,
+            1,
+        ]:
             return None
         if self._arrays[values].dtype != np.float32:
             return None
         return SelectedRows(indices, _EMPTY, size, (-size - 1, size))
 
-    def _compared(self, node: NodeProto | None) -> SelectedRows | None:
+    def _find_compared(self, node: NodeProto | None) -> SelectedRows | None:
         """Return the rows of an Equal of integers ``(*S, 1)`` with 0 to depth - 1.
 
         Integers out of range select zeros.
@@ -124,23 +147,35 @@ class _RowFinder:
         *outer, depth = self._shapes[node.output[0]]
         for numbers, indices in (tuple(node.input), tuple(reversed(node.input))):
             array = self._arrays.get(numbers)
-            if array is None or array.size != depth or array.reshape(-1).tolist() != list(range(depth)):
+            if (
+                array is None
+                or array.size != depth
+                or array.reshape(-1).tolist() != list(range(depth))
+            ):
                 continue
             along_last = array.shape[-1:] == (depth,)
-            if along_last and self._shapes.get(indices) == (*outer, 1) and self._types.get(indices) in _INTEGERS:
+            if (
+                along_last
+                and self._shapes.get(indices) == (*outer, 1)
+                and self._types.get(indices) in _INTEGERS
+            ):
                 return SelectedRows(indices, _EMPTY, depth, (-1, depth))
         return None
 
     def _product(self, node: NodeProto) -> SelectedRows | None:
         """Return the rows of a product of rows with constant weights (K, N)."""
-        source, weights = self._rows.get(node.input[0]), self._arrays.get(node.input[1])
+        source = self._rows.get(node.input[0])
+        weights = self._arrays.get(node.input[1])
         if source is None or weights is None or weights.ndim != 2 or weights.dtype != np.float32:
             return None
         if source.classes:
-            return SelectedRows(source.chosen, _beyond(weights, source), limits=source.limits)
-        return self._of_tables(node, source, [source.table, weights])
+            return SelectedRows(
+                source.chosen, _append_zero_row(weights, source), limits=source.limits
+            )
+        return self._evaluate_tables(node, source, [source.table, weights])
 
-    # Functions of rows. ---------------------------------------------------------------------------------------------
+    # Functions of rows.
+    # ---------------------------------------------------------------------------------------------
 
     def _function(self, node: NodeProto) -> SelectedRows | None:
         """Return the rows of an element-wise function of equally selected rows and constants.
@@ -158,13 +193,15 @@ class _RowFinder:
                 same = (sources[name].chosen, sources[name].limits) == (first.chosen, first.limits)
                 operand = sources[name].table if same and self._shapes.get(name) == shape else None
             else:
-                operand = _of_every_row(self._arrays.get(name), len(shape))
+                operand = _find_common_row(self._arrays.get(name), len(shape))
             if operand is None:
                 return None
             operands.append(operand)
-        return self._of_tables(node, first, operands)
+        return self._evaluate_tables(node, first, operands)
 
-    def _of_tables(self, node: NodeProto, source: SelectedRows, operands: list[NDArray[Any]]) -> SelectedRows | None:
+    def _evaluate_tables(
+        self, node: NodeProto, source: SelectedRows, operands: list[NDArray[Any]]
+    ) -> SelectedRows | None:
         """Evaluate ``node`` on whole tables.
 
         Returns None if the result is larger than the rows selected from it.
@@ -176,15 +213,26 @@ class _RowFinder:
         alone = helper.make_node(node.op_type, names, ["table"])
         alone.attribute.extend(node.attribute)
         made = evaluate(alone, dict(zip(names, operands, strict=True)))
-        if made is None or made[0].dtype != np.float32 or made[0].shape != (len(source.table), shape[-1]):
+        if (
+            made is None
+            or made[0].dtype != np.float32
+            or made[0].shape != (len(source.table), shape[-1])
+        ):
             return None
         return SelectedRows(source.chosen, made[0], limits=source.limits)
 
-    # Nodes. ---------------------------------------------------------------------------------------------------------
+    # Nodes.
+    # ----------------------------------------------------------------------------------------------
 
-    def _gather(self, w: NodeWriter, rows: SelectedRows, shape: tuple[int, ...]) -> Sequence[NodeProto]:
+    def _gather(
+        self, w: NodeWriter, rows: SelectedRows, shape: tuple[int, ...]
+    ) -> Sequence[NodeProto]:
         """Return the nodes that select from the table, with indices of ``shape``."""
-        table = _beyond(np.eye(rows.classes, dtype=np.float32), rows) if rows.classes else rows.table
+        table = (
+            _append_zero_row(np.eye(rows.classes, dtype=np.float32), rows)
+            if rows.classes
+            else rows.table
+        )
         indices = rows.chosen if self._shapes[rows.chosen] == shape else self._original(rows.chosen)
         kind = helper.tensor_dtype_to_np_dtype(self._types[indices])
         if self._shapes[indices] != shape:
@@ -192,13 +240,17 @@ class _RowFinder:
         if rows.limits is not None:
             indices = w.add("Clip", indices, *(w.constant(end, kind) for end in rows.limits))
         w.add("Gather", w.constant(table), indices, axis=0)
-        return w.finished()
+        return w.finish()
 
     def _original(self, name: str) -> str:
         """Return the tensor that ``name`` is a reshaped copy of."""
         while (node := self.graph.maker(name, *_SAME_ORDER)) is not None:
             shape = self._shapes.get(node.input[0])
-            if shape is None or prod(shape) != prod(self._shapes[name]) or node.input[0] not in self._types:
+            if (
+                shape is None
+                or prod(shape) != prod(self._shapes[name])
+                or node.input[0] not in self._types
+            ):
                 break
             name = node.input[0]
         return name
@@ -207,7 +259,7 @@ class _RowFinder:
 _EMPTY = np.zeros((0, 0), np.float32)
 
 
-def _beyond(weights: NDArray[np.float32], rows: SelectedRows) -> NDArray[np.float32]:
+def _append_zero_row(weights: NDArray[np.float32], rows: SelectedRows) -> NDArray[np.float32]:
     """Return ``weights`` extended by a row of zeros for indices out of range.
 
     If negative indices are allowed, ``weights`` are appended once more, so that the clamped
@@ -218,7 +270,7 @@ def _beyond(weights: NDArray[np.float32], rows: SelectedRows) -> NDArray[np.floa
     return np.concatenate([weights, zeros, *([weights] if rows.limits[0] < -1 else [])])
 
 
-def _of_every_row(array: NDArray[Any] | None, rank: int) -> NDArray[Any] | None:
+def _find_common_row(array: NDArray[Any] | None, rank: int) -> NDArray[Any] | None:
     """Return a constant that is equal in every row as one row, else None.
 
     ``rank`` is that of the tensor of rows.

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.law import ANY, GraphView, Law, rewriting
+from byoc.frontend.onnx.rewriting.law import ANY, GraphView, Law, make_pass
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
-from byoc.operators.registry import installed
+from byoc.operators.registry import load_installed_families
 from byoc.runtimes.protobuf import attributes, bodies, copy_node
 
 Shape = tuple[int, ...]
@@ -23,7 +23,8 @@ CHAINED = KEEPERS | {"Transpose"}
 CLAMPS = frozenset({"Relu", "Clip"})
 
 
-# Chains of reshapes and transposes. ---------------------------------------------------------------------------------
+# Chains of reshapes and transposes.
+# ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,16 @@ class _Factor:
 def _factors(shape: Shape) -> list[list[_Factor]]:
     """Return the dimensions of a tensor in its own element order."""
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    return [[_Factor(size, stride)] if size > 1 else [] for size, stride in zip(shape, strides, strict=True)]
+    return [
+        [_Factor(size, stride)] if size > 1 else []
+        for size, stride in zip(shape, strides, strict=True)
+    ]
 
 
-def _grouped(factors: Iterable[_Factor], shape: Shape) -> list[list[_Factor]] | None:
+def _regroup_factors(factors: Iterable[_Factor], shape: Shape) -> list[list[_Factor]] | None:
     """Regroup factors into dimensions of ``shape``; None if that splits a factor unevenly."""
-    waiting, dims = list(factors)[::-1], []
+    waiting = list(factors)[::-1]
+    dims = []
     for size in shape:
         dim: list[_Factor] = []
         while size > 1:
@@ -61,7 +66,7 @@ def _grouped(factors: Iterable[_Factor], shape: Shape) -> list[list[_Factor]] | 
     return dims
 
 
-def _joined(factors: Iterable[_Factor]) -> list[_Factor]:
+def _join_factors(factors: Iterable[_Factor]) -> list[_Factor]:
     """Merge factors that continue each other."""
     found: list[_Factor] = []
     for factor in factors:
@@ -91,7 +96,11 @@ class _MovementPlan:
     def nodes(self) -> int:
         if not self.moves:
             return int(self.whole != self.after)
-        return 1 + (self.before != self.whole) + (tuple(self.before[axis] for axis in self.perm) != self.after)
+        return (
+            1
+            + (self.before != self.whole)
+            + (tuple(self.before[axis] for axis in self.perm) != self.after)
+        )
 
     @property
     def cost(self) -> tuple[int, int]:
@@ -99,35 +108,57 @@ class _MovementPlan:
         return int(self.moves), self.nodes
 
 
-def _plan(source: str, whole: Shape, dims: Sequence[Sequence[_Factor]], after: Shape) -> _MovementPlan:
+def _plan(
+    source: str, whole: Shape, dims: Sequence[Sequence[_Factor]], after: Shape
+) -> _MovementPlan:
     """Return the movement with the fewest nodes from shape ``whole`` to shape ``after``.
 
     ``dims`` are the dimensions of the result in factors of the source.
     """
-    factors = _joined(factor for dim in dims for factor in dim)
+    factors = _join_factors(factor for dim in dims for factor in dim)
     if len(factors) < 2:
         return _MovementPlan(source, whole, (), after, whole)
-    plans = [_permuted(source, whole, [factor.size for factor in _sorted(factors)], factors, after)]
-    single = [_joined(dim) for dim in dims]
+    plans = [
+        _plan_permutation(
+            source, whole, [factor.size for factor in _sort_factors(factors)], factors, after
+        )
+    ]
+    single = [_join_factors(dim) for dim in dims]
     # The permutation may end in the shape ``after`` itself.
     if all(len(dim) < 2 for dim in single):
         apart = [factor for dim in single for factor in dim]
         ones = [1] * (len(after) - len(apart))
-        plans.append(_permuted(source, whole, [*ones, *(factor.size for factor in _sorted(apart))], apart, after))
+        plans.append(
+            _plan_permutation(
+                source,
+                whole,
+                [*ones, *(factor.size for factor in _sort_factors(apart))],
+                apart,
+                after,
+            )
+        )
     own = [factor for dim in _factors(whole) for factor in dim]
-    parts = [[f for f in own if factor.stride <= f.stride < factor.stride * factor.size] for factor in factors]
-    if all(prod(f.size for f in part) == factor.size for part, factor in zip(parts, factors, strict=True)):
+    parts = [
+        [f for f in own if factor.stride <= f.stride < factor.stride * factor.size]
+        for factor in factors
+    ]
+    if all(
+        prod(f.size for f in part) == factor.size
+        for part, factor in zip(parts, factors, strict=True)
+    ):
         # The permutation may start from the shape ``whole``.
-        plans.append(_permuted(source, whole, whole, [f for part in parts for f in part], after))
+        plans.append(
+            _plan_permutation(source, whole, whole, [f for part in parts for f in part], after)
+        )
     return min(plans, key=lambda plan: plan.nodes)
 
 
-def _sorted(factors: Iterable[_Factor]) -> list[_Factor]:
+def _sort_factors(factors: Iterable[_Factor]) -> list[_Factor]:
     """Return the factors in the order of the source."""
     return sorted(factors, key=lambda factor: -factor.stride)
 
 
-def _permuted(
+def _plan_permutation(
     source: str, whole: Shape, before: Sequence[int], factors: Sequence[_Factor], after: Shape
 ) -> _MovementPlan:
     """Return the plan that permutes the dimensions ``before`` into the order of ``factors``.
@@ -137,7 +168,7 @@ def _permuted(
     """
     axes = [axis for axis, size in enumerate(before) if size > 1]
     ones = [axis for axis, size in enumerate(before) if size == 1]
-    place = dict(zip(_sorted(factors), axes, strict=True))
+    place = dict(zip(_sort_factors(factors), axes, strict=True))
     moved = [place[factor] for factor in factors]
     perm: list[int] = []
     if len(after) == len(before) and after.count(1) == len(ones):
@@ -163,14 +194,16 @@ class ComposeMovement(Law):
         chain = _chain(graph, node)
         if result is None or 0 in result or not chain:
             return None
-        best, reason = None, None
-        spent, gone = (0, 0), True
+        best = None
+        reason = None
+        spent = (0, 0)
+        gone = True
         for length, mover in enumerate(chain, start=1):
             if gone:
-                copies = mover.op_type == "Transpose" and _copies(graph, mover)
+                copies = mover.op_type == "Transpose" and _is_copy(graph, mover)
                 spent = (spent[0] + copies, spent[1] + 1)
             source = mover.input[0]
-            dims = _followed(graph, chain[:length])
+            dims = _follow_chain(graph, chain[:length])
             if dims is None:
                 reason = "a reshape cuts a dimension unevenly"
                 break
@@ -182,14 +215,20 @@ class ComposeMovement(Law):
 
     def apply(self, graph: GraphView, node: NodeProto, found: _MovementPlan) -> Sequence[NodeProto]:
         """Return up to three nodes; an Identity if no movement remains."""
-        name, nodes, source = node.output[0], list[NodeProto](), found.source
+        name = node.output[0]
+        nodes = list[NodeProto]()
+        source = found.source
         if found.moves and found.before != found.whole:
-            source = _reshape(graph, nodes, source, graph.tensor(f"{name}_factors", found.before), found.before)
+            source = _reshape(
+                graph, nodes, source, graph.tensor(f"{name}_factors", found.before), found.before
+            )
         if found.moves:
             turned = tuple(found.before[axis] for axis in found.perm)
             last = turned == found.after
             target = name if last else graph.tensor(f"{name}_moved", turned)
-            nodes.append(helper.make_node("Transpose", [source], [target], node.name, perm=found.perm))
+            nodes.append(
+                helper.make_node("Transpose", [source], [target], node.name, perm=found.perm)
+            )
             source = target
         if not found.moves and found.whole == found.after:
             nodes.append(helper.make_node("Identity", [source], [name], node.name))
@@ -199,7 +238,9 @@ class ComposeMovement(Law):
         return nodes
 
 
-def _reshape(graph: GraphView, nodes: list[NodeProto], source: str, target: str, shape: Shape) -> str:
+def _reshape(
+    graph: GraphView, nodes: list[NodeProto], source: str, target: str, shape: Shape
+) -> str:
     numbers = graph.constant(f"{target}_shape", np.array(shape, np.int64))
     nodes.append(helper.make_node("Reshape", [source, numbers], [target]))
     return target
@@ -209,15 +250,20 @@ def _chain(graph: GraphView, node: NodeProto) -> list[NodeProto]:
     """Return ``node`` and the movements above it, nearest first, as far as shapes are known."""
     found: list[NodeProto] = []
     current: NodeProto | None = node
-    while current is not None and _known(graph, current):
+    while current is not None and _is_known(graph, current):
         found.append(current)
         current = graph.maker(current.input[0], *CHAINED)
     return found
 
 
-def _known(graph: GraphView, node: NodeProto) -> bool:
+def _is_known(graph: GraphView, node: NodeProto) -> bool:
     source, result = (graph.shapes.get(name) for name in (node.input[0], node.output[0]))
-    return source is not None and result is not None and 0 not in source and prod(source) == prod(result)
+    return (
+        source is not None
+        and result is not None
+        and 0 not in source
+        and prod(source) == prod(result)
+    )
 
 
 def _order(node: NodeProto, rank: int) -> tuple[int, ...]:
@@ -225,25 +271,28 @@ def _order(node: NodeProto, rank: int) -> tuple[int, ...]:
     return tuple(attributes(node).get("perm", range(rank)[::-1]))
 
 
-def _copies(graph: GraphView, node: NodeProto) -> bool:
+def _is_copy(graph: GraphView, node: NodeProto) -> bool:
     """Return True if a Transpose changes the order of elements."""
     shape = graph.shapes[node.input[0]]
     moved = [axis for axis in _order(node, len(shape)) if shape[axis] > 1]
     return moved != sorted(moved)
 
 
-def _followed(graph: GraphView, chain: Sequence[NodeProto]) -> list[list[_Factor]] | None:
+def _follow_chain(graph: GraphView, chain: Sequence[NodeProto]) -> list[list[_Factor]] | None:
     """Return the dimensions after ``chain`` in factors of its source; its last node runs first."""
     dims: list[list[_Factor]] | None = _factors(graph.shapes[chain[-1].input[0]])
     for node in reversed(chain):
         if dims is not None and node.op_type == "Transpose":
             dims = [dims[axis] for axis in _order(node, len(dims))]
         elif dims is not None:
-            dims = _grouped((factor for dim in dims for factor in dim), graph.shapes[node.output[0]])
+            dims = _regroup_factors(
+                (factor for dim in dims for factor in dim), graph.shapes[node.output[0]]
+            )
     return dims
 
 
-# Element-wise operators before movement. ----------------------------------------------------------------------------
+# Element-wise operators before movement.
+# ----------------------------------------------------------------------------
 
 REARRANGERS = CHAINED | {"DepthToSpace", "SpaceToDepth"}
 
@@ -264,11 +313,17 @@ class ComputeBeforeMoving(Law):
 
     def match(self, graph: GraphView, node: NodeProto) -> _Unmoved | str | None:
         """Return the movement, and the constants of the right side."""
-        if node.op_type not in (CLAMPS if graph.quantised else installed().closes.elementwise):
+        if node.op_type not in (
+            CLAMPS if graph.quantised else load_installed_families().closes.elementwise
+        ):
             return None
         moved = [name for name in dict.fromkeys(node.input) if name and name not in graph.constants]
         movers = [mover for name in moved if (mover := graph.maker(name, *REARRANGERS)) is not None]
-        if not movers or len(movers) < len(moved) or not all(_known(graph, mover) for mover in movers):
+        if (
+            not movers
+            or len(movers) < len(moved)
+            or not all(_is_known(graph, mover) for mover in movers)
+        ):
             return None
         if len({graph.shapes.get(name) for name in (*moved, node.output[0])}) > 1:
             return "an operand repeats"
@@ -280,25 +335,31 @@ class ComputeBeforeMoving(Law):
         given = [
             name
             for name in dict.fromkeys(node.input)
-            if name in graph.constants and node.op_type in installed().closes.arithmetic
+            if name in graph.constants
+            and node.op_type in load_installed_families().closes.arithmetic
         ]
-        constants = {name: _unmoved(graph.constants[name], graph, movers[0]) for name in given}
+        constants = {name: _undo_move(graph.constants[name], graph, movers[0]) for name in given}
         known = {name: numbers for name, numbers in constants.items() if numbers is not None}
         if len(known) < len(constants):
             return "its constant is moved, too"
-        return _Unmoved(movers[0], dict(zip(moved, (mover.input[0] for mover in movers), strict=True)), known)
+        return _Unmoved(
+            movers[0], dict(zip(moved, (mover.input[0] for mover in movers), strict=True)), known
+        )
 
     def apply(self, graph: GraphView, node: NodeProto, found: _Unmoved) -> Sequence[NodeProto]:
         """Return the operator on the unmoved operands, and the movement."""
-        before, after = copy_node(node), copy_node(found.mover)
+        before = copy_node(node)
+        after = copy_node(found.mover)
         computed = graph.tensor(f"{node.output[0]}_unmoved", graph.shapes[found.mover.input[0]])
         names = dict(found.sources)
         for name, numbers in found.constants.items():
             if not np.array_equal(numbers, graph.constants[name]):
                 names[name] = graph.constant(f"{node.output[0]}_constant", numbers)
         before.input[:] = [names.get(name, name) for name in node.input]
-        before.output[0], after.input[0] = computed, computed
-        after.output[0], after.name = node.output[0], ""
+        before.output[0] = computed
+        after.input[0] = computed
+        after.output[0] = node.output[0]
+        after.name = ""
         return before, after
 
 
@@ -317,17 +378,20 @@ def _movement(graph: GraphView, node: NodeProto) -> tuple[Any, ...]:
         return ("keep",)
     if node.op_type == "Transpose":
         return node.op_type, _order(node, len(graph.shapes[node.input[0]]))
-    return node.op_type, tuple(sorted((name, str(value)) for name, value in attributes(node).items()))
+    return node.op_type, tuple(
+        sorted((name, str(value)) for name, value in attributes(node).items())
+    )
 
 
-def _unmoved(numbers: NDArray[Any], graph: GraphView, mover: NodeProto) -> NDArray[Any] | None:
+def _undo_move(numbers: NDArray[Any], graph: GraphView, mover: NodeProto) -> NDArray[Any] | None:
     """Return a constant that matches the mover's operand as ``numbers`` match its result.
 
     Returns None if there is no such constant.
     """
     if numbers.size == 1:
         return numbers.reshape(())
-    source, result = graph.shapes[mover.input[0]], graph.shapes[mover.output[0]]
+    source = graph.shapes[mover.input[0]]
+    result = graph.shapes[mover.output[0]]
     if numbers.ndim > len(result):
         return None
     if mover.op_type == "Transpose":
@@ -370,19 +434,23 @@ class ClampBeforeChoice(Law):
 
     def apply(self, graph: GraphView, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
         """Return a clamp for each operand, and the Concat or MaxPool of the clamped operands."""
-        choice, clamps = copy_node(found), []
+        choice = copy_node(found)
+        clamps = []
         for position, name in enumerate(found.input):
-            clamp, suffix = copy_node(node), f"_{position}" if len(found.input) > 1 else ""
+            clamp = copy_node(node)
+            suffix = f"_{position}" if len(found.input) > 1 else ""
             made = f"{node.output[0]}_before_{found.op_type}{suffix}"
             clamp.name = f"{node.name}{suffix}" if node.name else ""
-            clamp.input[0], clamp.output[0] = name, graph.tensor(made, graph.shapes.get(name, ()))
+            clamp.input[0] = name
+            clamp.output[0] = graph.tensor(made, graph.shapes.get(name, ()))
             choice.input[position] = clamp.output[0]
             clamps.append(clamp)
         choice.output[0] = node.output[0]
         return *clamps, choice
 
 
-# Padding. -----------------------------------------------------------------------------------------------------------
+# Padding.
+# --------------------------------------------------------------------------------------------------
 
 
 class PadIntoConv(Law):
@@ -398,9 +466,10 @@ class PadIntoConv(Law):
 
     def match(self, graph: GraphView, node: NodeProto) -> tuple[str, list[int]] | str | None:
         """Return the padded tensor and the total padding, begins of all axes before ends."""
-        reader, pad = node, graph.maker(node.input[0], "Pad", DEQUANTIZE)
+        reader = node
+        pad = graph.maker(node.input[0], "Pad", DEQUANTIZE)
         if pad is not None and pad.op_type == DEQUANTIZE:
-            reader, pad = _requantised_alike(graph, pad, node)
+            reader, pad = _find_requantisation(graph, pad, node)
         if pad is None:
             return None
         margins = _zero_margins(graph, pad)
@@ -414,7 +483,9 @@ class PadIntoConv(Law):
         own = options.get("pads", [0] * len(margins))
         return pad.input[0], [a + b for a, b in zip(margins, own, strict=False)]
 
-    def apply(self, graph: GraphView, node: NodeProto, found: tuple[str, list[int]]) -> Sequence[NodeProto]:
+    def apply(
+        self, graph: GraphView, node: NodeProto, found: tuple[str, list[int]]
+    ) -> Sequence[NodeProto]:
         """Return the convolution with more padding."""
         conv = copy_node(node)
         kept = [item for item in node.attribute if item.name not in ("pads", "auto_pad")]
@@ -424,7 +495,9 @@ class PadIntoConv(Law):
         return [conv]
 
 
-def _requantised_alike(graph: GraphView, dequantize: NodeProto, node: NodeProto) -> tuple[NodeProto, NodeProto | None]:
+def _find_requantisation(
+    graph: GraphView, dequantize: NodeProto, node: NodeProto
+) -> tuple[NodeProto, NodeProto | None]:
     """Return the QuantizeLinear before ``dequantize`` and the Pad before it.
 
     Only ``node`` reads the result of ``dequantize``. The Pad is None if its operand has another
@@ -438,7 +511,11 @@ def _requantised_alike(graph: GraphView, dequantize: NodeProto, node: NodeProto)
     scales = [[*each.input[1:3]] for each in (source, quantize, dequantize)]
     if not graph.alone(quantize.output[0], dequantize) or min(map(len, scales)) < 2:
         return quantize, None  # without a zero point, the element type may differ
-    alike = all(graph.same_numbers(first, other) for first, *others in zip(*scales, strict=True) for other in others)
+    alike = all(
+        graph.same_numbers(first, other)
+        for first, *others in zip(*scales, strict=True)
+        for other in others
+    )
     return quantize, pad if alike else None
 
 
@@ -450,18 +527,27 @@ def _zero_margins(graph: GraphView, pad: NodeProto) -> list[int] | None:
     names = [*pad.input[1:], "", "", ""][:3]
     if attributes(pad).get("mode", b"constant") != b"constant" or names[0] not in graph.constants:
         return None
-    if names[2] or (names[1] and (names[1] not in graph.constants or graph.constants[names[1]].any())):
+    if names[2] or (
+        names[1] and (names[1] not in graph.constants or graph.constants[names[1]].any())
+    ):
         return None
     margins = [int(size) for size in graph.constants[names[0]]]
     half = len(margins) // 2
-    if min(margins, default=-1) < 0 or len(margins) < 6 or any((*margins[:2], *margins[half : half + 2])):
+    if (
+        min(margins, default=-1) < 0
+        or len(margins) < 6
+        or any((*margins[:2], *margins[half : half + 2]))
+    ):
         return None
     return [*margins[2:half], *margins[half + 2 :]]
 
 
-# Common subexpressions. ---------------------------------------------------------------------------------------------
+# Common subexpressions.
+# ---------------------------------------------------------------------------------------------
 
-_NOT_SHARED = frozenset({"Dropout", "Identity", "RandomNormal", "RandomUniform", "RandomNormalLike"})
+_NOT_SHARED = frozenset(
+    {"Dropout", "Identity", "RandomNormal", "RandomUniform", "RandomNormalLike"}
+)
 _NOT_SHARED |= {"RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
@@ -482,7 +568,10 @@ class ShareEqual(Law):
             return None
         if all(name in graph.constants for name in node.input if name):
             return None
-        return next((other for other in graph.alike(node, _computation) if graph.before(other, node)), None)
+        return next(
+            (other for other in graph.alike(node, _computation) if graph.is_before(other, node)),
+            None,
+        )
 
     def apply(self, graph: GraphView, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
         """Return Identity nodes that give the earlier node's results the names of this node's."""
@@ -497,12 +586,18 @@ def _computation(graph: GraphView, node: NodeProto) -> Hashable:
     return node.op_type, node.domain, options, reads, tuple(map(bool, node.output))
 
 
-EXACT: tuple[Law, ...] = (PadIntoConv(), ClampBeforeChoice(), ComputeBeforeMoving(), ComposeMovement(), ShareEqual())
+EXACT: tuple[Law, ...] = (
+    PadIntoConv(),
+    ClampBeforeChoice(),
+    ComputeBeforeMoving(),
+    ComposeMovement(),
+    ShareEqual(),
+)
 """The exact rules in the order in which they are tried.
 
 Each reduces the first quantity in this list that it changes: paddings, choices on the longest path
 to each clamp, movements that copy, movements on the longest path to each element-wise operator,
 movements, nodes.
 """
-fold_pads = rewriting("fold_pads", EXACT[:1])
-exact_laws = rewriting("exact_laws", EXACT)
+fold_pads = make_pass("fold_pads", EXACT[:1])
+exact_laws = make_pass("exact_laws", EXACT)

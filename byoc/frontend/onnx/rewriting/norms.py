@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto
 
 from byoc.frontend.onnx.rewriting.form import convert_opset
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, looking_at, walked
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, look_at, walk_model
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.runtimes.protobuf import attributes, opset_of, standard
 
-LAYER, ROOT_MEAN_SQUARE, SOFTMAX = "LayerNormalization", "RMSNormalization", "Softmax"
+LAYER = "LayerNormalization"
+ROOT_MEAN_SQUARE = "RMSNormalization"
+SOFTMAX = "Softmax"
 LEAST_OPSET = {LAYER: 17, ROOT_MEAN_SQUARE: 23, SOFTMAX: 13}
 """First opset with each operator; from opset 13 on, a Softmax is along one axis."""
 _SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Expand", "Identity")
@@ -48,7 +50,7 @@ class NormalisationMatch(NamedTuple):
 _ROOTS = ("Add", "Mul", "Div")
 
 
-@looking_at(*_ROOTS)
+@look_at(*_ROOTS)
 def recognise_norms(model: ModelProto) -> ModelProto:
     """Rewrite normalisations of rows as LayerNormalization, RMSNormalization or Softmax nodes.
 
@@ -66,9 +68,11 @@ def recognise_norms(model: ModelProto) -> ModelProto:
 
     def start(graph: GraphView) -> Callable[[NodeProto], Sequence[NodeProto] | None]:
         finder = _NormalisationMatcher(graph)
-        return lambda node: _normalised(finder, node, wanted)
+        return lambda node: _write_normalisation(finder, node, wanted)
 
-    result = walked(model, start, lambda node: node.op_type in _ROOTS and standard(node), upwards=True)
+    result = walk_model(
+        model, start, lambda node: node.op_type in _ROOTS and standard(node), upwards=True
+    )
     if max(wanted, default=0) > opset_of(model):
         newer = convert_opset(model, max(wanted))
         if opset_of(newer) >= max(wanted):
@@ -76,14 +80,16 @@ def recognise_norms(model: ModelProto) -> ModelProto:
     return result
 
 
-def _normalised(finder: _NormalisationMatcher, node: NodeProto, wanted: set[int]) -> list[NodeProto] | None:
+def _write_normalisation(
+    finder: _NormalisationMatcher, node: NodeProto, wanted: set[int]
+) -> list[NodeProto] | None:
     """Return the normalisation that ends in ``node``.
 
     The opset that it needs is added to ``wanted``. Returns None if there is no normalisation or the
     model's opset lacks its operator.
     """
     rows = finder.softmax(node)
-    found = (finder.biased(node) or finder.gained(node)) if rows is None else None
+    found = (finder.match_biased(node) or finder.match_gained(node)) if rows is None else None
     if rows is None and found is None:
         return None
     op_type = SOFTMAX if found is None else LAYER if found.by.centred else ROOT_MEAN_SQUARE
@@ -95,7 +101,7 @@ def _normalised(finder: _NormalisationMatcher, node: NodeProto, wanted: set[int]
         w.add(op_type, rows.source, label=node.name, axis=rows.axes[0])
     elif found is not None:
         _normalisation(w, op_type, found)
-    return w.finished()
+    return w.finish()
 
 
 def _normalisation(w: NodeWriter, op_type: str, found: NormalisationMatch) -> None:
@@ -105,17 +111,20 @@ def _normalisation(w: NodeWriter, op_type: str, found: NormalisationMatch) -> No
     order = [axis for axis in range(len(shape)) if axis not in axes] + list(axes)
     moved = order != sorted(order)
     gain = np.ones((), np.float32) if found.gain is None else found.gain
-    operands = [w.constant(_of_a_row(gain, shape, axes), part="gain")]
+    operands = [w.constant(_find_common_row(gain, shape, axes), part="gain")]
     if found.bias is not None:
-        operands.append(w.constant(_of_a_row(found.bias, shape, axes), part="bias"))
+        operands.append(w.constant(_find_common_row(found.bias, shape, axes), part="bias"))
     last = w.add("Transpose", source, perm=order) if moved else source
-    axis, epsilon = len(shape) - len(axes), found.by.epsilon
+    axis = len(shape) - len(axes)
+    epsilon = found.by.epsilon
     made = w.add(op_type, last, *operands, label=w.node.name, axis=axis, epsilon=epsilon)
     if moved:
         w.add("Transpose", made, perm=[order.index(axis) for axis in range(len(shape))])
 
 
-def _of_a_row(array: NDArray[np.float32], shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[np.float32]:
+def _find_common_row(
+    array: NDArray[np.float32], shape: tuple[int, ...], axes: tuple[int, ...]
+) -> NDArray[np.float32]:
     """Return a constant, equal for all rows of a tensor of ``shape`` along ``axes``, as one row."""
     row = [size if axis in axes else 1 for axis, size in enumerate(shape)]
     return np.broadcast_to(array, row).reshape([shape[axis] for axis in axes])
@@ -135,46 +144,66 @@ class _NormalisationMatcher:
         self.graph = graph
         self.shapes = graph.shapes
 
-    # Normalisations. ------------------------------------------------------------------------------------------------
+    # Normalisations.
+    # ----------------------------------------------------------------------------------------------
 
-    def biased(self, node: NodeProto) -> NormalisationMatch | None:
+    def match_biased(self, node: NodeProto) -> NormalisationMatch | None:
         """Return a centred normalisation with a summand, with or without a gain."""
         if node.op_type != "Add":
             return None
         for constant, other in _both_ways(node):
             maker = self.graph.maker(other)
-            found = None if maker is None else self.gained(maker)
-            if found is not None and found.by.centred and self._fits(constant, found.by.rows):
+            found = None if maker is None else self.match_gained(maker)
+            if (
+                found is not None
+                and found.by.centred
+                and self._is_broadcast_to(constant, found.by.rows)
+            ):
                 return found._replace(bias=self.graph.floats[constant])
-        return self._shifted(node)
+        return self._match_shifted(node)
 
-    def _shifted(self, node: NodeProto) -> NormalisationMatch | None:
+    def _match_shifted(self, node: NodeProto) -> NormalisationMatch | None:
         """Match ``x * f + (summand - mean * f)``."""
         for first, second in _both_ways(node):
-            product, rest = self.graph.maker(first, "Mul"), self.graph.maker(second, "Sub")
+            product = self.graph.maker(first, "Mul")
+            rest = self.graph.maker(second, "Sub")
             shift = None if rest is None else self.graph.maker(rest.input[1], "Mul")
             for data, factor in _both_ways(product) if rest is not None else ():
                 for mean, again in _both_ways(shift):
                     for by, gain in self._factors(factor) if again == factor else ():
-                        same = by.centred and data == by.rows.source and self._mean_over(mean) == by.rows
-                        if rest is not None and same and self._fits(rest.input[0], by.rows):
+                        same = (
+                            by.centred
+                            and data == by.rows.source
+                            and self._mean_over(mean) == by.rows
+                        )
+                        if (
+                            rest is not None
+                            and same
+                            and self._is_broadcast_to(rest.input[0], by.rows)
+                        ):
                             return NormalisationMatch(by, gain, self.graph.floats[rest.input[0]])
         return None
 
-    def gained(self, node: NodeProto) -> NormalisationMatch | None:
+    def match_gained(self, node: NodeProto) -> NormalisationMatch | None:
         """Return a normalisation, possibly multiplied by a constant."""
         bare = self._bare(node)
         for constant, other in _both_ways(node) if bare is None and node.op_type == "Mul" else ():
             maker = self.graph.maker(other)
             found = None if maker is None else self._bare(maker)
-            if found is not None and found.gain is None and self._fits(constant, found.by.rows):
+            if (
+                found is not None
+                and found.gain is None
+                and self._is_broadcast_to(constant, found.by.rows)
+            ):
                 return found._replace(gain=self.graph.floats[constant])
         return bare
 
     def _bare(self, node: NodeProto) -> NormalisationMatch | None:
         """Return the normalisation without bias that ends in the Div or Mul ``node``."""
         if node.op_type == "Div":
-            found = [by for by in self._deviations(node.input[1]) if self._is_data(node.input[0], by)]
+            found = [
+                by for by in self._deviations(node.input[1]) if self._is_data(node.input[0], by)
+            ]
             return NormalisationMatch(found[0]) if found else None
         for data, factor in _both_ways(node) if node.op_type == "Mul" else ():
             for by, gain in self._factors(factor):
@@ -184,7 +213,7 @@ class _NormalisationMatcher:
 
     def _is_data(self, name: str, by: StandardDeviation) -> bool:
         """Return True if a tensor is the deviation's rows, minus their means if it is centred."""
-        return self._centred(name) == by.rows if by.centred else name == by.rows.source
+        return self._match_centred(name) == by.rows if by.centred else name == by.rows.source
 
     def _factors(self, name: str) -> Iterator[tuple[StandardDeviation, NDArray[np.float32] | None]]:
         """Yield the deviations that a tensor may be the reciprocal of.
@@ -194,35 +223,40 @@ class _NormalisationMatcher:
         yield from ((by, None) for by in self._reciprocals(name))
         for constant, other in _both_ways(self.graph.maker(name, "Mul")):
             for by in self._reciprocals(other):
-                if self._fits(constant, by.rows):
+                if self._is_broadcast_to(constant, by.rows):
                     yield by, self.graph.floats[constant]
 
     def _reciprocals(self, name: str) -> Iterator[StandardDeviation]:
         node = self.graph.maker(self._flat(name), "Reciprocal", "Div", "Pow")
         if node is None:
             return
-        if node.op_type == "Reciprocal" or (node.op_type == "Div" and self._number(node.input[0]) == 1):
+        if node.op_type == "Reciprocal" or (
+            node.op_type == "Div" and self._number(node.input[0]) == 1
+        ):
             found = self._deviations(node.input[-1])
         elif node.op_type == "Pow" and self._number(node.input[1]) == -0.5:
             found = self._roots_of(node.input[0])
         else:
             return
-        yield from (by for by in found if self._stands_over(name, by.rows))
+        yield from (by for by in found if self._is_row_constant(name, by.rows))
 
     def _deviations(self, name: str) -> Iterator[StandardDeviation]:
         node = self.graph.maker(self._flat(name), "Sqrt", "Pow")
         if node is not None and (node.op_type == "Sqrt" or self._number(node.input[1]) == 0.5):
-            yield from (by for by in self._roots_of(node.input[0]) if self._stands_over(name, by.rows))
+            yield from (
+                by for by in self._roots_of(node.input[0]) if self._is_row_constant(name, by.rows)
+            )
 
     def _roots_of(self, name: str) -> Iterator[StandardDeviation]:
         """Yield the deviations that a tensor may be the square of, epsilon included."""
         for number, variance in _both_ways(self.graph.maker(self._flat(name), "Add")):
-            epsilon, moment = self._number(number), self._mean(variance)
+            epsilon = self._number(number)
+            moment = self._mean(variance)
             if epsilon is None:
                 continue
-            squared = None if moment is None else self._squared(moment.source)
+            squared = None if moment is None else self._match_squared(moment.source)
             if moment is not None and squared is not None:
-                if (rows := self._centred(squared)) is not None and rows.axes == moment.axes:
+                if (rows := self._match_centred(squared)) is not None and rows.axes == moment.axes:
                     yield StandardDeviation(rows, epsilon, centred=True)
                 yield StandardDeviation(AxisRows(squared, moment.axes), epsilon, centred=False)
             elif (rows := self._difference_of_moments(variance)) is not None:
@@ -234,17 +268,21 @@ class _NormalisationMatcher:
         if clipped is not None:
             inner = [other for number, other in _both_ways(clipped) if self._number(number) == 0]
             return (
-                self._difference_of_moments((inner or clipped.input)[0]) if clipped.op_type == "Relu" or inner else None
+                self._difference_of_moments((inner or clipped.input)[0])
+                if clipped.op_type == "Relu" or inner
+                else None
             )
         node = self.graph.maker(self._flat(name), "Sub")
         if node is None or self.shapes.get(node.input[0]) != self.shapes.get(node.input[1]):
             return None
-        moment, mean = self._mean(node.input[0]), self._squared(self._flat(node.input[1]))
-        source = None if moment is None else self._squared(moment.source)
+        moment = self._mean(node.input[0])
+        mean = self._match_squared(self._flat(node.input[1]))
+        source = None if moment is None else self._match_squared(moment.source)
         rows = None if moment is None or source is None else AxisRows(source, moment.axes)
         return rows if mean is not None and self._mean(mean) == rows else None
 
-    # Softmax. -------------------------------------------------------------------------------------------------------
+    # Softmax.
+    # ----------------------------------------------------------------------------------------------
 
     def softmax(self, node: NodeProto) -> AxisRows | None:
         """Match a Softmax along one axis that ends in ``node``, and return its rows."""
@@ -253,12 +291,15 @@ class _NormalisationMatcher:
             inverse = self.graph.maker(self._flat(factor), "Reciprocal")
             pairs += [(numerator, inverse.input[0])] if inverse is not None else []
         for numerator, denominator in pairs:
-            exponential, total = self.graph.maker(numerator, "Exp"), self._reduced(denominator, "ReduceSum")
+            exponential = self.graph.maker(numerator, "Exp")
+            total = self._match_reduction(denominator, "ReduceSum")
             below = None if exponential is None else self.graph.maker(exponential.input[0], "Sub")
             if total is None or total.source != numerator or len(total.axes) != 1 or below is None:
                 continue
             rows = AxisRows(below.input[0], total.axes)
-            over = self._stands_over(below.input[1], rows) and self._stands_over(denominator, rows)
+            over = self._is_row_constant(below.input[1], rows) and self._is_row_constant(
+                denominator, rows
+            )
             if over and self._largest(below.input[1]) == rows:
                 return rows
         return None
@@ -267,10 +308,11 @@ class _NormalisationMatcher:
         """Match the maxima of rows, possibly after a Max with the smallest number."""
         for number, other in _both_ways(self.graph.maker(self._flat(name), "Max")):
             if self._number(number) in _LEAST:
-                return self._reduced(other, "ReduceMax")
-        return self._reduced(name, "ReduceMax")
+                return self._match_reduction(other, "ReduceMax")
+        return self._match_reduction(name, "ReduceMax")
 
-    # Parts of patterns. ---------------------------------------------------------------------------------------------
+    # Parts of patterns.
+    # ---------------------------------------------------------------------------------------------
 
     def _flat(self, name: str) -> str:
         """Return the tensor that ``name`` is a reshaped copy of."""
@@ -281,54 +323,67 @@ class _NormalisationMatcher:
             name = node.input[0]
         return name
 
-    def _stands_over(self, name: str, rows: AxisRows) -> bool:
+    def _is_row_constant(self, name: str, rows: AxisRows) -> bool:
         """Return True if a tensor has one number per row and broadcasts to the rows."""
-        shape, own = self.shapes[rows.source], self.shapes.get(name, ())
+        shape = self.shapes[rows.source]
+        own = self.shapes.get(name, ())
         kept = tuple(1 if axis in rows.axes else size for axis, size in enumerate(shape))
         return (1,) * (len(shape) - len(own)) + own == kept
 
-    def _fits(self, name: str, rows: AxisRows) -> bool:
+    def _is_broadcast_to(self, name: str, rows: AxisRows) -> bool:
         if name not in self.graph.floats:
             return False
-        shape, own = self.shapes[rows.source], self.graph.floats[name].shape
+        shape = self.shapes[rows.source]
+        own = self.graph.floats[name].shape
         sizes = enumerate((1,) * (len(shape) - len(own)) + own)
-        return len(own) <= len(shape) and all(n == 1 or (axis in rows.axes and n == shape[axis]) for axis, n in sizes)
+        return len(own) <= len(shape) and all(
+            n == 1 or (axis in rows.axes and n == shape[axis]) for axis, n in sizes
+        )
 
-    def _centred(self, name: str) -> AxisRows | None:
+    def _match_centred(self, name: str) -> AxisRows | None:
         """Match ``x - mean(x)`` and return its rows."""
         node = self.graph.maker(name, "Sub")
         rows = None if node is None else self._mean_over(node.input[1])
-        return rows if node is not None and rows is not None and rows.source == node.input[0] else None
+        return (
+            rows if node is not None and rows is not None and rows.source == node.input[0] else None
+        )
 
-    def _squared(self, name: str) -> str | None:
+    def _match_squared(self, name: str) -> str | None:
         node = self.graph.maker(name, "Pow", "Mul")
         if node is None:
             return None
-        square = self._number(node.input[1]) == 2 if node.op_type == "Pow" else node.input[0] == node.input[1]
+        square = (
+            self._number(node.input[1]) == 2
+            if node.op_type == "Pow"
+            else node.input[0] == node.input[1]
+        )
         return node.input[0] if square else None
 
     def _mean_over(self, name: str) -> AxisRows | None:
         """Match the means of rows, in a shape that broadcasts to them, and return the rows."""
         rows = self._mean(name)
-        return rows if rows is not None and self._stands_over(name, rows) else None
+        return rows if rows is not None and self._is_row_constant(name, rows) else None
 
     def _mean(self, name: str) -> AxisRows | None:
         """Match the means of rows in any shape, by ReduceMean or ReduceSum, and return the rows."""
-        rows = self._reduced(name, "ReduceMean")
+        rows = self._match_reduction(name, "ReduceMean")
         node = self.graph.maker(self._flat(name), "Mul", "Div")
         if rows is not None or node is None:
             return rows
         pairs = _both_ways(node) if node.op_type == "Mul" else [(node.input[1], node.input[0])]
         for number, other in pairs:
-            rows, factor = self._reduced(other, "ReduceSum"), self._number(number)
+            rows = self._match_reduction(other, "ReduceSum")
+            factor = self._number(number)
             if rows is None or factor is None:
                 continue
             count = prod(self.shapes[rows.source][axis] for axis in rows.axes)
-            if np.isclose(factor * count if node.op_type == "Mul" else factor / count, 1, rtol=1e-6, atol=0):
+            if np.isclose(
+                factor * count if node.op_type == "Mul" else factor / count, 1, rtol=1e-6, atol=0
+            ):
                 return rows
         return None
 
-    def _reduced(self, name: str, op_type: str) -> AxisRows | None:
+    def _match_reduction(self, name: str, op_type: str) -> AxisRows | None:
         """Match a reduction along constant axes, in any shape, and return its rows."""
         node = self.graph.maker(self._flat(name), op_type)
         if node is None or node.input[0] not in self.shapes:
@@ -339,7 +394,11 @@ class _NormalisationMatcher:
                 return None
             axes = self.graph.constants[node.input[1]].reshape(-1).tolist()
         rank = len(self.shapes[node.input[0]])
-        return AxisRows(node.input[0], tuple(sorted(int(axis) % rank for axis in axes))) if len(axes) else None
+        return (
+            AxisRows(node.input[0], tuple(sorted(int(axis) % rank for axis in axes)))
+            if len(axes)
+            else None
+        )
 
     def _number(self, name: str) -> float | None:
         array = self.graph.constants.get(name)

@@ -46,17 +46,22 @@ from byoc.frontend.onnx.rewriting.norms import recognise_norms
 from byoc.frontend.onnx.rewriting.recurrent import unroll
 from byoc.frontend.onnx.rewriting.reductions import decompose_reductions
 from byoc.frontend.onnx.rewriting.resizes import expand_resizes
-from byoc.frontend.onnx.rewriting.shapes import complete_types, fix_shapes, infer_shapes, shorten_pools
+from byoc.frontend.onnx.rewriting.shapes import (
+    complete_types,
+    fix_shapes,
+    infer_shapes,
+    shorten_pools,
+)
 from byoc.frontend.onnx.rewriting.spectra import convolve_spectra
 from byoc.frontend.onnx.rewriting.splits import gather_scatters, slice_splits, turn_slopes
 from byoc.frontend.onnx.rewriting.volumes import flatten_integer_volumes, flatten_volumes
 from byoc.frontend.onnx.units import is_quantised
 from byoc.runtimes.protobuf import (
+    change_without_large_constants,
     copy_model,
     remove_dead_code,
     sort_nodes,
     use_counts,
-    without_large_constants,
 )
 
 
@@ -76,7 +81,8 @@ def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
 
 def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
     """Apply ``steps`` in order; skip shape inference if nothing changed since the last one."""
-    current, inferred = model, False
+    current = model
+    inferred = False
     for step in steps:
         infers = step.__name__ == infer_shapes.__name__
         if not (infers and inferred):
@@ -148,51 +154,114 @@ ORDER: tuple[PassStage, ...] = (
     PassStage(inline_functions, "all", "all later passes expect nodes, not function calls"),
     PassStage(write_out_sparse, "all", "later passes then see one form of constants"),
     PassStage(order_nodes, "all", "later passes expect nodes in execution order"),
-    PassStage(drop_initializer_inputs, "all", "later passes treat every input as fed by the caller"),
+    PassStage(
+        drop_initializer_inputs, "all", "later passes treat every input as fed by the caller"
+    ),
     PassStage(fix_shapes, "all", "shape inference starts at the inputs"),
     PassStage(separate_outputs, "all", "before a pass identifies inputs and outputs by name"),
-    PassStage(restore_operators, "all", "converters and checkers accept only ONNX operators", rounds=True),
-    PassStage(convert_opset, "all", "later passes know one version of every operator", rounds=True, light=True),
+    PassStage(
+        restore_operators, "all", "converters and checkers accept only ONNX operators", rounds=True
+    ),
+    PassStage(
+        convert_opset,
+        "all",
+        "later passes know one version of every operator",
+        rounds=True,
+        light=True,
+    ),
     PassStage(infer_shapes, "all", _SHAPES),
-    PassStage(take_branches, "all", "needs inferred shapes; later passes see the nodes of the branches"),
+    PassStage(
+        take_branches, "all", "needs inferred shapes; later passes see the nodes of the branches"
+    ),
     PassStage(shorten_pools, "all", "before the shapes of a pool's consumers are used", light=True),
-    PassStage(fold_constants, "all", "needs shapes; most later passes look for constants", rounds=True),
-    PassStage(dequantise_constants, "float", "later passes expect float constants in float computations"),
+    PassStage(
+        fold_constants, "all", "needs shapes; most later passes look for constants", rounds=True
+    ),
+    PassStage(
+        dequantise_constants, "float", "later passes expect float constants in float computations"
+    ),
     PassStage(remove_identities, "all", "before a pass counts the consumers of a tensor"),
-    PassStage(drop_unread_outputs, "all", "later passes match operators with one result", light=True),
+    PassStage(
+        drop_unread_outputs, "all", "later passes match operators with one result", light=True
+    ),
     PassStage(fold_pads, "all", "before quantised pads become movement"),
     PassStage(write_out_functions, "all", "before `move_integers`", light=True),
     PassStage(complete_types, "all", "splits need element types"),
     PassStage(slice_splits, "all", "later passes expect movements with one result", light=True),
     PassStage(
-        turn_slopes, "quantised", "a table has one function per channel; float slopes become products", light=True
+        turn_slopes,
+        "quantised",
+        "a table has one function per channel; float slopes become products",
+        light=True,
     ),
     PassStage(gather_scatters, "all", "needs constant indices"),
     PassStage(move_casts, "all", "before a pass uses the float tensor after a cast", light=True),
-    PassStage(expand_resizes, "float", "it writes products, which later passes fold", rounds=True, light=True),
+    PassStage(
+        expand_resizes,
+        "float",
+        "it writes products, which later passes fold",
+        rounds=True,
+        light=True,
+    ),
     PassStage(infer_shapes, "float", _SHAPES),
     PassStage(drop_unread, "all", "later passes count the consumers of tensors"),
-    PassStage(unroll, "float", "later passes rewrite and fold the operators of an unrolled layer", rounds=True),
+    PassStage(
+        unroll,
+        "float",
+        "later passes rewrite and fold the operators of an unrolled layer",
+        rounds=True,
+    ),
     PassStage(infer_shapes, "float", _SHAPES),
-    PassStage(write_out_einsums, "all", "later passes fold and move its products", rounds=True, light=True),
+    PassStage(
+        write_out_einsums, "all", "later passes fold and move its products", rounds=True, light=True
+    ),
     PassStage(infer_shapes, "all", _SHAPES),
-    PassStage(convolve_spectra, "float", "its weights become constants of a convolution or a product", rounds=True),
-    PassStage(decompose_attention, "float", "later passes rewrite and fold the operators of attention", rounds=True),
-    PassStage(fold_constants, "float", "the two passes before write foldable constants", rounds=True),
-    PassStage(tabulate_rows, "float", "before functions of rows are decomposed", rounds=True, for_cpu=True),
-    PassStage(recognise_norms, "float", "before the reductions of a norm are decomposed", rounds=True),
-    PassStage(decompose_reductions, "float", "after `recognise_norms`, which needs the reductions", rounds=True),
+    PassStage(
+        convolve_spectra,
+        "float",
+        "its weights become constants of a convolution or a product",
+        rounds=True,
+    ),
+    PassStage(
+        decompose_attention,
+        "float",
+        "later passes rewrite and fold the operators of attention",
+        rounds=True,
+    ),
+    PassStage(
+        fold_constants, "float", "the two passes before write foldable constants", rounds=True
+    ),
+    PassStage(
+        tabulate_rows, "float", "before functions of rows are decomposed", rounds=True, for_cpu=True
+    ),
+    PassStage(
+        recognise_norms, "float", "before the reductions of a norm are decomposed", rounds=True
+    ),
+    PassStage(
+        decompose_reductions,
+        "float",
+        "after `recognise_norms`, which needs the reductions",
+        rounds=True,
+    ),
     PassStage(convolve_pools, "float", "before scales are folded into convolutions", rounds=True),
     PassStage(infer_shapes, "float", _SHAPES),
     PassStage(fold_affine, "float", "before products change their form", rounds=True),
     PassStage(spread_transposed, "all", "its weights already contain the scales", rounds=True),
     PassStage(infer_shapes, "float", _SHAPES),
-    PassStage(flatten_volumes, "float", "transposed convolutions of volumes are convolutions by now", rounds=True),
+    PassStage(
+        flatten_volumes,
+        "float",
+        "transposed convolutions of volumes are convolutions by now",
+        rounds=True,
+    ),
     PassStage(canonicalise_gemm, "float", "products already contain the scales", rounds=True),
     PassStage(infer_shapes, "float", _SHAPES),
     PassStage(linear_laws, "float", "all products have one form by now", rounds=True),
     PassStage(
-        join_biases, "quantised", "before `move_integers` puts movement between a product and its bias", rounds=True
+        join_biases,
+        "quantised",
+        "before `move_integers` puts movement between a product and its bias",
+        rounds=True,
     ),
     PassStage(drop_dead_code, "all", "removed nodes must not count as consumers"),
     PassStage(drop_unit_dilations, "all", "pools have their final form", light=True),
@@ -200,7 +269,12 @@ ORDER: tuple[PassStage, ...] = (
     PassStage(exact_laws, "all", "movements that earlier passes wrote can now be merged"),
     PassStage(move_integers, "quantised", "clamps are next to the operators that can absorb them"),
     PassStage(infer_shapes, "quantised", _SHAPES),
-    PassStage(flatten_integer_volumes, "quantised", "the movements that it writes move integers", rounds=True),
+    PassStage(
+        flatten_integer_volumes,
+        "quantised",
+        "the movements that it writes move integers",
+        rounds=True,
+    ),
     PassStage(fold_constants, "quantised", "computes movements of weights", rounds=True),
     PassStage(infer_shapes, "quantised", _SHAPES),
     PassStage(exact_laws, "quantised", "movements of integers can now be merged"),
@@ -220,7 +294,9 @@ operators (the pass is omitted for 5 of 150 random models).
 """
 
 
-def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> tuple[Pass, ...]:
+def passes(
+    model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> tuple[Pass, ...]:
     """Return the passes that ``model`` goes through, in order, under their own names.
 
     Between quantised values nothing may change. Passes that change rounding are therefore for float
@@ -235,7 +311,11 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         convert_opset: partial(convert_opset, target=target),
     }
     kinds = ("all", "quantised") if quantised else ("all", "float")
-    return tuple(_pass(stage, settled.get(stage.step, stage.step)) for stage in ORDER if stage.models in kinds)
+    return tuple(
+        _pass(stage, settled.get(stage.step, stage.step))
+        for stage in ORDER
+        if stage.models in kinds
+    )
 
 
 def _pass(stage: PassStage, step: Pass) -> Pass:
@@ -245,8 +325,8 @@ def _pass(stage: PassStage, step: Pass) -> Pass:
     """
 
     def run(model: ModelProto) -> ModelProto:
-        if isinstance(step, OperatorPass) and not step.concerns(model):
+        if isinstance(step, OperatorPass) and not step.is_concerned_with(model):
             return model
-        return without_large_constants(model, step) if stage.light else step(model)
+        return change_without_large_constants(model, step) if stage.light else step(model)
 
     return update_wrapper(run, stage.step)

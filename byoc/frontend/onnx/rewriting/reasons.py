@@ -22,16 +22,18 @@ from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.frontend.onnx.units import NOT_QUANTISED
 from byoc.graph import Node
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE
-from byoc.operators.registry import Registry, SupportRow, installed, support_table
+from byoc.operators.registry import Registry, SupportRow, load_installed_families, support_table
 from byoc.runtimes.protobuf import array_of, copy_model, shapes_of, standard, types_of
 
 LARGEST_BYTES = 1 << 26
 """Size of a node's constants, in bytes, above which it is not tried alone."""
 
 
-def rewritten_operators() -> frozenset[str]:
+def list_rewritten_operators() -> frozenset[str]:
     """Return the operators that passes rewrite as others, as far as passes declare them."""
-    return frozenset(name for stage in ORDER for name in _operators(stage) if name not in BOUNDARIES)
+    return frozenset(
+        name for stage in ORDER for name in _operators(stage) if name not in BOUNDARIES
+    )
 
 
 def support_rows(registry: Registry | None = None) -> tuple[SupportRow, ...]:
@@ -39,11 +41,16 @@ def support_rows(registry: Registry | None = None) -> tuple[SupportRow, ...]:
     rows = support_table(registry)
     known = {name for row in rows for name in (*row.operators, *row.closes)}
     rule = "when a model is imported it is written as other operators, which run by their own rules"
-    return (*rows, SupportRow("other forms", tuple(sorted(rewritten_operators() - known)), (), (rule,)))
+    return (
+        *rows,
+        SupportRow("other forms", tuple(sorted(list_rewritten_operators() - known)), (), (rule,)),
+    )
 
 
 def _operators(stage: PassStage) -> Collection[str]:
-    return stage.step.operators if isinstance(stage.step, OperatorPass) and not stage.for_cpu else ()
+    return (
+        stage.step.operators if isinstance(stage.step, OperatorPass) and not stage.for_cpu else ()
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,25 +92,30 @@ class KeptNodes:
         The result is empty if nothing is known.
         """
         stages = [stage for stage in ORDER if node.op_type in _operators(stage)]
-        known = not self.quantised and node.op_type in _quantised_operators()
+        known = not self.quantised and node.op_type in _list_quantised_operators()
         alone = self._alone(node) if stages or known else None
         if alone is None:
             return ""
-        working = next((stage for stage in stages if _rewrites(stage, alone)), None)
+        working = next((stage for stage in stages if _is_rewritten_by(stage, alone)), None)
         if working is not None:
             return self._applicable(working, alone)
         if known and self._is_quantised(alone):
             return ""
-        found = _causes(alone, lambda model: any(_rewrites(stage, model) for stage in stages))
+        found = _causes(
+            alone, lambda model: any(_is_rewritten_by(stage, model) for stage in stages)
+        )
         if found:
             return f"it runs in another form, but not with {' and '.join(found)}"
         found = _causes(alone, self._is_quantised) if known else []
         if found:
             return f"it runs quantised, but not with {' and '.join(found)}"
         parts = [part.text for part in _parts(alone.graph.node[0]) if part.field == "attribute"]
-        parts += [f"'{value.name}' {_told(value)}" for value in alone.graph.input]
+        parts += [f"'{value.name}' {_format_value(value)}" for value in alone.graph.input]
         parts += [f"'{item.name}' constant {list(item.dims)}" for item in alone.graph.initializer]
-        return f"it runs {'quantised' if known else 'in another form'}, but not with {', '.join(parts)}"
+        return (
+            f"it runs {'quantised' if known else 'in another form'}, but not with "
+            f"{', '.join(parts)}"
+        )
 
     def _is_quantised(self, model: ModelProto) -> bool:
         try:
@@ -120,7 +132,10 @@ class KeptNodes:
             found = f"pass {name} would write it in another form{these}"
             return f"{found}, and is left out: it moves rounding in this model"
         if stage.models == "float" and self.quantised:
-            return "it runs in another form in float models alone: this file gives no scales for the tensors inside"
+            return (
+                "it runs in another form in float models alone: this file gives no scales for the "
+                "tensors inside"
+            )
         scales = " with the scales that this file gives" if self.quantised else ""
         return f"it runs in another form, but not between the nodes around it here{scales}"
 
@@ -152,29 +167,36 @@ class KeptNodes:
             constant = self._constant(name)
             if constant is not None:
                 constants.append(constant)
-            elif (source := self._dequantised(name)) in self._types:
-                inputs.append(self._declared(name, source))
+            elif (source := self._find_dequantised(name)) in self._types:
+                inputs.append(self._declare_tensor(name, source))
             else:
                 return None
-        outputs = [self._declared(name) for name in node.output if name in self._types]
+        outputs = [self._declare_tensor(name) for name in node.output if name in self._types]
         if not outputs or sum(tensor.ByteSize() for tensor in constants) > LARGEST_BYTES:
             return None
         graph = helper.make_graph([node], "alone", inputs, outputs, constants)
-        model = helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
-        newest = fold_constants(convert_opset(model))  # converting can turn attributes into constant operands
-        return _with_inferred_outputs(newest if len(newest.graph.node) == 1 else model)
+        model = helper.make_model(
+            graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version
+        )
+        # converting can turn attributes into constant operands
+        newest = fold_constants(convert_opset(model))
+        return _infer_outputs(newest if len(newest.graph.node) == 1 else model)
 
-    def _declared(self, name: str, source: str = "") -> ValueInfoProto:
+    def _declare_tensor(self, name: str, source: str = "") -> ValueInfoProto:
         """Return the declaration of a tensor; a dequantised one has the shape of its ``source``."""
         shape = self._shapes.get(source or name)
         return helper.make_tensor_value_info(name, self._types.get(name, TensorProto.FLOAT), shape)
 
-    def _dequantised(self, name: str) -> str:
+    def _find_dequantised(self, name: str) -> str:
         """Return the tensor that ``name`` is quantised or dequantised from.
 
         It is ``name`` itself if its type is known.
         """
-        while name not in self._types and name in self._producers and self._producers[name].op_type in BOUNDARIES:
+        while (
+            name not in self._types
+            and name in self._producers
+            and self._producers[name].op_type in BOUNDARIES
+        ):
             name = self._producers[name].input[0]
         return name
 
@@ -185,36 +207,42 @@ class KeptNodes:
         matter.
         """
         maker = self._producers.get(name)
-        stored = self._constants.get(maker.input[0]) if maker is not None and maker.op_type == DEQUANTIZE else None
+        stored = (
+            self._constants.get(maker.input[0])
+            if maker is not None and maker.op_type == DEQUANTIZE
+            else None
+        )
         if stored is not None:
             return numpy_helper.from_array(array_of(stored).astype(np.float32), name)
         return self._constants.get(name)
 
 
-def _quantised_operators() -> Collection[str]:
+def _list_quantised_operators() -> Collection[str]:
     """Return the operators that the quantiser may quantise."""
-    registry = installed()
+    registry = load_installed_families()
     return registry.forms.keys() | registry.closes.operators
 
 
 def _causes(alone: ModelProto, runs: Callable[[ModelProto], bool]) -> list[str]:
     """Return the parts without which a node ``runs``: each sufficient one, else a minimal set."""
     parts = list(_parts(alone.graph.node[0]))
-    parts += _computed_operands(alone)
+    parts += _list_computed_operands(alone)
 
-    def works(removed: Collection[_NodePart]) -> bool:
-        return runs(_without(alone, removed))
+    def is_quantised_without(removed: Collection[_NodePart]) -> bool:
+        return runs(_remove_parts(alone, removed))
 
-    single = [part.text for part in (*parts, *_numbers(alone)) if works([part])]
+    single = [part.text for part in (*parts, *_numbers(alone)) if is_quantised_without([part])]
     if single:  # of "absent" and "constant" for the same operand, keep the latter
-        longest = (text for text in single if not any(other.startswith(f"{text} ") for other in single))
+        longest = (
+            text for text in single if not any(other.startswith(f"{text} ") for other in single)
+        )
         return [" or ".join(dict.fromkeys(longest))]
-    if not works(parts):
+    if not is_quantised_without(parts):
         return []
     removed = parts
     for part in parts:
         fewer = [other for other in removed if other is not part]
-        if works(fewer):
+        if is_quantised_without(fewer):
             removed = fewer
     return [part.text for part in removed]
 
@@ -236,7 +264,10 @@ def _parts(node: NodeProto) -> Iterator[_NodePart]:
     """Yield the attributes, and the optional inputs and outputs, of a node."""
     for item in node.attribute:
         value = helper.get_attribute_value(item)
-        plain = [part.decode() if isinstance(part, bytes) else part for part in (value if _is_list(value) else [value])]
+        plain = [
+            part.decode() if isinstance(part, bytes) else part
+            for part in (value if _is_list(value) else [value])
+        ]
         shown = plain if _is_list(value) else plain[0]
         yield _NodePart(f"attribute {item.name} = {shown}"[:90], "attribute", item.name)
     known = _is_known(node)
@@ -261,18 +292,21 @@ def _is_list(value: object) -> bool:
     return not isinstance(value, (str, bytes, int, float)) and isinstance(value, Iterable)
 
 
-def _computed_operands(alone: ModelProto) -> Iterator[_NodePart]:
+def _list_computed_operands(alone: ModelProto) -> Iterator[_NodePart]:
     """Yield the operands after the first that are computed at run time."""
     (node,) = alone.graph.node
     computed = {value.name for value in alone.graph.input}
     for index, name in enumerate(node.input):
         if index and name in computed:
-            yield _NodePart(f"{_formal(node, index)} (input '{name}') computed at run time", "computed", name)
+            yield _NodePart(
+                f"{_formal(node, index)} (input '{name}') computed at run time", "computed", name
+            )
 
 
 def _numbers(alone: ModelProto) -> Iterator[_NodePart]:
     """Yield the optional float operands that are absent, or scalar and computed at run time."""
-    (node,), shapes = alone.graph.node, shapes_of(alone.graph)
+    (node,) = alone.graph.node
+    shapes = shapes_of(alone.graph)
     option = defs.OpSchema.FormalParameterOption.Optional
     constants = {tensor.name for tensor in alone.graph.initializer}
     for index, formal in enumerate(defs.get_schema(node.op_type).inputs if _is_known(node) else ()):
@@ -291,7 +325,7 @@ def _formal(node: NodeProto, index: int) -> str:
     return inputs[index].name if index < len(inputs) else "input"
 
 
-def _without(alone: ModelProto, removed: Collection[_NodePart]) -> ModelProto:
+def _remove_parts(alone: ModelProto, removed: Collection[_NodePart]) -> ModelProto:
     result = copy_model(alone)
     (node,) = result.graph.node
     for part in removed:
@@ -304,7 +338,9 @@ def _without(alone: ModelProto, removed: Collection[_NodePart]) -> ModelProto:
         elif part.field == "number":
             node.input.extend([""] * (int(part.key) + 1 - len(node.input)))
             node.input[int(part.key)] = "zero"
-            result.graph.initializer.append(numpy_helper.from_array(np.zeros((), np.float32), "zero"))
+            result.graph.initializer.append(
+                numpy_helper.from_array(np.zeros((), np.float32), "zero")
+            )
         else:
             names = node.input if part.field == "input" else node.output
             names[int(part.key)] = ""
@@ -315,10 +351,10 @@ def _without(alone: ModelProto, removed: Collection[_NodePart]) -> ModelProto:
     kept_outputs = [value for value in result.graph.output if value.name in made]
     del result.graph.output[:]
     result.graph.output.extend(kept_outputs)
-    return _with_inferred_outputs(result)
+    return _infer_outputs(result)
 
 
-def _with_inferred_outputs(model: ModelProto) -> ModelProto:
+def _infer_outputs(model: ModelProto) -> ModelProto:
     """Return a single-node model with inferred output shapes.
 
     If inference fails, the shapes are the declared ones.
@@ -346,7 +382,7 @@ def _make_constant(model: ModelProto, name: str) -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, dtype), name))
 
 
-def _rewrites(stage: PassStage, model: ModelProto) -> bool:
+def _is_rewritten_by(stage: PassStage, model: ModelProto) -> bool:
     """Return True if a pass replaces a node that is alone.
 
     A node with the same operator on the same data does not count as a replacement.
@@ -354,12 +390,16 @@ def _rewrites(stage: PassStage, model: ModelProto) -> bool:
     (node,) = model.graph.node
     try:
         made = stage.step(model)
-    except Exception:  # without a part that it needs, the node is invalid, and passes may fail in any way
+    # without a part that it needs, the node is invalid, and passes may fail in any way
+    except Exception:
         return False
-    return not any(other.op_type == node.op_type and other.input[:1] == node.input[:1] for other in made.graph.node)
+    return not any(
+        other.op_type == node.op_type and other.input[:1] == node.input[:1]
+        for other in made.graph.node
+    )
 
 
-def _told(value: ValueInfoProto) -> str:
+def _format_value(value: ValueInfoProto) -> str:
     """Return the type and shape of a tensor as text."""
     kind = value.type.tensor_type
     element = helper.tensor_dtype_to_np_dtype(kind.elem_type).name

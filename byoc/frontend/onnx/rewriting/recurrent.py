@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from onnx import NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.law import GraphView, written
-from byoc.runtimes.protobuf import attributes, unused_step
+from byoc.frontend.onnx.rewriting.law import GraphView, write_operators
+from byoc.runtimes.protobuf import attributes, make_unused_step_name
 
 MOST_STEPS = 1024
 """Maximum number of steps of one direction; more would give an unmanageably large graph."""
@@ -37,7 +37,7 @@ _FACTORS: Mapping[str, Mapping[str, float]] = {
 """Activations and their factors, with ONNX Runtime's defaults for factors that the node omits."""
 
 
-@written(*_GATES)
+@write_operators(*_GATES)
 def unroll(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Unroll recurrent layers with constant weights.
 
@@ -52,7 +52,10 @@ class _RecurrentWriter:
     """Writer of the nodes that replace one recurrent node."""
 
     def __init__(self, graph: GraphView, node: NodeProto) -> None:
-        self._graph, self._node, self._arrays, self._shapes = graph, node, graph.constants, graph.shapes
+        self._graph = graph
+        self._node = node
+        self._arrays = graph.constants
+        self._shapes = graph.shapes
         self._known: dict[str, str] = {}
         """Constants that are shared, by name."""
         self._options: dict[str, Any] = attributes(node)
@@ -65,13 +68,20 @@ class _RecurrentWriter:
         """Return the nodes; none for a layer that must stay."""
         data, weights, recurrent, bias, lengths, *states = self._inputs
         shape = self._shapes.get(data, ())
-        known = all(name in self._arrays and is_float(self._arrays[name]) for name in (weights, recurrent))
+        known = all(
+            name in self._arrays and is_float(self._arrays[name]) for name in (weights, recurrent)
+        )
         if len(shape) != 3 or not known or (bias and bias not in self._arrays):
             return []
         turned = bool(self._options.get("layout", 0))
         batch, steps = (shape[0], shape[1]) if turned else (shape[1], shape[0])
         whole = not lengths or (lengths in self._arrays and (self._arrays[lengths] == steps).all())
-        if not whole or states[2] or self._options.get("input_forget", 0) or not 0 < steps <= MOST_STEPS:
+        if (
+            not whole
+            or states[2]
+            or self._options.get("input_forget", 0)
+            or not 0 < steps <= MOST_STEPS
+        ):
             return []
         directions = self._arrays[weights].shape[0]
         functions = self._functions(directions)
@@ -80,10 +90,11 @@ class _RecurrentWriter:
         self._sizes = steps, batch, self._arrays[recurrent].shape[2]
         if turned:
             data = self._make("Transpose", data, what="sequence", perm=[1, 0, 2])
-        flat = self._reshaped(data, (steps * batch, shape[2]))
+        flat = self._reshape(data, (steps * batch, shape[2]))
         reverse = self._options.get("direction", b"forward") == b"reverse"
         ends = [
-            self._direction(number, flat, functions[number], reverse or number == 1) for number in range(directions)
+            self._direction(number, flat, functions[number], reverse or number == 1)
+            for number in range(directions)
         ]
         self._outputs(ends, turned)
         return self._nodes
@@ -98,7 +109,10 @@ class _RecurrentWriter:
         given = {key: list(self._options.get(f"activation_{key}", ())) for key in ("alpha", "beta")}
         found = []
         for name in (known[name.lower()] for name in names):
-            factors = {key: given[key].pop(0) if given[key] else default for key, default in _FACTORS[name].items()}
+            factors = {
+                key: given[key].pop(0) if given[key] else default
+                for key, default in _FACTORS[name].items()
+            }
             found.append(self._function(name, factors))
         each = len(found) // directions
         return [found[number * each : (number + 1) * each] for number in range(directions)]
@@ -130,7 +144,8 @@ class _RecurrentWriter:
         """
         steps, batch, hidden = self._sizes
         weights, recurrent = (self._arrays[name][number] for name in self._inputs[1:3])
-        gates, kind = _GATES[self._node.op_type], self._node.op_type
+        gates = _GATES[self._node.op_type]
+        kind = self._node.op_type
         biases = np.zeros((2, gates * hidden), np.float32)
         if self._inputs[3]:
             biases = self._arrays[self._inputs[3]][number].reshape(2, -1)
@@ -147,9 +162,9 @@ class _RecurrentWriter:
         for position in range(steps):
             place = steps - 1 - position if reverse else position
             self._step = position
-            x = self._sliced(all_inputs, place * batch, (place + 1) * batch, 0, "x")
+            x = self._slice_axis(all_inputs, place * batch, (place + 1) * batch, 0, "x")
             if kind == "RNN":
-                h = functions[0](self._joined(x, h, turned), "h")
+                h = functions[0](self._add_products(x, h, turned), "h")
             elif kind == "GRU":
                 h = self._gru(x, h, recurrent, inner[2 * hidden :], functions)
             else:
@@ -161,11 +176,11 @@ class _RecurrentWriter:
         self, x: str, h: str, c: str, recurrent: str, functions: Sequence[Callable[[str, str], str]]
     ) -> tuple[str, str]:
         hidden = self._sizes[2]
-        sums = self._joined(x, h, recurrent)
-        gates = functions[0](self._sliced(sums, 0, 3 * hidden, 1, "gate_sums"), "gates")
-        new = functions[1](self._sliced(sums, 3 * hidden, 4 * hidden, 1, "cell_sums"), "new")
+        sums = self._add_products(x, h, recurrent)
+        gates = functions[0](self._slice_axis(sums, 0, 3 * hidden, 1, "gate_sums"), "gates")
+        new = functions[1](self._slice_axis(sums, 3 * hidden, 4 * hidden, 1, "cell_sums"), "new")
         into, out, keep = (
-            self._sliced(gates, part * hidden, (part + 1) * hidden, 1, what)
+            self._slice_axis(gates, part * hidden, (part + 1) * hidden, 1, what)
             for part, what in enumerate(("input_gate", "output_gate", "forget_gate"))
         )
         cell = self._make("Mul", into, new, what="added")
@@ -183,21 +198,30 @@ class _RecurrentWriter:
     ) -> str:
         hidden = self._sizes[2]
         first, last = (np.ascontiguousarray(part.T) for part in np.split(recurrent, [2 * hidden]))
-        own = self._sliced(x, 2 * hidden, 3 * hidden, 1, "x_new")
-        sums = self._joined(self._sliced(x, 0, 2 * hidden, 1, "x_gates"), h, self._shared("gates", first))
+        own = self._slice_axis(x, 2 * hidden, 3 * hidden, 1, "x_new")
+        sums = self._add_products(
+            self._slice_axis(x, 0, 2 * hidden, 1, "x_gates"), h, self._add_shared("gates", first)
+        )
         gates = functions[0](sums, "gates")
-        update, reset = (self._sliced(gates, p * hidden, (p + 1) * hidden, 1, w) for p, w in enumerate(("z", "r")))
+        update, reset = (
+            self._slice_axis(gates, p * hidden, (p + 1) * hidden, 1, w)
+            for p, w in enumerate(("z", "r"))
+        )
         if self._options.get("linear_before_reset", 0):
             if h:
-                row = self._shared("inner", inner)
-                other = self._make("Gemm", h, self._shared("new", last), row, what="recurrent_new")
+                row = self._add_shared("inner", inner)
+                other = self._make(
+                    "Gemm", h, self._add_shared("new", last), row, what="recurrent_new"
+                )
             else:
                 zeros = np.broadcast_to(inner, (self._sizes[1], hidden))
-                other = self._shared("inner rows", np.ascontiguousarray(zeros))
-            own = self._make("Add", own, self._make("Mul", reset, other, what="reset"), what="new_sums")
+                other = self._add_shared("inner rows", np.ascontiguousarray(zeros))
+            own = self._make(
+                "Add", own, self._make("Mul", reset, other, what="reset"), what="new_sums"
+            )
         elif h:
             kept = self._make("Mul", reset, h, what="reset")
-            other = self._make("MatMul", kept, self._shared("new", last), what="recurrent_new")
+            other = self._make("MatMul", kept, self._add_shared("new", last), what="recurrent_new")
             own = self._make("Add", own, other, what="new_sums")
         new = functions[1](own, "new")
         if not h:
@@ -205,23 +229,26 @@ class _RecurrentWriter:
         left = self._make("Mul", update, self._make("Sub", h, new, what="difference"), what="left")
         return self._make("Add", new, left, what="h")
 
-    def _joined(self, x: str, h: str, recurrent: str) -> str:
+    def _add_products(self, x: str, h: str, recurrent: str) -> str:
         """Add the inputs' and the recurrent products of a step; a zero state adds nothing."""
         if not h:
             return x
-        return self._make("Add", x, self._make("MatMul", h, recurrent, what="recurrent"), what="sums")
+        return self._make(
+            "Add", x, self._make("MatMul", h, recurrent, what="recurrent"), what="sums"
+        )
 
     def _initial(self, name: str, number: int) -> str:
         """Return a direction's initial state, (batch, hidden); empty if it is 0."""
         _, batch, hidden = self._sizes
         if not name or (name in self._arrays and not self._arrays[name].any()):
             return ""
-        self._label, self._step = f"{self._base}_{number}", 0
+        self._label = f"{self._base}_{number}"
+        self._step = 0
         states = name
         if self._options.get("layout", 0):
             states = self._make("Transpose", states, what="states", perm=[1, 0, 2])
-        own = self._sliced(states, number, number + 1, 0, "initial")
-        return self._reshaped(own, (batch, hidden))
+        own = self._slice_axis(states, number, number + 1, 0, "initial")
+        return self._reshape(own, (batch, hidden))
 
     def _outputs(self, ends: Sequence[tuple[list[str], str]], turned: bool) -> None:
         steps, batch, hidden = self._sizes
@@ -230,20 +257,24 @@ class _RecurrentWriter:
         listed = [ends[number][0][step] for step in range(steps) for number in range(directions)]
         lasts = [[found[-1] for found, _ in ends], [cell for _, cell in ends]]
         if names[0]:
-            parts = [self._reshaped(name, (1, batch, hidden)) for name in listed]
-            joined = self._make("Concat", *parts, what="states", axis=0) if len(parts) > 1 else parts[0]
+            parts = [self._reshape(name, (1, batch, hidden)) for name in listed]
+            joined = (
+                self._make("Concat", *parts, what="states", axis=0) if len(parts) > 1 else parts[0]
+            )
             if turned:
-                apart = self._reshaped(joined, (steps, directions, batch, hidden))
+                apart = self._reshape(joined, (steps, directions, batch, hidden))
                 self._make("Transpose", apart, result=names[0], perm=[2, 0, 1, 3])
             else:
-                self._reshaped(joined, (steps, directions, batch, hidden), names[0])
+                self._reshape(joined, (steps, directions, batch, hidden), names[0])
         for name, states in zip(names[1:], lasts, strict=True):
             if name:
                 own = "" if turned or directions > 1 else name
-                parts = [self._reshaped(state, (1, batch, hidden), own) for state in states]
+                parts = [self._reshape(state, (1, batch, hidden), own) for state in states]
                 whole = "" if turned else name
                 joined = (
-                    parts[0] if directions == 1 else self._make("Concat", *parts, result=whole, what="last", axis=0)
+                    parts[0]
+                    if directions == 1
+                    else self._make("Concat", *parts, result=whole, what="last", axis=0)
                 )
                 if turned:
                     self._make("Transpose", joined, result=name, perm=[1, 0, 2])
@@ -251,29 +282,33 @@ class _RecurrentWriter:
     def _constant(self, array: ArrayLike) -> str:
         return self._graph.constant(f"{self._base}_constant", np.asarray(array, np.float32))
 
-    def _once(self, name: str, array: NDArray[Any]) -> str:
+    def _add_once(self, name: str, array: NDArray[Any]) -> str:
         if name not in self._known:
             self._known[name] = self._graph.constant(name, array)
         return self._known[name]
 
-    def _shared(self, what: str, array: NDArray[np.float32]) -> str:
+    def _add_shared(self, what: str, array: NDArray[np.float32]) -> str:
         """Return a constant that all steps of a direction share."""
-        return self._once(f"{self._label}_{what.replace(' ', '_')}_weights", array)
+        return self._add_once(f"{self._label}_{what.replace(' ', '_')}_weights", array)
 
-    def _make(self, op_type: str, *inputs: str, what: str = "", result: str = "", **options: Any) -> str:
+    def _make(
+        self, op_type: str, *inputs: str, what: str = "", result: str = "", **options: Any
+    ) -> str:
         label = getattr(self, "_label", self._base)
-        name = result or unused_step(f"{label}_{what}", self._step, self._graph.taken)
+        name = result or make_unused_step_name(f"{label}_{what}", self._step, self._graph.taken)
         self._nodes.append(helper.make_node(op_type, list(inputs), [name], name, **options))
         return name
 
-    def _sliced(self, name: str, first: int, last: int, axis: int, what: str) -> str:
+    def _slice_axis(self, name: str, first: int, last: int, axis: int, what: str) -> str:
         bounds = (self._integers(value) for value in (first, last, axis))
         return self._make("Slice", name, *bounds, what=what)
 
     def _integers(self, *values: int) -> str:
-        return self._once(f"{self._base}_integers_{'_'.join(map(str, values))}", np.array(values, np.int64))
+        return self._add_once(
+            f"{self._base}_integers_{'_'.join(map(str, values))}", np.array(values, np.int64)
+        )
 
-    def _reshaped(self, name: str, shape: tuple[int, ...], result: str = "") -> str:
+    def _reshape(self, name: str, shape: tuple[int, ...], result: str = "") -> str:
         return self._make("Reshape", name, self._integers(*shape), what="flat", result=result)
 
 

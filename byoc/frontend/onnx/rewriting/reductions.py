@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
-from byoc.operators.rows import folded
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
+from byoc.operators.rows import fold_axes
 from byoc.runtimes.protobuf import attributes
 
 LEAST_OPSET = 18
@@ -18,7 +18,8 @@ LEAST_OPSET = 18
 
 def _axes(graph: GraphView, node: NodeProto) -> list[int] | None:
     """Return the axes of a row; None if they are unknown, or if the operator is not rewritten."""
-    options, shape = attributes(node), graph.shapes.get(node.input[0])
+    options = attributes(node)
+    shape = graph.shapes.get(node.input[0])
     if not shape or options.get("p", 2) < 1:
         return None
     rank = len(shape)
@@ -27,7 +28,9 @@ def _axes(graph: GraphView, node: NodeProto) -> list[int] | None:
     if node.op_type == "LRN":
         return []
     if node.op_type == "LayerNormalization":
-        return list(range(int(options.get("axis", -1)) % rank, rank)) if any(node.output[1:]) else None
+        return (
+            list(range(int(options.get("axis", -1)) % rank, rank)) if any(node.output[1:]) else None
+        )
     if node.op_type in _POOLS:
         return list(range(2, rank)) or None
     if "axis" in options or node.op_type in _ALONG_ONE:
@@ -35,8 +38,10 @@ def _axes(graph: GraphView, node: NodeProto) -> list[int] | None:
     given = [name for name in node.input[1:] if name]
     if any(name not in graph.constants for name in given):
         return None
-    found = [int(axis) % rank for name in given for axis in graph.constants[name].reshape(-1).tolist()]
-    if node.op_type in PLAIN and (0 in shape or folded(shape, found) is not None):
+    found = [
+        int(axis) % rank for name in given for axis in graph.constants[name].reshape(-1).tolist()
+    ]
+    if node.op_type in PLAIN and (0 in shape or fold_axes(shape, found) is not None):
         return None
     return found or (None if options.get("noop_with_empty_axes") else list(range(rank)))
 
@@ -52,7 +57,8 @@ class _Reduction(NodeWriter):
 
     def __init__(self, graph: GraphView, node: NodeProto, axes: list[int]) -> None:
         super().__init__(graph, node)
-        self.shape, self.axes = graph.shapes[node.input[0]], sorted(axes)
+        self.shape = graph.shapes[node.input[0]]
+        self.axes = sorted(axes)
         self._axes = self.constant(axes, np.int64) if axes else ""
 
     def reduce(self, op_type: str, operand: str, *, keep: bool = False, result: str = "") -> str:
@@ -68,15 +74,19 @@ def _log_softmax(w: _Reduction, x: str) -> None:
 
 def _log_sum_exp(w: _Reduction, x: str) -> None:
     """Write ReduceLogSumExp, subtracting the maximum first to avoid overflow."""
-    total = w.reduce("ReduceSum", w.add("Exp", w.add("Sub", x, w.reduce("ReduceMax", x, keep=True))))
+    total = w.reduce(
+        "ReduceSum", w.add("Exp", w.add("Sub", x, w.reduce("ReduceMax", x, keep=True)))
+    )
     w.add("Add", w.add("Log", total), w.reduce("ReduceMax", x))
 
 
-def _of_squares(*behind: str) -> Callable[[_Reduction, str], None]:
-    return _of(lambda w, x: w.add("Mul", x, x), *behind)
+def _reduce_squares(*behind: str) -> Callable[[_Reduction, str], None]:
+    return _reduce_function(lambda w, x: w.add("Mul", x, x), *behind)
 
 
-def _of(function: Callable[[_Reduction, str], str], *behind: str) -> Callable[[_Reduction, str], None]:
+def _reduce_function(
+    function: Callable[[_Reduction, str], str], *behind: str
+) -> Callable[[_Reduction, str], None]:
     def write(w: _Reduction, x: str) -> None:
         result = w.reduce("ReduceSum", function(w, x))
         for op_type in behind:
@@ -126,8 +136,11 @@ def _layer_normalization(w: _Reduction, x: str) -> None:
 
 
 def _norm(w: _Reduction, x: str) -> None:
-    power, size = w.options.get("p", 2), w.add("Abs", x)
-    total = w.reduce("ReduceSum", size if power == 1 else w.add("Pow", size, w.constant(np.float32(power))))
+    power = w.options.get("p", 2)
+    size = w.add("Abs", x)
+    total = w.reduce(
+        "ReduceSum", size if power == 1 else w.add("Pow", size, w.constant(np.float32(power)))
+    )
     if power > 1:
         w.add("Pow", total, w.constant(np.float32(1 / power)))
 
@@ -146,10 +159,10 @@ _POOLS = ("GlobalLpPool",)
 _ALONG_ONE = ("LogSoftmax",)
 WRITTEN: Mapping[str, Callable[[_Reduction, str], None]] = {
     "LogSoftmax": _log_softmax,
-    "ReduceL1": _of(lambda w, x: w.add("Abs", x)),
-    "ReduceL2": _of_squares("Sqrt"),
-    "ReduceLogSum": _of(lambda w, x: x, "Log"),
-    "ReduceSumSquare": _of_squares(),
+    "ReduceL1": _reduce_function(lambda w, x: w.add("Abs", x)),
+    "ReduceL2": _reduce_squares("Sqrt"),
+    "ReduceLogSum": _reduce_function(lambda w, x: x, "Log"),
+    "ReduceSumSquare": _reduce_squares(),
     "ReduceLogSumExp": _log_sum_exp,
     "GlobalLpPool": _norm,
     "LRN": _lrn,
@@ -160,7 +173,7 @@ WRITTEN: Mapping[str, Callable[[_Reduction, str], None]] = {
 """Functions that rewrite each operator; the last node that they add produces the result."""
 
 
-@written(*WRITTEN)
+@write_operators(*WRITTEN)
 def decompose_reductions(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite the operators of :data:`WRITTEN` as elementary ones; needs folded constants.
 
@@ -173,4 +186,4 @@ def decompose_reductions(graph: GraphView, node: NodeProto) -> Sequence[NodeProt
         return None
     writer = _Reduction(graph, node, axes)
     WRITTEN[node.op_type](writer, node.input[0])
-    return writer.finished()
+    return writer.finish()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
 from byoc.runtimes.protobuf import attributes
 from byoc.runtimes.session import OnnxRuntimeSession
 
@@ -36,20 +36,22 @@ class _ResizeParameters:
     numbers: NDArray[np.generic]
     region: NDArray[np.generic]
 
-    def along(self, axis: int) -> _ResizeParameters:
+    def select_axis(self, axis: int) -> _ResizeParameters:
         """Return the parameters of a Resize along ``axis`` only.
 
         The other spatial axis is resized from one element to two, because ONNX Runtime copies
         tensors whose shape does not change, whatever the scales.
         """
-        numbers, region = np.ones_like(self.numbers), np.zeros_like(self.region)
-        numbers[axis], numbers[5 - axis] = self.numbers[axis], 2
+        numbers = np.ones_like(self.numbers)
+        region = np.zeros_like(self.region)
+        numbers[axis] = self.numbers[axis]
+        numbers[5 - axis] = 2
         region[4:] = 1
         region[[axis, 4 + axis]] = self.region[[axis, 4 + axis]]
         return _ResizeParameters(self.position, numbers, region)
 
 
-@written("Resize")
+@write_operators("Resize")
 def expand_resizes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite an interpolating Resize of (N, C, H, W) as two products or a convolution.
 
@@ -60,14 +62,16 @@ def expand_resizes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | N
     matrices = _matrices(graph, node) if real else None
     if matrices is None:
         return None
-    w, source, channels = NodeWriter(graph, node), node.input[0], graph.shapes[node.input[0]][1]
+    w = NodeWriter(graph, node)
+    source = node.input[0]
+    channels = graph.shapes[node.input[0]][1]
     beyond = float(w.options.get("extrapolation_value", 0.0))
     if not beyond or w.options.get("coordinate_transformation_mode") != _CROPPED:
         _products(w, source, channels, *matrices)
-        return w.finished()
+        return w.finish()
     level = w.constant(np.float32(beyond))
     w.add("Add", _products(w, w.add("Sub", source, level), channels, *matrices), level)
-    return w.finished()
+    return w.finish()
 
 
 def _matrices(graph: GraphView, node: NodeProto) -> tuple[Matrix, Matrix] | None:
@@ -78,14 +82,21 @@ def _matrices(graph: GraphView, node: NodeProto) -> tuple[Matrix, Matrix] | None
     if attributes(node).get("mode") not in _MODES:
         return None
     before, after = (graph.shapes.get(name, ()) for name in (node.input[0], node.output[0]))
-    if len(before) != 4 or len(after) != 4 or before[:2] != after[:2] or max(before + after) > _LARGEST:
+    if (
+        len(before) != 4
+        or len(after) != 4
+        or before[:2] != after[:2]
+        or max(before + after) > _LARGEST
+    ):
         return None
     if before == after:
         return None
     parameters = _parameters(graph, node)
     if parameters is None:
         return None
-    rows, columns = (_matrix(graph, node, parameters.along(axis), axis, before[axis]) for axis in (2, 3))
+    rows, columns = (
+        _matrix(graph, node, parameters.select_axis(axis), axis, before[axis]) for axis in (2, 3)
+    )
     same = rows.shape == (after[2], before[2]) and columns.shape == (after[3], before[3])
     return (rows, columns) if same else None
 
@@ -94,7 +105,11 @@ def _parameters(graph: GraphView, node: NodeProto) -> _ResizeParameters | None:
     """Return the constant parameters of a Resize, extended from its ``axes`` to all dimensions."""
     given = [index for index, name in enumerate(node.input) if name and index >= 2]
     constants = graph.constants
-    if len(given) != 1 or node.input[given[0]] not in constants or constants[node.input[given[0]]].ndim != 1:
+    if (
+        len(given) != 1
+        or node.input[given[0]] not in constants
+        or constants[node.input[given[0]]].ndim != 1
+    ):
         return None
     if attributes(node).get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
         return None  # the size of one dimension depends on the others
@@ -112,14 +127,18 @@ def _parameters(graph: GraphView, node: NodeProto) -> _ResizeParameters | None:
     return _ResizeParameters(given[0], whole, region)
 
 
-def _matrix(graph: GraphView, node: NodeProto, parameters: _ResizeParameters, axis: int, size: int) -> Matrix:
+def _matrix(
+    graph: GraphView, node: NodeProto, parameters: _ResizeParameters, axis: int, size: int
+) -> Matrix:
     """Return the matrix whose columns are the Resize of unit vectors along ``axis``.
 
     It contains 0 where the Resize extrapolates.
     """
     copy = NodeProto()
     copy.CopyFrom(node)
-    copy.input[0], copy.input[parameters.position], copy.output[0] = "units", "parameter", "made"
+    copy.input[0] = "units"
+    copy.input[parameters.position] = "parameter"
+    copy.output[0] = "made"
     copy.input[1] = "region"
     kept = [item for item in copy.attribute if item.name not in ("axes", "extrapolation_value")]
     del copy.attribute[:]
@@ -137,7 +156,8 @@ def _matrix(graph: GraphView, node: NodeProto, parameters: _ResizeParameters, ax
         ],
     )
     session = OnnxRuntimeSession(
-        helper.make_model(alone, opset_imports=graph.opsets, ir_version=graph.ir_version), optimised=False
+        helper.make_model(alone, opset_imports=graph.opsets, ir_version=graph.ir_version),
+        optimised=False,
     )
     units = (unit.reshape(shape) for unit in np.eye(size, dtype=np.float32))
     results = [session.run(["made"], {"units": unit})["made"] for unit in units]
@@ -146,7 +166,9 @@ def _matrix(graph: GraphView, node: NodeProto, parameters: _ResizeParameters, ax
 
 def _products(w: NodeWriter, source: str, channels: int, rows: Matrix, columns: Matrix) -> str:
     """Multiply the rows and columns of ``source`` by these matrices."""
-    row_taps, column_taps, label = _taps(rows), _taps(columns), w.node.name
+    row_taps = _taps(rows)
+    column_taps = _taps(columns)
+    label = w.node.name
     if row_taps is None or column_taps is None or len(row_taps) != len(column_taps):
         wide = w.add("MatMul", source, w.constant(columns.T))
         return w.add("MatMul", w.constant(rows), wide, label=label)
@@ -169,5 +191,7 @@ def _taps(matrix: Matrix) -> Matrix | None:
     factor = large // small
     taps = matrix[factor : 2 * factor, :3]
     ends = np.pad(np.eye(small, dtype=np.float32), ((0, 0), (1, 1)), mode="edge")
-    made = np.concatenate([taps @ np.stack([ends[:, at + shift] for shift in range(3)]) for at in range(small)])
+    made = np.concatenate(
+        [taps @ np.stack([ends[:, at + shift] for shift in range(3)]) for at in range(small)]
+    )
     return taps if np.abs(made - matrix).max() < 1e-6 else None

@@ -10,19 +10,27 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
+from onnx import (
+    GraphProto,
+    ModelProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+    shape_inference,
+)
 
-from byoc.frontend.onnx.rewriting.law import looking_at
+from byoc.frontend.onnx.rewriting.law import look_at
 from byoc.operators.forms import QLinear
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.operators.registry import installed
+from byoc.operators.registry import load_installed_families
 from byoc.runtimes.protobuf import (
     all_graphs,
     all_nodes,
     attributes,
+    change_without_large_constants,
     copy_model,
     shapes_of,
-    without_large_constants,
 )
 from byoc.runtimes.session import OnnxRuntimeSession
 from isa import memory
@@ -54,20 +62,23 @@ def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = N
     inputs = {value.name: value for value in result.graph.input if value.name not in constant}
     for name, dims in (shapes or {}).items():
         if name not in inputs:
-            raise InputError(f"--shape names {name!r}, which is no input: the inputs are {', '.join(inputs)}")
+            raise InputError(
+                f"--shape names {name!r}, which is no input: the inputs are {', '.join(inputs)}"
+            )
         _set_shape(inputs[name], dims)
     for value in result.graph.output:
         if value.type.WhichOneof("value") not in (None, "tensor_type"):
             kind = value.type.WhichOneof("value").removesuffix("_type")
             raise InputError(
-                f"output '{value.name}' is no tensor but a {kind}; export the model with tensors as outputs"
+                f"output '{value.name}' is no tensor but a {kind}; export the model with tensors "
+                "as outputs"
             )
     for value in inputs.values():
         if None in _dims(value):
             raise InputError(_dynamic_message(value))
     held = (*inputs, *(value.name for value in result.graph.output))
     _require_memory(inputs.values(), held)
-    made = without_large_constants(result, _undeclared).graph
+    made = change_without_large_constants(result, _infer_undeclared).graph
     _require_memory((*made.value_info, *made.output), held)
     return result
 
@@ -79,10 +90,10 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     dropped first, so that fixed inputs take effect. Raises InputError for contradictory shapes and
     for values that exceed the memory limit.
     """
-    return without_large_constants(model, _inferred)
+    return change_without_large_constants(model, _infer_once)
 
 
-@looking_at(*_POOLS)
+@look_at(*_POOLS)
 def shorten_pools(model: ModelProto) -> ModelProto:
     """Give pools whose size is rounded up ONNX Runtime's size, by explicit pads.
 
@@ -106,16 +117,23 @@ def _shorten_first(model: ModelProto) -> ModelProto | None:
     shapes = shapes_of(model.graph)
     for index, node in enumerate(model.graph.node):
         options = attributes(node) if node.op_type in _POOLS else {}
-        if options.get("ceil_mode") and node.input[0] in shapes and options.get("auto_pad", b"NOTSET") == b"NOTSET":
+        if (
+            options.get("ceil_mode")
+            and node.input[0] in shapes
+            and options.get("auto_pad", b"NOTSET") == b"NOTSET"
+        ):
             pads = _shorter_pads(options, shapes[node.input[0]][2:])
             if pads is not None:
                 result = copy_model(model)
                 changed = result.graph.node[index]
-                kept = [item for item in changed.attribute if item.name not in ("ceil_mode", "pads")]
+                kept = [
+                    item for item in changed.attribute if item.name not in ("ceil_mode", "pads")
+                ]
                 del changed.attribute[:]
                 changed.attribute.extend([*kept, onnx.helper.make_attribute("pads", pads)])
                 del result.graph.value_info[:]
-                for value in result.graph.output:  # shapes inferred or declared for the longer result
+                # shapes inferred or declared for the longer result
+                for value in result.graph.output:
                     value.type.tensor_type.ClearField("shape")
                 return result
     return None
@@ -128,16 +146,22 @@ def _shorter_pads(options: Mapping[str, Any], spatial: tuple[int, ...]) -> list[
     """
     kernel = options["kernel_shape"]
     rank = len(kernel)
-    strides, dilations = options.get("strides", [1] * rank), options.get("dilations", [1] * rank)
+    strides = options.get("strides", [1] * rank)
+    dilations = options.get("dilations", [1] * rank)
     pads = list(options.get("pads", [0] * (2 * rank)))
-    if {len(spatial), len(strides), len(dilations), len(pads) / 2} != {rank} or min(strides, default=1) < 1:
+    if {len(spatial), len(strides), len(dilations), len(pads) / 2} != {rank} or min(
+        strides, default=1
+    ) < 1:
         return None  # not a valid pool
-    ends, shorter = pads[rank:], False
+    ends = pads[rank:]
+    shorter = False
     for axis, size in enumerate(spatial):
-        begin, reach = pads[axis], dilations[axis] * (kernel[axis] - 1) + 1
+        begin = pads[axis]
+        reach = dilations[axis] * (kernel[axis] - 1) + 1
         count = -(-(size + begin + ends[axis] - reach) // strides[axis]) + 1
         if (count - 1) * strides[axis] >= size + begin:
-            count, shorter = count - 1, True
+            count = count - 1
+            shorter = True
         ends[axis] = max((count - 1) * strides[axis] + reach - size - begin, 0)
     counts_more = options.get("count_include_pad") and any(
         new > old for new, old in zip(ends, pads[rank:], strict=True)
@@ -145,19 +169,21 @@ def _shorter_pads(options: Mapping[str, Any], spatial: tuple[int, ...]) -> list[
     return [*pads[:rank], *ends] if shorter and not counts_more else None
 
 
-def _inferred(model: ModelProto) -> ModelProto:
+def _infer_once(model: ModelProto) -> ModelProto:
     plain = copy_model(model)
     _drop_symbolic(plain.graph)
     try:
-        result = onnx.shape_inference.infer_shapes(plain, data_prop=_ends(plain.graph))
+        result = onnx.shape_inference.infer_shapes(plain, data_prop=_has_end(plain.graph))
     except onnx.shape_inference.InferenceError as error:
         reason = str(error).strip().splitlines()[0]
-        raise InputError(f"the shapes of the model contradict each other ({reason}); export it again") from error
+        raise InputError(
+            f"the shapes of the model contradict each other ({reason}); export it again"
+        ) from error
     _require_memory((*result.graph.input, *result.graph.value_info, *result.graph.output))
     return result
 
 
-def _undeclared(model: ModelProto) -> ModelProto:
+def _infer_undeclared(model: ModelProto) -> ModelProto:
     """Return a copy with the shapes that onnx infers, ignoring those in the file.
 
     The copy has no shapes if inference fails.
@@ -167,20 +193,26 @@ def _undeclared(model: ModelProto) -> ModelProto:
     for value in plain.graph.output:
         value.type.tensor_type.ClearField("shape")
     with suppress(onnx.shape_inference.InferenceError):
-        return onnx.shape_inference.infer_shapes(plain, data_prop=_ends(plain.graph))
+        return onnx.shape_inference.infer_shapes(plain, data_prop=_has_end(plain.graph))
     return plain
 
 
-def _ends(graph: GraphProto) -> bool:
+def _has_end(graph: GraphProto) -> bool:
     """Return True if onnx's data propagation terminates.
 
     It keeps Slice steps in 32 bits, where 2^32 is 0. Computed steps are not known to be small.
     """
-    steps = {node.input[4] for node in all_nodes(graph) if node.op_type == "Slice" and len(node.input) > 4} - {""}
+    steps = {
+        node.input[4]
+        for node in all_nodes(graph)
+        if node.op_type == "Slice" and len(node.input) > 4
+    } - {""}
     if not steps:
         return True
     known = {tensor.name: tensor for part in all_graphs(graph) for tensor in part.initializer}
-    made = {node.output[0]: attributes(node) for node in all_nodes(graph) if node.op_type == "Constant"}
+    made = {
+        node.output[0]: attributes(node) for node in all_nodes(graph) if node.op_type == "Constant"
+    }
     known |= {name: given["value"] for name, given in made.items() if "value" in given}
     arrays = [numpy_helper.to_array(known[name]) for name in steps if name in known]
     return len(arrays) == len(steps) and all(np.all(np.abs(array / 2**31) < 1) for array in arrays)
@@ -191,15 +223,21 @@ def _require_memory(values: Iterable[ValueInfoProto], held: Collection[str] = ()
 
     ``held`` names inputs and outputs, of which all samples are in memory at the same time.
     """
-    sizes = {value.name: (_SAMPLES if value.name in held else _COPIES) * _nbytes(value) for value in values}
+    sizes = {
+        value.name: (_SAMPLES if value.name in held else _COPIES) * _nbytes(value)
+        for value in values
+    }
     if sizes:
         largest = max(sizes, key=sizes.__getitem__)
-        memory.require(sum(sizes.values()), f"the values of the network, the largest of them '{largest}'")
+        memory.require(
+            sum(sizes.values()), f"the values of the network, the largest of them '{largest}'"
+        )
 
 
 def _nbytes(value: ValueInfoProto) -> int:
     """Return the bytes of a value; 0 if its size or type is unknown."""
-    dims, element = _dims(value), value.type.tensor_type.elem_type
+    dims = _dims(value)
+    element = value.type.tensor_type.elem_type
     known = [dim for dim in dims if dim is not None]
     if len(known) < len(dims) or element in (TensorProto.UNDEFINED, TensorProto.STRING):
         return 0
@@ -226,18 +264,24 @@ def _dims(value: ValueInfoProto) -> list[int | None]:
     if not kind.HasField("shape"):
         return [None]
     # Exporters write 0 and -1 for unknown sizes.
-    return [dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in kind.shape.dim]
+    return [
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None
+        for dim in kind.shape.dim
+    ]
 
 
 def _set_shape(value: ValueInfoProto, dims: Sequence[int]) -> None:
     known = _dims(value)
     shapeless = not value.type.tensor_type.HasField("shape")
     fits = shapeless or (
-        len(known) == len(dims) and all(old in (None, new) for old, new in zip(known, dims, strict=True))
+        len(known) == len(dims)
+        and all(old in (None, new) for old, new in zip(known, dims, strict=True))
     )
     if not fits or any(dim < 1 for dim in dims):
         given = ",".join(map(str, dims))
-        raise InputError(f"--shape {value.name}={given} does not fit: the model's shape is {_shape_text(value)}")
+        raise InputError(
+            f"--shape {value.name}={given} does not fit: the model's shape is {_shape_text(value)}"
+        )
     value.type.tensor_type.ClearField("shape")
     for dim in dims:
         value.type.tensor_type.shape.dim.add().dim_value = dim
@@ -248,25 +292,33 @@ def _set_shape(value: ValueInfoProto, dims: Sequence[int]) -> None:
 def _shape_text(value: ValueInfoProto) -> str:
     dims = value.type.tensor_type.shape.dim
     known = _dims(value)
-    return "(" + ", ".join(str(k or dim.dim_param or "?") for k, dim in zip(known, dims, strict=False)) + ")"
+    return (
+        "("
+        + ", ".join(str(k or dim.dim_param or "?") for k, dim in zip(known, dims, strict=False))
+        + ")"
+    )
 
 
 def _dynamic_message(value: ValueInfoProto) -> str:
     known = _dims(value)
     if not value.type.tensor_type.HasField("shape"):
-        text, known = "no shape", [None] * 4
+        text = "no shape"
+        known = [None] * 4
     else:
         text = f"the dynamic shape {_shape_text(value)}"
     fill = _EXAMPLE if len(known) == len(_EXAMPLE) else (1,) * len(known)
     example = ",".join(str(dim or default) for dim, default in zip(known, fill, strict=True))
-    return f"input {value.name!r} has {text}: fix it, for example with --shape {value.name}={example}"
+    return (
+        f"input {value.name!r} has {text}: fix it, for example with --shape {value.name}={example}"
+    )
 
 
 TensorTypes = Mapping[str, tuple[tuple[int, ...], str]]
 SEQUENCE = "sequence"
 """Element type of values that are not tensors."""
 
-_SMALL = 4096  # elements; larger constants cannot be shapes, so inference does not need their contents
+# elements; larger constants cannot be shapes, so inference does not need their contents
+_SMALL = 4096
 _DROPPED_ATTRIBUTES = {"channels_last", "opset"}
 
 
@@ -276,8 +328,12 @@ def tensor_types(model: onnx.ModelProto) -> tuple[TensorTypes, frozenset[str]]:
     ONNX Runtime provides what onnx cannot infer. The shape of a data-dependent tensor is that of
     one inference.
     """
-    types = _collect(shape_inference.infer_shapes(_with_proxies(model), data_prop=_ends(model.graph)))
-    missing = [name for node in model.graph.node for name in node.output if name and name not in types]
+    types = _collect(
+        shape_inference.infer_shapes(_replace_by_proxies(model), data_prop=_has_end(model.graph))
+    )
+    missing = [
+        name for node in model.graph.node for name in node.output if name and name not in types
+    ]
     open_tensors: frozenset[str] = frozenset()
     if missing:
         found, open_tensors = _from_onnxruntime(model, missing)
@@ -293,7 +349,9 @@ def complete_types(model: onnx.ModelProto) -> onnx.ModelProto:
     nothing after them.
     """
     known = {value.name for value in (*model.graph.value_info, *model.graph.output)}
-    missing = [name for node in model.graph.node for name in node.output if name and name not in known]
+    missing = [
+        name for node in model.graph.node for name in node.output if name and name not in known
+    ]
     if not missing:
         return model
     types, open_tensors = tensor_types(model)
@@ -311,7 +369,10 @@ def _reject_dynamic_inputs(model: onnx.ModelProto, types: TensorTypes) -> None:
     constants = {tensor.name for tensor in model.graph.initializer}
     for value in model.graph.input:
         if value.name not in types and value.name not in constants:
-            dims = [d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in _dimensions(value)]
+            dims = [
+                d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?")
+                for d in _dimensions(value)
+            ]
             example = ",".join(dim if dim.isdigit() else "1" for dim in dims)
             raise InputError(
                 f"input '{value.name}' has a dynamic shape ({', '.join(dims)}); "
@@ -319,7 +380,7 @@ def _reject_dynamic_inputs(model: onnx.ModelProto, types: TensorTypes) -> None:
             )
 
 
-def _with_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
+def _replace_by_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy without large constants and operators of ONNX Runtime.
 
     Standard operators replace those of ONNX Runtime. Each replacement has a result of the same
@@ -336,7 +397,12 @@ def _with_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
     ]
     copy = helper.make_model(
         helper.make_graph(
-            graph.node, graph.name or "network", inputs, graph.output, small, value_info=graph.value_info
+            graph.node,
+            graph.name or "network",
+            inputs,
+            graph.output,
+            small,
+            value_info=graph.value_info,
         ),
         opset_imports=model.opset_import,
         ir_version=max(model.ir_version, 4),
@@ -346,8 +412,8 @@ def _with_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
             continue
         if node.op_type in BOUNDARIES:
             node.domain = ""
-        elif (proxy := _proxy(node)) is not None and not _channels_last(node):
-            _become(node, proxy[0], [node.input[index] for index in proxy[1]])
+        elif (proxy := _proxy(node)) is not None and not _is_channels_last(node):
+            _replace_node(node, proxy[0], [node.input[index] for index in proxy[1]])
     return copy
 
 
@@ -356,19 +422,20 @@ def _proxy(node: onnx.NodeProto) -> tuple[str, tuple[int, ...]] | None:
 
     Returns None if there is none.
     """
-    _, form, integer = installed().integer_forms.get(node.op_type, (None, None, None))
+    _, form, integer = load_installed_families().integer_forms.get(node.op_type, (None, None, None))
     if form is None or not isinstance(integer, QLinear):
         return None
     return form.onnx, tuple(tensor for tensor, _, _ in integer.triples(len(node.input)))
 
 
-def _channels_last(node: onnx.NodeProto) -> bool:
+def _is_channels_last(node: onnx.NodeProto) -> bool:
     return any(a.name == "channels_last" and a.i for a in node.attribute)
 
 
-def _become(node: onnx.NodeProto, op_type: str, inputs: list[str]) -> None:
+def _replace_node(node: onnx.NodeProto, op_type: str, inputs: list[str]) -> None:
     kept = [a for a in node.attribute if a.name not in _DROPPED_ATTRIBUTES]
-    node.op_type, node.domain = op_type, ""
+    node.op_type = op_type
+    node.domain = ""
     del node.input[:]
     node.input.extend(inputs)
     del node.attribute[:]
@@ -408,10 +475,16 @@ def _from_onnxruntime(
     outputs = {value.name for value in model.graph.output}
     runs: list[dict[str, Any]] = []
     with suppress(InputError):
-        session = OnnxRuntimeSession(model, optimised=False, further=[name for name in missing if name not in outputs])
+        session = OnnxRuntimeSession(
+            model, optimised=False, further=[name for name in missing if name not in outputs]
+        )
         for other in (False, True):
             with suppress(InputError):
-                runs.append(session.run(missing, {name: _numbers(*types[name], other=other) for name in names}))
+                runs.append(
+                    session.run(
+                        missing, {name: _numbers(*types[name], other=other) for name in names}
+                    )
+                )
     if not runs:
         return {}, frozenset()
     found = {
@@ -420,9 +493,13 @@ def _from_onnxruntime(
     }
     if len(runs) == 1:
         return found, frozenset(missing)
-    first, second = ({name: getattr(value, "shape", None) for name, value in one.items()} for one in runs)
+    first, second = (
+        {name: getattr(value, "shape", None) for name, value in one.items()} for one in runs
+    )
     varying = {name for name in missing if first[name] is None or first[name] != second[name]}
-    return found, frozenset(varying | _behind(model, varying | _data_dependent(model)) & set(missing))
+    return found, frozenset(
+        varying | _find_dependents(model, varying | _data_dependent(model)) & set(missing)
+    )
 
 
 _VARYING = frozenset({"NonZero", "NonMaxSuppression", "Unique", "Compress", "StringSplit"})
@@ -434,7 +511,7 @@ def _data_dependent(model: onnx.ModelProto) -> set[str]:
     return {name for node in model.graph.node if node.op_type in _VARYING for name in node.output}
 
 
-def _behind(model: onnx.ModelProto, names: set[str]) -> set[str]:
+def _find_dependents(model: onnx.ModelProto, names: set[str]) -> set[str]:
     """Return ``names`` and all tensors computed from them."""
     reached = set(names)
     for node in model.graph.node:

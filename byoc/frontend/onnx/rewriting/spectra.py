@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
 from byoc.runtimes.protobuf import attributes
 
 
-@written("STFT", "DFT")
+@write_operators("STFT", "DFT")
 def convolve_spectra(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite a float32 STFT as a convolution and a DFT as a matrix product.
 
@@ -20,10 +20,10 @@ def convolve_spectra(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] |
     """
     if graph.types.get(node.input[0]) != TensorProto.FLOAT:
         return None
-    return _windowed(graph, node) if node.op_type == "STFT" else _whole(graph, node)
+    return _rewrite_stft(graph, node) if node.op_type == "STFT" else _whole(graph, node)
 
 
-def _windowed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
+def _rewrite_stft(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return an STFT as a Conv.
 
     Its channels are the real parts of all bins, then the imaginary parts. Returns None if the
@@ -31,7 +31,9 @@ def _windowed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """
     signal, step, window, length = (*node.input, "", "")[:4]
     shape = graph.shapes.get(signal)
-    if shape is None or any(name and name not in graph.constants for name in (step, window, length)):
+    if shape is None or any(
+        name and name not in graph.constants for name in (step, window, length)
+    ):
         return None
     if not window and not length:
         return None
@@ -53,7 +55,7 @@ def _windowed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     spectra = w.add("Conv", source, weights, kernel_shape=[size], strides=[hop], label=node.name)
     apart = w.add("Reshape", spectra, w.constant([shape[0], 2, bins, frames], np.int64))
     w.add("Transpose", apart, perm=[0, 3, 2, 1])
-    return w.finished()
+    return w.finish()
 
 
 def _whole(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
@@ -64,14 +66,31 @@ def _whole(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     of half a spectrum.
     """
     signal, length, axis = (*node.input, "", "")[:3]
-    shape, options = graph.shapes.get(signal), attributes(node)
-    if not shape or 0 in shape or any(name and name not in graph.constants for name in (length, axis)):
+    shape = graph.shapes.get(signal)
+    options = attributes(node)
+    if (
+        not shape
+        or 0 in shape
+        or any(name and name not in graph.constants for name in (length, axis))
+    ):
         return None
     last = len(shape) - 1
-    given = graph.constants[axis].item() if axis else options.get("axis", -2 if graph.opset >= _AXIS_INPUT else 1)
-    along, onesided, inverse = int(given) % len(shape), options.get("onesided", 0), options.get("inverse", 0)
-    size, parts = shape[along], shape[last]
-    if along == last or parts > 2 or (onesided and inverse) or (length and graph.constants[length].item() != size):
+    given = (
+        graph.constants[axis].item()
+        if axis
+        else options.get("axis", -2 if graph.opset >= _AXIS_INPUT else 1)
+    )
+    along = int(given) % len(shape)
+    onesided = options.get("onesided", 0)
+    inverse = options.get("inverse", 0)
+    size = shape[along]
+    parts = shape[last]
+    if (
+        along == last
+        or parts > 2
+        or (onesided and inverse)
+        or (length and graph.constants[length].item() != size)
+    ):
         return None
     bins = size // 2 + 1 if onesided else size
     weights = _weights(np.ones(size), bins, parts)
@@ -79,12 +98,16 @@ def _whole(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
         weights = weights.reshape(2, bins, parts, size)[:, -np.arange(bins) % size] / size
     order = [other for other in range(last) if other != along] + [last, along]
     w = NodeWriter(graph, node)
-    rows = w.add("Reshape", w.add("Transpose", signal, perm=order), w.constant([-1, parts * size], np.int64))
+    rows = w.add(
+        "Reshape", w.add("Transpose", signal, perm=order), w.constant([-1, parts * size], np.int64)
+    )
     columns = w.constant(weights.reshape(2 * bins, parts * size).T, np.float32)
     spectra = w.add("MatMul", rows, columns, label=node.name)
-    apart = w.add("Reshape", spectra, w.constant([*(shape[other] for other in order[:-2]), 2, bins], np.int64))
+    apart = w.add(
+        "Reshape", spectra, w.constant([*(shape[other] for other in order[:-2]), 2, bins], np.int64)
+    )
     w.add("Transpose", apart, perm=np.argsort(order).tolist())
-    return w.finished()
+    return w.finish()
 
 
 _AXIS_INPUT = 20
@@ -98,7 +121,8 @@ def _weights(window: NDArray[np.float64], bins: int, parts: int) -> NDArray[np.f
     """
     taps = len(window)
     angles = 2 * np.pi * (np.outer(np.arange(bins), np.arange(taps)) % taps) / taps
-    cosine, sine = np.cos(angles) * window, np.sin(angles) * window
+    cosine = np.cos(angles) * window
+    sine = np.sin(angles) * window
     real = np.concatenate([cosine, -sine])[:, np.newaxis]
     imaginary = np.concatenate([sine, cosine])[:, np.newaxis]
     return np.concatenate([real, imaginary][:parts], axis=1)

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper
 
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.runtimes.protobuf import attributes
 
 _ELEMENTS = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
 
 
-@written("Split")
+@write_operators("Split")
 def slice_splits(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return a Slice for each used output of a Split; None if its sizes are unknown.
 
@@ -27,11 +27,15 @@ def slice_splits(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | Non
     """
     sizes = _split_sizes(graph, node)
     read = {number: name for number, name in enumerate(node.output) if name and graph.is_read(name)}
-    if sizes is None or not read or not all(graph.types.get(name) in _ELEMENTS for name in read.values()):
+    if (
+        sizes is None
+        or not read
+        or not all(graph.types.get(name) in _ELEMENTS for name in read.values())
+    ):
         return None
     names = list(read.values())
     if graph.quantises and graph.types[names[0]] == TensorProto.FLOAT:
-        alone = [[] if graph.shown(name) else list(graph.readers(name)) for name in names]
+        alone = [[] if graph.is_shown(name) else list(graph.readers(name)) for name in names]
         if not all(len(readers) == 1 and readers[0].op_type == QUANTIZE for readers in alone):
             return None
     axis = int(attributes(node).get("axis", 0))
@@ -39,7 +43,8 @@ def slice_splits(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | Non
     for number, name in read.items():
         start = sum(sizes[:number])
         bounds = [
-            graph.constant(f"{name}_{key}", np.array([n])) for key, n in _bounds(start, start + sizes[number], axis)
+            graph.constant(f"{name}_{key}", np.array([n]))
+            for key, n in _bounds(start, start + sizes[number], axis)
         ]
         label = f"{node.name}_{number}" if node.name else ""
         nodes.append(helper.make_node("Slice", [node.input[0], *bounds], [name], label))
@@ -66,7 +71,7 @@ def _bounds(start: int, end: int, axis: int) -> tuple[tuple[str, int], ...]:
     return ("start", start), ("end", end), ("axis", axis)
 
 
-@written("PRelu")
+@write_operators("PRelu")
 def turn_slopes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return a PRelu with slopes along one axis as a per-channel PRelu between two Transposes.
 
@@ -87,13 +92,13 @@ def turn_slopes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None
     channels = w.constant([-1, *[1] * (len(shape) - 2)], np.int64)
     function = w.add("PRelu", turned, w.add("Reshape", node.input[1], channels), label=node.name)
     w.add("Transpose", function, perm=perm)
-    return w.finished()
+    return w.finish()
 
 
 SCATTERINGS = ("ScatterND", "ScatterElements")
 
 
-@written(*SCATTERINGS)
+@write_operators(*SCATTERINGS)
 def gather_scatters(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite a ScatterND or ScatterElements with constant indices as a Gather.
 
@@ -102,8 +107,16 @@ def gather_scatters(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | 
     quantisation of the result, which changes no value. Needs folded constants.
     """
     data, indices, updates = node.input
-    known = graph.types.get(node.output[0]) in _ELEMENTS and data in graph.shapes and indices in graph.constants
-    if not known or attributes(node).get("reduction", b"none") != b"none" or not graph.constants[indices].size:
+    known = (
+        graph.types.get(node.output[0]) in _ELEMENTS
+        and data in graph.shapes
+        and indices in graph.constants
+    )
+    if (
+        not known
+        or attributes(node).get("reduction", b"none") != b"none"
+        or not graph.constants[indices].size
+    ):
         return None
     between = graph.quantises and graph.types[node.output[0]] == TensorProto.FLOAT
     reader = _quantisation_behind(graph, node.output[0]) if between else None
@@ -123,22 +136,31 @@ def gather_scatters(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | 
         both = w.add(DEQUANTIZE, w.add(QUANTIZE, both, *reader.input[1:]), *reader.input[1:])
     chosen = w.add("Gather", both, w.constant(rows), axis=0)
     w.add("Reshape", chosen, w.constant(shape, np.int64), label=node.name)
-    return w.finished()
+    return w.finish()
 
 
 def _quantisation_behind(graph: GraphView, name: str) -> NodeProto | None:
     """Return the QuantizeLinear with one zero point that is the only consumer of ``name``."""
-    reader = None if graph.shown(name) else graph.only_reader(name)
+    reader = None if graph.is_shown(name) else graph.only_reader(name)
     if reader is None or reader.op_type != QUANTIZE or len(reader.input) < 3:
         return None
-    return reader if reader.input[2] in graph.constants and graph.constants[reader.input[2]].size == 1 else None
+    return (
+        reader
+        if reader.input[2] in graph.constants and graph.constants[reader.input[2]].size == 1
+        else None
+    )
 
 
-def _places(node: NodeProto, indices: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
+def _places(
+    node: NodeProto, indices: NDArray[np.int64], shape: tuple[int, ...]
+) -> NDArray[np.int64]:
     """Return the row (of the indexed leading dimensions) or element that each update replaces."""
     if node.op_type == "ScatterND":
         leading = shape[: indices.shape[-1]]
-        parts = [found.reshape(-1) % size for found, size in zip(np.moveaxis(indices, -1, 0), leading, strict=True)]
+        parts = [
+            found.reshape(-1) % size
+            for found, size in zip(np.moveaxis(indices, -1, 0), leading, strict=True)
+        ]
         return np.asarray(np.ravel_multi_index(parts, leading))
     axis = int(attributes(node).get("axis", 0)) % len(shape)
     parts = [part.reshape(-1) for part in np.indices(indices.shape)]

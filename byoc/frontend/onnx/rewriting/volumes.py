@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto
 
-from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, write_operators
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.window import window_attributes
 from byoc.runtimes.protobuf import attributes, standard
@@ -44,9 +44,15 @@ class _Volume:
 
     def window(self, *axes: int) -> Window:
         """Return the attributes of the window along these dimensions only."""
-        pick = [[numbers[axis] for axis in axes] for numbers in (self.kernel, self.strides, self.dilations)]
+        pick = [
+            [numbers[axis] for axis in axes]
+            for numbers in (self.kernel, self.strides, self.dilations)
+        ]
         pads = [numbers[axis] for numbers in (self.begins, self.ends) for axis in axes]
-        return {**dict(zip(("kernel_shape", "strides", "dilations"), pick, strict=True)), "pads": pads}
+        return {
+            **dict(zip(("kernel_shape", "strides", "dilations"), pick, strict=True)),
+            "pads": pads,
+        }
 
 
 def _volume(node: NodeProto, shapes: dict[str, Numbers]) -> _Volume | None:
@@ -54,10 +60,15 @@ def _volume(node: NodeProto, shapes: dict[str, Numbers]) -> _Volume | None:
     if node.op_type not in _WRITERS or not standard(node):
         return None
     options = attributes(node)
-    source, result = shapes.get(node.input[0], ()), shapes.get(node.output[0], ())
+    source = shapes.get(node.input[0], ())
+    result = shapes.get(node.output[0], ())
     if len(source) != 5 or len(result) != 5 or 0 in (*source, *result) or any(node.output[1:]):
         return None
-    if node.op_type == "AveragePool" and options.get("ceil_mode", 0) and options.get("count_include_pad", 0):
+    if (
+        node.op_type == "AveragePool"
+        and options.get("ceil_mode", 0)
+        and options.get("count_include_pad", 0)
+    ):
         return None
     weights = shapes.get(node.input[1], ()) if len(node.input) > 1 else ()
     kernel = tuple(options.get("kernel_shape") or weights[2:] or source[2:])
@@ -67,7 +78,11 @@ def _volume(node: NodeProto, shapes: dict[str, Numbers]) -> _Volume | None:
         return None
     window = window_attributes(options, kernel, source[2:], result[2:], cuts=node.op_type != "Conv")
     strides, dilations, pads = (window[name] for name in ("strides", "dilations", "pads"))
-    if min(pads) < 0 or min(*strides, *dilations) < 1 or (node.op_type == "AveragePool" and max(dilations) > 1):
+    if (
+        min(pads) < 0
+        or min(*strides, *dilations) < 1
+        or (node.op_type == "AveragePool" and max(dilations) > 1)
+    ):
         return None
     return _Volume(source, result, kernel, strides, dilations, pads[:3], pads[3:])
 
@@ -92,18 +107,22 @@ def _unit(graph: GraphView, last: NodeProto) -> _Unit | None:
     Returns None if operand or result lacks a single scale, or if weights have other scales than one
     or one per filter.
     """
-    behind, node = [last], graph.maker(last.input[0])
+    behind = [last]
+    node = graph.maker(last.input[0])
     if node is not None and node.op_type in ("Relu", "Clip"):
-        behind, node = [node, last], graph.maker(node.input[0])
+        behind = [node, last]
+        node = graph.maker(node.input[0])
     if node is None or node.op_type not in _WRITERS:
         return None
-    if any(graph.shown(each.input[0]) or graph.only_reader(each.input[0]) is None for each in behind):
+    if any(
+        graph.is_shown(each.input[0]) or graph.only_reader(each.input[0]) is None for each in behind
+    ):
         return None
     head = graph.maker(node.input[0], DEQUANTIZE)
     weights = graph.maker(node.input[1], DEQUANTIZE) if len(node.input) > 1 else None
     if head is None or not all(_single(graph, each) for each in (head, last)):
         return None
-    if len(node.input) > 1 and (weights is None or not _along_filters(graph, weights)):
+    if len(node.input) > 1 and (weights is None or not _is_along_filters(graph, weights)):
         return None
     return _Unit(node, head, tuple(behind), weights)
 
@@ -113,12 +132,14 @@ def _single(graph: GraphView, node: NodeProto) -> bool:
     return scale is not None and scale.size == 1
 
 
-def _along_filters(graph: GraphView, node: NodeProto) -> bool:
+def _is_along_filters(graph: GraphView, node: NodeProto) -> bool:
     """Return True if a node dequantises constants with one scale, or one per filter."""
     if any(name and name not in graph.constants for name in node.input):
         return False
     options = attributes(node)
-    return not options.get("block_size", 0) and (_single(graph, node) or options.get("axis", 1) == 0)
+    return not options.get("block_size", 0) and (
+        _single(graph, node) or options.get("axis", 1) == 0
+    )
 
 
 class _VolumeWriter(NodeWriter):
@@ -132,19 +153,22 @@ class _VolumeWriter(NodeWriter):
         self.source = node.input[0]
 
     def reshape(self, x: str, shape: Sequence[int], last: bool = False) -> str:
-        return self.add("Reshape", x, self.constant(shape, np.int64), result=self.name if last else "")
+        return self.add(
+            "Reshape", x, self.constant(shape, np.int64), result=self.name if last else ""
+        )
 
-    def computed(self, op_type: str, x: str, *inputs: str, label: str = "", **options: Any) -> str:
+    def compute(self, op_type: str, x: str, *inputs: str, label: str = "", **options: Any) -> str:
         return self.add(op_type, x, *inputs, label=label, **options)
 
     def weights(self) -> Any:
         """Return the constant weights; None if they are computed."""
         return self.graph.constants.get(self.node.input[1])
 
-    def weighted(self, values: Any) -> str:
+    def add_weights(self, values: Any) -> str:
         return self.constant(values)
 
-    # Pools. ---------------------------------------------------------------------------------------------------------
+    # Pools.
+    # ----------------------------------------------------------------------------------------------
 
     def maximum(self, volume: _Volume) -> bool:
         """Write a MaxPool of volumes as a MaxPool over each plane, then one over the depth."""
@@ -152,7 +176,9 @@ class _VolumeWriter(NodeWriter):
 
     def average(self, volume: _Volume) -> bool:
         """Write an AveragePool of volumes as averages over each plane, then over the depth."""
-        return self.pool(volume, {"count_include_pad": 1} if self.options.get("count_include_pad", 0) else {})
+        return self.pool(
+            volume, {"count_include_pad": 1} if self.options.get("count_include_pad", 0) else {}
+        )
 
     def pool(self, volume: _Volume, counted: Window) -> bool:
         (images, channels, depth, *_), (_, _, depths, rows, columns) = volume.source, volume.result
@@ -162,33 +188,40 @@ class _VolumeWriter(NodeWriter):
             x = self.planes(x, volume.window(1, 2), counted, last=volume.still(0))
         if not volume.still(0):
             x = self.reshape(x, (images, channels, depth, rows * columns))
-            x = self.planes(x, _beside(volume.window(0)), counted)
+            x = self.planes(x, _place_window(volume.window(0)), counted)
         self.reshape(x, (images, channels, depths, rows, columns), last=True)
         return True
 
     def planes(self, x: str, window: Window, counted: Window, *, last: bool = True) -> str:
         if max(window["dilations"]) == 1:
             window = {name: values for name, values in window.items() if name != "dilations"}
-        compute = self.computed if last else self.add
-        return compute(self.node.op_type, x, label=self.node.name if last else "", **window, **counted)
+        compute = self.compute if last else self.add
+        return compute(
+            self.node.op_type, x, label=self.node.name if last else "", **window, **counted
+        )
 
     def whole(self, volume: _Volume) -> bool:
         """Write a global pool as one of planes of (depth · rows) rows."""
         images, channels, depth, rows, columns = volume.source
         x = self.reshape(self.source, (images, channels, depth * rows, columns))
         if self.node.op_type == "GlobalMaxPool":
-            made = self.computed("MaxPool", x, label=self.node.name, kernel_shape=[depth * rows, columns])
+            made = self.compute(
+                "MaxPool", x, label=self.node.name, kernel_shape=[depth * rows, columns]
+            )
         else:
-            made = self.computed(self.node.op_type, x, label=self.node.name)
+            made = self.compute(self.node.op_type, x, label=self.node.name)
         self.reshape(made, volume.result, last=True)
         return True
 
-    def padded(self, x: str, pads: list[int]) -> str:
+    def pad(self, x: str, pads: list[int]) -> str:
         if not any(pads):
             return x
-        return self.add("Pad", x, self.constant(pads, np.int64), *([self.fill] if self.fill else []))
+        return self.add(
+            "Pad", x, self.constant(pads, np.int64), *([self.fill] if self.fill else [])
+        )
 
-    # Convolutions. --------------------------------------------------------------------------------------------------
+    # Convolutions.
+    # ----------------------------------------------------------------------------------------------
 
     def convolution(self, volume: _Volume) -> bool:
         weights = self.weights()
@@ -197,43 +230,53 @@ class _VolumeWriter(NodeWriter):
         images, channels, depth, rows, columns = volume.source
         if volume.still(1, 2):
             shape = images, channels, depth, rows * columns
-            window = _beside(volume.window(0))
+            window = _place_window(volume.window(0))
         elif volume.still(0, 1):
             shape = images, channels, depth * rows, columns
-            window = _beside(volume.window(2), first=False)
+            window = _place_window(volume.window(2), first=False)
         else:
-            return self.across(volume, weights)
+            return self.write_convolution(volume, weights)
         x = self.reshape(self.source, shape)
         flat = weights.reshape(*weights.shape[:2], *window["kernel_shape"])
-        self.reshape(self.filtered(x, flat, window), volume.result, last=True)
+        self.reshape(self.filter(x, flat, window), volume.result, last=True)
         return True
 
-    def filtered(self, x: str, weights: Any, window: Window) -> str:
-        inputs = [x, self.weighted(weights), *self.node.input[2:]]
-        return self.computed("Conv", *inputs, label=self.node.name, group=self.options.get("group", 1), **window)
+    def filter(self, x: str, weights: Any, window: Window) -> str:
+        inputs = [x, self.add_weights(weights), *self.node.input[2:]]
+        return self.compute(
+            "Conv", *inputs, label=self.node.name, group=self.options.get("group", 1), **window
+        )
 
-    def across(self, volume: _Volume, weights: Any) -> bool:
+    def write_convolution(self, volume: _Volume, weights: Any) -> bool:
         """Write a convolution of volumes as one of planes.
 
         The planes that the taps in depth read are concatenated as channels.
         """
         groups = int(self.options.get("group", 1))
         images, channels, depth, rows, columns = volume.source
-        taps, stride, dilation = volume.kernel[0], volume.strides[0], volume.dilations[0]
-        before, behind, results = volume.begins[0], volume.ends[0], volume.result[2]
-        x = self.padded(self.source, [0, 0, before, 0, 0, 0, 0, behind, 0, 0])
+        taps = volume.kernel[0]
+        stride = volume.strides[0]
+        dilation = volume.dilations[0]
+        before = volume.begins[0]
+        behind = volume.ends[0]
+        results = volume.result[2]
+        x = self.pad(self.source, [0, 0, before, 0, 0, 0, 0, behind, 0, 0])
         x = self.add("Transpose", x, perm=[0, 2, 1, 3, 4])
-        x = self.reshape(x, (images, depth + before + behind, groups, channels // groups * rows * columns))
+        x = self.reshape(
+            x, (images, depth + before + behind, groups, channels // groups * rows * columns)
+        )
         reach = (results - 1) * stride + 1
         parts = []
         for tap in range(taps):
             ends = [[tap * dilation], [tap * dilation + reach], [1], [stride]]
             whole = taps == 1 and stride == 1 and reach == depth + before + behind
-            parts.append(x if whole else self.add("Slice", x, *(self.constant(n, np.int64) for n in ends)))
+            parts.append(
+                x if whole else self.add("Slice", x, *(self.constant(n, np.int64) for n in ends))
+            )
         x = parts[0] if taps == 1 else self.add("Concat", *parts, axis=3)
         x = self.reshape(x, (images * results, channels * taps, rows, columns))
         filters = np.moveaxis(weights, 2, 1).reshape(len(weights), -1, *volume.kernel[1:])
-        x = self.filtered(x, filters, volume.window(1, 2))
+        x = self.filter(x, filters, volume.window(1, 2))
         x = self.reshape(x, (images, results, volume.result[1], *volume.result[3:]))
         self.add("Transpose", x, perm=[0, 2, 1, 3, 4], result=self.name)
         return True
@@ -244,10 +287,11 @@ class _IntegerWriter(_VolumeWriter):
 
     def __init__(self, graph: GraphView, unit: _Unit) -> None:
         super().__init__(graph, unit.node, unit.behind[-1].output[0])
-        self._unit, self.source = unit, unit.head.input[0]
+        self._unit = unit
+        self.source = unit.head.input[0]
         self.fill = unit.head.input[2] if len(unit.head.input) > 2 else ""
 
-    def computed(self, op_type: str, x: str, *inputs: str, label: str = "", **options: Any) -> str:
+    def compute(self, op_type: str, x: str, *inputs: str, label: str = "", **options: Any) -> str:
         """Add the operator between copies of the nodes around the replaced one."""
         made = self._copy(self._unit.head, x)
         made = self.add(op_type, made, *inputs, label=label, **options)
@@ -259,9 +303,13 @@ class _IntegerWriter(_VolumeWriter):
         return self.add(node.op_type, x, *node.input[1:], **attributes(node))
 
     def weights(self) -> Any:
-        return None if self._unit.weights is None else self.graph.constants[self._unit.weights.input[0]]
+        return (
+            None
+            if self._unit.weights is None
+            else self.graph.constants[self._unit.weights.input[0]]
+        )
 
-    def weighted(self, values: Any) -> str:
+    def add_weights(self, values: Any) -> str:
         """Dequantise the weights with their own scales, along the filters."""
         assert self._unit.weights is not None
         return self.add(DEQUANTIZE, self.constant(values), *self._unit.weights.input[1:], axis=0)
@@ -279,25 +327,35 @@ class _IntegerWriter(_VolumeWriter):
             return False
         images, channels, _, _, columns = volume.source
         _, _, depths, rows, width = volume.result
-        (depth, height, _), (down, along, step) = volume.kernel, volume.strides
+        (depth, height, _) = volume.kernel
+        (down, along, step) = volume.strides
         pads = [0, 0, *volume.begins[:2], 0, 0, 0, *volume.ends[:2], 0]
-        x = self.padded(self.source, pads)
+        x = self.pad(self.source, pads)
         high = volume.source[3] + pads[3] + pads[8]
         deep = volume.source[2] + pads[2] + pads[7]
         planes = np.arange(depths)[:, None, None, None] * down + np.arange(depth)[:, None]
         read = planes * high + np.arange(rows)[:, None, None] * along + np.arange(height)
         x = self.reshape(x, (images, channels, deep * high, columns))
         x = self.add("Gather", x, self.constant(read.reshape(-1)), axis=2)
-        window: Window = {"kernel_shape": [depth * height, volume.kernel[2]], "strides": [depth * height, step]}
+        window: Window = {
+            "kernel_shape": [depth * height, volume.kernel[2]],
+            "strides": [depth * height, step],
+        }
         window |= {"pads": [0, volume.begins[2], 0, volume.ends[2]]}
-        x = self.computed("AveragePool", x, label=self.node.name, count_include_pad=int(counted), **window)
+        x = self.compute(
+            "AveragePool", x, label=self.node.name, count_include_pad=int(counted), **window
+        )
         self.reshape(x, (images, channels, depths, rows, width), last=True)
         return True
 
 
-def _beside(window: Window, first: bool = True) -> Window:
+def _place_window(window: Window, first: bool = True) -> Window:
     """Return a window along one dimension, rows or else columns, as a window of planes."""
-    pair = {name: [values[0], 1] if first else [1, values[0]] for name, values in window.items() if name != "pads"}
+    pair = {
+        name: [values[0], 1] if first else [1, values[0]]
+        for name, values in window.items()
+        if name != "pads"
+    }
     begin, end = window["pads"]
     return {**pair, "pads": [begin, 0, end, 0] if first else [0, begin, 0, end]}
 
@@ -311,7 +369,7 @@ _WRITERS: Mapping[str, Callable[[_VolumeWriter, _Volume], bool]] = {
 }
 
 
-@written(*_WRITERS, rank=5)
+@write_operators(*_WRITERS, rank=5)
 def flatten_volumes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite convolutions and pools of volumes in float models.
 
@@ -319,11 +377,12 @@ def flatten_volumes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | 
     on planes. Averages across depth and planes are averages of averages. AveragePool with
     dilations, or with counted padding and a size rounded up, stays unchanged.
     """
-    volume, writer = _volume(node, graph.shapes), _VolumeWriter(graph, node)
+    volume = _volume(node, graph.shapes)
+    writer = _VolumeWriter(graph, node)
     return writer.nodes if volume is not None and _WRITERS[node.op_type](writer, volume) else None
 
 
-@written(QUANTIZE, rank=5)
+@write_operators(QUANTIZE, rank=5)
 def flatten_integer_volumes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite the same operators between quantised values, bit-exact, with movement of integers.
 

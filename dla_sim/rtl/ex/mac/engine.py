@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from dla_sim.rtl.building import Library, gated_clock, stage
 from dla_sim.rtl.ex.counting import Nest, delayed
 from dla_sim.rtl.ex.engine import Engine, Steps
-from dla_sim.rtl.ex.mac.array import Array, Operands
+from dla_sim.rtl.ex.mac.array import Array, OperandReader
 from dla_sim.rtl.ex.mac.results import FINISHED, Results, stages
 from dla_sim.rtl.ex.mac.work import MNEMONICS, OUTER, Groups, Mapping, Work, begin, loops
 from dla_sim.rtl.parameters import Configuration, Limits
@@ -30,21 +30,34 @@ class Mac(Engine):
 
     mnemonics = MNEMONICS
 
-    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
+    def __init__(
+        self, limits: Limits, configuration: Configuration, command: CommandView, library: Library
+    ) -> None:
         super().__init__(limits, configuration, command, library)
         self.latency = stages(limits)
         self.work = Work(limits, command)
         self.results = self.work.results
         self.streams = self.work.streams
         domain = "mac" if limits.pipelined else None
-        own, others = limits.ic * limits.ow, limits.ic * (limits.oc - 1) * limits.ow
+        own = limits.ic * limits.ow
+        others = limits.ic * (limits.oc - 1) * limits.ow
         inputs = ReadPort("mac_input", own, 1, domain, {"EX_INPUT_ADDRESS": ()})
         several = "mac_several" if limits.pipelined else None
-        more = ReadPort("mac_more_input", others, 1, several, {"EX_INPUT_ADDRESS": ()}) if others else None
-        weights = ReadPort("mac_weight", limits.ic * limits.oc, 1, domain, {"EX_OPERAND_ADDRESS": ()})
-        self.operands = Operands(limits, configuration, self.work, (inputs, more, weights))
+        more = (
+            ReadPort("mac_more_input", others, 1, several, {"EX_INPUT_ADDRESS": ()})
+            if others
+            else None
+        )
+        weights = ReadPort(
+            "mac_weight", limits.ic * limits.oc, 1, domain, {"EX_OPERAND_ADDRESS": ()}
+        )
+        self.operands = OperandReader(limits, configuration, self.work, (inputs, more, weights))
         lanes = [("mac_results", [0]), ("mac_others", list(range(1, limits.ic)))]
-        self.parts = [Results(name, limits, configuration, self.work, library, along) for name, along in lanes if along]
+        self.parts = [
+            Results(name, limits, configuration, self.work, library, along)
+            for name, along in lanes
+            if along
+        ]
         self.read_ports = [port for port in (inputs, more, weights) if port is not None]
         for part in self.parts:
             self.read_ports += [part.records, part.partial, part.tables]
@@ -58,12 +71,22 @@ class Mac(Engine):
         nest = loops(m, self.work, mapping, self.configuration, self.advance, "mac_steps")
         m.d.comb += [self.empty.eq(self.work.empty), self.last.eq(nest.last)]
         steps = self._gate(m, mapping, nest)
-        step = begin(m, self.work, mapping, self.configuration, nest, pipelined=self.limits.pipelined, domain="mac")
+        step = begin(
+            m,
+            self.work,
+            mapping,
+            self.configuration,
+            nest,
+            pipelined=self.limits.pipelined,
+            domain="mac",
+        )
         groups = self._groups(m, mapping, nest, steps)
         self.operands.address(m, step, mapping, groups, ("mac", "mac_several"))
         operands = self.operands.values(m, mapping.several, ("mac", "mac_several"))
         array = Array(self.limits)
-        valid, first = (self._later(m, value, FINISHED - 1, "of_sums") for value in (step.valid, step.first))
+        valid, first = (
+            self._later(m, value, FINISHED - 1, "of_sums") for value in (step.valid, step.first)
+        )
         array.accumulate(m, operands, mapping, valid, first, ("mac", "mac_split"))
         for part in self.parts:
             part.finish(m, mapping, array.sums)
@@ -72,7 +95,9 @@ class Mac(Engine):
         return m
 
     def _later(self, m: Module, value: Value, number: int, name: str) -> Value:
-        return delayed(m, value, number, pipelined=self.limits.pipelined, domain="mac", name=f"mac_{name}")
+        return delayed(
+            m, value, number, pipelined=self.limits.pipelined, domain="mac", name=f"mac_{name}"
+        )
 
     def _gate(self, m: Module, mapping: Mapping, nest: Nest) -> Steps:
         """Declare the clocks of the data path and of post-processing; return the steps by stage."""

@@ -35,7 +35,10 @@ def stages(limits: Limits) -> int:
 
 
 class Results:
-    """Post-processing of the blocks that begin in the lanes ``along`` i; another instance has the rest."""
+    """Post-processing of the blocks that begin in the lanes ``along`` i.
+
+    Another instance has the rest.
+    """
 
     def __init__(
         self,
@@ -46,21 +49,41 @@ class Results:
         library: Library,
         along: Sequence[int],
     ) -> None:
-        self.name, self.limits, self.configuration, self.work = name, limits, configuration, work
-        self.modules, self.along = library, along
-        pairs, results = len(along) * limits.oc, len(along) * limits.oc * limits.ow
+        self.name = name
+        self.limits = limits
+        self.configuration = configuration
+        self.work = work
+        self.modules = library
+        self.along = along
+        pairs = len(along) * limits.oc
+        results = len(along) * limits.oc * limits.ow
         pipelined = limits.pipelined
-        self.lanes, self._one = f"{name}_lanes", int(pipelined)
+        self.lanes = f"{name}_lanes"
+        self._one = int(pipelined)
         self.records = ReadPort(
-            f"{name}_records", pairs, work.record_bytes, name if pipelined else None, {"EX_CHANNEL_ADDRESS": ()}
+            f"{name}_records",
+            pairs,
+            work.record_bytes,
+            name if pipelined else None,
+            {"EX_CHANNEL_ADDRESS": ()},
         )
         self.partial = ReadPort(
-            f"{name}_partial", results, 4, f"{name}_partial" if pipelined else None, {"EX_PARTIAL_ADDRESS": ()}
+            f"{name}_partial",
+            results,
+            4,
+            f"{name}_partial" if pipelined else None,
+            {"EX_PARTIAL_ADDRESS": ()},
         )
         self.tables = ReadPort(
-            f"{name}_tables", results, 1, f"{name}_tables" if pipelined else None, {"EX_TABLE_ADDRESS": ()}
+            f"{name}_tables",
+            results,
+            1,
+            f"{name}_tables" if pipelined else None,
+            {"EX_TABLE_ADDRESS": ()},
         )
-        self.write = WritePort(f"{name}_write", results, 4, f"{name}_write", {"EX_OUTPUT_ADDRESS": ()})
+        self.write = WritePort(
+            f"{name}_write", results, 4, f"{name}_write", {"EX_OUTPUT_ADDRESS": ()}
+        )
         self.fault = Signal(name=f"{name}_fault")
 
     @property
@@ -74,24 +97,42 @@ class Results:
 
         ``steps`` are the steps that finish results, by stage.
         """
-        work, stage_of = self.work, STAGE_OF if self.limits.pipelined else dict.fromkeys(STAGE_OF, 0)
+        work = self.work
+        stage_of = STAGE_OF if self.limits.pipelined else dict.fromkeys(STAGE_OF, 0)
         ends = Mux(work.requantise, steps.valid[stage_of["last"]], steps.valid[stage_of["summed"]])
         write = ends
         if self.limits.pipelined:
             gated_clock(m, f"{self.name}_partial", steps.valid[FINISHED] & work.accumulate)
-            gated_clock(m, f"{self.name}_tables", steps.valid[stage_of["last"]] & work.look_up.any())
-            write = Mux(work.requantise, steps.valid[stage_of["last"] + 1], steps.valid[stage_of["summed"] + 1])
+            gated_clock(
+                m, f"{self.name}_tables", steps.valid[stage_of["last"]] & work.look_up.any()
+            )
+            write = Mux(
+                work.requantise,
+                steps.valid[stage_of["last"] + 1],
+                steps.valid[stage_of["summed"] + 1],
+            )
         gated_clock(m, self.name, steps.valid[stage_of["finished"]], cleared=True)
-        gated_clock(m, f"{self.name}_sums", steps.valid[stage_of["finished"] + self._one], cleared=True)
+        gated_clock(
+            m, f"{self.name}_sums", steps.valid[stage_of["finished"] + self._one], cleared=True
+        )
         gated_clock(m, self.lanes, steps.between(stage_of["summed"], stage_of["last"] - self._one))
         gated_clock(m, f"{self.name}_ends", ends, cleared=True)
         gated_clock(m, f"{self.name}_write", write)
 
     def _later(self, m: Module, value: Value, domain: str, name: str, number: int = 1) -> Value:
-        return delayed(m, value, number, pipelined=self.limits.pipelined, domain=domain, name=f"{self.name}_{name}")
+        return delayed(
+            m,
+            value,
+            number,
+            pipelined=self.limits.pipelined,
+            domain=domain,
+            name=f"{self.name}_{name}",
+        )
 
     def finish(self, m: Module, mapping: Mapping, sums: Table[tuple[int, int, int], Value]) -> None:
-        """Build the post-processing; ``sums`` are complete at stage 5 after their last step at stage 4."""
+        """Build the post-processing; ``sums`` are complete at stage 5 after their last step at
+        stage 4.
+        """
         nest = self._nest(m, mapping, "begins", self.name)
         there = self._later(m, self._there(m, mapping, nest), self.name, "there")
         self._read_records(m, mapping, nest)
@@ -117,14 +158,21 @@ class Results:
         )
         bits = []
         for i, j, k in self.places:
-            begins = (mapping.deep.within[i] == 0) & mapping.used[i, j] & (k < self.configuration.ow)
+            begins = (
+                (mapping.deep.within[i] == 0) & mapping.used[i, j] & (k < self.configuration.ow)
+            )
             there = (mapping.column[i, j, k] < columns) & (mapping.wide.within[j] < outputs)
             bits.append(begins & there & (mapping.group[i, j] < groups))
         return wire(m, Cat(*bits), f"{self.name}_there")
 
     def _channel(self, m: Module, mapping: Mapping, nest: Nest, name: str) -> Value:
         """Return the output channel of processing element (0, 0)."""
-        strides = [None, None, self.configuration.oc, (mapping.parallel * self.work.outputs)[:ADDRESS_BITS]]
+        strides = [
+            None,
+            None,
+            self.configuration.oc,
+            (mapping.parallel * self.work.outputs)[:ADDRESS_BITS],
+        ]
         return nest.offset(m, f"{self.name}_{name}_channel", strides)
 
     def _read_records(self, m: Module, mapping: Mapping, nest: Nest) -> None:
@@ -133,37 +181,62 @@ class Results:
         m.d.comb += self.records.enable.eq(-1)
         places = [(i, j) for i in self.along for j in range(self.limits.oc)]
         for (i, j), address in zip(places, self.records.address, strict=True):
-            m.d.comb += address.eq(start + (channel + mapping.channel[i, j]) * self.work.record_bytes)
+            m.d.comb += address.eq(
+                start + (channel + mapping.channel[i, j]) * self.work.record_bytes
+            )
 
     def _read_partial(self, m: Module, mapping: Mapping, nest: Nest) -> None:
         work = self.work
         channels = (self.configuration.oc * work.partial_channel)[:ADDRESS_BITS]
-        strides = [(mapping.columns * work.partial_column)[:ADDRESS_BITS], work.partial_row, channels, None]
-        start = nest.offset(m, f"{self.name}_partial_at", strides) + work.command.register("EX_PARTIAL_ADDRESS")
+        strides = [
+            (mapping.columns * work.partial_column)[:ADDRESS_BITS],
+            work.partial_row,
+            channels,
+            None,
+        ]
+        start = nest.offset(m, f"{self.name}_partial_at", strides) + work.command.register(
+            "EX_PARTIAL_ADDRESS"
+        )
         start = wire(m, start[:ADDRESS_BITS], f"{self.name}_partial_start")
         m.d.comb += self.partial.enable.eq(-1)
         for (i, j, k), address in zip(self.places, self.partial.address, strict=True):
-            own = mapping.wide.within[j] * work.partial_channel + mapping.column[i, j, k] * work.partial_column
+            own = (
+                mapping.wide.within[j] * work.partial_channel
+                + mapping.column[i, j, k] * work.partial_column
+            )
             m.d.comb += address.eq(start + wire(m, own[:ADDRESS_BITS], "own_partial"))
 
-    def _totals(self, m: Module, there: Value, sums: Table[tuple[int, int, int], Value]) -> list[Value]:
+    def _totals(
+        self, m: Module, there: Value, sums: Table[tuple[int, int, int], Value]
+    ) -> list[Value]:
         """Return the int32 results behind a register, and drive ``fault`` if one overflows."""
-        work, totals, wrong = self.work, [], []
+        work = self.work
+        totals = []
+        wrong = []
         for number, place in enumerate(self.places):
             bias = self.records.data[number // self.limits.ow][:32].as_signed()
-            begin = Mux(work.accumulate, self.partial.data[number].as_signed(), Mux(work.dynamic, 0, bias))
+            begin = Mux(
+                work.accumulate, self.partial.data[number].as_signed(), Mux(work.dynamic, 0, bias)
+            )
             total = wire(m, sums[place] + begin, f"{self.name}_exact_{number}")
             wrong.append(there[number] & ((total >= INT32) | (total <= -INT32)))
-            totals.append(self._later(m, total[:32].as_signed(), f"{self.name}_sums", f"total_{number}"))
+            totals.append(
+                self._later(m, total[:32].as_signed(), f"{self.name}_sums", f"total_{number}")
+            )
         m.d[f"{self.name}_sums"] += self.fault.eq(self.fault | Cat(*wrong).any())
         return totals
 
     def _requantise(self, m: Module, totals: Sequence[Value]) -> list[Value]:
         """Return the int8 results, STAGES later."""
-        work, register = self.work, self.work.command.register
-        low, zero = register("EX_CLAMP_LOW"), register("EX_OUTPUT_ZERO_POINT")
-        raised = wire(m, Mux(work.relu & (zero > low), zero, low)[:8].as_signed(), f"{self.name}_low")
-        fixed, pipelined = self.limits.fixed, self.limits.pipelined
+        work = self.work
+        register = self.work.command.register
+        low = register("EX_CLAMP_LOW")
+        zero = register("EX_OUTPUT_ZERO_POINT")
+        raised = wire(
+            m, Mux(work.relu & (zero > low), zero, low)[:8].as_signed(), f"{self.name}_low"
+        )
+        fixed = self.limits.fixed
+        pipelined = self.limits.pipelined
         found = []
         shift = Signal(signed(32), name=f"{self.name}_shift")
         m.d.comb += shift.eq(register("EX_SHIFT_A"))
@@ -181,7 +254,11 @@ class Results:
                 own = Mux(work.dynamic, shift, record[64:].as_signed())
                 inputs["shift"] = self._later(m, own, f"{self.name}_sums", f"shift_{number}")
             made = self.modules.instance(
-                m, "mac_requantise", lambda: Requantise(fixed=fixed, pipelined=pipelined), inputs, domain=self.lanes
+                m,
+                "mac_requantise",
+                lambda: Requantise(fixed=fixed, pipelined=pipelined),
+                inputs,
+                domain=self.lanes,
             )
             found.append(made["result"])
         return found
@@ -191,12 +268,20 @@ class Results:
         start = work.command.register("EX_TABLE_ADDRESS")
         channel = self._channel(m, mapping, nest, "table")
         m.d.comb += self.tables.enable.eq(-1)
-        for (i, j, _), result, address in zip(self.places, results, self.tables.address, strict=True):
+        for (i, j, _), result, address in zip(
+            self.places, results, self.tables.address, strict=True
+        ):
             table = Mux(work.look_up[1], (channel + mapping.channel[i, j]) << 8, 0)
             m.d.comb += address.eq(start + table + result.as_unsigned())
 
     def _write(
-        self, m: Module, mapping: Mapping, nest: Nest, there: Value, wide: Sequence[Value], narrow: Sequence[Value]
+        self,
+        m: Module,
+        mapping: Mapping,
+        nest: Nest,
+        there: Value,
+        wide: Sequence[Value],
+        narrow: Sequence[Value],
     ) -> None:
         """Write the results of active lanes, one stage after ``nest``."""
         there, *held = (
@@ -205,17 +290,30 @@ class Results:
             for value in values
         )
         wide, narrow = held[: len(wide)], held[len(wide) :]
-        work, config = self.work, self.configuration
+        work = self.work
+        config = self.configuration
         groups = (mapping.parallel * work.outputs * work.output_channel)[:ADDRESS_BITS]
         channels = (config.oc * work.output_channel)[:ADDRESS_BITS]
-        strides = [(mapping.columns * work.output_column)[:ADDRESS_BITS], work.output_row, channels, groups]
-        start = nest.offset(m, f"{self.name}_output_at", strides) + work.command.register("EX_OUTPUT_ADDRESS")
+        strides = [
+            (mapping.columns * work.output_column)[:ADDRESS_BITS],
+            work.output_row,
+            channels,
+            groups,
+        ]
+        start = nest.offset(m, f"{self.name}_output_at", strides) + work.command.register(
+            "EX_OUTPUT_ADDRESS"
+        )
         start = self._later(m, start[:ADDRESS_BITS], f"{self.name}_ends", "output_start")
         for number, (i, j, k) in enumerate(self.places):
-            own = mapping.channel[i, j] * work.output_channel + mapping.column[i, j, k] * work.output_column
+            own = (
+                mapping.channel[i, j] * work.output_channel
+                + mapping.column[i, j, k] * work.output_column
+            )
             found = Mux(work.look_up.any(), self.tables.data[number], narrow[number])
             m.d.comb += [
-                self.write.enable[number].eq(Mux(work.requantise, 1, 15) & there[number].replicate(4)),
+                self.write.enable[number].eq(
+                    Mux(work.requantise, 1, 15) & there[number].replicate(4)
+                ),
                 self.write.address[number].eq(start + wire(m, own[:ADDRESS_BITS], "own_output")),
                 self.write.data[number].eq(Mux(work.requantise, found, wide[number])),
             ]

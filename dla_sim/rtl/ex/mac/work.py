@@ -44,9 +44,12 @@ class Work:
     def __init__(self, limits: Limits, command: CommandView) -> None:
         self.command = command
         self._statements: list[tuple[Signal, Value]] = []
-        register, is_ = command.register, command.is_
-        self.depth, self.grouped = is_("OP_DEPTH_CONV"), is_("OP_GROUP_CONV")
-        self.convolution, self.dynamic = is_(*CONVOLUTIONS), is_("OP_DYN_MAT_MUL")
+        register = command.register
+        is_ = command.is_
+        self.depth = is_("OP_DEPTH_CONV")
+        self.grouped = is_("OP_GROUP_CONV")
+        self.convolution = is_(*CONVOLUTIONS)
+        self.dynamic = is_("OP_DYN_MAT_MUL")
         self.requantise = self._field("requantise", 1)
         self.relu = self._field("relu", 1)
         self.accumulate = self._field("accumulate", 1)
@@ -54,7 +57,8 @@ class Work:
         self.mapping = self._field("mapping", 2)
         self.transposed = self._field("transposed", 1)
         self.record_bytes = 12 if limits.fixed else 8
-        self.input_channels, self.output_channels = register("EX_INPUT_CHANNELS"), register("EX_OUTPUT_CHANNELS")
+        self.input_channels = register("EX_INPUT_CHANNELS")
+        self.output_channels = register("EX_OUTPUT_CHANNELS")
         self._loops()
         self._input_strides()
         self._weight_strides()
@@ -74,10 +78,13 @@ class Work:
         return self._wire(name, bits, found)
 
     def _loops(self) -> None:
-        register, convolution = self.command.register, self.convolution
+        register = self.command.register
+        convolution = self.convolution
         divisor = Mux(self.depth, self.input_channels, register("EX_GROUPS"))
         share = self._wire("share", COUNT_BITS, self.output_channels // divisor)
-        group_inputs = Mux(self.grouped, self.input_channels // register("EX_GROUPS"), self.input_channels)
+        group_inputs = Mux(
+            self.grouped, self.input_channels // register("EX_GROUPS"), self.input_channels
+        )
         self.shares = self._wire("shares", COUNT_BITS, Mux(self.depth, share, 1))
         groups = Mux(self.depth, self.output_channels, Mux(self.grouped, register("EX_GROUPS"), 1))
         self.groups = self._wire("groups", COUNT_BITS, groups)
@@ -88,17 +95,22 @@ class Work:
         columns = Mux(convolution, register("EX_OUTPUT_WIDTH"), register("EX_ROWS"))
         self.columns = self._wire("columns", COUNT_BITS, columns)
         kernel = (register("EX_KERNEL_HEIGHT"), register("EX_KERNEL_WIDTH"))
-        self.kernel = [self._wire(f"kernel_{n}", 11, Mux(convolution, one, 1)) for n, one in enumerate(kernel)]
+        self.kernel = [
+            self._wire(f"kernel_{n}", 11, Mux(convolution, one, 1)) for n, one in enumerate(kernel)
+        ]
         self.taps = self._wire("taps", 22, self.kernel[0] * self.kernel[1])
         self.side_by_side = self.mapping[0]
         """1 if the taps of a window are processed side by side, like input channels."""
         sums = Mux(self.side_by_side, self.inputs * self.taps, self.inputs)
         self.sums = self._wire("sums", ADDRESS_BITS, sums)
         """Products of a result that are summed before the next tap."""
-        self.count = self._wire("count", BYTES_BITS, self.output_channels * self.rows * self.columns)
+        self.count = self._wire(
+            "count", BYTES_BITS, self.output_channels * self.rows * self.columns
+        )
 
     def _input_strides(self) -> None:
-        register, convolution = self.command.register, self.convolution
+        register = self.command.register
+        convolution = self.convolution
         width = register("EX_INPUT_WIDTH")
         plane = self._wire("input_dense", ADDRESS_BITS, register("EX_INPUT_HEIGHT") * width)
         given = register("EX_INPUT_PLANE")
@@ -124,17 +136,24 @@ class Work:
         self.weight_out = self._wire("weight_out", ADDRESS_BITS, outer)
 
     def _output_strides(self) -> None:
-        register, convolution = self.command.register, self.convolution
+        register = self.command.register
+        convolution = self.convolution
         dense = self._wire("output_dense", ADDRESS_BITS, self.rows * self.columns)
         shift = Mux(self.requantise, 0, 2)
         given = register("EX_OUTPUT_PLANE")
-        self.output_column = self._wire("output_column", 22, Mux(convolution, 1, self.output_channels) << shift)
+        self.output_column = self._wire(
+            "output_column", 22, Mux(convolution, 1, self.output_channels) << shift
+        )
         self.output_row = self._wire("output_row", 22, self.columns << shift)
         channel = Mux(convolution, Mux(given == 0, dense << shift, given), 1 << shift)
         self.output_channel = self._wire("output_channel", ADDRESS_BITS, channel)
-        self.partial_column = self._wire("partial_column", 22, Mux(convolution, 4, self.output_channels << 2))
+        self.partial_column = self._wire(
+            "partial_column", 22, Mux(convolution, 4, self.output_channels << 2)
+        )
         self.partial_row = self._wire("partial_row", 22, self.columns << 2)
-        self.partial_channel = self._wire("partial_channel", ADDRESS_BITS, Mux(convolution, dense << 2, 4))
+        self.partial_channel = self._wire(
+            "partial_channel", ADDRESS_BITS, Mux(convolution, dense << 2, 4)
+        )
 
     @property
     def empty(self) -> Value:
@@ -149,10 +168,15 @@ class Work:
     @property
     def streams(self) -> list[Stream]:
         """Input, weights, records, partial sums, tables and result, in this order."""
-        register, count = self.command.register, self.count
-        plane = Mux(self.convolution, register("EX_INPUT_HEIGHT") * register("EX_INPUT_WIDTH"), self.columns)
+        register = self.command.register
+        count = self.count
+        plane = Mux(
+            self.convolution, register("EX_INPUT_HEIGHT") * register("EX_INPUT_WIDTH"), self.columns
+        )
         channels = self.input_channels
-        span = Mux(self.convolution, (channels - 1) * self.input_channel, (channels - 1) * self.columns)
+        span = Mux(
+            self.convolution, (channels - 1) * self.input_channel, (channels - 1) * self.columns
+        )
         weights = self.groups * self.outputs * self.inputs * self.taps
         tables = Mux(self.look_up[1], self.output_channels, self.look_up[0]) * TABLE_BYTES
         shift = Mux(self.requantise, 0, 2)
@@ -167,10 +191,15 @@ class Work:
             self._stream("OUTPUT", count << shift, behind + block, write=True),
         ]
 
-    def _stream(self, name: str, nbytes: Value, span: Value | None = None, *, write: bool = False) -> Stream:
-        first, label = self.command.register(f"EX_{name}_ADDRESS"), name.lower()
+    def _stream(
+        self, name: str, nbytes: Value, span: Value | None = None, *, write: bool = False
+    ) -> Stream:
+        first = self.command.register(f"EX_{name}_ADDRESS")
+        label = name.lower()
         total = self._wire(f"{label}_bytes", BYTES_BITS, nbytes)
-        last = self._wire(f"{label}_last", ADDRESS_BITS, first + (total if span is None else span) - 1)
+        last = self._wire(
+            f"{label}_last", ADDRESS_BITS, first + (total if span is None else span) - 1
+        )
         return Stream(total != 0, first, last, total, write)
 
     def drive(self, m: Module) -> None:
@@ -188,7 +217,8 @@ class Axis:
         bits = lanes.bit_length()
         self.size = wire(m, Mux(wanted < configured, wanted, configured)[:bits], f"{name}_size")
         odometer = Odometer([self.size], bits)
-        powers, positions = odometer.power(m, max(1, (lanes - 1).bit_length())), [odometer.zero()]
+        powers = odometer.power(m, max(1, (lanes - 1).bit_length()))
+        positions = [odometer.zero()]
         for lane in range(1, lanes):
             power = lane.bit_length() - 1
             positions.append(odometer.sum(m, positions[lane - (1 << power)], powers[power]))
@@ -225,23 +255,36 @@ class Mapping:
                 block = wire(m, number[:bits], f"block_{i}_{j}")
                 self.group[i, j] = wire(m, block % self.parallel, f"group_{i}_{j}")
                 own = wire(m, block // self.parallel, f"set_{i}_{j}")
-                inside = (self.deep.block[i] < self.deep.blocks) & (self.wide.block[j] < self.wide.blocks)
+                inside = (self.deep.block[i] < self.deep.blocks) & (
+                    self.wide.block[j] < self.wide.blocks
+                )
                 self.used[i, j] = wire(m, inside & (own < sets), f"used_{i}_{j}")
                 channel = self.group[i, j] * work.outputs + self.wide.within[j]
                 self.channel[i, j] = wire(m, channel, f"channel_{i}_{j}")
                 for k in range(limits.ow):
-                    self.column[i, j, k] = wire(m, own * configuration.ow + k, f"column_{i}_{j}_{k}")
+                    self.column[i, j, k] = wire(
+                        m, own * configuration.ow + k, f"column_{i}_{j}_{k}"
+                    )
 
 
 OUTER = 3
 """Level of the loop over columns; the levels within it are the loops over a sum."""
 
 
-def loops(m: Module, work: Work, mapping: Mapping, configuration: Configuration, advance: Value, domain: str) -> Nest:
+def loops(
+    m: Module,
+    work: Work,
+    mapping: Mapping,
+    configuration: Configuration,
+    advance: Value,
+    domain: str,
+) -> Nest:
     """Return all loops of a command: taps, products of a step, and :func:`outer_levels`."""
     kernel = [Mux(work.side_by_side, 1, size) for size in reversed(work.kernel)]
     inner = [*map(Level, kernel), Level(work.sums, configuration.ic)]
-    return Nest(m, "mac_loop", advance, [*inner, *outer_levels(work, mapping, configuration)], domain=domain)
+    return Nest(
+        m, "mac_loop", advance, [*inner, *outer_levels(work, mapping, configuration)], domain=domain
+    )
 
 
 def outer_levels(work: Work, mapping: Mapping, configuration: Configuration) -> list[Level]:
@@ -255,7 +298,7 @@ def outer_levels(work: Work, mapping: Mapping, configuration: Configuration) -> 
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class ArrayStep:
     """Loop state at stage 1: ``valid`` marks a step, ``first`` the first step of its sums."""
 
     valid: Value
@@ -276,10 +319,21 @@ class Step:
 
 
 def begin(
-    m: Module, work: Work, mapping: Mapping, configuration: Configuration, nest: Nest, *, pipelined: bool, domain: str
-) -> Step:
-    """Return the loop state at stage 1, registered in ``domain``; counters are in the domain of ``nest``."""
-    register, none = work.command.register, [None] * OUTER
+    m: Module,
+    work: Work,
+    mapping: Mapping,
+    configuration: Configuration,
+    nest: Nest,
+    *,
+    pipelined: bool,
+    domain: str,
+) -> ArrayStep:
+    """Return the loop state at stage 1, registered in ``domain``.
+
+    Counters are in the domain of ``nest``.
+    """
+    register = work.command.register
+    none = [None] * OUTER
     apart = Mux(work.side_by_side, 0, (configuration.ic * work.input_channel)[:ADDRESS_BITS])
     blocks = configuration.ic * work.weight_in, configuration.oc * work.weight_out
     groups = (mapping.parallel * work.outputs * work.weight_out)[:ADDRESS_BITS]
@@ -295,13 +349,17 @@ def begin(
         "left": work.sums - nest.index[2],
         "channel": nest.offset(m, "mac_channel", [None, None, apart, None, None, None, None]),
         "weight": nest.offset(m, "mac_weight", weights) + register("EX_OPERAND_ADDRESS"),
-        "column": nest.offset(m, "mac_column", [*none, mapping.columns * work.input_column, None, None, None]),
+        "column": nest.offset(
+            m, "mac_column", [*none, mapping.columns * work.input_column, None, None, None]
+        ),
         "row": nest.offset(m, "mac_row", [*none, None, register("EX_STRIDE_HEIGHT"), None, None]),
         "row_offset": nest.offset(m, "mac_row_offset", [*none, None, work.input_row, None, None]),
     }
-    return Step(
+    return ArrayStep(
         **{
-            name: stage(m, value[:ADDRESS_BITS], pipelined=pipelined, domain=domain, name=f"step_{name}")
+            name: stage(
+                m, value[:ADDRESS_BITS], pipelined=pipelined, domain=domain, name=f"step_{name}"
+            )
             for name, value in parts.items()
         }
     )
@@ -316,13 +374,25 @@ class Groups:
     """
 
     def __init__(
-        self, m: Module, limits: Limits, work: Work, mapping: Mapping, domain: str, fresh: Value, final: Value
+        self,
+        m: Module,
+        limits: Limits,
+        work: Work,
+        mapping: Mapping,
+        domain: str,
+        fresh: Value,
+        final: Value,
     ) -> None:
-        self.limits, self.work, self.domain, self.fresh = limits, work, domain, fresh
+        self.limits = limits
+        self.work = work
+        self.domain = domain
+        self.fresh = fresh
         self.started = Signal(name="groups_started")
         m.d[domain] += self.started.eq(~final)
         most = (1 << (limits.ic * limits.oc).bit_length()) - 1
-        self.few = wire(m, Mux(work.shares > most, most, work.shares)[: most.bit_length()], "few_shares")
+        self.few = wire(
+            m, Mux(work.shares > most, most, work.shares)[: most.bit_length()], "few_shares"
+        )
         self.rest = wire(m, mapping.parallel % self.few, "rest")
         self.on = wire(m, (mapping.parallel // self.few * work.group_stride)[:ADDRESS_BITS], "on")
         self.further = wire(m, (self.on + work.group_stride)[:ADDRESS_BITS], "further")
@@ -330,7 +400,8 @@ class Groups:
 
     def _offset(self, m: Module, group: Value) -> Value:
         work = self.work
-        behind, offset = Signal(COUNT_BITS, name="shares_behind"), Signal(ADDRESS_BITS, name="group_offset")
+        behind = Signal(COUNT_BITS, name="shares_behind")
+        offset = Signal(ADDRESS_BITS, name="group_offset")
         total = wire(m, behind + self.rest, "total")
         wraps = wire(m, total >= work.shares, "wraps")
         start = (group // self.few * work.group_stride)[:ADDRESS_BITS]
@@ -341,4 +412,6 @@ class Groups:
             for held, before, after in zip((behind, offset), begin, on, strict=True)
         ]
         m.d[self.domain] += [behind.eq(now[0]), offset.eq(now[1])]
-        return offset if self.limits.pipelined else wire(m, Mux(self.fresh, now[1], offset), "offset")
+        return (
+            offset if self.limits.pipelined else wire(m, Mux(self.fresh, now[1], offset), "offset")
+        )

@@ -18,12 +18,24 @@ from amaranth.lib.memory import Memory
 from dla_sim.rtl.arithmetic import rows as arithmetic
 from dla_sim.rtl.building import Library, gated_clock, stage
 from dla_sim.rtl.ex.engine import Engine
-from dla_sim.rtl.ex.rows.sequence import Pass, Place, Radix, Step, Task, add, chosen, held, sequence, small_places
+from dla_sim.rtl.ex.rows.sequence import (
+    Pass,
+    Place,
+    Radix,
+    Step,
+    Task,
+    add,
+    choose_place,
+    make_registers,
+    sequence,
+    small_places,
+)
 from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, ReadPort, Stream, WritePort, drive_clocks
 from isa.ops.rows import MAXIMUM, MINIMUM, PARAMETER_BYTES, SUM, TABLE_BYTES, TABLE_ENTRIES
 
-SUM_BITS, SQUARE_BITS = 40, 48
+SUM_BITS = 40
+SQUARE_BITS = 48
 """Bits of a row's signed sum of elements, and of its sum of squares."""
 
 
@@ -36,21 +48,24 @@ class Totals:
     largest: Value
 
     @staticmethod
-    def of(value: Value, key: Value) -> Totals:
+    def make_totals(value: Value, key: Value) -> Totals:
         """Return the totals of one element: ``value`` for the sums, ``key`` for the largest."""
         return Totals(value, value * value, key)
 
     def register(self, name: str, *, reset_less: bool = True) -> tuple[Totals, list[Signal]]:
         """Return new signals for totals, as totals and as a list."""
         shapes = {"total": signed(SUM_BITS), "squares": SQUARE_BITS, "largest": signed(8)}
-        signals = [Signal(shape, name=f"{name}_{part}", reset_less=reset_less) for part, shape in shapes.items()]
+        signals = [
+            Signal(shape, name=f"{name}_{part}", reset_less=reset_less)
+            for part, shape in shapes.items()
+        ]
         return Totals(*signals), signals
 
     def values(self) -> tuple[Value, Value, Value]:
         return self.total, self.squares, self.largest
 
 
-def joined(m: Module, first: Totals, second: Totals, name: str) -> Totals:
+def join_totals(m: Module, first: Totals, second: Totals, name: str) -> Totals:
     """Return the totals of the elements of ``first`` and ``second`` together."""
     totals, signals = first.register(name)
     larger = Mux(first.largest > second.largest, first.largest, second.largest)
@@ -59,30 +74,35 @@ def joined(m: Module, first: Totals, second: Totals, name: str) -> Totals:
     return totals
 
 
-def kept(m: Module, fresh: Value, old: Totals, new: Totals, name: str) -> Totals:
-    """Return ``new`` if it starts a row (``fresh``), otherwise the totals of ``old`` and ``new``."""
+def accumulate_totals(m: Module, fresh: Value, old: Totals, new: Totals, name: str) -> Totals:
+    """Return ``new`` if it starts a row (``fresh``), otherwise the totals of ``old`` and
+    ``new``.
+    """
     totals, signals = old.register(name)
-    both = joined(m, old, new, f"{name}_both").values()
+    both = join_totals(m, old, new, f"{name}_both").values()
     choices = zip(signals, new.values(), both, strict=True)
     m.d.comb += [signal.eq(Mux(fresh, alone, together)) for signal, alone, together in choices]
     return totals
 
 
-def scan(m: Module, elements: Sequence[Totals], begins: Sequence[Value], carry: Totals, name: str) -> list[Totals]:
+def scan(
+    m: Module, elements: Sequence[Totals], begins: Sequence[Value], carry: Totals, name: str
+) -> list[Totals]:
     """Return for each lane the totals of its row up to and including its element.
 
     ``begins`` marks lanes with the first element of a row. ``carry`` holds the totals of a row that
     began before lane 0. The scan takes log2(lanes) steps (Hillis and Steele, "Data parallel
     algorithms", Communications of the ACM 29(12), 1986).
     """
-    running = [kept(m, begins[0], carry, elements[0], f"{name}_0"), *elements[1:]]
+    running = [accumulate_totals(m, begins[0], carry, elements[0], f"{name}_0"), *elements[1:]]
     stops: list[Value] = [Const(1, 1), *begins[1:]]  # lane 0 already includes the carry
     distance = 1
     while distance < len(running):
         lower = list(zip(running, stops, strict=True))
         for lane in range(distance, len(running)):
-            (own, stop), (before, earlier) = lower[lane], lower[lane - distance]
-            running[lane] = kept(m, stop, before, own, f"{name}_{distance}_{lane}")
+            (own, stop) = lower[lane]
+            (before, earlier) = lower[lane - distance]
+            running[lane] = accumulate_totals(m, stop, before, own, f"{name}_{distance}_{lane}")
             stops[lane] = Signal(name=f"{name}_{distance}_{lane}_stop")
             m.d.comb += stops[lane].eq(stop | earlier)
         distance *= 2
@@ -91,12 +111,14 @@ def scan(m: Module, elements: Sequence[Totals], begins: Sequence[Value], carry: 
 
 ENTRY_BYTES = TABLE_BYTES // TABLE_ENTRIES
 TABLE_CENTRE = TABLE_ENTRIES - 1
-_PLACE, _DATA, _ENTRY = 1, 2, 3
+_PLACE = 1
+_DATA = 2
+_ENTRY = 3
 """Stages after the step: positions, elements, table entries."""
 
 
 @dataclass(frozen=True, eq=False)
-class Lane:
+class RowLane:
     """State of a lane in a step.
 
     Attributes:
@@ -117,7 +139,9 @@ class Lane:
 
 
 class Rows(Engine):
-    """Engine of reductions, softmax and norms; its passes are those of :mod:`~dla_sim.rtl.ex.rows.sequence`.
+    """Engine of reductions, softmax and norms.
+
+    Its passes are those of :mod:`~dla_sim.rtl.ex.rows.sequence`.
 
     The module's docstring lists the stages. Memories with one word per row and one port per lane
     keep the state of rows between passes.
@@ -125,17 +149,23 @@ class Rows(Engine):
 
     mnemonics = ("OP_REDUCE", "OP_SOFTMAX", "OP_NORM")
 
-    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
+    def __init__(
+        self, limits: Limits, configuration: Configuration, command: CommandView, library: Library
+    ) -> None:
         super().__init__(limits, configuration, command, library)
         self.reduce, self.softmax, self.norm = (command.is_(name) for name in self.mnemonics)
         self.latency = self._stage(arithmetic.STATE_LATENCY + arithmetic.LANE_LATENCY) + _ENTRY
         self.latency = self.latency if limits.pipelined else 0
         domain = self.name if limits.pipelined else None
-        self.elements_in = ReadPort(f"{self.name}_input", limits.lanes, 1, domain, {"EX_INPUT_ADDRESS": ()})
+        self.elements_in = ReadPort(
+            f"{self.name}_input", limits.lanes, 1, domain, {"EX_INPUT_ADDRESS": ()}
+        )
         self.entries_in = ReadPort(
             f"{self.name}_entry", limits.lanes, PARAMETER_BYTES, domain, {"EX_OPERAND_ADDRESS": ()}
         )
-        self.out = WritePort(f"{self.name}_output", limits.lanes, 1, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()})
+        self.out = WritePort(
+            f"{self.name}_output", limits.lanes, 1, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()}
+        )
         self.read_ports, self.write_ports = [self.elements_in, self.entries_in], [self.out]
         self.row_bits = limits.lanes.bit_length() + 1
         self.streams = self._declare_streams()
@@ -147,27 +177,44 @@ class Rows(Engine):
 
     def _plane(self, name: str) -> Value:
         """Return the bytes from one plane to the next; planes of OP_NORM are adjacent."""
-        plane, dense = self._register(f"{name}_PLANE"), self._register("LENGTH")
+        plane = self._register(f"{name}_PLANE")
+        dense = self._register("LENGTH")
         return Mux(self.norm | (plane == 0), dense, plane)
 
     def _task(self) -> Task:
-        count, inner = self._register("INPUT_CHANNELS"), self._register("LENGTH")
+        count = self._register("INPUT_CHANNELS")
+        inner = self._register("LENGTH")
         radix = Radix(Mux(self.norm, inner, count), Mux(self.norm, count, inner), self.norm)
-        return Task(radix, self._register("ROWS"), self.reduce, self.norm, (count != 0) & (inner != 0))
+        return Task(
+            radix, self._register("ROWS"), self.reduce, self.norm, (count != 0) & (inner != 0)
+        )
 
     def _declare_streams(self) -> Sequence[Stream]:
-        outer, count, inner = (self._register(name) for name in ("ROWS", "INPUT_CHANNELS", "LENGTH"))
-        planes, places = outer * count, (outer != 0) & (inner != 0)
-        parameters = count * Mux(self.command.field("OP_NORM", "by_row"), outer, 1) * PARAMETER_BYTES
+        outer, count, inner = (
+            self._register(name) for name in ("ROWS", "INPUT_CHANNELS", "LENGTH")
+        )
+        planes = outer * count
+        places = (outer != 0) & (inner != 0)
+        parameters = (
+            count * Mux(self.command.field("OP_NORM", "by_row"), outer, 1) * PARAMETER_BYTES
+        )
         table = Mux(self.softmax, TABLE_BYTES, Mux(self.norm, parameters, 0))
         some = places & (count != 0)
         return [
-            self._strided("INPUT", planes, inner, some),
+            self._make_strided_stream("INPUT", planes, inner, some),
             _stream(table != 0, self._register("OPERAND_ADDRESS"), table, table),
-            self._strided("OUTPUT", Mux(self.reduce, outer, planes), inner, places & (self.reduce | some), write=True),
+            self._make_strided_stream(
+                "OUTPUT",
+                Mux(self.reduce, outer, planes),
+                inner,
+                places & (self.reduce | some),
+                write=True,
+            ),
         ]
 
-    def _strided(self, name: str, planes: Value, inner: Value, some: Value, *, write: bool = False) -> Stream:
+    def _make_strided_stream(
+        self, name: str, planes: Value, inner: Value, some: Value, *, write: bool = False
+    ) -> Stream:
         size = (planes - 1) * self._plane(name) + inner
         return _stream(some, self._register(f"{name}_ADDRESS"), size, planes * inner, write=write)
 
@@ -175,9 +222,10 @@ class Rows(Engine):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config, task = self.configuration, self._task()
+        config = self.configuration
+        task = self._task()
         numbers = small_places(m, task.radix, self.limits.lanes)
-        width = chosen(m, numbers, config.lanes, "width")
+        width = choose_place(m, numbers, config.lanes, "width")
         step = sequence(m, task, config.lanes, width, self.advance, self.last, self.row_bits)
         m.d.comb += self.empty.eq((task.outer == 0) | (~self.norm & ~task.elements))
         valid = self._valid(m)
@@ -214,7 +262,7 @@ class Rows(Engine):
 
     def _places(
         self, m: Module, task: Task, step: Step, numbers: list[Place], width: Place, valid: Value
-    ) -> list[Lane]:
+    ) -> list[RowLane]:
         """Return the lanes' elements and drive their addresses."""
         between = step.kind == Pass.BETWEEN
         # positions of rows: advancing by one row adds one
@@ -222,28 +270,41 @@ class Rows(Engine):
         rows = small_places(m, Radix(down.inner, Const(0, 1), Const(0, 1)), self.limits.lanes - 1)
         lanes = []
         for lane in range(self.limits.lanes):
-            before, registers = held(self.name, f"lane_{lane}", self.row_bits)
-            first = Place(Mux(between, step.number, 0), step.middle, step.outer, Mux(between, lane, 0))
-            start = [Mux(between | step.opens, a, b) for a, b in zip(first.values(), before.values(), strict=True)]
+            before, registers = make_registers(self.name, f"lane_{lane}", self.row_bits)
+            first = Place(
+                Mux(between, step.number, 0), step.middle, step.outer, Mux(between, lane, 0)
+            )
+            start = [
+                Mux(between | step.opens, a, b)
+                for a, b in zip(first.values(), before.values(), strict=True)
+            ]
             row = rows[lane]
             across = (Const(0, 1), row.inner, row.middle, Const(0, 1))
-            along = [Mux(step.opens, a, b) for a, b in zip(numbers[lane].values(), width.values(), strict=True)]
+            along = [
+                Mux(step.opens, a, b)
+                for a, b in zip(numbers[lane].values(), width.values(), strict=True)
+            ]
             moved = [Mux(between, a, b) for a, b in zip(across, along, strict=True)]
             place = add(m, task.radix, Place(*start), Place(*moved), f"place_{lane}")
             with m.If(valid):
                 m.d[self.name] += [
-                    register.eq(value) for register, value in zip(registers, place.values(), strict=True)
+                    register.eq(value)
+                    for register, value in zip(registers, place.values(), strict=True)
                 ]
             lanes.append(self._lane(m, task, place, lane))
         return lanes
 
-    def _lane(self, m: Module, task: Task, place: Place, lane: int) -> Lane:
+    def _lane(self, m: Module, task: Task, place: Place, lane: int) -> RowLane:
         """Return one lane's element and addresses."""
-        number, inner = Mux(self.norm, place.middle, place.inner), Mux(self.norm, place.inner, place.middle)
+        number = Mux(self.norm, place.middle, place.inner)
+        inner = Mux(self.norm, place.inner, place.middle)
         count = self._register("INPUT_CHANNELS")
         plane = Signal(ADDRESS_BITS, name=f"plane_{lane}")
-        valid, begins, ends = Signal(name=f"valid_{lane}"), Signal(), Signal()
-        output, parameter = Signal(ADDRESS_BITS), Signal(ADDRESS_BITS)
+        valid = Signal(name=f"valid_{lane}")
+        begins = Signal()
+        ends = Signal()
+        output = Signal(ADDRESS_BITS)
+        parameter = Signal(ADDRESS_BITS)
         by_row = self.command.field("OP_NORM", "by_row")
         deep = task.radix.deep
         m.d.comb += [
@@ -261,28 +322,38 @@ class Rows(Engine):
             ),
             self.elements_in.enable[lane].eq(valid),
         ]  # fmt: skip
-        return Lane(Place(*place.values()), valid, begins, ends, output, parameter)
+        return RowLane(Place(*place.values()), valid, begins, ends, output, parameter)
 
-    def _data(self, m: Module, task: Task, step: Step, placed: list[Lane], valid: Sequence[Value]) -> None:
+    def _data(
+        self, m: Module, task: Task, step: Step, placed: list[RowLane], valid: Sequence[Value]
+    ) -> None:
         step = Step(**{name: self._later(m, value, 1) for name, value in vars(step).items()})
-        lanes = [self._behind(m, lane, 1) for lane in placed]
+        lanes = [self._delay_lane(m, lane, 1) for lane in placed]
         first = step.kind == Pass.FIRST
         data = [port.as_signed() for port in self.elements_in.data]
         zero = Mux(self.norm & self._centred, 0, self._register("INPUT_ZERO_POINT"))
-        values = [self._wire(m, element - zero, signed(18), f"value_{n}") for n, element in enumerate(data)]
+        values = [
+            self._wire(m, element - zero, signed(18), f"value_{n}")
+            for n, element in enumerate(data)
+        ]
         totals = self._scan(m, step, lanes, data, values, valid[self._stage(_DATA)])
-        largest, row_totals = self._row_memories(m, lanes, totals, first & valid[self._stage(_DATA)], step)
+        largest, row_totals = self._row_memories(
+            m, lanes, totals, first & valid[self._stage(_DATA)], step
+        )
         self._look_up(m, lanes, data, largest)
         entries = [Value.cast(port) for port in self.entries_in.data]
         behind = Step(**{name: self._later(m, value, 1) for name, value in vars(step).items()})
         states = self._states(m, behind, entries, row_totals, valid[self._stage(_ENTRY)])
         delay = arithmetic.STATE_LATENCY if self.limits.pipelined else 0
         for number, lane in enumerate(lanes):
-            late = self._behind(m, lane, 1 + delay)
-            entry, value = self._later(m, entries[number], delay), self._later(m, values[number], 1 + delay)
-            total = self._later(m, self._reduced(totals[number]), 1 + delay)
-            results = self._results(m, late, self._read(m, states, late.place.row), entry, value, total)
-            after = self._behind(m, late, arithmetic.LANE_LATENCY)
+            late = self._delay_lane(m, lane, 1 + delay)
+            entry = self._later(m, entries[number], delay)
+            value = self._later(m, values[number], 1 + delay)
+            total = self._later(m, self._select_reduction(totals[number]), 1 + delay)
+            results = self._results(
+                m, late, self._read(m, states, late.place.row), entry, value, total
+            )
+            after = self._delay_lane(m, late, arithmetic.LANE_LATENCY)
             m.d.comb += [
                 self.out.address[number].eq(after.output),
                 self.out.enable[number].eq(after.valid & (after.ends | ~self.reduce)),
@@ -294,29 +365,46 @@ class Rows(Engine):
         m.d.comb += wire.eq(value)
         return wire
 
-    def _behind(self, m: Module, lane: Lane, stages: int) -> Lane:
+    def _delay_lane(self, m: Module, lane: RowLane, stages: int) -> RowLane:
         """Return the signals of a lane that later stages use, ``stages`` stages later."""
-        place = Place(lane.place.inner, lane.place.middle, lane.place.outer, self._later(m, lane.place.row, stages))
-        rest = (
-            self._later(m, value, stages) for value in (lane.valid, lane.begins, lane.ends, lane.output, lane.parameter)
+        place = Place(
+            lane.place.inner,
+            lane.place.middle,
+            lane.place.outer,
+            self._later(m, lane.place.row, stages),
         )
-        return Lane(place, *rest)
+        rest = (
+            self._later(m, value, stages)
+            for value in (lane.valid, lane.begins, lane.ends, lane.output, lane.parameter)
+        )
+        return RowLane(place, *rest)
 
     def _scan(
-        self, m: Module, step: Step, lanes: Sequence[Lane], data: Sequence[Value], values: Sequence[Value], valid: Value
+        self,
+        m: Module,
+        step: Step,
+        lanes: Sequence[RowLane],
+        data: Sequence[Value],
+        values: Sequence[Value],
+        valid: Value,
     ) -> list[Totals]:
-        """Return each lane's totals of its row; the last lane's totals carry over to the next step."""
+        """Return each lane's totals of its row.
+
+        The last lane's totals carry over to the next step.
+        """
         least = self.reduce & (self.command.field("OP_REDUCE", "mode") == MINIMUM)
         keys = [Mux(least, ~element, element).as_signed() for element in data]
-        elements = [Totals.of(value, key) for value, key in zip(values, keys, strict=True)]
+        elements = [Totals.make_totals(value, key) for value, key in zip(values, keys, strict=True)]
         carry, registers = elements[0].register("carry")
         running = scan(m, elements, [lane.begins for lane in lanes], carry, "scan")
-        final = _selected([one.values() for one in running], self.configuration.lanes - 1)
+        final = _select_each([one.values() for one in running], self.configuration.lanes - 1)
         with m.If(valid):
-            m.d[self.name] += [register.eq(value) for register, value in zip(registers, final, strict=True)]
+            m.d[self.name] += [
+                register.eq(value) for register, value in zip(registers, final, strict=True)
+            ]
         return running
 
-    def _reduced(self, totals: Totals) -> Value:
+    def _select_reduction(self, totals: Totals) -> Value:
         """Return the integer that OP_REDUCE converts to a result."""
         mode = self.command.field("OP_REDUCE", "mode")
         extreme = Mux(mode == MAXIMUM, totals.largest, ~totals.largest).as_signed()
@@ -324,7 +412,9 @@ class Rows(Engine):
 
     def _memory(self, m: Module, name: str, bits: int) -> Memory:
         """Return a memory with one entry per row of the group."""
-        memory = Memory(shape=bits, depth=max(2, 1 << (self.limits.lanes - 1).bit_length()), init=[])
+        memory = Memory(
+            shape=bits, depth=max(2, 1 << (self.limits.lanes - 1).bit_length()), init=[]
+        )
         m.submodules[name] = memory
         return memory
 
@@ -338,10 +428,16 @@ class Rows(Engine):
         return port.data
 
     def _row_memories(
-        self, m: Module, lanes: Sequence[Lane], totals: Sequence[Totals], enable: Value, step: Step
+        self,
+        m: Module,
+        lanes: Sequence[RowLane],
+        totals: Sequence[Totals],
+        enable: Value,
+        step: Step,
     ) -> tuple[list[Value], Totals]:
         """Return the maximum of each lane's row, and the totals of the row that the step names."""
-        largest, sums = self._memory(m, "largest", 8), self._memory(m, "sums", SUM_BITS + SQUARE_BITS)
+        largest = self._memory(m, "largest", 8)
+        sums = self._memory(m, "sums", SUM_BITS + SQUARE_BITS)
         for lane, row in zip(lanes, totals, strict=True):
             written = enable & ~self.reduce & lane.valid & lane.ends
             self._write(m, largest, lane.place.row, row.largest, written)
@@ -350,30 +446,45 @@ class Rows(Engine):
         totals_ = Totals(read[:SUM_BITS].as_signed(), read[SUM_BITS:], Const(0, 1))
         return [self._read(m, largest, lane.place.row).as_signed() for lane in lanes], totals_
 
-    def _look_up(self, m: Module, lanes: Sequence[Lane], data: Sequence[Value], largest: Sequence[Value]) -> None:
+    def _look_up(
+        self, m: Module, lanes: Sequence[RowLane], data: Sequence[Value], largest: Sequence[Value]
+    ) -> None:
         """Drive the addresses of table entries, or of gains and biases."""
         table = self._register("OPERAND_ADDRESS")
         for number, lane in enumerate(lanes):
             index = (TABLE_CENTRE + data[number] - largest[number])[:8]
             address = Mux(self.softmax, table + ENTRY_BYTES * index, lane.parameter)
-            m.d.comb += [self.entries_in.address[number].eq(address), self.entries_in.enable[number].eq(lane.valid)]
+            m.d.comb += [
+                self.entries_in.address[number].eq(address),
+                self.entries_in.enable[number].eq(lane.valid),
+            ]
 
-    def _states(self, m: Module, step: Step, entries: Sequence[Value], sums: Totals, valid: Value) -> Memory:
+    def _states(
+        self, m: Module, step: Step, entries: Sequence[Value], sums: Totals, valid: Value
+    ) -> Memory:
         """Return a memory of row states, computed from sums of entries or totals of elements."""
         between = valid & (step.kind == Pass.BETWEEN)
         memory = self._memory(m, "states", arithmetic.STATE_BITS + SUM_BITS)
         sums = Totals(*(self._later(m, value, 1) for value in sums.values()))
         count = self._register("INPUT_CHANNELS") * self._register("LENGTH")
-        inputs = {"total": sums.total, "squares": sums.squares, "count": count, "centred": self._centred}
+        inputs = {
+            "total": sums.total,
+            "squares": sums.squares,
+            "count": count,
+            "centred": self._centred,
+        }
         root = self._part(m, "NormRow", inputs)["state"]
         late = arithmetic.STATE_LATENCY
         rooted_state = Cat(root, self._later(m, sums.total, late))
-        number, rooted = self._later(m, step.number, late), self._later(m, between & self.norm, late)
+        number = self._later(m, step.number, late)
+        rooted = self._later(m, between & self.norm, late)
         summed = self._later(m, between & step.closes & self.softmax, late)
         for lane, entry in enumerate(entries):
             total = Signal(32, name=f"exponentials_{lane}", reset_less=True)
             before = Mux(step.number == 0, 0, total)
-            following = self._part(m, "SoftmaxSum", {"total": before, "entry": entry[:32]})["result"]
+            following = self._part(m, "SoftmaxSum", {"total": before, "entry": entry[:32]})[
+                "result"
+            ]
             with m.If(between & self.softmax):
                 m.d[self.name] += total.eq(following)
             state = self._part(m, "SoftmaxRow", {"total": following})["state"]
@@ -384,36 +495,53 @@ class Rows(Engine):
             self._write(m, memory, *choice)
         return memory
 
-    def _results(self, m: Module, lane: Lane, state: Value, entry: Value, value: Value, total: Value) -> Value:
+    def _results(
+        self, m: Module, lane: RowLane, state: Value, entry: Value, value: Value, total: Value
+    ) -> Value:
         count = self._register("INPUT_CHANNELS") * self._register("LENGTH")
         mean = Signal(signed(SUM_BITS + 2))
-        m.d.comb += mean.eq(Mux(self._centred, count * value - state[arithmetic.STATE_BITS :].as_signed(), value))
+        m.d.comb += mean.eq(
+            Mux(self._centred, count * value - state[arithmetic.STATE_BITS :].as_signed(), value)
+        )
         own = state[: arithmetic.STATE_BITS]
         reduced = self._part(
-            m, "ReduceLane", {"value": total, "sums": (self.command.field("OP_REDUCE", "mode") == SUM)}
+            m,
+            "ReduceLane",
+            {"value": total, "sums": (self.command.field("OP_REDUCE", "mode") == SUM)},
         )
         share = self._part(m, "SoftmaxLane", {"entry": entry[:32], "state": own})
-        moved = self._part(m, "NormLane", {"deviation": mean, "state": own, "gain": entry[:32], "bias": entry[32:]})
-        return Mux(self.reduce, reduced["result"], Mux(self.softmax, share["result"], moved["result"]))
+        moved = self._part(
+            m, "NormLane", {"deviation": mean, "state": own, "gain": entry[:32], "bias": entry[32:]}
+        )
+        return Mux(
+            self.reduce, reduced["result"], Mux(self.softmax, share["result"], moved["result"])
+        )
 
     @property
     def _centred(self) -> Value:
         return self.command.field("OP_NORM", "centred")
 
     def _part(self, m: Module, name: str, inputs: dict[str, ValueLike]) -> dict[str, Signal]:
-        """Add an arithmetic component; ports named like a register of the command are connected to it."""
+        """Add an arithmetic component.
+
+        Ports named like a register of the command are connected to it.
+        """
         part = arithmetic.PARTS[name]
         make = functools.partial(part, is_fixed=self.limits.fixed, pipelined=self.limits.pipelined)
         known = {port: self._register(port.upper()) for port in part.registers}
-        return self.modules.instance(m, f"rows_{name.lower()}", make, {**known, **inputs}, domain=self.name)
+        return self.modules.instance(
+            m, f"rows_{name.lower()}", make, {**known, **inputs}, domain=self.name
+        )
 
 
-def _stream(some: Value, first: Value, size: Value, nbytes: Value, *, write: bool = False) -> Stream:
+def _stream(
+    some: Value, first: Value, size: Value, nbytes: Value, *, write: bool = False
+) -> Stream:
     """Return a stream over the range of ``size`` bytes from ``first`` on, within the scratchpad."""
     return Stream(some, first, (first + size - 1)[:ADDRESS_BITS], nbytes[:ADDRESS_BITS], write)
 
 
-def _selected(choices: Sequence[Sequence[Value]], number: Value) -> list[Value]:
+def _select_each(choices: Sequence[Sequence[Value]], number: Value) -> list[Value]:
     if isinstance(number, Const):
         return list(choices[int(number.value)])
     found = list(choices[0])

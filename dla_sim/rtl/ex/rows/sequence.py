@@ -51,7 +51,7 @@ class Radix:
 ZERO = Place(Const(0, 1), Const(0, 1), Const(0, 1), Const(0, 1))
 
 
-def held(domain: str, name: str, row_bits: int) -> tuple[Place, list[Signal]]:
+def make_registers(domain: str, name: str, row_bits: int) -> tuple[Place, list[Signal]]:
     """Return registers for a position, as a position and as a list; nothing drives them yet."""
     widths = (DIGIT_BITS - 1, DIGIT_BITS - 1, DIGIT_BITS, row_bits)
     names = ("inner", "middle", "outer", "row")
@@ -72,7 +72,8 @@ def add(m: Module, radix: Radix, a: Place, b: Place, name: str) -> Place:
 
 def _digit(m: Module, total: Value, size: Value, name: str) -> tuple[Signal, Signal]:
     """Return remainder and carry of a digit whose value is below twice its size."""
-    rest, carry = Signal(DIGIT_BITS, name=name), Signal(name=f"{name}_carry")
+    rest = Signal(DIGIT_BITS, name=name)
+    carry = Signal(name=f"{name}_carry")
     difference = Signal(DIGIT_BITS + 2, name=f"{name}_less")
     m.d.comb += [
         difference.eq(total - size),
@@ -87,7 +88,8 @@ def small_places(m: Module, radix: Radix, count: int) -> list[Place]:
     bits = count.bit_length()
     places = [ZERO]
     for number in range(count):
-        before, signals = places[-1], [Signal(bits, name=f"element_{number + 1}_{digit}") for digit in range(4)]
+        before = places[-1]
+        signals = [Signal(bits, name=f"element_{number + 1}_{digit}") for digit in range(4)]
         inner, middle, outer, row = signals
         over = before.inner + 1 == radix.inner
         beyond = over & (before.middle + 1 == radix.middle)
@@ -101,7 +103,7 @@ def small_places(m: Module, radix: Radix, count: int) -> list[Place]:
     return places
 
 
-def chosen(m: Module, places: list[Place], number: Value, name: str) -> Place:
+def choose_place(m: Module, places: list[Place], number: Value, name: str) -> Place:
     """Return the position of element ``number``, by which all lanes advance.
 
     A constant number needs no logic.
@@ -110,8 +112,13 @@ def chosen(m: Module, places: list[Place], number: Value, name: str) -> Place:
         return places[int(number.value)]
     digits: list[Value] = [Const(0, 1)] * 4
     for index, place in enumerate(places):
-        digits = [old | Mux(number == index, digit, 0) for old, digit in zip(digits, place.values(), strict=True)]
-    signals = [Signal(digit.shape(), name=f"{name}_{position}") for position, digit in enumerate(digits)]
+        digits = [
+            old | Mux(number == index, digit, 0)
+            for old, digit in zip(digits, place.values(), strict=True)
+        ]
+    signals = [
+        Signal(digit.shape(), name=f"{name}_{position}") for position, digit in enumerate(digits)
+    ]
     m.d.comb += [signal.eq(digit) for signal, digit in zip(signals, digits, strict=True)]
     return Place(*signals)
 
@@ -156,15 +163,23 @@ class Step:
     number: Signal
 
 
-def sequence(m: Module, task: Task, lanes: Value, width: Place, advance: Value, last: Signal, row_bits: int) -> Step:
-    """Return this cycle's step, whose registers of ``sync`` advance with ``advance``; drive ``last``.
+def sequence(
+    m: Module, task: Task, lanes: Value, width: Place, advance: Value, last: Signal, row_bits: int
+) -> Step:
+    """Return this cycle's step, whose registers of ``sync`` advance with ``advance``.
+
+    Drive ``last``.
 
     ``width`` is the position that is one element per lane ahead.
     """
-    kind, opens, closes = Signal(2), Signal(init=1), Signal()
-    base_middle, base_outer = Signal(DIGIT_BITS - 1), Signal(DIGIT_BITS)
-    number, now = Signal(32), Signal(2)
-    place, registers = held("sync", "leader", row_bits)
+    kind = Signal(2)
+    opens = Signal(init=1)
+    closes = Signal()
+    base_middle = Signal(DIGIT_BITS - 1)
+    base_outer = Signal(DIGIT_BITS)
+    number = Signal(32)
+    now = Signal(2)
+    place, registers = make_registers("sync", "leader", row_bits)
     m.d.comb += now.eq(Mux(task.norm & ~task.elements, Pass.BETWEEN, kind))
     base = Place(
         *(
@@ -173,7 +188,8 @@ def sequence(m: Module, task: Task, lanes: Value, width: Place, advance: Value, 
         )
     )
     following = add(m, task.radix, base, width, "leader_next")
-    ends, group_ends = Signal(), Signal()
+    ends = Signal()
+    group_ends = Signal()
     m.d.comb += [
         ends.eq(following.outer >= task.outer),
         group_ends.eq(ends | (~task.reduce & (following.row >= lanes))),
@@ -185,7 +201,13 @@ def sequence(m: Module, task: Task, lanes: Value, width: Place, advance: Value, 
     )
     m.d.comb += [
         closes.eq(Mux(now == Pass.BETWEEN, between, group_ends)),
-        last.eq(Mux(now == Pass.BETWEEN, between & ~task.elements, ends & ((now == Pass.LAST) | task.reduce))),
+        last.eq(
+            Mux(
+                now == Pass.BETWEEN,
+                between & ~task.elements,
+                ends & ((now == Pass.LAST) | task.reduce),
+            )
+        ),
     ]
     with m.If(advance):
         _go_on(m, (now, closes, last), (kind, opens, number), registers, following)
@@ -206,7 +228,9 @@ def _go_on(
     """Advance to the next step or pass, or restart after the last step."""
     now, closes, last = flags
     kind, opens, number = state
-    m.d.sync += [register.eq(value) for register, value in zip(registers, following.values(), strict=True)]
+    m.d.sync += [
+        register.eq(value) for register, value in zip(registers, following.values(), strict=True)
+    ]
     m.d.sync += [opens.eq(closes), number.eq(Mux(closes, 0, number + 1))]
     with m.If(last):
         m.d.sync += kind.eq(Pass.FIRST)

@@ -1,1 +1,3 @@
-"""What the arithmetic of the lanes computes, of drawn operands, against isa.numerics and NumPy: 0 differences."""
+"""What the arithmetic of the lanes computes, of drawn operands, against isa.numerics and NumPy:
+0 differences.
+"""

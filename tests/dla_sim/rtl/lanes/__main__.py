@@ -1,5 +1,5 @@
-"""``python -m tests.dla_sim.rtl.lanes --vectors 1000000 --folder FOLDER [--only NAME]``: all cases through Verilator,
-whose executables stay in FOLDER.
+"""``python -m tests.dla_sim.rtl.lanes --vectors 1000000 --folder FOLDER [--only NAME]``: all cases
+through Verilator, whose executables stay in FOLDER.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ def _main() -> None:
             continue
         inputs = case.vectors(arguments.seed, arguments.vectors, pipelined=False)
         wrong = case.wrong(inputs, compiled(case.make(False), inputs, arguments.folder))
-        print(f"{case.name}: {arguments.vectors:,} vectors,", "; ".join(wrong) or "0 differences", flush=True)
+        print(
+            f"{case.name}: {arguments.vectors:,} vectors,",
+            "; ".join(wrong) or "0 differences",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

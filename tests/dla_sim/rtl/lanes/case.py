@@ -18,15 +18,19 @@ Drawn = dict[str, Bits]
 Generator = np.random.Generator
 
 
-def alone(expected: Callable[[Vectors], NDArray[Any]]) -> Callable[[Vectors], Mapping[str, NDArray[Any]]]:
+def alone(
+    expected: Callable[[Vectors], NDArray[Any]],
+) -> Callable[[Vectors], Mapping[str, NDArray[Any]]]:
     """What is expected of a component whose only output is ``result``."""
     return lambda inputs: {"result": expected(inputs)}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A component, how its operands are drawn, and what they should give. ``steady`` operands belong to a command, so a
-    component with pipeline registers has one of each in a run.
+    """A component, how its operands are drawn, and what they should give.
+
+    ``steady`` operands belong to a command, so a component with pipeline registers has one of each
+    in a run.
     """
 
     name: str
@@ -39,7 +43,10 @@ class Case:
         """Operands; with ``pipelined`` the steady ones are all the same."""
         drawn = self.draw(np.random.default_rng(seed), count)
         kept = self.steady if pipelined else ()
-        return {name: np.full_like(values, values[0]) if name in kept else values for name, values in drawn.items()}
+        return {
+            name: np.full_like(values, values[0]) if name in kept else values
+            for name, values in drawn.items()
+        }
 
     def wrong(self, inputs: Drawn, found: Mapping[str, Bits]) -> list[str]:
         """Operands and results, one line each, where what was found is not what was expected."""
@@ -59,14 +66,22 @@ class Case:
 class Gates(wiring.Component):
     """What a function adds to a module, as a component of float32 bits or integers."""
 
-    def __init__(self, shapes: Mapping[str, Shape], result: Shape, function: Callable[..., Value]) -> None:
-        self._names, self._function = tuple(shapes), function
-        super().__init__({name: wiring.In(shape) for name, shape in shapes.items()} | {"result": wiring.Out(result)})
+    def __init__(
+        self, shapes: Mapping[str, Shape], result: Shape, function: Callable[..., Value]
+    ) -> None:
+        self._names = tuple(shapes)
+        self._function = function
+        super().__init__(
+            {name: wiring.In(shape) for name, shape in shapes.items()}
+            | {"result": wiring.Out(result)}
+        )
 
     def elaborate(self, platform: object) -> Elaboratable:
         """The gates."""
         m = Module()
-        m.d.comb += self.result.eq(self._function(m, *(getattr(self, name) for name in self._names)))
+        m.d.comb += self.result.eq(
+            self._function(m, *(getattr(self, name) for name in self._names))
+        )
         return m
 
 
@@ -77,7 +92,9 @@ def real(bits: NDArray[Any]) -> NDArray[np.float32]:
 
 def bits_of(numbers: NDArray[np.float32]) -> Bits:
     """Their float32 bits; of what is no number 0x7FC00000."""
-    held = np.where(np.isnan(numbers), np.uint32(0x7FC00000), np.asarray(numbers, np.float32).view(np.uint32))
+    held = np.where(
+        np.isnan(numbers), np.uint32(0x7FC00000), np.asarray(numbers, np.float32).view(np.uint32)
+    )
     return held.astype(np.int64)
 
 
@@ -85,7 +102,9 @@ _SPECIAL = (0, 1, 0x007FFFFF, 0x00800000, 0x3F000000, 0x7F7FFFFF, 0x7F800000)
 
 
 def any_float(rng: Generator, count: int) -> Bits:
-    """Bits of float32 numbers of all kinds: everyday ones, subnormal ones, significands at their ends, infinities."""
+    """Bits of float32 numbers of all kinds: everyday ones, subnormal ones, significands at their
+    ends, infinities.
+    """
     bits = rng.integers(0, 1 << 32, count)
     kind = rng.integers(0, 8, count)
     everyday = (bits & 0x807FFFFF) | (rng.integers(90, 160, count) << 23)
@@ -102,11 +121,14 @@ def finite_float(rng: Generator, count: int) -> Bits:
 
 
 def near_float(rng: Generator, bits: Bits) -> Bits:
-    """Bits of a number each, of which many nearly cancel the given one, or are some binary places away from it."""
+    """Bits of a number each, of which many nearly cancel the given one, or are some binary
+    places away from it.
+    """
     count = len(bits)
     exponent = np.clip((bits & 0x7F800000) + (rng.integers(-30, 31, count) << 23), 0, 0x7F000000)
     neighbour = ((bits ^ 0x80000000) + rng.integers(-3, 4, count)) & 0xFFFFFFFF
-    kind, other = rng.integers(0, 4, count), any_float(rng, count)
+    kind = rng.integers(0, 4, count)
+    other = any_float(rng, count)
     return np.select([kind == 0, kind == 1], [other, neighbour], (other & 0x807FFFFF) | exponent)
 
 
@@ -115,7 +137,9 @@ def integers(bits: int) -> Callable[[Generator, int], Bits]:
 
     def draw(rng: Generator, count: int) -> Bits:
         ends = np.array([0, 1, -1, (1 << (bits - 1)) - 1, -1 << (bits - 1)])
-        values = rng.integers(-1 << (bits - 1), 1 << (bits - 1), count) >> rng.integers(0, bits, count)
+        values = rng.integers(-1 << (bits - 1), 1 << (bits - 1), count) >> rng.integers(
+            0, bits, count
+        )
         return np.where(rng.integers(0, 50, count) == 0, rng.choice(ends, count), values)
 
     return draw
@@ -126,8 +150,14 @@ def limits(rng: Generator, count: int) -> Drawn:
     wide = rng.integers(0, 2, count) == 0
     ends = np.sort(rng.integers(-128, 128, (2, count)), axis=0)
     kind = rng.integers(0, 4, count)
-    zeros = np.select([kind == 0, kind == 1], [integers(16)(rng, count), 0], rng.integers(-128, 256, count))
-    return {"zero_point": zeros, "low": np.where(wide, -128, ends[0]), "high": np.where(wide, 127, ends[1])}
+    zeros = np.select(
+        [kind == 0, kind == 1], [integers(16)(rng, count), 0], rng.integers(-128, 256, count)
+    )
+    return {
+        "zero_point": zeros,
+        "low": np.where(wide, -128, ends[0]),
+        "high": np.where(wide, 127, ends[1]),
+    }
 
 
 LIMITS = "zero_point", "low", "high"
@@ -140,4 +170,8 @@ def held(values: NDArray[Any], inputs: Vectors) -> Bits:
 
 def multipliers(rng: Generator, count: int) -> Bits:
     """Multipliers of int32: mostly those that `quantise_multiplier` makes."""
-    return np.where(rng.integers(0, 8, count) == 0, integers(32)(rng, count), rng.integers(1 << 30, 1 << 31, count))
+    return np.where(
+        rng.integers(0, 8, count) == 0,
+        integers(32)(rng, count),
+        rng.integers(1 << 30, 1 << 31, count),
+    )

@@ -32,13 +32,20 @@ ONNXRUNTIME = Arch()
 
 
 class Commanded(wiring.Component):
-    """A lane and what prepares its constants: a component of the registers of EX and the lane's operands."""
+    """A lane and what prepares its constants: a component of the registers of EX and the lane's
+    operands.
+    """
 
     def __init__(self, lane: Component, registers: tuple[str, ...]) -> None:
-        self.lane, self._registers, self.latency = lane, registers, lane.latency
+        self.lane = lane
+        self._registers = registers
+        self.latency = lane.latency
         self._operands = [name for name in ports(lane, wiring.In) if name not in lane.constants]
         members = {name: wiring.In(_register_shape(name)) for name in registers}
-        members |= {name: lane.signature.members[name] for name in (*self._operands, *ports(lane, wiring.Out))}
+        members |= {
+            name: lane.signature.members[name]
+            for name in (*self._operands, *ports(lane, wiring.Out))
+        }
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Elaboratable:
@@ -47,12 +54,17 @@ class Commanded(wiring.Component):
         m.submodules.lane = self.lane
 
         def register(name: str) -> Value:
-            return getattr(self, name) if name in self._registers else Const(0, _register_shape(name))
+            return (
+                getattr(self, name) if name in self._registers else Const(0, _register_shape(name))
+            )
 
         constants = command_constants(m, register, fixed=self.lane.fixed)
         m.d.comb += [getattr(self.lane, name).eq(constants[name]) for name in self.lane.constants]
         m.d.comb += [getattr(self.lane, name).eq(getattr(self, name)) for name in self._operands]
-        m.d.comb += [getattr(self, name).eq(getattr(self.lane, name)) for name in ports(self.lane, wiring.Out)]
+        m.d.comb += [
+            getattr(self, name).eq(getattr(self.lane, name))
+            for name in ports(self.lane, wiring.Out)
+        ]
         return m
 
 
@@ -65,7 +77,8 @@ class Command:
     """As much of isa.instruction.Command as the formulas of lanes read."""
 
     def __init__(self, registers: Mapping[str, int], fields: Mapping[str, int]) -> None:
-        self.registers, self.fields = registers, fields
+        self.registers = registers
+        self.fields = fields
 
     def __getitem__(self, name: str) -> int:
         return self.registers[name]
@@ -84,7 +97,10 @@ def commanded(
     expected: Callable[[Drawn, Any], NDArray[Any]],
     fields: tuple[str, ...] = (),
 ) -> Case:
-    """A lane with the constants of a command. ``fields`` are operands that belong to a command as well."""
+    """A lane with the constants of a command.
+
+    ``fields`` are operands that belong to a command as well.
+    """
 
     def draw(rng: Generator, count: int) -> Drawn:
         groups = max(count // GROUP, min(count, 10))
@@ -92,7 +108,11 @@ def commanded(
         drawn = operands(rng, count)
         number = np.sort(np.arange(count) % groups)
         steady = {name: drawn[name][number] for name in fields}
-        return drawn | steady | {key: np.array([one[key] for one in commands])[number] for key in commands[0]}
+        return (
+            drawn
+            | steady
+            | {key: np.array([one[key] for one in commands])[number] for key in commands[0]}
+        )
 
     names = tuple(registers(np.random.default_rng(0)))
     steady = (*names, *fields)
@@ -107,7 +127,9 @@ def commanded(
             found.append(expected(part, Command(values, values)))
         return np.concatenate(found).astype(np.int64)
 
-    return Case(name, lambda pipelined: Commanded(lane(pipelined), names), draw, alone(wanted), steady)
+    return Case(
+        name, lambda pipelined: Commanded(lane(pipelined), names), draw, alone(wanted), steady
+    )
 
 
 def common(rng: Generator) -> Registers:
@@ -117,13 +139,16 @@ def common(rng: Generator) -> Registers:
     zeros = rng.integers(-128, 256, 2) if byte else rng.integers(-1 << 15, 1 << 15, 2)
     return {
         "EX_INPUT_ZERO_POINT": int(zeros[0]), "EX_OPERAND_ZERO_POINT": int(zeros[1]),
-        "EX_OUTPUT_ZERO_POINT": found["zero_point"], "EX_CLAMP_LOW": found["low"], "EX_CLAMP_HIGH": found["high"],
+        "EX_OUTPUT_ZERO_POINT": found["zero_point"], "EX_CLAMP_LOW": found["low"],
+        "EX_CLAMP_HIGH": found["high"],
         "EX_OFFSET": int(rng.choice([0, 0, 128, 255])),
     }  # fmt: skip
 
 
 def positive_scale(rng: Generator, *, wild: bool = True) -> float:
-    """A scale: a power of two, one that makes ties with others, an everyday one, or any positive float32."""
+    """A scale: a power of two, one that makes ties with others, an everyday one, or any positive
+    float32.
+    """
     kind = rng.integers(0, 4 if wild else 3)
     if kind == 0:
         return float(2.0 ** rng.integers(-12, 3))
@@ -143,7 +168,9 @@ def fixed_registers(**factors: float | tuple[int, int]) -> Registers:
     """Registers of factors, as multipliers and shifts."""
     found: Registers = {}
     for name, factor in factors.items():
-        multiplier, shift = factor if isinstance(factor, tuple) else numerics.quantise_multiplier(factor)
+        multiplier, shift = (
+            factor if isinstance(factor, tuple) else numerics.quantise_multiplier(factor)
+        )
         found |= {f"EX_SCALE_{name}": multiplier & 0xFFFFFFFF, f"EX_SHIFT_{name}": shift}
     return found
 
@@ -161,7 +188,9 @@ def scales_of(fixed: bool, names: str) -> Callable[[Generator], Registers]:
         if fixed:
             return common(rng) | fixed_registers(**{name: _factor(rng) for name in names})
         wild = bool(rng.integers(0, 4) == 0)
-        return common(rng) | float_registers(**{name: positive_scale(rng, wild=wild) for name in names})
+        return common(rng) | float_registers(
+            **{name: positive_scale(rng, wild=wild) for name in names}
+        )
 
     return draw
 

@@ -43,7 +43,9 @@ def _float_case(
     expected: Callable[..., Any],
     result: Shape = FLOAT,
 ) -> Case:
-    """A function of float32 bits, or of integers where ``draws`` has a width in the place of a way of drawing."""
+    """A function of float32 bits, or of integers where ``draws`` has a width in the place of a
+    way of drawing.
+    """
     shapes = {name: signed(way) if isinstance(way, int) else FLOAT for name, way in draws.items()}
 
     def draw(rng: Generator, count: int) -> Drawn:
@@ -56,17 +58,22 @@ def _float_case(
         return drawn
 
     def wanted(inputs: Vectors) -> NDArray[Any]:
-        numbers = (inputs[name] if isinstance(way, int) else real(inputs[name]) for name, way in draws.items())
+        numbers = (
+            inputs[name] if isinstance(way, int) else real(inputs[name])
+            for name, way in draws.items()
+        )
         found = np.asarray(expected(*numbers))
         return bits_of(found) if found.dtype == np.float32 else found.astype(np.int64)
 
     return Case(name, lambda pipelined: Gates(shapes, result, function), draw, alone(wanted))
 
 
-def _of_normalised(operation: Callable[..., floats.Exact]) -> Callable[[Module, Value, Value], Value]:
+def _of_normalised(
+    operation: Callable[..., floats.Exact],
+) -> Callable[[Module, Value, Value], Value]:
     def function(m: Module, a: Value, b: Value) -> Value:
-        first, second = (floats.normalised(m, floats.unpack(m, bits)) for bits in (a, b))
-        return floats.pack(m, floats.rounded(m, operation(m, first, second)))
+        first, second = (floats.normalise_number(m, floats.unpack(m, bits)) for bits in (a, b))
+        return floats.pack(m, floats.round_number(m, operation(m, first, second)))
 
     return function
 
@@ -77,11 +84,13 @@ def _add(m: Module, a: Value, b: Value) -> Value:
 
 def _fused(m: Module, value: Value, factor: Value, addend: Value) -> Value:
     terms = floats.finite(m, factor), floats.finite(m, addend)
-    return floats.pack(m, floats.rounded(m, floats.fused(m, value, *terms)))
+    return floats.pack(m, floats.round_number(m, floats.multiply_add(m, value, *terms)))
 
 
 def _fused_operands(rng: Generator, count: int) -> Drawn:
-    value, factor, addend = integers(10)(rng, count), finite_float(rng, count), finite_float(rng, count)
+    value = integers(10)(rng, count)
+    factor = finite_float(rng, count)
+    addend = finite_float(rng, count)
     near = rng.choice([1, 1, 0.5, 2, 1 + 2.0**-23, 2.0**-24, 2.0**24, 2.0**25, 2.0**-12], count)
     with np.errstate(all="ignore"):
         against = (-value * real(factor).astype(np.float64) * near).astype(np.float32)
@@ -91,7 +100,9 @@ def _fused_operands(rng: Generator, count: int) -> Drawn:
 
 def _fused_expected(inputs: Vectors) -> Bits:
     factor: Any = real(inputs["factor"])
-    return bits_of(numerics.fused_multiply_add(inputs["value"], factor, real(inputs["addend"])))
+    return bits_of(
+        numerics.multiply_add_once_rounded(inputs["value"], factor, real(inputs["addend"]))
+    )
 
 
 def _roundable(rng: Generator, count: int) -> Bits:
@@ -108,14 +119,17 @@ def _roundable(rng: Generator, count: int) -> Bits:
 
 def _nearest(numbers: NDArray[np.float32]) -> Bits:
     limit = float(1 << floats.FIRST)
-    return np.asarray(np.clip(np.nan_to_num(np.rint(numbers), nan=-limit), -limit, limit)).astype(np.int64)
+    return np.asarray(np.clip(np.nan_to_num(np.rint(numbers), nan=-limit), -limit, limit)).astype(
+        np.int64
+    )
 
 
 FLOAT_CASES = (
     _float_case("unpack", {"a": any_float}, lambda m, a: floats.pack(m, floats.unpack(m, a)), lambda a: a),
     *(
         _float_case(
-            f"from_integer_{bits}", {"a": bits}, lambda m, a: floats.pack(m, floats.from_integer(m, a)),
+            f"from_integer_{bits}", {"a": bits}, lambda m,
+            a: floats.pack(m, floats.from_integer(m, a)),
             lambda a: a.astype(np.float32),
         )
         for bits in (8, 24, 25, 32, 40)
@@ -124,7 +138,8 @@ FLOAT_CASES = (
     _float_case("divide", {"a": any_float, "b": any_float}, _of_normalised(floats.quotient), np.divide),
     _float_case("add", {"a": any_float, "b": near_float}, _add, np.add),
     _float_case(
-        "to_integer", {"a": _roundable}, lambda m, a: floats.to_integer(m, floats.unpack(m, a)), _nearest,
+        "to_integer", {"a": _roundable}, lambda m, a: floats.to_integer(m, floats.unpack(m, a)),
+        _nearest,
         signed(floats.INTEGER_BITS),
     ),
     Case(
@@ -135,7 +150,8 @@ FLOAT_CASES = (
 )  # fmt: skip
 
 
-# Requantising. ------------------------------------------------------------------------------------------------------
+# Requantising.
+# --------------------------------------------------------------------------------------------------
 
 
 def _wanted(rng: Generator, count: int) -> NDArray[np.float64]:
@@ -150,10 +166,8 @@ def _scales(rng: Generator, values: Bits) -> NDArray[np.float64]:
     fitting = _wanted(rng, count) / np.where(values == 0, 100, values)
     kind = rng.integers(0, 8, count)
     next_to = np.nextafter(fitting, rng.choice([-np.inf, np.inf], count))
-    power, fraction = (
-        2.0 ** rng.integers(-40, 40, count),
-        rng.integers(1, 1 << 31, count) / 2.0 ** rng.integers(20, 60, count),
-    )
+    power = 2.0 ** rng.integers(-40, 40, count)
+    fraction = rng.integers(1, 1 << 31, count) / 2.0 ** rng.integers(20, 60, count)
     return np.select([kind == 0, kind == 1, kind == 2], [next_to, power, fraction], fitting)
 
 
@@ -161,21 +175,27 @@ def _requantise_float(bits: int) -> Case:
     def draw(rng: Generator, count: int) -> Drawn:
         values = integers(bits)(rng, count)
         other = rng.integers(0, 6, count) == 0
-        scale = np.where(other, finite_float(rng, count), bits_of(_scales(rng, values).astype(np.float32)))
+        scale = np.where(
+            other, finite_float(rng, count), bits_of(_scales(rng, values).astype(np.float32))
+        )
         return {"accumulator": values, "scale": scale, **limits(rng, count)}
 
     def expected(inputs: Vectors) -> Bits:
-        return held(rint_to_int64(inputs["accumulator"].astype(np.float32) * real(inputs["scale"])), inputs)
+        return held(
+            rint_to_int64(inputs["accumulator"].astype(np.float32) * real(inputs["scale"])), inputs
+        )
 
     return Case(
-        f"requantise_{bits}", lambda pipelined: Requantise(fixed=False, pipelined=pipelined, bits=bits), draw,
+        f"requantise_{bits}",
+        lambda pipelined: Requantise(fixed=False, pipelined=pipelined, bits=bits), draw,
         alone(expected), LIMITS,
     )  # fmt: skip
 
 
 def _requantise_fixed(bits: int, shift_bits: int) -> Case:
     def draw(rng: Generator, count: int) -> Drawn:
-        values = integers(min(bits, 33))(rng, count)  # times 2^30 it must fit the int64 of the reference
+        # times 2^30 it must fit the int64 of the reference
+        values = integers(min(bits, 33))(rng, count)
         factor = np.abs(_scales(rng, values))
         once = (rng.integers(0, 2, count) == 0) & (shift_bits == 32) & (factor >= 2.0**-1000)
         halves = factor.view(np.int64)
@@ -184,11 +204,15 @@ def _requantise_fixed(bits: int, shift_bits: int) -> Case:
         return {"accumulator": values, "scale": scale, "shift": shift, **limits(rng, count)}
 
     def expected(inputs: Vectors) -> Bits:
-        values, scale, shift = inputs["accumulator"], inputs["scale"], inputs["shift"]
+        values = inputs["accumulator"]
+        scale = inputs["scale"]
+        shift = inputs["shift"]
         once = shift > numerics.LARGEST_SHIFT
         factor = np.where(once, scale + (shift << 32), 0).view(np.float64)
         multiplier = np.where(once, 0, scale.astype(np.int32))
-        twice = numerics.multiply_by_quantised_multiplier(values, multiplier, np.where(once, 0, shift))
+        twice = numerics.multiply_by_quantised_multiplier(
+            values, multiplier, np.where(once, 0, shift)
+        )
         return held(np.where(once, round_half_away(values * factor), twice), inputs)
 
     return Case(

@@ -55,9 +55,13 @@ def _sums(rng: Generator) -> Registers:
     if rng.integers(0, 2):
         found = numerics.add_fixed_constants(*scales)
     else:
-        found = numerics.squared_difference_constants(*scales)
+        found = numerics.compute_squared_difference_constants(*scales)
     pairs = {
-        name: (getattr(found, f"multiplier_{name.lower()}"), getattr(found, f"shift_{name.lower()}")) for name in "ABY"
+        name: (
+            getattr(found, f"multiplier_{name.lower()}"),
+            getattr(found, f"shift_{name.lower()}"),
+        )
+        for name in "ABY"
     }
     return common(rng) | fixed_registers(**pairs)
 
@@ -79,7 +83,9 @@ def _int8_pair_squared(rng: Generator, count: int) -> Drawn:
     return _int8_pair(rng, count) | {"squared": rng.integers(0, 2, count)}
 
 
-def _of_pair(function: Callable[..., NDArray[Any]], arch: Arch) -> Callable[[Drawn, Any], NDArray[Any]]:
+def _of_pair(
+    function: Callable[..., NDArray[Any]], arch: Arch
+) -> Callable[[Drawn, Any], NDArray[Any]]:
     return lambda operands, command: function(
         operands["a"].astype(np.int8), operands["b"].astype(np.int8), command, arch
     )  # fmt: skip
@@ -108,15 +114,27 @@ def lane_cases(arch: Arch) -> Iterator[Case]:
     fixed = arch.numerics == "fixed"
     ending = "_fixed" if fixed else ""
 
-    def pair(name: str, kind: Any, registers: Callable[[Generator], Registers], function: Any, **more: Any) -> Case:
+    def pair(
+        name: str,
+        kind: Any,
+        registers: Callable[[Generator], Registers],
+        function: Any,
+        **more: Any,
+    ) -> Case:
         operands = _int8_pair_squared if "fields" in more else _int8_pair
         make = partial(made, kind, fixed)
         return commanded(name + ending, make, registers, operands, _of_pair(function, arch), **more)
 
     both = _sums if fixed else scales_of(fixed, "ABY")
-    yield pair("addition", lanes.Addition, _sums if fixed else _addition_constants, elementwise.add_result)
-    yield pair("subtraction", lanes.Subtraction, both, isa_pairs.subtract_result, fields=("squared",))
-    yield pair("multiplication", lanes.Multiplication, scales_of(fixed, "A"), isa_pairs.multiply_result)
+    yield pair(
+        "addition", lanes.Addition, _sums if fixed else _addition_constants, elementwise.add_result
+    )
+    yield pair(
+        "subtraction", lanes.Subtraction, both, isa_pairs.subtract_result, fields=("squared",)
+    )
+    yield pair(
+        "multiplication", lanes.Multiplication, scales_of(fixed, "A"), isa_pairs.multiply_result
+    )
     yield pair("division", lanes.Division, scales_of(fixed, "ABY"), isa_pairs.divide_result)
     yield commanded(
         "unary" + ending,
@@ -128,14 +146,19 @@ def lane_cases(arch: Arch) -> Iterator[Case]:
     )
 
 
-# Integers of 32 bits. -----------------------------------------------------------------------------------------------
+# Integers of 32 bits.
+# -----------------------------------------------------------------------------------------------
 
 
 def _wide_operands(rng: Generator, count: int) -> Drawn:
     fields = {"shifts": 2, "right": 2, "amount": 32, "rounding": 3}
     drawn = {name: rng.integers(0, end, count) for name, end in fields.items()}
     ties = (integers(32)(rng, count) >> (drawn["amount"] + 1)) * 2 + 1 << drawn["amount"] >> 1
-    a = np.where(rng.integers(0, 3, count) == 0, np.clip(ties, -1 << 31, (1 << 31) - 1), integers(32)(rng, count))
+    a = np.where(
+        rng.integers(0, 3, count) == 0,
+        np.clip(ties, -1 << 31, (1 << 31) - 1),
+        integers(32)(rng, count),
+    )
     return {"a": a, "b": integers(32)(rng, count)} | drawn
 
 
@@ -143,16 +166,21 @@ def _wide_expected(inputs: Vectors) -> Mapping[str, NDArray[Any]]:
     directions: tuple[Any, ...] = ("left", "right")
     roundings: tuple[Any, ...] = ("floor", "nearest_even", "half_away")
     names = ("a", "b", "shifts", "right", "amount", "rounding")
-    found, overflows = [], []
-    for a, b, shifts, right, amount, rounding in zip(*(inputs[name].tolist() for name in names), strict=True):
-        one, overflow = np.array([a]), False
+    found = []
+    overflows = []
+    for a, b, shifts, right, amount, rounding in zip(
+        *(inputs[name].tolist() for name in names), strict=True
+    ):
+        one = np.array([a])
+        overflow = False
         try:
             if shifts:
                 one = numerics.shift_int32(one, int(amount), directions[right], roundings[rounding])
             else:
                 one = numerics.add_int32(one, np.array([b]))
         except OverflowError:  # the result is the low bits, and not looked at
-            one, overflow = np.array([a << amount if shifts else a + b]).astype(np.int32), True
+            one = np.array([a << amount if shifts else a + b]).astype(np.int32)
+            overflow = True
         found.append(one[0])
         overflows.append(overflow)
     return {"result": np.array(found, np.int64), "overflow": np.array(overflows, np.int64)}

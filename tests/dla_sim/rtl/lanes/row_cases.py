@@ -41,13 +41,16 @@ class _Rows(wiring.Component):
     """A state of a row, where there is one, and the lane behind it."""
 
     def __init__(self, state: Component, lane: Component) -> None:
-        self._parts, self.latency = (state, lane), state.latency + lane.latency
+        self._parts = (state, lane)
+        self.latency = state.latency + lane.latency
         self._inputs = [
-            {name: shape for name, shape in ports(part, wiring.In).items() if name != "state"} for part in self._parts
+            {name: shape for name, shape in ports(part, wiring.In).items() if name != "state"}
+            for part in self._parts
         ]
         members = self._inputs[0] | self._inputs[1]
         super().__init__(
-            {name: wiring.In(shape) for name, shape in members.items()} | {"result": wiring.Out(signed(8))}
+            {name: wiring.In(shape) for name, shape in members.items()}
+            | {"result": wiring.Out(signed(8))}
         )
 
     def elaborate(self, platform: object) -> Elaboratable:
@@ -75,7 +78,9 @@ def _registers_of(drawn: Registers, names: tuple[str, ...], count: int) -> Drawn
 def _reduce(fixed: bool) -> Case:
     def draw(rng: Generator, count: int) -> Drawn:
         lane = arithmetic.ReduceLane.registers
-        groups = [scales_of(fixed, "AY")(rng) | ({} if fixed else {"EX_SHIFT_A": 0}) for _ in range(10)]
+        groups = [
+            scales_of(fixed, "AY")(rng) | ({} if fixed else {"EX_SHIFT_A": 0}) for _ in range(10)
+        ]
         parts = [_registers_of(one, lane, count) for one in groups]
         number = rng.integers(0, 10, count)
         registers = {name: np.choose(number, [part[name] for part in parts]) for name in lane}
@@ -83,23 +88,31 @@ def _reduce(fixed: bool) -> Case:
         return {"value": value, "sums": rng.integers(0, 2, count)} | registers
 
     def expected(inputs: Vectors) -> Bits:
-        value, zero = inputs["value"], inputs["output_zero_point"]
+        value = inputs["value"]
+        zero = inputs["output_zero_point"]
         if fixed:
             multiplier = inputs["scale_a"].astype(np.int32)
             found = numerics.multiply_by_quantised_multiplier(value, multiplier, inputs["shift_a"])
         else:
             scaled = value.astype(np.float32) * real(inputs["scale_a"])
-            found = rint_to_int64(np.where(inputs["sums"], scaled, scaled / real(inputs["scale_y"])))
+            found = rint_to_int64(
+                np.where(inputs["sums"], scaled, scaled / real(inputs["scale_y"]))
+            )
         return np.clip(found + zero, inputs["clamp_low"], inputs["clamp_high"])
 
     lane = arithmetic.ReduceLane
-    return Case(named("reduce", fixed), _part(lane, fixed), draw, alone(expected), ("sums", *lane.registers))
+    return Case(
+        named("reduce", fixed), _part(lane, fixed), draw, alone(expected), ("sums", *lane.registers)
+    )
 
 
 def _softmax_sum(fixed: bool) -> Case:
     def draw(rng: Generator, count: int) -> Drawn:
         if fixed:
-            return {"total": rng.integers(0, 1 << 30, count), "entry": rng.integers(0, 1 << 31, count)}
+            return {
+                "total": rng.integers(0, 1 << 30, count),
+                "entry": rng.integers(0, 1 << 31, count),
+            }
         total = finite_float(rng, count) & 0x7FFFFFFF
         return {"total": total, "entry": near_float(rng, total) & 0x7FFFFFFF}
 
@@ -108,26 +121,38 @@ def _softmax_sum(fixed: bool) -> Case:
             return inputs["total"] + numerics.rounding_divide_by_power_of_two(inputs["entry"], 12)
         return bits_of(real(inputs["total"]) + real(inputs["entry"]))
 
-    return Case(named("softmax_sum", fixed), _part(arithmetic.SoftmaxSum, fixed), draw, alone(expected))
+    return Case(
+        named("softmax_sum", fixed), _part(arithmetic.SoftmaxSum, fixed), draw, alone(expected)
+    )
 
 
 def _shares(fixed: bool) -> Callable[[Generator, int], Drawn]:
     """Exponentials and sums, which need not be those of one row."""
 
     def draw(rng: Generator, count: int) -> Drawn:
-        share, zeros = rng.uniform(0, 1, count), limits(rng, count)["zero_point"]
+        share = rng.uniform(0, 1, count)
+        zeros = limits(rng, count)["zero_point"]
         if fixed:
             total = rng.integers(1, 1 << rng.integers(1, 32, count))
             entry = np.where(rng.integers(0, 2, count) == 0, share * total * 4096, share * 2.0**31)
-            factor = np.where(rng.integers(0, 2, count) == 0, 1 << 16, rng.integers(0, 1 << 24, count))
+            factor = np.where(
+                rng.integers(0, 2, count) == 0, 1 << 16, rng.integers(0, 1 << 24, count)
+            )
             entry = np.minimum(entry, 2**31 - 1).astype(np.int64)
             return {"total": total, "entry": entry, "scale_y": factor, "output_zero_point": zeros}
         sums = np.abs(real(finite_float(rng, count)))
         sums = np.where(sums == 0, np.float32(1), sums)
         ties = (rng.integers(0, 256, count) + 0.5) / 256
-        part = bits_of((sums * np.where(rng.integers(0, 2, count) == 0, share, ties)).astype(np.float32))
+        part = bits_of(
+            (sums * np.where(rng.integers(0, 2, count) == 0, share, ties)).astype(np.float32)
+        )
         factor = bits_of(rng.choice([256, 255, 100, 1024], count).astype(np.float32))
-        return {"total": bits_of(sums), "entry": part, "scale_y": factor, "output_zero_point": zeros}
+        return {
+            "total": bits_of(sums),
+            "entry": part,
+            "scale_y": factor,
+            "output_zero_point": zeros,
+        }
 
     return draw
 
@@ -135,10 +160,12 @@ def _shares(fixed: bool) -> Callable[[Generator, int], Drawn]:
 def _softmax(fixed: bool) -> Case:
     def expected(inputs: Vectors) -> Bits:
         """The last lines of isa.numerics.softmax and softmax_fixed."""
-        total, entry, factor = inputs["total"], inputs["entry"], inputs["scale_y"]
+        total = inputs["total"]
+        entry = inputs["entry"]
+        factor = inputs["scale_y"]
         if fixed:
             reciprocal, bits = rows._reciprocal(total)
-            quotient = numerics.saturating_rounding_doubling_high_multiply(entry, reciprocal) * factor
+            quotient = numerics.multiply_high_doubled(entry, reciprocal) * factor
             result = (quotient + (np.int64(1) << (bits + 18))) >> (bits + 19)
         else:
             result = rint_to_int64(real(entry) * real(factor) / real(total))
@@ -159,18 +186,28 @@ def _row_totals(fixed: bool) -> Callable[[Generator, int], Drawn]:
         total = number * mean + rng.integers(-number // 2, number // 2 + 1)
         spread = rng.integers(0, 128, count) ** 2 * (rng.integers(0, 3, count) > 0)
         squares = np.maximum(-(-(total**2) // number), number * mean**2) + number * spread
-        epsilon = np.where(rng.integers(0, 2, count) == 0, 1, rng.integers(1, 1 << rng.integers(1, 33, count)))
+        epsilon = np.where(
+            rng.integers(0, 2, count) == 0, 1, rng.integers(1, 1 << rng.integers(1, 33, count))
+        )
         small = bits_of(np.exp(rng.uniform(-30, 10, count)).astype(np.float32))
         centred = rng.integers(0, 2, count)
         scale = epsilon if fixed else small
-        return {"total": total, "squares": squares, "count": number, "centred": centred, "scale_a": scale}
+        return {
+            "total": total,
+            "squares": squares,
+            "count": number,
+            "centred": centred,
+            "scale_a": scale,
+        }
 
     return draw
 
 
 def _root(fixed: bool) -> Case:
     def expected(inputs: Vectors) -> Mapping[str, NDArray[Any]]:
-        total, squares, epsilon = inputs["total"], inputs["squares"], inputs["scale_a"]
+        total = inputs["total"]
+        squares = inputs["squares"]
+        epsilon = inputs["scale_a"]
         spread = np.where(inputs["centred"], inputs["count"] * squares - total**2, squares)
         if fixed:
             sums = zip(spread.tolist(), epsilon.tolist(), strict=True)
@@ -178,7 +215,13 @@ def _root(fixed: bool) -> Case:
         return {"state": bits_of(np.sqrt(spread.astype(np.float32) + real(epsilon)))}
 
     steady = ("centred", "scale_a")
-    return Case(named("norm_row", fixed), _part(arithmetic.NormRow, fixed), _row_totals(fixed), expected, steady)
+    return Case(
+        named("norm_row", fixed),
+        _part(arithmetic.NormRow, fixed),
+        _row_totals(fixed),
+        expected,
+        steady,
+    )
 
 
 def _elements(fixed: bool) -> Callable[[Generator, int], Drawn]:
@@ -186,16 +229,27 @@ def _elements(fixed: bool) -> Callable[[Generator, int], Drawn]:
 
     def draw(rng: Generator, count: int) -> Drawn:
         root = rng.integers(1, 1 << rng.integers(1, 25, count))
-        deviation = np.rint(root * rng.uniform(-8, 8, count) ** rng.choice([1, 1, 3], count)).astype(np.int64)
-        gain, bias = rng.uniform(-300, 300, count), rng.uniform(-200, 200, count)
+        deviation = np.rint(
+            root * rng.uniform(-8, 8, count) ** rng.choice([1, 1, 3], count)
+        ).astype(np.int64)
+        gain = rng.uniform(-300, 300, count)
+        bias = rng.uniform(-200, 200, count)
         zeros = {"output_zero_point": limits(rng, count)["zero_point"]}
         if fixed:
-            gain, bias = np.rint(gain * 2**15).astype(np.int64), np.rint(bias * 2**16).astype(np.int64)
-            return {"deviation": deviation, "state": root, "gain": gain & 0xFFFFFFFF, "bias": bias & 0xFFFFFFFF} | zeros
+            gain = np.rint(gain * 2**15).astype(np.int64)
+            bias = np.rint(bias * 2**16).astype(np.int64)
+            return {
+                "deviation": deviation,
+                "state": root,
+                "gain": gain & 0xFFFFFFFF,
+                "bias": bias & 0xFFFFFFFF,
+            } | zeros
         bias = np.where(rng.integers(0, 2, count) == 0, np.rint(bias * 2) / 2, bias)
         near = {"state": np.sqrt(root + 0.5) * np.sqrt(root), "gain": gain, "bias": bias}
         return (
-            {"deviation": deviation} | {name: bits_of(each.astype(np.float32)) for name, each in near.items()} | zeros
+            {"deviation": deviation}
+            | {name: bits_of(each.astype(np.float32)) for name, each in near.items()}
+            | zeros
         )
 
     return draw
@@ -203,16 +257,30 @@ def _elements(fixed: bool) -> Callable[[Generator, int], Drawn]:
 
 def _normalised(fixed: bool) -> Case:
     def expected(inputs: Vectors) -> Bits:
-        deviation, root, gain, bias = (inputs[name] for name in ("deviation", "state", "gain", "bias"))
+        deviation, root, gain, bias = (
+            inputs[name] for name in ("deviation", "state", "gain", "bias")
+        )
         if fixed:
             gain, bias = (values.astype(np.int32).astype(np.int64) for values in (gain, bias))
             result = ((deviation << 16) // root * gain + (bias << 15) + (1 << 30)) >> 31
         else:
-            result = rint_to_int64(deviation.astype(np.float32) / real(root) * real(gain) + real(bias))
+            result = rint_to_int64(
+                deviation.astype(np.float32) / real(root) * real(gain) + real(bias)
+            )
         return numerics.saturate_int8(result + inputs["output_zero_point"]).astype(np.int64)
 
     lane = arithmetic.NormLane
-    return Case(named("norm_lane", fixed), _part(lane, fixed), _elements(fixed), alone(expected), lane.registers)
+    return Case(
+        named("norm_lane", fixed),
+        _part(lane, fixed),
+        _elements(fixed),
+        alone(expected),
+        lane.registers,
+    )
 
 
-CASES = tuple(make(fixed) for fixed in (False, True) for make in (_reduce, _softmax_sum, _softmax, _root, _normalised))
+CASES = tuple(
+    make(fixed)
+    for fixed in (False, True)
+    for make in (_reduce, _softmax_sum, _softmax, _root, _normalised)
+)

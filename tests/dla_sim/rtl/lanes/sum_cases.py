@@ -24,7 +24,7 @@ from dla_sim.rtl.arithmetic.pooling import (
 from isa import numerics
 from isa.numerics.pooling import neighbours
 from isa.numerics.requantising import rint_to_int64
-from isa.registers import signed_value
+from isa.registers import to_signed
 from tests.dla_sim.rtl.lanes.case import (
     Bits,
     Case,
@@ -65,7 +65,12 @@ def _running_sum(fixed: bool) -> Case:
         return bits_of(real(inputs["total"]) + real(inputs["term"]))
 
     name = "running_sum_fixed" if fixed else "running_sum"
-    return Case(name, lambda pipelined: RunningSum(fixed=fixed), _integer_sum if fixed else _sum_draw, alone(expected))
+    return Case(
+        name,
+        lambda pipelined: RunningSum(fixed=fixed),
+        _integer_sum if fixed else _sum_draw,
+        alone(expected),
+    )
 
 
 def _taps(rng: Generator, count: int) -> Drawn:
@@ -74,7 +79,8 @@ def _taps(rng: Generator, count: int) -> Drawn:
 
 def _average_term(fixed: bool) -> Callable[[Drawn, Any], NDArray[Any]]:
     def expected(operands: Drawn, command: Any) -> NDArray[Any]:
-        zero, offset = command["EX_INPUT_ZERO_POINT"], command["EX_OFFSET"]
+        zero = command["EX_INPUT_ZERO_POINT"]
+        offset = command["EX_OFFSET"]
         if fixed:
             return np.where(operands["valid"], operands["value"] - zero, -offset)
         value = np.where(operands["valid"], operands["value"] + offset - zero, 0).astype(np.float32)
@@ -89,7 +95,9 @@ def _averages(fixed: bool) -> Callable[[Generator], Registers]:
     def draw(rng: Generator) -> Registers:
         registers = scales_of(fixed, "AY")(rng)
         if fixed and rng.integers(0, 3) == 0:
-            registers |= fixed_registers(A=1.0) | {"EX_OUTPUT_ZERO_POINT": registers["EX_INPUT_ZERO_POINT"]}
+            registers |= fixed_registers(A=1.0) | {
+                "EX_OUTPUT_ZERO_POINT": registers["EX_INPUT_ZERO_POINT"]
+            }
         return registers
 
     return draw
@@ -99,12 +107,18 @@ def _totals(fixed: bool) -> Callable[[Generator, int], Drawn]:
     """Sums of so many taps."""
 
     def draw(rng: Generator, count: int) -> Drawn:
-        taps = np.where(rng.integers(0, 4, count) == 0, rng.integers(1, 1 << 22, count), rng.integers(1, 50, count))
+        taps = np.where(
+            rng.integers(0, 4, count) == 0,
+            rng.integers(1, 1 << 22, count),
+            rng.integers(1, 50, count),
+        )
         mean = rng.uniform(-384, 384, count)
         total = np.rint(taps * mean).astype(np.int64)
         if not fixed:
             scale = np.float32(np.exp(rng.uniform(-8, 2, count)))
-            total = np.where(rng.integers(0, 4, count) == 0, finite_float(rng, count), bits_of(total * scale))
+            total = np.where(
+                rng.integers(0, 4, count) == 0, finite_float(rng, count), bits_of(total * scale)
+            )
         return {"total": total, "count": taps}
 
     return draw
@@ -112,17 +126,19 @@ def _totals(fixed: bool) -> Callable[[Generator, int], Drawn]:
 
 def _average_result(fixed: bool) -> Callable[[Drawn, Any], NDArray[Any]]:
     def expected(operands: Drawn, command: Any) -> NDArray[Any]:
-        total, count, low, high = (
-            operands["total"],
-            operands["count"],
-            command["EX_CLAMP_LOW"],
-            command["EX_CLAMP_HIGH"],
-        )
+        total = operands["total"]
+        count = operands["count"]
+        low = command["EX_CLAMP_LOW"]
+        high = command["EX_CLAMP_HIGH"]
         before, after = zero_points(command)
         if fixed:
             scale = command["EX_SCALE_A"], command["EX_SHIFT_A"]
-            return numerics.average_fixed(total + count * before, count, *scale, before, after, low, high)
-        steps = real(total) / count.astype(np.float32) / floats_of(command, "Y")[0] + np.float32(after)
+            return numerics.average_fixed(
+                total + count * before, count, *scale, before, after, low, high
+            )
+        steps = real(total) / count.astype(np.float32) / floats_of(command, "Y")[0] + np.float32(
+            after
+        )
         return numerics.saturate_int8(rint_to_int64(steps) - command["EX_OFFSET"], low, high)
 
     return expected
@@ -132,7 +148,11 @@ class _MeanMultiplier(wiring.Component):
     """What `mean_multiplier` adds to a module."""
 
     def __init__(self) -> None:
-        inputs = {"multiplier": wiring.In(32), "shift": wiring.In(signed(8)), "count": wiring.In(COUNT)}
+        inputs = {
+            "multiplier": wiring.In(32),
+            "shift": wiring.In(signed(8)),
+            "count": wiring.In(COUNT),
+        }
         super().__init__(inputs | {"result": wiring.Out(32), "place": wiring.Out(signed(8))})
 
     def elaborate(self, platform: object) -> Elaboratable:
@@ -155,7 +175,8 @@ def _mean_expected(inputs: Vectors) -> Mapping[str, NDArray[Any]]:
     return {"result": found[:, 0], "place": found[:, 1]}
 
 
-# Interpolation. -----------------------------------------------------------------------------------------------------
+# Interpolation.
+# --------------------------------------------------------------------------------------------------
 
 
 def _coordinates(rng: Generator, count: int) -> Drawn:
@@ -165,7 +186,9 @@ def _coordinates(rng: Generator, count: int) -> Drawn:
     steps = np.rint(inside * 1024) / 1024
     tiny = inside * 2.0 ** -rng.integers(0, 40, count)
     choices = [kind == 0, kind == 1, kind == 2]
-    place = np.select(choices, [steps, tiny, real(finite_float(rng, count)).astype(np.float64)], inside)
+    place = np.select(
+        choices, [steps, tiny, real(finite_float(rng, count)).astype(np.float64)], inside
+    )
     first = np.where(rng.integers(0, 2, count) == 0, 0, rng.integers(0, 1 << 16, count))
     with np.errstate(all="ignore"):
         coordinate = bits_of((np.where(kind == 2, 0, first) + place).astype(np.float32))
@@ -175,7 +198,10 @@ def _coordinates(rng: Generator, count: int) -> Drawn:
 def _neighbours(fixed: bool) -> Case:
     def expected(inputs: Vectors) -> Mapping[str, NDArray[Any]]:
         moved = real(inputs["coordinate"]) - inputs["first"].astype(np.float32)
-        each = (neighbours(one[np.newaxis], int(size)) for one, size in zip(moved, inputs["size"], strict=True))
+        each = (
+            neighbours(one[np.newaxis], int(size))
+            for one, size in zip(moved, inputs["size"], strict=True)
+        )
         columns: list[Any] = [np.concatenate(parts) for parts in zip(*each, strict=True)]
         found = dict(zip(("below", "above", "of_below", "of_above"), columns, strict=True))
         if not fixed:
@@ -184,15 +210,21 @@ def _neighbours(fixed: bool) -> Case:
         return found | {"of_below": 1024 - above, "of_above": above}
 
     name = "neighbours_fixed" if fixed else "neighbours"
-    return Case(name, lambda pipelined: Neighbours(fixed=fixed, pipelined=pipelined), _coordinates, expected)
+    return Case(
+        name, lambda pipelined: Neighbours(fixed=fixed, pipelined=pipelined), _coordinates, expected
+    )
 
 
 def _weights(fixed: bool) -> Callable[[Generator, int], Drawn]:
     def draw(rng: Generator, count: int) -> Drawn:
         drawn: Drawn = {"value": rng.integers(-128, 128, count)}
         for name in ("row_weight", "column_weight"):
-            weight = rng.uniform(0, 1, count) * 2.0 ** -(rng.integers(0, 2, count) * rng.integers(0, 149, count))
-            drawn[name] = rng.integers(0, 1025, count) if fixed else bits_of(weight.astype(np.float32))
+            weight = rng.uniform(0, 1, count) * 2.0 ** -(
+                rng.integers(0, 2, count) * rng.integers(0, 149, count)
+            )
+            drawn[name] = (
+                rng.integers(0, 1025, count) if fixed else bits_of(weight.astype(np.float32))
+            )
         return drawn
 
     return draw
@@ -200,12 +232,16 @@ def _weights(fixed: bool) -> Callable[[Generator, int], Drawn]:
 
 def _kept(command: Any) -> bool:
     before, after = zero_points(command)
-    return (command["EX_SCALE_A"], command["EX_SHIFT_A"]) == numerics.quantise_multiplier(1.0) and before == after
+    return (command["EX_SCALE_A"], command["EX_SHIFT_A"]) == numerics.quantise_multiplier(
+        1.0
+    ) and before == after
 
 
 def _interpolation_term(fixed: bool) -> Callable[[Drawn, Any], NDArray[Any]]:
     def expected(operands: Drawn, command: Any) -> NDArray[Any]:
-        zero, row, column = zero_points(command)[0], operands["row_weight"], operands["column_weight"]
+        zero = zero_points(command)[0]
+        row = operands["row_weight"]
+        column = operands["column_weight"]
         if fixed:
             return (operands["value"] - (0 if _kept(command) else zero)) * row * column
         value = (operands["value"] - zero).astype(np.float32) * floats_of(command, "A")[0]
@@ -225,14 +261,20 @@ def _interpolated(fixed: bool) -> Callable[[Generator, int], Drawn]:
 
 def _interpolation_result(fixed: bool) -> Callable[[Drawn, Any], NDArray[Any]]:
     def expected(operands: Drawn, command: Any) -> NDArray[Any]:
-        total, after = operands["total"], zero_points(command)[1]
+        total = operands["total"]
+        after = zero_points(command)[1]
         if not fixed:
-            return numerics.saturate_int8(rint_to_int64(real(total) / floats_of(command, "Y")[0]) + after)
+            return numerics.saturate_int8(
+                rint_to_int64(real(total) / floats_of(command, "Y")[0]) + after
+            )
         if _kept(command):
             halves = (np.abs(total) + (1 << 19)) >> 20
             return numerics.saturate_int8(np.sign(total) * halves)
-        multiplier, shift = signed_value(command["EX_SCALE_A"]), command["EX_SHIFT_A"]
-        return numerics.saturate_int8(numerics.multiply_by_quantised_multiplier(total, multiplier, shift - 20) + after)
+        multiplier = to_signed(command["EX_SCALE_A"])
+        shift = command["EX_SHIFT_A"]
+        return numerics.saturate_int8(
+            numerics.multiply_by_quantised_multiplier(total, multiplier, shift - 20) + after
+        )
 
     return expected
 
@@ -245,11 +287,18 @@ def _cases(fixed: bool) -> Iterator[Case]:
 
     yield _running_sum(fixed)
     yield lane("average_term", AverageTerm, scales_of(fixed, "A"), _taps, _average_term(fixed))
-    yield lane("average_result", AverageResult, _averages(fixed), _totals(fixed), _average_result(fixed))
+    yield lane(
+        "average_result", AverageResult, _averages(fixed), _totals(fixed), _average_result(fixed)
+    )
     yield _neighbours(fixed)
     terms = InterpolationTerm, _averages(fixed), _weights(fixed), _interpolation_term(fixed)
     yield lane("interpolation_term", *terms)
-    totals = InterpolationResult, _averages(fixed), _interpolated(fixed), _interpolation_result(fixed)
+    totals = (
+        InterpolationResult,
+        _averages(fixed),
+        _interpolated(fixed),
+        _interpolation_result(fixed),
+    )
     yield lane("interpolation_result", *totals)
     if fixed:
         yield Case("mean_multiplier", lambda pipelined: _MeanMultiplier(), _means, _mean_expected)
