@@ -102,9 +102,7 @@ class _Dataflow:
         )
 
     def _extent(self, operand: Operand, part: RowTransfer) -> Extent:
-        """Return the bytes of part of an operand, in the order in which a command reads or
-        writes them.
-        """
+        """Return the bytes of a part of an operand, in the order of a command's accesses."""
         value, begin = self._place(operand)
         return Extent(
             value,

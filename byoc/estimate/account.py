@@ -67,9 +67,7 @@ class TileCost(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """Sizes of the pieces into which a tile shape cuts channels, rows and input channels, each
-    as (size, count).
-    """
+    """Pieces of a tile shape along channels, rows and input channels, each as (size, count)."""
 
     channels: tuple[tuple[int, int], ...]
     rows: tuple[tuple[int, int], ...]
@@ -93,8 +91,9 @@ class _Moved(NamedTuple):
 
 
 class LayerCost:
-    """Estimates for one layer, cached by tile shape; ``compute`` gives the compute cycles of its
-    tiles.
+    """Estimates of the cycles and bus traffic of one layer, cached by tile shape.
+
+    ``compute`` gives the compute cycles of the layer's tiles.
     """
 
     def __init__(self, geometry: Geometry, arch: Arch, bus: MemoryBus = DEFAULT_BUS) -> None:
@@ -137,8 +136,10 @@ class LayerCost:
         )
 
     def _buffers_of(self, tiling: Tiling) -> Buffers:
-        """Return the tile buffers of a tiling, cached apart from shapes: most tilings do not fit
-        and need no shape.
+        """Return the tile buffers of a tiling from the cache, or compute them.
+
+        This cache is separate from that of tile shapes, because most tilings do not fit and need no
+        shape.
         """
         key = tiling.channels, tiling.rows, tiling.depth
         found = self._buffers.get(key)
@@ -165,8 +166,10 @@ class LayerCost:
         return price_cycles(cycles, slots) + self.overhead(shape.tiles, resident.follows)
 
     def least(self, shape: TileCost, resident: Resident) -> float:
-        """Return a lower bound for all tilings with this shape or with the same channels and fewer
-        rows.
+        """Return a lower bound of the cycles of all tilings with this shape.
+
+        The bound also covers tilings with the same channels and fewer rows. It assumes that every
+        byte is loaded once.
 
         The bound assumes that every byte is loaded once.
         """
@@ -367,9 +370,7 @@ class LayerCost:
 
 
 def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
-    """Return the sizes of the pieces of ``size`` cut in steps of ``step``, each as (size,
-    count).
-    """
+    """Cut ``size`` in steps of ``step`` and return the pieces as (size, count)."""
     whole, rest = divmod(size, step)
     return ((step, whole), (rest, 1)) if rest else ((step, whole),)
 
@@ -403,17 +404,15 @@ def least_cycles(costs: Sequence[LayerCost], compute: int, nbytes: int) -> int:
 
 
 # Groups.
-# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
 class GroupFloor:
-    """Lower bound of the cycles of a group in ``bands`` bands, for any scratchpad size and any
-    layers added in front.
+    """Lower bound of the cycles of a group of layers computed in ``bands`` bands.
 
-    ``least`` is the bound so far, without the group's input loads. ``computed`` is the compute
-    cycles of all layers, ``stored`` the bus slots of results, ``constants`` the bus cycles of
-    constants.
+    The bound is valid for any scratchpad size and for any layers added in front. ``least`` is the
+    bound so far, without the group's input loads. ``computed`` is the compute cycles of all layers,
+    ``stored`` the bus slots of results, ``constants`` the bus cycles of constants.
     """
 
     bus: MemoryBus
@@ -441,9 +440,7 @@ class GroupFloor:
         self.least += cycles + overhead + price * constants
 
     def add_slots(self, slots: int) -> float:
-        """Return the bound of a group that moves ``slots`` further bus slots for its inputs and
-        kept results.
-        """
+        """Return the bound after adding ``slots`` bus slots for inputs and stored results."""
         waits = slots + self.stored + self.constants - self.computed
         return price_cycles(self.least, slots) + max(0, waits)
 

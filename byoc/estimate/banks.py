@@ -85,14 +85,13 @@ class ComputeLoad(NamedTuple):
     def compute_served(
         self, addresses: Sequence[int], arch: Arch, word_slots: int
     ) -> tuple[int, tuple[BankUse, ...]]:
-        """Return the cycles including waits for banks, and the banks whose transfers may add to
-        them.
+        """Return a command's cycles with waits for banks, and the banks that can delay it further.
 
-        ``addresses`` are the values of the command's pointers. A bank of ideal memory
-        (``word_slots`` 0) serves ``BANK_PORTS`` operands at a time; a command with more operands
-        takes several turns (section 5). In banked memory, a bank serves one word per cycle, and so
-        does the port that operands share (section 12). LD and ST take at most one word of a bank in
-        ``word_slots`` cycles.
+        Transfers of LD and ST to the returned banks may add cycles. ``addresses`` are the values of
+        the command's pointers. A bank of ideal memory (``word_slots`` 0) serves ``BANK_PORTS``
+        operands at a time; a command with more operands takes several turns (section 5). In banked
+        memory, a bank serves one word per cycle, and so does the port that operands share (section
+        12). LD and ST take at most one word of a bank in ``word_slots`` cycles.
         """
         if not word_slots and len(self.operands) <= BANK_PORTS:
             return self.cycles, ()
@@ -143,11 +142,10 @@ class CommandLoads:
         self._moved: dict[tuple[int, ...], tuple[int, int]] = {}
 
     def first_issue(self, steps: Iterable[EngineStep], addresses: Sequence[int]) -> int:
-        """Return the cycle in which the first command is issued: a cycle a word after the first
-        chunk is fetched.
+        """Return the cycle in which the program issues its first command.
 
-        ``addresses`` are those of the buffers. A command takes a word, and one for each register
-        that changes.
+        After the first chunk is fetched, each word of the program takes one cycle. ``addresses``
+        are those of the buffers. A command takes a word, and one for each register that changes.
         """
         known = dict(self._reset)
         words = 0
@@ -165,8 +163,7 @@ class CommandLoads:
         return self._bus.first_chunk(words + 1) + first  # OP_END is a word, too
 
     def transfer(self, step: EngineStep, unit: Unit) -> tuple[int, int]:
-        """Return the scratchpad range in bytes that LD or ST spans, and the number of words it
-        accesses.
+        """Return the scratchpad bytes that LD or ST spans, and the number of words accessed.
 
         A row accesses each word that it touches, also in part (section 12). Words of ideal memory
         are bytes and cause no waits.
@@ -233,8 +230,9 @@ class Passing(NamedTuple):
 
 
 def delay(uses: Sequence[BankUse], begin: int, end: int, passing: Sequence[Passing]) -> int:
-    """Return the cycles by which LD and ST, which have priority at banks, delay EX from
-    ``begin`` to ``end``.
+    """Return the cycles by which LD and ST delay EX from cycle ``begin`` to cycle ``end``.
+
+    LD and ST have priority over EX at the banks.
     """
     late = -1
     longer = 0

@@ -1,7 +1,7 @@
-"""Estimated costs of the system memory bus: slots of rows and cycles of transfers (docs/machine.md,
-section 6).
+"""Estimated costs of the system memory bus: slots of rows and cycles of transfers.
 
-The compiler takes these constants from a machine's Timing and uses nothing else of it.
+The bus is described in docs/machine.md, section 6. The compiler takes these constants from a
+machine's Timing and uses nothing else of it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class BusTiming(Protocol):
 
     @property
     def dram_latency(self) -> int:
-        """Cycles from a request to its first data, and from the last data to its
-        acknowledgement.
+        """Cycles of a read from the request to its first data.
+
+        A write takes as many cycles from its last data to the acknowledgement.
         """
         ...
 
@@ -86,8 +87,9 @@ class MemoryBus:
         )
 
     def first_chunk(self, words: int) -> int:
-        """Return the cycles until the first chunk of a program of ``words`` command words is
-        fetched (section 4).
+        """Return the cycles until the first chunk of a program is fetched (section 4).
+
+        The program has ``words`` command words.
         """
         return DRAM_LATENCY + self.dense_slots(min(words * WORD_BYTES, FETCH_BYTES))
 
@@ -107,8 +109,9 @@ class MemoryBus:
         return found
 
     def _row_slots(self, start: int, nbytes: int) -> int:
-        """Return the slots of a row that begins at byte ``start`` of a burst: its beats, at
-        least the gap per burst.
+        """Return the bus slots of a row that begins at byte ``start`` of a burst.
+
+        Each burst takes as many slots as it has beats, but at least ``burst_gap``.
         """
         if not nbytes:
             return 0
@@ -126,8 +129,9 @@ class MemoryBus:
         return self.rows_slots(1, nbytes, self.burst_bytes)
 
     def run_slots(self, nbytes: int) -> int:
-        """Return the slots of one long row at any address: its beats, and one more for partly
-        used bursts.
+        """Return the bus slots of one long row at any address.
+
+        These are its beats, and one more for partly used bursts.
         """
         return self.cycles_of(nbytes) + 1
 
@@ -145,9 +149,7 @@ class MemoryBus:
         return self.run_slots(registers[nbytes])
 
     def cycles_of(self, nbytes: int) -> int:
-        """Return the minimum number of cycles to move ``nbytes`` bytes in whole bursts, rounded
-        down.
-        """
+        """Return the minimum cycles to move ``nbytes`` bytes in whole bursts, rounded down."""
         return nbytes * self.burst_slots // self.burst_bytes
 
     def bytes_in(self, cycles: int) -> int:
@@ -172,7 +174,5 @@ def registers_of(unit: Unit) -> Side:
 
 
 def transfer_cycles(slots: int, transfers: int = 1) -> int:
-    """Return the cycles of ``transfers`` transfers of one unit, in sequence, that use ``slots``
-    slots together.
-    """
+    """Return the cycles of consecutive transfers of one unit that use ``slots`` slots together."""
     return slots + TRANSFER_OVERHEAD * transfers

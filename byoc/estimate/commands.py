@@ -43,14 +43,14 @@ from isa.packing import compute_serving_cycles
 from isa.registers import RESET
 
 # Bus slots of tiles.
-# -------------------------------------------------------------------------------------------------
 
 
 def constant_slots(
     bus: MemoryBus, geometry: Geometry, channels: int, depth: int, whole: bool
 ) -> int:
-    """Return the bus slots of a tile's constants; ``whole``: it has all columns of a second
-    operand.
+    """Return the bus slots of a tile's constants.
+
+    With ``whole``, the tile has all columns of a second operand.
     """
     nbytes = geometry.constant_bytes(channels, depth)
     nest = geometry.nest
@@ -109,11 +109,11 @@ def output_slots(bus: MemoryBus, geometry: Geometry, channels: int, rows: int) -
 def _count_strided_slots(
     bus: MemoryBus, dims: Sequence[tuple[int, int]], spread: int, runs: Runs = NO_PADDING
 ) -> int:
-    """Return the bus slots of one side of a strided copy with dimensions ``dims``, each (count,
-    byte stride).
+    """Return the bus slots of one side of a strided copy.
 
-    The bytes between elements ``spread`` bytes apart are transferred too, and the padding of
-    ``runs``. Dimensions that form contiguous runs are merged.
+    ``dims`` are the dimensions of the copy, each (count, byte stride). The bytes between elements
+    ``spread`` bytes apart are transferred too, and the padding of ``runs``. Dimensions that form
+    contiguous runs are merged.
     """
     run = spread
     nbytes = 1
@@ -148,8 +148,9 @@ class _UnknownNumberError(LookupError):
 
 
 class _Known(dict[str, int]):
-    """Registers or fields of a command that raise an error if one of the operator's ``numbers``
-    is read.
+    """Registers or fields of a command for cycle formulas.
+
+    Reading one of the operator's ``numbers`` raises an error.
     """
 
     def __missing__(self, name: str) -> int:
@@ -174,16 +175,18 @@ class Compute:
         self._base = {**{one.name: one.reset for one in added}, **plain, **dict(geometry.registers)}
 
     def tile(self, channels: int, rows: int, depth: int = 0) -> int:
-        """Return the cycles of all commands of a tile with ``depth`` input channels, 0 for all
-        of them.
+        """Return the cycles of all commands of a tile with ``depth`` input channels.
+
+        A ``depth`` of 0 means all input channels.
         """
         if self._geometry.single:
             return channels * (COMMAND_OVERHEAD + self._command_cycles(1, rows))
         return COMMAND_OVERHEAD + self._command_cycles(channels, rows, depth)
 
     def least(self) -> Demanded:
-        """Return lower bounds of the layer's cycles and commands for any tiling, from its
-        instruction.
+        """Return lower bounds of the layer's cycles and commands for any tiling.
+
+        The bound of the cycles is the instruction's formula ``least_cycles``.
         """
         geometry = self._geometry
         nest = self._geometry.nest
@@ -209,8 +212,9 @@ class Compute:
     def _command(
         self, instruction: Instruction, channels: int, rows: int, depth: int = 0
     ) -> Command:
-        """Return the command that computes a tile, with only the values that cycle formulas may
-        read.
+        """Return the command that computes a tile, for the evaluation of cycle formulas.
+
+        It has only the values that cycle formulas may read.
         """
         geometry = self._geometry
         tile = make_tile(
@@ -279,10 +283,10 @@ class TileClock:
         return max(self._ex, self._ld)
 
     def load(self, cycles: int, release: int, *, late: bool = False) -> int:
-        """Add a load during the computation of the current tile, or before it (``late``); return
-        its arrival cycle.
+        """Add a load during the computation of the current tile and return its arrival cycle.
 
-        ``release`` is the first tile during which the loaded data is available in system memory.
+        With ``late``, the load may begin before this computation. ``release`` is the first tile
+        during which the loaded data is available in system memory.
         """
         source = self._readable[release - 1] if release else 0
         self._ld = max(self._ld, source, 0 if late else self._start) + cycles
@@ -293,8 +297,9 @@ class TileClock:
         self._ex = max(self._ex, arrival)
 
     def compute(self, cycles: int, stores: Iterable[Stored]) -> None:
-        """Add a computation into buffers of ``stores``; EX waits until earlier stores have
-        emptied these buffers.
+        """Add a computation that writes the buffers of ``stores``.
+
+        EX waits until earlier stores have emptied these buffers.
         """
         busy = (self._stored.get(buffer, 0) for store in stores for buffer in store.buffers)
         self._start = max(self._ex, *busy, 0)
@@ -309,10 +314,10 @@ class TileClock:
 
 
 class CommandTask(NamedTuple):
-    """Command with its unit, bus slots or EX cycles (``work``), and the commands that must end
-    before it begins.
+    """Command with its unit, its work, and the commands that must end before it begins.
 
-    ``banks`` lists the bank accesses if transferred words may delay EX.
+    ``work`` is the number of bus slots, or the cycles of EX. ``banks`` lists the bank accesses if
+    transferred words may delay EX.
     """
 
     unit: int
@@ -458,8 +463,8 @@ class _CommandClock:
             self._handle_end(unit, start + slots)
             return True
         one, two = sorted(self._moving, key=lambda unit: self._moving[unit])
-        (start, slots, first) = self._moving[one]
-        (later, more, second) = self._moving[two]
+        start, slots, first = self._moving[one]
+        later, more, second = self._moving[two]
         if start + slots <= later:
             self._handle_end(one, start + slots)
             return True

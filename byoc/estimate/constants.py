@@ -15,7 +15,6 @@ from __future__ import annotations
 from isa.instruction import ceil_div
 
 # The default machine (docs/machine.md, section 2).
-# -------------------------------------------------------------------
 
 BUS_BYTES = 8
 BURST_BYTES = 64
@@ -30,7 +29,6 @@ EX_FILL = 8
 EX_DRAIN = 8
 
 # Derived from it.
-# --------------------------------------------------------------------------------------------------
 
 BURST_BEATS = BURST_BYTES // BUS_BYTES
 """Beats of a whole burst (section 2, ``burst_beats``)."""
@@ -66,7 +64,6 @@ acknowledgement.
 """
 
 # Delays before commands begin.
-# ---------------------------------------------------------------------------------------
 
 ISSUE_CYCLES = 6
 """Approximate cycles to issue a command and the words that set its registers.
@@ -75,7 +72,6 @@ Measured: 0: the same; 12: the same.
 """
 
 # Overhead of a layer.
-# -----------------------------------------------------------------------------------------------
 
 TILE_OVERHEAD = 110
 """Overhead of a tile in cycles, in which units wait for one another.
@@ -113,7 +109,6 @@ Measured: 0: +0.61 % (+5.59 %); 0.4: +0.18 % (+2.44 %).
 """
 
 # The search for a tiling.
-# --------------------------------------------------------------------------------------------
 
 CUTS = tuple(1 << power for power in range(13))
 """Numbers of tiles into which channels, rows and input channels are cut.
@@ -160,7 +155,6 @@ Measured: none: -0.01 % (+0.00 %); six: the same.
 """
 
 # The search for groups.
-# ----------------------------------------------------------------------------------------------
 
 LONGEST = 16
 """Maximum number of layers in a group.
@@ -185,7 +179,6 @@ Measured: 12 alone: +0.32 % (+6.54 %); 6 alone: +0.16 % (+2.16 %).
 """
 
 # Loads ahead.
-# --------------------------------------------------------------------------------------------------
 
 MARGIN = 400
 """Cycles that a load should be complete before it is needed.
@@ -223,7 +216,6 @@ Measured: 100, 0: +0.44 % (+5.65 %); 90, 75, 0: -0.01 % (+0.00 %).
 """
 
 # Places in the scratchpad.
-# -------------------------------------------------------------------------------------------
 
 ATTEMPTS = 12
 """Minimum number of placement orders that are tried before a plan fails.
@@ -256,7 +248,6 @@ two to 16 neighbours as one: +4.8 %; with four times the memory, without parts: 
 """
 
 # Other plans of a region.
-# --------------------------------------------------------------------------------------------
 
 RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
 """Per cent of the scratchpad for residents.
@@ -324,7 +315,6 @@ Measured: 100: +0.12 % (+2.09 %); 1600: -0.02 % (+0.00 %).
 """
 
 # Sizes of caches.
-# --------------------------------------------------------------------------------------------------
 
 REMEMBERED_ROWS = 1 << 14
 """Maximum number of row shapes whose slots are cached."""
@@ -336,7 +326,6 @@ SPAN = 64
 """Number of steps per index entry for places in the scratchpad."""
 
 # Limits of compile time: above them the compiler would take minutes.
-# -------------------------------------------------
 
 MAX_OPERATIONS = 10_000
 """Maximum number of operations of a region."""

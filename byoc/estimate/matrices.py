@@ -1,10 +1,9 @@
-"""Cost of a convolution on banked memory: direct on packed tensors, or as a matrix product
-(im2col).
+"""Cost of a convolution on banked memory, computed directly or as a matrix product (im2col).
 
-For the matrix product, ``OP_PERMUTE`` first copies the inputs of each output position into one
-matrix row: kernel row by kernel row, column by column, channel by channel. This is P. Gibson's
-(2023) comparison, with the conversion cost added. Cycles are those of EX alone; each operand has
-its own bank, which LD and ST do not use.
+The direct convolution reads packed tensors. For the matrix product, ``OP_PERMUTE`` first copies the
+inputs of each output position into one matrix row: kernel row by kernel row, column by column,
+channel by channel. This is P. Gibson's (2023) comparison, with the conversion cost added. Cycles
+are those of EX alone; each operand has its own bank, which LD and ST do not use.
 """
 
 from __future__ import annotations
@@ -28,11 +27,10 @@ CONVOLUTIONS = ("OP_CONV", "OP_GROUP_CONV")
 
 
 class Layouts(NamedTuple):
-    """Cycles of a convolution computed directly with ``mapping``, and as a matrix product after a
-    conversion.
+    """Cycles of a convolution computed directly, and as a matrix product after a conversion.
 
-    ``conversion`` is at least the words of the matrix. If that is too little to decide, it is the
-    words that the copies read or write.
+    ``mapping`` is the mapping of the direct convolution. ``conversion`` is at least the words of
+    the matrix. If that is too little to decide, it is the words that the copies read or write.
     """
 
     direct: int

@@ -1,5 +1,4 @@
-"""Layout assignment in banked memory: chooses the layout of every tensor of a region and inserts
-copies.
+"""Assign the layout of every tensor of a region in banked memory and insert copies.
 
 A convolution needs channels of positions, a matrix product needs positions of channels, and a
 product per head needs images of them (:class:`isa.layout.Layout`). A tensor keeps its producer's
@@ -35,8 +34,7 @@ def assign_layouts(
     atom: int,
     fits: Callable[[Operator], bool] = lambda _: True,
 ) -> tuple[tuple[Operator, ...], dict[str, Layout]]:
-    """Choose a memory layout for every tensor of a region and insert the copies that consumers
-    need.
+    """Choose a memory layout for every tensor of a region and insert the copies that it needs.
 
     A tensor keeps its producer's layout. A consumer that needs another layout reads a copy; the
     copy is made once and shared. Region inputs and outputs get one of
@@ -101,8 +99,10 @@ def _input_layout(region: RegionTensors, name: str, consumers: Sequence[Operator
 
 
 def _output_layout(state: Assignment, group: tuple[Operator, ...]) -> Layout:
-    """Return the layout of a region output: its producer's layout, or the cheapest for
-    movements.
+    """Return the layout of a region output.
+
+    Movements get the cheapest layout. Other results keep their producer's layout if the boundary
+    allows it.
     """
     operation = group[0]
     result = group[0].output
@@ -172,8 +172,9 @@ def _add_elementwise(state: Assignment, operation: Operator) -> None:
 
 
 def _split_images(state: Assignment, operation: Operator) -> tuple[Operator, ...]:
-    """Split an operation on all positions of a tensor of several images into one operation per
-    image.
+    """Split an operation on a tensor of several images into one operation per image.
+
+    Only an operation that treats all positions of the tensor alike is split.
     """
     source = operation.inputs[0]
     result = operation.output
@@ -198,8 +199,9 @@ def _split_images(state: Assignment, operation: Operator) -> tuple[Operator, ...
 
 
 def _rows_of(operand: Operand, number: int, rows: int, images: int) -> Operand:
-    """Return the rows of one image of an operand of shape (elements, rows), or of a result with
-    one element per row.
+    """Return the rows of image ``number`` of an operand of shape (elements, rows).
+
+    The operand may also be a result with one element per row.
     """
     assert operand.assigned is not None
     width = operand.shape[0]
@@ -222,8 +224,9 @@ def _add_in_required_layouts(state: Assignment, operation: Operator) -> None:
 
 
 def _read_unflattened(state: Assignment, operation: Operator) -> Operator:
-    """Return an operation that reads a flattened plane as one on the plane itself, if that has a
-    tiling.
+    """Replace an operation on a flattened plane by one that reads the plane itself.
+
+    The operation stays unchanged if the new one has no tiling.
     """
     source = operation.inputs[0]
     region = state.region

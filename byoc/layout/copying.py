@@ -95,8 +95,9 @@ def slice_layout(layout: Layout, offset: int, required: Layout) -> Layout | None
 def read_operand(
     state: Assignment, consumer: Operator, operand: Operand, required: Layout
 ) -> Operand:
-    """Return an operand in the layout that its consumer needs: in place if it has this layout,
-    otherwise copied.
+    """Return an operand in the layout that its consumer needs, copied if necessary.
+
+    An operand that has this layout is read in place.
     """
     if operand.value in consumer.constant_operands:
         return replace(operand, assigned=required)
@@ -141,8 +142,9 @@ def write_result(state: Assignment, operation: Operator, required: Layout) -> No
 def copy_elements(
     state: Assignment, operation: Operator, target: str, moved: Mapping[str, Moved]
 ) -> None:
-    """Copy elements of tensors, by name of the source, to places in ``target``, on behalf of
-    ``operation``.
+    """Copy elements of tensors to places in ``target`` on behalf of ``operation``.
+
+    ``moved`` has the elements by name of the source.
     """
     add_copies(state, operation, target, find_copies(state, target, moved))
 
@@ -150,8 +152,9 @@ def copy_elements(
 def find_copies(
     state: Assignment, target: str, moved: Mapping[str, Moved]
 ) -> dict[str, tuple[Piece, ...]]:
-    """Return the pieces of bytes that move elements of each source to ``target``, in the layouts
-    of both.
+    """Return the pieces of bytes that move elements of each source to ``target``.
+
+    The bytes follow from the layouts of both tensors.
     """
     layout = state.layouts[target]
     found = dict[str, tuple[Piece, ...]]()

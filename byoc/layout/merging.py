@@ -1,5 +1,4 @@
-"""Merge the movements of a region in banked memory: chains of copies become one copy, by composing
-byte maps.
+"""Merge chains of copies in banked memory into one copy, by composing byte maps.
 
 A movement is a map of bytes. Consecutive maps are composed to one. An intermediate tensor is not
 stored if every consumer reads its sources instead. Takes operations with layouts
@@ -67,8 +66,9 @@ class Merge:
 
 @dataclass
 class _Tensor:
-    """A tensor of the region with the operations that write and read it, in execution order, and
-    its size in bytes.
+    """Tensor of the region with its size in bytes and the operations that write and read it.
+
+    The operations are in execution order.
     """
 
     producers: list[Operator] = field(default_factory=list)
@@ -176,9 +176,7 @@ def _merge(
 
 
 def _is_skipped(name: str, tensor: _Tensor, merges: Mapping[str, Merge]) -> bool:
-    """Return whether all consumers of a merged tensor read its sources instead, so that it is
-    not stored.
-    """
+    """Return whether a merged tensor is not stored because all consumers read its sources."""
     readers = [merges.get(one.output.value) for one in tensor.consumers]
     return bool(readers) and all(
         reader is not None and name not in reader.bytes.sources for reader in readers
@@ -186,8 +184,9 @@ def _is_skipped(name: str, tensor: _Tensor, merges: Mapping[str, Merge]) -> bool
 
 
 def _compose(tensor: _Tensor, merges: Mapping[str, Merge]) -> ByteMap | None:
-    """Return the byte map of a tensor from unmerged tensors, or None if some byte is never
-    written.
+    """Return the byte map of a tensor from unmerged tensors.
+
+    Return None if some byte is never written.
     """
     numbers: dict[str, int] = {}
     source = np.full(tensor.size, _UNKNOWN, np.int64)
@@ -213,8 +212,9 @@ def _compose(tensor: _Tensor, merges: Mapping[str, Merge]) -> ByteMap | None:
 def _operations(
     node: Operator, name: str, found: ByteMap, aliases: Sequence[Operator], context: MoveContext
 ) -> tuple[Operator, ...] | None:
-    """Return the operations that write ``name`` by its map, except the bytes that ``aliases``
-    share.
+    """Return the operations that write ``name`` by its byte map.
+
+    Bytes that ``aliases`` share are not written.
 
     Return None if there are more than :data:`MAX_PIECES_PER_MOVE`, one has no tiling, or the layout
     is unknown.
@@ -248,8 +248,7 @@ def _operations(
 def _order_after_operands(
     operations: Sequence[Operator], merged: Collection[str]
 ) -> Iterator[Operator]:
-    """Yield ``operations`` in order, but move consumers of a ``merged`` tensor after the write of
-    all its bytes.
+    """Yield ``operations`` with consumers of a ``merged`` tensor after the write of all its bytes.
 
     Before merging, such a tensor was written image by image, with consumers between the images. Now
     it is written at once after the last image. A delayed operation also delays the other producers

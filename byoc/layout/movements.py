@@ -1,6 +1,4 @@
-"""Layouts of tensors that movements write, and the copies of the bytes that source and result do
-not share.
-"""
+"""Layouts of tensors that movements write, and copies of the bytes that tensors do not share."""
 
 from __future__ import annotations
 
@@ -80,8 +78,9 @@ def _keep_layout(state: Assignment, operation: Operator) -> bool:
 
 
 def _choose_layout(state: Assignment, group: tuple[Operator, ...]) -> Layout:
-    """Return the layout of a moved tensor whose consumers need none: by row if its source is by
-    row.
+    """Return the layout of a moved tensor whose consumers need none in particular.
+
+    The tensor is by row if its source is by row.
     """
     name = group[0].output.value
     region = state.region
@@ -103,9 +102,7 @@ def _choose_layout(state: Assignment, group: tuple[Operator, ...]) -> Layout:
 def cheapest_layout(
     state: Assignment, group: tuple[Operator, ...], options: Iterable[Layout]
 ) -> Layout:
-    """Return the layout with the fewest bytes and contiguous runs for the movements into a
-    tensor.
-    """
+    """Return the layout with the fewest bytes and contiguous runs for movements into a tensor."""
     moved = []
     for operation in group:
         for value, sources, targets in find_moved_bytes(operation):
@@ -124,8 +121,9 @@ def cheapest_layout(
 def compute_storing_cost(
     region: RegionTensors, name: str, layout: Layout, consumers: Iterable[Operator]
 ) -> float:
-    """Return the cost of storing a region input with ``layout`` and moving it to the results of
-    ``consumers``.
+    """Return the cost of storing a region input with ``layout`` and moving it from there.
+
+    The movements are those to the results of ``consumers``.
     """
     cost = prod(layout.stored) / BYTES_OF_A_RUN
     for operation in consumers:
@@ -142,10 +140,10 @@ def compute_storing_cost(
 
 
 def _layout_cost(layout: Layout, moved: Iterable[Moved]) -> float:
-    """Return the cost of a tensor with ``layout``: its bytes, and the contiguous runs of ``moved``
-    elements.
+    """Return the cost of a tensor with ``layout``: its bytes and its contiguous runs.
 
-    ``moved`` has the places of elements in their tensors, and their numbers in this one.
+    The runs are those of the ``moved`` elements. ``moved`` has the places of elements in their
+    tensors, and their numbers in this one.
     """
     size = prod(layout.stored)
     cost = size / BYTES_OF_A_RUN

@@ -1,5 +1,6 @@
-"""Facts about a region's tensors before layouts are assigned: shapes, sizes, and the layouts
-that consumers need.
+"""Shapes and sizes of a region's tensors, and the layouts that consumers need.
+
+These facts are collected before layouts are assigned.
 """
 
 from __future__ import annotations
@@ -46,9 +47,7 @@ class RegionTensors:
         return not operand.offset and operand.elements == self.elements[operand.value]
 
     def is_order_kept(self, operation: Operator) -> bool:
-        """Return whether an operation turns a whole tensor into another with its elements in the
-        same order.
-        """
+        """Return whether an operation copies a whole tensor with its elements in the same order."""
         operands = *operation.inputs, operation.output
         return bool(operation.slices) and len(operands) == 2 and all(map(self.is_whole, operands))
 

@@ -1,6 +1,4 @@
-"""Layouts of a region's tensors: inside the region, and at its boundary, where the host packs
-and unpacks.
-"""
+"""Layouts of a region's tensors: inside, and at the boundary where the host packs and unpacks."""
 
 from __future__ import annotations
 
@@ -28,11 +26,10 @@ def lay_out(
     memory: Memory,
     fits: Callable[[Operator], bool],
 ) -> tuple[tuple[Operator, ...], Mapping[str, Layout]]:
-    """Return the operations with layouts, consecutive movements merged, and the layout of each
-    tensor.
+    """Return a region's operations after layout assignment, and the layout of each tensor.
 
-    In ideal memory every tensor is dense. ``fits``: whether an operation can be tiled into the
-    scratchpad.
+    Consecutive movements are merged. In ideal memory every tensor is dense. ``fits``: whether an
+    operation can be tiled into the scratchpad.
     """
     if memory == IDEAL:
         return operations, {name: dense(values[name].shape) for name in edges}
@@ -79,8 +76,9 @@ def _has_part_layouts(part: Operator) -> bool:
 
 
 def has_stated_layouts(memory: Memory) -> bool:
-    """Return whether programs state which tensor bytes commands read and write, as in banked
-    memory.
+    """Return whether programs state the tensor bytes that commands read and write.
+
+    Programs for banked memory do.
     """
     return memory != IDEAL
 
@@ -117,8 +115,9 @@ def compute_stored_shape(shape: tuple[int, ...], layout: Layout, memory: Memory)
 
 
 def to_stored(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
-    """Return a tensor of the model as a program reads it: dense in ideal memory, in atoms in
-    banked memory.
+    """Return a tensor of the model as a program reads it.
+
+    The tensor is dense in ideal memory and consists of atoms in banked memory.
     """
     if arch.memory == IDEAL:
         return np.ascontiguousarray(array).reshape(tensor.shape)

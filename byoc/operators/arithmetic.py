@@ -196,8 +196,8 @@ class Add(Arithmetic):
         ``fixed``.
         """
         registers = self.clamps()
-        (scale_a, scale_b, scale_y) = self.scales
-        (zero_a, zero_b, zero_y) = self.zero_points
+        scale_a, scale_b, scale_y = self.scales
+        zero_a, zero_b, zero_y = self.zero_points
         if arch.numerics == "fixed":
             return Settings(registers | self.get_fixed_registers(), self.fields())
         constants = numerics.add_constants(scale_a, zero_a, scale_b, zero_b, scale_y, zero_y)
@@ -342,7 +342,6 @@ class MultiplicationOperator(Arithmetic):
 
 
 # Comparison
-# --------------------------------------------------------------------------------------------------
 
 FURTHEST = 2.0**40
 RELATIONS: Mapping[str, np.ufunc] = {

@@ -80,7 +80,6 @@ class ConvRecord:
 
 
 # Constraints
-# --------------------------------------------------------------------------------------------------
 
 
 @rule("a depthwise convolution runs on it or is emulated: use --isa v2 or --emulate-depthwise")
@@ -153,7 +152,6 @@ def _is_grouped_on(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP
 
 
 # Operator
-# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -144,7 +144,6 @@ def whole(value: Value, shape: tuple[int, ...]) -> Operand:
 
 
 # Requirements that several families use
-# ------------------------------------------------------------------------------
 
 
 def other_than_eight_bit(graph: Graph, names: Iterable[str]) -> Finding | None:

@@ -107,7 +107,6 @@ SINGLE = (
 
 
 # Two operands with broadcasting
-# --------------------------------------------------------------------------------------
 
 MOST_SLICES = 1024
 """Maximum commands per operation if its operands alternate between broadcast and full

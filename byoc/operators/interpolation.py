@@ -228,8 +228,8 @@ class Interpolation(Operator):
         source, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         before = domain.affine(source)
         after = domain.affine(result)
-        (images, channels, *plane) = source.shape
-        (_, _, *made) = result.shape
+        images, channels, *plane = source.shape
+        _, _, *made = result.shape
         block = min(max(_ROW_BYTES // (2 * plane[1] + made[1]), 1), channels)
         found = []
         for first in range(0, images * channels, channels):
@@ -259,8 +259,8 @@ class Interpolation(Operator):
 
         A row reads the operand rows around its coordinate.
         """
-        (channels, rows, columns) = self.output.shape
-        (_, height, width) = self.inputs[0].shape
+        channels, rows, columns = self.output.shape
+        _, height, width = self.inputs[0].shape
         below = self.rows.astype(np.int64)
         reads = tuple(zip(below.tolist(), np.minimum(below + 2, height).tolist(), strict=True))
         nest = LoopNest(

@@ -311,7 +311,7 @@ def buffers_of(geometry: Geometry, tiling: Tiling, alignment: int) -> Buffers:
     channels = tiling.channels
     rows = tiling.rows
     depth = tiling.depth
-    (parts, bands) = counts(geometry, tiling)
+    parts, bands = counts(geometry, tiling)
     chunks = chunk_count(geometry, tiling)
     inputs = range(geometry.inputs)
     return Buffers(

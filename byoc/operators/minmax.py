@@ -184,7 +184,6 @@ def _alike(value: Value, result: Value) -> bool:
 
 
 # Selection
-# --------------------------------------------------------------------------------------------------
 
 
 @rule("what chooses are flags, and what is chosen has the element type of the result")

@@ -185,7 +185,6 @@ def _use_narrow_atoms(operation: Operator, graph: Graph) -> Operator:
 
 
 # Geometry.
-# --------------------------------------------------------------------------------------------------
 
 
 def make_packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometry:

@@ -421,7 +421,6 @@ def check_accumulator(
 
 
 # Requirements
-# --------------------------------------------------------------------------------------------------
 
 
 @rule(domain.eight_bit_input.text)

@@ -215,8 +215,8 @@ def reductions(
     family: type[Reduction] = Reduction,
 ) -> tuple[Reduction, ...]:
     """Return the operations of ``family`` that reduce rows of ``shape`` of one value to another."""
-    (before, first) = source
-    (after, second) = result
+    before, first = source
+    after, second = result
     numbers: dict[str, Any] = {
         "mode": mode,
         "count": shape[1],
@@ -229,7 +229,6 @@ def reductions(
 
 
 # Index of the largest or smallest element
-# ----------------------------------------------------------------------------
 
 MOST_INDICES = 256
 _SEARCHED: Mapping[str, Mode] = {"ArgMax": "max", "ArgMin": "min"}

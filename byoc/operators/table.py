@@ -194,7 +194,7 @@ class ChannelTable(Operator):
     def finer(self) -> tuple[Operator, ...]:
         """Return one look-up per channel; tiles can then have any number of elements."""
         (source,) = self.inputs
-        (_, elements) = self.output.shape
+        _, elements = self.output.shape
         shape = domain.elementwise_shape((elements,))
         return tuple(
             TableOperator(

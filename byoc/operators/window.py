@@ -29,7 +29,7 @@ class _Rows(NamedTuple):
     def _reach_span(self, span: Span) -> Span:
         """Return the span of rows including padding."""
         attributes = self.node.attributes
-        (start, stop) = span
+        start, stop = span
         stride = attributes["strides"][0]
         kernel = attributes["kernel"][0]
         dilation = attributes["dilations"][0]
@@ -43,8 +43,8 @@ class _Rows(NamedTuple):
 
     def attributes(self, span: Span) -> Mapping[str, Any]:
         """Return the padding that remains for a span."""
-        (first, last) = self._reach_span(span)
-        (_, left, _, right) = self.node.attributes["pads"]
+        first, last = self._reach_span(span)
+        _, left, _, right = self.node.attributes["pads"]
         return {"pads": (max(0, -first), left, max(0, last - self.height), right)}
 
 
@@ -76,8 +76,8 @@ class WindowOperator(Operator):
     @property
     def loops(self) -> Loops:
         """Loops over output channels, rows and columns, with the halo of the window."""
-        (oc, oh, ow) = self.output.shape
-        (ic, ih, iw) = self.inputs[0].shape
+        oc, oh, ow = self.output.shape
+        ic, ih, iw = self.inputs[0].shape
         stride = self.strides[0]
         dilation = self.dilations[0]
         window = self.window[0], stride, dilation, self.pads[0]

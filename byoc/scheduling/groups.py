@@ -393,7 +393,7 @@ def may_ride(layers: Sequence[OperatorLayer], graph: FusionGraph, last: int) -> 
     rider = graph.members[last]
     if rider is None or not rider.flat or not last or not lawful(graph, last - 1, last):
         return False
-    (first, _) = members_of(graph, last - 1, last)
+    first, _ = members_of(graph, last - 1, last)
     needs = layers[last].geometry
     made = graph.planes[first.writes.buffer]
     alone = (made.makers, made.readers, made.leaves) == ((last - 1,), (last,), False)

@@ -409,8 +409,8 @@ class Moves:
         found = State(state.tilings, residents, groups)
         tilings = list(state.tilings)
         for number, _ in found.tiled:
-            (before, _) = state.room(self._subject, number)
-            (resident, budget) = found.room(self._subject, number)
+            before, _ = state.room(self._subject, number)
+            resident, budget = found.room(self._subject, number)
             search = self._subject.search(number)
             tiling = tilings[number]
             if resident == before and search.cost.compute_working_set(tiling, resident) <= budget:
