@@ -142,9 +142,11 @@ def _is_grouped_on(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP
     """Return True if the instruction ``mnemonic`` for several groups computes the convolution.
 
     A depthwise convolution is emulated or has its own instruction, which allows a limited number of
-    filters per channel.
+    filters per channel, and one input channel per group.
     """
     if record.depthwise:
+        if products.repeats_input(products.int8_parts(record.weights), target):
+            return True
         few = len(record.weights) < target.multiplier_limit * record.group
         own = "OP_DEPTH_CONV" in target.instructions and few
         return not target.emulate_depthwise and not own
@@ -303,11 +305,14 @@ class Convolution(ProductOperator, WindowOperator):
         """
         on_groups = _is_grouped_on(record, target, cls.group_instruction[0])
         parts = record.group if record.grouped and not on_groups else 1
-        emulated = record.depthwise and target.emulate_depthwise
+        emulated = record.depthwise and target.emulate_depthwise and not on_groups
         choices = {"emulated": emulated, "on_groups": on_groups}
-        first = tuple(cls._image(record, 0, parts, choices))
+        first = tuple(cls._image(record, 0, parts, choices, target))
         if len(first) > parts:  # the sums of several products are separate values for each image
-            images = (cls._image(record, image, parts, choices) for image in range(1, record.batch))
+            images = (
+                cls._image(record, image, parts, choices, target)
+                for image in range(1, record.batch)
+            )
             return (*first, *(operation for image in images for operation in image))
         sizes = int(np.prod(record.source_plane)), int(np.prod(record.result_plane))
         return tuple(
@@ -318,7 +323,7 @@ class Convolution(ProductOperator, WindowOperator):
 
     @classmethod
     def _image(
-        cls, record: ConvRecord, image: int, parts: int, choices: dict[str, Any]
+        cls, record: ConvRecord, image: int, parts: int, choices: dict[str, Any], target: Target
     ) -> Iterator[Operator]:
         """Yield the operations of one image, divided into ``parts``: each part has one group, or
         all groups.
@@ -358,7 +363,9 @@ class Convolution(ProductOperator, WindowOperator):
                 groups=record.group // parts,
                 **choices,
             )
-            yield from products.split_weights(whole, products.int8_parts(record.weights[chosen]))
+            yield from products.split_weights(
+                whole, products.int8_parts(record.weights[chosen]), target
+            )
 
     @property
     def depthwise(self) -> bool:

@@ -418,13 +418,13 @@ class MatMul(ProductOperator):
             return tuple(
                 part
                 for whole, parts in cls._constant(record)
-                for part in products.split_weights(whole, parts)
+                for part in products.split_weights(whole, parts, target)
             )
         if record.left is not None:
             return tuple(
                 part
                 for whole, parts in _filters(record)
-                for part in products.split_weights(whole, parts)
+                for part in products.split_weights(whole, parts, target)
             )
         m, k, n = record.sizes
         transposed = bool(record.node.attributes.get("transB"))

@@ -18,6 +18,7 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.domain import affine, clamp
 from byoc.operators.forms import Form, Written
+from byoc.operators.movement import Alias
 from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.operator import Geometry, Operator
@@ -305,16 +306,48 @@ def int8_parts(weights: NDArray[np.int8] | NDArray[np.int16]) -> tuple[NDArray[n
     return tuple(parts)
 
 
+def repeats_input(parts: Sequence[NDArray[np.int8]], target: Target) -> bool:
+    """Return whether a product of weights in ``parts`` reads its input once for each part.
+
+    It does so if the machine has no sum of int32 tensors.
+    """
+    return len(parts) > 1 and WideAdd.traits.mnemonic not in target.instructions
+
+
 def split_weights(
+    whole: ProductOperator, parts: Sequence[NDArray[np.int8]], target: Target
+) -> tuple[Operator, ...]:
+    """Return ``whole`` for weights that are the sum of ``parts``.
+
+    The result is exact. Two parts take twice the work. The int32 products with each part are added.
+    Without an instruction for that sum, one product has the parts side by side, and reads its input
+    once for each. The accumulator bound is valid for each partial sum.
+    """
+    if repeats_input(parts, target):
+        return _concatenate_parts(whole, parts)
+    return add_terms(whole, [replace(whole, weights=part) for part in parts])
+
+
+def _concatenate_parts(
     whole: ProductOperator, parts: Sequence[NDArray[np.int8]]
 ) -> tuple[Operator, ...]:
-    """Return ``whole`` for weights that are the sum of ``parts``: int32 products with each part,
-    then their sum.
-
-    The result is exact and uses instructions that every machine has. Two parts take twice the work.
-    The accumulator bound is valid for each partial sum.
-    """
-    return add_terms(whole, [replace(whole, weights=part) for part in parts])
+    """Return a product of concatenated ``parts``, and of an input with rows or groups repeated."""
+    (source,), matrix, count = whole.inputs, whole.loops.nest.matrix, len(parts)
+    rows = source.shape[0] if matrix else whole.loops.nest.groups
+    size, (first, *others) = source.elements // rows, source.shape
+    shape = (first, count * others[0]) if matrix else (count * first, *others)
+    repeated = Operand(f"{whole.output.value}@{whole.output.offset}:repeated", shape)
+    starts = [source.offset + row * size for row in range(rows) for _ in parts]
+    copied = Alias(
+        name=whole.name,
+        kind="DMA",
+        inputs=tuple(Operand(source.value, (size,), start) for start in starts),
+        output=repeated,
+        offsets=tuple(range(0, repeated.elements, size)),
+        onnx_nodes=whole.onnx_nodes,
+    )
+    weights = np.concatenate(parts, axis=0 if matrix else 1)
+    return copied, replace(whole, inputs=(repeated,), weights=weights)
 
 
 def add_terms(whole: ProductOperator, terms: Sequence[ProductOperator]) -> tuple[Operator, ...]:

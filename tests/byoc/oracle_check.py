@@ -14,8 +14,8 @@ from byoc.partitioning.partition import Partition, Target, partition
 from isa.arch import IDEAL
 from tests.byoc.reference_execution import run_partition
 
-V2 = Target(frozenset({"OP_DEPTH_CONV"}), "v2", IDEAL)
-V1 = Target(frozenset(), "v1", IDEAL)
+V2 = Target(frozenset({"OP_DEPTH_CONV", "OP_E32_ADD"}), "v2", IDEAL)
+V1 = Target(frozenset({"OP_E32_ADD"}), "v1", IDEAL)
 
 
 def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:

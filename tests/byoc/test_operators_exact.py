@@ -26,7 +26,7 @@ def _weights(*shape: int, dtype: str = "int8") -> Any:
     return np.random.default_rng(GENERATOR_SEED).integers(limits.min, limits.max + 1, shape, dtype)
 
 
-V4 = Target(frozenset({"OP_DYN_MAT_MUL"}), "v4", IDEAL)
+V4 = Target(frozenset({"OP_DYN_MAT_MUL", "OP_E32_ADD"}), "v4", IDEAL)
 
 
 def _runs_on_accelerator(model: onnx.ModelProto, *names: str, target: Target = V2) -> None:
@@ -308,7 +308,7 @@ TIGHT: dict[str, onnx.ModelProto] = {
         _weights(6, 120, 3), (1, 120, 200), dilations=[64], activation=("Relu",)
     ),
     "channels with a zero point": convolution_unit(
-        _weights(6, 17, 3, 3), (1, 17, 5, 200), weight_zero_point=9
+        _weights(6, 34, 3, 3), (1, 34, 5, 100), weight_zero_point=9
     ),
     "max": unary_unit("MaxPool", (1, 3, 9001), kernel_shape=[3], strides=[2], pads=[1, 1]),
     "average": unary_unit(
@@ -324,8 +324,6 @@ TIGHT: dict[str, onnx.ModelProto] = {
         "PRelu", (2, 3, 90, 101), extra=[([[[0.3]], [[-1.2]], [[0.7]]], "float32")], after=(0.04, 9)
     ),
 }
-WIDE = "grouped", "channels with a zero point"
-"""Weights of nine bits take two products and their sum in int32, which v5 does not have."""
 
 
 @pytest.mark.parametrize("case", TIGHT)
@@ -339,10 +337,45 @@ def test_what_does_not_fit_in_the_least_is_cut_finer(case: str) -> None:
     """
     package = import_model(TIGHT[case], case)
     feed = random_feeds(TIGHT[case], 5)
-    for isa, pe in product(("v4",) if case in WIDE else ("v4", "v5"), ((4, 16, 1), (3, 5, 2))):
+    for isa, pe in product(("v4", "v5"), ((4, 16, 1), (3, 5, 2))):
         array = dict(zip(("ic", "oc", "ow"), pe, strict=True))
         found = compare(
             package, feed, Arch.model_validate({"isa": isa, "sram_bytes": 8192, "pe": array})
+        )
+        assert (found.mismatches, placed(found.partition)["op"]) == (0, "dla")
+
+
+def _product_with_a_zero_point() -> onnx.ModelProto:
+    builder = ModelBuilder()
+    x = builder.dequantize(builder.input("x", (2, 9, 37), "int8"), 0.05, 3, "int8")
+    weights = builder.weights(_weights(37, 19), 0.01, 9)
+    builder.quantize(builder.node("MatMul", x, weights, name="op"), 0.5, 3, "int8", result="y")
+    builder.output("y", "int8")
+    return builder.model()
+
+
+NINE_BITS: dict[str, onnx.ModelProto] = {
+    "images": convolution_unit(
+        _weights(17, 5, 3, 3), (3, 5, 9, 8), weight_zero_point=-20, activation=("Relu",)
+    ),
+    "groups": convolution_unit(
+        _weights(24, 4, 3, 3), (2, 12, 9, 8), group=3, weight_zero_point=9, strides=[2, 1]
+    ),
+    "depthwise": convolution_unit(
+        _weights(20, 1, 3, 3), (2, 20, 9, 8), group=20, weight_zero_point=9, pads=[1] * 4
+    ),
+    "matrices": _product_with_a_zero_point(),
+}
+"""Weights that have nine bits without their zero point."""
+
+
+@pytest.mark.parametrize("case", NINE_BITS)
+def test_weights_of_nine_bits_run_on_both_memories(case: str) -> None:
+    """The products with both parts are added, on v5 in one product that reads its input twice."""
+    package, feed = import_model(NINE_BITS[case], case), random_feeds(NINE_BITS[case], 5)
+    for isa, (ic, oc) in product(("v4", "v5"), ((4, 16), (1, 256))):
+        found = compare(
+            package, feed, Arch.model_validate({"isa": isa, "pe": {"ic": ic, "oc": oc, "ow": 1}})
         )
         assert (found.mismatches, placed(found.partition)["op"]) == (0, "dla")
 
