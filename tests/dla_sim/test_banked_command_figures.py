@@ -42,7 +42,7 @@ LAYERS = (
         "a step of both takes one; w = 8: 8 + 2 stripes * 2 blocks * 32",
         "OP_CONV requantise=1",
         {"INPUT_CHANNELS": 64, "OUTPUT_CHANNELS": 32, "INPUT_HEIGHT": 8, "INPUT_WIDTH": 8,
-        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8}, {"pe": {"ic": 32, "oc": 32}}, 136,
+        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8}, {"pe": {"ic": 32, "oc": 32}, "atom": 16}, 136,
     ),
     (
         "CONV on an array of 32 x 8 with words of 32: 1 x 1, 48 to 8, 4 x 4. A step of two atoms "
@@ -50,7 +50,8 @@ LAYERS = (
         "a block of 8 * 32 weights 8, that of 8 * 16 4: 8 + 16 + 16",
         "OP_CONV requantise=1",
         {"INPUT_CHANNELS": 48, "OUTPUT_CHANNELS": 8, "INPUT_HEIGHT": 4, "INPUT_WIDTH": 4,
-        "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 4}, {"pe": {"ic": 32, "oc": 8}, "word_bytes": 32}, 40,
+        "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 4},
+        {"pe": {"ic": 32, "oc": 8}, "atom": 16, "word_bytes": 32}, 40,
     ),
     (
         "CONV on an array of 32 x 32 with atoms of 8: 1 x 1, 40 to 32, 4 x 4, words of 16. Blocks "
@@ -60,6 +61,15 @@ LAYERS = (
         {"INPUT_CHANNELS": 40, "OUTPUT_CHANNELS": 32, "INPUT_HEIGHT": 4, "INPUT_WIDTH": 4,
         "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 4}, {"pe": {"ic": 32, "oc": 32}, "atom": 8,
         "word_bytes": 16}, 160,
+    ),
+    (
+        "CONV on an array of 16 x 16, 2 groups of 20 to 8 channels: 1 x 1, 8 x 8, words of 16. "
+        "Blocks of 16 and 4; channels 20 to 35 are in three atoms of 8, so v = 2 for all blocks; "
+        "w = 8, 2: 8 + 4 * 64 * 2",
+        "OP_GROUP_CONV requantise=1",
+        {"INPUT_CHANNELS": 40, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 8, "INPUT_WIDTH": 8,
+        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "GROUPS": 2},
+        {"pe": {"ic": 16, "oc": 16}, "atom": 8, "word_bytes": 16}, 520,
     ),
     (
         "CONV, a first layer: 3 x 3, 3 to 16, 16 x 16, taps side by side. 9 taps of a row are "
@@ -120,7 +130,15 @@ LAYERS = (
         {"INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 20, "INPUT_HEIGHT": 17,
         "INPUT_WIDTH": 17, "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 7, "KERNEL_HEIGHT": 5,
         "KERNEL_WIDTH": 5,
-        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {"pe": {"ic": 16, "oc": 16}}, 207,
+        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {"pe": {"ic": 16, "oc": 16}, "atom": 16}, 207,
+    ),
+    (
+        "DEPTH: the same with atoms of 8: 32 windows, 7 by 4 of them: 2 * 25 an atom; 200 weights "
+        "are 4 words: 4 + 3 * 50; lanes 19",
+        "OP_DEPTH_CONV requantise=1",
+        {"INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 20, "INPUT_HEIGHT": 17, "INPUT_WIDTH": 17,
+        "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 7, "KERNEL_HEIGHT": 5, "KERNEL_WIDTH": 5,
+        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {"pe": {"ic": 16, "oc": 16}, "atom": 8}, 154,
     ),
     (
         "DEPTH on an array of 2 x 2, less than an atom: a tap of a window takes 2 cycles: 3 + 36 * "
@@ -358,7 +376,25 @@ WORDS = (
         "block, 2 * 5 * 4; weights 8 * 4; records of 8 bytes; results of two atoms 2 * 4 a stripe",
         "OP_CONV requantise=1",
         {"INPUT_CHANNELS": 64, "OUTPUT_CHANNELS": 32, "INPUT_HEIGHT": 8, "INPUT_WIDTH": 8,
-        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8}, {"pe": {"ic": 32, "oc": 32}}, (40, 32, 2, 16),
+        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8},
+        {"pe": {"ic": 32, "oc": 32}, "atom": 16}, (40, 32, 2, 16),
+    ),
+    (
+        "the same CONV with four atoms of 8 a block. Of each atom 2 + 1 words a stripe and block, "
+        "4 * 3 * 4; weights and records as before; results of four atoms 4 * 2 a stripe",
+        "OP_CONV requantise=1",
+        {"INPUT_CHANNELS": 64, "OUTPUT_CHANNELS": 32, "INPUT_HEIGHT": 8, "INPUT_WIDTH": 8,
+        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8},
+        {"pe": {"ic": 32, "oc": 32}, "atom": 8}, (48, 32, 2, 16),
+    ),
+    (
+        "5 x 5, stride 2, 20 channels, 7 x 7, array 16 x 16, words of 64: 17 rows of 136 bytes, "
+        "3 words, for 3 atoms; weights 500 bytes, records 160, results 3 * 392 bytes",
+        "OP_DEPTH_CONV requantise=1",
+        {"INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 20, "INPUT_HEIGHT": 17, "INPUT_WIDTH": 17,
+        "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 7, "KERNEL_HEIGHT": 5, "KERNEL_WIDTH": 5,
+        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2},
+        {"pe": {"ic": 16, "oc": 16}, "atom": 8}, (153, 8, 3, 21),
     ),
     (
         "3 x 3, a picture, stride 2, 8 x 8: two rows of the kernel, each 32 * 2 * 4 bytes and 4 "

@@ -90,6 +90,23 @@ def test_a_product(places: tuple[int, int, int, int], width: int, waiting: int) 
     assert present(trace.units["EX"]) == present(expected)
 
 
+def test_a_product_on_a_larger_array() -> None:
+    """The product of above on an array of 16 x 16 with atoms of 8 and words of 16, in one bank.
+
+    72 steps are stripes of 32, 32 and 8. The one block has 8 * 12 weights, w = 6: c = 6 + 72 = 78.
+    Activations are one stream of 16 + 1, 16 + 1 and 4 + 1 words: 39. Weights 6 a stripe: 18.
+    Records 12 * 8 / 16 = 6. Results of two atoms 2 * (16 + 16 + 4) = 72. EX needs
+    39 + 18 + 6 + 72 = 135 words of the bank, so it waits for 135 - 78 cycles.
+    """
+    places = {"input": 0, "weights": 0x1000, "records": 0x2000, "output": 0x3000}
+    machine = '{"isa": "v5", "pe": {"ic": 16, "oc": 16}, "atom": 8, "word_bytes": 16}'
+    trace = trace_of(PRODUCT.format(width=9, **places), Timing(), machine)
+    assert spans(trace) == [(126, 126, 126 + 8 + 135 + 8)]
+    assert trace.cycles == 278
+    expected = {"queue_empty": 126, "busy": 94, "sram": 57, "drained": 1}
+    assert present(trace.units["EX"]) == present(expected)
+
+
 def test_records_sums_and_tables_share_a_port() -> None:
     """The product of above, which adds to sums and looks up, each operand alone in a bank.
 

@@ -24,7 +24,7 @@ ARRAYS = (
     (16, 4, 4),
     (1, 1, 1),
 )
-ATOMS = (None, 8, 16, 32)
+ATOMS = (8, 16, 32)
 WORDS = (None, 32, 64, 256)
 SRAM = 1 << 20
 PIXELS = (1, 2, 4, 4)
@@ -40,9 +40,9 @@ def machines(numerics: str) -> list[Arch]:
     for ic, oc, ow in ARRAYS:
         for atom in ATOMS:
             for word in WORDS:
-                a = atom or max(8, 1 << (ic - 1).bit_length())
+                across = atom << (ow - 1).bit_length()
                 small = (word or 32) <= 4 * ic * oc + 28
-                if small and ic <= a and a * (1 << (ow - 1).bit_length()) <= (word or 1 << 30):
+                if small and across <= (word or 1 << 30):
                     keys = {
                         "isa": "v5",
                         "atom": atom,
