@@ -132,8 +132,9 @@ class Trace:
 
     @property
     def sram_moved_bytes(self) -> int:
-        """Scratchpad bytes that EX, LD and ST read and wrote; EX counts each operand and result
-        once.
+        """Scratchpad bytes that EX, LD and ST read and wrote.
+
+        EX counts each operand and result once.
         """
         return self.workload.demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
 
@@ -294,8 +295,9 @@ class Device:
 
 
 def check_arch(program: Program, arch: Arch) -> None:
-    """Raise InputError with both hashes and the first differing key if ``program`` is for
-    another Arch.
+    """Raise InputError if ``program`` was compiled for another Arch.
+
+    The message has both hashes and the first key that differs.
     """
     if program.arch.same_machine(arch):
         return

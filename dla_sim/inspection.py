@@ -1,5 +1,4 @@
-"""Inspection of a finished run: effects command by command, and the state of machine, bus and
-memory.
+"""Inspection of a finished run: effects of each command, and states of machine, bus and memory.
 
 The engines do not record the bus. The data phases of LD and ST follow from the commands' times, and
 the data phases of the command fetch from their arrivals. The arbiter is therefore simulated again
@@ -43,8 +42,9 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class BusUsage:
-    """Use of the bus: ``stretches`` in order without idle cycles, and each chunk's data phase
-    [begin, end).
+    """Use of the bus: ``stretches`` without idle cycles, and the data phases of ``chunks``.
+
+    ``stretches`` are in order; a data phase is [begin, end) in cycles.
     """
 
     stretches: tuple[Stretch, ...]
@@ -181,13 +181,13 @@ Int64 = NDArray[np.int64]
 def live_bytes(
     operands: Sequence[Operands], order: Sequence[int], times: CommandTimes
 ) -> tuple[Int64, Int64]:
-    """Return (cycles, bytes): the number of live scratchpad bytes from each of ``cycles`` on,
-    ascending.
+    """Return how many scratchpad bytes are live over time, as (cycles, bytes).
 
-    A byte is live from the completion of the command that wrote it to the completion of the last
-    command that reads it before it is overwritten. Bytes that are never read are never live. The
-    result is exact for strided accesses. The scratchpad is divided at the ends of the accesses'
-    rows, so time and memory depend on the number of rows, not bytes.
+    The number of bytes applies from each of ``cycles`` on, which ascend. A byte is live from the
+    completion of the command that wrote it to the completion of the last command that reads it
+    before it is overwritten. Bytes that are never read are never live. The result is exact for
+    strided accesses. The scratchpad is divided at the ends of the accesses' rows, so time and
+    memory depend on the number of rows, not bytes.
 
     Args:
         operands: operands of each command.
@@ -276,11 +276,11 @@ def _rows(access: Access) -> tuple[Int64, Int64]:
 
 
 class Playback:
-    """Replay of a run's effects, command by command in order of completion, on an inspectable
-    machine.
+    """Replay of a run's effects, command by command in order of completion.
 
-    It uses the device's own memories for the program. Only one playback may be active at a time,
-    and not during a run of the program. Raises InputError if the inputs do not fit.
+    The machine can be inspected between commands. It uses the device's own memories for the
+    program. Only one playback may be active at a time, and not during a run of the program. Raises
+    InputError if the inputs do not fit.
     """
 
     def __init__(
@@ -321,8 +321,9 @@ class Playback:
             self.step()
 
     def sram(self, first: int, end: int) -> bytes:
-        """Return the scratchpad's bytes [first, end); bytes that the program cannot touch are 0
-        as after reset.
+        """Return the scratchpad's bytes [first, end).
+
+        Bytes that the program cannot touch are 0, as after reset.
         """
         return self.machine.sram[first:end].tobytes().ljust(end - first, b"\0")
 
@@ -342,9 +343,7 @@ class QueuedCommand:
 
 @dataclass(frozen=True)
 class UnitState:
-    """State of a unit: how many of its ``commands`` are done, the executing one, and the waiting
-    ones.
-    """
+    """State of a unit: how many ``commands`` are done, which one executes, and which ones wait."""
 
     name: str
     commands: int
@@ -355,8 +354,9 @@ class UnitState:
 
 @dataclass(frozen=True)
 class MachineState:
-    """State of the machine at a cycle, after its completions and starts (docs/machine.md, section
-    3).
+    """State of the machine at a cycle, after its completions and starts.
+
+    docs/machine.md, section 3, defines the order within a cycle.
 
     Attributes:
         cycle: the cycle.

@@ -24,8 +24,9 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ExPort:
-    """A port of EX on banked memory and the operands that use it, by the registers of their
-    addresses.
+    """Port of EX on banked memory, and the operands that use it.
+
+    ``registers`` are the operands' address registers.
     """
 
     name: str
@@ -93,8 +94,9 @@ def count_crowds(commands: Sequence[Command], operands: Sequence[Operands], arch
 def hulls_of(
     operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch
 ) -> tuple[tuple[Hull, ...], ...]:
-    """Return the bank ranges of each command's non-empty scratchpad operands, with their streams
-    or words.
+    """Return the bank ranges of each command's operands, with their streams or words.
+
+    Only non-empty operands in the scratchpad count.
     """
     bank_bytes = arch.sram_bytes // arch.sram_banks
     found = []
@@ -136,8 +138,9 @@ def list_contended_hulls(
 
 @dataclass(frozen=True)
 class Served:
-    """Words that a bank or port transfers, by the address register of the operand; ``by``
-    identifies it.
+    """Words that a bank or port transfers, by the address register of the operand.
+
+    ``by`` identifies the bank or port.
     """
 
     by: int | ExPort
@@ -150,11 +153,11 @@ class Served:
 
 
 def busiest(command: Command, operands: Operands, arch: Arch) -> Served | None:
-    """Return the bank or port that transfers the most words of ``command``, its bottleneck if it
-    waits.
+    """Return the bank or port that transfers the most words of ``command``.
 
-    The result is the first such bank, or the port of several operands if no bank transfers as many
-    words. It is None if the instruction does not work on words or has no scratchpad operand.
+    It is the bottleneck of a command that waits. The result is the first such bank, or the port of
+    several operands if no bank transfers as many words. It is None if the instruction does not work
+    on words or has no scratchpad operand.
     """
     served: dict[int, dict[str, int]] = {}
     beside: dict[str, int] = {}

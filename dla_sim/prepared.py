@@ -28,8 +28,9 @@ from isa.program import Program, Provenance, Tensor
 def check_addresses(
     program: Program, commands: Sequence[Command], operands: Sequence[Operands]
 ) -> None:
-    """Raise InputError if a command touches bytes outside the memories or writes to the command
-    words.
+    """Raise InputError if a command touches bytes that it must not touch.
+
+    These are bytes outside the memories, and the command words for writes.
     """
     limits = {"sram": program.arch.sram_bytes, "dram": program.dram_bytes}
     words = Access("dram", program.command_address, 8 * len(program.words))
@@ -55,8 +56,9 @@ def check_addresses(
 
 
 def _check_access(command: Command, access: Access, limit: int) -> None:
-    """Raise InputError if an access exceeds a memory of ``limit`` bytes or the maximum transfer
-    size.
+    """Raise InputError if an access exceeds its memory or the maximum transfer size.
+
+    The memory has ``limit`` bytes.
     """
     name = f"{command.instruction.mnemonic} at word {command.index}"
     if access.total and (access.end > limit or access.total > MAXIMUM_TRANSFER):
@@ -69,8 +71,9 @@ def _check_access(command: Command, access: Access, limit: int) -> None:
 
 
 def highest_byte(operands: Iterable[Operands], space: str) -> int:
-    """Return one past the highest byte of ``space`` (``sram`` or ``dram``) that any command
-    touches, or 0.
+    """Return one past the highest byte of ``space`` that any command touches, or 0.
+
+    ``space`` is ``sram`` or ``dram``.
     """
     accesses = (access for item in operands for access in (*item.reads, *item.writes))
     return max(
@@ -79,8 +82,9 @@ def highest_byte(operands: Iterable[Operands], space: str) -> int:
 
 
 def scratchpad(arch: Arch, highest: int, reset: int) -> NDArray[np.uint8]:
-    """Return the scratchpad at reset, filled with ``reset`` and sized for the ``highest`` byte
-    in use.
+    """Return the scratchpad at reset, filled with the value ``reset``.
+
+    Its size is ``highest`` (one past the highest byte in use), rounded up to 64 bytes.
     """
     size = min(arch.sram_bytes, -(-highest // 64) * 64)
     memory.require(size, "the scratchpad")
@@ -115,8 +119,9 @@ class SystemMemory:
         ]
 
     def reset(self) -> None:
-        """Undo the writes of a run: restore the written ranges to zeros or to the program's
-        images.
+        """Undo the writes of a run.
+
+        The written ranges become zeros or the program's images again.
         """
         for low, high in self._written:
             self.data[low:high] = 0
@@ -152,8 +157,9 @@ def _is_touching(low: int, high: int, ranges: list[tuple[int, int]]) -> bool:
 
 
 def check_inputs(tensors: Sequence[Tensor], inputs: Mapping[str, NDArray[Any]]) -> None:
-    """Raise InputError if an input is missing, unknown, or differs from its tensor in shape or
-    type.
+    """Raise InputError if ``inputs`` do not fit the input tensors.
+
+    An input can be missing or unknown, or differ from its tensor in shape or type.
     """
     names = [tensor.name for tensor in tensors]
     for name in inputs:
@@ -267,8 +273,9 @@ class Footprints:
 
 
 def _concurrent(left: Int64, right: Int64, times: CommandTimes) -> tuple[Int64, Int64]:
-    """Return all pairs of commands of ``left`` and ``right`` (each in time order) that execute
-    together.
+    """Return all pairs of commands of ``left`` and ``right`` that execute together.
+
+    ``left`` and ``right`` are each in time order.
     """
     first = np.searchsorted(times.end[right], times.start[left], side="right")
     last = np.searchsorted(times.start[right], times.end[left], side="left")
@@ -278,8 +285,9 @@ def _concurrent(left: Int64, right: Int64, times: CommandTimes) -> tuple[Int64, 
 
 
 def _collision(one: Operands, other: Operands) -> tuple[str, int, int] | None:
-    """Return (memory, first byte, end) of a write's overlap with an access of the other command,
-    or None.
+    """Return where a write of one command overlaps an access of the other, or None.
+
+    The result is (memory, first byte, end).
     """
     pairs = [(write, access) for write in one.writes for access in (*other.writes, *other.reads)]
     pairs += [(write, access) for write in other.writes for access in one.reads]
@@ -304,8 +312,7 @@ class PreparedProgram:
 
 
 def prepare(program: Program) -> PreparedProgram:
-    """Decode ``program``, check its addresses and compute its commands' demands, accesses and
-    labels.
+    """Decode ``program``, check its addresses and compute its demands, accesses and labels.
 
     Raises InputError for illegal words, addresses outside the memories and unknown kinds.
     """

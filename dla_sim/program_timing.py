@@ -58,8 +58,7 @@ class ProgramTiming:
         self._last: tuple[Timing, ProgramCycles] | None = None
 
     def resize(self, program: Program) -> ProgramTiming | None:
-        """Return the timing of ``program`` if it differs only in the scratchpad size, otherwise
-        None.
+        """Return the timing of ``program`` if it differs only in the scratchpad size, or None.
 
         It must have the same words. Expensive results are shared. Raises InputError like the class.
         """
@@ -76,10 +75,10 @@ class ProgramTiming:
         return found
 
     def run(self, timing: Timing) -> ProgramCycles:
-        """Return the cycles of a run under ``timing``, equal to
-        ``Device(program.arch, timing).run``.
+        """Return the cycles of a run under ``timing``.
 
-        Raises DeadlockError and HazardError (both InputErrors) if the program's tokens are wrong.
+        They equal those of ``Device(program.arch, timing).run``. Raises DeadlockError and
+        HazardError (both InputErrors) if the program's tokens are wrong.
         """
         if self._last is None or self._last[0] != timing:
             prepared = self._prepared

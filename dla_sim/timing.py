@@ -24,10 +24,10 @@ from isa.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class MemoryTiming:
-    """A memory behind the bus: beats of ``width`` bytes, bursts of ``burst_bytes``, ``outstanding``
-    in flight.
+    """Memory behind the bus, with beats of ``width`` bytes and bursts of ``burst_bytes``.
 
-    ``latency`` is in cycles, from request to first data or from last data to acknowledgement.
+    At most ``outstanding`` bursts are in flight. ``latency`` is in cycles, from request to first
+    data or from last data to acknowledgement.
     """
 
     width: int
@@ -42,23 +42,20 @@ class MemoryTiming:
 
     @property
     def burst_gap(self) -> int:
-        """Cycles between the starts of two bursts that ``outstanding`` bursts in flight can
-        sustain.
-        """
+        """Cycles between the starts of two bursts with ``outstanding`` bursts in flight."""
         return -(-(self.latency + self.burst_beats) // self.outstanding)
 
     @property
     def sustained_bytes(self) -> float:
-        """Bytes per cycle of consecutive whole bursts: ``width``, or less if ``burst_gap`` is
-        the limit.
+        """Bytes per cycle of consecutive whole bursts.
+
+        This is ``width``, or less if ``burst_gap`` is the limit.
         """
         return self.burst_bytes / max(self.burst_beats, self.burst_gap)
 
     @property
     def bursts_to_fill(self) -> int:
-        """Smallest ``outstanding`` with which consecutive whole bursts move ``width`` bytes per
-        cycle.
-        """
+        """Smallest ``outstanding`` with which whole bursts move ``width`` bytes per cycle."""
         return -(-(self.latency + self.burst_beats) // self.burst_beats)
 
     def least_slots(self, nbytes: int) -> int:
@@ -246,14 +243,16 @@ class Timing(BaseModel):
 
     @property
     def constants(self) -> MemoryTiming:
-        """Memory that holds constants and command words: the flash or, without one, the main
-        memory.
+        """Memory that holds constants and command words.
+
+        This is the flash or, without one, the main memory.
         """
         return self.flash or self.main
 
     def lower_bound(self, macs: int, elements: int, nbytes: int, apart: tuple[int, int]) -> int:
-        """Return the cycles that no program can beat: all processing elements busy, or only whole
-        beats.
+        """Return a number of cycles that no program can beat.
+
+        All processing elements are busy, or the bus moves only whole beats.
 
         Args:
             macs: multiply-accumulates.
@@ -272,8 +271,7 @@ class Timing(BaseModel):
         return max(-(-macs // elements), beats)
 
     def least_cycles(self, compute: int, commands: int, apart: tuple[int, int]) -> int:
-        """Return the minimum cycles of a program, from the work of EX and of the bus (the
-        roofline).
+        """Return the minimum cycles of a program by the work of EX and of the bus (roofline).
 
         Args:
             compute: compute cycles of EX.

@@ -1,3 +1,4 @@
-"""Timing model of the machine (docs/machine.md): command costs, event engine, causes and
-accounts.
+"""Timing model of the machine: command costs, event engine, causes and accounts.
+
+docs/machine.md describes the machine.
 """

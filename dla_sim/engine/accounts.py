@@ -68,8 +68,9 @@ class Causes:
 
     @cached_property
     def units(self) -> dict[str, dict[str, int]]:
-        """Cycles by cause for LD, EX and ST; each unit's cycles sum to ``total``, as
-        :func:`explain` asserts.
+        """Cycles by cause for LD, EX and ST.
+
+        Each unit's cycles sum to ``total``, as :func:`explain` asserts.
         """
         tables = {}
         for name, members in zip(UNIT_NAMES, self.by_unit, strict=True):
@@ -115,8 +116,9 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
 
 
 def _token_times(workload: Workload, times: CommandTimes) -> NDArray[np.int64]:
-    """Return (commands, 4): the cycle in which each popped token became available; -1 if none is
-    popped.
+    """Return the cycle in which each token that a command pops became available.
+
+    The shape is (commands, 4), one column per token counter; -1 if the command pops no token.
     """
     there = np.full((len(workload), len(TOKEN_QUEUES)), -1, dtype=np.int64)
     for counter in range(len(TOKEN_QUEUES)):
@@ -132,8 +134,9 @@ def _explain_waits(
     tokens: NDArray[np.int64],
     causes: NDArray[np.int64],
 ) -> None:
-    """Add the cycles that the commands ``members`` of one unit waited before their start, by
-    cause.
+    """Add the cycles that each command of one unit waited before its start, by cause.
+
+    ``members`` are the unit's commands; ``causes`` is changed in place.
     """
     if not len(members):
         return
@@ -154,8 +157,9 @@ def _explain_waits(
 
 
 def _check(workload: Workload, times: CommandTimes, causes: NDArray[np.int64]) -> None:
-    """Assert that no figure is negative and that the causes cover each unit up to its last
-    command.
+    """Assert that the causes of each unit sum to the end of its last command.
+
+    No figure may be negative.
     """
     if causes.min(initial=0) < 0:
         raise AssertionError("an account of cycles is negative")
@@ -294,8 +298,10 @@ class LayerAccount:
 
 @dataclass(frozen=True)
 class Accounts:
-    """Accounts of a run: ``kinds`` (cycles by kind, summing to the total), EX cycles by kind,
-    and layers.
+    """Accounts of a run: the cycles of the run, of EX and of each layer.
+
+    ``kinds`` are the cycles by kind, whose sum is the total; ``ex_cycles`` are the cycles of EX by
+    kind.
     """
 
     kinds: Mapping[str, int]
@@ -339,8 +345,9 @@ def layer_bank_waits(labels: Labels, causes: Causes) -> dict[str, int]:
 def _timeline(
     labels: Labels, by_unit: Sequence[Int64], times: CommandTimes
 ) -> tuple[Int64, Int64, Int64]:
-    """Return (length, kind, layer) of consecutive intervals of the run in which no unit changes
-    state.
+    """Return the intervals of the run in which no unit changes state.
+
+    The result is (length, kind, layer) of consecutive intervals.
     """
     edges = np.unique(np.concatenate([[0, times.total], times.start, times.end]))
     begin = edges[:-1]
@@ -399,8 +406,9 @@ def _layers(
 
 
 def _name_causes(cycles: Int64, names: Sequence[str]) -> dict[str, int]:
-    """Return the cycles of these causes without ``busy`` and ``drained``, which are not stalls
-    of a layer.
+    """Return the stall cycles of a layer by cause, for the causes in ``names``.
+
+    ``busy`` and ``drained`` are omitted, because they are not stalls of a layer.
     """
     indices = [
         index

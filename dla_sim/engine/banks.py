@@ -60,8 +60,9 @@ class Grants(Protocol):
     left: list[int]
 
     def count_granted(self, requester: int, time: int) -> int:
-        """Return a requester's slots from ``now`` to ``time`` if the set of requesters stays the
-        same.
+        """Return the slots that a requester receives from ``now`` to ``time``.
+
+        The set of requesters must stay the same in these cycles.
         """
 
 

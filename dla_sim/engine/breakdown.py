@@ -1,5 +1,4 @@
-"""Breakdown of each layer's cycles into parts: computing, or waiting for a load, a store or the
-bus.
+"""Breakdown of each layer's cycles into computing and waiting for a load, a store or the bus.
 
 docs/machine.md, section 7, defines the parts. The part of a cycle is that of the command that EX
 executes or waits for.
@@ -23,8 +22,9 @@ COMPUTE, SCRATCHPAD, WEIGHTS, INPUT, BUS, STORE, ISSUE = range(len(PARTS))
 
 
 def roles(demands: Demands) -> Int64:
-    """Return each command's part: ``COMPUTE``, ``WEIGHTS``, ``INPUT``, ``STORE``, or ``ISSUE`` for
-    ``OP_SYNC``.
+    """Return the part of the breakdown that each command belongs to.
+
+    The parts are ``COMPUTE``, ``WEIGHTS``, ``INPUT``, ``STORE``, and ``ISSUE`` for ``OP_SYNC``.
 
     A load has the part ``WEIGHTS`` if its first byte is constant, that is, in a segment of the
     program and in no tensor.
@@ -106,16 +106,15 @@ def _find_awaited(workload: Workload, times: CommandTimes, cycles: Int64) -> Int
 
 
 def _is_missing(pushers: Int64, times: CommandTimes, cycles: Int64) -> NDArray[np.bool_]:
-    """Return True where the token of ``pushers`` is not yet available; -1 means that no token is
-    needed.
+    """Return True where the token that a command needs is not yet available.
+
+    ``pushers`` are the commands that push the tokens; -1 means that no token is needed.
     """
     return (pushers >= 0) & (times.end[pushers] > cycles)
 
 
 def _find_full_unit(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
-    """Return the unit with a full queue if the next command of the stream is for it, otherwise
-    -1.
-    """
+    """Return the unit whose full queue stops the next command of the stream, or -1."""
     following = np.searchsorted(times.arrival, cycles, side="right")
     room = workload.demands.room(workload.timing.queue_depth)
     some = following < len(workload)

@@ -42,8 +42,9 @@ class BusArbiter:
         self.now = 0
 
     def begin(self, port: int, slots: int) -> None:
-        """Start a data phase of ``slots`` > 0 slots in this cycle, whose grant ``port`` competes
-        for.
+        """Start a data phase of ``slots`` > 0 slots for ``port``.
+
+        The port competes for the grant of this cycle.
         """
         self.left[port] = slots
         self.waiting.append(port)

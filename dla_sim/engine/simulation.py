@@ -1,8 +1,8 @@
-"""Event engine on SimPy: one event per command or per change in the set of bus ports, none per
-cycle.
+"""Event engine on SimPy, with one event per command or per change in the set of bus ports.
 
-It consists of a bus, a command fetch, a command processor and three units. Each is a small state
-machine that notifies the others when an operation ends (docs/machine.md, sections 3 to 6).
+No event occurs per cycle. It consists of a bus, a command fetch, a command processor and three
+units. Each is a small state machine that notifies the others when an operation ends
+(docs/machine.md, sections 3 to 6).
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ class BusEvents:
 
 
 class CommandFetch:
-    """Command fetch: reads chunks of command words over the bus, in order (docs/machine.md, section
-    4).
+    """Command fetch, which reads chunks of command words over the bus in order.
 
-    ``ready`` counts the chunks that have arrived; ``on_ready`` is called when it increases.
+    It implements docs/machine.md, section 4. ``ready`` counts the chunks that have arrived;
+    ``on_ready`` is called when it increases.
     """
 
     __slots__ = ("_bus", "_busy", "_clock", "_latency", "_requests", "_slots", "on_ready", "ready")
@@ -149,8 +149,9 @@ class CommandFetch:
                 self._prepare()
 
     def _prepare(self) -> None:
-        """Schedule the data phase of the next chunk after its latency and after the previous
-        chunk.
+        """Schedule the data phase of the next chunk.
+
+        It begins after the chunk's latency and after the previous chunk.
         """
         if self.ready < len(self._requests):
             self._busy = True
@@ -228,9 +229,7 @@ class ExecutionUnit:
             self.try_start()
 
     def try_start(self) -> None:
-        """Start the command at the head of the queue if there is one and all its tokens are
-        available.
-        """
+        """Start the command at the head of the queue if all its tokens are available."""
         if self._executing or not self.queue:
             return
         command = self.queue[0]
@@ -272,13 +271,13 @@ class ExecutionUnit:
 
 
 class CommandProcessor:
-    """Command processor: executes the words in order, at most one per cycle (docs/machine.md,
-    section 4).
+    """Command processor, which executes the words in order, at most one per cycle.
 
-    It appends commands to the queues of ``units``, records their arrivals and determines the
-    program's ``total`` cycles. It runs ahead of the simulated time as long as its inputs are
-    certain: an arrived chunk stays, and room in a queue only grows until the processor fills it.
-    SETs and words that never wait therefore need no events.
+    It implements docs/machine.md, section 4. It appends commands to the queues of ``units``,
+    records their arrivals and determines the program's ``total`` cycles. It runs ahead of the
+    simulated time as long as its inputs are certain: an arrived chunk stays, and room in a queue
+    only grows until the processor fills it. SETs and words that never wait therefore need no
+    events.
     """
 
     __slots__ = (
@@ -358,10 +357,9 @@ class CommandProcessor:
 
 
 def simulate(workload: Workload) -> CommandTimes:
-    """Return when each command of ``workload`` arrives, starts and ends, from an idle machine at
-    cycle 0.
+    """Return when each command of ``workload`` arrives, starts and ends.
 
-    Raises DeadlockError if the program stops before its ``OP_END``.
+    The machine is idle at cycle 0. Raises DeadlockError if the program stops before its ``OP_END``.
     """
     clock = Clock(initial_time=0)
     bus = BusEvents(clock)

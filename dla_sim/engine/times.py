@@ -71,16 +71,18 @@ def find_oldest_unfinished(times: CommandTimes, cycles: Int64) -> Int64:
 
 
 def completion_order(workload: Workload, times: CommandTimes) -> list[int]:
-    """Return the commands in order of completion, ties by unit: the order of their effects on
-    memory.
+    """Return the commands in the order in which they affect memory.
+
+    This is the order of completion, ties by unit.
     """
     order: list[int] = np.lexsort((workload.demands.unit, times.end)).tolist()
     return order
 
 
 def deadlock(workload: Workload, arrivals: Sequence[int], ends: Sequence[int]) -> DeadlockError:
-    """Return the error that names what each unit waits for; ``NEVER`` marks missing arrivals and
-    ends.
+    """Return the error that names what each unit waits for.
+
+    ``NEVER`` marks missing arrivals and ends.
     """
     demands = workload.demands
     words = demands.word.tolist()
@@ -300,8 +302,9 @@ def _move(workload: Workload, times: Times, unit: int, bus: BusPort) -> InOrder:
 
 
 def _rows(workload: Workload, times: Times, unit: int) -> Iterator[tuple[int, ...]]:
-    """Yield each command of a unit as (number, indices of arrival and two tokens, lead, slots,
-    tail).
+    """Yield the number, the time indices and the costs of each command of a unit.
+
+    A row is (number, indices of arrival and two tokens, lead, slots, tail).
     """
     demands = workload.demands
     columns = workload.columns
@@ -318,11 +321,10 @@ def _places(commands: Int64, times: Times) -> Int64:
 
 
 def compute_times(workload: Workload) -> CommandTimes:
-    """Return when each command of ``workload`` arrives, starts and ends, from an idle machine at
-    cycle 0.
+    """Return when each command of ``workload`` arrives, starts and ends.
 
-    The result equals :func:`dla_sim.engine.simulation.simulate`. Raises DeadlockError if the
-    program stops before its ``OP_END``.
+    The machine is idle at cycle 0. The result equals :func:`dla_sim.engine.simulation.simulate`.
+    Raises DeadlockError if the program stops before its ``OP_END``.
     """
     times = Times(workload)
     bus = SharedBus(times.known)

@@ -132,8 +132,9 @@ def _group_accesses(accesses: Sequence[Access], bus: int, burst: int) -> _Groups
 def _split_into_beats(
     owner: Int64, start: Int64, count: Int64, nbytes: Int64, bus: int, burst: int
 ) -> _Groups:
-    """Return groups of ``count`` rows of ``nbytes`` > 0 that start ``start`` bytes into a burst
-    block.
+    """Return the groups of beats of ``count`` rows of ``nbytes`` > 0 bytes.
+
+    Each row begins ``start`` bytes into a burst block.
     """
     final = start + nbytes - 1
     bursts = final // burst + 1
@@ -184,8 +185,9 @@ AT_ONCE = -1
 
 @dataclass(frozen=True, eq=False)
 class Demands:
-    """Timing-relevant properties of a program's commands, without ``OP_END`` and independent of
-    Timing.
+    """Properties of a program's commands that determine its cycles under any Timing.
+
+    ``OP_END`` is not included.
 
     Entries are per command, int64 except the bool ``sync``.
 
@@ -230,8 +232,9 @@ class Demands:
 
     @property
     def ex_bytes(self) -> int:
-        """Scratchpad bytes that EX reads and writes: each operand and result once, by byte or by
-        word.
+        """Scratchpad bytes that EX reads and writes, in banked memory bytes of whole words.
+
+        Each operand and result counts once.
         """
         return int(self.reads.sum()) + int(self.writes.sum())
 
@@ -247,8 +250,9 @@ class Demands:
 
     @cached_property
     def popping(self) -> tuple[Int64, ...]:
-        """Numbers of the commands that pop each token counter, in order: the n-th pop takes the
-        n-th push.
+        """Numbers of the commands that pop each token counter, in order.
+
+        The n-th pop takes the token of the n-th push.
         """
         return _include_counter(self.pops)
 
@@ -267,10 +271,10 @@ class Demands:
         return found
 
     def room(self, depth: int) -> Int64:
-        """Return for each command the one that must complete before it fits into a queue of
-        ``depth``.
+        """Return for each command the command that must complete before it enters the queue.
 
-        ``AT_ONCE`` marks the first commands, which always find room.
+        The queue holds ``depth`` commands. ``AT_ONCE`` marks the first commands, which always find
+        room.
         """
         found = np.full(len(self.unit), AT_ONCE, dtype=np.int64)
         for members in self.by_unit:
@@ -287,8 +291,9 @@ def _include_counter(counters: Sequence[tuple[int, ...]]) -> tuple[Int64, ...]:
 
 
 def demands(commands: Sequence[Command], operands: Sequence[Operands], program: Program) -> Demands:
-    """Return the demands of ``commands`` (all of ``program`` except ``OP_END``) with their
-    ``operands``.
+    """Return the demands of ``commands`` with their ``operands``.
+
+    ``commands`` are all commands of ``program`` except ``OP_END``.
     """
     arch = program.arch
     streams = streams_of(commands, operands, arch)
@@ -353,8 +358,9 @@ def continue_demands(head: Demands, whole: Demands, stop: int) -> Demands:
 
 
 def is_constant_address(program: Program, addresses: Int64) -> NDArray[np.bool_]:
-    """Return True for each address that holds a constant: in a segment of the program and in no
-    tensor.
+    """Return True for each address that holds a constant.
+
+    A constant is in a segment of the program and in no tensor.
     """
     segments = _is_within(
         addresses, [(segment.address, segment.data.size) for segment in program.segments]
@@ -405,8 +411,9 @@ def _count_touched(sides: Sequence[Access], arch: Arch) -> Int64:
 def _tokens(
     unit: int, pop_previous: bool, pop_next: bool, push_previous: bool, push_next: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the counters that a command pops and pushes by its flags, the previous unit's
-    first.
+    """Return the token counters that a command pops and pushes by its flags.
+
+    The previous unit's counter comes first.
     """
     pops = [(unit - 1, unit)] * pop_previous + [(unit + 1, unit)] * pop_next
     pushes = [(unit, unit - 1)] * push_previous + [(unit, unit + 1)] * push_next
@@ -415,8 +422,9 @@ def _tokens(
 
 @dataclass(frozen=True, slots=True)
 class CommandCost:
-    """Cycles and tokens of a command: ``lead`` cycles, the data phase if ``slots`` > 0, ``tail``
-    cycles.
+    """Cycles and tokens of a command.
+
+    A command takes ``lead`` cycles, the data phase if ``slots`` > 0, and ``tail`` cycles.
 
     ``pops`` and ``pushes`` are numbers of token counters, the previous unit's first. ``passing``
     are the words of the data phase. With a ``load``, EX computes between ``lead`` and ``tail`` for

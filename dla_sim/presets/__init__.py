@@ -196,8 +196,7 @@ def load_hardware(
     isa: str | None = None,
     memory_mode: str | None = None,
 ) -> Preset:
-    """Return the machine ``preset`` (a name or a TOML file) with a memory mode, settings and ISA on
-    top.
+    """Return the machine ``preset`` with a memory mode, settings and an ISA on top.
 
     Args:
         preset: name or file of the preset; None means the recommended machine.
@@ -341,11 +340,10 @@ def apply_settings(preset: Preset, settings: Settings) -> Preset:
 
 
 def widen_words(values: Mapping[str, Any], before: Memory) -> None:
-    """Widen memory words to two bus beats if a machine gets banked memory with narrower default
-    words.
+    """Widen memory words to two bus beats if a machine gets banked memory.
 
-    ``values`` has the tables ``arch``, which is changed, and ``timing``. ``before`` is the memory
-    without the settings.
+    This applies only if the default words are narrower than two beats. ``values`` has the tables
+    ``arch``, which is changed, and ``timing``. ``before`` is the memory without the settings.
     """
     try:
         memory = Arch.model_validate(values["arch"]).memory

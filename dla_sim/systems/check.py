@@ -1,5 +1,4 @@
-"""Check of preemption: run preempted programs in pieces on data, and compare the bits with whole
-programs.
+"""Check of preemption: preempted programs in pieces give the same bits as whole programs.
 
 A job has its own tensors, and no other program uses the machine while one runs. Other programs can
 change only the scratchpad in between, so every piece here starts on a scratchpad full of garbage.
@@ -24,8 +23,10 @@ GARBAGE = 0xA5
 
 @dataclass(frozen=True)
 class PreemptionCheck:
-    """Result of the check: distinct ways in which programs ran in pieces, elements of their
-    outputs, and mismatches.
+    """Result of the check of preemption.
+
+    ``ways`` counts the distinct ways in which programs ran in pieces, ``elements`` the elements of
+    their outputs, ``mismatches`` those that differ.
 
     ``first`` names the first job with a mismatch, or is None.
     """
@@ -37,10 +38,10 @@ class PreemptionCheck:
 
 
 def check_preemption(found: Ways, seed: int = 0) -> PreemptionCheck:
-    """Run every way in pieces, on input tensors drawn from ``seed``, and compare bits with the
-    whole program.
+    """Run every way in pieces and compare the bits with those of the whole program.
 
-    ``first`` of the result is the first job, in the order of ``found``, whose program differs.
+    Input tensors are drawn from ``seed``. ``first`` of the result is the first job, in the order of
+    ``found``, whose program differs.
     """
     elements = 0
     mismatches = 0

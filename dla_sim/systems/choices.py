@@ -1,6 +1,4 @@
-"""Choices made by simulation: variants of networks that meet all deadlines, and the highest rate
-that does.
-"""
+"""Choices made by simulation: variants that meet all deadlines, and the highest rate that does."""
 
 from __future__ import annotations
 
@@ -45,8 +43,9 @@ def simulate_ways(
     ways: Ways | None = None,
     progress: Progress = silent,
 ) -> SystemRecord:
-    """Simulate a system under its conditions, with jobs of the given variants (see
-    :class:`SystemSimulation`).
+    """Simulate a system under its conditions, with jobs of the given variants.
+
+    :class:`SystemSimulation` explains the arguments.
     """
     policy = policy_of(system)
     until = system.conditions.until
@@ -54,8 +53,9 @@ def simulate_ways(
 
 
 def variants_of(system: System, plans: Plans, progress: Progress = silent) -> Variants:
-    """Return the first variant of every task, or the choice of :func:`co_optimise` if the policy
-    requires it.
+    """Return the variant of every task that the system's policy chooses.
+
+    This is the first variant, or the choice of :func:`co_optimise` if the policy requires it.
     """
     if system.conditions.policy == CO_OPTIMISED:
         return co_optimise(system, plans, progress).variants
@@ -64,8 +64,9 @@ def variants_of(system: System, plans: Plans, progress: Progress = silent) -> Va
 
 @dataclass(frozen=True)
 class VariantChoice:
-    """Variant of every task, the number of jobs that miss their deadlines, and the number of
-    combinations tried.
+    """Variant of every task, and how many jobs miss their deadlines with it.
+
+    ``tried`` is the number of combinations tried.
     """
 
     variants: Variants
@@ -124,8 +125,9 @@ def _list_by_quality(system: System) -> Iterator[Variants]:
 
 @dataclass(frozen=True)
 class Rate:
-    """Highest rate without a miss, in thousandths of the given rate; ``tried`` has (rate,
-    misses) in order.
+    """Highest rate without a missed deadline, in thousandths of the given rate.
+
+    ``tried`` has (rate, misses) in order.
     """
 
     rate: int
@@ -133,12 +135,11 @@ class Rate:
 
 
 def highest_rate(system: System, plans: Plans, progress: Progress = silent) -> Rate:
-    """Search the highest rate of all periodic tasks together at which no job misses its deadline,
-    by bisection.
+    """Search the highest rate at which no job misses its deadline, by bisection.
 
-    Deadlines and offsets stay; periods are divided by the rate. Lower rates are known to hold only
-    if they were tried, because schedules have anomalies. A rate of 0 means that no tried rate
-    holds.
+    The rate applies to all periodic tasks together. Deadlines and offsets stay; periods are divided
+    by the rate. Lower rates are known to hold only if they were tried, because schedules have
+    anomalies. A rate of 0 means that no tried rate holds.
     """
     check_rate(system)
     tried: list[tuple[int, int]] = []

@@ -1,6 +1,4 @@
-"""Programs of a split network on several accelerators: start and end of each, and an account of
-the time.
-"""
+"""Programs of a split network on several accelerators: their spans, and an account of the time."""
 
 from __future__ import annotations
 
@@ -102,8 +100,9 @@ def simulate(jobs: Sequence[ProgramJob], system: System) -> tuple[Spans, int]:
 
 
 def account(jobs: Sequence[ProgramJob], spans: Spans, once: int, accelerators: int) -> Account:
-    """Return the account of the jobs; ``once`` is the cycles of the same work on the first
-    accelerator alone.
+    """Return the account of the jobs.
+
+    ``once`` is the cycles of the same work on the first accelerator alone.
     """
     cycles = max(end for _, end in spans)
     alone = sum(job.work.alone for job in jobs)
@@ -119,8 +118,9 @@ def account(jobs: Sequence[ProgramJob], spans: Spans, once: int, accelerators: i
 
 
 def jobs_of_images(works: Sequence[ProgramWork], images: int) -> list[ProgramJob]:
-    """Return the jobs of a batch: each image goes to the accelerator that would end it first if
-    all ran alone.
+    """Return the jobs of a batch, one for each image.
+
+    Each image goes to the accelerator that would end it first if all ran alone.
     """
     ends = [0] * len(works)
     jobs = []

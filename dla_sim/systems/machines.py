@@ -1,11 +1,11 @@
-"""Cycle-level execution of programs on several machines with one system memory (docs/systems.md, 1
-to 3).
+"""Cycle-level execution of programs on several machines with one system memory.
 
-Each machine is that of docs/machine.md and is computed by the engine without events; the shared
-memory grants the slots of its data phases. The requesters on a machine's port to the memory are its
-command fetch, LD and ST. Machines share one port, or each has its own and the memory serves some of
-the ports per cycle. This module does not schedule: :meth:`Machines.advance` reports that a program
-ended or can be preempted, and the caller decides.
+docs/systems.md, sections 1 to 3, describes it. Each machine is that of docs/machine.md and is
+computed by the engine without events; the shared memory grants the slots of its data phases. The
+requesters on a machine's port to the memory are its command fetch, LD and ST. Machines share one
+port, or each has its own and the memory serves some of the ports per cycle. This module does not
+schedule: :meth:`Machines.advance` reports that a program ended or can be preempted, and the caller
+decides.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Meter = Callable[[int, int, int], None]
 
 
 class MemoryArbiter:
-    """Memory arbiter that grants slots in closed form between two changes of the set of waiting
-    requesters.
+    """Memory arbiter that grants slots in closed form.
 
+    It computes all grants between two changes of the set of waiting requesters at once.
     ``ports[p]`` are the requesters of port p, numbered 0, 1, 2, ... over all ports. In each cycle
     the memory serves up to ``grants`` ports, in cyclic order after the port served last. A port
     serves one of its requesters, in cyclic order after the one it served last. Initially the last
@@ -69,15 +69,17 @@ class MemoryArbiter:
         return not self._count
 
     def begin(self, requester: int, slots: int) -> None:
-        """Begin a data phase of ``slots`` > 0 now: ``requester`` takes part in this cycle's
-        grant.
+        """Begin a data phase of ``slots`` > 0 slots now.
+
+        ``requester`` takes part in this cycle's grant.
         """
         self.left[requester] = slots
         self._count += 1
 
     def count_granted(self, requester: int, time: int) -> int:
-        """Return the slots that a requester gets from ``now`` to ``time`` if the set of
-        requesters does not change.
+        """Return the slots that a requester receives from ``now`` to ``time``.
+
+        The set of requesters must not change in these cycles.
         """
         asking = self._list_waiting_ports()
         place = next(place for place, (_, members) in enumerate(asking) if requester in members)
@@ -87,8 +89,7 @@ class MemoryArbiter:
         return mine // len(members) + (members.index(requester) < mine % len(members))
 
     def grant(self, horizon: int) -> list[int]:
-        """Grant slots up to cycle ``horizon``, or up to the first end of a data phase if that is
-        not later.
+        """Grant slots up to cycle ``horizon``, or up to the first end of a data phase before.
 
         Returns the requesters whose data phases end there, in ascending order.
         """
@@ -106,8 +107,9 @@ class MemoryArbiter:
         return ended
 
     def _list_waiting_ports(self) -> list[tuple[int, list[int]]]:
-        """Return the ports with waiting requesters, and those requesters, both in the order of
-        service.
+        """Return the ports with waiting requesters, and those requesters.
+
+        Both are in the order of service.
         """
         found = []
         ports = self._ports
@@ -122,8 +124,9 @@ class MemoryArbiter:
         return found
 
     def _end(self, place: int, asking: list[tuple[int, list[int]]]) -> int:
-        """Return the first cycle after a data phase of the port at ``place`` ends, if the set
-        does not change.
+        """Return the first cycle after a data phase of the port at ``place`` ends.
+
+        The set of requesters must not change before.
         """
         members = asking[place][1]
         last = min(turn + (self.left[one] - 1) * len(members) for turn, one in enumerate(members))
@@ -151,11 +154,11 @@ _Announced = tuple[int, int, int | BankLoad, list[int], int, int, PassingWords |
 
 
 class SharedMemory:
-    """Memory shared by machines without events: data phases are announced, and their ends become
-    known later.
+    """Memory shared by several machines, without events.
 
-    Announcements may come in any order, but not before cycle :attr:`now`. Commands of EX that words
-    of LD and ST may delay are announced too, for each machine separately.
+    Machines announce data phases, whose ends become known later. Announcements may come in any
+    order, but not before cycle :attr:`now`. Commands of EX that words of LD and ST may delay are
+    announced too, for each machine separately.
     """
 
     __slots__ = ("_announced", "_arbiter", "_banks", "_busy", "_results")
@@ -194,8 +197,9 @@ class SharedMemory:
     def compute(
         self, machine: int, time: int, load: BankLoad, known: list[int], result: int, tail: int
     ) -> None:
-        """Announce a command of a machine's EX at ``time``; ``known[result]`` is set to its end
-        plus ``tail``.
+        """Announce a command of a machine's EX at ``time``.
+
+        ``known[result]`` is set to its end plus ``tail``.
         """
         heapq.heappush(self._announced, (time, -1 - machine, load, known, result, tail, None))
 
@@ -233,8 +237,9 @@ class SharedMemory:
         return self._banks[machine]
 
     def _advance(self, horizon: int) -> set[int]:
-        """Grant slots up to cycle ``horizon``, or up to the first end of a data phase or of EX
-        if that is not later.
+        """Grant slots up to cycle ``horizon``, or up to the first end before.
+
+        Ends are those of data phases and of commands of EX.
         """
         arbiter = self._arbiter
         busy = self._busy
@@ -275,15 +280,17 @@ class MachinePort:
         tail: int,
         passing: PassingWords | None = None,
     ) -> None:
-        """Announce a data phase of ``slots`` > 0 at ``time``; ``known[result]`` is set to its
-        end plus ``tail``.
+        """Announce a data phase of ``slots`` > 0 slots at ``time``.
+
+        ``known[result]`` is set to its end plus ``tail``.
         """
         requester = self._machine * len(PORTS) + port
         self._memory.announce(requester, time, slots, self._known, result, tail, passing)
 
     def compute(self, time: int, load: BankLoad, result: int, tail: int) -> None:
-        """Announce a command of EX at ``time``; ``known[result]`` is set to its end plus
-        ``tail``.
+        """Announce a command of EX at ``time``.
+
+        ``known[result]`` is set to its end plus ``tail``.
         """
         self._memory.compute(self._machine, time, load, self._known, result, tail)
 
@@ -320,8 +327,9 @@ class Running:
 
     @property
     def asked(self) -> int | None:
-        """Cycle in which the command processor asks whether it may continue; None if unknown or
-        already answered.
+        """Cycle in which the command processor asks whether it may continue.
+
+        None if the cycle is unknown or the processor already has its answer.
         """
         place = self._times.asked + self._asking
         if (
@@ -345,8 +353,9 @@ class Running:
         self.settle()
 
     def give_way(self) -> None:
-        """Preempt the program: no further command is issued, and the machine executes ``OP_END``
-        instead.
+        """Preempt the program.
+
+        No further command is issued, and the machine executes ``OP_END`` instead.
         """
         self.cut = self.stop
         self._times.issued = self._times.known[self._times.asked + self._asking]
@@ -380,8 +389,9 @@ class Running:
         )
 
     def _settle_end(self) -> None:
-        """Set ``end`` if known: ``OP_END`` runs after all commands and all requested chunks of
-        command words.
+        """Set ``end`` if it is known.
+
+        ``OP_END`` runs after all commands and all requested chunks of command words.
         """
         times = self._times
         if times.issued == NEVER:
@@ -406,8 +416,9 @@ class Running:
 
 @dataclass(frozen=True)
 class MachineEvent:
-    """Event in cycle ``time``: a program has ended (its machine is free), or asks whether it may
-    continue.
+    """Event in cycle ``time``: a program has ended, or asks whether it may continue.
+
+    After an end the machine is free.
     """
 
     time: int
@@ -425,19 +436,19 @@ class Machines:
     def start(
         self, machine: int, workload: Workload, at: int, stops: Sequence[int] = ()
     ) -> Running:
-        """Start a program on a free machine, in the cycle that :meth:`advance` has reached, or
-        later.
+        """Start a program on a free machine.
+
+        It starts in the cycle that :meth:`advance` has reached, or later.
         """
         running = Running(machine, workload, at, stops, self._memory)
         self.running[machine] = running
         return running
 
     def advance(self, limit: int) -> list[MachineEvent]:
-        """Run to the next event, at most to ``limit``, and return all events of that cycle, by
-        machine.
+        """Run to the next event, at most to ``limit``, and return all events of that cycle.
 
-        Without an event the time becomes ``limit`` and the result is empty. Raises DeadlockError if
-        programs have not ended but no event can happen.
+        The events are ordered by machine. Without an event the time becomes ``limit`` and the
+        result is empty. Raises DeadlockError if programs have not ended but no event can happen.
         """
         memory = self._memory
         while True:

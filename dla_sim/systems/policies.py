@@ -70,8 +70,9 @@ class Policy:
         return job.number
 
     def can_preempt(self, running: WaitingJob, best: WaitingJob, now: int, begun: int) -> bool:
-        """Return True if the waiting job ``best`` takes the unit of ``running``, which has it
-        since cycle ``begun``.
+        """Return True if the waiting job ``best`` takes the unit of ``running``.
+
+        ``running`` has had the unit since cycle ``begun``.
         """
         return self.preemption != "none" and self.urgency(best, now) < self.urgency(running, now)
 
@@ -113,8 +114,9 @@ class EarliestDeadline(Policy):
 
 
 class LeastLaxity(Policy):
-    """Least laxity first: laxity is the time to the deadline minus the cycles that the job still
-    needs alone.
+    """Policy that prefers the job with the least laxity.
+
+    Laxity is the time to the deadline minus the cycles that the job still needs alone.
     """
 
     title = "least laxity"
@@ -128,12 +130,12 @@ class LeastLaxity(Policy):
 
 
 class JustInTime(Policy):
-    """Priorities that follow observed lateness, of the task's last jobs and of the current job so
-    far.
+    """Policy whose priorities follow observed lateness.
 
-    Lateness is response time divided by deadline. A task's lateness is the mean of its last job's
-    and its own previous value, so that old jobs count less and less. A job without a deadline is
-    never late. Method: section 2.5 of Li et al. (2022).
+    It uses the lateness of the task's last jobs and of the current job so far. Lateness is response
+    time divided by deadline. A task's lateness is the mean of its last job's and its own previous
+    value, so that old jobs count less and less. A job without a deadline is never late. Method:
+    section 2.5 of Li et al. (2022).
     """
 
     title = "just-in-time priorities"
@@ -154,8 +156,9 @@ class JustInTime(Policy):
 
 
 class Migration(JustInTime):
-    """Just-in-time priorities with migration: jobs leave their home for the unit predicted to
-    end them first.
+    """Just-in-time priorities with migration.
+
+    Jobs leave their home for the unit that is predicted to end them first.
     """
 
     migrates = True

@@ -112,8 +112,10 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class Interval:
-    """Activity of a unit in the cycles [start, end): job ``number`` of the task with index
-    ``task``.
+    """Activity of a unit in the cycles [start, end).
+
+    The unit ran job ``number`` of the task with index ``task`` or, with ``saving``, saved the
+    scratchpad of that job.
 
     ``saving`` True: the unit saved the scratchpad of the job.
     """
@@ -293,11 +295,10 @@ class SystemSimulation:
     # Placement.
 
     def _place(self, job: Job) -> None:
-        """Set the job's plan to the one of its home, or else to the plan with which it is predicted
-        to end first.
+        """Set the job's plan to the one with which it is predicted to end first.
 
-        A job without a home, or under a policy that migrates, has several plans. Ties follow the
-        task's ``on``.
+        A job with a home uses the plan of its home. A job without a home, or under a policy that
+        migrates, has several plans. Ties follow the task's ``on``.
         """
         task = job.task
         kinds = task.on if task.home is None or self._policy.migrates else (task.home,)
@@ -308,8 +309,9 @@ class SystemSimulation:
         self._load[job.plan.kind] += job.plan.cycles
 
     def _predict_end(self, plan: Plan) -> float:
-        """Return the estimated cycles until a job with that plan ends, after all other jobs of
-        its kind.
+        """Return the estimated cycles until a job with that plan ends.
+
+        The job runs after all other jobs of its kind.
         """
         units = (
             sum(one.kind == plan.kind for one in self._system.accelerators) or self._system.cores
@@ -400,8 +402,9 @@ class SystemSimulation:
         self._give_way(machine, job, running.cut)
 
     def _give_way(self, machine: int, job: Job, cut: int) -> None:
-        """Save the live bytes of a program that was preempted before command ``cut``, or queue
-        its job.
+        """Save the live bytes of a program that was preempted before command ``cut``.
+
+        If there are none, the machine is free at once and the job is queued.
         """
         work = job.current.work
         assert work is not None
@@ -438,8 +441,9 @@ class SystemSimulation:
         return job
 
     def _swap_cores(self) -> None:
-        """Replace the least urgent job on a core by the most urgent waiting one while the policy
-        preempts.
+        """Replace the least urgent job on a core while the policy preempts.
+
+        The most urgent waiting job takes its core.
         """
         while best := self._best(CPU):
             on = [
@@ -538,8 +542,9 @@ class SystemSimulation:
 
 
 def memory_ports(system: System) -> list[list[int]]:
-    """Return the requesters of each memory port: one port for all, or one per accelerator with
-    its parts.
+    """Return the requesters of each memory port.
+
+    There is one port for all, or one per accelerator with its parts.
     """
     ports: dict[int, list[int]] = {}
     for machine, accelerator in enumerate(system.accelerators):
@@ -549,8 +554,9 @@ def memory_ports(system: System) -> list[list[int]]:
 
 
 def _releases(task: SystemTask, index: int, seed: int) -> Iterator[int]:
-    """Yield the release times of a periodic or sporadic task, ascending; ``seed`` determines
-    random draws.
+    """Yield the release times of a periodic or sporadic task in ascending order.
+
+    ``seed`` determines random draws.
     """
     if task.period is None:
         return

@@ -1,5 +1,6 @@
-"""A system and its workload: a TOML file (docs/systems.md), read and checked before anything
-runs.
+"""A system and its workload, read from a TOML file and checked before anything runs.
+
+docs/systems.md describes the file.
 """
 
 from __future__ import annotations
@@ -171,8 +172,9 @@ class SystemTask:
 
 @dataclass(frozen=True)
 class SystemConditions:
-    """Conditions of a run: the policy's name, the preemption points, and quantum and end in
-    cycles.
+    """Conditions of a run: policy, preemption points, quantum and end.
+
+    The quantum and the end are in cycles; ``policy`` is the policy's name.
     """
 
     policy: str
@@ -208,8 +210,9 @@ class System:
         return (*(one.name for one in self.accelerators), *map(core_name, range(self.cores)))
 
     def model_path(self, model: str) -> str:
-        """Return a model for ``load_network``: built-in names unchanged, files relative to the
-        system's folder.
+        """Return the model as ``load_network`` expects it.
+
+        Built-in names stay unchanged; files are relative to the system's folder.
         """
         return (
             str(self.folder / model)
@@ -256,8 +259,9 @@ Specification = str | Path | Mapping[str, Any] | System
 
 @dataclass(frozen=True, eq=False)
 class SystemDocument:
-    """Unchecked keys of a system: the ``values`` of a TOML file, its name in messages, and the
-    base of its paths.
+    """Unchecked keys of a system.
+
+    These are the ``values`` of a TOML file, its name in messages, and the base of its paths.
     """
 
     values: Mapping[str, Any]
@@ -337,8 +341,9 @@ def _keys(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], tuple[st
 
 
 def _keys_of_table(table: type[_Table]) -> Iterator[tuple[str, ...]]:
-    """Yield the keys of a table, without ``name``, which identifies the entry, and without lists
-    of tables.
+    """Yield the keys of a table, without ``name`` and without lists of tables.
+
+    ``name`` identifies the entry.
     """
     for name, field in table.model_fields.items():
         origin = get_origin(field.annotation)
@@ -471,8 +476,9 @@ def _accelerators(written: _WrittenSystem, folder: Path) -> Iterable[Accelerator
 
 
 def _part(hardware: Preset, parts: int) -> Preset:
-    """Return a machine with an equal share of the output-channel lanes, the scratchpad and its
-    banks.
+    """Return one of ``parts`` machines that share the resources of ``hardware`` equally.
+
+    They share the output-channel lanes, the scratchpad and its banks.
     """
     arch = hardware.arch
     shares = {"pe.oc": arch.pe.oc, "sram_bytes": arch.sram_bytes, "sram_banks": arch.sram_banks}
@@ -485,8 +491,9 @@ def _part(hardware: Preset, parts: int) -> Preset:
 
 
 def cycles_of(key: str, span: Span, clock_hz: int) -> int:
-    """Return a span in clock cycles, rounded to nearest (halves up); raise InputError for an
-    unknown unit.
+    """Return a span in clock cycles, rounded to nearest (halves up).
+
+    Raises InputError for an unknown unit, or a span below 0 or above :data:`MOST_CYCLES`.
     """
     cycles = _cycles(key, span, clock_hz)
     if not 0 <= cycles <= MOST_CYCLES:

@@ -78,8 +78,9 @@ class PreemptedProgram:
 
 
 def boundaries(program: Program, *, tiles: bool) -> tuple[int, ...]:
-    """Return the commands of EX that begin another layer or, with ``tiles``, another tile,
-    except the first one.
+    """Return the commands of EX that begin another layer or, with ``tiles``, another tile.
+
+    The first command is not among them.
     """
     found: list[int] = []
     before: tuple[str, int] | None = None
@@ -116,10 +117,10 @@ class Preemptible:
 
 
 def expose_memory(program: Program, dram_bytes: int) -> Program:
-    """Return ``program`` with all of its system memory as its input and output tensor, both named
-    ``memory``.
+    """Return ``program`` with all of its system memory as its input and output tensor.
 
-    The tensors have ``dram_bytes`` elements of int8; the program has no memory images.
+    Both tensors are named ``memory``. The tensors have ``dram_bytes`` elements of int8; the program
+    has no memory images.
     """
     tensors = tuple(Tensor("memory", role, "int8", (dram_bytes,), 0) for role in _ROLES)
     address = _align_up(dram_bytes)  # the command words follow the memory that the program sees
@@ -133,10 +134,10 @@ def expose_memory(program: Program, dram_bytes: int) -> Program:
 
 
 def leave(program: Program, stop: int, save: Program) -> Program:
-    """Return one program of the commands before ``stop`` and of ``save``: ST saves after LD and EX
-    have finished.
+    """Return one program of the commands before ``stop`` and of ``save``.
 
-    It is for executors that do not keep the scratchpad between programs.
+    ST saves after LD and EX have finished. It is for executors that do not keep the scratchpad
+    between programs.
     """
     last = _word_after(program, stop)
     left = _count_tokens_left(program, stop)
@@ -169,8 +170,9 @@ def _align_up(address: int) -> int:
 def _live_ranges(
     operands: Sequence[Operands], stops: Sequence[int], sram_bytes: int
 ) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Return, for each stop, the scratchpad ranges that later commands read before they write
-    them, in whole lines.
+    """Return, for each stop, the scratchpad ranges that are live.
+
+    Later commands read these ranges before they write them. Ranges are whole lines.
     """
     wanted = set(stops)
     found = {}
@@ -218,8 +220,9 @@ _GIVER = {
 
 
 def _count_tokens_left(program: Program, stop: int) -> Counter[tuple[Unit, str]]:
-    """Return the tokens, by unit and side of the push, that no command before ``stop`` has
-    popped.
+    """Return the tokens that no command before ``stop`` has popped.
+
+    They are counted by unit and side of the push.
     """
     flags = attrgetter("unit", "pop_previous", "push_previous", "pop_next", "push_next")
     tokens: Counter[tuple[Unit, str]] = Counter()
@@ -247,8 +250,9 @@ def _piece(
 
 
 def _program(program: Program, words: Sequence[int], address: int) -> Program:
-    """Return a program of ``words`` and ``OP_END`` at ``address``, on the system memory of
-    ``program``.
+    """Return a program whose command words at ``address`` are ``words`` and ``OP_END``.
+
+    It uses the system memory of ``program``.
     """
     stream = np.array([*words, encode_operation(OP_END, {})], dtype=np.uint64)
     provenance = (
@@ -264,8 +268,9 @@ def _program(program: Program, words: Sequence[int], address: int) -> Program:
 
 
 def _moves(unit: Unit, live: Iterable[tuple[int, int]], context: int) -> Iterable[int]:
-    """Yield the words that move the live ranges between scratchpad and context: LD restores, ST
-    saves.
+    """Yield the words that move the live ranges between scratchpad and context.
+
+    LD restores, ST saves.
     """
     for low, high in live:
         yield encode_set(f"{unit.name}_DRAM_ADDRESS", context)
@@ -315,8 +320,9 @@ MOST_KEPT = 1 << 17
 
 
 class ProgramWork:
-    """A program on one machine: its workload, its cycles alone, and its remainders after
-    preemption.
+    """A program on one machine, with its workload and its cycles alone.
+
+    It computes the remainders after preemption.
     """
 
     def __init__(self, program: Program, hardware: Preset) -> None:
@@ -341,8 +347,9 @@ class ProgramWork:
         return self._stops[preemption]
 
     def make_remainder(self, preemption: Preemption, stop: int) -> Remainder:
-        """Return the remainder after preemption before command ``stop``; :data:`MOST_KEPT`
-        commands are cached.
+        """Return the remainder after preemption before command ``stop``.
+
+        Remainders with :data:`MOST_KEPT` commands in total are cached.
         """
         key = preemption, stop
         if key not in self._left:
@@ -366,11 +373,11 @@ class ProgramWork:
 
 @dataclass(frozen=True, eq=False)
 class Remainder:
-    """Rest of a preempted program: ``save`` stores live scratchpad bytes, if any, and ``resume``
-    continues later.
+    """Rest of a preempted program.
 
-    ``resume`` may be preempted before ``stops``. Its command n is the program's command ``shift`` +
-    n, except for the commands that restore.
+    ``save`` stores live scratchpad bytes, if any, and ``resume`` continues later. ``resume`` may be
+    preempted before ``stops``. Its command n is the program's command ``shift`` + n, except for the
+    commands that restore.
     """
 
     shift: int
@@ -381,10 +388,10 @@ class Remainder:
 
 @dataclass(frozen=True, eq=False)
 class JobStage:
-    """Part of a job: a program (``work``), or an estimated time on a CPU core (``cpu``,
-    ``transfer``).
+    """Part of a job: a program, or an estimated time on a CPU core.
 
-    ``cycles`` of a program are those that it takes alone.
+    ``on`` is ``dla`` for a program (``work``), otherwise ``cpu`` or ``transfer``. ``cycles`` of a
+    program are those that it takes alone.
     """
 
     on: Literal["dla", "cpu", "transfer"]
@@ -394,8 +401,9 @@ class JobStage:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Stages, in order, of a network (or fixed CPU work) on one kind of accelerator, or on the
-    cores only.
+    """Stages of a network on one kind of accelerator, or on the cores only.
+
+    The stages are in order. Fixed CPU work has a plan, too.
     """
 
     kind: str
