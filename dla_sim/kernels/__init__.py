@@ -1,3 +1,4 @@
-"""Kernels: optional fast implementations of the instructions, bit-identical to their semantics
-in ``isa.ops``.
+"""Optional fast implementations of the instructions, called kernels.
+
+Their results are bit-identical to the semantics in ``isa.ops``.
 """

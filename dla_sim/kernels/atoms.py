@@ -1,9 +1,8 @@
-"""Convolutions and products on packed tensors: pixels are gathered and scattered atom by atom,
-never transposed.
+"""Convolutions and products on packed tensors, without transposing them.
 
-The pixels (positions, channels) are the left operand of an exact product, the weights (channels,
-outputs) the right one. Weights are reordered once and kept while their bytes in the scratchpad do
-not change.
+Pixels are gathered and scattered atom by atom. The pixels (positions, channels) are the left
+operand of an exact product, the weights (channels, outputs) the right one. Weights are reordered
+once and kept while their bytes in the scratchpad do not change.
 """
 
 from __future__ import annotations
@@ -72,11 +71,10 @@ class WeightStore:
     def reader(
         self, start: int, nbytes: int, use: Any, make: Callable[[Bytes], NDArray[Any]]
     ) -> Reader:
-        """Return a function of the scratchpad that applies ``make`` to the ``nbytes`` bytes at
-        ``start``.
+        """Return a function of the scratchpad that applies ``make`` to some of its bytes.
 
-        Every call compares the bytes with the cached ones: the result depends only on the bytes in
-        the scratchpad and on ``use``.
+        These are the ``nbytes`` bytes at ``start``. Every call compares the bytes with the cached
+        ones: the result depends only on the bytes in the scratchpad and on ``use``.
         """
         last: KeptWeights | None = None
         kind = np.uint64 if start % 8 == nbytes % 8 == 0 else np.uint8
@@ -97,8 +95,10 @@ class WeightStore:
 
 @dataclass(frozen=True, eq=False)
 class PackedTensor:
-    """A tensor in atoms: address, bytes between surfaces, surfaces, bytes of an atom, positions,
-    channels.
+    """Tensor stored in atoms at an address.
+
+    ``surface`` are the bytes between two of its ``surfaces``, ``atom`` the bytes of an atom. The
+    tensor has ``positions`` times ``channels`` elements.
     """
 
     address: int
@@ -134,8 +134,9 @@ def describe_packed_tensor(layout: Atoms, command: Command, arch: Arch) -> Packe
 
 
 def convolution(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None:
-    """Prepare an ``OP_CONV`` or ``OP_GROUP_CONV`` on packed tensors; None if it must run on
-    dense tensors.
+    """Prepare an ``OP_CONV`` or ``OP_GROUP_CONV`` on packed tensors.
+
+    Returns None if the command must run on dense tensors.
     """
     element = element_bytes(command)
     fill = command["EX_INPUT_ZERO_POINT"]
@@ -223,8 +224,10 @@ def _bands(shape: WindowRegisters, positions: int, channels: int) -> tuple[_Band
 
 
 class _Band(NamedTuple):
-    """Rows of results: first row, number of rows, first position; ``wide`` positions are
-    requantised as one row.
+    """Rows of results that are converted together.
+
+    ``top`` is the first row, ``rows`` their number, ``first`` the first position; ``wide``
+    positions are requantised as one row.
     """
 
     top: int
@@ -236,8 +239,9 @@ class _Band(NamedTuple):
 def _arrange_by_pixels(
     plain: NDArray[np.int8], shape: WindowRegisters, groups: int, size: tuple[int, ...]
 ) -> NDArray[np.int8]:
-    """Return weights (KH * KW * channels, outputs), with 0 for padding channels and for channels
-    of other groups.
+    """Return weights (KH * KW * channels, outputs) as the right operand of the product.
+
+    Weights are 0 for padding channels and for channels of other groups.
     """
     found = np.zeros(size, np.int8)
     inputs = shape.ic // groups
@@ -253,8 +257,9 @@ def _arrange_by_pixels(
 
 
 class _Ending:
-    """Conversion of sums to packed results: their place, their bands, and the table that looks
-    them up.
+    """Conversion of sums to packed results.
+
+    It stores the place of the results, their bands, and the table that looks them up.
     """
 
     def __init__(
@@ -279,8 +284,9 @@ class _Ending:
         band: _Band,
         table: bytes | None,
     ) -> None:
-        """Write the results of ``sums`` (positions, channels), with zeros after the last
-        channel.
+        """Write the results of ``sums`` (positions, channels).
+
+        Zeros follow the last channel.
         """
         result = self.result
         (positions, channels) = sums.shape
@@ -307,10 +313,9 @@ class _Ending:
     def _repeat_results(
         self, results: ResultConverter, times: int, channels: int
     ) -> ResultConverter:
-        """Return ``results`` with records repeated for ``times`` positions, because longer rows are
-        cheaper.
+        """Return ``results`` with records repeated for ``times`` positions.
 
-        The records include padding channels.
+        Conversion of longer rows is cheaper. The records include padding channels.
         """
         stored = results.records.tobytes()
         kept = self._kept.get(times)
@@ -323,8 +328,9 @@ class _Ending:
 
 
 class _Repeated(NamedTuple):
-    """Channel records as stored, repeated for several positions, their biases, and the
-    conversion to results.
+    """Channel records repeated for several positions, so that a row of results is longer.
+
+    ``stored`` are the records as stored, ``added`` their biases; ``finish`` converts to results.
     """
 
     stored: bytes
@@ -346,8 +352,9 @@ def _repeat_records(
 
 @dataclass(frozen=True, eq=False)
 class _PixelProduct:
-    """Convolution as a product of pixels: conversion, window, input, padding value,
-    implementation and weights.
+    """Convolution computed as a product of pixels and weights.
+
+    ``fill`` is the value of padding; ``way`` is the implementation of the product.
     """
 
     ending: _Ending
@@ -368,8 +375,9 @@ class _PixelProduct:
             self.ending.store(sums, results, scratch, band, table)
 
     def _image(self, sram: Bytes, scratch: Workspace) -> NDArray[Any]:
-        """Return the pixels (rows, columns, channels), including padding, as a left operand of
-        the product.
+        """Return the pixels (rows, columns, channels) as the left operand of the product.
+
+        They include padding.
         """
         image = read_packed_image(self.shape, self.source, self.fill, sram, scratch)
         return self.way.prepare_left(image, scratch)
@@ -407,8 +415,9 @@ class _PixelProduct:
 def read_packed_image(
     shape: WindowRegisters, source: PackedTensor, fill: int, sram: Bytes, scratch: Workspace
 ) -> NDArray[np.int8]:
-    """Return the pixels (rows, columns, channels) that windows read, with ``fill`` in the
-    padding.
+    """Return the pixels (rows, columns, channels) that windows read.
+
+    Pixels in the padding have the value ``fill``.
     """
     channels = source.surfaces * source.atom
     if not shape.padded and source.surfaces == 1:
@@ -484,8 +493,9 @@ class _PixelWindows:
 
 
 def _phases(rows: NDArray[np.int8], stride: int, scratch: Workspace) -> NDArray[np.float32]:
-    """Return pixels (rows, columns, channels) as float32 (rows, phases, columns, channels),
-    phases of the stride.
+    """Return pixels as float32, with their columns divided by phases of the stride.
+
+    ``rows`` has the shape (rows, columns, channels), the result (rows, phases, columns, channels).
     """
     height, columns, channels = rows.shape
     size = (height, stride, -(-columns // stride), channels)

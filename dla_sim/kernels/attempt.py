@@ -1,7 +1,7 @@
-"""Interface of kernels: an attempt is prepared from a command alone and executed on memories with
-scratch buffers.
+"""Interface of kernels, which prepare an attempt from a command alone.
 
-A kernel may write results before it has read all operands only if their ranges are disjoint.
+The attempt is executed on memories with scratch buffers. A kernel may write results before it has
+read all operands only if their ranges are disjoint.
 """
 
 from __future__ import annotations

@@ -86,7 +86,9 @@ def _scale(records: Int32, channel: int) -> np.float32:
 
 
 def can_use_records(records: Int32, largest_bias: int, largest_squares: float) -> bool:
-    """Return True if every bias is at most ``largest_bias`` and the sum of squared scales at most
+    """Return True if the biases and scales of ``records`` are small enough.
+
+    Every bias must be at most ``largest_bias``, and the sum of squared scales at most
     ``largest_squares``.
 
     Magnitudes of biases are compared; a scale that is not a number gives False. ``records``
@@ -103,10 +105,10 @@ def can_use_records(records: Int32, largest_bias: int, largest_squares: float) -
 def requantise_rows(
     sums: Int32, records: Int32, limits: Limits, memory: Bytes, start: int, step: int
 ) -> None:
-    """Requantise ``sums`` (channels, results) with each channel's record; write row c to
-    ``memory[start + c*step :]``.
+    """Requantise ``sums`` (channels, results) with each channel's record.
 
-    It computes ``numerics.requantise`` of sum plus bias; the caller ensures that this fits int32.
+    Row c is written to ``memory[start + c*step :]``. It computes ``numerics.requantise`` of sum
+    plus bias; the caller ensures that this fits int32.
     """
     count = sums.shape[1]
     for channel in range(sums.shape[0]):
@@ -158,14 +160,14 @@ def depthwise(
     start: int,
     step: int,
 ) -> None:
-    """Compute a depthwise convolution of ``planes`` in ``memory`` and write int8 planes from
-    ``start`` on.
+    """Compute a depthwise convolution of ``planes`` in ``memory``.
 
-    Output planes are ``step`` bytes apart. ``weights`` is the address of the int8 weights (OC, KH,
-    KW). Every output must start in a column of the input: ``(OW - 1) * SX < columns``, which holds
-    for any padding that does not widen the output. The input is copied once per kernel column, with
-    the padding inserted, so each tap of an output plane is one run of bytes. Between the rows of
-    outputs the run may contain surplus results, which are discarded.
+    The int8 output planes are written from ``start`` on. Output planes are ``step`` bytes apart.
+    ``weights`` is the address of the int8 weights (OC, KH, KW). Every output must start in a column
+    of the input: ``(OW - 1) * SX < columns``, which holds for any padding that does not widen the
+    output. The input is copied once per kernel column, with the padding inserted, so each tap of an
+    output plane is one run of bytes. Between the rows of outputs the run may contain surplus
+    results, which are discarded.
     """
     kh, kw, sy, sx, dy, _, oh, ow, multiplier = taps
     rows, gap, columns = _stack(planes, taps, memory)
@@ -193,10 +195,9 @@ def depthwise(
 
 
 def _pick(found: Bytes, row: int, skip: int, columns: int, target: Bytes) -> None:
-    """Copy every ``skip``-th element of each row to dense rows of ``columns`` elements in
-    ``target``.
+    """Copy every ``skip``-th element of each row to dense rows in ``target``.
 
-    Source rows are ``row`` elements apart.
+    Dense rows have ``columns`` elements. Source rows are ``row`` elements apart.
     """
     for y in range(len(target) // columns):
         wanted = target[y * columns : (y + 1) * columns]
@@ -210,8 +211,9 @@ def _pick(found: Bytes, row: int, skip: int, columns: int, target: Bytes) -> Non
 
 
 def _stack(planes: Planes, taps: Taps, memory: Bytes) -> tuple[int, int, Bytes]:
-    """Return rows per channel, padding rows before each channel, and the input copied once per
-    kernel column.
+    """Copy the input once per kernel column.
+
+    Returns the rows per channel, the padding rows before each channel, and the copies.
 
     Each copy contains the rows of all channels with padding between them. Its rows have all columns
     of the input or, if the stride divides their number, only the columns that start a window.
@@ -261,11 +263,10 @@ def _take(source: Bytes, first: int, every: int, target: Bytes) -> None:
 def _add_kernel_row(
     sums: Int32, columns: Bytes, first: int, size: int, memory: Bytes, weights: int, taps: int
 ) -> None:
-    """Add the products with ``taps`` weights of a kernel row, from ``memory[weights]`` on, to all
-    sums.
+    """Add the products with ``taps`` weights of a kernel row to all sums.
 
-    Kernel column c reads ``columns[first + c*size + p]`` for sum p. Three columns are added at a
-    time.
+    The weights begin at ``memory[weights]``. Kernel column c reads ``columns[first + c*size + p]``
+    for sum p. Three columns are added at a time.
     """
     count = len(sums)
     for k in range(0, taps - 2, 3):

@@ -89,8 +89,9 @@ class Kernels:
         self._prepared: WeakKeyDictionary[Command, Attempt | None] = WeakKeyDictionary()
 
     def kernel_for(self, mnemonic: str) -> Kernel:
-        """Return the function that executes commands of ``mnemonic``: its kernel, or its
-        semantics if it has none.
+        """Return the function that executes commands of ``mnemonic``.
+
+        This is its kernel, or its semantics if it has no kernel.
         """
         return self.run if mnemonic in KERNELS else _semantics
 
@@ -126,8 +127,9 @@ class Kernels:
         )
 
     def _prepare_unpacked(self, unpacked: Unpacked) -> Attempt | None:
-        """Return a kernel that unpacks the operands, runs the dense kernel or the semantics, and
-        packs the results.
+        """Return a kernel that runs a dense kernel on unpacked operands.
+
+        It unpacks the operands, runs the dense kernel or the semantics, and packs the results.
         """
         found = self._plain(unpacked.command)
         if found is None:

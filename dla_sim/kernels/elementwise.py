@@ -40,8 +40,9 @@ def _operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8] 
 
 
 def unary(function: Function) -> AtOnce:
-    """Return the kernel of a unary instruction: its semantics for every int8 value, then one
-    look-up per element.
+    """Return the kernel of a unary instruction, which looks up each element in a table.
+
+    The table has the semantics' result for every int8 value.
     """
 
     def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
@@ -58,8 +59,9 @@ def unary(function: Function) -> AtOnce:
 
 
 def comparison(function: Callable[..., Any]) -> AtOnce:
-    """Return the kernel of ``OP_C_MIN`` or ``OP_C_MAX``: NumPy's ``function``, which handles
-    overlapping operands.
+    """Return the kernel of ``OP_C_MIN`` or ``OP_C_MAX``.
+
+    NumPy's ``function`` handles overlapping operands.
     """
 
     def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
@@ -110,8 +112,9 @@ def addition(command: Command, machine: Machine, scratch: Workspace) -> bool:
 
 
 def exact_in_float64(ratio_a: float, ratio_b: float, constant: float) -> bool:
-    """Return True if both sums of ``a*ratio_a + float32(b*ratio_b + constant)`` are exact in
-    float64.
+    """Return True if float64 computes a sum of two scaled operands exactly.
+
+    Both sums of ``a*ratio_a + float32(b*ratio_b + constant)`` must be exact.
 
     All terms are multiples of the finest unit of the three constants, also after rounding to
     float32. The sums are therefore exact if the largest one is below 2**53 units. Each conversion
@@ -187,8 +190,9 @@ def look_up_tensor(command: Command, machine: Machine, scratch: Workspace) -> bo
 
 
 def add_look_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
-    """Return an attempt that runs ``attempt`` and then looks up its results, as the command
-    says.
+    """Return an attempt that runs ``attempt`` and then looks up its results.
+
+    The registers of ``command`` give the tables.
     """
     count = table_count(command)
     first = command["EX_TABLE_ADDRESS"]
@@ -280,8 +284,9 @@ def _safe(command: Command, machine: Machine, elements: int) -> bool:
 
 
 def _blocks(outer: int, channels: int, inner: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield blocks of at most about 64 Ki elements in memory order: several matrices, or
-    channels, or part of one.
+    """Yield blocks of at most about 64 Ki elements in memory order.
+
+    A block has several matrices, several channels of one matrix, or part of one channel.
     """
     matrices = max(_REQUANT_BLOCK // (channels * inner), 1)
     planes = min(max(_REQUANT_BLOCK // inner, 1), channels)

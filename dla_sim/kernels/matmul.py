@@ -50,8 +50,9 @@ def matrix_product(command: Command, arch: Arch) -> Attempt | None:
 
 @dataclass(frozen=True, eq=False)
 class _MatrixProduct:
-    """Matrix product: (M, K, N), addresses of operands and result, and implementation of
-    products.
+    """Matrix product with the shape (M, K, N).
+
+    ``left``, ``right`` and ``output`` are addresses; ``way`` is the implementation of the product.
     """
 
     shape: tuple[int, int, int]

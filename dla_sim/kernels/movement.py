@@ -16,8 +16,9 @@ from isa.ops.dma import side
 
 
 def transfer(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare a transfer; None if it must run on its semantics: no bytes, or bytes that are
-    written twice.
+    """Prepare a transfer, or return None if it must run on its semantics.
+
+    These are transfers of no bytes, and transfers that write bytes twice.
     """
     unit = command.unit.name
     reading = command.instruction.mnemonic == "OP_DMA_READ"
@@ -40,8 +41,9 @@ def transfer(command: Command, arch: Arch) -> Attempt | None:
 
 @dataclass(frozen=True, eq=False)
 class _Transfer:
-    """Prepared transfer of ``size`` bytes between two strided boxes; ``reading``: from system
-    memory to scratchpad.
+    """Prepared transfer of ``size`` bytes between two strided boxes.
+
+    With ``reading`` it copies from system memory to the scratchpad.
     """
 
     size: tuple[int, ...]
@@ -99,8 +101,9 @@ def permutation(command: Command, arch: Arch) -> Attempt | None:
 
 
 def _is_nested(access: Access) -> bool:
-    """Return True if no byte is accessed twice, because each stride exceeds the extent of the
-    inner dimensions.
+    """Return True if each stride exceeds the extent of the inner dimensions.
+
+    Then no byte is accessed twice.
     """
     reach = access.nbytes
     for count, stride in reversed(access.dims):

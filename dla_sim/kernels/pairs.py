@@ -62,8 +62,9 @@ def _pairs(work: Work, usable: Callable[[Command], bool]) -> AtOnce:
 
 
 def _cut(operand: NDArray[np.int8], part: tuple[slice, slice]) -> NDArray[np.int8]:
-    """Return the part of an operand that matches a part of the result: all of it along broadcast
-    axes.
+    """Return the part of an operand that matches a part of the result.
+
+    This is all of the operand along broadcast axes.
     """
     rows, columns = (
         slice(None) if size == 1 else span for size, span in zip(operand.shape, part, strict=True)
@@ -97,8 +98,9 @@ def _multiply(command: Command, block: Block, scratch: Workspace) -> None:
 
 
 def _can_multiply(command: Command) -> bool:
-    """Return True if products are exact in float32, no limit is lost, and the ratio is a valid
-    scale.
+    """Return True if float32 computes a product of the command exactly.
+
+    In addition no limit may be lost, and the ratio must be a valid scale.
     """
     zeros = (
         command["EX_INPUT_ZERO_POINT"],
@@ -111,8 +113,9 @@ def _can_multiply(command: Command) -> bool:
 
 
 def _scale_operands(function: np.ufunc) -> Work:
-    """Return work that applies ``function`` to both scaled operands; NaN becomes the smallest
-    value.
+    """Return work that applies ``function`` to both scaled operands.
+
+    NaN becomes the smallest value.
     """
 
     def work(command: Command, block: Block, scratch: Workspace) -> None:

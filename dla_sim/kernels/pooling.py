@@ -124,8 +124,9 @@ def _average(
 
 
 def _counts(shape: WindowRegisters, command: Command) -> NDArray[np.int64]:
-    """Return the divisors of all outputs (OH, OW): taps inside the input, or all taps if padding
-    counts.
+    """Return the divisors of all outputs (OH, OW).
+
+    A divisor is the number of taps inside the input, or of all taps if padding counts.
     """
     if command.fields["count_include_pad"]:
         return np.full((shape.oh, shape.ow), shape.kh * shape.kw, dtype=np.int64)
@@ -170,8 +171,9 @@ def _dequantise_input(
 def _global_average(
     shape: WindowRegisters, command: Command, machine: Machine, target: NDArray[np.int8]
 ) -> bool:
-    """Average whole planes: the sum of each plane, exact in float32, is scaled as in the
-    semantics.
+    """Average whole planes.
+
+    The sum of each plane, exact in float32, is scaled as in the semantics.
     """
     pixels = shape.ih * shape.iw
     if pixels * 128 > 1 << 24:

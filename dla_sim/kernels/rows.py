@@ -1,5 +1,6 @@
-"""``OP_REDUCE``, ``OP_SOFTMAX`` and ``OP_NORM`` on whole tiles, with fewer and narrower passes
-than the semantics.
+"""``OP_REDUCE``, ``OP_SOFTMAX`` and ``OP_NORM`` on whole tiles.
+
+The kernels make fewer and narrower passes than the semantics.
 """
 
 from __future__ import annotations

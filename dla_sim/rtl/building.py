@@ -46,8 +46,7 @@ def stage(
 
 
 def gated_clock(m: Module, name: str, enable: ValueLike, *, cleared: bool = False) -> None:
-    """Declare the clock domain ``name`` of ``m``, which ticks at the end of cycles with ``enable``
-    = 1.
+    """Declare the clock domain ``name``, which ticks at the end of cycles with ``enable`` = 1.
 
     ``enable`` must come from registers of ``sync``. A flip-flop on the falling edge stores it, so
     the gate needs no latch and produces no glitch.
@@ -69,8 +68,7 @@ def gated_clock(m: Module, name: str, enable: ValueLike, *, cleared: bool = Fals
 
 
 def choose_clock(m: Module, name: str, parent: str, chosen: ValueLike) -> None:
-    """Declare the clock domain ``name`` of ``m``, which ticks with ``parent`` while ``chosen`` is
-    1.
+    """Declare the clock domain ``name``, which ticks with ``parent`` while ``chosen`` is 1.
 
     ``parent`` is a gated domain. ``chosen`` must be stable from the parent's first tick until half
     a cycle after its last one, as the fields of a command are. Then a gate without a flip-flop
@@ -137,8 +135,9 @@ class Library:
         return "\n".join(self._modules[name] for name in sorted(self._modules))
 
     def component(self, name: str, make: Callable[[], wiring.Component]) -> wiring.Component:
-        """Return the component that :meth:`instance` uses for ``name``, for its properties such
-        as latency.
+        """Return the component that :meth:`instance` uses for ``name``.
+
+        Callers need its properties, such as its latency.
         """
         if name not in self._components:
             self._components[name] = make()

@@ -9,8 +9,9 @@ from dla_sim.rtl.ports import ADDRESS_BITS
 
 
 class Arbiter(Component):
-    """Round-robin arbiter: grants the slot of a cycle to the next requester after the last one
-    served.
+    """Round-robin arbiter of the bus.
+
+    It grants the slot of a cycle to the next requester after the last one served.
 
     ``wants`` and ``granted`` have one bit per requester, in cyclic order. Exactly one bit is
     granted if any requester wants the slot, otherwise none. The grant is combinational. The first

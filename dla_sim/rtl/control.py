@@ -1,8 +1,7 @@
-"""Control: fetch, queues, token counters and command start, without the units (docs/machine.md, 3
-to 7).
+"""Control: fetch, queues, token counters and command start, without the units.
 
-Each unit has a command queue and a controller; each ordered pair of neighbouring units has a token
-counter.
+It implements docs/machine.md, sections 3 to 7. Each unit has a command queue and a controller; each
+ordered pair of neighbouring units has a token counter.
 """
 
 from __future__ import annotations
@@ -114,8 +113,9 @@ _MISSING = {Unit.LD: Cause.TOKEN_LD, Unit.EX: Cause.TOKEN_EX, Unit.ST: Cause.TOK
 
 
 class UnitControl(Component):
-    """Unit controller: starts a queue's head once its tokens are available, and executes
-    ``OP_SYNC``.
+    """Unit controller, which starts the commands of a queue and executes ``OP_SYNC``.
+
+    A command starts when it is at the head of the queue and its tokens are available.
 
     - ``valid``, ``command``: the queue has a head, and the head itself; ``over``: pop it, in the
       command's last cycle.
@@ -172,8 +172,9 @@ class UnitControl(Component):
         )
 
     def _time_sync(self, m: Module, syncs: Value, over: Signal) -> None:
-        """Drive ``over`` in the last cycle of an ``OP_SYNC``; ``syncs`` is 1 during the whole
-        command.
+        """Drive ``over`` in the last cycle of an ``OP_SYNC``.
+
+        ``syncs`` is 1 during the whole command.
         """
         passed = Signal(self._configuration.sync_cycles.shape())  # unlike a strap, it has a reset
         m.d.comb += over.eq(passed + 1 == self._configuration.sync_cycles)
@@ -201,13 +202,12 @@ REQUESTERS = (Unit.LD, Unit.ST)
 
 
 class Control(Elaboratable):
-    """Fetch, processor, queues, token counters and bus arbiter, which drive units outside this
-    component.
+    """Fetch, processor, queues, token counters and bus arbiter.
 
-    ``units`` are the controllers of these units. ``wants`` and ``granted`` are the bus requests and
-    grants of LD and ST in this cycle. With ``halt`` no command starts, completes or is executed.
-    All parts but the arbiter are in the clock domain ``control``, whose clock must tick while
-    ``active`` is 1.
+    They drive units outside this component. ``units`` are the controllers of these units. ``wants``
+    and ``granted`` are the bus requests and grants of LD and ST in this cycle. With ``halt`` no
+    command starts, completes or is executed. All parts but the arbiter are in the clock domain
+    ``control``, whose clock must tick while ``active`` is 1.
     """
 
     def __init__(self, limits: Limits, configuration: Configuration) -> None:

@@ -104,8 +104,9 @@ class Walk:
     def advance_by_byte(
         self, counts: Sequence[Value], strides: Sequence[Value]
     ) -> tuple[Walk, list[Value]]:
-        """Return the next byte's position, and for each dimension d whether dimensions 0 to d
-        all end here.
+        """Return the next byte's position and the dimensions that end here.
+
+        Entry d of the list is 1 if dimensions 0 to d all end at this byte.
         """
         over: list[Value] = []
         left: list[Value] = []
@@ -178,15 +179,17 @@ class Transfer(Elaboratable):
         return m
 
     def _hold_value(self, first: Value, name: str) -> tuple[Value, Signal]:
-        """Return a value that is ``first`` until the first step and the returned register
-        afterwards.
+        """Return a value that is ``first`` until the first step, and its register.
+
+        After the first step the value is that of the register.
         """
         register = Signal(first.shape(), reset_less=True, name=name)
         return Mux(self._under_way, register, first), register
 
     def _select_last_byte(self, m: Module, values: Sequence[Value], name: str) -> Signal:
-        """Return the entry of ``values`` (one per lane) for the last byte of the beat, or 0 in a
-        wait slot.
+        """Return the entry of ``values`` (one per lane) for the last byte of the beat.
+
+        The result is 0 in a wait slot.
         """
         chosen = Signal(values[0].shape(), name=name)
         with m.Switch(self.count):
@@ -295,8 +298,9 @@ class Transfer(Elaboratable):
                 m.d[self.domain] += [register.eq(now) for now, register in begins]
 
     def _first(self, lanes: Sequence[Value]) -> Value:
-        """Return the number of bytes up to and including the first lane that is 1, or ``most``
-        if none is.
+        """Return the number of bytes up to and including the first lane that is 1.
+
+        The result is ``most`` if no lane is 1.
         """
         found: Value = Const(self.most, self.most.bit_length())
         for number, lane in reversed(list(enumerate(lanes, start=1))):

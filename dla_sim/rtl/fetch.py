@@ -102,8 +102,9 @@ class Fetch(Component):
     def _times(
         self, m: Module, arrived: Signal, freed: Signal, requested: Signal, due: Signal
     ) -> None:
-        """Drive ``requested`` (the next chunk, if any, is requested) and ``due`` (its latency is
-        over).
+        """Drive ``requested`` and ``due`` of the next chunk.
+
+        ``requested``: the next chunk, if any, is requested. ``due``: its latency is over.
         """
         config = self._configuration
         buffers = self._limits.fetch_buffers

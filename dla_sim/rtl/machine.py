@@ -54,8 +54,9 @@ class HardwareMachine(Elaboratable):
     """
 
     def __init__(self, limits: Limits, values: Mapping[str, int] | None = None) -> None:
-        """Build one machine with ``values`` (``parameters.strap_values``), or leave all straps
-        open if None.
+        """Build one machine with the straps ``values`` (``parameters.strap_values``).
+
+        All straps stay open if ``values`` is None.
         """
         self.limits = limits
         self.modules = Library()

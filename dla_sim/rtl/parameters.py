@@ -188,11 +188,10 @@ STRAPS: Mapping[str, Strap] = {
 
 
 def strap_values(arch: Arch, timing: Timing) -> dict[str, int]:
-    """Return the configuration of the machine ``arch`` with ``timing``, by name as in
-    :data:`STRAPS`.
+    """Return the configuration of the machine ``arch`` with ``timing``.
 
-    Raises InputError if the bytes of a bank are not a power of two, because hardware selects a bank
-    by address bits.
+    The names are those of :data:`STRAPS`. Raises InputError if the bytes of a bank are not a power
+    of two, because hardware selects a bank by address bits.
     """
     return {name: strap.value(arch, timing) for name, strap in STRAPS.items()}
 
@@ -213,8 +212,9 @@ def _log2(power: int) -> int:
 
 
 class Configuration:
-    """The values of :data:`STRAPS` as Amaranth values, one attribute each: constants or open
-    signals.
+    """Values of :data:`STRAPS` as Amaranth values, one attribute each.
+
+    They are constants or open signals.
     """
 
     def __init__(
@@ -223,8 +223,9 @@ class Configuration:
         values: Mapping[str, int] | None = None,
         prefix: str = "configuration_",
     ) -> None:
-        """Tie straps to ``values`` (:func:`strap_values`); if None, create signals named
-        ``prefix`` + name.
+        """Tie straps to ``values`` (:func:`strap_values`).
+
+        If None, create signals named ``prefix`` + name.
         """
         widths = {
             name: strap.bits or getattr(limits, name).bit_length() for name, strap in STRAPS.items()

@@ -35,8 +35,9 @@ class Cause(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """An operand or a result of a command as the scratchpad banks see it (docs/machine.md, section
-    5).
+    """Operand or result of a command as the scratchpad banks see it.
+
+    docs/machine.md, section 5, defines streams.
 
     Attributes:
         valid: 1 if the operand has bytes.
@@ -60,12 +61,12 @@ register.
 
 
 class ReadPort:
-    """``lanes`` independent reads of ``width`` bytes per cycle, little-endian, from any byte
-    address.
+    """Port with ``lanes`` independent reads of ``width`` bytes per cycle.
 
-    With ``domain`` None the data are valid in the cycle of their address; otherwise the clock of
-    ``domain`` registers them. The ``data`` of a lane without ``enable`` are undefined. The owner
-    drives ``clock`` (:func:`drive_clocks`). Only documentation tables use ``serves``.
+    Reads begin at any byte address and are little-endian. With ``domain`` None the data are valid
+    in the cycle of their address; otherwise the clock of ``domain`` registers them. The ``data`` of
+    a lane without ``enable`` are undefined. The owner drives ``clock`` (:func:`drive_clocks`). Only
+    documentation tables use ``serves``.
     """
 
     def __init__(
@@ -121,11 +122,10 @@ def drive_clocks(m: Module, ports: Iterable[ReadPort | WritePort]) -> None:
 
 
 class MemoryPort:
-    """The only port to system memory: one beat of ``count`` bytes per cycle, within one memory
-    word.
+    """Only port to system memory, with one beat per cycle.
 
-    ``read_data`` answers in the same cycle, because the latency is over by then. Byte 0 is the
-    lowest.
+    A beat has ``count`` bytes within one memory word. ``read_data`` answers in the same cycle,
+    because the latency is over by then. Byte 0 is the lowest.
     """
 
     def __init__(self, bus_bytes: int) -> None:
@@ -143,10 +143,10 @@ class MemoryPort:
 
 
 class Lookup:
-    """Interface to the external address decoder, which tells whether a byte of system memory is
-    constant.
+    """Interface to the external address decoder.
 
-    A flash, if any, stores the constants.
+    The decoder tells whether a byte of system memory is constant. A flash, if any, stores the
+    constants.
     """
 
     def __init__(self, unit: str) -> None:
@@ -155,8 +155,9 @@ class Lookup:
 
 
 class Probe:
-    """Observable state of a unit: pulses in a command's first and last cycle, and each cycle's
-    cause.
+    """Observable state of a unit.
+
+    It pulses in a command's first and last cycle, and has each cycle's cause.
     """
 
     def __init__(self, unit: str) -> None:
@@ -190,10 +191,10 @@ def bits_of(word: Value, item: Field) -> Value:
 
 
 class CommandView:
-    """The command at the head of a unit's queue: its ``word`` and one signal per register of the
-    unit.
+    """Command at the head of a unit's queue.
 
-    The signals are valid from the command's first cycle to its last.
+    It consists of its ``word`` and one signal per register of the unit. The signals are valid from
+    the command's first cycle to its last.
     """
 
     def __init__(self, variant: Variant, unit: Unit, prefix: str = "") -> None:
@@ -225,8 +226,9 @@ class CommandView:
         )
 
     def field(self, mnemonic: str, name: str) -> Value:
-        """Return a field of the word in the layout of ``mnemonic``, or constant 0 if it has no
-        such field.
+        """Return a field of the word in the layout of ``mnemonic``.
+
+        The result is constant 0 if the layout has no such field.
         """
         for item in self.instruction(mnemonic).layout:
             if item.name == name:

@@ -42,8 +42,9 @@ class Decoder(Component):
         return m
 
     def _unitless(self, m: Module, item: Instruction) -> None:
-        """Decode an instruction of no fixed unit: a field names the unit, or the word ends the
-        program.
+        """Decode an instruction of no fixed unit.
+
+        A field names the unit, or the word ends the program.
         """
         names = [field for field in item.fields if field.name == "unit"]
         if names:

@@ -52,8 +52,9 @@ def add_scratchpad(m: Module, reads: Sequence[ReadPort], writes: Sequence[WriteP
 
 
 def scratchpad_verilog(nbytes: int, reads: Sequence[ReadPort], writes: Sequence[WritePort]) -> str:
-    """Return Verilog of a zero-initialised array of at least ``nbytes``, rounded up to a power
-    of two.
+    """Return Verilog of a zero-initialised array of at least ``nbytes`` bytes.
+
+    The size is rounded up to a power of two.
     """
     bits = max(1, (nbytes - 1).bit_length())
     ports: tuple[ReadPort | WritePort, ...] = (*reads, *writes)

@@ -262,12 +262,11 @@ class Addition(_Pair):
 
 
 class Subtraction(_Pair):
-    """Lane of ``result`` = ``a`` - ``b``, or its square with ``squared``, which is constant during
-    a command.
+    """Lane of the difference ``result`` = ``a`` - ``b``, or of its square with ``squared``.
 
-    The rules are isa.numerics.subtract, add_fixed with ``subtract`` and
-    squared_difference_fixed. Float32: 6 stages, 255 operators including a divider and three
-    multipliers. Fixed: 6 stages, 70 operators including four multipliers.
+    ``squared`` is constant during a command. The rules are isa.numerics.subtract, add_fixed with
+    ``subtract`` and squared_difference_fixed. Float32: 6 stages, 255 operators including a divider
+    and three multipliers. Fixed: 6 stages, 70 operators including four multipliers.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
@@ -383,7 +382,8 @@ class Division(_Pair):
 
 
 def extreme(m: Module, a: Value, b: Value, maximum: Value) -> Value:
-    """Return the larger of two values of one quantisation with ``maximum``, otherwise the
-    smaller.
+    """Return the larger of two values with ``maximum``, otherwise the smaller.
+
+    Both values have one quantisation.
     """
     return wire(m, Mux((a < b) ^ maximum, a, b))

@@ -56,8 +56,9 @@ def shift_left(m: Module, value: Value, left: Value) -> Signal:
 
 
 def high_multiply(m: Module, value: Value, multiplier: Value) -> Signal:
-    """Return value · multiplier / 2^31 of int32 values, rounded half up; (-2^31)² gives 2^31 -
-    1.
+    """Return value · multiplier / 2^31 of int32 values, rounded half up.
+
+    (-2^31)² gives 2^31 - 1.
     """
     product = wire(m, value * multiplier, "product")
     high = wire(m, product[31:].as_signed() + product[30], "high")
@@ -98,10 +99,10 @@ def scale_value(
 
 
 def multiply_once(m: Module, value: Value, factor: Value, *, pipelined: bool) -> Signal:
-    """Return an int32 times a float64 ``factor``, rounded to float64, then to a 20-bit signed
-    integer.
+    """Return an int32 times a float64 ``factor``, rounded to a 20-bit signed integer.
 
-    Ties of the second rounding go away from zero; the result saturates at ±2^18. Two stages.
+    The product is first rounded to float64. Ties of the second rounding go away from zero; the
+    result saturates at ±2^18. Two stages.
 
     The value is shifted left until its first bit is 1, so the product of significands has 84 or 85
     bits. Rounding to 53 bits only matters if it produces a tie of the second rounding. It is

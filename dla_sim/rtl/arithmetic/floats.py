@@ -120,8 +120,9 @@ def pack(m: Module, x: Float) -> Value:
 
 
 def normalise_number(m: Module, x: Float) -> Float:
-    """Return ``x`` with a significand that starts with a 1 (except 0), as `product` and
-    `quotient` need.
+    """Return ``x`` with a significand that starts with a 1 (except 0).
+
+    `product` and `quotient` need this.
     """
     significand, places = normalise_leading(m, x.significand)
     return replace(x, significand=significand, exponent=wire(m, x.exponent - places))
@@ -152,10 +153,10 @@ def from_integer(m: Module, value: Value) -> Float:
 
 @dataclass(frozen=True, eq=False)
 class Exact:
-    """An unrounded number ``size`` · 2^exponent, whose first bit has the index ``drop`` + 23 unless
-    it is 0.
+    """Unrounded number ``size`` · 2^exponent.
 
-    The last bit of ``size`` may represent all lower bits (`shift_down`).
+    Unless it is 0, its first bit has the index ``drop`` + 23. The last bit of ``size`` may
+    represent all lower bits (`shift_down`).
     """
 
     negative: Value

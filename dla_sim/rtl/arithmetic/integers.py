@@ -42,8 +42,9 @@ def normalise_leading(m: Module, value: Value) -> tuple[Value, Value]:
 
 
 def limit_value(m: Module, value: Value, largest: int) -> Signal:
-    """Return the smaller of a non-negative ``value`` and ``largest``, in the width of
-    ``largest``.
+    """Return the smaller of a non-negative ``value`` and ``largest``.
+
+    The result has the width of ``largest``.
     """
     held = Signal(largest.bit_length(), name="at_most")
     m.d.comb += held.eq(Mux(value > largest, largest, value))
@@ -78,8 +79,9 @@ class PartialRoot:
 
 
 def root_of(radicand: Value) -> PartialRoot:
-    """Return the initial state of the square root of ``radicand``, which has an even number of
-    bits.
+    """Return the initial state of the square root of ``radicand``.
+
+    ``radicand`` must have an even number of bits.
     """
     return PartialRoot(radicand, Const(0, 1), Const(0, 1))
 

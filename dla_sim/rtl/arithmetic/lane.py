@@ -119,8 +119,9 @@ def split_scaling(constant: Value) -> tuple[Value, integers_only.Places]:
 
 
 class Lane(wiring.Component):
-    """Base class of lanes with the ports ``operands``, ``constants`` and ``result``, clamped to
-    int8.
+    """Base class of lanes with the ports ``operands``, ``constants`` and ``result``.
+
+    The result is clamped to int8.
     """
 
     def __init__(
@@ -155,8 +156,9 @@ class Lane(wiring.Component):
         raise NotImplementedError
 
     def clamp_result(self, m: Module, value: Value) -> None:
-        """Clamp a signed ``value`` into the result, to the command's limits or, without them, to
-        int8.
+        """Clamp a signed ``value`` into the result.
+
+        The limits are those of the command or, without them, those of int8.
         """
         has_limits = "low" in self.constants
         low, high = (self.low, self.high) if has_limits else (Const(-128, INT8), Const(127, INT8))

@@ -88,8 +88,9 @@ class AverageTerm(Lane):
 
 
 class AverageResult(Lane):
-    """Lane of the average of ``count`` taps with sum ``total`` (isa.numerics.average_taps,
-    average_fixed).
+    """Lane of the average of ``count`` taps with sum ``total``.
+
+    The rules are isa.numerics.average_taps and average_fixed.
 
     Float32: total / count / scale_y + zero point - offset; 6 stages, 200 operators including two
     dividers. Fixed: total / count with 20 fraction bits, then scaled; 5 stages, 35 operators
@@ -167,8 +168,9 @@ HALF = 0x3F000000
 
 
 def weight_shape(*, fixed: bool) -> Shape:
-    """Return the shape of interpolation weights: integers from 0 to 2^10, or the bits of a
-    float32.
+    """Return the shape of interpolation weights.
+
+    Weights are integers from 0 to 2^10, or the bits of a float32.
     """
     return unsigned(WEIGHT_BITS + 1) if fixed else unsigned(32)
 
@@ -297,8 +299,9 @@ class InterpolationTerm(Lane):
 
 
 class InterpolationResult(Lane):
-    """Lane of the result from the ``total`` of four terms (isa.numerics.interpolate,
-    interpolate_fixed).
+    """Lane of an interpolation's result from the ``total`` of four terms.
+
+    The rules are isa.numerics.interpolate and interpolate_fixed.
 
     3 stages. Float32: 70 operators including a divider. Fixed: 30 operators including a multiplier.
     """

@@ -70,8 +70,9 @@ class Requantise(wiring.Component):
         return stage(m, nearest, pipelined=self.pipelined)
 
     def _build_fixed(self, m: Module) -> Value:
-        """Scale by multiplier and shift and by the float64 factor in parallel, then select one
-        result.
+        """Scale by multiplier and shift and by a float64 factor, then select one result.
+
+        Both scalings run in parallel.
         """
         multiplier = self.scale.as_signed()
         shift = self.shift

@@ -1,10 +1,10 @@
-"""Lanes and row states of OP_REDUCE, OP_SOFTMAX and OP_NORM, bit-identical to
-``isa.numerics.rows``.
+"""Lanes and row states of OP_REDUCE, OP_SOFTMAX and OP_NORM.
 
-Between its two passes a row has a state. For softmax this is the sum of exponentials (or its
-reciprocal with fixed numerics), for norms the square root of the variance. All lanes take
-``LANE_LATENCY`` stages and all states ``STATE_LATENCY``, so that one pipeline serves the three
-instructions. Lanes clamp to int8; only OP_REDUCE has its own limits.
+They are bit-identical to ``isa.numerics.rows``. Between its two passes a row has a state. For
+softmax this is the sum of exponentials (or its reciprocal with fixed numerics), for norms the
+square root of the variance. All lanes take ``LANE_LATENCY`` stages and all states
+``STATE_LATENCY``, so that one pipeline serves the three instructions. Lanes clamp to int8; only
+OP_REDUCE has its own limits.
 """
 
 from __future__ import annotations
@@ -136,8 +136,9 @@ class ReduceLane(_Part):
 
 
 class SoftmaxSum(_Part):
-    """Combinational sum of ``total`` and ``entry``: float32, or integers that lose 12 bits per
-    entry.
+    """Combinational sum of ``total`` and ``entry``.
+
+    The operands are float32, or integers that lose 12 bits per entry.
     """
 
     def __init__(self, *, is_fixed: bool, pipelined: bool) -> None:
@@ -224,8 +225,9 @@ class SoftmaxLane(_Part):
 
 
 class NormRow(_Part):
-    """State of a norm row of ``count`` elements: the root of its variance as float32 bits or
-    integer >= 1.
+    """State of a norm row of ``count`` elements: the root of its variance.
+
+    The root is the bits of a float32, or an integer >= 1.
     """
 
     registers = ("scale_a",)
@@ -288,8 +290,9 @@ class NormRow(_Part):
 
 
 class NormLane(_Part):
-    """Lane of OP_NORM: an element's ``deviation`` divided by the row ``state``, with gain and
-    bias.
+    """Lane of OP_NORM: an element's ``deviation`` divided by the row ``state``.
+
+    Gain and bias are applied to the quotient.
     """
 
     registers = ("output_zero_point",)

@@ -27,8 +27,9 @@ def delayed(
 
 
 def multiples(m: Module, value: Value, count: int, name: str) -> list[Value]:
-    """Return the first ``count`` multiples of ``value`` (0, value, 2 · value, …) modulo 2^32, an
-    adder each.
+    """Return the first ``count`` multiples of ``value`` (0, value, 2 · value, …).
+
+    They are modulo 2^32; each costs one adder.
     """
     found: list[Value] = [Const(0, ADDRESS_BITS)]
     for number in range(1, count):
@@ -124,7 +125,9 @@ def accumulate_strides(
     *,
     domain: str,
 ) -> Signal:
-    """Return start + the sum over levels of stride · steps taken, modulo 2^32, for the step of
+    """Return an address that follows the counters of ``walk``.
+
+    It is start + the sum over levels of stride · steps taken, modulo 2^32, for the step of
     ``walk``.
 
     Each level has a register that stores the value at which its current step began.
@@ -152,8 +155,9 @@ def accumulate_strides(
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """Position of an element: ``digits``, fastest first, and ``offsets`` that advance with the
-    last digit.
+    """Position of an element as mixed-radix digits.
+
+    ``digits`` are ordered fastest first; ``offsets`` advance with the last digit.
     """
 
     digits: tuple[Value, ...]
@@ -175,8 +179,9 @@ class Odometer:
         self.weights = weights
 
     def sum(self, m: Module, a: Position, b: Position) -> Position:
-        """Return the position n elements after ``a``, where ``b`` is n elements after the first
-        one.
+        """Return the position n elements after ``a``.
+
+        ``b`` is n elements after the first element.
         """
         carry: Value = Const(0, 1)
         digits: list[Value] = []

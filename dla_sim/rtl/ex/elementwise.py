@@ -1,5 +1,6 @@
-"""Engine of instructions with one result per element: requantisation, element-wise work and
-look-up.
+"""Engine of instructions with one result per element.
+
+These are requantisation, element-wise work and look-up.
 
 Each step processes ``lanes`` elements in address order. The instructions differ in how they find an
 element's operands and in their lane of arithmetic. Each lane type has its own clock, so only one
@@ -175,8 +176,9 @@ class Elementwise(Engine):
         return ((rows * channels)[:ADDRESS_BITS] * self.length)[:ADDRESS_BITS]
 
     def _look_up(self) -> Value:
-        """Return the field ``look_up``: 1 uses one table for all results, 2 one table per
-        channel.
+        """Return the field ``look_up``.
+
+        1 uses one table for all results, 2 one table per channel.
         """
         found: Value = Const(0, LOOK_UP.width)
         for name in self.mnemonics:
@@ -185,8 +187,9 @@ class Elementwise(Engine):
         return found
 
     def _repeat(self, register: str) -> Value:
-        """Return how the operand at ``register`` repeats; 0 for instructions whose operands do
-        not.
+        """Return how the operand at ``register`` repeats.
+
+        The result is 0 for instructions whose operands do not repeat.
         """
         name = {"EX_INPUT_ADDRESS": REPEAT_A.name, "EX_OPERAND_ADDRESS": REPEAT_B.name}[register]
         return Mux(self.command.is_(*PAIRS), self.command.field(PAIRS[0], name), 0)

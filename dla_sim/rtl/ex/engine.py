@@ -49,8 +49,9 @@ class Tables:
         wanted: Value,
         domain: str,
     ) -> list[Value]:
-        """Return the table entries for ``results``, one stage later, or the results if not
-        ``wanted``.
+        """Return the table entries for ``results``, or the results if not ``wanted``.
+
+        The values are valid one stage later.
 
         Args:
             m: the module to extend.

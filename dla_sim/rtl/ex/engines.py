@@ -64,8 +64,9 @@ def find_needed(mnemonics: Collection[str]) -> tuple[str, ...]:
 
 
 def _further_engines(isa: str) -> Iterator[type[Engine]]:
-    """Yield installed packages' engines for instructions beyond the newest set, in order of
-    owners.
+    """Yield the engines that installed packages provide.
+
+    They execute instructions beyond the newest set and are ordered by owner.
     """
     wanted = {one.mnemonic: one for one in further_instructions(isa)}
     if not wanted:

@@ -52,8 +52,9 @@ class Taps:
 
 
 class Pool(Engine):
-    """Engine of pooling: five nested loops over channel blocks, rows, groups of columns and window
-    taps.
+    """Engine of pooling.
+
+    It runs five nested loops over channel blocks, rows, groups of columns and window taps.
 
     Stages: 0 counts; 1 computes addresses and starts the read; 2 routes taps to the lanes of their
     mode; 3 computes terms; then the taps are combined. The last taps continue to results, tables
@@ -293,8 +294,9 @@ class Pool(Engine):
         ]
 
     def _taps(self, m: Module, taps: Value, kind: str) -> Taps:
-        """Return the taps at stage 3, in the clock of their kind, and their flags at the stage
-        of the sums.
+        """Return the taps at stage 3 and their flags at the stage of the sums.
+
+        The taps are in the clock domain of their kind.
         """
         domain = f"{self.name}_{kind}"
         held = stage(m, taps, pipelined=self.pipelined, domain=domain, name="taps")
@@ -330,8 +332,9 @@ class Pool(Engine):
         constants: Mapping[str, Value],
         kind: str,
     ) -> dict[str, Signal]:
-        """Add a lane of arithmetic clocked by ``kind``, connected to the ``constants`` that it
-        uses.
+        """Add a lane of arithmetic, connected to the ``constants`` that it uses.
+
+        The lane has the clock of ``kind``.
         """
         wanted = getattr(self.made[name], "constants", ())
         inputs = dict(inputs) | {port: constants[port] for port in wanted}
@@ -347,8 +350,9 @@ class Pool(Engine):
     def _fold(
         self, m: Module, taps: Taps, terms: Sequence[Value], width: int, both: Fold, start: int = 0
     ) -> list[Signal]:
-        """Return for each lane the combination of its taps' ``terms`` so far, including this
-        step's.
+        """Return for each lane the combination of its taps' ``terms`` so far.
+
+        It includes the terms of this step.
         """
         found = []
         for term in terms:

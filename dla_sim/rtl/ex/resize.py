@@ -182,8 +182,9 @@ class Resize(Engine):
     def _neighbours(
         self, m: Module, positions: Sequence[Position], corner: Value, there: Value
     ) -> tuple[list[Value], list[dict[str, Value]]]:
-        """Return elements and weights of the same stage; ``corner`` and ``there`` belong to
-        stage 1.
+        """Return the elements and weights of the neighbours, both of the same stage.
+
+        ``corner`` and ``there`` belong to stage 1.
         """
         self.constants = command_constants(m, self.command.register, fixed=self.limits.fixed)
         sizes = [self._register("INPUT_WIDTH"), self._register("INPUT_HEIGHT")]

@@ -114,7 +114,9 @@ class ExUnit(Elaboratable):
         return found
 
     def _prepare(self, m: Module) -> Prepared:
-        """Prepare a command in two stages: first its streams' banks and bytes, then streams per
+        """Prepare a command in two stages.
+
+        The first stage computes the banks and bytes of its streams, the second the streams per
         bank.
 
         A stream is a range of banks, so the largest number of streams meets in the first bank of
@@ -166,8 +168,9 @@ class ExUnit(Elaboratable):
     # Timing
 
     def _sequence(self, m: Module, prepared: Prepared, preparing: Value) -> None:
-        """Time a command: preparation, a window of steps and waits, and the rest of fill and
-        drain.
+        """Time a command.
+
+        It takes the preparation, a window of steps and waits, and the rest of fill and drain.
         """
         config = self.configuration
         pipelined = self.limits.pipelined
@@ -208,8 +211,9 @@ class ExUnit(Elaboratable):
     def _slots(
         self, m: Module, prepared: Prepared, window: Value, over: Signal, nothing: Signal
     ) -> Signal:
-        """Grant one slot every ``factor`` cycles until all steps are done and the lanes had time
-        for all results.
+        """Grant one slot every ``factor`` cycles until all steps are done.
+
+        The window also lasts until the lanes had time for all results.
 
         Drives ``over`` in the last cycle of the window and ``nothing`` if the command needs no
         window. Returns the slot.

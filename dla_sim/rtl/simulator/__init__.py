@@ -1,3 +1,4 @@
-"""Simulation of the hardware: Verilator builds an executable, which runs and checks cases
-(harness.cpp).
+"""Simulation of the hardware by executables that Verilator builds.
+
+An executable runs and checks cases (harness.cpp).
 """

@@ -249,8 +249,9 @@ def _images(case: Case) -> Iterator[Run]:
 
 
 def constant_ranges(program: Program) -> list[tuple[int, int]]:
-    """Return half-open ranges of system memory with constants: the program's segments without
-    its tensors.
+    """Return half-open ranges of system memory with constants.
+
+    Constants are the bytes of the program's segments that are in none of its tensors.
     """
     edges = {
         address for first, end in _segments(program) + _tensors(program) for address in (first, end)

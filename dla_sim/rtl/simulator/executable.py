@@ -1,5 +1,6 @@
-"""Build and cache of simulators: Verilator and a C++ compiler turn a machine's Verilog into a
-program.
+"""Build and cache of simulators.
+
+Verilator and a C++ compiler turn a machine's Verilog into a program.
 
 The executable contains the machine and ``harness.cpp``. The cache key is a hash of all its sources.
 Amaranth is not needed here.
@@ -75,8 +76,9 @@ class Tools:
 
     @property
     def identity(self) -> str:
-        """Versions of the tools and the processor, as executables built by others cannot be
-        reused.
+        """Versions of the tools and the processor.
+
+        Executables that were built with others cannot be reused.
         """
         lines = subprocess.run(
             [self.compiler, "--version"], capture_output=True, text=True, check=False
@@ -109,8 +111,7 @@ def find_tools() -> Tools:
 def build_executable(
     verilog: str, *, traced: bool = False, quick: bool = False, progress: Progress = silent
 ) -> Executable:
-    """Return the executable of the machine with the complete Verilog ``verilog``, from the cache if
-    possible.
+    """Return the executable of a machine, from the cache if possible.
 
     Args:
         verilog: the machine and all its modules.
@@ -241,8 +242,9 @@ def _ports(verilog: str) -> list[tuple[str, str, str]]:
 
 
 def _write_traced_top(verilog: str) -> str:
-    """Return a module around the machine with unconnected extra inputs, which appear in the
-    waves.
+    """Return a module around the machine with unconnected extra inputs.
+
+    The inputs appear in the waves.
     """
     ports = _ports(verilog)
     inputs = [f"  {way} {width} {name}" for name, way, width in ports]

@@ -29,10 +29,10 @@ def machine_text(
     values: Mapping[str, int] | None = None,
     replacing: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the Verilog of :func:`dla_sim.rtl.machine.machine_verilog`, from the cache if
-    possible.
+    """Return the Verilog of a machine, from the cache if possible.
 
-    With engines of packages the text is always generated, because its dependencies are unknown.
+    It equals :func:`dla_sim.rtl.machine.machine_verilog`. With engines of packages the text is
+    always generated, because its dependencies are unknown.
 
     Args:
         limits: sizes of the machine.

@@ -99,8 +99,9 @@ def run_cases(
 def write_waves(
     executable: Executable, case: Case, straps: Straps, file: Path, first: int, end: int
 ) -> Outcome:
-    """Run a case on a traced executable and write the signals of cycles [first, end) to ``file``
-    (VCD).
+    """Run a case on a traced executable and write its signals to ``file`` (VCD).
+
+    The signals of the cycles [first, end) are written.
     """
     with tempfile.TemporaryDirectory(prefix="dla-cases-") as folder:
         place = Path(folder) / "0.case"

@@ -251,8 +251,9 @@ LARGEST_PRODUCT = 255 * 255
 
 
 class Array:
-    """Accumulators: ``sums`` by (i, j, k) after the step at stage 4, for lanes i where a block
-    begins.
+    """Accumulators of the products of a convolution or matrix product.
+
+    ``sums`` by (i, j, k) are valid after the step at stage 4, for lanes i where a block begins.
 
     Sums are wide enough for as many products as the scratchpad has bytes. Products and their sums
     within a step have PRODUCT_BITS, so that simulators need no sign extension; synthesis removes

@@ -130,8 +130,9 @@ class Results:
         )
 
     def finish(self, m: Module, mapping: Mapping, sums: Table[tuple[int, int, int], Value]) -> None:
-        """Build the post-processing; ``sums`` are complete at stage 5 after their last step at
-        stage 4.
+        """Build the post-processing of ``sums``.
+
+        The sums are complete at stage 5 after their last step at stage 4.
         """
         nest = self._nest(m, mapping, "begins", self.name)
         there = self._later(m, self._there(m, mapping, nest), self.name, "there")

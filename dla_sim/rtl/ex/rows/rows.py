@@ -75,8 +75,9 @@ def join_totals(m: Module, first: Totals, second: Totals, name: str) -> Totals:
 
 
 def accumulate_totals(m: Module, fresh: Value, old: Totals, new: Totals, name: str) -> Totals:
-    """Return ``new`` if it starts a row (``fresh``), otherwise the totals of ``old`` and
-    ``new``.
+    """Return the totals of a row so far.
+
+    These are ``new`` if it starts a row (``fresh``), otherwise the totals of ``old`` and ``new``.
     """
     totals, signals = old.register(name)
     both = join_totals(m, old, new, f"{name}_both").values()
