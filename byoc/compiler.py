@@ -68,11 +68,11 @@ MACHINES_KEPT = 4
 
 
 class CompilerPool:
-    """Results that several compilations of one package share. A pool never changes a program.
+    """Results that several compilations of one package share.
 
-    It keeps the operations of every node for each target. For the last :data:`MACHINES_KEPT`
-    machines it also keeps tile searches and programs; machines that differ only in scratchpad size
-    count as one.
+    A pool never changes a program. It keeps the operations of every node for each target. For the
+    last :data:`MACHINES_KEPT` machines it also keeps tile searches and programs; machines that
+    differ only in scratchpad size count as one.
     """
 
     def __init__(self) -> None:

@@ -63,11 +63,12 @@ class ModelView:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One tensor of a graph. ``dtype`` is the NumPy name of the model's element type.
+    """One tensor of a graph.
 
-    ``shape`` is static. If ``open`` is True, the true shape depends on the data and ``shape`` is
-    one observed example; only the CPU processes such tensors. With ``layout`` None the model's
-    tensor of this name has the same elements in the same order and shape.
+    ``dtype`` is the NumPy name of the model's element type. ``shape`` is static. If ``open`` is
+    True, the true shape depends on the data and ``shape`` is one observed example; only the CPU
+    processes such tensors. With ``layout`` None the model's tensor of this name has the same
+    elements in the same order and shape.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""First half of the compiler: a model becomes a package. Float ONNX models are quantised first."""
+"""First half of the compiler: import a model into a package and quantise float ONNX models."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ class _Samples:
             self.outputs.append(outputs)
 
     def all(self) -> Iterator[Feeds]:
-        """Yield and count every sample. It can be called once."""
+        """Yield and count every sample; only the first call yields all of them."""
         kept = 0
         for feed in chain(tuple(self.kept), self._feeds or ()):
             self._counted(self.count)

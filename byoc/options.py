@@ -49,9 +49,9 @@ class LayerChoice:
 
 @dataclass(frozen=True)
 class GroupChoice:
-    """Layers, by name in order, that are computed together in bands of ``rows`` rows.
+    """Layers, by name in execution order, that are computed together in bands of rows.
 
-    The rows are those of the last layer's result. ``rows`` 0 means two layers, the second
+    A band has ``rows`` rows of the last layer's result. ``rows`` 0 means two layers, the second
     element-wise and computed on every tile of the first. The first layer's tiling is then a
     :class:`LayerChoice`, and the other fields are omitted. ``kept`` names the tensors whose rows
     stay in the scratchpad from band to band (None: all). ``channels`` has the output channels of a
@@ -80,8 +80,8 @@ PlacedGroups = tuple[tuple[int, GroupChoice], ...]
 def place_groups(names: Sequence[str], groups: Sequence[GroupChoice]) -> PlacedGroups:
     """Return the groups in layer order, each with the index of its first layer in ``names``.
 
-    A group is found where its layer names appear consecutively; groups that do not appear are left
-    out.
+    A group is found where its layer names appear consecutively. The result omits groups that are
+    not found.
     """
     wanted = list(groups)
     found = list[tuple[int, GroupChoice]]()
@@ -101,14 +101,14 @@ def place_groups(names: Sequence[str], groups: Sequence[GroupChoice]) -> PlacedG
 
 @dataclass(frozen=True)
 class Choices:
-    """Choices for the schedule of a network. False if nothing is chosen.
+    """Choices for the schedule of a network.
 
-    Several choices for layers of the same name apply in order, the last one to all remaining layers
-    of that name. ``residents`` are exactly the tensors that stay in the scratchpad (None: the
-    compiler chooses). ``groups`` are exactly the layers that are computed together. With None the
-    compiler chooses groups among layers without other choices, and only if ``residents`` is None
-    too. ``package`` and ``machine`` are the digests that the choices were made for, empty for any.
-    ``words`` are the command-line words that select them.
+    The object is false if nothing is chosen. Several choices for layers of the same name apply in
+    order, the last one to all remaining layers of that name. ``residents`` are exactly the tensors
+    that stay in the scratchpad (None: the compiler chooses). ``groups`` are exactly the layers that
+    are computed together. With None the compiler chooses groups among layers without other choices,
+    and only if ``residents`` is None too. ``package`` and ``machine`` are the digests that the
+    choices were made for, empty for any. ``words`` are the command-line words that select them.
     """
 
     layers: tuple[LayerChoice, ...] = ()
@@ -176,8 +176,8 @@ class Choices:
             if wanted and wanted != found:
                 raise InputError(
                     f"{self.source}: made for another {what} (digest {wanted[:16]}, this one has "
-                    f"{found[:16]}); "
-                    "give the same model, seed, preset and settings, or tune this one with --from"
+                    f"{found[:16]}); give the same model, seed, preset and settings, or tune this "
+                    "one with --from"
                 )
 
     def check_made(self, made: Sequence[Choices]) -> None:
@@ -199,8 +199,8 @@ class Choices:
             if group.layers not in found:
                 raise InputError(
                     f"{self.source}: group '{group.layers[0]}' to '{group.layers[-1]}': these "
-                    "layers do not follow one "
-                    "another, or are in a group before; 'dla explain MODEL' lists all in order"
+                    "layers do not follow one another, or are in a group before; 'dla explain "
+                    "MODEL' lists all in order"
                 )
 
 
@@ -472,10 +472,10 @@ class CompileOptions:
 
 @dataclass(frozen=True)
 class Option:
-    """One option. ``type`` is the type of exactly the allowed ``values``.
+    """One option of a compilation.
 
-    A switch has False and True. ``axis`` is its key in the specification of a sweep. ``programs``
-    is True if programs depend on it.
+    ``type`` is the type of exactly the allowed ``values``; a switch has False and True. ``axis`` is
+    its key in the specification of a sweep. ``programs`` is True if programs depend on it.
     """
 
     name: str
@@ -556,7 +556,10 @@ DEFAULTS = CompileOptions()
 
 @dataclass(frozen=True)
 class Target:
-    """Machine as operator patterns see it. ``instructions`` are mnemonics; limits are exclusive."""
+    """Properties of a machine that operator patterns read.
+
+    ``instructions`` are mnemonics. Limits are exclusive.
+    """
 
     instructions: frozenset[str]
     isa: str

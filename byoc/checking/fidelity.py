@@ -44,14 +44,15 @@ BatchNormalization to another opset alone changes a channel of DenseNet by 1.4e-
 LAST_BITS = 2.0**-22
 """Relative change of a float32 number that alters two to four of its last units."""
 OWN_MOVES = 2
-"""Multiple of a tensor's own sensitivity that a pass may reach.
+"""Largest accepted difference of a tensor, as a multiple of its own sensitivity.
 
-The zoo's maximum is 1.5, YOLOv8n.
+The largest multiple in the model zoo is 1.5 (YOLOv8n).
 """
 CHANNEL_MOVES = 4
-"""The same limit for a channel, which may be a single number.
+"""Largest accepted difference of a channel, as a multiple of its own sensitivity.
 
-The zoo's maximum is 3.1, GPT-2's 50,257 logits.
+A channel may be a single number. The largest multiple in the model zoo is 3.1 (the 50,257 logits of
+GPT-2).
 """
 DRAWS = 8
 """Maximum number of perturbed inputs.
@@ -195,7 +196,7 @@ def _is_explained_by_ties(
 def _compare_tensors(
     given: ModelProto, prepared: ModelProto, names: Sequence[str], feed: Tensors
 ) -> tuple[dict[str, Difference], int]:
-    """Return the difference of each of ``names`` and each output, and how many elements they have.
+    """Return the difference of each output and each of ``names``, and the number of elements.
 
     Tensors are compared in parts of at most AT_A_TIME bytes.
     """
@@ -257,7 +258,7 @@ def _guilty(
     feed: Tensors,
     moves: Differences,
 ) -> tuple[str, str, float] | None:
-    """Return the first of ``steps`` that changes a tensor of ``before``.
+    """Return the first of ``steps`` that changes a tensor of ``before`` beyond the limits.
 
     The worst tensor and its difference are returned too.
     """
@@ -273,11 +274,11 @@ def _guilty(
 def _own_moves(
     given: ModelProto, steps: Sequence[Pass], before: Tensors, found: Differences, feed: Tensors
 ) -> dict[str, Difference]:
-    """Return how far each tensor of ``before`` changes by itself.
+    """Return the sensitivity of each tensor of ``before`` to rounding of the model's inputs.
 
-    Returns nothing if steps outside ROUNDING differ. The model's float inputs are perturbed in
-    their last bits; if all inputs are integers, the constants are. The result is the maximum over
-    DRAWS perturbations, or over as many as make every ``found`` difference acceptable.
+    The result is empty if steps outside ROUNDING already differ. The model's float inputs are
+    perturbed in their last bits; if all inputs are integers, the constants are. The result is the
+    maximum over DRAWS perturbations, or over as many as make every ``found`` difference acceptable.
     """
     plain = apply([step for step in steps if step.__name__ not in ROUNDING], given)
     names = list(before)
@@ -388,9 +389,9 @@ def _has_class_scores(array: NDArray[Any]) -> bool:
 
 
 def _error(signal: NDArray[Any], found: NDArray[Any]) -> float:
-    """Return the power of the difference.
+    """Return the sum of squares of the difference between two outputs.
 
-    If a data-dependent output has another shape, it is the signal's full power.
+    If a data-dependent output has another shape, the result is the signal's own sum of squares.
     """
     differs = (
         signal.astype(np.float64) - found
@@ -410,10 +411,7 @@ def _decibels(power: float, error: float) -> float:
 
 
 def _survivors(given: ModelProto, prepared: ModelProto) -> list[str]:
-    """Return float32 results of the prepared model that the given model computes too.
-
-    Both have the same name.
-    """
+    """Return the names of float32 results that both the given and the prepared model compute."""
     known = {value.name: value for value in prepared.graph.value_info}
     made = {name for node in given.graph.node for name in node.output}
     results = (

@@ -79,10 +79,11 @@ def _make_refusal(error: NotRunError, model: ModelProto) -> InputError:
 def assign_blame(
     model: ModelProto, shapes: Mapping[str, Sequence[int]], seed: int
 ) -> Iterator[None]:
-    """Decide whose fault an error in the block is.
+    """Turn an error in the block into InputError if the user's file causes it.
 
-    If ONNX Runtime does not run the file ``model`` either, InputError rejects the file; otherwise
-    the error is a bug.
+    If ONNX Runtime does not run the file ``model`` either, InputError rejects the file. Otherwise
+    the error is a bug: a model that ONNX Runtime rejects only after passes raises PassError, and
+    other errors stay as they are.
     """
     try:
         yield
@@ -98,8 +99,7 @@ def assign_blame(
         if isinstance(error, NotRunError):
             raise PassError(
                 f"ONNX Runtime does not run what passes make of the model ({error.detail}); please "
-                "report it with the "
-                "model"
+                "report it with the model"
             ) from error
         raise
 
@@ -218,9 +218,9 @@ def _gaps(wanted: NDArray[Any], found: NDArray[Any], step: float) -> NDArray[np.
 
 
 def _share(arrays: Sequence[NDArray[Any]]) -> float:
-    """Return a step for outputs without a scale.
+    """Return the step in which differences of outputs without a scale are measured.
 
-    It is 1 for integers, a fraction of the range for floats.
+    The step is 1 for integers, and the range divided by :data:`STEPS` for floats.
     """
     if any(array.dtype.kind != "f" for array in arrays):
         return 1.0
@@ -231,7 +231,7 @@ def _share(arrays: Sequence[NDArray[Any]]) -> float:
 
 
 def _steps(model: ModelProto) -> dict[str, float]:
-    """Return the scale of every dequantised output."""
+    """Return the scale of every dequantised output; the largest if it has one per channel."""
     outputs = {value.name for value in model.graph.output}
     scales = ConstantArrays(model.graph, is_float32)
     ends = [

@@ -1,8 +1,7 @@
 """Detect ties: quantised tensors of two models that differ by one step because a value was halfway.
 
-Sums in another order can round such a tie the other way, and everything computed from it differs
-too. Replacing the tensor by the other model's and comparing again shows whether anything else
-differs.
+Sums in another order can round such a tie the other way, which changes all tensors computed from
+it. If the tensor is replaced by the other model's, a second comparison shows other differences.
 """
 
 from __future__ import annotations

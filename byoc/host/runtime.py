@@ -65,8 +65,7 @@ class Runtime(Generic[TraceT]):
     def run(self, inputs: Tensors) -> NetworkRun[TraceT]:
         """Run one inference.
 
-        Raises InputError for inputs that :meth:`byoc.package.interface.Interface.take_arrays`
-        rejects.
+        Raises InputError if :meth:`byoc.package.interface.Interface.take_arrays` rejects an input.
         """
         graph = self._network.graph
         interface = self._network.interface
@@ -120,10 +119,8 @@ def _check_declared(graph: Graph, found: Tensors) -> Tensors:
         ):
             raise InputError(
                 f"the model makes '{name}' of shape {list(array.shape)} and type "
-                f"{array.dtype.name}, and declares "
-                f"shape {list(value.shape)} and type {value.dtype}; correct its shapes, or report "
-                "it where they are "
-                "right"
+                f"{array.dtype.name}, and declares shape {list(value.shape)} and type "
+                f"{value.dtype}; correct its shapes, or report it where they are right"
             )
     return found
 

@@ -120,8 +120,7 @@ class _ReferencePart:
             if not value.open and found[name].shape != value.shape:
                 raise InputError(
                     f"onnx's reference evaluator makes '{name}' of shape {list(found[name].shape)} "
-                    "and not "
-                    f"{list(value.shape)}; use --host onnxruntime"
+                    f"and not {list(value.shape)}; use --host onnxruntime"
                 )
         return found
 
@@ -142,18 +141,18 @@ def runtime_name(model: Model, numerics: Numerics) -> str:
 
 
 def definitions(model: Model) -> Mapping[str, str]:
-    """Return tensors that instruction definitions compute.
+    """Return the tensors that instruction definitions compute.
 
-    They are mapped to the runtime's own float version of each.
+    Each is mapped to the tensor that the runtime's own float operator computes.
     """
     return {} if isinstance(model, TfliteModel) else read_defined_results(model)
 
 
 @dataclass(frozen=True)
 class HostCost:
-    """Cost model of a rough CPU, chosen and not measured.
+    """Cost model of the host CPU, with rates that were chosen and not measured.
 
-    It has MACs and bytes per cycle, and cycles to start a node.
+    The rates are MACs and bytes per cycle, and cycles to start a node.
     """
 
     macs_per_cycle: float = 8.0
@@ -167,7 +166,7 @@ DEFAULT_COST = HostCost()
 def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST) -> int:
     """Estimate the cycles of a host part.
 
-    Each node costs a start, its MACs, and its operands and results.
+    Each node costs its start, its MACs, and the bytes of its operands and results.
     """
     total = 0
     for node in part.nodes:
@@ -247,7 +246,7 @@ class DefinedUnits:
     def count_pairs(
         cls, op_type: str, pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]
     ) -> DefinedUnits:
-        """Summarise pairs of results of each unit: by its definition, and by ONNX Runtime."""
+        """Summarise ``pairs`` of a unit's results: by its definition, and by ONNX Runtime."""
         gaps = [np.abs(ours.astype(np.int64) - own) for ours, own in pairs]
         return cls(
             op_type=op_type,

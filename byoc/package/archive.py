@@ -209,8 +209,7 @@ def _encode_node(node: Node, annotation: Annotation) -> Json:
 def decode_graph(document: Json, block: memoryview) -> tuple[Graph, tuple[Annotation, ...]]:
     """Return graph and annotations from untrusted JSON values.
 
-    Raises :class:`InputError` for values of a wrong form, arrays out of bounds and inconsistent
-    graphs.
+    Raises :class:`InputError` for malformed values, arrays out of bounds and inconsistent graphs.
     """
     try:
         values = [_decode_value(entry, block) for entry in document["values"]]

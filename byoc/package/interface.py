@@ -33,13 +33,13 @@ _BYTES = ("int8", "uint8")
 
 @dataclass(frozen=True, eq=False)
 class NetworkPort:
-    """One input or output of a network. ``name`` is the model's name.
+    """One input or output of a network.
 
-    ``value`` has the model's shape and the element type that the application passes, with the
-    quantisation of integers. ``tensors`` are the tensors of the compiled graph with these contents,
-    all equal: a model may quantise an input more than once. ``integer`` is True if the model's
-    tensor is float but integers are passed. ``reason`` explains why integers were requested but are
-    not possible.
+    ``name`` is the model's name. ``value`` has the model's shape and the element type that the
+    application passes, with the quantisation of integers. ``tensors`` are the tensors of the
+    compiled graph with these contents, all equal: a model may quantise an input more than once.
+    ``integer`` is True if the model's tensor is float but integers are passed. ``reason`` explains
+    why integers were requested but are not possible.
     """
 
     name: str
@@ -75,8 +75,8 @@ class NetworkPort:
 class Interface:
     """Ports of a network, and the graph between them with the annotations of its nodes.
 
-    The application's arrays have the names of ports, those of a run the names of the graph's
-    tensors.
+    The application's arrays have the names of ports. The arrays of a run have the names of the
+    graph's tensors.
     """
 
     graph: Graph
@@ -147,8 +147,7 @@ def _take_array(port: NetworkPort, given: Tensors) -> NDArray[Any]:
         wrong = np.argwhere(~np.isfinite(array))
         raise InputError(
             f"input '{port.name}' has {len(wrong)} elements that are infinite or no number, the "
-            "first at "
-            f"{wrong[0].tolist()}; correct the input"
+            f"first at {wrong[0].tolist()}; correct the input"
         )
     return port.quantise(array) if real else array
 

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     import onnx
 
 
-# Origins
-# --------------------------------------------------------------------------------------------------
 # Records of a package's origin, repeated in every run: calibration and comparison with the file.
 # Both come from untrusted files: pydantic checks them and rejects unknown keys.
 
@@ -54,7 +52,7 @@ KNOWN = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True)
 class Calibration:
-    """Samples that scales were chosen on.
+    """Samples from which the quantiser computed the scales.
 
     They were drawn at ``random``, or given with an ``origin``. ``agreement`` is, for outputs with
     class scores, the share of the first samples on which int8 and float choose the same class.

@@ -177,8 +177,7 @@ def _too_many(node: Node, count: int) -> Refusal | None:
         return None
     found = finding(
         "it takes {count:,} operations and a region has at most {most:,}: every image of a batch "
-        "and every group is "
-        "one; give a smaller batch (--shape, or export the model with one)",
+        "and every group is one; give a smaller batch (--shape, or export the model with one)",
         count=count,
         most=MAX_OPERATIONS,
     )
@@ -190,7 +189,7 @@ OTHER_ROUNDING = "same_rounding"
 
 
 def _other_rounding(node: Node, target: Target) -> Refusal | None:
-    """Refuse a node whose rounding rules need other numerics than the machine's."""
+    """Return the refusal of a node whose rounding needs other numerics than the machine's."""
     wanted = node.attributes.get("numerics", target.numerics)
     if wanted == target.numerics:
         return None

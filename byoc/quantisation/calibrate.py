@@ -44,7 +44,7 @@ _DRAWN_BYTES = 8
 MUCH = 1 << 30
 """Total bytes of large tensors from which :func:`_observer` reduces each at once."""
 _NO_BOUND = np.float32(np.inf)
-"""End of a range that no clamp bounds."""
+"""Limit of a range that no clamp bounds."""
 NEGLIGIBLE = np.float32(16)
 """Distance below a row's maximum from which a Softmax operand counts as negligible.
 
@@ -173,17 +173,17 @@ def _not_finite(model: ModelProto, name: str, low: np.float32, high: np.float32)
 
 
 def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None:
-    """Narrow, in place, the ranges of the tensors ``cut``.
+    """Narrow, in place, the ranges of the tensors ``cut`` to the parts that their consumers use.
 
-    Tensors that only they are computed from are narrowed too.
+    The ranges of tensors that only these tensors are computed from are narrowed too.
     """
     uses, constants = use_counts(model.graph), ConstantArrays(model.graph, is_float32)
     found: dict[str, list[Limits]] = {}
 
     def is_cut(name: str) -> bool:
-        """Return True if every consumer uses only part of a tensor's range.
+        """Narrow a tensor's range to the part that its consumers use.
 
-        The range is narrowed to that part.
+        Return True if the tensor is in ``cut`` or every consumer uses only part of its range.
         """
         limits = found.get(name, [])
         if name in ranges and limits and len(limits) == uses[name]:
@@ -205,7 +205,7 @@ def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None
 def useful_limits(
     node: NodeProto, ranges: Ranges, constants: Mapping[str, NDArray[Any]]
 ) -> Iterator[tuple[int, Limits]]:
-    """Yield position and useful range of operands whose full range does not matter."""
+    """Yield the position and useful range of operands of which ``node`` uses only part."""
     found = load_installed_families().forms.get(node.op_type)
     if found is None or node.output[0] not in ranges:
         return
@@ -347,7 +347,7 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
 
 @dataclass(eq=False)
 class _SharedRange:
-    """Range of several tensors.
+    """Range that a group of tensors shares.
 
     ``floor`` is the greatest low end among the results of clamps from below. ``ceiling`` is the
     least high end among the results of clamps from above. Groups merge into the larger one, so that

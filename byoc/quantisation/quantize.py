@@ -80,8 +80,7 @@ def find_ranges(
 ) -> Ranges:
     """Return the ranges in which tensors are quantised, the first half of :func:`quantise`.
 
-    The result is empty if no tensor is float. ``heard`` is called with the model's outputs for each
-    sample.
+    The result is empty if no tensor is float. ``heard`` receives the model's outputs per sample.
     """
     if not has_floats(model):
         return {}
@@ -92,8 +91,7 @@ def find_ranges(
 def quantise_within(model: ModelProto, ranges: Ranges) -> ModelProto:
     """Quantise a model with known ranges, the second half of :func:`quantise`.
 
-    The function releases ``model`` as it runs, so its memory is freed if the caller keeps no
-    reference.
+    The function releases ``model`` early, which frees its memory if the caller keeps no reference.
     """
     if not has_floats(model):
         return copy_model(model)
@@ -102,7 +100,6 @@ def quantise_within(model: ModelProto, ranges: Ranges) -> ModelProto:
 
 
 # The plan.
-# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -203,7 +200,6 @@ class _Plan:
 
 
 # Writing the nodes.
-# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -216,7 +212,7 @@ class _Parameters:
 
 
 class _Boundaries:
-    """Writer of a planned model.
+    """Writer of the quantised model that a plan describes.
 
     Every new tensor and node gets a name that the model does not use.
     """
@@ -450,14 +446,12 @@ def _coarser(scale: Scale, first: NDArray[np.float64], bias: NDArray[np.float32]
 
 
 # Float nodes.
-# --------------------------------------------------------------------------------------------------
 
 
 def _clip_constants(model: ModelProto, ranges: Ranges) -> ModelProto:
     """Clip constant operands to the limits beyond which they do not change the result.
 
-    Constants of nodes that stay float are not clipped, because results there are not clipped
-    either.
+    Constants of nodes that stay float are not clipped, because no quantisation clips their results.
     """
     constants = ConstantArrays(model.graph, is_float32)
     float_nodes = set(_float_nodes(model, ()))
@@ -501,7 +495,7 @@ def _find_quantised_closures(model: ModelProto) -> tuple[Closure, ...]:
 
 
 def is_quantised_whole(model: ModelProto) -> bool:
-    """Return whether the quantiser leaves no node of a model in float."""
+    """Return True if the quantiser leaves no node of a model in float."""
     kinds = types_of(model.graph)
     quantised = TensorProto.FLOAT, TensorProto.BOOL
     closures = [

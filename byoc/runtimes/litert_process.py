@@ -2,8 +2,8 @@
 
 LiteRT's kernels trust the models that it accepts: a depthwise convolution without a bias, for
 example, causes a segmentation fault (LiteRT 2.3). The child starts on first use, serves any number
-of sessions and ends with this process. The two exchange lines of JSON followed by the bytes of
-arrays.
+of sessions and ends with this process. The two exchange lines of JSON, each followed by the bytes
+of its arrays.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ if sys.platform != "win32":
 Arrays = Sequence[NDArray[Any]]
 _SERVE = (
     f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); import byoc, isa; del "
-    "sys.path[0]; "
-    "from byoc.runtimes.litert_process import serve; serve()"
+    "sys.path[0]; from byoc.runtimes.litert_process import serve; serve()"
 )
 """Program of the child process.
 
@@ -135,7 +134,7 @@ class _Process:
     ) -> tuple[dict[str, Any], list[NDArray[Any]]]:
         """Send a request about ``thing`` and return the answer.
 
-        Raises InputError if LiteRT rejects it or ends.
+        Raises InputError if LiteRT rejects the request or the child process ends.
         """
         assert self._child.stdin is not None
         assert self._child.stdout is not None
@@ -169,7 +168,7 @@ class _Process:
 
 @cache
 def _last() -> list[_Process]:
-    """The latest child process, in a list that is empty before the first."""
+    """Return the list of the current child process; it is empty before the first one starts."""
     return []
 
 
@@ -183,7 +182,6 @@ def _process() -> _Process:
 
 
 # Messages.
-# --------------------------------------------------------------------------------------------------
 
 
 def _write(stream: IO[bytes], message: Mapping[str, Any], arrays: Arrays) -> None:
@@ -212,7 +210,6 @@ def _read(stream: IO[bytes]) -> tuple[dict[str, Any], list[NDArray[Any]]]:
 
 
 # The child process.
-# -------------------------------------------------------------------------------------------------
 
 
 def serve() -> None:

@@ -57,8 +57,7 @@ class MixedProduct(NamedTuple):
     """Positions of the inputs of an operator whose product saturates.
 
     ``unsigned`` is the uint8 operand, None if the operator itself quantises it to uint8. ``signed``
-    is the int8 operand, with its ``zero`` point and ``scale``; operators with float operands have
-    neither.
+    is the int8 operand. Operators with integer operands also have its ``zero`` point and ``scale``.
     """
 
     unsigned: int | None
@@ -164,9 +163,9 @@ def consumers_against_fusion(graph: GraphProto) -> Iterator[NodeProto]:
 def _is_padding_miscounted(
     node: NodeProto, shapes: Mapping[str, tuple[int, ...]], producers: Mapping[str, NodeProto]
 ) -> bool:
-    """Return True if rounding a pool's size up makes windows end beyond its padding.
+    """Return True if a pool that counts padding has windows that end beyond its padding.
 
-    The pool counts padding.
+    Rounding the pool's size up makes such windows.
     """
     options = attributes(node) if node.op_type == "AveragePool" else {}
     if not (options.get("ceil_mode") and options.get("count_include_pad")):

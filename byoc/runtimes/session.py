@@ -58,8 +58,7 @@ def readable_errors() -> Iterator[None]:
         if refused.starved:
             raise InputError(
                 f"ONNX Runtime has too little memory for the model ({refused.detail}); give a "
-                "smaller one or smaller "
-                "inputs (--shape)"
+                "smaller one or smaller inputs (--shape)"
             ) from error
         raise refused from error
 

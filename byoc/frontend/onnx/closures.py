@@ -44,9 +44,9 @@ class Closure:
 def integer_closures(view: OnnxView) -> dict[str, Closure]:
     """Return the closures from 8-bit tensors or flags to QuantizeLinear nodes or flags, by result.
 
-    Only closures whose result is used outside are returned. A node that a family
-    other than tables can run by itself does not become a table: closures end before it and start
-    after it where possible.
+    Only closures whose result is used outside are returned. A node that a family other than tables
+    can run by itself does not become a table: closures end before it and start after it where
+    possible.
     """
 
     def is_begin(name: str) -> bool:
@@ -133,8 +133,7 @@ def tabulate(
     rank = len(shape)
     if rank == 1 and any(several):
         rank = 2  # one row of channels
-    # Place the 256 values next to each other in every channel's plane, or in rows if there are no
-    # planes.
+    # The 256 values are adjacent in every channel's plane, or in rows if there are no planes.
     lying = (1, 1, 256, *(1 for _ in shape[3:])) if rank > 2 else (256, 1)[: max(rank, 1)]
     whole = np.broadcast_shapes(lying, (1, channels, *(1 for _ in shape[2:])) if rank > 1 else ())
     every = np.ascontiguousarray(np.broadcast_to(values.reshape(lying), whole))

@@ -131,8 +131,7 @@ def _check_inputs(model: onnx.ModelProto, graph: Graph) -> None:
         if known is not None and not known.open and list(known.shape) != dims:
             raise InputError(
                 f"the package's graph has input '{value.name}' of shape {list(known.shape)}, its "
-                f"model of {dims}; "
-                "compile the model again"
+                f"model of {dims}; compile the model again"
             )
 
 

@@ -2,8 +2,8 @@
 
 DequantizeLinear–operator–QuantizeLinear units and QLinear operators become one node each, on
 integer tensors. Element-wise subgraphs of one integer tensor become tables. Other nodes (float
-operators, quantisation at the edges) become host nodes with their ONNX types. Tensors keep their
-names.
+operators, quantisation at the edges) become host nodes with their ONNX types. All tensors keep
+their names.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ def count_macs(view: OnnxView, node: OnnxNode) -> int:
         )
         operands = tuple(node.input(position) for position in positions)
     elif op_type in registry.forms:
-        (_, form) = registry.forms[op_type]
+        _, form = registry.forms[op_type]
         operands = node.inputs[:2]
     elif op_type in _OTHERS:
         return _OTHERS[op_type](view, node)

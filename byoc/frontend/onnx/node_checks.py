@@ -1,6 +1,4 @@
-"""Check the nodes of a model beyond what ``onnx.checker`` tests: parameters, scales, windows and
-loops.
-"""
+"""Check what ``onnx.checker`` does not test in nodes: parameters, scales, windows and loops."""
 
 from __future__ import annotations
 

@@ -155,7 +155,6 @@ def is_quantised(model: ModelProto) -> bool:
 
 
 # Operators on integers.
-# ---------------------------------------------------------------------------------------------
 
 
 def _qlinear(
@@ -291,7 +290,6 @@ def _plain(
 
 
 # Operators between DequantizeLinear and QuantizeLinear.
-# ---------------------------------------------------------------
 
 
 def _find_unit_between(

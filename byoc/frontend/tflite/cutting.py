@@ -102,8 +102,7 @@ class LitertPart:
             if made.shape != value.shape and not value.open:
                 raise InputError(
                     f"the model makes '{name}' of shape {list(made.shape)}, and declares "
-                    f"{list(value.shape)}; "
-                    "convert it again"
+                    f"{list(value.shape)}; convert it again"
                 )
         return {name: values[name].arrange(found[numbers[name]]) for name in self._outputs}
 

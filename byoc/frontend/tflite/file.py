@@ -265,7 +265,6 @@ class _Reader:
         return model
 
     # Tensors.
-    # ----------------------------------------------------------------------------------------------
 
     def _tensor(self, tensor: Any, name: str, buffers: list[Any]) -> TFLiteTensor:
         number = tensor.Type()
@@ -352,7 +351,6 @@ class _Reader:
         return Quantization(scale, zero_point, axis)
 
     # Operators.
-    # ----------------------------------------------------------------------------------------------
 
     def _operator(
         self, operator: Any, number: int, codes: list[tuple[str, bool]]

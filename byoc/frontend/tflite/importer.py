@@ -119,8 +119,7 @@ _SHAPED = frozenset(
 def import_tflite(model: TfliteModel) -> Graph:
     """Return the canonical graph of a quantised model, with nodes in topological order.
 
-    Raises InputError for a model without integer operators, with state variables, or with unknown
-    shapes.
+    Raises InputError for models without integer operators, with variables or with unknown shapes.
     """
     _refuse_state(model)
     _refuse_float(model)
@@ -141,8 +140,7 @@ def _refuse_state(model: TfliteModel) -> None:
     if found:
         raise InputError(
             f"it keeps state from one inference to the next ({', '.join(found)}), which is not "
-            "supported; convert it "
-            "with its state as inputs and outputs"
+            "supported; convert it with its state as inputs and outputs"
         )
 
 
@@ -161,8 +159,7 @@ def _refuse_float(model: TfliteModel) -> None:
     kinds = sorted({tensors[number].dtype for number in made})
     raise InputError(
         f"its operators make {', '.join(kinds) or 'nothing'}, no 8-bit integers: convert it with "
-        "full integer "
-        "quantisation (a representative dataset, and TFLITE_BUILTINS_INT8)"
+        "full integer quantisation (a representative dataset, and TFLITE_BUILTINS_INT8)"
     )
 
 
@@ -203,8 +200,8 @@ def _check_shapes(model: TfliteModel, shapes: Mapping[int, tuple[int, ...]]) -> 
             if number in shapes and shapes[number] != declared:
                 raise InputError(
                     f"{operator.name} makes '{model.tensors[number].name}' of shape "
-                    f"{list(shapes[number])}, and the "
-                    f"model declares {list(declared)}; convert it again"
+                    f"{list(shapes[number])}, and the model declares {list(declared)}; convert it "
+                    "again"
                 )
 
 
@@ -240,7 +237,10 @@ class _TFLiteBuilder:
         return verify_graph(Graph(model.name, inputs, outputs, values, tuple(nodes)))
 
     def _free(self, number: int) -> TensorView:
-        """Return the view of a tensor from the CPU or the application: any layout is possible."""
+        """Return the preferred view of a tensor that the CPU or the application provides.
+
+        Both can provide any layout.
+        """
         tensor = self._model.tensors[number]
         return planes(tensor.shape) if number in self._wanted else natural(tensor.shape)
 

@@ -72,8 +72,8 @@ class Collection:
     ) -> str:
         """Add tensor ``number`` in a view as a computed value and return its name.
 
-        ``dtype`` replaces the model's type; by default it is that of an existing view of the
-        tensor.
+        ``dtype`` replaces the model's type. The default is the type of an existing view of the
+        tensor, if there is one.
         """
         known = next(iter(self._views.get(number, {}).values()), None)
         tensor = self.model.tensors[number]
@@ -255,8 +255,8 @@ class KeptOnCpuError(Exception):
 class UnitContext:
     """One operator during conversion; its reader adds nodes through it.
 
-    ``wanted`` are the tensors preferred as planes. ``delegated`` is True if XNNPACK runs the
-    operator.
+    ``wanted`` are the tensors that should have channels first. ``delegated`` is True if XNNPACK
+    runs the operator.
     """
 
     def __init__(
@@ -274,7 +274,6 @@ class UnitContext:
         self._model = collection.model
 
     # Operands.
-    # ----------------------------------------------------------------------------------------------
 
     def number(self, position: int) -> int:
         """Return the tensor index of an operand; -1 if it is omitted."""
@@ -339,7 +338,7 @@ class UnitContext:
     def find_common_view(self, positions: Sequence[int]) -> TensorView:
         """Return a common view, with axes, of operands of equal rank.
 
-        It is planes if one of the operands has planes.
+        The common view is channels first if one of the operands is.
         """
         views = [
             self.axes_view(position) for position in positions if self.tensor(position).data is None
@@ -347,13 +346,12 @@ class UnitContext:
         return next((view for view in views if view.moved), views[0])
 
     # Results.
-    # ----------------------------------------------------------------------------------------------
 
     def result(self, index: int = 0) -> TFLiteTensor:
         return self._model.tensors[self.operator.outputs[index]]
 
     def free_view(self, index: int = 0) -> TensorView:
-        """Return the best view of a result that can have any."""
+        """Return the preferred view of a result that can have any view."""
         number = self.operator.outputs[index]
         shape = self._model.tensors[number].shape
         return planes(shape) if number in self._wanted else natural(shape)

@@ -447,7 +447,7 @@ KNOWN: Mapping[tuple[str, str], Callable[[_CompositeWriter], bool]] = {
 
 @write_operators(*{op_type for _, op_type in KNOWN}, foreign=True)
 def _decompose(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Rewrite composite operators in one pass.
+    """Rewrite in one pass the composite operators whose shapes are known.
 
     Shapes after operators of other domains are still unknown.
     """
@@ -458,7 +458,7 @@ def _decompose(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
 
 @look_at(*_decompose.operators)
 def decompose_attention(model: ModelProto) -> ModelProto:
-    """Rewrite these operators as elementary ones; needs inferred shapes and folded constants.
+    """Rewrite composite operators as elementary ones; needs inferred shapes and folded constants.
 
     Shapes after operators of other domains are only inferred pass by pass, so passes repeat until
     nothing changes.
@@ -468,4 +468,3 @@ def decompose_attention(model: ModelProto) -> ModelProto:
 
 
 # Elementary operators of rows.
-# ----------------------------------------------------------------------------------------

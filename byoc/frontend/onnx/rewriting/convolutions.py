@@ -86,10 +86,10 @@ class _TransposedConvolution:
 
     @property
     def by_position(self) -> bool:
-        """True if the channels of one position are adjacent, False if the positions of one channel
-        are.
+        """True if the output channels of one position between two inputs are adjacent.
 
-        Adjacent channels that fill whole atoms of banked memory move together.
+        Otherwise the positions of one channel are adjacent. Adjacent channels that fill whole atoms
+        of banked memory move together.
         """
         return self.groups == 1 and self.channels % MOST_CHANNELS == 0
 
@@ -254,7 +254,7 @@ def spread_transposed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
 
 
 def _interleave_positions(w: NodeWriter, layer: _TransposedConvolution, source: str) -> str:
-    """Interleave the positions that ``source`` has as channels."""
+    """Move the positions between inputs from channels of ``source`` to spatial dimensions."""
     strides = layer.strides
     rank = len(layer.axes)
     channels = layer.channels
@@ -297,7 +297,7 @@ class _ConvolutionWriter(NodeWriter):
         return min(self.window["pads"]) >= 0
 
     def convolve(self, name: str, weight: float) -> str:
-        """Add the sum of every window times ``weight``, as a Conv."""
+        """Add a Conv that computes ``weight`` times the sum of every window."""
         channels = self.source[1]
         window = self.window
         kernel = window["kernel"]

@@ -27,7 +27,6 @@ from byoc.runtimes.protobuf import OWN_KEY, copy_model, copy_node, opset_of, rea
 from isa.errors import InputError
 
 # Clamps.
-# --------------------------------------------------------------------------------------------------
 
 CLIP_OPSET = 12  # first opset whose Clip accepts 8-bit integers
 
@@ -99,7 +98,6 @@ def _clamp_group(view: GraphView, quantize: NodeProto, graph: Graph, node: Node)
 
 
 # Definitions.
-# --------------------------------------------------------------------------------------------------
 
 
 def define(model: ModelProto, graph: Graph) -> ModelProto:

@@ -244,7 +244,7 @@ def remove_identities(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
     if node.op_type == "Where" and not _has_no_effect(graph, node):
         return None
     source = node.input[2 if node.op_type == "Where" else 0]
-    (_, *masks) = node.output
+    _, *masks = node.output
     made = copy_node(node)
     made.op_type = "Identity"
     made.input[:] = [source]
@@ -358,8 +358,8 @@ def _optional(node: NodeProto, index: int) -> bool:
 def separate_outputs(model: ModelProto) -> ModelProto:
     """Insert an Identity before every output that is also an input, and rename the output.
 
-    Quantisers and session builders reject such a model as cyclic. The output's position identifies
-    it.
+    Quantisers and session builders reject such a model as cyclic. The position of an
+    output identifies it, so its name may change.
     """
     inputs = {value.name for value in model.graph.input}
     if inputs.isdisjoint(value.name for value in model.graph.output):

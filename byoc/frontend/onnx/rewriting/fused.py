@@ -134,7 +134,10 @@ def _root_mean_square(w: NodeWriter) -> bool:
 
 
 def _write_without_blocks(w: NodeWriter) -> bool:
-    """Write a pool or layout change on tensors without blocks; the channel order is the same."""
+    """Replace a pool or layout change of blocked tensors by one of plain tensors.
+
+    The channel order is the same.
+    """
     kind = w.node.op_type
     last = bool(w.options.get("channels_last"))
     if kind in _BLOCKED_POOLS:  # the tensor with the old name was in blocks
@@ -148,9 +151,8 @@ def _write_without_blocks(w: NodeWriter) -> bool:
     else:
         raise InputError(
             f"node '{w.node.name or w.node.output[0]}' is {kind} in a layout of one processor: "
-            "ONNX Runtime optimised "
-            "and saved this model; give the original, or save it with ORT_ENABLE_EXTENDED instead "
-            "of ORT_ENABLE_ALL"
+            "ONNX Runtime optimised and saved this model; give the original, or save it with "
+            "ORT_ENABLE_EXTENDED instead of ORT_ENABLE_ALL"
         )
     return True
 

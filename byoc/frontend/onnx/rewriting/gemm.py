@@ -78,7 +78,6 @@ def join_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None
 
 
 # MatMul and Add.
-# --------------------------------------------------------------------------------------------------
 
 
 def _product_before(graph: GraphView, add: NodeProto) -> tuple[NodeProto | None, str]:
@@ -155,7 +154,6 @@ def _is_row(shape: tuple[int, ...], columns: int) -> bool:
 
 
 # Gemm.
-# --------------------------------------------------------------------------------------------------
 
 
 def _normalise_flags(node: NodeProto) -> NodeProto:
@@ -171,7 +169,7 @@ def _normalise_flags(node: NodeProto) -> NodeProto:
 
 
 def _turn(w: NodeWriter, node: NodeProto) -> None:
-    """Give a Gemm with transposed data a Transpose instead, in place."""
+    """Replace the transposition of a Gemm's data by a Transpose node, in place."""
     if attributes(node).get("transA", 0) and len(w.graph.shapes.get(node.input[0], (0, 0))) == 2:
         node.input[0] = w.add("Transpose", node.input[0], perm=[1, 0])
         _drop(node, "transA")

@@ -1,4 +1,4 @@
-"""Move integer arithmetic as far as ONNX Runtime does, in the same way.
+"""Extend integer arithmetic to the operators that ONNX Runtime computes in integers.
 
 A DequantizeLinear moves down through operators that only move elements, and a QuantizeLinear moves
 up. The movement is then of integers, and the operator next to it becomes an integer operator. Float
@@ -120,25 +120,25 @@ def _spread(
 
 @look_at(QUANTIZE, DEQUANTIZE)
 def move_integers(model: ModelProto) -> ModelProto:
-    """Move integers instead of reals between DequantizeLinear and an operator or output.
+    """Make data movement next to DequantizeLinear or QuantizeLinear copy integers, not floats.
 
-    The same applies between an operator or input and a QuantizeLinear. Movement between
-    DequantizeLinear and QuantizeLinear stays unchanged, except for rows selected at run time.
-    Exact, because movement does not change elements. Applies to 8-bit integers with one scale, or
-    to weights that are transposed.
+    The pass rewrites movement between a DequantizeLinear and an operator or output, and between an
+    operator or input and a QuantizeLinear. Movement between DequantizeLinear and QuantizeLinear
+    stays unchanged, except for rows selected at run time. The rewrite is exact, because movement
+    does not change elements. It applies to 8-bit integers with one scale, or to transposed weights.
     """
     return _raise(_sink(model))
 
 
 @write_operators("Cast")
 def move_casts(graph: GraphView, node: NodeProto) -> None:
-    """Let data movement after a Cast of an 8-bit input to float32 move the bytes instead. Exact.
+    """Move the Cast of an 8-bit input to float32 behind the data movement that follows it.
 
-    Networks that read images as bytes, row by row, start like this. The Cast is then adjacent to
-    the operators that become one table with it.
+    The movement then copies bytes, which is exact. Networks that read images as bytes, row by row,
+    start like this. The Cast is then adjacent to the operators that become one table with it.
     """
     source = node.input[0]
-    (movers, _) = _find_followers(graph, node)
+    movers, _ = _find_followers(graph, node)
     given = (
         graph.maker(source) is None
         and source not in graph.constants
@@ -185,7 +185,7 @@ def _copy_movers(
 
 @write_operators(*_MOVERS, *_COPIERS, "Gather")
 def _sink(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Move movement of a dequantised tensor before its DequantizeLinear."""
+    """Move a DequantizeLinear behind the data movement of its result."""
     source = graph.maker(node.input[0], DEQUANTIZE)
     chooses = _is_row_selection(node, graph.constants)
     if source is None or not (
@@ -258,9 +258,9 @@ def _find_moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArra
 
 @write_operators(QUANTIZE)
 def _raise(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Move a QuantizeLinear before the movement of its operand.
+    """Move a QuantizeLinear before the data movement of its operand.
 
-    The movement must have no other consumers.
+    The result of the movement must have no other consumers.
     """
     movers = list[NodeProto]()
     source = node.input[0]
@@ -309,12 +309,12 @@ def _move_before_concat(graph: GraphView, node: NodeProto) -> Sequence[NodeProto
 
 @write_operators("Gather")
 def quantise_tables(graph: GraphView, node: NodeProto) -> None:
-    """Quantise constant tables whose rows are selected at run time and only used quantised. Exact.
+    """Quantise constant tables if the rows selected at run time are only used quantised.
 
-    The rows may be moved before they are quantised.
+    The rewrite is exact. Data movement may precede the quantisation of the rows.
     """
     table = graph.constants.get(node.input[0])
-    (movers, reader) = _find_followers(graph, node)
+    movers, reader = _find_followers(graph, node)
     if (
         table is None
         or not _is_row_selection(node, graph.constants)
@@ -340,7 +340,7 @@ def integer_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | N
     after a Relu or Clip. Model outputs do not count as consumers.
     """
     w = NodeWriter(graph, node)
-    (position, axis) = _BIASED[node.op_type]
+    position, axis = _BIASED[node.op_type]
     data, weights = (graph.maker(name, DEQUANTIZE) for name in node.input[:2])
     bias = graph.constants.get(w.input(position))
     if data is None or weights is None or bias is None or _only_quantize(graph, node) is None:
@@ -448,7 +448,7 @@ class _TypeMatcher:
         ``source`` is a DequantizeLinear.
         """
         graph = self._graph
-        (integers, scale, *rest) = source.input
+        integers, scale, *rest = source.input
         zero = (
             graph.constants[rest[0]]
             if any(rest)

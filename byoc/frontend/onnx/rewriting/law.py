@@ -78,7 +78,7 @@ class OperatorPass:
 
 
 def look_at(*operators: str, rank: int | None = None) -> Callable[[Pass], OperatorPass]:
-    """Return a decorator that declares which operators of the model's graph a pass looks at."""
+    """Return a decorator that skips a pass for models without any of ``operators``."""
     return lambda step: OperatorPass(step, operators, rank)
 
 
@@ -123,7 +123,7 @@ class Law(ABC):
 
 
 Computation = Callable[["GraphView", NodeProto], Hashable]
-"""Function whose result is equal for nodes that compute the same."""
+"""Function from a node to a key that is equal for nodes that compute the same result."""
 
 
 class GraphView:
@@ -206,7 +206,7 @@ class GraphView:
         return array.dtype.str, array.shape, array.tobytes()
 
     def same_numbers(self, one: str, other: str) -> bool:
-        """Return True if two names are equal constants.
+        """Return True if both names are constants with equal type, shape and numbers.
 
         Large constants are equal only if the names are.
         """
@@ -387,10 +387,7 @@ def make_pass(name: str, laws: Sequence[Law]) -> Pass:
 
 
 Write = Callable[[GraphView, NodeProto], Sequence[NodeProto] | None]
-"""Function that returns the nodes to replace a node, as :meth:`Law.apply`.
-
-Returns None if the node stays.
-"""
+"""Function that returns the nodes that replace a node, or None if the node stays."""
 
 
 def write_operators(
@@ -459,7 +456,7 @@ def _read_recorded(model: ModelProto) -> Counter[str]:
 
 
 def _fill(result: ModelProto, model: ModelProto, graph: GraphView) -> None:
-    """Give ``result`` the nodes of ``graph``, and the used constants of ``graph`` and ``model``."""
+    """Copy the nodes of ``graph``, and the used constants of both models, to ``result``."""
     set_nodes(result.graph, (node for nodes in graph.slots for node in nodes))
     separate_names(result.graph)
     used = use_counts(result.graph)

@@ -43,7 +43,6 @@ class ChannelAffine:
 
 
 # Affine nodes.
-# --------------------------------------------------------------------------------------------------
 
 
 def _affine(graph: GraphView, node: NodeProto | None) -> ChannelAffine | None:
@@ -141,14 +140,13 @@ def _is_continued(graph: GraphView, node: NodeProto) -> bool:
 
 
 # Products by constants.
-# ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Product:
-    """Conv, ConvTranspose or Gemm by constants.
+    """Conv, ConvTranspose or Gemm with constant weights and bias.
 
-    Axis ``rows`` of the weights is the result's channels.
+    Axis ``rows`` of the weights has the result's channels.
     """
 
     node: NodeProto
@@ -171,7 +169,7 @@ class _Product:
 
 
 def _product(graph: GraphView, node: NodeProto | None) -> _Product | None:
-    """Return the product that a node is; None if it is not a plain product by constants."""
+    """Return a node as a product with constant weights; None if it is no plain product."""
     if node is None or not standard(node) or node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
         return None
     names = [name for name in node.input[1:] if name]
@@ -232,7 +230,6 @@ def _has_padding(options: Mapping[str, Any]) -> bool:
 
 
 # Rewrite rules.
-# --------------------------------------------------------------------------------------------------
 
 
 class ScaleBehindProduct(Law):

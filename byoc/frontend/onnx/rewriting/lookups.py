@@ -28,9 +28,8 @@ _SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand
 class SelectedRows:
     """A float32 tensor ``(*S, D)`` of rows of ``table`` (R, D).
 
-    Integers ``chosen`` of shape S select the rows. ``classes`` is the size of a one-hot encoding,
-    whose ``table`` stays empty until it is needed. ``limits`` clamp the integers before the
-    selection.
+    Integers ``chosen`` of shape S, clamped to ``limits``, select the rows. ``classes`` is the size
+    of a one-hot encoding, whose ``table`` stays empty until it is needed.
     """
 
     chosen: str
@@ -112,7 +111,6 @@ class _RowFinder:
         return None if attributes(node).get("axis", 0) % 2 else SelectedRows(node.input[1], table)
 
     # One-hot encodings along the last dimension.
-    # --------------------------------------------------------------------
 
     def _one_hot(self, node: NodeProto) -> SelectedRows | None:
         """Return the rows of a OneHot with indices from -depth to depth - 1.
@@ -175,7 +173,6 @@ class _RowFinder:
         return self._evaluate_tables(node, source, [source.table, weights])
 
     # Functions of rows.
-    # ---------------------------------------------------------------------------------------------
 
     def _function(self, node: NodeProto) -> SelectedRows | None:
         """Return the rows of an element-wise function of equally selected rows and constants.
@@ -222,7 +219,6 @@ class _RowFinder:
         return SelectedRows(source.chosen, made[0], limits=source.limits)
 
     # Nodes.
-    # ----------------------------------------------------------------------------------------------
 
     def _gather(
         self, w: NodeWriter, rows: SelectedRows, shape: tuple[int, ...]

@@ -24,7 +24,6 @@ CLAMPS = frozenset({"Relu", "Clip"})
 
 
 # Chains of reshapes and transposes.
-# ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -292,7 +291,6 @@ def _follow_chain(graph: GraphView, chain: Sequence[NodeProto]) -> list[list[_Fa
 
 
 # Element-wise operators before movement.
-# ----------------------------------------------------------------------------
 
 REARRANGERS = CHAINED | {"DepthToSpace", "SpaceToDepth"}
 
@@ -450,7 +448,6 @@ class ClampBeforeChoice(Law):
 
 
 # Padding.
-# --------------------------------------------------------------------------------------------------
 
 
 class PadIntoConv(Law):
@@ -543,7 +540,6 @@ def _zero_margins(graph: GraphView, pad: NodeProto) -> list[int] | None:
 
 
 # Common subexpressions.
-# ---------------------------------------------------------------------------------------------
 
 _NOT_SHARED = frozenset(
     {"Dropout", "Identity", "RandomNormal", "RandomUniform", "RandomNormalLike"}

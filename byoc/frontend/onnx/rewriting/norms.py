@@ -58,8 +58,8 @@ def recognise_norms(model: ModelProto) -> ModelProto:
     constant factor and summand. The mean may be a sum divided by the length. The variance may be
     ``mean((x - mean)^2)`` or ``mean(x^2) - mean^2``, clamped at 0. Squares may be Pow or Mul, roots
     Sqrt or Pow, quotients Div or Reciprocal and Mul. The factor may multiply the reciprocal, and
-    the whole may be ``x * f + (summand - mean * f)``. ``exp(x - max(x))`` divided by its sum is a
-    Softmax.
+    the whole may be ``x * f + (summand - mean * f)``. A Softmax is ``exp(x - max(x))`` divided by
+    its sum.
 
     Rows not along the last dimensions are transposed. Needs inferred shapes and folded constants.
     An operator that needs a newer opset than the model can be converted to is not written.
@@ -145,7 +145,6 @@ class _NormalisationMatcher:
         self.shapes = graph.shapes
 
     # Normalisations.
-    # ----------------------------------------------------------------------------------------------
 
     def match_biased(self, node: NodeProto) -> NormalisationMatch | None:
         """Return a centred normalisation with a summand, with or without a gain."""
@@ -282,7 +281,6 @@ class _NormalisationMatcher:
         return rows if mean is not None and self._mean(mean) == rows else None
 
     # Softmax.
-    # ----------------------------------------------------------------------------------------------
 
     def softmax(self, node: NodeProto) -> AxisRows | None:
         """Match a Softmax along one axis that ends in ``node``, and return its rows."""
@@ -312,7 +310,6 @@ class _NormalisationMatcher:
         return self._match_reduction(name, "ReduceMax")
 
     # Parts of patterns.
-    # ---------------------------------------------------------------------------------------------
 
     def _flat(self, name: str) -> str:
         """Return the tensor that ``name`` is a reshaped copy of."""

@@ -73,8 +73,7 @@ def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
     argument is not changed.
 
     Raises:
-        InputError: unsupported opset; an input that is dynamic; ``shapes`` that do not fit the
-            model.
+        InputError: unsupported opset, a dynamic input, or ``shapes`` that do not fit the model.
     """
     return apply(passes(model, shapes), model)
 

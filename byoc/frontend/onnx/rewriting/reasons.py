@@ -58,8 +58,8 @@ class KeptNodes:
     """Nodes that remain in a prepared model.
 
     ``left_out`` names the passes that were omitted for this model. ``quantised`` is True if the
-    file was quantised. ``quantises`` returns True if the quantiser quantises every node of a float
-    model.
+    file was quantised. ``quantises`` returns True if the quantiser leaves no node of a float model
+    in float.
     """
 
     model: ModelProto
@@ -87,9 +87,9 @@ class KeptNodes:
         return not node.remark or (not self.quantised and node.remark.endswith(NOT_QUANTISED))
 
     def reason(self, node: NodeProto) -> str:
-        """Return what prevents that ``node`` is rewritten or quantised.
+        """Return why no pass rewrites ``node`` and the quantiser leaves it in float.
 
-        The result is empty if nothing is known.
+        The result is empty if no reason is known.
         """
         stages = [stage for stage in ORDER if node.op_type in _operators(stage)]
         known = not self.quantised and node.op_type in _list_quantised_operators()

@@ -177,8 +177,8 @@ WRITTEN: Mapping[str, Callable[[_Reduction, str], None]] = {
 def decompose_reductions(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite the operators of :data:`WRITTEN` as elementary ones; needs folded constants.
 
-    Functions of one value among them become tables; plain reductions and differences are
-    instructions.
+    Functions of one value among them become tables. Plain reductions and differences have
+    instructions of their own.
     """
     known = graph.types.get(node.input[0]) == TensorProto.FLOAT and graph.opset >= LEAST_OPSET
     axes = _axes(graph, node) if known else None

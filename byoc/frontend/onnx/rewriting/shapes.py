@@ -44,7 +44,7 @@ _COPIES = 2
 A run is calibration, host parts, regions, oracle and comparison. Measured for large networks: 0.3.
 """
 _SAMPLES = 24
-"""The same limit for inputs and outputs.
+"""Bytes that a run may need per byte of the model's inputs and outputs.
 
 Samples of calibration and comparison are drawn and compared in float64. Measured: 24.
 """
@@ -383,8 +383,7 @@ def _reject_dynamic_inputs(model: onnx.ModelProto, types: TensorTypes) -> None:
 def _replace_by_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy without large constants and operators of ONNX Runtime.
 
-    Standard operators replace those of ONNX Runtime. Each replacement has a result of the same
-    shape.
+    A standard operator with the same result shape replaces each operator of ONNX Runtime.
     """
     graph = model.graph
     small = [tensor for tensor in graph.initializer if np.prod(tensor.dims) <= _SMALL]

@@ -168,7 +168,6 @@ class _VolumeWriter(NodeWriter):
         return self.constant(values)
 
     # Pools.
-    # ----------------------------------------------------------------------------------------------
 
     def maximum(self, volume: _Volume) -> bool:
         """Write a MaxPool of volumes as a MaxPool over each plane, then one over the depth."""
@@ -221,7 +220,6 @@ class _VolumeWriter(NodeWriter):
         )
 
     # Convolutions.
-    # ----------------------------------------------------------------------------------------------
 
     def convolution(self, volume: _Volume) -> bool:
         weights = self.weights()
@@ -283,7 +281,10 @@ class _VolumeWriter(NodeWriter):
 
 
 class _IntegerWriter(_VolumeWriter):
-    """The same writer between quantised values: data movement moves integers."""
+    """Writer of the nodes that replace a unit between quantised values.
+
+    Data movement copies integers.
+    """
 
     def __init__(self, graph: GraphView, unit: _Unit) -> None:
         super().__init__(graph, unit.node, unit.behind[-1].output[0])
@@ -317,8 +318,7 @@ class _IntegerWriter(_VolumeWriter):
     def average(self, volume: _Volume) -> bool:
         """Write an AveragePool as one pool of rows in the order in which its windows read them.
 
-        An average of averages would round differently. Integers are summed row by row, as in ONNX
-        Runtime.
+        An average of averages would round differently. ONNX Runtime also sums integers row by row.
         """
         counted = bool(self.options.get("count_include_pad", 0))
         if volume.still(0) or volume.still(1, 2):
@@ -327,8 +327,8 @@ class _IntegerWriter(_VolumeWriter):
             return False
         images, channels, _, _, columns = volume.source
         _, _, depths, rows, width = volume.result
-        (depth, height, _) = volume.kernel
-        (down, along, step) = volume.strides
+        depth, height, _ = volume.kernel
+        down, along, step = volume.strides
         pads = [0, 0, *volume.begins[:2], 0, 0, 0, *volume.ends[:2], 0]
         x = self.pad(self.source, pads)
         high = volume.source[3] + pads[3] + pads[8]
@@ -371,10 +371,10 @@ _WRITERS: Mapping[str, Callable[[_VolumeWriter, _Volume], bool]] = {
 
 @write_operators(*_WRITERS, rank=5)
 def flatten_volumes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Rewrite convolutions and pools of volumes in float models.
+    """Rewrite convolutions and pools of volumes in float models as operators on planes.
 
-    These are Conv of constant weights, MaxPool, AveragePool and global pools. They become operators
-    on planes. Averages across depth and planes are averages of averages. AveragePool with
+    The operators are Conv with constant weights, MaxPool, AveragePool and global pools. The average
+    over a volume is the average over the depth of averages over planes. AveragePool with
     dilations, or with counted padding and a size rounded up, stays unchanged.
     """
     volume = _volume(node, graph.shapes)
@@ -384,10 +384,10 @@ def flatten_volumes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | 
 
 @write_operators(QUANTIZE, rank=5)
 def flatten_integer_volumes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Rewrite the same operators between quantised values, bit-exact, with movement of integers.
+    """Rewrite convolutions and pools of volumes between quantised values, bit-exact.
 
-    An average is one of rows in the order in which its window reads them. Averages that do not
-    count padding therefore stay too.
+    Data movement copies integers. An average is written as one pool of rows, in the order in which
+    its window reads them. An AveragePool that does not count padding therefore stays unchanged.
     """
     unit = _unit(graph, node)
     volume = None if unit is None else _volume(unit.node, graph.shapes)
