@@ -1,3 +1,1 @@
-"""Operator families: one class contains everything about an operator, from its ONNX forms to the
-commands of a tile.
-"""
+"""Operator families: one class for each operator, from its ONNX forms to the commands of a tile."""

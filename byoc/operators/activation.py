@@ -32,8 +32,9 @@ _MNEMONICS: dict[Function, str] = {
 
 
 def clip_bounds(view: OnnxView, node: OnnxNode) -> tuple[float, float] | None:
-    """Return the real lower and upper bound of a Relu or Clip; None if they are not constant
-    numbers.
+    """Return the real lower and upper bound of a Relu or Clip, or None.
+
+    The result is None if the bounds are not constant numbers.
     """
     if node.op_type == "Relu":
         return 0.0, float("inf")
@@ -70,10 +71,9 @@ def scales_in_int32(record: Activation, target: Target) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Activation(ElementwiseOperator):
-    """Relu, LeakyRelu, Abs or Clip: ``rint(g((x - zx) * sx) / sy) + zy`` in float32; ``alpha`` is
-    LeakyRelu's slope.
+    """Relu, LeakyRelu, Abs or Clip: ``rint(g((x - zx) * sx) / sy) + zy`` in float32.
 
-    ``bare`` marks a change of quantisation without a function.
+    ``alpha`` is the slope of LeakyRelu. ``bare`` marks a change of quantisation without a function.
     """
 
     family: ClassVar[str] = "activation"
@@ -165,8 +165,9 @@ class Activation(ElementwiseOperator):
         return _MNEMONICS[self.function]
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and scales: float32 bits, or multipliers and shifts with
-        numerics ``fixed``.
+        """Return clamp, zero points and scales.
+
+        Scales are float32 bits, or multipliers and shifts with numerics ``fixed``.
         """
         registers = {
             "EX_CLAMP_LOW": self.low,
@@ -206,8 +207,9 @@ class Activation(ElementwiseOperator):
 def rescale(
     node: Node, source: Value, result: Value, output: Operand, first: int = 0
 ) -> Activation:
-    """Return an operation that converts ``source`` to the quantisation of ``result``, as a leaky
-    Relu of slope 1.
+    """Return an operation that converts ``source`` to the quantisation of ``result``.
+
+    The operation is a LeakyRelu of slope 1.
 
     Args: node: the node that needs it. source: the tensor to convert. result: the tensor with the
         new quantisation. output: destination, which gives the number of elements; it may be another
@@ -232,9 +234,7 @@ def rescale(
 
 
 def unscalable(source: Value, result: Value, target: Target) -> Finding | None:
-    """Reject a change of scale that overflows int32 for 255 steps with numerics ``fixed``; None
-    if it is possible.
-    """
+    """Reject a change of scale that overflows int32 for 255 steps with numerics ``fixed``."""
     ratio = float(domain.affine(source).scale) / float(domain.affine(result).scale)
     return domain.check_int32(255, ratio, target)
 

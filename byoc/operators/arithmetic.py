@@ -30,8 +30,9 @@ from isa.ops.lookup import TABLE_BYTES
 
 @rule("the product of the operands' scales is 2^-100 to 2^15 times the scale of the result")
 def near_product(graph: Graph, node: Node) -> Finding | None:
-    """Reject ratios that are subnormal or for which 255 · 255 steps overflow int32, to which
-    ONNX Runtime rounds.
+    """Reject ratios of scales that are subnormal or overflow int32 for 255 · 255 steps.
+
+    ONNX Runtime rounds the result to int32.
     """
     ratio = float(
         _ratio(*(domain.affine(graph.values[name]).scale for name in (*node.inputs, *node.outputs)))
@@ -192,8 +193,9 @@ class Add(Arithmetic):
         )
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp and constants: float32 bits, or multipliers and shifts with numerics
-        ``fixed``.
+        """Return clamp and constants of an addition.
+
+        Constants are float32 bits, or multipliers and shifts with numerics ``fixed``.
         """
         registers = self.clamps()
         scale_a, scale_b, scale_y = self.scales
@@ -211,8 +213,9 @@ class Add(Arithmetic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SubtractionOperator(Arithmetic):
-    """Subtraction of two rescaled operands, which ONNX Runtime computes in float; ``squared``
-    squares the result.
+    """Subtraction of two rescaled operands, which ONNX Runtime computes in float.
+
+    With ``squared``, the operation squares the result.
     """
 
     family: ClassVar[str] = "difference"
@@ -242,8 +245,9 @@ class SubtractionOperator(Arithmetic):
         return _add_margin(result[0] + other[0], result[1] + other[1], result)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and scales: float32 bits, or multipliers and shifts with
-        numerics ``fixed``.
+        """Return clamp, zero points and scales of a subtraction.
+
+        Scales are float32 bits, or multipliers and shifts with numerics ``fixed``.
         """
         registers = self.clamps()
         fields = self.fields() | ({"squared": 1} if self.squared else {})
@@ -288,8 +292,9 @@ class DivisionOperator(Arithmetic):
     repeating: ClassVar[str] = "OP_E_DIV"
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and scales: float32 bits, or multiplier and shift with
-        numerics ``fixed``.
+        """Return clamp, zero points and scales of a division.
+
+        Scales are float32 bits, or multiplier and shift with numerics ``fixed``.
         """
         registers = self.clamps() | self.get_stored_zero_points()
         scale_a, scale_b, scale_y = self.scales
@@ -326,8 +331,9 @@ class MultiplicationOperator(Arithmetic):
     repeating: ClassVar[str] = "OP_E_MUL"
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and ratio: float32 bits, or multiplier and shift with
-        numerics ``fixed``.
+        """Return clamp, zero points and scale ratio of a product.
+
+        The ratio is float32 bits, or multiplier and shift with numerics ``fixed``.
         """
         registers: dict[str, Any] = self.clamps() | self.get_stored_zero_points()
         scale_a, scale_b, scale_y = self.scales
@@ -368,8 +374,9 @@ def one_type(graph: Graph, node: Node) -> Finding | None:
 
 @rule("the scales of what is compared are between 2^-40 and 2^40")
 def moderate_scales(graph: Graph, node: Node) -> Finding | None:
-    """Reject scales for which values, or the largest value in steps of the smallest difference,
-    exceed float32.
+    """Reject scales that are too large or too small for a comparison in float32.
+
+    Values, or the largest value in steps of the smallest difference, would exceed float32.
     """
     for name in node.inputs:
         scale = float(domain.numbers(node, graph.values[name]).scale)
@@ -380,8 +387,9 @@ def moderate_scales(graph: Graph, node: Node) -> Finding | None:
 
 @rule("with numerics fixed, operands of one scale are compared: choose numerics onnxruntime")
 def one_scale(record: Comparison, target: Target) -> Finding | None:
-    """Reject different scales with numerics ``fixed``: their comparison depends on float32
-    rounding.
+    """Reject operands of different scales with numerics ``fixed``.
+
+    The comparison of such operands depends on float32 rounding.
     """
     if target.numerics != "fixed" or record.scales[0] == record.scales[1]:
         return None
@@ -449,8 +457,9 @@ class Comparison(SubtractionOperator):
 
 
 def _finest(a: domain.Affine, b: domain.Affine) -> float:
-    """Return the smallest non-zero difference of two values with these quantisations, in
-    float32.
+    """Return the smallest non-zero difference of two values with these quantisations.
+
+    The difference is computed in float32.
     """
     steps = np.arange(-128, 128)
     first, second = (

@@ -1,5 +1,6 @@
-"""Concatenation: free for dense slices of equal quantisation, otherwise rescaled, or copied with
-strides.
+"""Concatenation: free for dense slices of equal quantisation, otherwise rescaled or copied.
+
+The copies are strided.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from byoc.options import Target
 
 @dataclass(frozen=True, eq=False)
 class ConcatRecord:
-    """Operands of a Concat and their first elements in the result; ``free`` if no operand changes
-    its quantisation.
+    """Operands of a Concat and their first elements in the result.
 
-    ``slices`` is the number of times that the sequence of all operands repeats in the result.
-    ``starts`` are element counts over complete operands.
+    With ``free``, no operand changes its quantisation. ``slices`` is the number of times that the
+    sequence of all operands repeats in the result. ``starts`` are element counts over complete
+    operands.
     """
 
     node: Node
@@ -91,8 +92,9 @@ class Concatenation(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if the operands do not add up to the result along the axis or differ
-        elsewhere.
+        """Return a message if the operands' shapes do not add up to that of the result.
+
+        Sizes add up along the axis and must be equal elsewhere.
         """
         *shapes, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
         axis = node.attributes["axis"]

@@ -102,8 +102,9 @@ def grouped_wanted(record: ConvRecord, target: Target) -> Finding | None:
 
 @rule("with --grouped native, grouped convolutions run on it: use --isa v3")
 def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
-    """Reject a grouped convolution if the user requires the native instruction and the ISA lacks
-    it.
+    """Reject a grouped convolution if the required native instruction is not in the ISA.
+
+    The user requires it with ``Target.grouped`` set to "native".
     """
     if not record.grouped or target.grouped != "native" or "OP_GROUP_CONV" in target.instructions:
         return None
@@ -300,8 +301,9 @@ class Convolution(ProductOperator, WindowOperator):
 
     @classmethod
     def operations(cls, record: ConvRecord, target: Target) -> tuple[Operator, ...]:
-        """Return one operation per image, or per image and group if no instruction computes
-        several groups.
+        """Return one operation per image, or one per image and group.
+
+        Groups are separate operations if no instruction computes several groups.
         """
         on_groups = _is_grouped_on(record, target, cls.group_instruction[0])
         parts = record.group if record.grouped and not on_groups else 1
@@ -325,8 +327,9 @@ class Convolution(ProductOperator, WindowOperator):
     def _image(
         cls, record: ConvRecord, image: int, parts: int, choices: dict[str, Any], target: Target
     ) -> Iterator[Operator]:
-        """Yield the operations of one image, divided into ``parts``: each part has one group, or
-        all groups.
+        """Yield the operations of one image, divided into ``parts``.
+
+        Each part has one group, or all groups.
         """
         channels, *spatial = record.source_plane
         outputs, *result_spatial = record.result_plane
@@ -416,8 +419,9 @@ class Convolution(ProductOperator, WindowOperator):
         return super().loops._replace(single=self.emulated)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return requantisation, window, padding value, and the mapping of idle lanes if the
-        instruction has one.
+        """Return requantisation, window, padding value, and the mapping of idle lanes.
+
+        The mapping is included only if the instruction has a field for it.
         """
         registers, fields = super().settings(arch)
         own = {"EX_INPUT_ZERO_POINT": self.input_zero_point}
@@ -457,10 +461,10 @@ class Convolution(ProductOperator, WindowOperator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Return the registers of a window, and the groups per command if the instruction has a
-        register for them.
+        """Return the registers of a window and of the number of groups per command.
 
-        Within a group the number of groups is 1.
+        The number of groups is included only if the instruction has a register for it. Within a
+        group the number of groups is 1.
         """
         registers = super().tile_registers(geometry, tile)
         mnemonic, register = cls.group_instruction

@@ -1,8 +1,7 @@
-"""Definitions of instructions as ONNX nodes on integers, for operators that ONNX Runtime computes
-in float.
+"""Definitions of instructions as ONNX nodes on integers.
 
-ONNX Runtime executes them one elementary operator after the other, so they are an oracle that
-shares no code with the simulator.
+Operators that ONNX Runtime computes in float have such definitions. ONNX Runtime executes them one
+elementary operator after the other, so they are an oracle that shares no code with the simulator.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from byoc.graph import Value
 
 @dataclass(frozen=True)
 class DefinitionStep:
-    """One ONNX node; ``inputs`` name tensors of the model, results of earlier steps, or
-    constants.
+    """ONNX node of a definition.
+
+    ``inputs`` name tensors of the model, results of earlier steps, or constants.
     """
 
     op_type: str
@@ -49,8 +49,9 @@ class Definition:
         return self.add("Cast", operand, to=dtype)
 
     def finish(self, scaled: str, result: Value) -> Definition:
-        """Add steps for ``clip(rint(scaled) + zero point)`` as 8-bit ``result`` in its shape;
-        return the definition.
+        """Add the steps for ``clip(rint(scaled) + zero point)`` and return the definition.
+
+        The steps produce the 8-bit ``result`` in its shape.
         """
         assert result.quantization is not None
         zero_point = np.float32(result.quantization.zero_point.reshape(()))

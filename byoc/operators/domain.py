@@ -1,6 +1,4 @@
-"""Common parts of the families: the accelerator's int8 domain, output clamps, operand shapes,
-common requirements.
-"""
+"""Common parts of the families: int8 domain, output clamps, operand shapes and requirements."""
 
 from __future__ import annotations
 
@@ -30,8 +28,10 @@ STORED = (*INT8, FLAGS)
 
 @dataclass(frozen=True)
 class Affine:
-    """Per-tensor quantisation: ``zero_point`` of the ONNX type, ``offset`` (0, or 128 for uint8)
-    to the int8 domain.
+    """Per-tensor quantisation of a tensor in the ONNX type and in the int8 domain.
+
+    ``zero_point`` has the ONNX type. ``offset`` is its distance to the int8 domain: 0, or 128 for
+    uint8.
     """
 
     scale: np.float32
@@ -57,8 +57,9 @@ def affine(value: Value) -> Affine:
 
 
 def same_steps(one: Value, other: Value) -> bool:
-    """Return True if equal stored integers of two tensors are equal numbers, also between int8
-    and uint8.
+    """Return whether equal stored integers of two tensors represent equal numbers.
+
+    The tensors may have different types, int8 and uint8.
     """
     first = affine(one)
     second = affine(other)
@@ -76,8 +77,9 @@ def numbers(node: Node, value: Value) -> Affine:
 
 
 def to_stored_integers(data: NDArray[Any]) -> NDArray[np.int8]:
-    """Convert integers to the accelerator's int8 domain: int8 unchanged, uint8 shifted by 128,
-    flags as 0 and 1.
+    """Convert integers to the accelerator's int8 domain.
+
+    int8 stays unchanged, uint8 is shifted by 128, and flags become 0 and 1.
     """
     if data.dtype == np.uint8:
         return (data ^ np.uint8(128)).view(np.int8)
@@ -178,9 +180,7 @@ def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
 
 @rule("results are int8, uint8 or bool, or int32 of an integer product")
 def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
-    """Reject results without 8 bits; 32 bits are allowed if the operator has an integer form
-    without scales.
-    """
+    """Reject results without 8 bits, except 32-bit results of an integer form without scales."""
     value = graph.values[node.outputs[0]]
     if value.dtype in ((*STORED, "int32") if "zero_points" in node.attributes else STORED):
         return None
@@ -214,8 +214,9 @@ def usable_scales(graph: Graph, node: Node) -> Finding | None:
 
 @rule("an operand's scale is at most 2^22 times that of the result")
 def near_scales(graph: Graph, node: Node) -> Finding | None:
-    """Reject scales for which 255 steps of two operands overflow int32, the type of ONNX
-    Runtime's sums.
+    """Reject scales of operands for which 255 steps overflow int32.
+
+    ONNX Runtime computes the sum of the two operands in int32.
     """
     result = affine(graph.values[node.outputs[0]])
     for name in node.inputs:
@@ -249,8 +250,9 @@ def variable_input(graph: Graph, node: Node) -> Finding | None:
 
 @rule("inputs and output must have the same quantisation")
 def moves_integers(graph: Graph, node: Node) -> Finding | None:
-    """Reject different quantisations of operands and result: the operator copies integers
-    unchanged.
+    """Reject operands that are quantised differently from the result.
+
+    The operator copies integers unchanged.
     """
     if node.attributes.get("plain"):
         return None
@@ -281,8 +283,7 @@ FIXED = "with numerics fixed, no value leaves int32 while it is scaled: choose n
 def check_int32(
     magnitude: int, ratio: float, target: Target, *, once: bool = False
 ) -> Finding | None:
-    """Reject a value of ``magnitude`` that overflows int32 when it is multiplied by ``ratio`` with
-    numerics ``fixed``.
+    """Reject a product of ``magnitude`` and ``ratio`` that overflows int32 with numerics ``fixed``.
 
     Integer scaling shifts the value left before the multiplication. With ``once`` (rounded only
     once) the product itself must fit. Outside int32 the behaviour of LiteRT's C++ arithmetic is
@@ -307,8 +308,9 @@ def check_size(label: str, size: int, limit: int) -> Finding | None:
 
 
 def too_large(record_shapes: tuple[tuple[int, ...], ...], target: Target) -> Finding | None:
-    """Reject the first (C, H, W) or (rows, columns) shape with a dimension beyond the target's
-    fields.
+    """Reject the first shape with a dimension that exceeds the target's fields.
+
+    Shapes are (C, H, W) or (rows, columns).
     """
     for shape in record_shapes:
         for position, size in enumerate(shape):

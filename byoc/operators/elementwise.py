@@ -1,6 +1,4 @@
-"""Common parts of element-wise operators, which compute one int8 tensor from one or two, element
-by element.
-"""
+"""Common parts of element-wise operators, which compute one int8 tensor from one or two."""
 
 from __future__ import annotations
 
@@ -52,8 +50,9 @@ class ElementwiseOperator(Operator):
 
 
 def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:
-    """Return the fields that every operator has, for whole tensors: name, account, operands,
-    result.
+    """Return the fields of an operator on whole tensors.
+
+    The fields are its name, kind, operands, result and ONNX nodes.
     """
     *sources, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
     shape = domain.elementwise_shape(result.shape)
@@ -139,8 +138,9 @@ def axes_of(
 
 
 def is_turned(axes: Sequence[BroadcastAxis]) -> bool:
-    """Return True if ONNX Runtime swaps the operands of an addition: its inner loop sees the first
-    as a single value.
+    """Return whether ONNX Runtime swaps the operands of an addition.
+
+    It does if its inner loop sees the first operand as a single value.
 
     Measured on QLinearAdd: 0 of 60 M results differ, including ties, which depend on the order of
     operands.
@@ -290,9 +290,7 @@ class Pair(ElementwiseOperator):
 
 
 def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
-    """Return the fields of a :class:`Pair` that computes ``result`` from ``a`` and ``b`` for
-    ``node``.
-    """
+    """Return the fields of a :class:`Pair` that computes ``result`` from ``a`` and ``b``."""
     shape = domain.elementwise_shape(result.shape)
     found: dict[str, Any] = {
         "name": node.name,
@@ -329,8 +327,9 @@ def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
 def _starts(
     outer: Sequence[BroadcastAxis], blocks: tuple[int, ...], block: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield the first elements of a, b and result of each slice; ``blocks`` and ``block`` are
-    their sizes per slice.
+    """Yield the first elements of a, b and result in each slice.
+
+    ``blocks`` and ``block`` are the sizes per slice of the operands and of the result.
     """
     steps = []
     sizes = [*blocks, block]

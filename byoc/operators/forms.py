@@ -58,8 +58,9 @@ class QLinear:
     repeats: bool = False
 
     def triples(self, inputs: int) -> tuple[tuple[int, int, int], ...]:
-        """Return the input positions (tensor, scale, zero point) of every operand of a node with
-        ``inputs`` inputs.
+        """Return the input positions (tensor, scale, zero point) of every operand of a node.
+
+        The node has ``inputs`` inputs.
         """
         if not self.repeats:
             return self.operands
@@ -72,8 +73,9 @@ class QLinear:
 
 @dataclass(frozen=True)
 class IntegerProduct:
-    """Product of bare integers with an int32 result; ``zero_points`` are the optional inputs of
-    both operands.
+    """Product of bare integers with an int32 result.
+
+    ``zero_points`` are the positions of the optional inputs with the operands' zero points.
     """
 
     onnx: str
@@ -82,8 +84,9 @@ class IntegerProduct:
 
 @dataclass(frozen=True)
 class Closes:
-    """ONNX operators that can be merged into one node if a subgraph depends on one tensor and
-    constants only.
+    """ONNX operators whose subgraphs can be merged into one node.
+
+    The subgraph depends on one tensor and constants only.
 
     Attributes: operators: all mergeable operators. channel_seconds: operators whose second operand
         may have one number per channel. channel_floats: operators with an operand of one
@@ -165,10 +168,10 @@ class Form:
         return self.canonical or self.onnx
 
     def channel_axis(self, node: OnnxNode, rank: int) -> int | None:
-        """Return the axis of the scales of a second operand of this rank; None if it has only one
-        scale.
+        """Return the axis of the scales of a second operand of this rank.
 
-        Columns of transposed weights are rows; stacks of matrices have one scale.
+        The result is None if the operand has only one scale. Columns of transposed weights are
+        rows; stacks of matrices have one scale.
         """
         if self.weights == "filters":
             return 0
@@ -191,11 +194,10 @@ class Positions:
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """Operator as written in a model: its ``form``, and the names of its data tensors, without
-    parameters.
+    """Operator as written in a model: its ``form``, and the names of its data tensors.
 
-    ``positions``, for a traced form, are the copied elements, or a text that says why they are
-    unknown.
+    Parameters are not among these tensors. ``positions``, for a traced form, are the copied
+    elements, or a text that says why they are unknown.
     """
 
     view: OnnxView
@@ -241,10 +243,10 @@ Limits = tuple[float, float]
 
 
 class Reading:
-    """Rules for reading a family from models: its ``forms``, and how a node in one of them is
-    interpreted.
+    """Rules for reading a family from models.
 
-    ``closes`` lists ONNX operators whose subgraphs can be merged into one node of the family.
+    ``forms`` lists its forms; the methods interpret a node in one of them. ``closes`` lists ONNX
+    operators whose subgraphs can be merged into one node of the family.
     """
 
     forms: ClassVar[tuple[Form, ...]] = ()
@@ -252,11 +254,10 @@ class Reading:
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the attributes of the canonical node: Python numbers, text and tuples, independent
-        of the opset.
+        """Return the attributes of the canonical node, independent of the opset.
 
-        By default these are the attributes in the model. A text is the reason why they cannot be
-        read, for example a shape of unexpected rank.
+        Values are Python numbers, text and tuples. By default these are the attributes in the
+        model. A text is the reason why they cannot be read, for example a shape of unexpected rank.
         """
         return {
             key: found
@@ -273,11 +274,10 @@ class Reading:
     def useful(
         cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
     ) -> Limits | None:
-        """Return the limits beyond which an operand no longer changes a result clamped to
-        ``result``; None: no limits.
+        """Return the limits beyond which an operand no longer changes a clamped result.
 
-        The limits keep infinity, and large numbers that represent it, from consuming the operand's
-        range, so the operand has a usable scale. ``ranges`` are those of all operands; None if
-        unknown.
+        The result is clamped to ``result``. None means no limits. The limits keep infinity, and
+        large numbers that represent it, from consuming the operand's range, so the operand has a
+        usable scale. ``ranges`` are those of all operands; None if unknown.
         """
         return None

@@ -56,8 +56,9 @@ class _Step(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """Bytes at every position that come from operand number ``operand``, or have ``value`` if it
-    is None.
+    """Bytes at every position that come from one operand or have one constant value.
+
+    ``operand`` is the operand's number. If it is None, the bytes have ``value``.
     """
 
     operand: int | None
@@ -75,8 +76,9 @@ def to_gather(
     shapes: Mapping[str, tuple[int, ...]],
     word: int,
 ) -> Gather | None:
-    """Return a byte map as one operation, or None if bytes change position or pieces are too
-    many.
+    """Return a byte map as one operation, or None if it cannot be one.
+
+    It cannot be one if bytes change position or the map has too many pieces.
     """
     layout = layouts[name]
     shape = layout.surfaces, layout.positions, layout.atom
@@ -124,8 +126,9 @@ def to_gather(
 
 
 def _rows(layout: Layout, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:
-    """Return the rows and columns for bands, from a tensor's image or by factoring the number of
-    positions.
+    """Return the rows and columns of positions for a division into bands.
+
+    They come from a tensor's image, or from factoring the number of positions.
     """
     for shape in shapes:
         if len(shape) == 4 and prod(shape[2:]) == layout.positions:
@@ -139,8 +142,9 @@ def _rows(layout: Layout, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:
 def _pieces(
     index: Int64, atom: int
 ) -> list[tuple[tuple[int, int], tuple[int, int], tuple[_Step, ...]]]:
-    """Return the pieces of a map of shape (surfaces, atom); surfaces are :data:`_SURFACE_STRIDE`
-    bytes apart.
+    """Return the pieces of a byte map of shape (surfaces, atom).
+
+    Surfaces are :data:`_SURFACE_STRIDE` bytes apart.
     """
     width = 4 * atom  # gaps keep runs from continuing in the next surface
     found = []
@@ -172,12 +176,12 @@ def _split_place(place: int, surface: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gather(Operator):
-    """Operation that gathers bytes of the atoms of several tensors into the atoms of one, position
-    by position.
+    """Gather of bytes from the atoms of several tensors into the atoms of one.
 
-    A channel of its nest is a surface of ``rows`` rows of ``row_bytes`` bytes. ``depths`` has the
-    surfaces of each operand, ``taken`` the pieces of the map. A position has ``atom`` bytes in the
-    result and ``source_atom`` bytes in operands. ``word``: bytes of a memory word.
+    It treats all positions alike. A channel of its nest is a surface of ``rows`` rows of
+    ``row_bytes`` bytes. ``depths`` has the surfaces of each operand, ``taken`` the pieces of the
+    map. A position has ``atom`` bytes in the result and ``source_atom`` bytes in operands.
+    ``word``: bytes of a memory word.
     """
 
     instructions: ClassVar[tuple[str, ...]] = StridedCopy.instructions
@@ -204,10 +208,10 @@ class Gather(Operator):
         return self.row_bytes // self.atom * self.source_atom
 
     def settings(self, arch: Arch) -> Settings:
-        """Return registers for estimates: average words per row, with strides that put each byte in
-        its own word.
+        """Return registers for estimates, with the average number of words per row.
 
-        The words are those of all commands on the whole tensor.
+        Large strides put each byte in a word of its own. The words are those of all commands on the
+        whole tensor.
         """
         rows = self.rows
         planes = self._planes(rows, Whole(True, True, (True,) * len(self.depths)))
@@ -222,8 +226,9 @@ class Gather(Operator):
     def commands(
         self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole
     ) -> tuple[CommandPart, ...]:
-        """Return one copy of all positions per piece, or several for a piece with too many
-        dimensions.
+        """Return one copy of all positions per piece.
+
+        A piece with too many dimensions needs several copies.
         """
         return tuple(
             CommandPart(
@@ -239,8 +244,9 @@ class Gather(Operator):
         )
 
     def _planes(self, rows: int, whole: Whole) -> tuple[int, ...]:
-        """Return the bytes from surface to surface of each operand, then of the result, for a
-        band of ``rows``.
+        """Return the surface strides in bytes of each operand, then of the result.
+
+        They are the strides in a band of ``rows``.
         """
         inputs = tuple((self.rows if near else rows) * self._source_row for near in whole.operands)
         return whole.planes or (*inputs, (self.rows if whole.result else rows) * self.row_bytes)
@@ -254,8 +260,9 @@ class Gather(Operator):
         return {}
 
     def _copies(self, rows: int, planes: tuple[int, ...]) -> tuple[_Copied, ...]:
-        """Return the commands on a band of ``rows``; ``planes`` has the surface strides of
-        operands and result.
+        """Return the commands on a band of ``rows`` rows.
+
+        ``planes`` has the surface strides of operands and result.
         """
         key = rows, planes
         if key not in self._known:
@@ -294,8 +301,9 @@ class Gather(Operator):
 
 
 class _Copied(NamedTuple):
-    """One command: its operand, start offsets in source and result, registers, and at most how
-    many words it needs.
+    """One command: its operand, start offsets in source and result, registers and words.
+
+    ``words`` is the largest number of words that the command needs.
     """
 
     operand: int | None
@@ -321,8 +329,9 @@ def _registers(dims: _Dims, value: int) -> dict[str, int]:
 
 
 def list_moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Piece]]:
-    """Yield (operand number, 0, piece) of the bytes that a movement copies; a fill yields None
-    and the byte.
+    """Yield (operand number, 0, piece) of the bytes that a movement copies.
+
+    For a fill, yield (None, byte, piece).
     """
     if isinstance(operation, Gather):
         plane = operation.rows * operation.row_bytes
@@ -350,10 +359,10 @@ def list_moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Pi
 
 
 def find_moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]:
-    """Yield (source, bytes of the source, bytes of the result); a fill yields None and the value as
-    source.
+    """Yield (source, bytes of the source, bytes of the result) for each copy of a movement.
 
-    Bytes of dense operands are elements.
+    For a fill, yield None as the source, and its value in place of the bytes of the source. Bytes
+    of dense operands are elements.
     """
     if operation.slices:
         for read, written in operation.slices:

@@ -52,11 +52,11 @@ _PLAIN: Mapping[str, Any] = {"antialias": 0, "keep_aspect_ratio_policy": "stretc
 
 
 def coordinates(written: Written) -> tuple[Coordinates, Coordinates] | str:
-    """Return the row and column coordinates of a linear Resize of (N, C, H, W); a text says why
-    they are unknown.
+    """Return the row and column coordinates of a linear Resize of (N, C, H, W).
 
-    Formulas of ONNX Runtime 1.31 (onnxruntime/core/providers/cpu/tensor/upsamplebase.h). Each step
-    is float32, except the last ones of half_pixel_symmetric.
+    If they are unknown, return a text with the reason. The formulas are those of ONNX Runtime 1.31
+    (onnxruntime/core/providers/cpu/tensor/upsamplebase.h). Each step is float32, except the last
+    ones of half_pixel_symmetric.
     """
     node = written.node
     view = written.view
@@ -106,8 +106,9 @@ def coordinates(written: Written) -> tuple[Coordinates, Coordinates] | str:
 def _compute_coordinates(
     mode: str, size: int, count: int, scale: np.float32, region: Coordinates
 ) -> Coordinates:
-    """Return the coordinates of ``count`` elements among ``size``; ``region`` is (start, end) of
-    a crop.
+    """Return the coordinates of ``count`` elements among ``size``.
+
+    ``region`` is the (start, end) of a crop.
     """
     place = np.arange(count, dtype=np.float32)
     half = np.float32(0.5)
@@ -203,9 +204,7 @@ class Interpolation(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if a row or column of the result has no coordinate within the
-        operand.
-        """
+        """Return a message if a row or column of the result has no coordinate in the operand."""
         source, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
         lines = node.attributes["rows"], node.attributes["columns"]
         if len(source) != 4 or source[:2] != result[:2] or tuple(map(len, lines)) != result[2:]:
@@ -222,8 +221,9 @@ class Interpolation(Operator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Interpolation, ...]:
-        """Return operations of a few channels of an image each, so that one row of them fits a
-        small scratchpad.
+        """Return operations on a few channels of one image each.
+
+        One row of these channels fits a small scratchpad.
         """
         source, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         before = domain.affine(source)
@@ -277,8 +277,9 @@ class Interpolation(Operator):
         return Loops(nest, planes=True)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return zero points and scales: float32 bits, or multiplier and shift with numerics
-        ``fixed``.
+        """Return zero points and scales.
+
+        Scales are float32 bits, or multiplier and shift with numerics ``fixed``.
         """
         registers = dict(
             zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True)

@@ -1,5 +1,4 @@
-"""Layers: an operation on one machine, with the properties that scheduling and emission need, and
-its tilings.
+"""Layers: operations on one machine, with tilings and properties for scheduling and emission.
 
 A tiling says how an operation is divided into tiles and in which order they run. It determines the
 scratchpad bytes that the layer needs, which may exceed the scratchpad.
@@ -26,8 +25,9 @@ from isa.plugins import variant
 
 @dataclass(frozen=True, eq=False)
 class OperatorLayer:
-    """One operation on one machine: its geometry, and the registers and fields common to all
-    tiles.
+    """Operation on one machine, with its geometry.
+
+    ``registers`` and ``fields`` are common to all tiles.
     """
 
     operation: Operator
@@ -41,8 +41,9 @@ class OperatorLayer:
 
     @cached_property
     def constants(self) -> ChannelConstants | None:
-        """Channel records and weights of the operation, cached because every candidate tiling
-        needs them.
+        """Channel records and weights of the operation.
+
+        They are cached because every candidate tiling needs them.
         """
         return self.operation.constants()
 
@@ -168,11 +169,10 @@ class Resident(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Tile size, ``channels`` by ``rows`` of the output, and loop order: the outer loop runs over
-    channels or rows.
+    """Tile size, ``channels`` by ``rows`` of the output, and the order of the loops.
 
-    ``depth`` is the number of input channels per tile; the next tiles add to its sums, in the
-    innermost loop. 0: all input channels in one tile.
+    The outer loop runs over channels or rows. ``depth`` is the number of input channels per tile;
+    the next tiles add to its sums, in the innermost loop. 0: all input channels in one tile.
     """
 
     channels: int
@@ -220,8 +220,9 @@ def tiles(geometry: Geometry, tiling: Tiling) -> tuple[Tile, ...]:
 
 
 def sizes(tile: Tile) -> tuple[int, int, int]:
-    """Return output channels, rows, and input channels of a tile; 0 if the tile has all input
-    channels.
+    """Return the output channels, rows and input channels of a tile.
+
+    The number of input channels is 0 if the tile has all of them.
     """
     return tile.output.channels.size, tile.output.rows.size, tile.depth.size if tile.depth else 0
 
@@ -249,11 +250,10 @@ def align(nbytes: int, alignment: int) -> int:
 
 
 class Buffers(NamedTuple):
-    """Tile buffers of a tile shape: aligned bytes per buffer of each kind, and the number of
-    different tiles.
+    """Tile buffers of a tile shape: aligned bytes per buffer, and the number of different tiles.
 
-    ``inputs`` has one entry per operand that tiles divide, resident or not. ``sums`` has a single
-    buffer. 0 bytes: no such buffer.
+    The bytes are listed for each kind of buffer. ``inputs`` has one entry per operand that tiles
+    divide, resident or not. ``sums`` has a single buffer. 0 bytes: no such buffer.
     """
 
     inputs: tuple[int, ...]
@@ -305,8 +305,9 @@ class Buffers(NamedTuple):
 
 
 def buffers_of(geometry: Geometry, tiling: Tiling, alignment: int) -> Buffers:
-    """Return the tile buffers of a tiling regardless of its slots, each rounded up to
-    ``alignment``.
+    """Return the tile buffers of a tiling, each rounded up to ``alignment``.
+
+    The slots of the tiling are ignored.
     """
     channels = tiling.channels
     rows = tiling.rows

@@ -1,5 +1,6 @@
-"""Element-wise minimum and maximum of any number of tensors with any scales or of flags, and
-Where built from them.
+"""Element-wise minimum and maximum of any number of tensors, and Where built from them.
+
+The tensors may have any scales, or be flags.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ FUNCTIONS: Mapping[str, Function] = {"Min": "min", "And": "min", "Max": "max", "
 
 @dataclass(frozen=True, eq=False)
 class SelectionSteps:
-    """Operations that compute ``result``: functions of one tensor (``before``), then of two tensors
-    at a time.
+    """Operations that compute ``result`` as a minimum or maximum of several tensors.
 
+    Functions of one tensor (``before``) run first, then functions of two tensors at a time.
     ``others`` are operands with other scales than the result; they are rescaled first. Rounding is
     monotonic: the smaller of two numbers also becomes the smaller integer.
     """
@@ -129,8 +130,9 @@ class MinMax(Pair):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> SelectionSteps:
-        """Return the operations of a node: computed operands first, then all constants merged
-        into one.
+        """Return the operations of a node, with all constants merged into one operand.
+
+        Computed operands come first.
         """
         maker = _Maker(node, graph.values[node.outputs[0]])
         name = maker.result.name
@@ -188,8 +190,9 @@ def _alike(value: Value, result: Value) -> bool:
 
 @rule("what chooses are flags, and what is chosen has the element type of the result")
 def chosen_by_flags(graph: Graph, node: Node) -> Finding | None:
-    """Reject conditions that are not flags, and element types that differ: stored values are
-    selected unchanged.
+    """Reject conditions that are not flags, and different element types of data and result.
+
+    Stored values are selected unchanged.
     """
     types = tuple(graph.values[name].dtype for name in (*node.inputs, *node.outputs))
     if types[0] == domain.FLAGS and len(set(types[1:])) == 1:
@@ -199,11 +202,11 @@ def chosen_by_flags(graph: Graph, node: Node) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Selection(Pair):
-    """Element-wise selection from two tensors: max(min(a, +), min(b, -)), with limits + and -
-    derived from the flags.
+    """Element-wise selection from two tensors by flags.
 
-    The limit is the largest stored value where the tensor is selected, and the smallest elsewhere.
-    Compared with ONNX Runtime's QLinearWhere, 0 of 3,932,160 results differ.
+    The result is max(min(a, +), min(b, -)), with limits + and - derived from the flags. The limit
+    is the largest stored value where the tensor is selected, and the smallest elsewhere. Compared
+    with ONNX Runtime's QLinearWhere, 0 of 3,932,160 results differ.
     """
 
     family: ClassVar[str] = "choice"
@@ -234,8 +237,9 @@ class Selection(Pair):
     def useful(
         cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
     ) -> Limits | None:
-        """Return the result's range for both data operands, because a selected value is the
-        result.
+        """Return the result's range for both data operands.
+
+        A selected value is the result.
         """
         return result if position else None
 

@@ -44,8 +44,7 @@ class Box(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Work of one command: an output box, the input box it reads, and the padding rows above the
-    input box.
+    """Work of one command: an output box, the input box that it reads, and padding rows above it.
 
     A tile of some input channels computes partial sums: ``first`` starts them, ``last`` converts
     them to results.
@@ -142,8 +141,9 @@ class LoopNest:
 
 
 def make_tile(nest: LoopNest, channels: Span, rows: Span, depth: Span | None = None) -> Tile:
-    """Return the tile of these output channels and rows, all columns, and input channels
-    ``depth``; None: all.
+    """Return the tile of these output channels and rows, and of all columns.
+
+    ``depth`` are its input channels; None: all.
     """
     first = rows.start * nest.stride - nest.pad_top
     last = (rows.stop - 1) * nest.stride - nest.pad_top + nest.extent
@@ -176,10 +176,10 @@ def split(size: int, step: int) -> tuple[Span, ...]:
 
 
 def find_allowed_channels(nest: LoopNest, wanted: int) -> int:
-    """Return the largest legal channel tile up to ``wanted``: whole groups, or an even part of one
-    group.
+    """Return the largest legal channel tile of at most ``wanted`` channels.
 
-    With a ``channel_step`` return at least one step.
+    A legal tile has whole groups, or an even part of one group. With a ``channel_step`` return at
+    least one step.
     """
     wanted = min(wanted, nest.channels)
     group = nest.channel_step or (nest.group_outputs if nest.grouped else 1)
@@ -206,10 +206,10 @@ class TransferAxis(NamedTuple):
 
 
 class RowTransfer(NamedTuple):
-    """Rows of ``nbytes`` bytes from byte ``offset`` of the tensor, along at most three ``dims``,
-    innermost first.
+    """Rows of ``nbytes`` bytes that a transfer moves along at most three dimensions.
 
-    In the scratchpad they begin ``sram_offset`` bytes after the tile's address.
+    They begin at byte ``offset`` of the tensor. ``dims`` are the dimensions, innermost first. In
+    the scratchpad the rows begin ``sram_offset`` bytes after the tile's address.
     """
 
     offset: int
@@ -223,10 +223,10 @@ class RowTransfer(NamedTuple):
 
 
 def plane_transfer(box: Box, rows: int, columns: int, element: int, plane: int = 0) -> RowTransfer:
-    """Return the transfer of a box of a tensor (C, rows, columns) with ``element`` bytes per
-    element; all columns.
+    """Return the transfer of a box of a tensor (C, rows, columns), with all columns.
 
-    In the scratchpad the channels are ``plane`` bytes apart, or dense if ``plane`` is 0.
+    An element has ``element`` bytes. In the scratchpad the channels are ``plane`` bytes apart, or
+    dense if ``plane`` is 0.
     """
     row = columns * element
     nbytes = box.rows.size * row
@@ -236,8 +236,9 @@ def plane_transfer(box: Box, rows: int, columns: int, element: int, plane: int =
 
 
 def matrix_transfer(box: Box, channels: int, element: int) -> RowTransfer:
-    """Return the transfer of a box of a row-major matrix (rows, channels); dense in the
-    scratchpad.
+    """Return the transfer of a box of a row-major matrix (rows, channels).
+
+    The box is dense in the scratchpad.
     """
     nbytes = box.channels.size * element
     offset = (box.rows.start * channels + box.channels.start) * element
@@ -332,8 +333,9 @@ def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
 
 
 def _pieces(index: NDArray[np.int64]) -> list[Piece]:
-    """Return pieces axis by axis from the last: rows with equal steps share a pattern at
-    different start positions.
+    """Return the pieces of an index array, axis by axis from the last.
+
+    Rows with equal steps share a pattern at different start positions.
     """
     if index.ndim == 0:
         return [] if index == NOTHING else [Piece(int(index), 0)]
@@ -370,8 +372,9 @@ def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def _row(pattern: NDArray[np.int64]) -> list[Piece]:
-    """Return the pieces of one row: runs of equal steps, then runs of equal runs, until no runs
-    are left.
+    """Return the pieces of one row.
+
+    Runs of equal steps are merged, then runs of equal runs, until no runs are left.
     """
     targets = np.flatnonzero(pattern != np.iinfo(np.int64).min)
     alike: dict[tuple[Dim, ...], NDArray[np.int64]] = {
@@ -391,10 +394,10 @@ def _row(pattern: NDArray[np.int64]) -> list[Piece]:
 
 
 def _runs(starts: NDArray[np.int64]) -> Iterable[tuple[Dim, NDArray[np.int64]]]:
-    """Yield the longest runs of equal steps between consecutive rows (source, target), with the
-    starts of each kind.
+    """Yield the longest runs of equal steps between consecutive rows (source, target).
 
-    Kinds of runs are yielded in the order of their first occurrence.
+    Each kind of run is yielded once, with the starts of its runs. Kinds of runs are yielded in the
+    order of their first occurrence.
     """
     steps = np.diff(starts, axis=0)
     # of equal steps
@@ -413,8 +416,9 @@ def _runs(starts: NDArray[np.int64]) -> Iterable[tuple[Dim, NDArray[np.int64]]]:
 
 
 def _select_runs(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which stretches of equal steps become runs: not single steps that begin at the end
-    of a run.
+    """Return which stretches of equal steps become runs.
+
+    Single steps that begin at the end of a run do not.
     """
     if not lengths.any():
         return np.zeros(len(lengths), np.bool_)
@@ -428,8 +432,9 @@ def _select_runs(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _alike(kinds: NDArray[np.int64]) -> Iterable[tuple[list[int], NDArray[np.int64]]]:
-    """Yield the distinct rows of ``kinds`` in the order of their first occurrence, with the
-    positions of each.
+    """Yield the distinct rows of ``kinds`` with the positions of each.
+
+    The order is that of their first occurrence.
     """
     if not len(kinds):
         return
@@ -456,8 +461,9 @@ def spread_of(dims: Iterable[Dim]) -> int:
 
 
 class Runs(NamedTuple):
-    """Runs of ``nbytes`` bytes whose transfers include the padding after each: the next one
-    begins ``stride`` later.
+    """Runs of ``nbytes`` bytes whose transfers include the padding after each run.
+
+    A run begins ``stride`` bytes after the previous one.
     """
 
     nbytes: int
@@ -528,10 +534,10 @@ def merge_dims(dims: Iterable[Dim]) -> tuple[Dim, ...]:
 def layout(
     dims: Sequence[tuple[int, int]], spread: int, runs: Runs = NO_PADDING
 ) -> tuple[TransferAxis, ...]:
-    """Return dimensions (count, stride in the tensor) as stored in a tile buffer, innermost first:
-    by stride.
+    """Return the dimensions of a tensor's part as stored in a tile buffer, innermost first.
 
-    Dimensions of one step or of stride 0 are omitted. ``runs`` are stored with their padding.
+    ``dims`` are (count, stride in the tensor); the result is sorted by stride. Dimensions of one
+    step or of stride 0 are omitted. ``runs`` are stored with their padding.
     """
     found = []
     extent = spread

@@ -1,5 +1,6 @@
-"""Normalisation of rows with constant gains and biases: layer, root mean square, instance and
-group normalisation.
+"""Normalisation of rows with constant gains and biases.
+
+The operators are layer, root mean square, instance and group normalisation.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _ROOT_MEAN_SQUARE = "RMSNormalization"
 
 
 def layout(graph: Graph, node: Node) -> tuple[int, int, int]:
-    """Return (rows, channels, elements per channel): each row is normalised, each channel has
-    one gain and one bias.
+    """Return (rows, channels, elements per channel) of a normalisation.
+
+    Each row is normalised; each channel has one gain and one bias.
     """
     shape = graph.values[node.inputs[0]].shape
     groups = node.attributes.get("groups")
@@ -106,12 +108,11 @@ def finite_numbers(record: Normalisation, target: Target) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Normalisation(RowsOperator):
-    """Layer or root-mean-square normalisation of dense rows that share their gains and biases (1,
-    elements).
+    """Layer or root-mean-square normalisation of dense rows.
 
-    ``gain``, ``bias`` and ``epsilon`` apply to integers
-    (:func:`isa.numerics.normalisation_scales`). The oracle is :meth:`definition`, because ONNX
-    Runtime sums in float32 in an order that depends on the processor.
+    All rows share their gains and biases (1, elements). ``gain``, ``bias`` and ``epsilon`` apply to
+    integers (:func:`isa.numerics.normalisation_scales`). The oracle is :meth:`definition`, because
+    ONNX Runtime sums in float32 in an order that depends on the processor.
     """
 
     family: ClassVar[str] = "normalisation"
@@ -147,8 +148,9 @@ class Normalisation(RowsOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the first axis of a row, or the number of channel groups, and epsilon as
-        float32.
+        """Return the first axis of a row, or the number of channel groups, and epsilon.
+
+        Epsilon is rounded to float32.
         """
         source = written.node.attributes
         shape = written.operand_shape()
@@ -284,8 +286,9 @@ class Normalisation(RowsOperator):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GroupNormalisation(Normalisation):
-    """Instance or group normalisation: every row has its own gains and biases, so rows are
-    channels of the nest.
+    """Instance or group normalisation, with gains and biases for every row.
+
+    Rows are therefore channels of the nest.
     """
 
     traits: ClassVar[Traits] = Normalisation.traits._replace(banded=False)

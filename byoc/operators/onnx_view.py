@@ -1,5 +1,6 @@
-"""View of an ONNX model for operators and importer: nodes with unique names, constants, shapes,
-quantisations.
+"""View of an ONNX model for operators and importer.
+
+It gives nodes with unique names, constants, shapes and quantisations.
 """
 
 from __future__ import annotations
@@ -119,8 +120,9 @@ class OnnxView:
         return name in self.constants
 
     def constant(self, name: str) -> NDArray[Any] | None:
-        """Return the constant value of ``name``, dequantised by one DequantizeLinear; None if it
-        is computed.
+        """Return the constant value of ``name``, or None if it is computed.
+
+        The value may be dequantised by one DequantizeLinear.
         """
         source = self.producer.get(name)
         if source is None or source.op_type != DEQUANTIZE:
@@ -138,15 +140,17 @@ class OnnxView:
         return ((steps.astype(np.int64) - zero_point).astype(np.float32) * scale).astype(np.float32)
 
     def scalar(self, name: str) -> float | None:
-        """Return the single constant number of ``name``; None if computed or several (see
-        :meth:`constant`).
+        """Return the single constant number of ``name`` (see :meth:`constant`).
+
+        The result is None if the tensor is computed or has several numbers.
         """
         found = self.constant(name)
         return float(found.reshape(())) if found is not None and found.size == 1 else None
 
     def real(self, name: str) -> NDArray[np.float32] | None:
-        """Return the constant real numbers of ``name`` (see :meth:`constant`); None if computed
-        or integers.
+        """Return the constant real numbers of ``name`` (see :meth:`constant`).
+
+        The result is None if the tensor is computed or has integers.
         """
         found = self.constant(name)
         return (
@@ -156,8 +160,9 @@ class OnnxView:
         )
 
     def quantization(self, scale: str, zero_point: str, axis: int | None) -> Quantization | None:
-        """Return the quantisation with the named parameters; None if not constant or of unknown
-        form.
+        """Return the quantisation with the named parameters, or None.
+
+        The result is None if the parameters are not constant or have an unknown form.
         """
         scales = self.constants.get(scale)
         if (
@@ -175,8 +180,9 @@ class OnnxView:
         return Quantization(scales, zeros.astype(np.int32), axis)
 
     def quantization_of(self, node: OnnxNode) -> Quantization | None:
-        """Return the quantisation of a QuantizeLinear or DequantizeLinear; None if it is not
-        constant or is blocked.
+        """Return the quantisation of a QuantizeLinear or DequantizeLinear, or None.
+
+        The result is None if the quantisation is not constant or is blocked.
         """
         if node.attributes.get("block_size"):
             return None

@@ -1,5 +1,4 @@
-"""Operations in banked memory: layouts of operands, as declared by operator families, and the
-geometry.
+"""Operand layouts declared by operator families, and the geometry, in banked memory.
 
 In banked memory (docs/machine.md, section 12) a channel of a loop nest is an atom: tilings,
 transfers and planners count atoms of A bytes instead of channels of one. Only registers of
@@ -32,8 +31,9 @@ RULE = (
 
 
 def default_layout(shape: tuple[int, ...], atom: int) -> Layout:
-    """Return the default layout of a tensor: (N, C, …) as N images of C channels, a matrix (M,
-    K) as K channels.
+    """Return the default layout of a tensor.
+
+    A tensor (N, C, …) is stored as N images of C channels, a matrix (M, K) as K channels.
     """
     if len(shape) <= 1:
         return Layout(prod(shape), 1, atom)
@@ -56,15 +56,17 @@ def boundary_layouts(shape: tuple[int, ...], atom: int) -> tuple[Layout, ...]:
 
 
 def boundary_layout(shape: tuple[int, ...], stored: tuple[int, ...]) -> Layout:
-    """Return the layout of a region input or output of shape ``shape`` that is stored with shape
-    ``stored``.
+    """Return the layout of a region input or output that is stored with shape ``stored``.
+
+    ``shape`` is its shape in the model.
     """
     return next(layout for layout in boundary_layouts(shape, stored[-1]) if layout.stored == stored)
 
 
 def map_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape in which to search a byte map for pieces: the tensor's own if it is
-    dense.
+    """Return the shape in which to search a byte map for pieces.
+
+    A dense tensor has its own shape, another tensor its stored shape.
     """
     dense = (
         layout.positions == 1
@@ -75,10 +77,10 @@ def map_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def narrow(graph: Graph, name: str) -> bool:
-    """Return whether a tensor has narrow atoms: an image of few channels from the host, read only
-    by convolutions.
+    """Return whether a tensor has narrow atoms.
 
-    These convolutions have one group and put several taps of the kernel on the lanes (mapping 3). A
+    Such a tensor is an image from the host with few channels that only convolutions read. These
+    convolutions have one group and put several taps of the kernel on the lanes (mapping 3). A
     rescaling between the host and the convolutions keeps the narrow atoms, so that the bus moves
     fewer bytes.
     """
@@ -93,8 +95,9 @@ _REQUANTIZE = "Requantize"
 
 
 def _is_convolved_image(graph: Graph, name: str) -> bool:
-    """Return whether a tensor is one image of few channels read only by convolutions, or after
-    rescaling.
+    """Return whether a tensor is one image of few channels that only convolutions read.
+
+    A rescaling may be between the tensor and the convolutions.
     """
     shape = graph.values[name].shape
     if len(shape) < 3 or shape[0] != 1 or shape[1] > NARROW:
@@ -188,8 +191,9 @@ def _use_narrow_atoms(operation: Operator, graph: Graph) -> Operator:
 
 
 def make_packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometry:
-    """Return the geometry of an operation on operands in atoms, or ``plain`` if operands are
-    dense.
+    """Return the geometry of an operation on operands in atoms.
+
+    For dense operands, return ``plain``.
     """
     if operation.output.assigned is None:
         return plain

@@ -73,8 +73,9 @@ def undilated_average(graph: Graph, node: Node) -> Finding | None:
 
 @rule("average pooling that counts padding has no window that ends behind it")
 def counted_without_rounding_up(graph: Graph, node: Node) -> Finding | None:
-    """Reject padding counts with ``ceil_mode``: ONNX Runtime counts padding differently in
-    windows that it adds.
+    """Reject a pool with ``ceil_mode`` that includes padding in its counts.
+
+    ONNX Runtime counts padding differently in windows that ``ceil_mode`` adds.
     """
     attributes = node.attributes
     rounded = attributes.get("ceil_mode") and attributes.get("count_include_pad")
@@ -216,9 +217,7 @@ class MaxPool(PoolOperator):
         return cls.make_pool(graph, node, "max")
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return the operation upright, or else the maxima of rows of windows and then of their
-        columns.
-        """
+        """Return the operation upright, or the maxima of rows of windows and then of columns."""
         upright, (source,), result = super().finer(), self.inputs, self.output
         if upright or 1 in self.window:
             return upright
@@ -297,8 +296,9 @@ class AveragePool(PoolOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the window, how padding counts, and whether ``ceil_mode`` added windows beyond
-        the padding.
+        """Return the window, how padding counts, and whether ``ceil_mode`` added windows.
+
+        Added windows reach beyond the padding of the model.
         """
         source = written.node.attributes
         window = read_window(written, cuts=True)
@@ -313,8 +313,9 @@ class AveragePool(PoolOperator):
 
     @classmethod
     def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Return True also for dilated average pools, for which ONNX Runtime has no integer
-        operator.
+        """Return whether an average pool must stay in float.
+
+        This includes dilated pools, for which ONNX Runtime has no integer operator.
         """
         dilated = any(step != 1 for step in node.attributes.get("dilations", ()))
         return dilated or super().must_stay_float(node, constants)
@@ -347,8 +348,9 @@ class AveragePool(PoolOperator):
         )
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return the operation upright, or else the reduction of planes, which a tile reads one
-        by one.
+        """Return the operation upright, or the reduction of planes one by one.
+
+        A tile reads one plane after the other.
         """
         upright, (source,), result = super().finer(), self.inputs, self.output
         if upright or self.named or self.mode != "global_average":
@@ -381,8 +383,9 @@ class AveragePool(PoolOperator):
         return self.count_include_pad
 
     def number_registers(self, arch: Arch) -> Registers:
-        """Return clamp, zero points and scales: float32 bits, or multiplier and shift with
-        numerics ``fixed``.
+        """Return clamp, zero points and scales.
+
+        Scales are float32 bits, or multiplier and shift with numerics ``fixed``.
         """
         # Only ONNX Runtime's window average uses the model's zero points; the others use the stored
         # ones.

@@ -1,8 +1,7 @@
-"""Common parts of convolutions and matrix products: int8 weights, int32 biases, accumulators,
-requantisation.
+"""Common parts of convolutions and matrix products.
 
-Requantisation converts int32 accumulators to int8, fused into their product or as a separate
-operation.
+These are int8 weights, int32 biases, accumulators and requantisation. Requantisation converts int32
+accumulators to int8, fused into their product or as a separate operation.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ FixedRule = Literal["filters", "dense", "activations"]
 
 @dataclass(frozen=True, eq=False)
 class RequantiseConstants:
-    """int32 accumulator to int8: ``clip(rint(float32(acc) * scale) + zero_point, low, high)``,
-    scale per channel.
+    """Requantisation of int32 accumulators to int8 with one scale per channel.
 
-    Numerics ``fixed`` use the exact scales.
+    The result is ``clip(rint(float32(acc) * scale) + zero_point, low, high)``. Numerics ``fixed``
+    use the exact scales.
     """
 
     scales: ChannelScales
@@ -64,11 +63,10 @@ def requantisation(
     channels: int,
     rule: FixedRule = "filters",
 ) -> RequantiseConstants:
-    """Return the requantisation of the products of ``data`` and ``weights`` to ``result``, with its
-    fused activation.
+    """Return the requantisation of the products of ``data`` and ``weights`` to ``result``.
 
-    The scale has one element for each of the ``channels`` output channels, even if the weights have
-    only one scale.
+    It includes the node's fused activation. The scale has one element for each of the ``channels``
+    output channels, even if the weights have only one scale.
     """
     assert weights.quantization is not None
     output = affine(result)
@@ -90,10 +88,10 @@ def requantisation(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Requantisation(Operator):
-    """int32 planes (C, H, W) or matrix (M, N) to int8 of the same shape, with one scale per channel
-    or column.
+    """Requantisation of int32 planes (C, H, W) or a matrix (M, N) to int8 of the same shape.
 
-    It has no ONNX operator: :func:`separate_requantisation` separates it from a product.
+    It has one scale per channel or column. It has no ONNX operator: :func:`separate_requantisation`
+    separates it from a product.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -135,8 +133,9 @@ class Requantisation(Operator):
         return {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": length}
 
     def constants(self) -> ChannelConstants:
-        """Return the scales with zero biases, because the accumulators already include the
-        biases.
+        """Return the scales with zero biases.
+
+        The accumulators already include the biases.
         """
         channels = self.output.shape[1 if len(self.output.shape) == 2 else 0]
         return ChannelConstants(np.zeros(channels, np.int32), self.requantise.scales)
@@ -146,8 +145,7 @@ ACCUMULATOR_LIMIT = 2**31
 
 
 def explain_unfused(view: OnnxView, form: Form, integers: Sequence[str]) -> str:
-    """Return the reason why ONNX Runtime computes a product in float although its tensors are
-    quantised, or "".
+    """Return the reason why ONNX Runtime computes a quantised product in float, or "".
 
     ``integers`` names the quantised tensors. The result is empty if ONNX Runtime has an integer
     operator for their element types, and for operators without weights.
@@ -186,8 +184,9 @@ def float_reason(view: OnnxView, form: Form, node: OnnxNode) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Requantised(Operator):
-    """Operation with int32 accumulators that are converted by ``requantise``; None: the result
-    is int32.
+    """Operation with int32 accumulators that are converted by ``requantise``.
+
+    If ``requantise`` is None, the result is int32.
     """
 
     requantise: RequantiseConstants | None
@@ -195,10 +194,10 @@ class Requantised(Operator):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProductOperator(Requantised):
-    """Product of one input with constant int8 ``weights`` and int32 ``bias`` (channels,),
-    requantised or int32.
+    """Product of one input with constant int8 ``weights`` and int32 ``bias`` (channels,).
 
-    The bias includes the input's zero point: ``bias - zx * sum(weights)``.
+    The result is requantised or int32. The bias includes the input's zero point: ``bias - zx *
+    sum(weights)``.
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 3)
@@ -271,8 +270,9 @@ def separate_requantisation(operation: Operator, arch: Arch) -> tuple[Operator, 
 
 
 def accumulator(output: Operand, label: str) -> Operand:
-    """Return an int32 value for a result, named by the slice that a product writes, which is
-    unique.
+    """Return an int32 value for the accumulators of a result.
+
+    Its name contains the slice that the product writes, so it is unique.
     """
     return Operand(f"{output.value}@{output.offset}:{label}", output.shape, 0, "int32")
 
@@ -291,10 +291,10 @@ def _requantisation(
 
 
 def int8_parts(weights: NDArray[np.int8] | NDArray[np.int16]) -> tuple[NDArray[np.int8], ...]:
-    """Return int8 arrays whose sum is ``weights``: one, two or three, with no elements of opposite
-    sign.
+    """Return one, two or three int8 arrays whose sum is ``weights``.
 
-    Weights minus a zero point need nine bits; those of most models need eight.
+    No elements of the arrays have opposite signs. Weights minus a zero point need nine bits; those
+    of most models need eight.
     """
     if weights.dtype == np.int8:
         return (weights.astype(np.int8, copy=False),)
@@ -404,7 +404,9 @@ def zero_points(graph: Graph, node: Node, number: int) -> NDArray[np.int64]:
 def subtract_zeros(
     stored: NDArray[np.int8], zeros: NDArray[np.int64]
 ) -> NDArray[np.int8] | NDArray[np.int16]:
-    """Return weights minus their zero points: (1,), or one per index of the first axis;
+    """Return weights minus their zero points.
+
+    ``zeros`` has shape (1,), or one zero point per index of the first axis. The weights are
     unchanged if all are 0.
     """
     if not zeros.any():
@@ -436,8 +438,9 @@ def check_accumulator(
     requantise: RequantiseConstants | None,
     target: Target,
 ) -> Finding | None:
-    """Reject a channel (row of ``weights``) whose accumulator overflows int32 during integer
-    requantisation.
+    """Reject a channel whose accumulator overflows int32 during integer requantisation.
+
+    A channel is a row of ``weights``.
     """
     if target.numerics != "fixed" or requantise is None:
         return None
@@ -470,8 +473,9 @@ def eight_bit_operands(graph: Graph, node: Node) -> Finding | None:
 
 @rule("bare integers have one zero point an operand, weights that or one an output channel")
 def known_zero_points(graph: Graph, node: Node) -> Finding | None:
-    """Reject zero points of bare integers that are neither one per operand nor one per output
-    channel.
+    """Reject bare integers with an unsupported number of zero points.
+
+    Supported are one per operand and one per output channel.
     """
     for number, zeros in enumerate(node.attributes.get("zero_points", ())):
         shape = graph.values[node.inputs[number]].shape
@@ -529,8 +533,9 @@ def weights_per_output_channel(graph: Graph, node: Node) -> Finding | None:
 
 
 def _channel_axis(graph: Graph, node: Node) -> int:
-    """Return the axis of output channels in canonical weights: first for filters, last for
-    columns.
+    """Return the axis of output channels in canonical weights.
+
+    It is the first axis for filters, the last for columns.
     """
     return 0 if "kernel" in node.attributes else len(graph.values[node.inputs[1]].shape) - 1
 

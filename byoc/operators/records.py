@@ -1,6 +1,4 @@
-"""Records of one operation: operands, traits, loops, settings, commands and constants of
-channels.
-"""
+"""Records of one operation: operands, traits, loops, settings, commands and constants."""
 
 from __future__ import annotations
 
@@ -177,11 +175,11 @@ class Loops(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """Flags: the first operand, the result is a whole tensor in the scratchpad instead of a single
-    tile.
+    """Flags of operands and result that are whole tensors in the scratchpad instead of tiles.
 
-    ``operands``: the same for each operand. ``planes``: bytes from plane to plane of each operand,
-    then of the result, if they are in windows of bands.
+    ``operand`` is the first operand, ``result`` the result. ``operands``: the same for each
+    operand. ``planes``: bytes from plane to plane of each operand, then of the result, if they are
+    in windows of bands.
     """
 
     operand: bool
@@ -191,9 +189,7 @@ class Whole(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Registers in the order of their writes, and fields, that are the same for all tiles of a
-    layer.
-    """
+    """Registers in the order of their writes, and fields, for all tiles of a layer."""
 
     registers: Registers
     fields: Mapping[str, int]
@@ -214,12 +210,12 @@ class CommandPart(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ChannelConstants:
-    """Constants that a layer loads: a record (int32 bias, scale) for every output channel, and
-    weights.
+    """Constants that a layer loads: channel records and weights.
 
-    ``bias`` and ``scale`` None: no records. ``weights``: int8, output channels first, or None.
-    ``by_row``: a tile's weights are stored as (K, channels) instead of channel by channel.
-    ``shared``: equal keys mean equal constants, which a program stores once.
+    A channel record is the int32 bias and the scale of one output channel. ``bias`` and ``scale``
+    None: no records. ``weights``: int8, output channels first, or None. ``by_row``: a tile's
+    weights are stored as (K, channels) instead of channel by channel. ``shared``: equal keys mean
+    equal constants, which a program stores once.
     """
 
     bias: NDArray[np.int32] | None = None

@@ -110,9 +110,7 @@ class Reduction(RowsOperator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if an axis does not exist or the result has a wrong number of
-        elements.
-        """
+        """Return a message if an axis does not exist or the result has a wrong element count."""
         found = misfit_axes(graph, node)
         if found is not None:
             return found
@@ -154,8 +152,9 @@ class Reduction(RowsOperator):
         return Layout(self.count, rows.channels, atom, by_row=not self.across), rows
 
     def settings(self, arch: Arch) -> Settings:
-        """Return mode, zero points, and scales: float32 bits, or multiplier and shift with
-        numerics ``fixed``.
+        """Return mode, zero points and scales.
+
+        Scales are float32 bits, or multiplier and shift with numerics ``fixed``.
         """
         registers = {**self.spacing, "EX_CLAMP_LOW": self.low, "EX_CLAMP_HIGH": self.high}
         registers |= dict(
@@ -179,8 +178,9 @@ class Reduction(RowsOperator):
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
-        """Return the definition of sums and means: the sum of integers, scaled once; None for
-        other modes.
+        """Return the definition of a sum or mean, or None for other modes.
+
+        The definition adds the integers and scales the sum once.
         """
         mode = _MODES[node.op_type]
         if mode not in ("sum", "mean"):
@@ -280,11 +280,10 @@ def searched_rows_fit(record: SearchRecord, target: Target) -> Finding | None:
 
 
 class Search(Operator):
-    """Index of the first or last largest or smallest element of every row, computed by operations
-    of other families.
+    """Index of the first or last largest or smallest element of every row.
 
-    Stored values have the same order as the numbers that they represent: 0 of 157,414 indices
-    differ from ONNX Runtime's.
+    Operations of other families compute it. Stored values have the same order as the numbers that
+    they represent: 0 of 157,414 indices differ from ONNX Runtime's.
     """
 
     family = "search"
@@ -311,8 +310,9 @@ class Search(Operator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """Return the axis, counted from the front, and whether the last of equal elements is
-        searched.
+        """Return the axis, counted from the front, and which of equal elements is searched.
+
+        ``last`` is 1 for the last of them.
         """
         given = written.node.attributes
         rank = len(written.operand_shape())
@@ -323,9 +323,7 @@ class Search(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if the axis does not exist or the result has a wrong number of
-        elements.
-        """
+        """Return a message if the axis does not exist or the result has a wrong element count."""
         found = misfit_axes(graph, node)
         if found is not None or len(node.attributes["axes"]) != 1:
             return found or f"'{node.name}' has the axes {node.attributes['axes']}"

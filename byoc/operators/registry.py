@@ -142,8 +142,9 @@ def check(family: type[Operator], graph: Graph, node: Node) -> Refusal | None:
 def lower(
     family: type[Operator], graph: Graph, node: Node, target: Target
 ) -> tuple[Operator, ...] | Refusal:
-    """Return the operations of a node that passed :func:`check`, or the first constraint
-    violated on ``target``.
+    """Return the operations of a node that passed :func:`check`, or the reason for a refusal.
+
+    The reason is the first constraint that the node violates on ``target``.
     """
     for mnemonic in family.instructions:
         if mnemonic not in target.instructions:

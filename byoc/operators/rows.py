@@ -72,8 +72,9 @@ def fits_fields(record: RowsOperator | tuple[RowsOperator, ...], target: Target)
 
 
 def misfit_axes(graph: Graph, node: Node) -> str | None:
-    """Return a message if a node's axes are invalid, as they may be in a package from any
-    source.
+    """Return a message if a node's axes are invalid.
+
+    They may be invalid in a package, which can come from any source.
     """
     shape = graph.values[node.inputs[0]].shape
     axes = node.attributes["axes"]
@@ -89,10 +90,11 @@ REQUIREMENTS = (*SINGLE, adjacent_axes)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RowsOperator(Operator):
-    """Rows as a matrix (rows, elements), or with ``across`` as (elements, rows): a row has one
-    element per plane.
+    """Operation on the rows of a matrix.
 
-    Tiles are rows. In banked memory elements are channels, so all rows are ``across``.
+    The matrix is (rows, elements), or (elements, rows) with ``across``. A row ``across`` has one
+    element per plane. Tiles are rows. In banked memory elements are channels, so all rows are
+    ``across``.
     """
 
     traits: ClassVar[Traits] = Traits(banded=True, by_position=True)
@@ -148,11 +150,10 @@ class RowsOperator(Operator):
 def slices(
     node: Node, source: str, target: str, shape: tuple[int, int, int], kind: str, results: int
 ) -> tuple[dict[str, Any], ...]:
-    """Return the fields of each operation that computes ``results`` elements of ``target`` per row
-    of ``source``.
+    """Return the fields of operations that compute ``results`` elements per row of ``source``.
 
-    ``shape`` is (outer, elements per row, inner). Dense rows are one operation; ``across`` rows are
-    one per outer index.
+    The operations write ``target``. ``shape`` is (outer, elements per row, inner). Dense rows are
+    one operation; ``across`` rows are one per outer index.
     """
     outer, count, inner = shape
     common = {"name": node.name, "kind": kind, "onnx_nodes": node.onnx_nodes}
@@ -189,10 +190,10 @@ _LEGACY = 13
 
 @rule("exponentials times 1 / scale of the result stay within float32")
 def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | None:
-    """Reject numerators that may be infinite, for which ONNX Runtime's result depends on the
-    processor.
+    """Reject numerators that may be infinite.
 
-    This is possible only for rows of one element.
+    ONNX Runtime's result for infinite numerators depends on the processor. Only rows of
+    one element can have them.
     """
     first = record[0]
     if target.numerics == "fixed" or first.finite:

@@ -46,19 +46,19 @@ class Rule(Generic[Asked]):
 
 
 def rule(text: str) -> Callable[[Callable[Asked, Finding | None]], Rule[Asked]]:
-    """Return a decorator that turns a check into the rule stated by ``text``, named like the
-    function.
+    """Return a decorator that turns a check into the rule stated by ``text``.
+
+    The rule has the name of the function.
     """
     return lambda check: Rule(check.__name__, text, check)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Reason why ``node`` does not run on the accelerator: the name of the broken rule, and a
-    finding.
+    """Reason why ``node`` does not run on the accelerator.
 
-    ``finding`` has the actual values. ``rule_text`` states the rule if the finding does not.
-    ``str`` gives the line shown to the user.
+    ``rule`` is the name of the broken rule. ``finding`` has the actual values. ``rule_text`` states
+    the rule if the finding does not. ``str`` gives the line shown to the user.
     """
 
     node: str

@@ -51,10 +51,10 @@ def is_image(value: Value) -> bool:
 def element_by_element(
     graph: Graph, node: Node, along: Along, *, planes: bool = False
 ) -> Sharding | str:
-    """Return the division of a node whose elements depend only on operand elements at the same
-    position.
+    """Return the division of a node that computes its result element by element.
 
-    Constants may be broadcast, but must not differ along rows.
+    Elements depend only on operand elements at the same position. Constants may be broadcast, but
+    must not differ along rows.
 
     Args:
         graph: the graph of the node.
@@ -95,8 +95,9 @@ def _alike(value: Value, result: Value, dimensions: int) -> bool:
 
 
 def _axis_of_constant(value: Value, result: Value, axis: int) -> int | None:
-    """Return the constant's axis that matches the result's; None if it is broadcast there; -1 if
-    it does not match.
+    """Return the constant's axis that matches the result's axis.
+
+    The result is None if the constant is broadcast there, and -1 if it does not match.
     """
     own = len(value.shape) - len(result.shape) + axis
     if own < 0 or value.shape[own] == 1:

@@ -70,8 +70,9 @@ def constant_table(graph: Graph, node: Node) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TableOperator(ElementwiseOperator):
-    """Look-up of every element; ``table`` is int8 (256,), the stored result of every stored
-    value in byte order.
+    """Look-up of every element in a table.
+
+    ``table`` is int8 (256,), the stored result of every stored value in byte order.
     """
 
     family: ClassVar[str] = "table"
@@ -99,8 +100,9 @@ class TableOperator(ElementwiseOperator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if the table's size or type is wrong, or the result does not have the
-        shape of the data.
+        """Return a message if the table has a wrong size or type, or the result a wrong shape.
+
+        The result must have the shape of the data.
         """
         data, table, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         if (
@@ -117,8 +119,9 @@ class TableOperator(ElementwiseOperator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Operator, ...]:
-        """Return the look-ups in the int8 domain: one, or one per image if channels have their
-        own tables.
+        """Return the look-ups of a node in the int8 domain.
+
+        There is one look-up, or one per image if channels have their own tables.
         """
         data, table, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         assert table.constant is not None
@@ -232,7 +235,8 @@ class ChannelTable(Operator):
 
 
 def channel_tables(operation: Operator) -> NDArray[np.int8] | None:
-    """Return the int8 tables (channels, 256) of a look-up with one table per channel; None for
-    other operations.
+    """Return the int8 tables (channels, 256) of a look-up with one table per channel.
+
+    The result is None for other operations.
     """
     return operation.table if isinstance(operation, ChannelTable) else None

@@ -1,5 +1,6 @@
-"""Checks of the graph's invariants, after import and after reading a package, which can come
-from any source.
+"""Checks of the graph's invariants, after import and after reading a package.
+
+A package can come from any source.
 """
 
 from __future__ import annotations

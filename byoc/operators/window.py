@@ -112,10 +112,9 @@ class WindowOperator(Operator):
         }
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return the operation on planes reshaped to one column, so that tiles can divide them; ()
-        if impossible.
+        """Return the operation on planes reshaped to one column, or () if impossible.
 
-        It is possible for planes of one row, and for windows of one element.
+        Tiles can divide such planes. Planes of one row and windows of one element can be reshaped.
         """
         (source,) = self.inputs
         result = self.output
@@ -152,9 +151,7 @@ class WindowOperator(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if a size is missing or the last window ends outside the padded
-        input.
-        """
+        """Return a message if a size is missing or the last window exceeds the padded input."""
         source = graph.values[node.inputs[0]].shape
         result = graph.values[node.outputs[0]].shape
         if "kernel" not in node.attributes:
@@ -174,8 +171,9 @@ def _is_line(window: WindowOperator) -> bool:
 
 
 def column(operation: Operator) -> Operator | None:
-    """Return a window over planes of one row as one over planes of one column; None for other
-    operations.
+    """Return a window over planes of one row as a window over planes of one column.
+
+    The result is None for other operations.
     """
     if not isinstance(operation, WindowOperator) or not _is_line(operation):
         return None
@@ -248,14 +246,13 @@ def window_attributes(
     *,
     cuts: bool = False,
 ) -> dict[str, tuple[int, ...]]:
-    """Return ``kernel``, ``strides``, ``dilations`` and ``pads`` (all begins, then all ends) of a
-    window operator.
+    """Return ``kernel``, ``strides``, ``dilations`` and ``pads`` of a window operator.
 
-    ``source`` and ``result`` are the spatial shapes. Pads are chosen so that the floor formula
-    gives ``result``: ``auto_pad`` is resolved, and the last window of ``ceil_mode`` becomes padding
-    at the end. If strides exceed the kernel, equal padding on both sides can be negative. With
-    ``cuts`` it stays negative, as in ONNX Runtime's pools; without, it becomes 0, as in its
-    convolutions (onnxruntime/core/providers/common.h, ComputePad).
+    ``pads`` has all begins, then all ends. ``source`` and ``result`` are the spatial shapes. Pads
+    are chosen so that the floor formula gives ``result``: ``auto_pad`` is resolved, and the last
+    window of ``ceil_mode`` becomes padding at the end. If strides exceed the kernel, equal padding
+    on both sides can be negative. With ``cuts`` it stays negative, as in ONNX Runtime's pools;
+    without, it becomes 0, as in its convolutions (onnxruntime/core/providers/common.h, ComputePad).
     """
     rank = len(kernel)
     strides = tuple(attributes.get("strides", (1,) * rank))
@@ -282,8 +279,9 @@ def window_attributes(
 def two_dimensional(
     node: Node,
 ) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int, int, int]]:
-    """Return strides, dilations and pads (top, left, bottom, right) of a one- or two-dimensional
-    window.
+    """Return strides, dilations and pads of a one- or two-dimensional window.
+
+    Pads are (top, left, bottom, right).
     """
     strides, dilations, pads = (node.attributes[key] for key in ("strides", "dilations", "pads"))
     if len(strides) == 1:
@@ -313,10 +311,10 @@ def uncut_input(graph: Graph, node: Node) -> Finding | None:
 def check_window_fields(
     shapes: tuple[tuple[int, ...], ...], window: tuple[int, ...], target: Target
 ) -> Finding | None:
-    """Return a finding for the first size, or the largest window attribute, that exceeds its
-    register.
+    """Return a finding for the first size or window attribute that exceeds its register.
 
-    ``window``: heights and widths of kernel, strides and dilations, then the pads in ONNX order.
+    Of the window attributes, only the largest is checked. ``window``: heights and widths of kernel,
+    strides and dilations, then the pads in ONNX order.
     """
     names = [
         f"{name} ({side})"
