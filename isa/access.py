@@ -59,10 +59,10 @@ class Access(_Box):
 
 
 def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> Access:
-    """Return an :class:`Access` in normal form: no dimensions of count 1, dense inner ones merged
-    into rows.
+    """Return an :class:`Access` in normal form.
 
-    A dimension of count 0 makes it empty regardless of the other arguments.
+    The form has no dimension of count 1, and dense inner dimensions are merged into rows. A
+    dimension of count 0 makes it empty regardless of the other arguments.
     """
     kept: list[tuple[int, int]] = []
     for count, stride in reversed(dims):
@@ -80,8 +80,9 @@ def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> 
 
 
 def row_starts(access: Access) -> NDArray[np.int64]:
-    """Return the addresses of all rows, in address-generation order (outermost dimension
-    slowest).
+    """Return the addresses of all rows in address-generation order.
+
+    The outermost dimension changes slowest.
     """
     starts = np.array([access.address], dtype=np.int64)
     for count, stride in access.dims:
@@ -147,8 +148,9 @@ _TRIES = 1 << 12
 
 
 def _reach(steps: Sequence[tuple[int, int, int]], low: int, high: int) -> bool:
-    """Return True if a sum of multiples of the strides, each within its range, is between the
-    bounds.
+    """Return True if a sum of multiples of the strides is between ``low`` and ``high``.
+
+    ``steps`` has (stride, smallest multiple, largest multiple); both bounds are exclusive.
     """
     if not steps:
         return low < 0 < high
@@ -165,10 +167,10 @@ def _reach(steps: Sequence[tuple[int, int, int]], low: int, high: int) -> bool:
 
 
 class Hulls:
-    """Hulls of the accesses of commands, as arrays: a fast test that leaves few pairs to compare
-    exactly.
+    """Hulls of the accesses of commands, as arrays.
 
-    ``reads`` and ``writes`` are the accesses of each command; empty ones never meet.
+    Comparing hulls is fast and leaves few pairs of commands to compare exactly. ``reads`` and
+    ``writes`` are the accesses of each command; empty ones never meet.
     """
 
     def __init__(
@@ -178,8 +180,9 @@ class Hulls:
         self._all = np.concatenate([self._writes, _hulls(reads)], axis=2)
 
     def meet(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the indices of the pairs in which a written hull of one command meets any of
-        the other's.
+        """Return the indices of pairs of commands whose accesses may meet.
+
+        They may meet if the hull of a write of one command overlaps a hull of the other.
         """
         return np.flatnonzero(
             _meet(self._writes, self._all, left, right)
@@ -212,8 +215,9 @@ def _meet(
     left: NDArray[np.int64],
     right: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Return for each pair whether a write of ``left`` and an access of ``right`` have meeting
-    hulls.
+    """Return for each pair whether a write of ``left`` may meet an access of ``right``.
+
+    They may meet if their hulls overlap.
     """
     found = np.zeros(len(left), dtype=np.bool_)
     for i in range(writes.shape[2]):

@@ -113,8 +113,7 @@ IDEAL = IdealMemory()
 
 @dataclass(frozen=True)
 class BankedMemory:
-    """A scratchpad whose banks serve one word per cycle, and related sizes (docs/machine.md,
-    section 12).
+    """A scratchpad whose banks serve one word per cycle (docs/machine.md, section 12).
 
     Attributes:
         atom: channels of one position that are stored together, in bytes (A).
@@ -149,10 +148,10 @@ class BankedMemory:
         return -(-channels // self.atom)
 
     def bank_conflicts(self, accesses: Iterable[frozenset[int]]) -> dict[int, frozenset[int]]:
-        """Return for each buffer those that must not share its bank, as commands access them
-        together.
+        """Return for each buffer the buffers that must not share its bank.
 
-        ``accesses`` has the buffers of each command.
+        Buffers must not share a bank if one command accesses both. ``accesses`` has the buffers of
+        each command.
         """
         found: dict[int, set[int]] = {}
         for buffers in {*accesses}:
@@ -252,8 +251,9 @@ class Arch(BaseModel):
         return self
 
     def _check_words(self, words: BankedMemory) -> None:
-        """Raise ValueError, with a value that would fit, if an atom, a word or a bank does not
-        fit.
+        """Raise ValueError if an atom, a word or a bank has a size that is not allowed.
+
+        The message has a value that would be allowed.
         """
         array = self.pe
         for key, value in (("atom", words.atom), ("word_bytes", words.word)):
@@ -412,8 +412,9 @@ def _power(value: int) -> int:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return all values that are not tables or lists, by dotted keys: ``pe.ic``,
-    ``layers.0.cycles``.
+    """Return all values that are neither tables nor lists, by dotted keys.
+
+    Keys are such as ``pe.ic`` and ``layers.0.cycles``.
     """
     found: dict[str, Any] = {}
     for key, value in values.items():

@@ -1,9 +1,8 @@
-"""Assembly text: a readable form of a Program that round-trips exactly, images and provenance
-included.
+"""Assembly text: a readable form of a Program that round-trips exactly.
 
-Each line has one statement; ``#`` starts a comment. Directives start with a dot and contain JSON.
-``SET register, value`` and operations ``MNEMONIC field=value pop.LD push.ST`` are the words, in
-order.
+Images and provenance are included. Each line has one statement; ``#`` starts a comment. Directives
+start with a dot and contain JSON. ``SET register, value`` and operations ``MNEMONIC field=value
+pop.LD push.ST`` are the words, in order.
 """
 
 from __future__ import annotations
@@ -73,8 +72,9 @@ def disassemble_words(words: list[int], isa: Variant) -> list[str]:
 
 
 def command_text(command: Command) -> str:
-    """Return the assembly line of an operation: mnemonic, non-zero fields, token flags by
-    neighbour.
+    """Return the assembly line of an operation.
+
+    It has the mnemonic, the non-zero fields, and the token flags by neighbour.
     """
     mnemonic = command.instruction.mnemonic_for(command.fields)
     implied = command.instruction.aliases.get(mnemonic, {})

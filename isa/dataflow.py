@@ -43,9 +43,9 @@ class Extent(NamedTuple):
 
 
 class ByteMovement(NamedTuple):
-    """Copy of bytes of ``source`` to ``target``, starting at byte ``source_begin`` and
-    ``target_begin``.
+    """Copy of bytes of one value to another.
 
+    ``source`` is read from byte ``source_begin`` and ``target`` written from byte ``target_begin``.
     ``dims`` is ((count, stride in the source, stride in the target), ...).
     """
 

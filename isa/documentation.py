@@ -16,25 +16,28 @@ from isa.registers import COMMON, Field, Register
 _INTRODUCTION = """\
 # The instruction set
 
-Generated from the declarations in `isa/` by `dla isa --format markdown --built-in`; edits are overwritten. When things
-happen is in [machine.md](machine.md); the same constants are in [isa/dla_isa.h](isa/dla_isa.h) and
-[isa/dla_isa.vh](isa/dla_isa.vh).
+Generated from the declarations in `isa/` by `dla isa --format markdown --built-in`;
+edits are overwritten. When things happen is in [machine.md](machine.md);
+the same constants are in [isa/dla_isa.h](isa/dla_isa.h) and [isa/dla_isa.vh](isa/dla_isa.vh).
 
-A program is a sequence of 64-bit little-endian words that ends with `OP_END`. `SET` writes a register; registers keep
-their values. Every other word is an operation, which takes a snapshot of its registers, waits for the tokens that it
-pops, and gives those that it pushes when it completes. Reserved bits are 0.
+A program is a sequence of 64-bit little-endian words that ends with `OP_END`.
+`SET` writes a register; registers keep their values. Every other word is an operation,
+which takes a snapshot of its registers, waits for the tokens that it pops,
+and gives those that it pushes when it completes. Reserved bits are 0.
 
-In the formulas a, b, c are the processing elements along input channels, output channels and output columns, N = a·b·c;
-`post_lanes` is N unless the Arch says otherwise; ⌈x⌉ rounds up. Tensors are dense, channels outermost, unless a plane
-register says otherwise. A channel record is int32 bias and float32 scale, or with numerics fixed int32 bias, int32
-multiplier and int32 shift of -31 to 30, little-endian; a last word above 30 is no shift, but the upper half of a
-float64 factor, by which accumulators are multiplied and rounded once (TensorFlow Lite's FullyConnected).
+In the formulas a, b, c are the processing elements along input channels,
+output channels and output columns, N = a·b·c; `post_lanes` is N unless the Arch says otherwise;
+⌈x⌉ rounds up. Tensors are dense, channels outermost, unless a plane register says otherwise.
+A channel record is int32 bias and float32 scale, or with numerics fixed int32 bias,
+int32 multiplier and int32 shift of -31 to 30, little-endian; a last word above 30 is no shift,
+but the upper half of a float64 factor, by which accumulators are multiplied and rounded once
+(TensorFlow Lite's FullyConnected).
 """
 
 _EXTENDING = """\
-Packages outside this repository add instructions and variants through the entry point group `dla.isa`
-(`isa/plugins.py`). `NAME+OP_X` is a variant, too: `NAME` and the instruction `OP_X`. Opcodes and register indices from
-0x80 up are never used by this project.
+Packages outside this repository add instructions and variants through the entry point group
+`dla.isa` (`isa/plugins.py`). `NAME+OP_X` is a variant, too: `NAME` and the instruction `OP_X`.
+Opcodes and register indices from 0x80 up are never used by this project.
 """
 
 

@@ -22,8 +22,9 @@ class InputError(ValueError):
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return ``"did you mean sram_bytes? "`` with the name in ``known`` closest to ``name``, or
-    "".
+    """Return ``"did you mean sram_bytes? "`` for a name like ``name``, or "".
+
+    The suggestion is the name in ``known`` that is closest to ``name``.
     """
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"did you mean {close[0]}? " if close else ""

@@ -100,8 +100,9 @@ def _text(head: bytes) -> str:
 
 
 def find_kind(ending: str) -> tuple[str, str] | None:
-    """Return the kind of a file with an ending such as ``.json`` and of its content, or None if
-    unknown.
+    """Return the kind of a file with an ending such as ``.json`` and of its content.
+
+    Return None if the ending is unknown.
     """
     return _ENDINGS.get(ending.lower())
 
@@ -131,13 +132,13 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 
 def write_atomically(path: Path, content: str | bytes, *, durable: bool = False) -> None:
-    """Write ``content`` (text as UTF-8) so that no incomplete file ever appears; create missing
-    folders.
+    """Write ``content`` (text as UTF-8) so that no incomplete file ever appears.
 
-    A symbolic link stays; the file behind it is replaced. Devices and pipes, such as
-    ``/dev/stdout``, are written directly, and a named pipe waits :data:`READER_SECONDS` for its
-    reader. A replacing file keeps the old file's permissions and is flushed to disk before the old
-    one is removed. The temporary name is unique, and nothing is left after an error.
+    Missing folders are created. A symbolic link stays; the file behind it is replaced. Devices and
+    pipes, such as ``/dev/stdout``, are written directly, and a named pipe waits
+    :data:`READER_SECONDS` for its reader. A replacing file keeps the old file's permissions and is
+    flushed to disk before the old one is removed. The temporary name is unique, and nothing is left
+    after an error.
 
     Args:
         path: file to write.
@@ -275,8 +276,9 @@ def _pour(path: Path, data: bytes) -> None:
 
 
 def check_distinct(**places: Path | None) -> None:
-    """Raise InputError if two options, given as keywords, name the same file, as one would
-    replace the other.
+    """Raise InputError if two options name the same file.
+
+    Options are given as keywords. The file of one would replace that of the other.
     """
     taken: dict[Path, str] = {}
     for option, path in places.items():
@@ -289,8 +291,9 @@ def check_distinct(**places: Path | None) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Return True if ``path`` is a device, a pipe or a process's standard output, redirected or
-    not.
+    """Return True if ``path`` is a device, a pipe or a process's standard output.
+
+    Standard output counts even if it is redirected.
     """
     return str(path).startswith(("/dev/", "/proc/")) or (
         path.exists() and not path.is_file() and not path.is_dir()
@@ -298,8 +301,9 @@ def is_stream(path: Path) -> bool:
 
 
 def is_leftover(path: Path) -> bool:
-    """Return True if ``path`` has the name of an incomplete file, which only a killed process
-    leaves.
+    """Return True if ``path`` has the name of an incomplete file.
+
+    Only a killed process leaves such a file.
     """
     return re.fullmatch(r"\.[0-9a-f]{16}\.part", path.name) is not None
 
@@ -408,8 +412,9 @@ def _try_exchange(one: Path, other: Path) -> bool:
 
 
 def _settle(folder: Path) -> None:
-    """Flush a folder to disk, so that a new name in it survives a power failure, where the
-    system can.
+    """Flush a folder to disk if the system can.
+
+    A new name in the folder then survives a power failure.
     """
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

@@ -25,8 +25,9 @@ NAME = "dla-byoc-simulator"
 
 
 def users_folder() -> Path | None:
-    """Return the user's cache folder, existing or not; None if the cache is disabled or there is
-    no home.
+    """Return the user's cache folder, which need not exist.
+
+    Return None if the cache is disabled or the user has no home.
     """
     if os.environ.get(OFF):
         return None
@@ -56,8 +57,9 @@ def is_private(folder: Path) -> bool:
 
 @cache
 def processor() -> str:
-    """Return model and vector instructions of the processor, which compiled kernels depend on,
-    if known.
+    """Return the processor's model and vector instructions, if known.
+
+    Compiled kernels depend on both.
     """
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -58,8 +58,9 @@ TOKENS = (
 
 @dataclass(frozen=True)
 class Machine:
-    """State that semantics operate on: the bytes of both memories, and the Arch with the
-    numerics.
+    """State that semantics operate on: both memories and the Arch.
+
+    The memories are bytes; the Arch has the numerics.
     """
 
     arch: Arch
@@ -69,8 +70,9 @@ class Machine:
 
 @dataclass(frozen=True, eq=False, init=False)
 class Command:
-    """A decoded operation word with a snapshot of its registers; ``index`` is its word's
-    position.
+    """A decoded operation word with a snapshot of its registers.
+
+    ``index`` is the position of the word in the program.
     """
 
     index: int
@@ -95,8 +97,9 @@ class Command:
         fields: Mapping[str, int],
         registers: Mapping[str, int],
     ) -> None:
-        """Set all fields at once, because a frozen dataclass sets them slower than a word is
-        decoded.
+        """Set all fields at once.
+
+        The initialiser of a frozen dataclass takes longer than decoding a word.
         """
         vars(self).update(
             index=index,
@@ -138,8 +141,9 @@ FLOAT32 = ElementType("float32")
 
 @dataclass(frozen=True)
 class Operands:
-    """Byte ranges that a command reads and writes; ``layouts`` are those of packed operands,
-    reads first.
+    """Byte ranges that a command reads and writes.
+
+    ``layouts`` are those of packed operands, reads first.
     """
 
     reads: tuple[Access, ...] = ()
@@ -349,8 +353,9 @@ class Instruction:
                 )
 
     def least_cycles(self, command: Command, arch: Arch) -> int:
-        """Return the minimum compute cycles of any commands that together do the work of
-        ``command``.
+        """Return the minimum compute cycles for the work of ``command``.
+
+        No other commands that together do this work take fewer compute cycles.
         """
         return (self.least or self.cycles)(command, arch)
 
@@ -408,10 +413,10 @@ def ceil_div(numerator: int, denominator: int) -> int:
 def view(
     memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype: Any, plane: int = 0
 ) -> NDArray[Any]:
-    """Return a tensor view of memory bytes; ``plane`` is the distance of the outermost index (0:
-    dense).
+    """Return a tensor view of memory bytes.
 
-    Raises IndexError if the tensor extends past the end of the memory.
+    ``plane`` is the distance in bytes between outermost indices; 0 means dense. Raises IndexError
+    if the tensor extends past the end of the memory.
     """
     element = np.dtype(dtype).itemsize
     row = int(np.prod(shape[1:], dtype=np.int64)) * element
@@ -438,8 +443,9 @@ def view(
 
 
 def find_overwritten(command: Command, operands: Operands) -> Range | None:
-    """Return the first bytes of an operand that ``command`` must not overwrite with its result, or
-    None.
+    """Return the first operand bytes that ``command`` must not overwrite with its result.
+
+    Return None if there are none.
 
     An operand in ``Instruction.streamed`` may start at or after the start of the result, if both
     are dense and it has at least as many bytes. Element by element, it is read before a result is

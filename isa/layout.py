@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 
 class Layout(NamedTuple):
-    """Layout of an operand in banked memory: ``images`` of ``channels`` by ``positions`` elements,
-    stored in atoms.
+    """Layout of an operand that banked memory stores in atoms.
 
-    An atom has ``atom`` channels of one position. Elements are ordered by channel, then position;
-    with ``by_row``, by position, then channel, as in a matrix. ``begin``: bytes of its tensor
-    before the operand, for int8 elements.
+    The operand has ``images`` of ``channels`` by ``positions`` elements. An atom has ``atom``
+    channels of one position. Elements are ordered by channel, then position; with ``by_row``, by
+    position, then channel, as in a matrix. ``begin``: bytes of its tensor before the operand, for
+    int8 elements.
     """
 
     channels: int
@@ -61,8 +61,9 @@ class Layout(NamedTuple):
         return self.surfaces * self.positions * self.atom
 
     def count_bytes_before(self, offset: int) -> int:
-        """Return the bytes before element ``offset``, which must begin an image, or an atom of
-        one.
+        """Return the bytes before element ``offset``.
+
+        The element must be the first of an image or of an atom.
         """
         image, rest = divmod(offset, max(self.channels * self.positions, 1))
         atoms = 0 if self.by_row else rest // max(self.positions, 1) // self.atom

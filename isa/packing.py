@@ -1,5 +1,4 @@
-"""Instructions on packed tensors: bytes of operands, storage order of constant weights, and
-semantics.
+"""Instructions on packed tensors: operand bytes, order of constant weights, semantics.
 
 An instruction computes the same values in every layout: its result on packed operands equals that
 on the same tensors in dense layout, channels outermost (docs/machine.md, section 12). An
@@ -66,8 +65,9 @@ def _surface(layout: Atoms, registers: Mapping[str, int], words: BankedMemory) -
 
 
 class PackingCopy(NamedTuple):
-    """Elements of a tensor in packed and in dense layout: first byte and strides in bytes on
-    either side.
+    """Elements of a tensor in packed and in dense layout.
+
+    Each layout is a first byte and the strides in bytes.
     """
 
     shape: tuple[int, ...]
@@ -98,8 +98,9 @@ _ELEMENTS: Mapping[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 4: np.uin
 def copies(
     layout: Atoms | Plain, registers: Mapping[str, int], words: BankedMemory, start: int
 ) -> list[PackingCopy]:
-    """Return the copies that make an operand dense at byte ``start``: whole atoms, then a
-    partial last one.
+    """Return the copies that make an operand dense at byte ``start``.
+
+    They copy whole atoms, then a partial last one.
     """
     at = registers[layout.register]
     if isinstance(layout, Plain):
@@ -122,7 +123,10 @@ def copies(
             (whole, words.atom, positions), kind,
             (at, (surface, *inner)), (start, (words.atom * outer[0], *outer)),
         ),
-        PackingCopy((rest, positions), kind, (at + whole * surface, inner), (start + whole * words.atom * outer[0], outer)),
+        PackingCopy(
+            (rest, positions), kind,
+            (at + whole * surface, inner), (start + whole * words.atom * outer[0], outer),
+        ),
     ]  # fmt: skip
     return [copy for copy in found if 0 not in copy.shape]
 
@@ -152,8 +156,9 @@ def _find_padding(
 
 
 def atoms_of(tensor: NDArray[np.generic], atom: int) -> NDArray[np.generic]:
-    """Return (channels, positions, ...) as (surfaces, positions, atom, ...), with zeros after
-    the last channel.
+    """Return (channels, positions, ...) as (surfaces, positions, atom, ...).
+
+    Zeros fill the last atom after the last channel.
     """
     channels, positions, *rest = tensor.shape
     filled = np.zeros((-(-channels // atom) * atom, positions, *rest), dtype=tensor.dtype)
@@ -179,8 +184,10 @@ def unblock_weights(data: Bytes, places: NDArray[np.int64]) -> Bytes:
 
 
 class WeightShape(NamedTuple):
-    """Weights of a product: ``groups`` of ``outputs`` by ``inputs`` channels, kernel of ``rows``
-    by ``columns``.
+    """Shape of the weights of a product.
+
+    There are ``groups`` of ``outputs`` by ``inputs`` channels with a kernel of ``rows`` by
+    ``columns``.
     """
 
     groups: int
@@ -191,10 +198,10 @@ class WeightShape(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Weights that the array stores at a time: ``groups`` in parallel, of ``outputs`` by ``inputs``
-    channels each.
+    """Weights that the array stores at a time.
 
-    With ``taps`` the taps of a kernel row act as further input channels.
+    It stores ``groups`` in parallel, of ``outputs`` by ``inputs`` channels each. With ``taps`` the
+    taps of a kernel row act as further input channels.
     """
 
     groups: int
@@ -239,10 +246,10 @@ def block_places(shape: WeightShape, block: Block, word: int) -> NDArray[np.int6
 
 @lru_cache(maxsize=256)
 def depthwise_places(channels: int, taps: int, atom: int) -> NDArray[np.int64]:
-    """Return the dense position of every byte of depthwise weights (channels, taps) in the order of
-    their use.
+    """Return the dense position of every byte of depthwise weights in the order of use.
 
-    The order is atom by atom and, within an atom, tap by tap, without gaps.
+    The dense weights are (channels, taps). The order is atom by atom and, within an atom, tap by
+    tap, without gaps.
     """
     places = np.arange(channels * taps, dtype=np.int64).reshape(channels, taps).T
     parts = [places[:, first : first + atom].reshape(-1) for first in range(0, channels, atom)]
@@ -279,8 +286,9 @@ def read_blocks(shape: WeightShape, block: Block, word: int, blocks: Bytes, weig
 def write_blocks(
     shape: WeightShape, block: Block, word: int, weights: Bytes, blocks: Bytes
 ) -> None:
-    """Write ``weights``, an array of ``shape``, in the order of :func:`block_places` into
-    ``blocks``, which are 0.
+    """Write ``weights`` into ``blocks`` in the order of :func:`block_places`.
+
+    ``weights`` is an array of ``shape``; ``blocks`` must be 0 before.
     """
     if shape.groups > _ROUNDS * block.groups:
         blocks[...] = block_weights(weights, block_places(shape, block, word))
@@ -303,8 +311,9 @@ _ROUNDS = 8
 
 
 def _group_bytes(deep: tuple[int, ...], block: Block, word: int) -> int:
-    """Return the bytes of the groups of one block with shape ``deep`` (groups, outputs, depth,
-    taps or rows).
+    """Return the bytes of the groups of one block.
+
+    ``deep`` is their shape (groups, outputs, depth, taps or rows).
     """
     groups, outputs, depth, taps = deep
     return sum(
@@ -316,8 +325,9 @@ def _group_bytes(deep: tuple[int, ...], block: Block, word: int) -> int:
 def _pair_views(
     deep: Bytes, block: Block, word: int, blocks: Bytes
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield pairs of equal views of ``deep`` (groups, outputs, depth, taps or rows) and of
-    ``blocks``.
+    """Yield pairs of views of ``deep`` and of ``blocks`` with the same elements.
+
+    ``deep`` is (groups, outputs, depth, taps or rows).
     """
     groups, outputs, depth, taps = deep.shape
     begin = 0
@@ -347,8 +357,9 @@ def _pair_views(
 
 
 def _pieces(size: int, step: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, count, size) of the pieces of ``size`` in steps of ``step``: full pieces,
-    then the remainder.
+    """Yield (first, count, size) of the pieces of ``size`` in steps of ``step``.
+
+    Full pieces come first, then the remainder.
     """
     whole, rest = divmod(size, step)
     if whole:
@@ -358,8 +369,9 @@ def _pieces(size: int, step: int) -> Iterator[tuple[int, int, int]]:
 
 
 def read_depthwise(channels: int, taps: int, atom: int, blocks: Bytes, weights: Bytes) -> None:
-    """Write depthwise weights in the order of :func:`depthwise_places` into ``weights``
-    (channels · taps).
+    """Write depthwise weights from ``blocks`` into ``weights`` (channels · taps).
+
+    ``blocks`` has them in the order of :func:`depthwise_places`.
     """
     weights[...] = unblock_weights(blocks, depthwise_places(channels, taps, atom))
 
@@ -378,8 +390,9 @@ def compute_transposed_places(shape: WeightShape, block: Block, word: int) -> ND
 
 
 def add_packing(plain: Instruction, packed: Packed) -> Instruction:
-    """Return ``plain`` extended by ``packed``: in banked memory its operands have the layouts of
-    ``packed``.
+    """Return the instruction ``plain`` with packed operands in banked memory.
+
+    Their layouts are those of ``packed``.
     """
 
     def operands(command: Command, arch: Arch) -> Operands:
@@ -425,16 +438,18 @@ def unpack_command(command: Command, arch: Arch) -> Unpacked | None:
 
 
 def operand_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
-    """Return the layouts of a command's operands in banked memory, reads first; () if the
-    instruction has none.
+    """Return the layouts of a command's operands in banked memory, reads first.
+
+    Return () if the instruction has none.
     """
     packed = command.instruction.packed
     return () if arch.memory == IDEAL or packed is None else packed.layouts(command, arch)
 
 
 def operand_loads(command: Command, operands: Operands, arch: Arch) -> tuple[int, ...]:
-    """Return the load of each operand on the banks, reads first: its words, or 1 in ideal
-    memory.
+    """Return the load of each operand on the banks, reads first.
+
+    The load is the operand's words, or 1 in ideal memory.
     """
     accesses = (*operands.reads, *operands.writes)
     packed = command.instruction.packed
@@ -473,10 +488,10 @@ def _move_command(command: Command, moved: Mapping[str, int]) -> Command:
 
 
 class Unpacked:
-    """Command on packed operands, converted to dense operands placed one after the other in a
-    separate buffer.
+    """Command on packed operands, converted to dense operands in a separate buffer.
 
-    ``command`` is the dense command, ``nbytes`` the size of the buffer.
+    The buffer has the operands one after the other. ``command`` is the dense command, ``nbytes``
+    the size of the buffer.
     """
 
     def __init__(self, command: Command, arch: Arch) -> None:

@@ -37,11 +37,10 @@ Key = tuple[str, str | int]
 
 @dataclass(frozen=True, eq=False)
 class Extension:
-    """Additions of a package: variants with their instructions, and instructions for
-    ``v2+OP_NAME``.
+    """Variants and instructions that a package adds.
 
-    Instructions of ``variants`` need not be listed again. The project never uses opcodes and
-    register indices from 0x80 up.
+    ``instructions`` may be added to a variant as in ``v2+OP_NAME``. Instructions of ``variants``
+    need not be listed again. The project never uses opcodes and register indices from 0x80 up.
     """
 
     instructions: tuple[Instruction, ...] = ()
@@ -55,8 +54,9 @@ class Extension:
 
 @dataclass(frozen=True)
 class _Claim:
-    """Owner of a name or number, with the declaration; ``name`` is its name if a number is
-    claimed.
+    """Owner of a name or number, with the declaration.
+
+    ``name`` is the declaration's name if a number is claimed.
     """
 
     item: object
@@ -66,8 +66,9 @@ class _Claim:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Latest forms of instructions by opcode, variants, registers, and the owner of each name
-    and number.
+    """All instructions, variants, registers, and the owner of each name and number.
+
+    ``instructions`` has the latest form of each opcode.
     """
 
     instructions: tuple[Instruction, ...] = ()
@@ -193,8 +194,9 @@ Kind = TypeVar("Kind")
 
 
 def variant(name: str) -> Variant:
-    """Return the variant ``name``: built-in, of an installed package, or composed as in
-    ``v2+OP_NAME``.
+    """Return the variant ``name``.
+
+    It is built in, of an installed package, or composed as in ``v2+OP_NAME``.
 
     Raises InputError listing the existing variants, or for a package whose declarations conflict.
     """
@@ -203,8 +205,9 @@ def variant(name: str) -> Variant:
 
 @cache
 def load_installed_table() -> Table:
-    """Return the built-in table with the additions of all installed packages, in order of their
-    names.
+    """Return the built-in table with the additions of all installed packages.
+
+    Packages are added in the order of their names.
 
     The result is cached per process; ``installed.cache_clear()`` discards it. Raises InputError
     naming the entry point and its package if it cannot be loaded, or uses a name or number that is

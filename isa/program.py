@@ -1,5 +1,6 @@
-"""Program: everything that the device needs to run one region (command words, memory images,
-tensors, provenance).
+"""Program: everything that the device needs to run one region.
+
+It has command words, memory images, tensors and provenance.
 
 It also defines Executor, the run-time interface between compiler and device: it executes a Program
 on tensors.
@@ -43,8 +44,9 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Constant bytes of system memory (weights, channel records) at byte ``address``; ``data``
-    is uint8.
+    """Constant bytes of system memory, such as weights and channel records.
+
+    ``data`` is uint8 and starts at byte ``address``.
     """
 
     address: int
@@ -63,8 +65,9 @@ def _make_repeated(address: int, byte: int, count: int) -> Segment:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Origin of words ``[first, last)``: tile ``tile`` of ``layer``; ``kind`` is the account in
-    the run report.
+    """Origin of the words ``[first, last)``: tile ``tile`` of ``layer``.
+
+    ``kind`` is the account in the run report.
     """
 
     first: int
@@ -146,8 +149,9 @@ class Execution(Generic[TraceT_co]):
 
 
 class Executor(Protocol[TraceT_co]):
-    """Interface that runs a program on input tensors (by name, exact dtype and shape) from a
-    drained machine.
+    """Interface that runs a program on input tensors from a drained machine.
+
+    Inputs are given by name and must have the exact dtype and shape.
     """
 
     def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[TraceT_co]:

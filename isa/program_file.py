@@ -138,8 +138,9 @@ def _parse(content: bytes, source: str) -> Program:
 def program_from_header(
     values: dict[str, Any], words: Any, segments: tuple[Segment, ...], source: str
 ) -> Program:
-    """Return a program from the values of :func:`header_of`, its words and images, checked for
-    consistency.
+    """Return a program from the values of :func:`header_of`, its words and images.
+
+    The values are checked for consistency.
 
     Raises InputError whose message starts with ``source``.
     """
@@ -199,8 +200,9 @@ def _check_provenance(program: Program) -> None:
 
 
 def check_memory(program: Program) -> None:
-    """Raise InputError if a tensor, an image or the command stream exceeds the program's system
-    memory.
+    """Raise InputError if an item exceeds the program's system memory.
+
+    Tensors, images and the command stream are checked.
     """
     places = [(f"tensor '{t.name}'", t.address, t.nbytes) for t in program.tensors]
     places += [("a memory image", s.address, int(s.data.size)) for s in program.segments]

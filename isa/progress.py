@@ -11,8 +11,9 @@ PARTS = 100
 
 
 class Progress(Protocol):
-    """Callback with a description of the current work, and the steps done and in total (0:
-    unknown).
+    """Callback that reports the progress of some work.
+
+    It gets a description of the current work, and the steps done and in total (0: unknown).
     """
 
     def __call__(self, said: str, done: int = 0, total: int = 0) -> None: ...

@@ -96,8 +96,9 @@ _NO_FILES = {
 
 
 def file_fault(path: Path) -> str:
-    """Return the reason why ``path`` is not readable, such as "no such file" or "a directory",
-    or "".
+    """Return the reason why ``path`` is not readable, or "".
+
+    Reasons are such as "no such file" and "a directory".
     """
     try:
         kind = stat.S_IFMT(path.stat().st_mode)

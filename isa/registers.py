@@ -78,8 +78,9 @@ class Field:
 
 
 def prove_layout(owner: str, fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Return ``fields`` from the top bit down after proving that each of the 64 bits belongs to
-    one.
+    """Return ``fields`` from the top bit down after proving that they fill the word.
+
+    Each of the 64 bits must belong to exactly one field.
 
     Raises ValueError naming the first bit in no field or in two.
     """
@@ -202,8 +203,9 @@ class Register:
         return value
 
     def format(self, value: int) -> str:
-        """Return the assembly text of a value: hexadecimal for float32 bits and addresses,
-        otherwise decimal.
+        """Return the assembly text of a value.
+
+        It is hexadecimal for float32 bits and addresses, otherwise decimal.
         """
         if self.form == "float32" or self.name.endswith("ADDRESS"):
             return f"{value:#010x}"

@@ -1,5 +1,6 @@
-"""Run-time checks that values fit their type annotations, applied to arguments of the Python
-API.
+"""Run-time checks that values fit their type annotations.
+
+The Python API applies them to its arguments.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ def check_types(hints: Mapping[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def check_arguments(function: Callable[Given, Found]) -> Callable[Given, Found]:
-    """Return ``function`` with a check that raises InputError for arguments that do not fit its
-    annotations.
+    """Return ``function`` with a check of its arguments.
+
+    The check raises InputError for arguments that do not fit the annotations.
     """
     takes = inspect.signature(function)
     hints: dict[str, Any] | None = None
@@ -124,8 +126,9 @@ def _import_for_checkers(module: str) -> dict[str, Any]:
 
 
 def _kinds(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union, including nested unions and NumPy's named aliases (Python
-    3.12).
+    """Return the members of a union.
+
+    Nested unions and NumPy's named aliases (Python 3.12) are resolved.
     """
     origin = get_origin(kind)
     inside = get_args(kind)

@@ -95,8 +95,9 @@ LEFT_SHIFT = 20
 
 @dataclass(frozen=True)
 class AddFixedConstants:
-    """The six integers of `add_fixed`: a 31-bit multiplier and a shift for each operand and the
-    result.
+    """The six integers of `add_fixed`.
+
+    Each operand and the result have a 31-bit multiplier and a shift.
     """
 
     multiplier_a: int
@@ -108,11 +109,11 @@ class AddFixedConstants:
 
 
 def add_fixed_constants(scale_a: float, scale_b: float, scale_y: float) -> AddFixedConstants:
-    """Return the constants of `add_fixed`: sa/t, sb/t, t/(2**20 * sy) with t = 2 * max(sa, sb), in
-    float64.
+    """Return the constants of `add_fixed` for three scales.
 
-    Source: ``kernels/add.cc`` and ``sub.cc`` of LiteRT, whose addition aborts the process if the
-    last factor is 1 or more. Raises InputError for a bad scale.
+    They are sa/t, sb/t and t/(2**20 * sy) with t = 2 * max(sa, sb), in float64. Source:
+    ``kernels/add.cc`` and ``sub.cc`` of LiteRT, whose addition aborts the process if the last
+    factor is 1 or more. Raises InputError for a bad scale.
     """
     a, b, y = _check_scales(scale_a, scale_b, scale_y)
     twice_largest = 2.0 * max(a, b)
@@ -222,8 +223,10 @@ def subtract(
     *,
     squared: bool = False,
 ) -> Int8Array:
-    """Return int8
-    ``clip(rint(float32(float32((a - za) * sa) - float32((b - zb) * sb)) / sy) + zy, low, high)``.
+    """Return the int8 difference, or its square, of two quantised tensors in float32 steps.
+
+    ``y = clip(rint(float32(float32((a - za) * sa) - float32((b - zb) * sb)) / sy) + zy, low,
+    high)``.
 
     a and b are int8 and broadcast; ``scales`` and ``zero_points`` are those of a, b and the result,
     as stored. Source: Sub between DequantizeLinear and QuantizeLinear, which ONNX Runtime computes
@@ -283,11 +286,11 @@ def multiply_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(M((a - za) * (b - zb)) + zy, low, high)``, M the quantised multiplier of
-    ``sa * sb / sy``.
+    """Return int8 ``clip(M((a - za) * (b - zb)) + zy, low, high)``.
 
-    The factor is a `rounded_multiplier`. Zero points are those of the stored int8 tensors. Source:
-    LiteRT's ``reference/integer_ops/mul.h``, ``kernels/mul.cc``.
+    M multiplies by ``sa * sb / sy``, a quantised multiplier. The factor is a `rounded_multiplier`.
+    Zero points are those of the stored int8 tensors. Source: LiteRT's
+    ``reference/integer_ops/mul.h``, ``kernels/mul.cc``.
     """
     product = (a.astype(np.int64) - zero_points[0]) * (b.astype(np.int64) - zero_points[1])
     return saturate_int8(
@@ -303,8 +306,10 @@ def divide(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8
-    ``clip(rint(float32(float32((a - za) * sa) / float32((b - zb) * sb)) / sy) + zy, low, high)``.
+    """Return the int8 quotient of two quantised tensors in float32 steps.
+
+    ``y = clip(rint(float32(float32((a - za) * sa) / float32((b - zb) * sb)) / sy) + zy, low,
+    high)``.
 
     a and b are int8 and broadcast; ``scales`` and ``zero_points`` are those of a, b and the result,
     as stored. Division by 0 gives ``high`` or ``low`` by the sign of a; 0 / 0 gives ``low``.
@@ -326,12 +331,11 @@ def divide_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(M(((a - za) << 20) / (b - zb)) + zy, low, high)``; the quotient rounds
-    half away from zero.
+    """Return int8 ``clip(M(((a - za) << 20) / (b - zb)) + zy, low, high)``.
 
-    M is the quantised multiplier of ``sa / (sb * sy * 2**20)``. Zero points are those of the stored
-    int8 tensors; division by 0 is as in `divide`. TensorFlow Lite cannot divide int8 tensors, so
-    this rule is a definition of this project.
+    The quotient is rounded half away from zero. M is the quantised multiplier of ``sa / (sb * sy *
+    2**20)``. Zero points are those of the stored int8 tensors; division by 0 is as in `divide`.
+    TensorFlow Lite cannot divide int8 tensors, so this rule is a definition of this project.
     """
     dividend, divisor = np.broadcast_arrays(
         a.astype(np.int64) - zero_points[0], b.astype(np.int64) - zero_points[1]

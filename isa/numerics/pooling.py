@@ -63,8 +63,8 @@ def average_taps(
     Raises:
         InputError: a scale is bad.
     """
-    (input_scale, output_scale) = scales
-    (input_zero, output_zero) = zero_points
+    input_scale, output_scale = scales
+    input_zero, output_zero = zero_points
     scale = np.float32(check_scale(input_scale, "input scale"))
     total: Float32Array = np.zeros((), np.float32)
     for values, valid in taps:
@@ -79,8 +79,9 @@ def average_taps(
 
 
 def global_average_scale(input_scale: float, output_scale: float, count: int) -> np.float32:
-    """Return ``float32(xs / float32(ys * count))``, the factor of `global_average`; count = H *
-    W.
+    """Return ``float32(xs / float32(ys * count))``, the factor of `global_average`.
+
+    ``count`` is the number of elements of a plane, H * W.
     """
     with np.errstate(over="ignore"):  # as in C
         divisor = check_scale(output_scale, "output scale") * np.float32(count)
@@ -94,12 +95,12 @@ def global_average(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(total) * scale) + zy)``, as ONNX Runtime's
-    QLinearGlobalAveragePool.
+    """Return int8 ``clip(rint(float32(total) * scale) + zy)``.
 
-    ``total`` is the integer sum of (x - zx) over the plane, of shape (C,) or any other; ``scale``
-    comes from `global_average_scale`. The zero point is added after rounding, so the shift from
-    uint8 to int8 is exact and no offset is needed.
+    This is the rule of ONNX Runtime's QLinearGlobalAveragePool. ``total`` is the integer sum of (x
+    - zx) over the plane, of shape (C,) or any other; ``scale`` comes from `global_average_scale`.
+    The zero point is added after rounding, so the shift from uint8 to int8 is exact and no offset
+    is needed.
     """
     return requantise(total, scale, output_zero, low, high)
 
@@ -135,12 +136,11 @@ def average_fixed(
 
 
 def mean_multiplier(multiplier: int, shift: int, count: int) -> tuple[int, int]:
-    """Return (multiplier, shift) of a mean of ``count`` elements, from multiplier and shift of the
-    scale ratio.
+    """Return (multiplier, shift) of a mean of ``count`` elements.
 
-    They are ``multiplier * 2**b // count`` and ``shift - b``. b is the index of count's first bit,
-    or less if the shift would be below -31. Source: QuantizedMeanOrSum of LiteRT's reference
-    kernels.
+    ``multiplier`` and ``shift`` are those of the ratio of the scales. They are ``multiplier * 2**b
+    // count`` and ``shift - b``. b is the index of count's first bit, or less if the shift would be
+    below -31. Source: QuantizedMeanOrSum of LiteRT's reference kernels.
     """
     places = min(count.bit_length() - 1, 32, 31 + shift)
     return (multiplier << places) // count, shift - places
@@ -178,14 +178,13 @@ def interpolate(
     output_scale: float,
     output_zero: int,
 ) -> Int8Array:
-    """Interpolate ``x`` (C, H, W) at the coordinates ``rows`` (OH,) and ``columns`` (OW,); return
-    int8 (C, OH, OW).
+    """Interpolate ``x`` (C, H, W) and return int8 (C, OH, OW).
 
-    ``x`` holds stored int8 values. Every step is float32: ``v = (x - zx) * sx``; then the sum of
-    ``(row weight * column weight) * v`` over the four neighbours, upper before lower and left
-    before right; then ``clip(rint(sum / sy) + zy)``. Source: UpsampleBilinear of ONNX Runtime 1.31
-    between DequantizeLinear and QuantizeLinear (0 of 2,069,472 outputs differ). Raises InputError
-    for a bad scale.
+    The coordinates are ``rows`` (OH,) and ``columns`` (OW,). ``x`` holds stored int8 values. Every
+    step is float32: ``v = (x - zx) * sx``; then the sum of ``(row weight * column weight) * v``
+    over the four neighbours, upper before lower and left before right; then ``clip(rint(sum / sy) +
+    zy)``. Source: UpsampleBilinear of ONNX Runtime 1.31 between DequantizeLinear and QuantizeLinear
+    (0 of 2,069,472 outputs differ). Raises InputError for a bad scale.
     """
     value = (x.astype(np.int64) - input_zero).astype(np.float32) * check_scale(
         input_scale, "input scale"
@@ -247,8 +246,9 @@ def interpolate_fixed(
 def resize_coordinates(
     size: int, wanted: int, align_corners: bool, half_pixels: bool
 ) -> Float32Array:
-    """Return the input coordinates of the ``wanted`` positions of a resized dimension: float32
-    (wanted,).
+    """Return float32 (wanted,): the input coordinate of each position of a resized dimension.
+
+    The input has ``size`` elements, the result ``wanted``.
 
     The input has ``size`` elements. Coordinates are multiples of 2^-10 computed with integers, as
     in ResizeBilinear of LiteRT's reference kernels.

@@ -1,5 +1,6 @@
-"""Requantisation to small integers: ONNX Runtime's rules in float32, and LiteRT's with integers
-only.
+"""Requantisation to small integers by the rules of ONNX Runtime and of LiteRT.
+
+ONNX Runtime's rules use float32, LiteRT's only integers.
 
 ONNX Runtime's rules convert real numbers (QuantizeLinear) and accumulators (QLinearConv, QGemm).
 The module also has the building blocks of both families: saturation, 32-bit addition and shifts
@@ -163,8 +164,9 @@ def check_scale(scale: ScaleLike, name: str) -> Float32Array:
 def multiply_add_once_rounded(
     a: IntegerArray, b: np.float32, c: Float32Array | np.float32
 ) -> Float32Array:
-    """Return float32 ``a * b + c`` rounded once like a hardware FMA, for integers |a| < 2**28 and
-    float32 b, c.
+    """Return float32 ``a * b + c``, rounded once like a hardware FMA.
+
+    a are integers with |a| < 2**28; b and c are float32.
 
     The result is exact for the following reason. ``p = a * b`` has at most 28 + 24 = 52 significant
     bits and an exponent that fits float64, so it is exact. ``s = p + c`` may round in float64.
@@ -198,13 +200,12 @@ LARGEST_SHIFT = 30
 
 
 def quantise_multiplier(real: float) -> tuple[int, int]:
-    """Return (multiplier, shift) with ``real ~ multiplier * 2**(shift - 31)``, |multiplier| 0 or in
-    2**30..2**31-1.
+    """Return (multiplier, shift) with ``real ~ multiplier * 2**(shift - 31)``.
 
-    ``real`` is a float64; only the slope of a leaky ReLU can be negative. The fraction is rounded
-    half away from zero. A magnitude below 2**-32 becomes (0, 0); one of 2**30 or more becomes the
-    largest pair. Their products are 0 or exceed int8 in any case. Raises InputError for a
-    non-finite value.
+    The magnitude of the multiplier is 0 or in 2**30..2**31-1. ``real`` is a float64; only the slope
+    of a leaky ReLU can be negative. The fraction is rounded half away from zero. A magnitude below
+    2**-32 becomes (0, 0); one of 2**30 or more becomes the largest pair. Their products are 0 or
+    exceed int8 in any case. Raises InputError for a non-finite value.
     """
     if not math.isfinite(real):
         raise InputError(f"multiplier {real} is not a finite number; quantise the tensor again")
@@ -225,11 +226,10 @@ def quantise_multiplier(real: float) -> tuple[int, int]:
 def real_multiplier(
     input_scale: ScaleLike, other_scale: ScaleLike, output_scale: ScaleLike
 ) -> NDArray[np.float64]:
-    """Return float64 ``xs * ws / ys``, all converted to float64 first, in the shape of
-    ``other_scale``.
+    """Return float64 ``xs * ws / ys`` in the shape of ``other_scale``.
 
-    ``other_scale`` is that of the weights, or 1. Source: PopulateConvolutionQuantizationParams of
-    LiteRT. Raises InputError for a bad scale.
+    All scales are converted to float64 first. ``other_scale`` is that of the weights, or 1. Source:
+    PopulateConvolutionQuantizationParams of LiteRT. Raises InputError for a bad scale.
     """
     first, other, result = (
         np.asarray(check_scale(scale, name), np.float64)
@@ -243,11 +243,10 @@ def real_multiplier(
 
 
 def compute_rounded_multiplier(*factors: ScaleLike, output_scale: ScaleLike) -> Float32Array:
-    """Return float32 ``a * b / ys``, each step rounded; ``factors`` is one scale, or two, or a
-    scale and a slope.
+    """Return float32 ``a * b / ys``, rounded after each step.
 
-    Source: the Prepare functions of LiteRT's Mul, Prelu, Relu, LeakyRelu and Abs. Raises InputError
-    for a bad scale.
+    ``factors`` is one scale, two scales, or a scale and a slope. Source: the Prepare functions of
+    LiteRT's Mul, Prelu, Relu, LeakyRelu and Abs. Raises InputError for a bad scale.
     """
     with np.errstate(over="ignore", under="ignore"):
         product = check_scale(factors[0], "input scale")
@@ -257,11 +256,11 @@ def compute_rounded_multiplier(*factors: ScaleLike, output_scale: ScaleLike) -> 
 
 
 def product_multiplier(scale_a: ScaleLike, scale_b: ScaleLike, output_scale: ScaleLike) -> float:
-    """Return the float32 product of two activations' scales, divided by the result's scale in
-    float64.
+    """Return the factor that scales a product of two activations to its result.
 
-    Source: GetQuantizedConvolutionMultipler of LiteRT, for BatchMatMul. Raises InputError for a bad
-    scale.
+    The product of the activations' scales is float32; the division by the result's scale is
+    float64. Source: GetQuantizedConvolutionMultipler of LiteRT, for BatchMatMul. Raises InputError
+    for a bad scale.
     """
     with np.errstate(over="ignore", under="ignore"):
         product = check_scale(scale_a, "scale of a") * check_scale(scale_b, "scale of b")
@@ -269,12 +268,11 @@ def product_multiplier(scale_a: ScaleLike, scale_b: ScaleLike, output_scale: Sca
 
 
 def activation_steps(bounds: tuple[float, float], scale: ScaleLike) -> tuple[float, float]:
-    """Return a fused activation's limits in whole steps above the zero point:
-    ``round(float32(bound / scale))``.
+    """Return a fused activation's limits in whole steps above the zero point.
 
-    Ties round away from zero: ReLU6 with a scale of 12 ends at 1. ONNX Runtime and XNNPACK round to
-    even and end at 0. Infinite ``bounds`` stay infinite. Source: CalculateActivationRangeQuantized
-    of LiteRT.
+    They are ``round(float32(bound / scale))``. Ties round away from zero: ReLU6 with a scale of 12
+    ends at 1. ONNX Runtime and XNNPACK round to even and end at 0. Infinite ``bounds`` stay
+    infinite. Source: CalculateActivationRangeQuantized of LiteRT.
     """
     with np.errstate(over="ignore"):
         low, high = np.asarray(bounds, np.float32) / check_scale(scale, "output scale")
@@ -288,8 +286,9 @@ def _round_away(steps: np.float32) -> float:
 
 
 def quantise_multipliers(real: NDArray[np.floating]) -> tuple[Int32Array, Int32Array]:
-    """Return int32 (multipliers, shifts) in the shape of ``real``: `quantise_multiplier` of each
-    element.
+    """Return int32 (multipliers, shifts) in the shape of ``real``.
+
+    Each pair is the `quantise_multiplier` of one element.
     """
     pairs = np.array(
         [quantise_multiplier(float(one)) for one in real.reshape(-1)], dtype=np.int32
@@ -298,11 +297,10 @@ def quantise_multipliers(real: NDArray[np.floating]) -> tuple[Int32Array, Int32A
 
 
 def multiply_high_doubled(a: IntegerArray, b: IntegerArray | int) -> Int64Array:
-    """Return int64 holding int32 ``a * b / 2**31`` rounded to nearest, ties upwards; (-2**31)**2
-    gives 2**31 - 1.
+    """Return int32 values ``a * b / 2**31`` as int64, rounded to nearest, ties upwards.
 
-    a and b are int32 values and broadcast. gemmlowp adds a nudge of 2**30 (``1 - 2**30`` to
-    negative products) and truncates.
+    The result of (-2**31)**2 is 2**31 - 1. a and b are int32 values and broadcast. gemmlowp adds a
+    nudge of 2**30 (``1 - 2**30`` to negative products) and truncates.
     """
     product = a.astype(np.int64) * np.asarray(b, dtype=np.int64)
     nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
@@ -325,11 +323,11 @@ def rounding_divide_by_power_of_two(x: IntegerArray, exponent: IntegerArray | in
 def multiply_by_quantised_multiplier(
     x: IntegerArray, multiplier: IntegerArray | int, shift: IntegerArray | int
 ) -> Int64Array:
-    """Return int64 ``x * multiplier * 2**(shift - 31)``, rounded twice (LiteRT's
-    MultiplyByQuantizedMultiplier).
+    """Return int64 ``x * multiplier * 2**(shift - 31)``, rounded twice.
 
-    x holds int32 values; multiplier and shift (-31..30) broadcast against it. A positive shift
-    comes first and saturates to int32, then the high multiply, then a right shift of -shift.
+    This is LiteRT's MultiplyByQuantizedMultiplier. x holds int32 values; multiplier and shift
+    (-31..30) broadcast against it. A positive shift comes first and saturates to int32, then the
+    high multiply, then a right shift of -shift.
     """
     shifts = np.asarray(shift, dtype=np.int64)
     moved = np.clip(x.astype(np.int64) << np.maximum(shifts, 0), INT32_LOW, INT32_HIGH)
@@ -338,8 +336,9 @@ def multiply_by_quantised_multiplier(
 
 
 def round_half_away(x: NDArray[np.float64]) -> Int64Array:
-    """Return int64: x rounded to the nearest integer, ties away from zero (C's ``round``),
-    clamped to +-2**40.
+    """Return ``x`` rounded to the nearest int64, ties away from zero, as C's ``round``.
+
+    The result is clamped to +-2**40.
     """
     held = np.clip(x, -(2.0**40), 2.0**40)
     whole = np.trunc(held)
@@ -355,8 +354,9 @@ def requantise_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8
-    ``clip(MultiplyByQuantizedMultiplier(acc, multiplier, shift) + zero_point, low, high)``.
+    """Requantise accumulators to int8 with integers only.
+
+    ``y = clip(MultiplyByQuantizedMultiplier(acc, multiplier, shift) + zero_point, low, high)``.
     """
     return saturate_int8(
         multiply_by_quantised_multiplier(accumulator, multiplier, shift) + zero_point, low, high
@@ -370,11 +370,11 @@ def requantise_once(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(round(float64(acc) * factor) + zero_point, low, high)``, ties away from
-    zero.
+    """Return int8 ``clip(round(float64(acc) * factor) + zero_point, low, high)``.
 
-    ``factor`` is the float64 of `real_multiplier`, broadcast. Source: FullyConnected of LiteRT's
-    reference kernels, the only operator that rounds once, in float64.
+    Ties are rounded away from zero. ``factor`` is the float64 of `real_multiplier`, broadcast.
+    Source: FullyConnected of LiteRT's reference kernels, the only operator that rounds once, in
+    float64.
     """
     return saturate_int8(
         round_half_away(accumulator.astype(np.float64) * factor) + zero_point, low, high
@@ -384,13 +384,12 @@ def requantise_once(
 def steps(
     real: ArrayLike, scale: ArrayLike, zero_point: ArrayLike, dtype: DTypeLike
 ) -> NDArray[Any]:
-    """Return ``clip(rint(real / scale) + zero_point)`` as integers of type ``dtype``; operands
-    broadcast.
+    """Return ``clip(rint(real / scale) + zero_point)`` as integers of type ``dtype``.
 
-    Each step is rounded in the floating type of ``real`` and ``scale``, as QuantizeLinear does in
-    float32. The results equal ONNX Runtime's for 4,000,000 random numbers, including ties,
-    infinities and all 8-bit types. This rule converts all real numbers to integers except
-    accumulators, which :func:`requantise` multiplies.
+    Operands broadcast. Each step is rounded in the floating type of ``real`` and ``scale``, as
+    QuantizeLinear does in float32. The results equal ONNX Runtime's for 4,000,000 random numbers,
+    including ties, infinities and all 8-bit types. This rule converts all real numbers to integers
+    except accumulators, which :func:`requantise` multiplies.
     """
     with np.errstate(over="ignore"):  # infinity exceeds every limit
         quotient = np.asarray(np.asarray(real) / np.asarray(scale))
@@ -420,13 +419,12 @@ def requantise(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(float32(acc) * s)) + zero_point, low, high)``, the shape of
-    ``accumulator``.
+    """Return int8 ``clip(rint(float32(float32(acc) * s)) + zero_point, low, high)``.
 
-    ``scale`` is float32 and broadcasts against the accumulator (per channel: (C, 1, 1) on (C, H,
-    W)). The zero point is added after rounding, as an integer. Source: MlasRequantizeOutput of ONNX
-    Runtime, measured bit for bit. Raises InputError for clamp limits outside int8 or in the wrong
-    order.
+    The result has the shape of ``accumulator``. ``scale`` is float32 and broadcasts against the
+    accumulator (per channel: (C, 1, 1) on (C, H, W)). The zero point is added after rounding, as an
+    integer. Source: MlasRequantizeOutput of ONNX Runtime, measured bit for bit. Raises InputError
+    for clamp limits outside int8 or in the wrong order.
     """
     scaled = accumulator.astype(np.float32) * np.asarray(scale, dtype=np.float32)
     return saturate_int8(rint_to_int64(scaled) + zero_point, low, high)
@@ -441,8 +439,9 @@ def requantise_float32(
     *,
     out: Int8Array,
 ) -> None:
-    """Requantise float32 accumulators for fast kernels; DESTROYS ``accumulator`` and writes ``out``
-    (same shape).
+    """Requantise float32 accumulators for fast kernels; DESTROY ``accumulator``.
+
+    The results are written to ``out``, which has the same shape.
 
     The result equals `requantise` of the integers in ``accumulator``. Clamping comes before
     rounding, which gives the same result because the limits are integers and rounding is monotonic.

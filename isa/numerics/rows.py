@@ -1,9 +1,8 @@
-"""Rules for whole rows: softmax by a table of exponentials, layer and root-mean-square
-normalisation.
+"""Rules for whole rows: softmax, layer and root-mean-square normalisation.
 
-ONNX Runtime normalises in float32 between DequantizeLinear and QuantizeLinear, and sums in a
-processor-dependent order. The rule here is therefore a definition of this project: integer sums,
-then float32 steps that IEEE 754 alone determines.
+Softmax uses a table of exponentials. ONNX Runtime normalises in float32 between DequantizeLinear
+and QuantizeLinear, and sums in a processor-dependent order. The rule here is therefore a definition
+of this project: integer sums, then float32 steps that IEEE 754 alone determines.
 """
 
 import math
@@ -87,12 +86,12 @@ def softmax(x: IntegerArray, table: Float32Array, factor: np.float32, zero_point
 
 
 def softmax_table_fixed(scale: float, beta: float = 1.0) -> NDArray[np.uint32]:
-    """Return uint32 (256,): entry i is exp((i - 255) * scale * beta) with 31 fraction bits, 0 below
-    exp(-31).
+    """Return the exponentials of softmax as uint32 (256,) with 31 fraction bits.
 
-    Source: Softmax of LiteRT's reference kernels. The distance is scaled to 26 fraction bits
-    (rounded once). gemmlowp's exponential is a polynomial of degree four within a quarter, times
-    powers of e. Raises InputError for a bad scale.
+    Entry i is exp((i - 255) * scale * beta), or 0 below exp(-31). Source: Softmax of LiteRT's
+    reference kernels. The distance is scaled to 26 fraction bits (rounded once). gemmlowp's
+    exponential is a polynomial of degree four within a quarter, times powers of e. Raises
+    InputError for a bad scale.
     """
     real = min(beta * float(check_scale(scale, "input scale")) * 2.0**SCALED_BITS, 2.0**31 - 1)
     multiplier, shift = quantise_multiplier(real)
@@ -129,8 +128,9 @@ def _exponential(x: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _exponential_of_quarter(x: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return exp(x) for x from -1/4 to 0, all with 31 fraction bits: the Taylor polynomial
-    around -1/8.
+    """Return exp(x) for x from -1/4 to 0, all with 31 fraction bits.
+
+    The polynomial is the Taylor polynomial around -1/8.
     """
     middle = _fraction(math.exp(-1 / 8))
     third = _fraction(1 / 3)
@@ -143,10 +143,10 @@ def _exponential_of_quarter(x: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _reciprocal(total: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return r with 31 fraction bits and b, the total's bits, with 1 / total ~ r / 2**(31 + b), by
-    Newton's method.
+    """Return (r, b) with ``1 / total ~ r / 2**(31 + b)``, by Newton's method.
 
-    Source: GetReciprocal of LiteRT, one_over_one_plus_x_for_x_in_0_1 of gemmlowp.
+    r has 31 fraction bits; b is the number of bits of the total. Source: GetReciprocal of LiteRT,
+    one_over_one_plus_x_for_x_in_0_1 of gemmlowp.
     """
     bits = np.frexp(total.astype(np.float64))[1].astype(np.int64)
     half = total << (31 - bits)

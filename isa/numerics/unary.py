@@ -29,14 +29,14 @@ def unary(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(g(float32((x - zx) * sx)) / sy)) + zy, low, high)``, the
-    shape of ``x``.
+    """Return int8 ``clip(rint(float32(g(float32((x - zx) * sx)) / sy)) + zy, low, high)``.
 
-    g is ``relu`` max(v, 0), ``leaky_relu`` v if v >= 0 else float32(alpha * v), or ``absolute``
-    |v|, all in float32. ``scales`` and ``zero_points`` are those of the input and the result.
-    Source: QLinearLeakyRelu, and Relu or Abs between DequantizeLinear and QuantizeLinear, of ONNX
-    Runtime, measured bit for bit. The zero point is added after rounding, so the shift from uint8
-    to int8 is exact. Raises InputError for a bad scale or function.
+    The result has the shape of ``x``. g is ``relu`` max(v, 0), ``leaky_relu`` v if v >= 0 else
+    float32(alpha * v), or ``absolute`` |v|, all in float32. ``scales`` and ``zero_points`` are
+    those of the input and the result. Source: QLinearLeakyRelu, and Relu or Abs between
+    DequantizeLinear and QuantizeLinear, of ONNX Runtime, measured bit for bit. The zero point is
+    added after rounding, so the shift from uint8 to int8 is exact. Raises InputError for a bad
+    scale or function.
     """
     value = (x.astype(np.int64) - zero_points[0]).astype(np.float32) * check_scale(
         scales[0], "input scale"
@@ -65,13 +65,12 @@ def unary_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(M(g(x - zx)) + zy, low, high)`` with integers only, M =
-    MultiplyByQuantizedMultiplier.
+    """Return int8 ``clip(M(g(x - zx)) + zy, low, high)`` with integers only.
 
-    ``positive`` is the (multiplier, shift) of sx / sy. ``negative`` is that of sx * alpha / sy,
-    which only ``leaky_relu`` uses, for values below the zero point; ``relu`` gives them zy. The
-    sign of a negative multiplier is applied after rounding. Both factors are a
-    `rounded_multiplier`. Source: LiteRT's QuantizeLeakyRelu, ReluX and Abs.
+    M is MultiplyByQuantizedMultiplier. ``positive`` is the (multiplier, shift) of sx / sy.
+    ``negative`` is that of sx * alpha / sy, which only ``leaky_relu`` uses, for values below the
+    zero point; ``relu`` gives them zy. The sign of a negative multiplier is applied after rounding.
+    Both factors are a `rounded_multiplier`. Source: LiteRT's QuantizeLeakyRelu, ReluX and Abs.
     """
     centred = x.astype(np.int64) - input_zero
     if function == "absolute":

@@ -1,5 +1,6 @@
-"""Instruction families, one per file; ``ALL`` maps each mnemonic of the project to its
-instruction.
+"""Instruction families, one per file.
+
+``ALL`` maps each mnemonic of the project to its instruction.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Control: ``OP_SYNC`` moves tokens on the unit named in its word; ``OP_END`` waits until all
-units are drained.
+"""Control instructions ``OP_SYNC`` and ``OP_END``.
+
+``OP_SYNC`` moves tokens on the unit named in its word; ``OP_END`` waits until all units are
+drained.
 """
 
 from __future__ import annotations

@@ -68,9 +68,11 @@ def _depth_operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    y[o, r, c] = bias[o] + Σ over i, kr, kc of w[o, i, kr, kc] · x[i, r·SH + kr·DH - PT, c·SW + kc·DW - PL].
+    y[o, r, c] = bias[o] + Σ over i, kr, kc of
+    w[o, i, kr, kc] · x[i, r·SH + kr·DH - PT, c·SW + kc·DW - PL].
 
-    Weights are (OC, IC, KH, KW); outside the input x reads EX_INPUT_ZERO_POINT, within it x is the stored value.
+    Weights are (OC, IC, KH, KW); outside the input x reads EX_INPUT_ZERO_POINT,
+    within it x is the stored value.
     """
 )
 def _conv(command: Command, machine: Machine) -> None:
@@ -204,13 +206,12 @@ def _group_conv(command: Command, machine: Machine) -> None:
 
 
 def parallel_groups(groups: int, inputs: int, outputs: int, arch: Arch) -> int:
-    """Return the groups that an array of a·b elements (one output column) computes in parallel: 1
-    to ``groups``.
+    """Return the number of groups that the array computes in parallel, 1 to ``groups``.
 
-    A group of ``inputs`` by ``outputs`` channels occupies a block of min(a, inputs) by min(b,
-    outputs) elements. The array computes as many whole blocks as fit along each axis. One element
-    computes one depthwise channel, as in ``OP_DEPTH_CONV``; a group that fills the array leaves no
-    room for a second.
+    The array has a·b elements for one output column. A group of ``inputs`` by ``outputs`` channels
+    occupies a block of min(a, inputs) by min(b, outputs) elements. The array computes as many whole
+    blocks as fit along each axis. One element computes one depthwise channel, as in
+    ``OP_DEPTH_CONV``; a group that fills the array leaves no room for a second.
     """
     pe = arch.pe
     return min(groups, (pe.ic // min(pe.ic, inputs)) * (pe.oc // min(pe.oc, outputs)))
@@ -218,10 +219,11 @@ def parallel_groups(groups: int, inputs: int, outputs: int, arch: Arch) -> int:
 
 @formula(
     """
-    ⌈G/P⌉ · ⌈(IC/G)/a⌉ · ⌈(OC/G)/b⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉.
+    ⌈G/P⌉ · ⌈(IC/G)/a⌉ · ⌈(OC/G)/b⌉ · OH · ⌈OW/c⌉ · KH · KW;
+    with requantise at least ⌈OC·OH·OW / post_lanes⌉.
 
-    P = min(G, ⌊a / min(a, IC/G)⌋ · ⌊b / min(b, OC/G)⌋) groups are computed in parallel. This is OP_CONV for G = 1 and
-    OP_DEPTH_CONV for G = IC = OC; it is never less than ⌈MACs / N⌉.
+    P = min(G, ⌊a / min(a, IC/G)⌋ · ⌊b / min(b, OC/G)⌋) groups are computed in parallel.
+    This is OP_CONV for G = 1 and OP_DEPTH_CONV for G = IC = OC; it is never less than ⌈MACs / N⌉.
     """
 )
 def _group_cycles(command: Command, arch: Arch) -> int:
@@ -249,28 +251,30 @@ OP_GROUP_CONV = Instruction(
 
 
 # Mappings that use idle lanes
-# ----------------------------------------------------------------------------------------
 
 MAPPING = Field(
     "mapping", 42, 2,
     description="what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the "
-                "kernel, "
-    "2 columns of the output, 3 both",
+                "kernel, 2 columns of the output, 3 both",
 )  # fmt: skip
 _MAPPED_CYCLES = """
-⌈G/P⌉ · ⌈S/a⌉ · T · ⌈(OC/G)/b⌉ · OH · ⌈OW / (c·p)⌉; with requantise at least ⌈OC·OH·OW / post_lanes⌉.
+⌈G/P⌉ · ⌈S/a⌉ · T · ⌈(OC/G)/b⌉ · OH · ⌈OW / (c·p)⌉;
+with requantise at least ⌈OC·OH·OW / post_lanes⌉.
 
-G groups: 1 for OP_CONV, OC for OP_DEPTH_CONV, where IC/G is 1. Input lanes sum S products at once, T times:
-S = IC/G and T = KH·KW for mapping 0 and 2, S = (IC/G)·KH·KW and T = 1 for mapping 1 and 3, which has the taps side by
-side. n = ⌊a / min(a, S)⌋ · ⌊b / min(b, OC/G)⌋ such blocks fit into the array: P = min(G, n) groups at once and, with
-mapping 2 and 3, p = max(1, ⌊n/G⌋) columns at once, else p = 1. Never less than ⌈MACs / N⌉, and with mapping 0 what the
-instruction takes without the field.
+G groups: 1 for OP_CONV, OC for OP_DEPTH_CONV, where IC/G is 1. Input lanes sum S products at once,
+T times: S = IC/G and T = KH·KW for mapping 0 and 2, S = (IC/G)·KH·KW and T = 1 for mapping 1 and 3,
+which has the taps side by side. n = ⌊a / min(a, S)⌋ · ⌊b / min(b, OC/G)⌋ such blocks fit into the
+array: P = min(G, n) groups at once and, with mapping 2 and 3, p = max(1, ⌊n/G⌋) columns at once,
+else p = 1. Never less than ⌈MACs / N⌉, and with mapping 0 what the instruction takes without the
+field.
 """
 
 
 class ConvolutionWork(NamedTuple):
-    """Loop sizes of a convolution: groups, channels per group, output rows and columns, taps of
-    the kernel.
+    """Loop sizes of a convolution.
+
+    ``inputs`` and ``outputs`` are channels of a group, ``rows`` and ``columns`` those of the
+    output, ``taps`` those of the kernel.
     """
 
     groups: int
@@ -282,8 +286,9 @@ class ConvolutionWork(NamedTuple):
 
 
 def compute_mapped_cycles(work: ConvolutionWork, mapping: int, arch: Arch) -> int:
-    """Return the cycles of the multiply-accumulates of ``work`` with the given value of the
-    field ``mapping``.
+    """Return the cycles of the multiply-accumulates of ``work``.
+
+    ``mapping`` is the value of the field of this name.
     """
     pe = arch.pe
     together, apart = (work.inputs * work.taps, 1) if mapping & 1 else (work.inputs, work.taps)
@@ -306,11 +311,11 @@ def best_mapping(work: ConvolutionWork, arch: Arch) -> int:
 
 
 def least_mapped_cycles(work: ConvolutionWork, arch: Arch) -> int:
-    """Return a lower bound of the cycles for ``work``, for any division into commands and any
-    mapping of each.
+    """Return a lower bound of the cycles for ``work``.
 
-    The bound divides the products by the most that the array can multiply per cycle for any part of
-    the work. The array is divided into blocks of summed products by output channels; smaller blocks
+    It applies to any division of the work into commands and to any mapping of each command. The
+    bound divides the products by the most that the array can multiply per cycle for any part of the
+    work. The array is divided into blocks of summed products by output channels; smaller blocks
     allow more groups and columns in parallel.
     """
     pe = arch.pe
@@ -325,8 +330,9 @@ def least_mapped_cycles(work: ConvolutionWork, arch: Arch) -> int:
 
 
 def _pieces(lanes: int, most: int) -> Iterator[tuple[int, int]]:
-    """Yield (size, count): for each number of pieces that fit into ``lanes``, the largest piece
-    size up to ``most``.
+    """Yield (size, count) for each number of pieces that fit into ``lanes``.
+
+    ``size`` is the largest size of a piece, up to ``most``.
     """
     size = min(lanes, most)
     while size:
@@ -365,7 +371,6 @@ def add_mapping(base: Instruction) -> Instruction:
 
 
 # Sums computed by several commands
-# -----------------------------------------------------------------------------------
 
 
 _PARTIAL = 3
@@ -380,8 +385,9 @@ def add_partial_sums(base: Instruction) -> Instruction:
     """
 
     def partial(command: Command, arch: Arch) -> int:
-        """Return the bytes of the sums that a command starts from; 0 if it starts from the
-        biases.
+        """Return the bytes of the sums that a command starts from.
+
+        Return 0 if it starts from the biases.
         """
         if not command.fields.get(ACCUMULATE.name, 0):
             return 0

@@ -1,5 +1,7 @@
-"""DMA: ``OP_DMA_READ`` (system memory to scratchpad) and ``OP_DMA_WRITE`` (back), rows in three
-strided dimensions.
+"""DMA instructions ``OP_DMA_READ`` and ``OP_DMA_WRITE``.
+
+``OP_DMA_READ`` copies system memory to the scratchpad, ``OP_DMA_WRITE`` copies back. Both copy rows
+in three strided dimensions.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ Side = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 def side_registers(unit: Unit, space: Space) -> Side:
-    """Return the registers of one side: address, bytes per row, and count and stride of
-    dimensions 3, 2 and 1.
+    """Return the registers of one side of a transfer.
+
+    They are the address, the bytes per row, and (count, stride) of the dimensions 3, 2 and 1.
     """
     name = unit.name
     prefix = space.upper()
@@ -39,11 +42,12 @@ _SIDES = {
 
 
 def side(command: Command, space: Space) -> Access:
-    """Return the rows on one side (``sram`` or ``dram``) of a DMA command; dimension 3 is the
-    outermost.
+    """Return the rows on one side (``sram`` or ``dram``) of a DMA command.
+
+    Dimension 3 is the outermost.
     """
     at = command.registers
-    (address, nbytes, dims) = _SIDES[command.unit, space]
+    address, nbytes, dims = _SIDES[command.unit, space]
     return strided(
         space, at[address], at[nbytes], *[(at[count], at[stride]) for count, stride in dims]
     )

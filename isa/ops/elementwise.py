@@ -1,6 +1,6 @@
-"""Element-wise instructions of int8: ReLU, leaky ReLU, absolute value, minimum, maximum and
-rescaling addition.
+"""Element-wise instructions of int8 and int32.
 
+Those of int8 compute ReLU, leaky ReLU, absolute value, minimum, maximum and rescaling addition.
 ``OP_E32_ADD`` and ``OP_E32_SHIFT`` work on int32.
 """
 
@@ -64,8 +64,9 @@ def _cycles(command: Command, arch: Arch) -> int:
 def unary_result(
     x: NDArray[np.int8], function: Function, command: Command, arch: Arch
 ) -> NDArray[np.int8]:
-    """Return ``function`` of stored int8 values, with the command's scales, zero points and
-    limits.
+    """Return ``function`` of stored int8 values.
+
+    The scales, zero points and limits are those of the command.
     """
     input_zero = command["EX_INPUT_ZERO_POINT"]
     output_zero = command["EX_OUTPUT_ZERO_POINT"]
@@ -86,10 +87,11 @@ def unary_result(
 def _unary(function: Function) -> Callable[[Command, Machine], None]:
     @formula(
         """
-        y = clip(rint(float32(g(float32((x - INPUT_ZERO_POINT) · SCALE_A)) / SCALE_Y)) + OUTPUT_ZERO_POINT).
+        y = clip(rint(float32(v / SCALE_Y)) + OUTPUT_ZERO_POINT)
+        with v = g(float32((x - INPUT_ZERO_POINT) · SCALE_A)).
 
-        g is the function. With numerics fixed: multiplier and shift A; B, two's complement, below the zero point of
-        leaky ReLU.
+        g is the function. With numerics fixed: multiplier and shift A; B, two's complement,
+        below the zero point of leaky ReLU.
         """
     )
     def semantics(command: Command, machine: Machine) -> None:
@@ -128,9 +130,11 @@ def add_result(
 
 @formula(
     """
-    y = clip(rint(fma(a', SCALE_A, fma(b', SCALE_B, SCALE_Y))) - OFFSET) in float32; a' = a + OFFSET, b' likewise.
+    y = clip(rint(fma(a', SCALE_A, fma(b', SCALE_B, SCALE_Y))) - OFFSET) in float32;
+    a' = a + OFFSET, b' likewise.
 
-    With numerics fixed: TensorFlow Lite's integer addition with multipliers, shifts and zero points.
+    With numerics fixed: TensorFlow Lite's integer addition with multipliers,
+    shifts and zero points.
     """
 )
 def _add(command: Command, machine: Machine) -> None:
@@ -203,7 +207,6 @@ OP_E_ADD = Instruction(
 )  # fmt: skip
 
 # int32 instructions: overflow is an error, never a wrap-around
-# -------------------------------------------------------
 
 _DIRECTIONS: tuple[Literal["left", "right"], ...] = ("left", "right")
 _ROUNDINGS: tuple[Literal["floor", "nearest_even", "half_away"], ...] = (

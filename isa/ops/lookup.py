@@ -58,10 +58,12 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    y = table[channel][x mod 256]: entry 0 is the result of 0, entry 127 of 127, entry 128 of -128, entry 255 of -1.
+    y = table[channel][x mod 256]: entry 0 is the result of 0, entry 127 of 127, entry 128 of -128,
+    entry 255 of -1.
 
-    x and y are int8 (rows, OC, length), the tables int8 (OC, 256): with OC = 1 one table serves all elements. No
-    scale, no zero point, no limits, and the same with either numerics.
+    x and y are int8 (rows, OC, length), the tables int8 (OC, 256):
+    with OC = 1 one table serves all elements. No scale, no zero point, no limits,
+    and the same with either numerics.
     """
 )
 def _semantics(command: Command, machine: Machine) -> None:
@@ -95,7 +97,6 @@ INSTRUCTIONS = (OP_LUT,)
 
 
 # Look-up as the last step of other instructions
-# ----------------------------------------------------------------------
 
 EX_TABLE_ADDRESS = Register(
     "EX_TABLE_ADDRESS",
@@ -113,21 +114,19 @@ LOOK_UP = Field(
 
 
 def table_count(command: Command) -> int:
-    """Return the number of tables that look up a command's results: none, one, or one per output
-    channel.
+    """Return the number of tables that look up a command's results.
 
-    A missing ``look_up`` field counts as 0.
+    There are none, one, or one per output channel. A missing ``look_up`` field counts as 0.
     """
     choice = command.fields.get(LOOK_UP.name, 0)
     return command.registers.get("EX_OUTPUT_CHANNELS", 1) if choice > 1 else choice
 
 
 def result_shape(command: Command, elements: int) -> tuple[int, int, int]:
-    """Return (outer, channels, elements per channel) of ``elements`` results in the order of their
-    addresses.
+    """Return (outer, channels, elements per channel) of ``elements`` results.
 
-    Planes give (1, OC, OH·OW), a matrix (M, N, 1), a requantisation (rows, OC, length);
-    element-wise operations have one channel.
+    The dimensions are in the order of the results' addresses. Planes give (1, OC, OH·OW), a matrix
+    (M, N, 1), a requantisation (rows, OC, length); element-wise operations have one channel.
     """
     registers = command.registers
     outer = registers.get("EX_ROWS", 1)

@@ -124,8 +124,9 @@ TRANSPOSED = Field(
 
 
 def second_shape(command: Command) -> tuple[int, int]:
-    """Return the stored shape of the second operand of ``OP_DYN_MAT_MUL``: (K, N), or (N, K)
-    with ``transposed``.
+    """Return the stored shape of the second operand of ``OP_DYN_MAT_MUL``.
+
+    The shape is (K, N), or (N, K) with ``transposed``.
     """
     _, k, n = shape(command)
     return (n, k) if command.fields["transposed"] else (k, n)
@@ -143,8 +144,9 @@ def _dynamic_operands(command: Command, arch: Arch) -> Operands:
 
 
 def requantise_sums(accumulator: NDArray[Any], command: Command, arch: Arch) -> NDArray[np.int8]:
-    """Requantise int32-range accumulators to int8 with the command's single scale, zero point
-    and limits.
+    """Requantise accumulators in the range of int32 to int8.
+
+    All use the command's single scale, zero point and limits.
     """
     limits = command["EX_OUTPUT_ZERO_POINT"], command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
@@ -156,10 +158,11 @@ def requantise_sums(accumulator: NDArray[Any], command: Command, arch: Arch) -> 
 
 @formula(
     """
-    y[m, n] = Σ over k of (A[m, k] - INPUT_ZERO_POINT) · (B[k, n] - OPERAND_ZERO_POINT), int32, or with requantise
+    y[m, n] = Σ over k of (A[m, k] - INPUT_ZERO_POINT) · (B[k, n] - OPERAND_ZERO_POINT), int32, or
+    with requantise clip(rint(float32(Σ) · SCALE_A) + OUTPUT_ZERO_POINT), with numerics fixed by
+    multiplier and shift A.
 
-    clip(rint(float32(Σ) · SCALE_A) + OUTPUT_ZERO_POINT), with numerics fixed by multiplier and shift A. A is (M, K),
-    B (K, N'), or (N', K) with transposed, all row-major; M rows, K = IC, N' = OC.
+    A is (M, K), B (K, N'), or (N', K) with transposed, all row-major; M rows, K = IC, N' = OC.
     """
 )
 def _dynamic(command: Command, machine: Machine) -> None:

@@ -21,7 +21,10 @@ REGISTERS = tuple(
     register
     for position, number in enumerate(DIMENSIONS)
     for register in (
-        Register(f"EX_COUNT_{number}", 0x48 + 3 * position, 32, 1, "unsigned", f"bytes along dimension {number}"),
+        Register(
+            f"EX_COUNT_{number}", 0x48 + 3 * position, 32, 1, "unsigned",
+            f"bytes along dimension {number}",
+        ),
         Register(
             f"EX_INPUT_STRIDE_{number}", 0x49 + 3 * position, 32, 0, "unsigned",
             f"bytes between sources along dimension {number}; 0 reads one byte again",
@@ -35,8 +38,10 @@ REGISTERS = tuple(
 
 
 class _Side(NamedTuple):
-    """One side of a block of a copy: bytes from first to last, maximum words, and words
-    requested from memory.
+    """One side of a block of a copy.
+
+    ``span`` is the bytes from first to last, ``words`` the maximum number of words, ``asked`` the
+    words requested from memory.
     """
 
     span: int
@@ -47,8 +52,9 @@ class _Side(NamedTuple):
 def copy_words(
     dims: Sequence[tuple[int, int, int]], starts: tuple[int, int], word: int
 ) -> tuple[int, int]:
-    """Return the words that a copy requests on its source side and on its result side
-    (docs/machine.md, section 12).
+    """Return the words that a copy requests on its source side and on its result side.
+
+    Source of the rule: docs/machine.md, section 12.
 
     Args:
         dims: (steps, source stride, result stride) with strides in bytes, fastest dimension first.
@@ -98,8 +104,9 @@ def side(command: Command, name: str) -> Access:
 
 
 def find_touched(command: Command, name: str) -> Access:
-    """Return the bytes of one side in normal form: repeated bytes count once, and dense
-    dimensions are merged.
+    """Return the bytes of one side of a command in normal form.
+
+    Repeated bytes count once, and dense dimensions are merged.
     """
     access = side(command, name)
     dims = (dim for dim in access.dims if dim[1] or not dim[0])
@@ -116,10 +123,12 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    sram[OA + Σ k·OUTPUT_STRIDE] = sram[IA + Σ k·INPUT_STRIDE], or EX_INPUT_ZERO_POINT with fill, for all k < COUNT.
+    sram[OA + Σ k·OUTPUT_STRIDE] = sram[IA + Σ k·INPUT_STRIDE], or EX_INPUT_ZERO_POINT with fill,
+    for all k < COUNT.
 
-    IA and OA are EX_INPUT_ADDRESS and EX_OUTPUT_ADDRESS; the sums are over dimensions 1 to 4. Results must not
-    overlap sources. If several results have the same address, the last one remains.
+    IA and OA are EX_INPUT_ADDRESS and EX_OUTPUT_ADDRESS; the sums are over dimensions 1 to 4.
+    Results must not overlap sources. If several results have the same address,
+    the last one remains.
     """
 )
 def _permute(command: Command, machine: Machine) -> None:
@@ -132,9 +141,11 @@ def _permute(command: Command, machine: Machine) -> None:
 
 @formula(
     """
-    COUNT_4 · COUNT_3 · COUNT_2 · ⌈COUNT_1 / p⌉; p = post_lanes if both strides of dimension 1 are at most 1.
+    COUNT_4 · COUNT_3 · COUNT_2 · ⌈COUNT_1 / p⌉; p = post_lanes if both strides of dimension 1 are
+    at most 1.
 
-    Otherwise p = min(post_lanes, sram_banks), because each byte that is not contiguous needs a bank.
+    Otherwise p = min(post_lanes, sram_banks), because each byte that is not contiguous needs a
+    bank.
     """
 )
 def _cycles(command: Command, arch: Arch) -> int:
@@ -145,8 +156,9 @@ def _cycles(command: Command, arch: Arch) -> int:
 
 
 def _least(command: Command, arch: Arch) -> int:
-    """Return the cycles for contiguous bytes, a lower bound: another program may order the
-    dimensions differently.
+    """Return the cycles for contiguous bytes, a lower bound.
+
+    Another program may order the dimensions differently.
     """
     rows = command["EX_COUNT_4"] * command["EX_COUNT_3"] * command["EX_COUNT_2"]
     return ceil_div(rows * command["EX_COUNT_1"], arch.lanes)

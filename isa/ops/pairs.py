@@ -43,8 +43,9 @@ Function = Callable[[NDArray[np.int8], NDArray[np.int8], Command, Arch], NDArray
 
 
 def operand_shape(command: Command, repeat: int) -> tuple[int, int]:
-    """Return (channels, elements) of an operand with the repeat value ``repeat``; 0 gives the
-    result's shape.
+    """Return (channels, elements) of an operand with the repeat value ``repeat``.
+
+    A value of 0 gives the result's shape.
     """
     channels = command["EX_OUTPUT_CHANNELS"]
     length = command["EX_LENGTH"]

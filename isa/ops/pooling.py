@@ -1,5 +1,6 @@
-"""``OP_POOL``: maximum, average and global average pooling of int8 planes; ``OP_RESIZE``:
-interpolation of planes.
+"""Instructions on int8 planes: ``OP_POOL`` and ``OP_RESIZE``.
+
+``OP_POOL`` computes maximum, average and global average pooling; ``OP_RESIZE`` interpolates planes.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ def _positions(command: Command) -> Iterator[tuple[int, int]]:
 
 
 def tap_count(command: Command, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Count the taps of each output (OH, OW) at positions where ``inside`` (1, rows, columns) is
-    true.
+    """Count the taps of each output (OH, OW) that are input elements.
+
+    ``inside`` (1, rows, columns) is true at input elements.
     """
     count = np.zeros((command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64)
     for row, column in _positions(command):
@@ -85,8 +87,9 @@ def tap_count(command: Command, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def data_mask(command: Command, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return a mask (1, rows, columns) of the padded input: true for input elements, false for
-    padding.
+    """Return a mask (1, rows, columns) of the padded input.
+
+    It is true for input elements and false for padding.
     """
     top = command["EX_PAD_TOP"]
     left = command["EX_PAD_LEFT"]
@@ -155,11 +158,12 @@ _MODES = {MAX: _max, AVERAGE: _average, GLOBAL_AVERAGE: _global_average}
     """
     Window (r, c) of a plane has the taps x[r·SH + kr·DH - PT, c·SW + kc·DW - PL].
 
-    Maximum: of the taps. Average: running float32 sum of (x - zero) · SCALE_A in row order, / count, / SCALE_Y, and
-    rint(… + OUTPUT_ZERO_POINT). Global average: rint(Σ (x - zero) · SCALE_A) + OUTPUT_ZERO_POINT. With numerics fixed
-    the averages are integer sums, scaled by multiplier SCALE_A and shift SHIFT_A: of windows after the division, of a
-    whole plane (TensorFlow Lite's Mean) by ⌊SCALE_A · 2^s / count⌋ and SHIFT_A - s, s the place of the count's first
-    bit, at most 31 + SHIFT_A. All are clamped.
+    Maximum: of the taps. Average: running float32 sum of (x - zero) · SCALE_A in row order,
+    / count, / SCALE_Y, and rint(… + OUTPUT_ZERO_POINT). Global average:
+    rint(Σ (x - zero) · SCALE_A) + OUTPUT_ZERO_POINT. With numerics fixed the averages are integer
+    sums, scaled by multiplier SCALE_A and shift SHIFT_A: of windows after the division,
+    of a whole plane (TensorFlow Lite's Mean) by ⌊SCALE_A · 2^s / count⌋ and SHIFT_A - s,
+    s the place of the count's first bit, at most 31 + SHIFT_A. All are clamped.
     """
 )
 def _pool(command: Command, machine: Machine) -> None:
@@ -257,13 +261,16 @@ def coordinates(
 
 @formula(
     """
-    Row r of a plane is at the coordinate R[FIRST_ROW + r] - FIRST_INPUT_ROW of the input, column c at C[c]: float32, C
-    of OW and R behind it; beyond an end they are that end. With the elements t, u = t + 1 and l, m = l + 1 around
-    them, y = clip(rint(Σ w·(x - INPUT_ZERO_POINT)·SCALE_A / SCALE_Y) + OUTPUT_ZERO_POINT), the sum of x[t,l], x[t,m],
-    x[u,l], x[u,m] in this order; w is the product of a row's and a column's weight, the distance to the opposite
-    element, 0.5 where there is only one; each step float32. With numerics fixed weights have 10 fraction bits, and the
-    sum goes through multiplier SCALE_A and shift SHIFT_A - 20; between equal quantisations (multiplier 2^30, shift 1)
-    it is the sum of stored values / 2^20, rounded half away from zero.
+    Row r of a plane is at the coordinate R[FIRST_ROW + r] - FIRST_INPUT_ROW of the input,
+    column c at C[c]: float32, C of OW and R behind it; beyond an end they are that end.
+    With the elements t, u = t + 1 and l, m = l + 1 around them,
+    y = clip(rint(Σ w·(x - INPUT_ZERO_POINT)·SCALE_A / SCALE_Y) + OUTPUT_ZERO_POINT),
+    the sum of x[t,l], x[t,m], x[u,l], x[u,m] in this order;
+    w is the product of a row's and a column's weight, the distance to the opposite element,
+    0.5 where there is only one; each step float32.
+    With numerics fixed weights have 10 fraction bits, and the sum goes through multiplier SCALE_A
+    and shift SHIFT_A - 20; between equal quantisations (multiplier 2^30, shift 1) it is the sum of
+    stored values / 2^20, rounded half away from zero.
     """
 )
 def _resize(command: Command, machine: Machine) -> None:

@@ -1,5 +1,6 @@
-"""Products in banked memory: how the array processes the weights of a convolution or matrix
-product, and what it costs.
+"""Products in banked memory and their cost.
+
+The module states how the array processes the weights of a convolution or matrix product.
 
 The formulas are those of docs/machine.md, section 12, with its letters: a, b, c are the sizes of
 the array, A the bytes of an atom, W those of a word, P the accumulators.
@@ -106,17 +107,18 @@ def use_mapping(product: ArrayProduct, mapping: int) -> ArrayProduct:
 
 
 def pixel_bytes(groups: int, inputs: int) -> int:
-    """Return the bytes of an atom if the input of a :data:`WHOLE_KERNEL` convolution is an image,
-    otherwise 0.
+    """Return the bytes of an atom of a :data:`WHOLE_KERNEL` convolution's image.
 
-    An image has one group and at most :data:`NARROW` channels, in atoms of 1, 2 or 4 bytes.
+    Return 0 if the input is not an image. An image has one group and at most :data:`NARROW`
+    channels, in atoms of 1, 2 or 4 bytes.
     """
     return 1 << (inputs - 1).bit_length() if groups == 1 and inputs <= NARROW else 0
 
 
 def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
-    """Yield (count, size) of the pieces of ``size`` in steps of ``step``: the full pieces, then
-    the remainder.
+    """Yield (count, size) of the pieces of ``size`` in steps of ``step``.
+
+    Full pieces come first, then the remainder.
     """
     whole, rest = divmod(size, step)
     if whole:
@@ -126,13 +128,13 @@ def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def product_block(product: ArrayProduct, arch: Arch) -> Block:
-    """Return the weights that the array stores at a time: min(G, ⌊a/I⌋, ⌊b/O⌋) groups, but at least
-    one.
+    """Return the weights that the array stores at a time.
 
-    Each group has up to b output by a input channels. I is the number of input channels of a group;
-    with ``taps`` it is that of a kernel row. Without ``apart``, groups share the array only if
-    their input channels are in one atom; with ``apart`` (columns with their own activations) I does
-    not limit the number of groups.
+    They are those of min(G, ⌊a/I⌋, ⌊b/O⌋) groups, but at least of one. Each group has up to b
+    output by a input channels. I is the number of input channels of a group; with ``taps`` it is
+    that of a kernel row. Without ``apart``, groups share the array only if their input channels are
+    in one atom; with ``apart`` (columns with their own activations) I does not limit the number of
+    groups.
     """
     array = arch.pe
     shape = product.weights
@@ -158,8 +160,9 @@ def _count_columns_per_step(product: ArrayProduct, block: Block, arch: Arch) -> 
 
 
 class _Reach(NamedTuple):
-    """Activations that a step of the array reads: streams, words per stream, and words of all
-    streams together.
+    """Activations that a step of the array reads.
+
+    ``each`` is the words per stream, ``words`` those of all streams together.
     """
 
     streams: int
@@ -168,12 +171,11 @@ class _Reach(NamedTuple):
 
 
 def _reach(product: ArrayProduct, block: Block, arch: Arch) -> _Reach:
-    """Return the activations that a step of the array reads, in one stream per atom of the block's
-    channels.
+    """Return the activations that a step of the array reads.
 
-    A stream has ((c - 1)·SW + 1)·A bytes, with ``taps`` c·SW·A, with ``apart`` p·c·SW·A. ``words``
-    treats all streams as one contiguous stream, because registers keep the rest of a word for later
-    steps.
+    There is one stream per atom of the block's channels. A stream has ((c - 1)·SW + 1)·A bytes,
+    with ``taps`` c·SW·A, with ``apart`` p·c·SW·A. ``words`` treats all streams as one contiguous
+    stream, because registers keep the rest of a word for later steps.
     """
     words = words_of(arch)
     columns = _count_columns_per_step(product, block, arch)
@@ -191,8 +193,9 @@ def _atom(product: ArrayProduct, words: BankedMemory) -> int:
 
 @lru_cache(maxsize=4096)
 def _streams(shape: WeightShape, block: Block, atom: int, rows: int) -> int:
-    """Return the maximum number of (atom, kernel row) pairs that the products of a block read,
-    over all blocks.
+    """Return the most (atom, kernel row) pairs that the products of a block read.
+
+    The maximum is over all blocks.
     """
     whole = shape.groups == 1 and not (block.taps and shape.inputs % block.inputs)
     if whole and 0 in (atom % block.inputs, block.inputs % atom):
@@ -217,8 +220,9 @@ def _ranges(size: int, step: int) -> Iterator[range]:
 
 
 def _stripes(product: ArrayProduct, across: int, arch: Arch) -> tuple[tuple[int, int], ...]:
-    """Return (count, steps) of the stripes: OH · ⌈OW / across⌉ steps in total, at most P per
-    stripe.
+    """Return (count, steps) of the stripes of a product.
+
+    The product takes OH · ⌈OW / across⌉ steps in total, at most P per stripe.
     """
     steps = product.rows * ceil_div(product.columns, across)
     return tuple(_parts(steps, words_of(arch).accumulators))
@@ -275,8 +279,9 @@ def _passes(product: ArrayProduct, arch: Arch) -> _Passes:
 
 
 def product_cycles(product: ArrayProduct, arch: Arch, lanes: int = 0) -> int:
-    """Return the compute cycles of a product whose results occupy the lanes for ``lanes``
-    cycles.
+    """Return the compute cycles of a product.
+
+    Its results occupy the lanes for ``lanes`` cycles.
     """
     _, (_, _, reach), _, stripes, blocks = _passes(product, arch)
     array = sum(
@@ -312,8 +317,9 @@ def best_mapping(product: ArrayProduct, most: int, arch: Arch) -> int:
 
 
 def product_bound(product: ArrayProduct, arch: Arch) -> int:
-    """Return the cycles of a product if each operand has its own bank and EX gets every cycle of
-    it.
+    """Return a lower bound of the cycles of a product.
+
+    Each operand has its own bank, and EX gets every cycle of the bank.
     """
     return max(product_cycles(product, arch), *product_words(product, arch, 1))
 
@@ -367,8 +373,9 @@ def product_places(
 
 
 def product_blocks(product: ArrayProduct, arch: Arch, weights: Bytes) -> Bytes:
-    """Return the bytes of dense weights, an array of the product's weights, in the order of
-    their use.
+    """Return the bytes of dense weights in the order of their use.
+
+    ``weights`` is an array of the shape of the product's weights.
     """
     blocks = np.zeros(product_bytes(product, arch), np.uint8)
     write_blocks(

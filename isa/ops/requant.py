@@ -1,8 +1,7 @@
-"""Channel records (bias and scale per output channel), requantisation with them, and
-``OP_REQUANT``.
+"""Channel records, requantisation with them, and ``OP_REQUANT``.
 
-``OP_REQUANT`` converts int32 accumulators to int8 with one channel record per channel; it may work
-in place.
+A channel record has the bias and the scale of one output channel. ``OP_REQUANT`` converts int32
+accumulators to int8 with one channel record per channel; it may work in place.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ class ChannelScales:
 
 @dataclass(frozen=True, eq=False)
 class ChannelRecords:
-    """Bias int32 (OC,) with either ``scale`` float32 (OC,), or ``multiplier`` and ``shift`` int32
-    (OC,).
+    """Bias and requantisation factor of each output channel.
 
-    A ``shift`` above 30 is not a shift: then ``multiplier`` and ``shift`` are the two halves of the
-    float64 ``factor``.
+    The bias is int32 (OC,). The factor is ``scale``, float32 (OC,), or ``multiplier`` and
+    ``shift``, int32 (OC,). A ``shift`` above 30 is not a shift: then ``multiplier`` and ``shift``
+    are the two halves of the float64 ``factor``.
     """
 
     bias: NDArray[np.int32]
@@ -154,10 +153,12 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    y = clip(rint(float32(x) · scale[channel]) + EX_OUTPUT_ZERO_POINT). With numerics fixed: by multiplier and shift, or
-    clip(round(float64(x) · factor[channel]) + EX_OUTPUT_ZERO_POINT), ties away from zero, where it holds a factor.
+    y = clip(rint(float32(x) · scale[channel]) + EX_OUTPUT_ZERO_POINT). With numerics fixed:
+    by multiplier and shift, or clip(round(float64(x) · factor[channel]) + EX_OUTPUT_ZERO_POINT),
+    ties away from zero, where it holds a factor.
 
-    x is int32 (rows, OC, length), y int8 of the same shape, clamped to EX_CLAMP_LOW and EX_CLAMP_HIGH.
+    x is int32 (rows, OC, length), y int8 of the same shape, clamped to EX_CLAMP_LOW and
+    EX_CLAMP_HIGH.
     """
 )
 def _requant(command: Command, machine: Machine) -> None:

@@ -42,8 +42,9 @@ PARAMETER_BYTES = 8
 
 
 def shape(command: Command) -> tuple[int, int, int]:
-    """Return (outer, elements per row, inner); neighbouring elements of a row are ``inner``, or
-    one plane, apart.
+    """Return (outer, elements per row, inner) of a command.
+
+    Neighbouring elements of a row are ``inner`` bytes, or one plane, apart.
     """
     return command["EX_ROWS"], command["EX_INPUT_CHANNELS"], command["EX_LENGTH"]
 
@@ -54,8 +55,9 @@ def elements(command: Command) -> int:
 
 
 def operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8]:
-    """Return the tensor at an address register as (outer, count, inner), with the plane distance
-    EX_..._PLANE.
+    """Return the tensor at an address register as (outer, count, inner).
+
+    The register EX_..._PLANE has the distance of planes.
     """
     outer, count, inner = shape(command)
     planes = view(
@@ -108,12 +110,13 @@ def result(command: Command, machine: Machine) -> NDArray[np.int8]:
 
 @formula(
     """
-    Sum: y = clip(rint(float32(Σ (x - INPUT_ZERO_POINT)) · SCALE_A) + OUTPUT_ZERO_POINT), the sum of integers; the
-    factor of a mean has the count in it. Maximum, minimum: m, of the stored values, and
+    Sum: y = clip(rint(float32(Σ (x - INPUT_ZERO_POINT)) · SCALE_A) + OUTPUT_ZERO_POINT),
+    the sum of integers; the factor of a mean has the count in it.
+    Maximum, minimum: m, of the stored values, and
     y = clip(rint(float32((m - INPUT_ZERO_POINT) · SCALE_A) / SCALE_Y) + OUTPUT_ZERO_POINT).
 
-    x is int8 (rows, IC, length), y (rows, length). With numerics fixed all three scale by multiplier SCALE_A and shift
-    SHIFT_A (TensorFlow Lite's Mean and Sum).
+    x is int8 (rows, IC, length), y (rows, length). With numerics fixed all three scale by
+    multiplier SCALE_A and shift SHIFT_A (TensorFlow Lite's Mean and Sum).
     """
 )
 def _reduce(command: Command, machine: Machine) -> None:
@@ -176,13 +179,17 @@ def _softmax_operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    v = table[255 + x - max(x)] of every row; s = Σ v in order; y = clip(rint(v · SCALE_Y / s) + OUTPUT_ZERO_POINT).
+    v = table[255 + x - max(x)] of every row; s = Σ v in order;
+    y = clip(rint(v · SCALE_Y / s) + OUTPUT_ZERO_POINT).
 
-    x and y are int8 (rows, IC, length), the table float32 (256,); sum, product and quotient are float32, each
-    rounded. With numerics fixed (TensorFlow Lite's Softmax) the table is uint32, below 2^31; s = Σ round(v / 2^12) has
-    b bits, 31 at most; d = s · 2^(31-b); z = 1515870810 - 1010580540 ⊗ d, three times z ← z + 4 · (z ⊗ (2^29 - d ⊗ z)),
-    r = min(2z, 2^31 - 1); y = clip(round((v ⊗ r) · SCALE_Y / 2^(b+19)) + OUTPUT_ZERO_POINT), SCALE_Y below 2^24. ⊗ is
-    the product / 2^31, rounded, ties upwards; other ties go away from zero.
+    x and y are int8 (rows, IC, length), the table float32 (256,);
+    sum, product and quotient are float32, each rounded.
+    With numerics fixed (TensorFlow Lite's Softmax) the table is uint32, below 2^31;
+    s = Σ round(v / 2^12) has b bits, 31 at most; d = s · 2^(31-b);
+    z = 1515870810 - 1010580540 ⊗ d, three times z ← z + 4 · (z ⊗ (2^29 - d ⊗ z)),
+    r = min(2z, 2^31 - 1); y = clip(round((v ⊗ r) · SCALE_Y / 2^(b+19)) + OUTPUT_ZERO_POINT),
+    SCALE_Y below 2^24. ⊗ is the product / 2^31, rounded, ties upwards;
+    other ties go away from zero.
     """
 )
 def _softmax(command: Command, machine: Machine) -> None:
@@ -207,8 +214,8 @@ def softmax_result(data: NDArray[np.int8], command: Command, machine: Machine) -
 
 @formula(
     """
-    2 · ⌈rows·IC·length / post_lanes⌉ + IC · ⌈rows·length / post_lanes⌉: maxima and quotients of all elements side by
-    side; the sums in order, a row a lane.
+    2 · ⌈rows·IC·length / post_lanes⌉ + IC · ⌈rows·length / post_lanes⌉:
+    maxima and quotients of all elements side by side; the sums in order, a row a lane.
     """
 )
 def _softmax_cycles(command: Command, arch: Arch) -> int:
@@ -250,12 +257,13 @@ def _norm_operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    d = n·x - Σx, v = n·Σx² - (Σx)²; not centred: d = x - INPUT_ZERO_POINT, v = Σd²; integers, n = IC·length of a row.
-    y = clip(rint(d / sqrt(v + SCALE_A) · gain + bias) + OUTPUT_ZERO_POINT), float32 from v and d on, each step rounded.
+    d = n·x - Σx, v = n·Σx² - (Σx)²; not centred: d = x - INPUT_ZERO_POINT, v = Σd²; integers,
+    n = IC·length of a row. y = clip(rint(d / sqrt(v + SCALE_A) · gain + bias) + OUTPUT_ZERO_POINT),
+    float32 from v and d on, each step rounded.
 
-    x and y are int8 (rows, IC·length); gain and bias float32 pairs (IC,), or (rows, IC) with by_row, each for
-    length elements. With numerics fixed they are int32 with 15 and 16 fraction bits, SCALE_A is an integer, and
-    t = ⌊d · 2^16 / max(⌊sqrt(v + SCALE_A)⌋, 1)⌋,
+    x and y are int8 (rows, IC·length); gain and bias float32 pairs (IC,),
+    or (rows, IC) with by_row, each for length elements. With numerics fixed they are int32 with 15
+    and 16 fraction bits, SCALE_A is an integer, and t = ⌊d · 2^16 / max(⌊sqrt(v + SCALE_A)⌋, 1)⌋,
     y = clip(⌊(t · gain + bias · 2^15 + 2^30) / 2^31⌋ + OUTPUT_ZERO_POINT).
     """
 )

@@ -1,5 +1,6 @@
-"""Windows over planes: registers, operands, padding and results that convolutions and pooling
-share.
+"""Windows over planes: code that convolutions and pooling share.
+
+They share registers, operands, padding and results.
 """
 
 from __future__ import annotations
@@ -92,16 +93,17 @@ def output_access(command: Command, element: int) -> Access:
 
 
 def element_bytes(command: Command) -> int:
-    """Return the bytes of one output element: 1 if the command requantises, 4 if it writes
-    accumulators.
+    """Return the bytes of one output element.
+
+    They are 1 if the command requantises, and 4 if it writes accumulators.
     """
     return 1 if command.fields["requantise"] else 4
 
 
 def check_window(command: Command) -> None:
-    """Raise InputError if a window size, stride or dilation is 0, or if the padded input exceeds
-    the memory limit.
+    """Raise InputError if a window is illegal or too large.
 
+    A size, stride or dilation must not be 0, and the padded input must not exceed the memory limit.
     The semantics allocate the padded input as int64, 8 bytes per element.
     """
     at = command.registers
@@ -125,8 +127,10 @@ def make_refusal(command: Command, reason: str) -> InputError:
 
 
 def plane_operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
-    """Return the operands: input planes, ``weight_bytes`` of weights and one record per output
-    channel; output planes.
+    """Return the operands of a command on planes.
+
+    It reads input planes, ``weight_bytes`` of weights and one record per output channel, and writes
+    output planes.
 
     Raises InputError as :func:`check_window` does.
     """
@@ -146,8 +150,9 @@ def taps(command: Command) -> int:
 
 
 def padded_input(command: Command, machine: Machine, fill: int) -> NDArray[np.int64]:
-    """Return the input as int64 (IC, rows, columns), padded with ``fill`` to contain every tap
-    of every window.
+    """Return the input as int64 (IC, rows, columns), padded with ``fill``.
+
+    It contains every tap of every window.
     """
     height = command["EX_INPUT_HEIGHT"]
     width = command["EX_INPUT_WIDTH"]
@@ -176,8 +181,9 @@ def window_extent(command: Command) -> tuple[int, int]:
 
 
 def tap(command: Command, padded: NDArray[Any], row: int, column: int) -> NDArray[Any]:
-    """Return the input elements (IC, OH, OW) that tap (row, column) of the kernel reads for all
-    outputs.
+    """Return the input elements (IC, OH, OW) that one tap of the kernel reads.
+
+    The tap is (row, column); there is one element per output.
     """
     top = row * command["EX_DILATION_HEIGHT"]
     left = column * command["EX_DILATION_WIDTH"]
@@ -189,8 +195,9 @@ def tap(command: Command, padded: NDArray[Any], row: int, column: int) -> NDArra
 
 
 def finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -> None:
-    """Add the bias to int64 (OC, OH, OW) and write accumulators, or int8 results with
-    ``requantise``.
+    """Add the bias to int64 sums (OC, OH, OW) and write the results.
+
+    They are accumulators, or with ``requantise`` int8.
     """
     records = load_records(machine, command["EX_CHANNEL_ADDRESS"], command["EX_OUTPUT_CHANNELS"])
     accumulator = accumulator + initial_sums(
@@ -218,8 +225,9 @@ def finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -
 def initial_sums(
     command: Command, machine: Machine, shape: tuple[int, ...], bias: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return the initial sums of ``shape``: the bias, or the sums of an earlier command with
-    ``accumulate``.
+    """Return the initial sums of shape ``shape``.
+
+    They are the biases, or with ``accumulate`` the sums of an earlier command.
     """
     if command.fields.get(ACCUMULATE.name, 0):
         return view(machine.sram, command[EX_PARTIAL_ADDRESS.name], shape, np.int32).astype(
@@ -229,8 +237,9 @@ def initial_sums(
 
 
 def lower_limit(command: Command) -> int:
-    """Return the lower clamp limit: EX_CLAMP_LOW, but at least the output zero point if the
-    ``relu`` field is set.
+    """Return the lower clamp limit, EX_CLAMP_LOW.
+
+    With ``relu`` it is at least the output zero point.
     """
     if command.fields["relu"]:
         return max(command["EX_CLAMP_LOW"], command["EX_OUTPUT_ZERO_POINT"])
@@ -243,8 +252,9 @@ def output_count(command: Command) -> int:
 
 
 def fused_cycles(mac_cycles: int, outputs: int, command: Command, arch: Arch) -> int:
-    """Return the larger of the cycles of multiply-accumulates and of fused post-processing,
-    which overlap.
+    """Return the cycles of multiply-accumulates with fused post-processing.
+
+    Both overlap, so the larger number counts.
     """
     return (
         max(mac_cycles, ceil_div(outputs, arch.lanes))

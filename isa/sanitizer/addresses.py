@@ -19,8 +19,9 @@ _WORDS = ("int32", "float32")
 
 
 def check_contained(stream: CommandStream) -> tuple[list[SanitizerFinding], tuple[Operands, ...]]:
-    """Return findings for accesses outside the memories, and the operands without those and
-    without empty ones.
+    """Return findings for accesses outside the memories, and the remaining operands.
+
+    The operands are without these accesses and without empty ones.
     """
     limits = {"sram": stream.program.arch.sram_bytes, "dram": stream.program.dram_bytes}
     findings: list[SanitizerFinding] = []
@@ -92,10 +93,10 @@ def _make_misaligned_finding(
 
 
 def word_registers(command: Command) -> Iterator[str]:
-    """Yield the registers of ``command`` that hold addresses of words or channel records in the
-    scratchpad.
+    """Yield the address registers of ``command`` that must be aligned to words.
 
-    The instruction declares by its ``inputs`` and ``outputs`` which operands are words.
+    They hold addresses of words or of channel records in the scratchpad. The instruction declares
+    by its ``inputs`` and ``outputs`` which operands are words.
     """
     instruction = command.instruction
     if "EX_CHANNEL_ADDRESS" in command.registers:
@@ -115,8 +116,9 @@ def word_registers(command: Command) -> Iterator[str]:
 def check_protected(
     stream: CommandStream, operands: tuple[Operands, ...]
 ) -> list[SanitizerFinding]:
-    """Return writes to system memory over command words, constants, or inputs that are not also
-    outputs.
+    """Return writes over bytes of system memory that a command must not change.
+
+    These are command words, constants, and inputs that are not also outputs.
     """
     protected = _list_protected(stream)
     findings: list[SanitizerFinding] = []
@@ -133,8 +135,9 @@ def check_protected(
 
 
 def check_own_operands(stream: CommandStream) -> list[SanitizerFinding]:
-    """Return results over operands that the same command may still read
-    (:func:`isa.instruction.find_overwritten`).
+    """Return results over operands that the same command may still read.
+
+    The rule is that of :func:`isa.instruction.find_overwritten`.
     """
     findings = []
     for number, (command, item) in enumerate(zip(stream.commands, stream.operands, strict=True)):
@@ -175,8 +178,9 @@ def _make_overwritten_finding(
 
 
 def check_image(stream: CommandStream) -> list[SanitizerFinding]:
-    """Return tensors, constants and command words outside system memory, and those that overlap
-    the command words.
+    """Return findings for the addresses of tensors, constants and command words.
+
+    They must be inside system memory, and the others must not overlap the command words.
     """
     program = stream.program
     words = Access("dram", program.command_address, 8 * len(program.words))

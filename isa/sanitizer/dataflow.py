@@ -30,12 +30,11 @@ Flags = NDArray[np.bool_]
 def check_unwritten(
     stream: CommandStream, operands: Sequence[Operands], order: Order
 ) -> list[SanitizerFinding]:
-    """Return reads of bytes without data, each byte once, and bytes of outputs that are never
-    written.
+    """Return reads of bytes without data, and bytes of outputs that are never written.
 
-    Inputs, constants, given bytes and command words contain data from the start; the scratchpad
-    contains none. Outputs are checked only if all commands complete. All accesses must be inside
-    the memories.
+    Each byte is reported once. Inputs, constants, given bytes and command words contain data from
+    the start; the scratchpad contains none. Outputs are checked only if all commands complete. All
+    accesses must be inside the memories.
     """
     written = _initial(stream, operands)
     findings: list[SanitizerFinding] = []
@@ -218,8 +217,9 @@ SIZES = ("LD_BYTES", "ST_BYTES", "EX_LENGTH")
 
 
 def check_registers(stream: CommandStream) -> list[SanitizerFinding]:
-    """Return a finding for each command that reads a register of :data:`SIZES` before its first
-    SET.
+    """Return a finding for each command that reads a size register before its first SET.
+
+    :data:`SIZES` has the size registers.
     """
     readers = [
         (number, register)

@@ -100,11 +100,10 @@ def ranges_text(space: Space, ranges: Sequence[Range]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class CommandStream:
-    """Operations of a program in stream order, without ``OP_END``, each with its operands and
-    provenance.
+    """Operations of a program in stream order, each with its operands and provenance.
 
-    ``given`` are further bytes of system memory that contain data before the run and may be
-    overwritten.
+    ``OP_END`` is left out. ``given`` are further bytes of system memory that contain data before
+    the run and may be overwritten.
     """
 
     program: Program

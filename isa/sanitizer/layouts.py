@@ -1,5 +1,6 @@
-"""Check that every command reads and writes the bytes of its values that the program states
-(:mod:`isa.dataflow`).
+"""Check that every command reads and writes the bytes that the program states.
+
+:mod:`isa.dataflow` has the statements.
 
 Every byte of both memories has a tag: the number of a byte of a value, or of a constant. Transfers
 and movements copy tags. A computation must find the tags of its stated inputs, in the order in
@@ -51,8 +52,9 @@ def check_layouts(stream: CommandStream, order: Order) -> list[SanitizerFinding]
 
 
 def is_unchecked(program: Program) -> bool:
-    """Return True if a program has layouts, and states no data flow against which they could be
-    checked.
+    """Return True if a program has layouts but states no data flow.
+
+    Its layouts cannot be checked then.
     """
     return program.arch.words is not None and program.dataflow is None
 
@@ -235,8 +237,9 @@ class _Layouts:
         )
 
     def _constant(self, number: int, access: Access) -> None:
-        """Check that weights, records or tables are constants with consecutive addresses in
-        system memory.
+        """Check that weights, records or tables are constants.
+
+        Their addresses in system memory must be consecutive.
         """
         count = access.total // self._unit
         tags = self._read(access)
@@ -313,8 +316,9 @@ class _Layouts:
 def _contradictions(
     command: Command, stated: Computation, layouts: Sequence[OperandLayout]
 ) -> Iterator[str]:
-    """Yield the differences between a command and the program's statements about its channels
-    and weights.
+    """Yield the differences between a command and the program's statements about it.
+
+    The statements are about channels and weights.
     """
     for layout, channels in zip((layouts[0], layouts[-1]), stated.channels, strict=True):
         if isinstance(layout, Atoms) and channels and layout.channels != channels:
@@ -340,8 +344,9 @@ def _runs_of(one: ByteMovement) -> tuple[int, list[tuple[int, int, int]]]:
 
 
 def _split_copy(command: Command) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return the contiguous bytes of a movement, and its other dimensions (count, source stride,
-    result stride).
+    """Return the contiguous bytes of a movement, and its other dimensions.
+
+    A dimension is (count, source stride, result stride).
     """
     read = "OUTPUT" if command.fields["fill"] else "INPUT"
     dims = [
@@ -357,8 +362,9 @@ def _split_copy(command: Command) -> tuple[int, list[tuple[int, int, int]]]:
 
 
 def _runs(dims: Sequence[Sequence[int]]) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return the bytes that are contiguous on both sides of a copy, and the other dimensions,
-    outermost first.
+    """Return the bytes that are contiguous on both sides of a copy, and the other dimensions.
+
+    The outermost dimension is first.
     """
     run = 1
     others = [(count, source, target) for count, source, target in dims if count != 1]
@@ -382,8 +388,9 @@ def _has_overlapping_rows(access: Access) -> bool:
 
 
 def _granularity(stream: CommandStream, flow: Dataflow) -> int:
-    """Return the largest power of two that divides all addresses, runs and strides, including
-    stated ones.
+    """Return the largest power of two that divides all addresses, runs and strides.
+
+    Those that the program states are included.
     """
     bits = _LARGEST_UNIT
     for tensor, (_, begin) in zip(stream.program.tensors, flow.tensors, strict=True):

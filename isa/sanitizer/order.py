@@ -1,5 +1,4 @@
-"""Happens-before: commands that are complete when another starts, under all latencies and queue
-depths; tokens; races.
+"""Happens-before: order of commands under all latencies and queue depths; tokens; races.
 
 Two rules order commands: each unit executes its commands in order, and a pop waits for the
 completion of the command that pushes its token. Stream order only says when commands enter their
@@ -53,7 +52,9 @@ MISSING = -1
 
 @dataclass(frozen=True, eq=False)
 class Pairing:
-    """Token partners: ``givers[i]`` push the tokens that command i pops; ``left`` are unmatched
+    """Partners of tokens.
+
+    ``givers[i]`` are the commands that push the tokens that command i pops; ``left`` are unmatched
     pushes by counter.
     """
 
@@ -85,8 +86,9 @@ def pair_tokens(commands: Sequence[Command]) -> Pairing:
 
 
 def check_tokens(stream: CommandStream, pairing: Pairing) -> list[SanitizerFinding]:
-    """Return pops without a push, pops whose push comes later in the stream, and tokens left at
-    the end.
+    """Return findings for tokens that are missing, late or left at the end.
+
+    A token is late if its push comes after its pop in the stream.
     """
     findings: list[SanitizerFinding] = []
     for number, givers in enumerate(pairing.givers):
@@ -232,8 +234,9 @@ def _cycle(units: Sequence[int], pairing: Pairing, end: Standstill, start: int) 
 def _find_awaited(
     units: Sequence[int], pairing: Pairing, end: Standstill, number: int
 ) -> int | None:
-    """Return the command that ``number`` waits for: giver of its token, the blocked word, or the
-    head of its queue.
+    """Return the command that ``number`` waits for.
+
+    It is the giver of a token, the blocked word, or the head of its queue.
     """
     if number in end.heads:
         missing = [giver for giver in pairing.givers[number] if giver not in end.done]
@@ -319,8 +322,9 @@ def _complete(
     givers: Sequence[Sequence[int]],
     known: list[list[int]],
 ) -> list[int]:
-    """Complete all commands that can complete, in stream order if possible, and fill in the
-    clocks ``known``.
+    """Complete all commands that can complete, in stream order if possible.
+
+    Fill in the clocks ``known`` and return the order.
     """
     linear: list[int] = []
     heads = [0, 0, 0]

@@ -1,5 +1,6 @@
-"""Tags of the bytes of a memory or a value, for the check of layouts
-(:mod:`isa.sanitizer.layouts`).
+"""Tags of the bytes of a memory or a value.
+
+The check of layouts (:mod:`isa.sanitizer.layouts`) uses them.
 
 Most operands are contiguous bytes of one value, so their tags are consecutive numbers. Such tags
 are stored as runs, which cost no time per byte, until an access needs single tags.
@@ -108,8 +109,9 @@ class TaggedBytes:
     def _view(
         self, begin: int, nbytes: int, dims: Steps, *, replaced: bool = False
     ) -> NDArray[Any]:
-        """Return a view of the single tags of an access, which need no contents if all are
-        ``replaced``.
+        """Return a view of the single tags of an access.
+
+        The view needs no contents if all tags are ``replaced``.
         """
         unit = self._unit
         size = self._kind.itemsize

@@ -36,9 +36,11 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    y = clip(rint(((a - INPUT_ZERO_POINT) · SCALE_A + (b - OPERAND_ZERO_POINT) · SCALE_B) / 2 / SCALE_Y) + zero).
+    y = clip(rint(((a - INPUT_ZERO_POINT) · SCALE_A + (b - OPERAND_ZERO_POINT) · SCALE_B) / 2 /
+    SCALE_Y) + zero).
 
-    Every step in float32, zero = OUTPUT_ZERO_POINT: a mean between DequantizeLinear and QuantizeLinear.
+    Every step in float32, zero = OUTPUT_ZERO_POINT: a mean between DequantizeLinear and
+    QuantizeLinear.
     """
 )
 def _average(command: Command, machine: Machine) -> None:
