@@ -19,11 +19,15 @@ from isa.layout import Layout
 class RegionTensors:
     """Facts about the tensors of a region.
 
-    Attributes: atom: channels stored together, one byte each. fits: whether an operation has a
-        tiling in the scratchpad. shapes: shapes of the model's tensors by name. elements: number of
-        elements of every tensor. preferred: the layout that the first consumer needs, directly or
-        after element-wise operations. results: region outputs, and tensors used only to compute
-        region outputs element by element. read: tensors with consumers in the region.
+    Attributes:
+        atom: channels stored together, one byte each.
+        fits: whether an operation has a tiling in the scratchpad.
+        shapes: shapes of the model's tensors by name.
+        elements: number of elements of every tensor.
+        preferred: the layout that the first consumer needs, directly or after element-wise
+            operations.
+        results: region outputs, and tensors used only to compute region outputs element by element.
+        read: tensors with consumers in the region.
     """
 
     atom: int

@@ -211,9 +211,13 @@ def rescale(
 
     The operation is a LeakyRelu of slope 1.
 
-    Args: node: the node that needs it. source: the tensor to convert. result: the tensor with the
-        new quantisation. output: destination, which gives the number of elements; it may be another
-        tensor than ``result``. first: first element of ``source``.
+    Args:
+        node: the node that needs it.
+        source: the tensor to convert.
+        result: the tensor with the new quantisation.
+        output: destination, which gives the number of elements; it may be another tensor than
+            ``result``.
+        first: first element of ``source``.
     """
     before = domain.affine(source)
     after = domain.affine(result)

@@ -161,11 +161,15 @@ def _is_grouped_on(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP
 class Convolution(ProductOperator, WindowOperator):
     """2-D convolution of one input (C, H, W) to one output (OC, OH, OW).
 
-    Attributes: weights: int8 (OC, C / groups, KH, KW); output channel o reads the input channels of
-        group ``o // (OC // groups)``. input_zero_point: value of the padding. emulated: a depthwise
-        convolution on OP_CONV, one filter at a time. on_groups: computed by ``group_instruction``,
-        which takes the number of groups from its register. shared: identity of the constants, if
-        other operations have the same; None: identity of the arrays.
+    Attributes:
+        weights: int8 (OC, C / groups, KH, KW); output channel o reads the input channels of group
+            ``o // (OC // groups)``.
+        input_zero_point: value of the padding.
+        emulated: a depthwise convolution on OP_CONV, one filter at a time.
+        on_groups: computed by ``group_instruction``, which takes the number of groups from its
+            register.
+        shared: identity of the constants, if other operations have the same; None: identity of the
+            arrays.
     """
 
     group_instruction: ClassVar[tuple[str, str]] = ("OP_GROUP_CONV", "EX_GROUPS")

@@ -88,11 +88,14 @@ class Closes:
 
     The subgraph depends on one tensor and constants only.
 
-    Attributes: operators: all mergeable operators. channel_seconds: operators whose second operand
-        may have one number per channel. channel_floats: operators with an operand of one
-        unquantised float number per channel. vectors: operators whose operands, except the first,
-        are vectors with one number per channel. functions: functions of the real numbers of their
-        first operand, with parameters. arithmetic: operators of real operands that broadcast.
+    Attributes:
+        operators: all mergeable operators.
+        channel_seconds: operators whose second operand may have one number per channel.
+        channel_floats: operators with an operand of one unquantised float number per channel.
+        vectors: operators whose operands, except the first, are vectors with one number per
+            channel.
+        functions: functions of the real numbers of their first operand, with parameters.
+        arithmetic: operators of real operands that broadcast.
     """
 
     operators: frozenset[str] = frozenset()
@@ -120,25 +123,35 @@ Carried = Literal["", "integers", "reals"]
 class Form:
     """A float ONNX operator that the family computes between DequantizeLinear and QuantizeLinear.
 
-    Attributes: onnx: type of the ONNX operator. operands: number of leading inputs that are data
-        (None: all); the others are parameters. canonical: type of the node in the graph; by default
-        that of the ONNX operator. parameters: positions of inputs that are constant real numbers;
-        they are operands that the quantiser does not change. attributes: attributes that a
-        canonical node must have. flags: number of leading operands that are flags, without
-        quantisation. bare: the result has no quantisation. alone: canonical type if there is only
-        one operand. activation: a Relu or Clip between the operator and its QuantizeLinear is
-        fused. plain: the operator also works on bare integers. integer: integer operators with the
-        same meaning. quantise: the quantiser quantises the operator. passive: the operator alone
-        does not justify quantisation; among float operators it stays float. ranges: the result has
-        its own range, that of the first operand, or one common range with all operands. clamps:
-        ends at which the operator itself limits the result's range. range_ratio: maximum ratio of
-        the operand's range to the result's (0: any). limits: fixed range of the result, regardless
-        of calibration. traced: the operator copies elements; running it shows which ones. weights:
-        the operator multiplies. A constant second operand has one scale for each of its ``filters``
-        (first axis) or ``columns``; a constant third operand is a bias in the scale of the
-        products. transposed: attribute that says that the second operand is transposed relative to
-        the canonical node. carried: elements that ONNX Runtime moves between DequantizeLinear and
-        QuantizeLinear; ``reals`` give the same numbers as integers.
+    Attributes:
+        onnx: type of the ONNX operator.
+        operands: number of leading inputs that are data (None: all); the others are parameters.
+        canonical: type of the node in the graph; by default that of the ONNX operator.
+        parameters: positions of inputs that are constant real numbers; they are operands that the
+            quantiser does not change.
+        attributes: attributes that a canonical node must have.
+        flags: number of leading operands that are flags, without quantisation.
+        bare: the result has no quantisation.
+        alone: canonical type if there is only one operand.
+        activation: a Relu or Clip between the operator and its QuantizeLinear is fused.
+        plain: the operator also works on bare integers.
+        integer: integer operators with the same meaning.
+        quantise: the quantiser quantises the operator.
+        passive: the operator alone does not justify quantisation; among float operators it stays
+            float.
+        ranges: the result has its own range, that of the first operand, or one common range with
+            all operands.
+        clamps: ends at which the operator itself limits the result's range.
+        range_ratio: maximum ratio of the operand's range to the result's (0: any).
+        limits: fixed range of the result, regardless of calibration.
+        traced: the operator copies elements; running it shows which ones.
+        weights: the operator multiplies. A constant second operand has one scale for each of its
+            ``filters`` (first axis) or ``columns``; a constant third operand is a bias in the scale
+            of the products.
+        transposed: attribute that says that the second operand is transposed relative to the
+            canonical node.
+        carried: elements that ONNX Runtime moves between DequantizeLinear and QuantizeLinear;
+            ``reals`` give the same numbers as integers.
     """
 
     onnx: str

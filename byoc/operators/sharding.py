@@ -31,10 +31,13 @@ def _nothing(span: Span) -> Mapping[str, Any]:
 class Sharding:
     """Computation of a span of a node's result from parts of its operands.
 
-    Attributes: axis: axis of the result that is divided. size: elements along that axis. axes: for
-        each operand, the axis along which a part is read; None if the operand is read whole. reads:
-        converts a span of the result to the span of the operands. attributes: returns the node's
-        attributes that change for a span.
+    Attributes:
+        axis: axis of the result that is divided.
+        size: elements along that axis.
+        axes: for each operand, the axis along which a part is read; None if the operand is read
+            whole.
+        reads: converts a span of the result to the span of the operands.
+        attributes: returns the node's attributes that change for a span.
     """
 
     axis: int

@@ -1,8 +1,7 @@
-"""Default schedule: fused, double-buffered, pipelined across layers, with residents where they save
-cycles.
+"""Default schedule: fused, double-buffered, pipelined across layers, with residents.
 
-If memory planning fails, the plan is made again with fewer bytes for residents. Without residents,
-every layer's buffers fit by construction.
+Residents are chosen where they save cycles. If memory planning fails, the plan is made again with
+fewer bytes for residents. Without residents, every layer's buffers fit by construction.
 
 Compilations can share a pool of tile searches, and of programs for machines that differ only in
 scratchpad size. Every entry has all its dependencies as key, so a compilation gives the same result
@@ -66,10 +65,13 @@ def schedule_default(
 ) -> Scheduled:
     """Return the default schedule of a region.
 
-    Args: context: the region. fresh: returns an empty memory for each attempt. pool: caches of
-        earlier compilations. subject: key of the layers in the pool; equal subjects have equal
-        layers. None: do not reuse schedules. choices: user choices that the schedule must agree
-        with.
+    Args:
+        context: the region.
+        fresh: returns an empty memory for each attempt.
+        pool: caches of earlier compilations.
+        subject: key of the layers in the pool; equal subjects have equal layers. None: do not reuse
+            schedules.
+        choices: user choices that the schedule must agree with.
     """
     arch = fresh().arch
     best: _Candidate | None = None
@@ -95,8 +97,9 @@ def schedule_default(
 
 
 class _Rating(NamedTuple):
-    """Result of a plan that was tried: estimated cycles, tiles, and whether the scratchpad
-    limited nothing.
+    """Result of a plan that was tried: estimated cycles and number of tiles.
+
+    ``free``: the scratchpad size limited nothing.
     """
 
     cycles: int
@@ -105,11 +108,10 @@ class _Rating(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """Plan with its schedule and rehearsal, the cycles in which EX computes, and the number of its
-    tiles.
+    """Plan with its schedule, its rehearsal and the number of its tiles.
 
-    ``least``: lower bound of the cycles with its tiles. ``free``: the scratchpad size limited
-    nothing.
+    ``compute``: cycles in which EX computes. ``least``: lower bound of the cycles with its tiles.
+    ``free``: the scratchpad size limited nothing.
     """
 
     plan: LayerPlan
@@ -136,11 +138,10 @@ class _Candidate(NamedTuple):
 def _finish_schedule(
     context: RegionContext, best: _Candidate, fresh: Callable[[], Memory]
 ) -> Scheduled:
-    """Return the schedule of the best plan, with buffers placed as for other banks if that takes
-    fewer cycles.
+    """Return the schedule of the best plan, with the placement of buffers that takes fewest cycles.
 
-    Places of a machine with fewer banks or less memory are among these, so more of them costs no
-    cycles.
+    The candidates are the placement for this machine and those for other numbers of banks. Places
+    of a machine with fewer banks or less memory are among these, so more of them costs no cycles.
     """
     memory = fresh()
     if context.loads.word_slots and best.tiles <= FEW_TILES and not best.is_within(ENOUGH):
@@ -168,8 +169,9 @@ def _place_plan(
     stream: tuple[list[TileSteps], list[int]],
     banks: int,
 ) -> _Candidate | None:
-    """Return the schedule of a plan with buffers placed for ``banks`` banks, or None if memory
-    planning fails.
+    """Return the schedule of a plan with buffers placed for ``banks`` banks.
+
+    The result is None if memory planning fails.
     """
     streamed, cycles = stream
     arch = memory.arch.model_copy(update={"sram_banks": banks})
@@ -273,12 +275,12 @@ class _Trials:
             self._try(plan)
 
     def _try_smaller_sizes(self) -> None:
-        """Try the plans of all smaller scratchpads, each with the tilings near it, and keep the
-        best.
+        """Try the plans of all smaller scratchpads and keep the best.
 
-        A compilation for a smaller scratchpad tries the same plans, so more memory finds at least
-        the same schedule. If the region's own plan needed no more memory, every size of at least
-        twice its bytes has the same plan and is skipped.
+        For each of them, the tilings near its plan are tried too. A compilation for a smaller
+        scratchpad tries the same plans, so more memory finds at least the same schedule. If the
+        region's own plan needed no more memory, every size of at least twice its bytes has the same
+        plan and is skipped.
         """
         for nbytes in self._sizes:
             own = self.best
@@ -291,8 +293,9 @@ class _Trials:
                 self.best = own
 
     def _plan_for_size(self, nbytes: int) -> _Candidate | None:
-        """Return the plan of a smaller scratchpad; None if it has none, has groups, or is too
-        slow.
+        """Return the plan of a smaller scratchpad, or None.
+
+        The result is None if there is no plan, or if the plan has groups or is too slow.
         """
         try:
             smaller = self._arch.model_copy(update={"sram_bytes": nbytes})
@@ -313,11 +316,10 @@ class _Trials:
         return found
 
     def _nearby(self) -> None:
-        """Try tilings near the best plan's, if possible within the bytes that a larger scratchpad
-        would use.
+        """Try tilings near those of the best plan.
 
-        For few tiles the estimate of a layer is poor: it lacks the first load, the last store and
-        prefetches.
+        If possible, they use only bytes that a larger scratchpad would use too. For few tiles the
+        estimate of a layer is poor: it lacks the first load, the last store and prefetches.
         """
         room = 2 * self._taken if self._few else LARGEST_FREE
         self.free = self.free and self._arch.sram_bytes >= room
@@ -325,8 +327,9 @@ class _Trials:
         self._climb(min(room, self._arch.sram_bytes) if self.free else self._arch.sram_bytes)
 
     def _climb(self, room: int) -> None:
-        """Try tilings near the best plan's in ``room`` bytes, layer by layer, while it improves
-        and tiles are few.
+        """Try tilings near those of the best plan in ``room`` bytes, layer by layer.
+
+        The search goes on while the plan improves and tiles are few.
         """
         if self.best.tiles > FEW_TILES:
             return
@@ -342,8 +345,9 @@ class _Trials:
                     self._try(plan)
 
     def _list_neighbour_plans(self, alike: Sequence[int], capacity: int) -> Iterator[LayerPlan]:
-        """Yield the best plan with other tilings of layers in ``capacity`` bytes and few enough
-        compute cycles.
+        """Yield the best plan with other tilings of the layers ``alike``.
+
+        The tilings fit ``capacity`` bytes and have few enough compute cycles.
         """
         index = alike[0]
         best = self.best
@@ -469,8 +473,9 @@ ONE_SIZE = {"sram_bytes": Arch.model_fields["sram_bytes"].default}
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """Schedule that every scratchpad of at least ``sram_bytes`` bytes gets, because its size
-    limited nothing.
+    """Schedule that every scratchpad of at least ``sram_bytes`` bytes gets.
+
+    The scratchpad size did not limit it.
     """
 
     sram_bytes: int
@@ -478,11 +483,11 @@ class _Kept:
 
 
 class SearchPool(Generic[Compiled]):
-    """Cache of tile searches on machines with one bus, of schedules, and of programs compiled from
-    them.
+    """Cache of tile searches on machines with one bus, of schedules and of programs.
 
-    Scratchpad size is an argument of a search, so machines that differ only in it share searches. A
-    pool grows with every layer shape and machine; drop it when these change.
+    The programs are compiled from the schedules. Scratchpad size is an argument of a search, so
+    machines that differ only in it share searches. A pool grows with every layer shape and machine;
+    drop it when these change.
     """
 
     def __init__(self, bus: MemoryBus = DEFAULT_BUS) -> None:

@@ -1,5 +1,4 @@
-"""Transformations of a region's operations before memory is assigned: order by image, and fusion of
-functions.
+"""Order a region's operations by image and fuse functions before memory is assigned.
 
 In a batch, each image passes through all layers before the next image. Tensors between two layers
 are then as small as for a single image and can stay in the scratchpad. A function of one int8
@@ -47,8 +46,9 @@ def order_by_image(
         values: shapes and types by tensor name.
         boundary: the region's inputs and outputs; their first dimension counts the images.
 
-    Returns: The operations in the new order, or unchanged if there is one image or the new order
-        would have too many.
+    Returns:
+        The operations in the new order, or unchanged if there is one image or the new order would
+        have too many.
     """
     counts = {values[name].shape[0] if values[name].shape else 1 for name in boundary}
     images = counts.pop()
@@ -113,8 +113,9 @@ class _Batch:
         return found.pop() if len(found) == 1 else ALL
 
     def _parts(self, operation: Operator) -> tuple[Operator, ...]:
-        """Return one operation per image if the operation treats all images alike, otherwise
-        itself.
+        """Return one operation per image, if the operation treats all images alike.
+
+        Otherwise return the operation itself.
         """
         operands = tuple(_variable(operation))
         same = operation.loops.images and not operation.constant_operands
@@ -174,10 +175,9 @@ def fuse(
     arch: Arch,
     fits: Callable[[Operator], bool],
 ) -> tuple[Operator, ...]:
-    """Return the operations of a region in order, with functions of one tensor fused into their
-    producers.
+    """Return the operations of a region with functions of one tensor fused into their producers.
 
-    A fused operation keeps the producer's name and lists the ONNX nodes of both.
+    The order is kept. A fused operation keeps the producer's name and lists the ONNX nodes of both.
 
     Args:
         operations: the region's operations in execution order.

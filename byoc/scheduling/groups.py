@@ -1,9 +1,8 @@
-"""Groups: consecutive layers computed band by band of rows, so that tensors between them stay in
-the scratchpad.
+"""Groups: consecutive layers computed band by band of rows.
 
-This module defines groups and finds the layers that can be in one. Their operands and results are
-planes of rows, or they are element-wise on such planes. All layers must see a buffer as planes of
-the same size.
+Tensors between the layers of a group stay in the scratchpad. This module defines groups and finds
+the layers that can be in one. Their operands and results are planes of rows, or they are
+element-wise on such planes. All layers must see a buffer as planes of the same size.
 """
 
 from __future__ import annotations
@@ -49,8 +48,9 @@ class BandedGroup:
 
     @property
     def smallest(self) -> bool:
-        """True if bands cannot need fewer bytes: an operand's only buffer is then free while no
-        layer reads it.
+        """True if bands cannot need fewer bytes.
+
+        An operand's only buffer is then free while no layer reads it.
         """
         return self.rows == self.slots == 1
 
@@ -81,11 +81,10 @@ class Slice:
 
 @dataclass(frozen=True)
 class Planes:
-    """A buffer as ``count`` planes of ``rows`` rows of ``row_bytes`` bytes, with its producers and
-    consumers.
+    """Buffer as ``count`` planes of ``rows`` rows of ``row_bytes`` bytes.
 
-    ``leaves``: the buffer is an output of the region. ``enters``: it is an input. ``last_reader``
-    is -1 without consumers.
+    ``makers`` are its producers, ``readers`` its consumers. ``leaves``: the buffer is an output of
+    the region. ``enters``: it is an input. ``last_reader`` is -1 without consumers.
     """
 
     count: int
@@ -122,9 +121,7 @@ class Member:
 
     @property
     def undivided(self) -> bool:
-        """True if a tile has all planes, and computes each row from the same row of its
-        operands.
-        """
+        """True if a tile has all planes and computes each row from the same row of its operands."""
         return self.flat or self.gathers or self.moves is not None
 
 
@@ -173,12 +170,11 @@ def _link_member(
     types: Sequence[MappingType],
     thorough: Sequence[bool],
 ) -> Member | None:
-    """Return a member with its first consumer, and the first later layer that it cannot be grouped
-    with.
+    """Return a member with its first consumer and its limit.
 
-    Bands compute only rows that are read. If no consumer reads all rows, grouping is not allowed:
-    every schedule computes the whole result of a layer, and its lower bounds rely on it
-    (:mod:`byoc.emission.region`).
+    The limit is the first later layer that it cannot be grouped with. Bands compute only rows that
+    are read. If no consumer reads all rows, grouping is not allowed: every schedule computes the
+    whole result of a layer, and its lower bounds rely on it (:mod:`byoc.emission.region`).
     """
     member = members[number]
     if member is None:
@@ -294,8 +290,9 @@ def _plane_sizes(layers: Sequence[OperatorLayer], uses: Sequence[_Use]) -> dict[
 def _list_gathered_planes(
     layer: OperatorLayer, sources: Sequence[TensorStart], target: TensorStart
 ) -> Iterator[tuple[str, _Size]]:
-    """Yield the buffers and plane sizes of the operands and the result of a layer that gathers
-    bytes.
+    """Yield the buffers and plane sizes of a layer that gathers bytes.
+
+    They are those of its operands, then that of its result.
     """
     nest = layer.nest
     yield from ((place.buffer, (nest.input_rows, nest.input_columns)) for place in sources)
@@ -326,8 +323,9 @@ def _member(
     target: TensorStart,
     planes: Mapping[str, Planes],
 ) -> Member | None:
-    """Return a layer as a member, or None for another kind of layer or operands that are not
-    whole planes.
+    """Return a layer as a member of groups, or None if it cannot be one.
+
+    It cannot be one if it is of another kind, or if its operands are not whole planes.
     """
     operation = layer.operation
     nest = layer.nest
@@ -360,8 +358,9 @@ def _member(
 
 
 def _slice(place: TensorStart, nbytes: int, planes: Mapping[str, Planes]) -> Slice | None:
-    """Return the planes in ``nbytes`` bytes at a place, or None if the bytes are not whole
-    planes.
+    """Return the planes in ``nbytes`` bytes at a place.
+
+    The result is None if the bytes are not whole planes.
     """
     seen = planes.get(place.buffer)
     if seen is None:
@@ -384,11 +383,10 @@ def lawful(graph: FusionGraph, first: int, last: int) -> bool:
 
 
 def may_ride(layers: Sequence[OperatorLayer], graph: FusionGraph, last: int) -> bool:
-    """Return True if layer ``last`` can be fused into the tiles of the previous layer, as its only
-    consumer.
+    """Return True if layer ``last`` can be fused into the tiles of the previous layer.
 
-    Tiles of both layers are dense in their buffers, so no operand or result of ``last`` can be
-    resident.
+    Layer ``last`` must be the only consumer of the previous layer's result. Tiles of both layers
+    are dense in their buffers, so no operand or result of ``last`` can be resident.
     """
     rider = graph.members[last]
     if rider is None or not rider.flat or not last or not lawful(graph, last - 1, last):
@@ -417,8 +415,9 @@ def members_of(graph: FusionGraph, first: int, last: int) -> tuple[Member, ...]:
 
 
 def is_needed_after(planes: Planes, last: int) -> bool:
-    """Return True if a buffer computed in a group up to layer ``last`` is needed after the
-    group.
+    """Return True if a buffer computed in a group is needed after the group.
+
+    Layer ``last`` is the last of the group.
     """
     return planes.leaves or planes.last_reader > last
 

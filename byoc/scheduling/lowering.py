@@ -45,11 +45,11 @@ class TensorStart:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Operations that compute or copy, the place of every tensor, and the buffers in order of first
-    use.
+    """Operations that compute or copy, the place of every tensor, and the buffers.
 
-    ``constants``: constant operands by name; the place of each has its own name, and no buffer
-    exists for it. ``layouts``: the layouts of inputs and outputs.
+    The buffers are in order of first use. ``constants``: constant operands by name; the place of
+    each has its own name, and no buffer exists for it. ``layouts``: the layouts of inputs and
+    outputs.
     """
 
     operations: tuple[Operator, ...]
@@ -81,13 +81,18 @@ def lower(
     memory: Memory = IDEAL,
     fits: Callable[[Operator], bool] = lambda _: True,
 ) -> Lowered:
-    """Return the operations of a region that compute or copy, in order, and buffers for all its
-    tensors.
+    """Return a region's operations that compute or copy, and buffers for all its tensors.
 
-    Args: operations: the region's operations in execution order. values: the region's inputs and
-        outputs by name; sizes of other tensors come from the operands. inputs: names of the
-        region's inputs. outputs: names of the region's outputs. memory: the scratchpad. fits:
-        predicate, true if an operation can be tiled into the scratchpad.
+    The operations keep their order.
+
+    Args:
+        operations: the region's operations in execution order.
+        values: the region's inputs and outputs by name; sizes of other tensors come from the
+            operands.
+        inputs: names of the region's inputs.
+        outputs: names of the region's outputs.
+        memory: the scratchpad.
+        fits: predicate, true if an operation can be tiled into the scratchpad.
     """
     listed, assigned = lay_out(tuple(operations), values, (*inputs, *outputs), memory, fits)
     layouts = {name: assigned[name] for name in (*inputs, *outputs)}
@@ -110,8 +115,9 @@ def lower(
 def _sizes(
     operations: Iterable[Operator], boundary: Mapping[str, int], constants: Container[str]
 ) -> dict[str, int]:
-    """Return the bytes of every non-constant tensor in order of first mention, given those at
-    the ``boundary``.
+    """Return the bytes of every non-constant tensor in order of first mention.
+
+    ``boundary`` has the bytes of the region's inputs and outputs.
     """
     sizes = dict(boundary)
     for operation in operations:
@@ -156,8 +162,9 @@ def _copies_of_constants(free: Operator) -> list[Operator]:
 def _neighbours(
     pairs: Iterable[tuple[Operand, Operand]], sharing: _Sharing
 ) -> list[list[tuple[Operand, Operand]]]:
-    """Group slices that are contiguous on both sides, such as parts of a tensor that is split
-    and concatenated.
+    """Group slices that are contiguous on both sides.
+
+    For example, they are the parts of a tensor that is split and concatenated.
     """
     runs: list[list[tuple[Operand, Operand]]] = []
     for pair in pairs:

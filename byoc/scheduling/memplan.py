@@ -1,5 +1,6 @@
-"""Scratchpad planning: addresses for buffers with known lifetimes, and an independent checker of
-such plans.
+"""Scratchpad planning: addresses for buffers with known lifetimes, and a checker of plans.
+
+The checker is independent of the planner.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from isa.errors import InputError
 
 @dataclass(frozen=True)
 class Request:
-    """Scratchpad buffer of ``nbytes`` bytes that is live from step ``first`` to step ``last``,
-    inclusive.
+    """Scratchpad buffer of ``nbytes`` bytes with a lifetime.
 
-    ``apart``: commands read the buffer together with four other operands, but a bank serves only
-    four (docs/machine.md, section 2). ``beside``: indices of the requests that the same commands
-    access; used if a bank serves one operand at a time (section 12).
+    The buffer is live from step ``first`` to step ``last``, inclusive. ``apart``: commands read the
+    buffer together with four other operands, but a bank serves only four (docs/machine.md, section
+    2). ``beside``: indices of the requests that the same commands access; used if a bank serves one
+    operand at a time (section 12).
     """
 
     name: str
@@ -39,13 +40,13 @@ def plan(
     *,
     one_operand: bool = False,
 ) -> tuple[int, ...] | None:
-    """Return an address for every request, or None if no order that is tried fits ``capacity``
-    bytes.
+    """Return an address for every request, or None if the requests do not fit.
 
-    Requests are placed largest first, each at the lowest aligned address that is free during its
-    whole life. A request ``apart`` prefers a bank that few live buffers use. A request with
-    ``beside`` prefers banks that none of those buffers uses. If a request finds no place, it moves
-    to the front of the order and placement starts over.
+    Several orders are tried; None means that none of them fits ``capacity`` bytes. Requests are
+    placed largest first, each at the lowest aligned address that is free during its whole life. A
+    request ``apart`` prefers a bank that few live buffers use. A request with ``beside`` prefers
+    banks that none of those buffers uses. If a request finds no place, it moves to the front of the
+    order and placement starts over.
 
     Args:
         requests: the buffers.
@@ -165,8 +166,9 @@ class Taken(NamedTuple):
 
 
 class _Placed:
-    """Placed buffers sorted by address, indexed by span of steps because most buffers live for
-    few steps.
+    """Placed buffers sorted by address and indexed by span of steps.
+
+    The index saves time because most buffers live for few steps.
     """
 
     def __init__(self) -> None:
@@ -193,10 +195,10 @@ class _Placed:
 def lowest_gap(
     taken: Sequence[Taken], nbytes: int, first: int, last: int, alignment: int, address: int = 0
 ) -> int:
-    """Return the lowest aligned address at or above ``address`` with ``nbytes`` bytes free from
-    ``first`` to ``last``.
+    """Return the lowest aligned address with ``nbytes`` bytes free from ``first`` to ``last``.
 
-    ``taken`` is sorted by address. ``address`` may be the end of a bank, which need not be aligned.
+    The address is at or above ``address``. ``taken`` is sorted by address. ``address`` may be the
+    end of a bank, which need not be aligned.
     """
     address = -(-address // alignment) * alignment
     for start, end, born, died, _ in taken:
@@ -217,8 +219,9 @@ def _quiet_gap(
     banks: _Banks,
     lowest: int,
 ) -> int:
-    """Return the lowest free address in banks that few live buffers use, or ``lowest`` if there
-    is none.
+    """Return the lowest free address in banks that few live buffers use.
+
+    If there is none, return ``lowest``.
     """
     lives = [one for one in placed if one.first <= request.last and one.last >= request.first]
     bank = banks.nbytes
@@ -238,8 +241,9 @@ def _quiet_gap(
 def own_gap(
     taken: Sequence[Taken], request: Request, capacity: int, alignment: int, bank: int, lowest: int
 ) -> int:
-    """Return the lowest free address in banks that no buffer of ``request.beside`` uses, or
-    ``lowest``.
+    """Return the lowest free address in banks that no buffer of ``request.beside`` uses.
+
+    If there is none, return ``lowest``.
     """
     begin = request.first
     until = request.last
@@ -272,8 +276,9 @@ def peak_bytes(requests: Sequence[Request], addresses: Sequence[int]) -> int:
 def check_plan(
     requests: Sequence[Request], addresses: Sequence[int], capacity: int, alignment: int
 ) -> None:
-    """Raise InputError naming the buffer if a plan is misaligned, leaves the memory, or overlaps
-    live buffers.
+    """Raise InputError naming the buffer if a plan is invalid.
+
+    A plan is invalid if a buffer is misaligned, leaves the memory or overlaps a live buffer.
     """
     if len(requests) != len(addresses):
         raise InputError(f"the plan has {len(addresses)} addresses for {len(requests)} buffers")

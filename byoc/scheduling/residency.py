@@ -49,11 +49,10 @@ class NoTilingError(InputError):
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """Tiling of every layer, names of resident buffers, and groups of layers that are computed
-    together.
+    """Tiling of every layer, names of resident buffers, and groups of layers.
 
-    Tilings of layers in groups are not used, except those of layers with a fused element-wise
-    layer.
+    The layers of a group are computed together. Tilings of layers in groups are not used, except
+    those of layers with a fused element-wise layer.
     """
 
     tilings: tuple[Tiling, ...]
@@ -109,8 +108,9 @@ _Beside = tuple[Resident, int]
 
 
 class Rooms:
-    """Buffers that could be resident, ``lives`` in order of production, and the bytes they leave
-    each layer.
+    """Buffers that could be resident, and the bytes that they leave each layer.
+
+    ``lives`` has the buffers in order of production.
     """
 
     def __init__(self, layers: Sequence[OperatorLayer], lowered: Lowered, arch: Arch) -> None:
@@ -131,16 +131,15 @@ class Rooms:
     def find_resident(
         self, index: int, residents: Collection[str], capacity: int
     ) -> tuple[Resident, int]:
-        """Return which operands of a layer are resident, and the bytes of ``capacity`` that
-        residents leave it.
+        """Return which operands of a layer are resident, and the bytes left for the layer.
+
+        The bytes are those of ``capacity`` that no live resident takes.
         """
         resident, taken = self.find_beside(index, residents)
         return resident, capacity - taken
 
     def find_beside(self, index: int, residents: Collection[str]) -> _Beside:
-        """Return which operands of a layer are resident, and the bytes of all residents live at
-        the layer.
-        """
+        """Return which operands of a layer are resident, and the bytes of all live residents."""
         sources, target = self._uses[index]
         taken = sum([nbytes for name, nbytes in self._there[index] if name in residents])
         return Resident(
@@ -150,8 +149,9 @@ class Rooms:
     def find_with_resident(
         self, index: int, name: str, room: _Beside, residents: Collection[str]
     ) -> _Beside:
-        """Return :meth:`find_beside` for ``residents`` that include ``name``, given the result
-        ``room`` without it.
+        """Return :meth:`find_beside` for ``residents``, which include ``name``.
+
+        ``room`` is the result without ``name``.
         """
         sources, target = self._uses[index]
         if name == target or name in sources:
@@ -182,8 +182,9 @@ def plan_layers(
 def _plan_capacity(
     context: RegionContext, arch: Arch, whole: Budget, capacity: Budget | None, choices: Choices
 ) -> LayerPlan:
-    """Return the plan for ``whole``, the scratchpad, and ``capacity``, the limit while residents
-    are live.
+    """Return the plan for the scratchpad ``whole`` and the budget ``capacity``.
+
+    ``capacity`` is the limit while residents are live.
     """
     planner = _Planner(context, arch, whole, choices)
     if capacity is not None and choices.residents is None:
@@ -341,8 +342,7 @@ class _Planner:
         return search.find_pinned(pin, resident, budget.all() - taken)
 
     def _room(self, index: int) -> tuple[Resident, Budget, int]:
-        """Return which operands of a layer are resident, a budget, and the bytes of it that
-        residents take.
+        """Return which operands of a layer are resident, a budget, and the residents' bytes.
 
         Without live residents, the budget is the whole scratchpad.
         """

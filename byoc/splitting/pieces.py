@@ -1,5 +1,6 @@
-"""Pieces of a split: slices of tensors and nodes, and the programs that accelerators run at the
-same time.
+"""Pieces of a split: slices of tensors and nodes, and programs of several accelerators.
+
+The accelerators run the programs at the same time.
 """
 
 from __future__ import annotations
