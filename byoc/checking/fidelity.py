@@ -108,7 +108,7 @@ Differences = Mapping[str, Difference]
 
 
 class PassError(RuntimeError):
-    """A pass changed what the model computes, which is a bug of the importer."""
+    """Bug of the importer: a pass changed the model's results or made a model that does not run."""
 
 
 def compare_prepared(

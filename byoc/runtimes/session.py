@@ -21,11 +21,11 @@ Feeds = Mapping[str, NDArray[Any]]
 
 
 class NotRunError(InputError):
-    """ONNX Runtime does not run a model; ``detail`` is its message.
+    """Error for a model that ONNX Runtime does not run; ``detail`` is ONNX Runtime's message.
 
     ``inconsistent`` is True if the model violates the declarations of its operators, ``starved`` if
-    memory ran out. The code that has the user's file decides whose fault it is
-    (:func:`byoc.checking.file_check.assign_blame`).
+    memory ran out. :func:`byoc.checking.file_check.assign_blame` decides whether the user's file or
+    a pass causes the error.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -139,7 +139,7 @@ def lean_session(
 
 
 def _read(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of a graph's operands and inputs.
+    """Return the names of all tensors that a graph's nodes read, and of its inputs.
 
     A constant may be the default of an input.
     """
@@ -147,7 +147,7 @@ def _read(graph: onnx.GraphProto) -> set[str]:
 
 
 def _place(graph: onnx.GraphProto, further: Sequence[onnx.NodeProto]) -> None:
-    """Insert nodes that read results of others, each after its producer."""
+    """Insert the nodes ``further``, each directly after the producer of its first operand."""
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in further:
         readers.setdefault(node.input[0], []).append(node)

@@ -292,7 +292,7 @@ def _check_opsets(model: ModelProto) -> None:
 
 
 class _Scopes:
-    """Check that every value of a graph is computed once, and before it is read."""
+    """Checker that every value of a graph is computed once, and before it is read."""
 
     def check(self, graph: GraphProto, outer: frozenset[str]) -> None:
         """Check a graph; ``outer`` are the values of the graphs around it."""

@@ -22,13 +22,10 @@ _LONE = frozenset({"RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "MINIMUM", "MAXI
 """Operators with an instruction of their own; a single one of them does not become a table."""
 CLOSES = _LONE | {
     "ABS", "ADD", "CEIL", "COS", "DEQUANTIZE", "DIV", "ELU", "EXP", "FLOOR", "GELU", "HARD_SWISH",
-    "LEAKY_RELU", "LOG",
-    "LOGISTIC", "MUL", "NEG", "POW", "PRELU", "RELU_0_TO_1", "ROUND", "RSQRT", "SIGN", "SIN",
-    "SQRT", "SQUARE",
-    "SQUARED_DIFFERENCE", "SUB", "TANH",
-    "EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGICAL_AND", "LOGICAL_NOT",
-    "LOGICAL_OR", "NOT_EQUAL",
-    "SELECT", "SELECT_V2",
+    "LEAKY_RELU", "LOG", "LOGISTIC", "MUL", "NEG", "POW", "PRELU", "RELU_0_TO_1", "ROUND", "RSQRT",
+    "SIGN", "SIN", "SQRT", "SQUARE", "SQUARED_DIFFERENCE", "SUB", "TANH",
+    "EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL",
+    "LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "NOT_EQUAL", "SELECT", "SELECT_V2",
 }  # fmt: skip
 """Operators whose subgraphs can become a table."""
 

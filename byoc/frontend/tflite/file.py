@@ -46,14 +46,13 @@ _WRONG = (
 )
 """Exceptions raised by reading a flatbuffer with invalid offsets."""
 _DTYPES = {
-    "FLOAT32": "float32", "FLOAT16": "float16", "FLOAT64": "float64", "BOOL": "bool",
-    "STRING": "str",
-    "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64", "INT4": "int4",
-    "INT2": "int2",
+    "FLOAT32": "float32", "FLOAT16": "float16", "FLOAT64": "float64",
+    "BOOL": "bool", "STRING": "str",
+    "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64",
+    "INT4": "int4", "INT2": "int2",
     "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "UINT4": "uint4",
-    "COMPLEX64": "complex64", "COMPLEX128": "complex128", "RESOURCE": "resource",
-    "VARIANT": "variant",
-    "BFLOAT16": "bfloat16",
+    "COMPLEX64": "complex64", "COMPLEX128": "complex128",
+    "RESOURCE": "resource", "VARIANT": "variant", "BFLOAT16": "bfloat16",
 }  # fmt: skip
 _BITS = {"int4": 4, "uint4": 4, "int2": 2, "bfloat16": 16}
 """Bits per element of types that NumPy lacks; strings, resources and variants have none."""

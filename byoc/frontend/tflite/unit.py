@@ -175,9 +175,9 @@ class Collection:
         return list(own.values())
 
     def _ensure_view(self, number: int, view: TensorView, reader: str) -> TensorView:
-        """Ensure that ``view`` exists.
+        """Add ``view`` of a tensor, if it does not exist, and return it.
 
-        It is made from a view with the same elements in the same order.
+        A Reshape computes it from a view with the same elements in the same order.
         """
         views = self._views[number]
         if view not in views:
@@ -249,7 +249,7 @@ def _move_quantization(quantization: Quantization | None, view: TensorView) -> Q
 
 
 class KeptOnCpuError(Exception):
-    """An operator runs on the CPU; the message gives the reason."""
+    """Exception for an operator that runs on the CPU; its message gives the reason."""
 
 
 class UnitContext:

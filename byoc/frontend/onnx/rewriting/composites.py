@@ -465,6 +465,3 @@ def decompose_attention(model: ModelProto) -> ModelProto:
     """
     made = _decompose(model)
     return model if made is model else decompose_attention(infer_shapes(made))
-
-
-# Elementary operators of rows.

@@ -370,7 +370,7 @@ def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
 
 
 def _own(graph: GraphProto) -> Iterator[str]:
-    """Yield the names of the tensors that a graph itself produces or stores."""
+    """Yield the names of a graph's constants and of the results of its nodes, without bodies."""
     yield from (tensor.name for tensor in graph.initializer)
     yield from (name for node in graph.node for name in node.output if name)
 

@@ -178,7 +178,10 @@ def _is_known(node: NodeProto) -> bool:
 
 @write_operators(*_KNOWN, foreign=True)
 def _restore(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Restore operators in one pass; shapes after operators of other domains are still unknown."""
+    """Restore in one pass the operators whose shapes are known.
+
+    Shapes after operators of other domains are still unknown.
+    """
     writer = NodeWriter(graph, node)
     return writer.finish() if _is_known(node) and _KNOWN[node.op_type][0](writer) else None
 

@@ -199,9 +199,9 @@ class _RowFinder:
     def _evaluate_tables(
         self, node: NodeProto, source: SelectedRows, operands: list[NDArray[Any]]
     ) -> SelectedRows | None:
-        """Evaluate ``node`` on whole tables.
+        """Return the rows of the table that ``node`` computes from whole tables.
 
-        Returns None if the result is larger than the rows selected from it.
+        Returns None if that table is larger than the rows selected from it.
         """
         shape = self._shapes[node.output[0]]
         if len(source.table) * shape[-1] > prod(shape):

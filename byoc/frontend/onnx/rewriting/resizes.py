@@ -165,7 +165,7 @@ def _matrix(
 
 
 def _products(w: NodeWriter, source: str, channels: int, rows: Matrix, columns: Matrix) -> str:
-    """Multiply the rows and columns of ``source`` by these matrices."""
+    """Multiply the planes ``source`` by matrices from the left (rows) and right (columns)."""
     row_taps = _taps(rows)
     column_taps = _taps(columns)
     label = w.node.name

@@ -89,7 +89,7 @@ def _volume(node: NodeProto, shapes: dict[str, Numbers]) -> _Volume | None:
 
 @dataclass(frozen=True, eq=False)
 class _Unit:
-    """A node between quantised values.
+    """A node that computes a quantised result from a dequantised operand.
 
     ``head`` is the DequantizeLinear of its operand, ``behind`` the nodes after it, the last one a
     QuantizeLinear. ``weights`` dequantises its constant weights.
