@@ -178,8 +178,7 @@ def check_inputs(tensors: Sequence[Tensor], inputs: Mapping[str, NDArray[Any]]) 
             )
 
 
-# Hazards
-# --------------------------------------------------------------------------------------------------
+# Hazards.
 # A command's writes must not overlap, in time and address, any access of another executing command,
 # nor operands of its own that it may still have to read (docs/machine.md, section 5). Commands of
 # one unit never overlap in time. For two units a vectorised test of address ranges leaves few

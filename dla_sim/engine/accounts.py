@@ -169,8 +169,7 @@ def _check(workload: Workload, times: CommandTimes, causes: NDArray[np.int64]) -
             raise AssertionError(f"the cycles of unit {name} do not add up to the total")
 
 
-# Labels
-# --------------------------------------------------------------------------------------------------
+# Labels.
 # Kind, layer, work and traffic of each command, from its instruction and provenance. Labels do not
 # depend on time.
 

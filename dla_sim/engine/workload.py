@@ -32,8 +32,7 @@ from isa.arch import Arch
 from isa.instruction import Command, Operands, Unit
 from isa.program import Program
 
-# Transfers
-# --------------------------------------------------------------------------------------------------
+# Transfers.
 # Slots and beats of transfers on the bus (docs/machine.md, section 6), without a loop over rows or
 # bursts. Only an address's offset in its burst block matters. The rows of a transfer are counted by
 # offset once per burst size. For a bus and its burst gap all groups of rows are then costed

@@ -289,7 +289,7 @@ class _Ending:
         Zeros follow the last channel.
         """
         result = self.result
-        (positions, channels) = sums.shape
+        positions, channels = sums.shape
         found = scratch.array("result", sums.shape, results.finish.dtype)
         if results.finish.requantise and not results.finish.is_float:
             outputs = slice(result.channels)

@@ -157,8 +157,7 @@ def _add_fused(
     return total
 
 
-# Tables
-# --------------------------------------------------------------------------------------------------
+# Tables.
 # Look-ups translate all bytes of a channel by its table at once, for ``OP_LUT`` and as a last step
 # of others.
 
@@ -232,9 +231,8 @@ def add_look_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
     return both
 
 
-# Requantisation
-# --------------------------------------------------------------------------------------------------
-# ``OP_REQUANT`` in blocks of float32, also in place
+# Requantisation.
+# ``OP_REQUANT`` in blocks of float32, also in place.
 
 _REQUANT_BLOCK = 64 * 1024
 

@@ -258,8 +258,8 @@ LAYERS = (
     (
         "ELTWISE: 3 copies of 100 bytes of atoms of 8, which lie in 25 words, become dense: 3 * 25",
         "OP_PERMUTE",
-        {"COUNT_1": 100, "COUNT_2": 3, "INPUT_STRIDE_1": 8, "INPUT_STRIDE_2": 800, "OUTPUT_STRIDE_1": 1,
-        "OUTPUT_STRIDE_2": 100}, {}, 75,
+        {"COUNT_1": 100, "COUNT_2": 3, "INPUT_STRIDE_1": 8, "INPUT_STRIDE_2": 800,
+         "OUTPUT_STRIDE_1": 1, "OUTPUT_STRIDE_2": 100}, {}, 75,
     ),
     (
         "ELTWISE: 100 dense bytes become one of every 64, a word each: 100",
@@ -284,8 +284,8 @@ LAYERS = (
         "ELTWISE: 3 rows of 30 bytes, 100 apart, begin anywhere in a word and lie in 2 at most: 3 "
         "* 2",
         "OP_PERMUTE",
-        {"COUNT_1": 30, "COUNT_2": 3, "INPUT_STRIDE_1": 1, "INPUT_STRIDE_2": 100, "OUTPUT_STRIDE_1": 1,
-        "OUTPUT_STRIDE_2": 64}, {}, 6,
+        {"COUNT_1": 30, "COUNT_2": 3, "INPUT_STRIDE_1": 1, "INPUT_STRIDE_2": 100,
+         "OUTPUT_STRIDE_1": 1, "OUTPUT_STRIDE_2": 64}, {}, 6,
     ),
     (
         "ACT: softmax of a row of 100: 2 * 4 on 32 lanes, and 100 sums in order; its one quotient "
@@ -432,8 +432,8 @@ WORDS = (
         "3 copies of 100 bytes of atoms of 8, one behind the other: 299 * 8 + 1 bytes are 75 "
         "words, 300 dense ones 10",
         "OP_PERMUTE",
-        {"COUNT_1": 100, "COUNT_2": 3, "INPUT_STRIDE_1": 8, "INPUT_STRIDE_2": 800, "OUTPUT_STRIDE_1": 1,
-        "OUTPUT_STRIDE_2": 100}, {}, (75, 10),
+        {"COUNT_1": 100, "COUNT_2": 3, "INPUT_STRIDE_1": 8, "INPUT_STRIDE_2": 800,
+         "OUTPUT_STRIDE_1": 1, "OUTPUT_STRIDE_2": 100}, {}, (75, 10),
     ),
     (
         "100 dense bytes are 4 words, and become one of every 64, a word each",
@@ -485,8 +485,8 @@ WORDS = (
         "40 x 3 bytes are transposed: each row of 40 is read from 118 bytes, 4 words, and written "
         "into 40, up to 2",
         "OP_PERMUTE",
-        {"COUNT_1": 40, "COUNT_2": 3, "INPUT_STRIDE_1": 3, "INPUT_STRIDE_2": 1, "OUTPUT_STRIDE_1": 1,
-        "OUTPUT_STRIDE_2": 40}, {}, (12, 6),
+        {"COUNT_1": 40, "COUNT_2": 3, "INPUT_STRIDE_1": 3, "INPUT_STRIDE_2": 1,
+         "OUTPUT_STRIDE_1": 1, "OUTPUT_STRIDE_2": 40}, {}, (12, 6),
     ),
     (
         "8 channels of 8 positions change places: 2 words are read, and each is written into 2",

@@ -34,7 +34,6 @@ PACKED = '{"isa": "v5"}'
 WIDER = '{"isa": "v5", "pe": {"ow": 2}, "word_bytes": 32}'
 
 # Three programs.
-# --------------------------------------------------------------------------------------------------
 
 PRODUCT = """
     SET EX_INPUT_CHANNELS, 8
@@ -283,7 +282,7 @@ def test_an_addition_beside_a_transfer(
     cycles.
     """
     trace = beside(unit, place, (bank + 0x2000, bank + 0x2400, bank + 0x2800), bus_bytes=bus)
-    (_, start, end) = spans(trace)[1]
+    _, start, end = spans(trace)[1]
     assert (start, end - start) == ({8: 19, 16: 14}[bus], 8 + 96 + taken + 8)
     assert trace.units["EX"]["sram"] == 64 + taken
     assert trace.units[unit]["busy"] - 8 == 1024 // bus
@@ -301,7 +300,7 @@ def test_an_addition_beside_a_transfer(
 def test_an_operand_alone_beside_a_load(bus: int, lanes: int, cycles: int) -> None:
     """32 words of an operand, each in a bank of its own; the first also has what LD loads."""
     trace = beside("LD", 0x1000, (0, 0x8000, 0x10000), bus_bytes=bus, lanes=lanes)
-    (_, start, end) = spans(trace)[1]
+    _, start, end = spans(trace)[1]
     assert end - start == 8 + cycles + 8
     assert trace.units["EX"].get("sram", 0) == cycles - -(-1000 // lanes)
 
@@ -311,7 +310,7 @@ def test_an_addition_goes_on_behind_a_transfer() -> None:
 
     The first passes before EX computes, the last in 54; EX has 96 cycles.
     """
-    (_, start, end) = spans(beside("LD", 0x1000, (0, 0x400, 0x800), nbytes=256))[1]
+    _, start, end = spans(beside("LD", 0x1000, (0, 0x400, 0x800), nbytes=256))[1]
     assert (start, end - start) == (19, 8 + 96 + 7 + 8)
 
 
@@ -321,7 +320,7 @@ def test_a_transfer_begins_while_an_addition_computes() -> None:
 
     Behind 107 slots 26 words have passed: of 15 + 107 cycles EX has had 96.
     """
-    (_, start, end) = spans(beside("LD", 0x1000, (0, 0x400, 0x800), dram_latency=20))[1]
+    _, start, end = spans(beside("LD", 0x1000, (0, 0x400, 0x800), dram_latency=20))[1]
     assert (start, end - start) == (39, 8 + 15 + 107 + 8)
 
 
@@ -549,11 +548,9 @@ def _fullest(program: Program) -> Served | None:
 
 
 # Compute cycles of layers by hand.
-# -----------------------------------------------------------------------------------
 
 
 # Machines that cannot be, and figures.
-# -------------------------------------------------------------------------------
 
 
 def test_a_bus_that_would_take_all_of_a_bank() -> None:

@@ -65,7 +65,9 @@ def windows(draw: Any, kind: str) -> tuple[dict[str, int], dict[str, int], int, 
         "INPUT_WIDTH": draw(st.integers(1, 14)),
         "OUTPUT_CHANNELS": oc,
         "INPUT_ZERO_POINT": draw(st.one_of(st.integers(-128, 127), st.just(200))),
-        "OUTPUT_ZERO_POINT": draw(st.one_of(st.integers(-128, 127), st.sampled_from([-32768, 32767]))),
+        "OUTPUT_ZERO_POINT": draw(
+            st.one_of(st.integers(-128, 127), st.sampled_from([-32768, 32767]))
+        ),
         "CLAMP_LOW": draw(st.integers(-128, 0)), "CLAMP_HIGH": draw(st.integers(-20, 127)),
     }  # fmt: skip
     fields = {"requantise": draw(st.integers(0, 1)), "relu": draw(st.integers(0, 1))}
@@ -244,8 +246,8 @@ def test_blocks(ic: int, oc: int, size: int, kernel: int, compiled: bool) -> Non
 @pytest.mark.parametrize("output", ["INPUT", "OPERAND", "CHANNEL"])
 def test_result_over_an_operand(mnemonic: str, output: str) -> None:
     """A result that overwrites an operand is computed from the operand as it was."""
-    registers = {"EX_INPUT_CHANNELS": 3, "EX_INPUT_HEIGHT": 6, "EX_INPUT_WIDTH": 6, "EX_OUTPUT_CHANNELS": 3,
-                 "EX_OUTPUT_HEIGHT": 6, "EX_OUTPUT_WIDTH": 6}  # fmt: skip
+    registers = {"EX_INPUT_CHANNELS": 3, "EX_INPUT_HEIGHT": 6, "EX_INPUT_WIDTH": 6,
+                 "EX_OUTPUT_CHANNELS": 3, "EX_OUTPUT_HEIGHT": 6, "EX_OUTPUT_WIDTH": 6}  # fmt: skip
     place(registers, {"INPUT": 108, "OPERAND": 9, "CHANNEL": 24})
     registers["EX_OUTPUT_ADDRESS"] = registers[f"EX_{output}_ADDRESS"]
     sram = random_bytes(1024, 5)

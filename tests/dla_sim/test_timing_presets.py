@@ -188,6 +188,9 @@ def test_settings_are_several() -> None:
 def test_unknown_settings_list_the_known() -> None:
     with pytest.raises(
         InputError,
-        match=r"^unknown setting 'sram'; did you mean sram_bytes\? choose one of isa, sram_bytes, .*pe\.ic.*bus_bytes",
+        match=(
+            r"^unknown setting 'sram'; did you mean sram_bytes\? "
+            r"choose one of isa, sram_bytes, .*pe\.ic.*bus_bytes"
+        ),
     ):
         apply_settings(load_preset(), ["sram=1"])

@@ -18,8 +18,9 @@ ROUNDS = 3
 WORDS = 1024
 CHANNELS = 40
 LONGEST = 250
-EDGES = (0, 1, -1, 2, -2, 3, 5, 127, -128, 2**24, 2**24 + 1, 2**24 - 1, -(2**24) - 1, 2**25 + 2, 2**25 + 6,
-         3 * 2**23 - 1, 2**31 - 1, -(2**31), 2**31 - 64, 2**30 + 64, 2**30 + 192)  # fmt: skip
+EDGES = (0, 1, -1, 2, -2, 3, 5, 127, -128, 2**24, 2**24 + 1, 2**24 - 1, -(2**24) - 1,
+         2**25 + 2, 2**25 + 6, 3 * 2**23 - 1, 2**31 - 1, -(2**31), 2**31 - 64,
+         2**30 + 64, 2**30 + 192)  # fmt: skip
 """Accumulators at the ends of int32, where float32 begins to round, and on ties of that rounding.
 
 Times 2**-24, 3 * 2**23 - 1 becomes a tie of the second rounding if the first one was right."""

@@ -106,7 +106,10 @@ def _lane(make: Callable[..., Any]) -> Callable[[Limits], Any]:
 
 FUNCTIONS = (
     Function("requantise", ("OP_REQUANT",), _lane(Requantise), _accumulator, _limits),
-    Function("choice", ("OP_LUT", "OP_C_MIN", "OP_C_MAX", "OP_B_MIN"), lambda limits: Choice(), _bytes, _choice),
+    Function(
+        "choice", ("OP_LUT", "OP_C_MIN", "OP_C_MAX", "OP_B_MIN"), lambda limits: Choice(),
+        _bytes, _choice,
+    ),
     Function(
         "wide", WORDS, lambda limits: AddShift(pipelined=limits.pipelined),
         lambda a, b: {"a": a.as_signed(), "b": b[:32].as_signed()}, _wide,

@@ -107,8 +107,7 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-# What is compared.
-# --------------------------------------------------------------------------------------------------
+# Cases to compare.
 
 
 def parts() -> Iterator[Part]:
@@ -196,8 +195,7 @@ def _networks(preset: str, numerics: str) -> Part:
     )
 
 
-# Comparing.
-# --------------------------------------------------------------------------------------------------
+# Comparison.
 
 
 def compared(part: Part, results: Path, *, tell: bool = False) -> Iterator[Line | None]:
@@ -260,8 +258,7 @@ def _add(results: Path, lines: Iterable[Line]) -> None:
         file.write("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-# How it came out.
-# --------------------------------------------------------------------------------------------------
+# Results.
 
 
 def table(rows: Sequence[tuple[Part, Sequence[Line | None]]]) -> Iterator[str]:

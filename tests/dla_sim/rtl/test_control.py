@@ -283,6 +283,9 @@ def test_a_yosys_that_breaks_off_is_said_to(monkeypatch: pytest.MonkeyPatch) -> 
         )
 
     monkeypatch.setattr(building, "find_yosys", lambda _: SimpleNamespace(run=run))
-    message = r"^Yosys breaks off at arbiter \(libc\+\+abi: bad_alloc was thrown\); .* choose a smaller array .*PATH$"
+    message = (
+        r"^Yosys breaks off at arbiter \(libc\+\+abi: bad_alloc was thrown\); "
+        r".* choose a smaller array .*PATH$"
+    )
     with pytest.raises(InputError, match=message):
         verilog_text(Arbiter(3), "arbiter")

@@ -35,8 +35,8 @@ module dla_scratchpad(input clk, input write, input [7:0] address, input [7:0] d
   always @(posedge clk) if (write) bytes[address] <= data;
 endmodule
 
-module dla_machine(clk, rst, command_address, command_words, configuration_dram_latency, configuration_burst_gap,
-    configuration_mistake,
+module dla_machine(clk, rst, command_address, command_words,
+    configuration_dram_latency, configuration_burst_gap, configuration_mistake,
     memory_valid, memory_write, memory_address, memory_count, memory_write_data, memory_read_data,
     lookup_ld_address, lookup_ld_constant, lookup_st_address, lookup_st_constant, interrupt, fault,
     probe_ld_start, probe_ld_done, probe_ld_cause, probe_ex_start, probe_ex_done, probe_ex_cause,
@@ -60,21 +60,29 @@ module dla_machine(clk, rst, command_address, command_words, configuration_dram_
   input lookup_st_constant;
   output interrupt;
   output fault;
-  output probe_ld_start, probe_ld_done, probe_ex_start, probe_ex_done, probe_st_start, probe_st_done;
+  output probe_ld_start, probe_ld_done, probe_ex_start, probe_ex_done;
+  output probe_st_start, probe_st_done;
   output [3:0] probe_ld_cause, probe_ex_cause, probe_st_cause;
   reg [31:0] cycle;
   reg [63:0] word;
   reg interrupt;
-  wire [31:0] ready = configuration_dram_latency + configuration_burst_gap + (configuration_mistake == LATE);
-  localparam LATE = 1, STRAY = 2, CAUSE = 3, STOPS = 4, SPURIOUS = 5, NEVER = 6, OUTSIDE = 7, MEMORY = 8;
+  wire [31:0] ready =
+    configuration_dram_latency + configuration_burst_gap + (configuration_mistake == LATE);
+  localparam LATE = 1, STRAY = 2, CAUSE = 3, STOPS = 4, SPURIOUS = 5, NEVER = 6, OUTSIDE = 7;
+  localparam MEMORY = 8;
   assign memory_valid = cycle == configuration_dram_latency;
-  assign memory_write = configuration_mistake == MEMORY, memory_count = 8, memory_write_data = 64'h1122334455667788;
+  assign memory_write = configuration_mistake == MEMORY, memory_count = 8;
+  assign memory_write_data = 64'h1122334455667788;
   assign memory_address = configuration_mistake == OUTSIDE ? 32'd124 : command_address;
-  assign lookup_ld_address = 0, lookup_st_address = 0, fault = configuration_mistake == STOPS & cycle == 5;
+  assign lookup_ld_address = 0, lookup_st_address = 0;
+  assign fault = configuration_mistake == STOPS & cycle == 5;
   assign {probe_ld_start, probe_ld_done, probe_st_start, probe_st_done} = 0;
-  assign probe_ex_start = configuration_mistake == SPURIOUS & cycle == 3, probe_ex_done = probe_ex_start;
-  assign probe_ld_cause = configuration_mistake == CAUSE & cycle == 2, probe_ex_cause = 0, probe_st_cause = 0;
-  dla_scratchpad scratchpad(.clk(clk), .write(configuration_mistake == STRAY), .address(8'd9), .data(8'h55));
+  assign probe_ex_start = configuration_mistake == SPURIOUS & cycle == 3;
+  assign probe_ex_done = probe_ex_start;
+  assign probe_ld_cause = configuration_mistake == CAUSE & cycle == 2;
+  assign probe_ex_cause = 0, probe_st_cause = 0;
+  dla_scratchpad scratchpad(
+    .clk(clk), .write(configuration_mistake == STRAY), .address(8'd9), .data(8'h55));
   always @(posedge clk)
     if (rst) {cycle, interrupt} <= 0;
     else begin

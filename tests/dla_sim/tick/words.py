@@ -105,8 +105,7 @@ def _finish(
     return counted
 
 
-# Products
-# --------------------------------------------------------------------------------------------------
+# Products.
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,8 @@ def _shape(command: Command, arch: Arch) -> Products:
         at["EX_KERNEL_HEIGHT"], at["EX_KERNEL_WIDTH"], at["EX_OUTPUT_HEIGHT"],
         at["EX_OUTPUT_WIDTH"],
         at["EX_STRIDE_WIDTH"], own, mapping in (1, 2), mapping == 3, mapping in (2, 3),
-        gap=at["EX_STRIDE_HEIGHT"] * at["EX_INPUT_WIDTH"] != at["EX_OUTPUT_WIDTH"] * at["EX_STRIDE_WIDTH"],
+        gap=at["EX_STRIDE_HEIGHT"] * at["EX_INPUT_WIDTH"]
+        != at["EX_OUTPUT_WIDTH"] * at["EX_STRIDE_WIDTH"],
     )  # fmt: skip
 
 
@@ -340,8 +340,7 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     return _finish(counted, first, _behind(command, results, arch), command, arch, events)
 
 
-# Windows
-# --------------------------------------------------------------------------------------------------
+# Windows.
 
 
 def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
@@ -419,8 +418,7 @@ def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     return _finish(counted, first + lead, _behind(command, results, arch), command, arch, events)
 
 
-# Element by element
-# --------------------------------------------------------------------------------------------------
+# Element by element.
 
 
 def _divisions(divisors: int, arch: Arch) -> int:
@@ -498,8 +496,7 @@ def _look_up(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     )
 
 
-# Bytes where they lie
-# ------------------------------------------------------------------------------------------------
+# Copies of bytes.
 
 
 def _most_words(span: int, address: int, others: Sequence[tuple[int, int]], word: int) -> int:
@@ -572,8 +569,7 @@ def _copied(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     )
 
 
-# Rows as wholes
-# --------------------------------------------------------------------------------------------------
+# Instructions on whole rows.
 
 
 def _rows(command: Command, arch: Arch, events: Counter[str]) -> Counted:

@@ -119,8 +119,8 @@ class OperandReader:
         return ArrayLane(*(self._stage(m, value, domain, "lane") for value in lane))
 
     def _read_inputs(
-        self, m: Module, port: ReadPort, lanes: Sequence[ArrayLane], across: Sequence[int], mapping: Mapping,
-        groups: Groups, domain: str,
+        self, m: Module, port: ReadPort, lanes: Sequence[ArrayLane], across: Sequence[int],
+        mapping: Mapping, groups: Groups, domain: str,
     ) -> None:  # fmt: skip
         """Drive the reads of the elements whose j is in ``across``."""
         work = self.work

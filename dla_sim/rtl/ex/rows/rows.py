@@ -101,8 +101,8 @@ def scan(
     while distance < len(running):
         lower = list(zip(running, stops, strict=True))
         for lane in range(distance, len(running)):
-            (own, stop) = lower[lane]
-            (before, earlier) = lower[lane - distance]
+            own, stop = lower[lane]
+            before, earlier = lower[lane - distance]
             running[lane] = accumulate_totals(m, stop, before, own, f"{name}_{distance}_{lane}")
             stops[lane] = Signal(name=f"{name}_{distance}_{lane}_stop")
             m.d.comb += stops[lane].eq(stop | earlier)
@@ -312,12 +312,17 @@ class Rows(Engine):
             plane.eq(place.outer * count + number),
             valid.eq((place.outer < task.outer) & (lane < self.configuration.lanes)),
             begins.eq((place.inner == 0) & ((place.middle == 0) | ~deep)),
-            ends.eq((place.inner + 1 == task.radix.inner) & ((place.middle + 1 == task.radix.middle) | ~deep)),
+            ends.eq(
+                (place.inner + 1 == task.radix.inner)
+                & ((place.middle + 1 == task.radix.middle) | ~deep)
+            ),
             output.eq(
                 self._register("OUTPUT_ADDRESS") + inner
                 + Mux(self.reduce, place.outer, plane) * self._plane("OUTPUT")
             ),
-            parameter.eq(self._register("OPERAND_ADDRESS") + PARAMETER_BYTES * Mux(by_row, plane, number)),
+            parameter.eq(
+                self._register("OPERAND_ADDRESS") + PARAMETER_BYTES * Mux(by_row, plane, number)
+            ),
             self.elements_in.address[lane].eq(
                 self._register("INPUT_ADDRESS") + plane * self._plane("INPUT") + inner
             ),

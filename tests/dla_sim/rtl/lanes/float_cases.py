@@ -125,17 +125,23 @@ def _nearest(numbers: NDArray[np.float32]) -> Bits:
 
 
 FLOAT_CASES = (
-    _float_case("unpack", {"a": any_float}, lambda m, a: floats.pack(m, floats.unpack(m, a)), lambda a: a),
+    _float_case(
+        "unpack", {"a": any_float}, lambda m, a: floats.pack(m, floats.unpack(m, a)), lambda a: a
+    ),
     *(
         _float_case(
-            f"from_integer_{bits}", {"a": bits}, lambda m,
-            a: floats.pack(m, floats.from_integer(m, a)),
+            f"from_integer_{bits}", {"a": bits},
+            lambda m, a: floats.pack(m, floats.from_integer(m, a)),
             lambda a: a.astype(np.float32),
         )
         for bits in (8, 24, 25, 32, 40)
     ),
-    _float_case("multiply", {"a": any_float, "b": any_float}, _of_normalised(floats.product), np.multiply),
-    _float_case("divide", {"a": any_float, "b": any_float}, _of_normalised(floats.quotient), np.divide),
+    _float_case(
+        "multiply", {"a": any_float, "b": any_float}, _of_normalised(floats.product), np.multiply
+    ),
+    _float_case(
+        "divide", {"a": any_float, "b": any_float}, _of_normalised(floats.quotient), np.divide
+    ),
     _float_case("add", {"a": any_float, "b": near_float}, _add, np.add),
     _float_case(
         "to_integer", {"a": _roundable}, lambda m, a: floats.to_integer(m, floats.unpack(m, a)),
@@ -144,14 +150,15 @@ FLOAT_CASES = (
     ),
     Case(
         "fused_multiply_add",
-        lambda pipelined: Gates({"value": signed(10), "factor": FLOAT, "addend": FLOAT}, FLOAT, _fused),
+        lambda pipelined: Gates(
+            {"value": signed(10), "factor": FLOAT, "addend": FLOAT}, FLOAT, _fused
+        ),
         _fused_operands, alone(_fused_expected),
     ),
 )  # fmt: skip
 
 
 # Requantising.
-# --------------------------------------------------------------------------------------------------
 
 
 def _wanted(rng: Generator, count: int) -> NDArray[np.float64]:
@@ -217,7 +224,9 @@ def _requantise_fixed(bits: int, shift_bits: int) -> Case:
 
     return Case(
         f"requantise_fixed_{bits}_{shift_bits}",
-        lambda pipelined: Requantise(fixed=True, pipelined=pipelined, bits=bits, shift_bits=shift_bits),
+        lambda pipelined: Requantise(
+            fixed=True, pipelined=pipelined, bits=bits, shift_bits=shift_bits
+        ),
         draw, alone(expected), LIMITS,
     )  # fmt: skip
 

@@ -147,7 +147,6 @@ def lane_cases(arch: Arch) -> Iterator[Case]:
 
 
 # Integers of 32 bits.
-# -----------------------------------------------------------------------------------------------
 
 
 def _wide_operands(rng: Generator, count: int) -> Drawn:

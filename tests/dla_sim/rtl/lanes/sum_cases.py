@@ -176,7 +176,6 @@ def _mean_expected(inputs: Vectors) -> Mapping[str, NDArray[Any]]:
 
 
 # Interpolation.
-# --------------------------------------------------------------------------------------------------
 
 
 def _coordinates(rng: Generator, count: int) -> Drawn:
