@@ -178,9 +178,10 @@ def _is_known(node: NodeProto) -> bool:
 
 @write_operators(*_KNOWN, foreign=True)
 def _restore(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Restore in one pass the operators whose shapes are known.
+    """Restore operators in one pass over the model.
 
-    Shapes after operators of other domains are still unknown.
+    An operator that needs the rank of its operand stays if the rank is still unknown, as after
+    operators of other domains.
     """
     writer = NodeWriter(graph, node)
     return writer.finish() if _is_known(node) and _KNOWN[node.op_type][0](writer) else None
