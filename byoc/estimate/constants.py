@@ -39,28 +39,30 @@ BURST_SLOTS = max(BURST_BEATS, BURST_GAP)
 WORD_BYTES = 8
 """Bytes of a command word (section 4)."""
 TRANSFER_LEAD = DMA_SETUP + DRAM_LATENCY
-"""Cycles of a load before its bytes move, and of a store between its last byte and ``DMA_DRAIN``
-(section 5).
+"""Cycles of a load before its bytes move (section 5).
+
+A store takes as many cycles between its last byte and ``DMA_DRAIN``.
 """
 TRANSFER_OVERHEAD = TRANSFER_LEAD + DMA_DRAIN
-"""Set-up, latency and drain of a transfer; LD and ST each run one transfer at a time (section
-5).
+"""Set-up, latency and drain of a transfer, in cycles (section 5).
+
+LD and ST each run one transfer at a time.
 """
 COMMAND_OVERHEAD = EX_FILL + EX_DRAIN
 """Fill and drain of one compute command (section 5)."""
 FLAT_BAND = BURST_BYTES
-"""Bands of layers without channels and columns are multiples of this many elements: whole
-bursts.
+"""Granularity in elements of bands of layers without channels and columns.
+
+Bands are then whole bursts.
 """
 PIECE_ALIGNMENT = BURST_BYTES
-"""Packed tiles of constants begin at multiples of this many bytes, so that their bursts are
-whole.
-"""
+"""Alignment in bytes of packed tiles of constants, so that their bursts are whole."""
 FULL_CHOICE = 4
 """Buffer counts up to this number are all in the space of tilings."""
 MOST_OUTPUTS = 3
-"""Maximum number of result buffers of a tiling: one fills, one is stored, one waits for its
-acknowledgement.
+"""Maximum number of result buffers of a tiling.
+
+One buffer fills, one is stored, and one waits for its acknowledgement.
 """
 
 # Delays before commands begin.
@@ -86,14 +88,16 @@ FIRST_OVERHEAD = 30
 Measured: 0: +0.09 % (+0.70 %); 110: +0.01 % (+0.76 %).
 """
 TILE_SHARE = 4000
-"""An additional tile must also save 1/4000 of the layer's cycles, for the time to compile and
-simulate it.
+"""Divisor of the layer's cycles that an additional tile must also save: 1/4000 of them.
+
+The saving stands for the time to compile and simulate the tile.
 
 Measured: 1000: +0.40 % (+3.22 %); none: +0.03 % (+1.00 %).
 """
 HIDDEN = 0.8
-"""Share of the first load of constants that earlier layers hide, if they compute as long as this
-layer.
+"""Share of the first load of constants that earlier layers hide.
+
+It is valid if they compute as long as this layer.
 
 Measured: 0.4: +0.24 % (+2.49 %); 1.0: +0.12 % (+4.62 %).
 """
@@ -172,8 +176,9 @@ BAND_CUTS = (2, 4, 7, 10, 14, 19, 28, 56, 112)
 Measured: powers of two: -0.00 % (+0.27 %); four of them: +0.18 % (+3.25 %).
 """
 AGAIN_SHARES = (12, 6)
-"""Constants reloaded in every band use tiles of at most 1/12 or 1/6 of the scratchpad: the largest
-that fits.
+"""Divisors of the scratchpad bytes for tiles with constants reloaded in every band.
+
+The largest tile that fits 1/12 or 1/6 of the scratchpad is used.
 
 Measured: 12 alone: +0.32 % (+6.54 %); 6 alone: +0.16 % (+2.16 %).
 """
@@ -237,11 +242,10 @@ Measured: 2 alone: the same; none, too: -0.00 % (+0.00 %).
 """
 
 BANKS_APART = (4, 2)
-"""Numbers of equal parts of a bank that count as banks when the buffers of the best plan are placed
-again.
+"""Numbers of equal parts of a bank that count as banks when buffers are placed again.
 
-Whole banks, two, four and more neighbours count as one bank, too. Only for banked memory and plans
-of few tiles.
+The buffers are those of the best plan. Whole banks, two, four and more neighbours count as one
+bank, too. Only for banked memory and plans of few tiles.
 
 Measured on networks 33 and 217 of tests.e2e.random_networks: with four times the banks, placed with
 two to 16 neighbours as one: +4.8 %; with four times the memory, without parts: +5.6 %.
@@ -267,8 +271,9 @@ SIZES = tuple(1 << power for power in range(40, 12, -1))
 Measured: none: +0.11 % (+1.91 %).
 """
 FEW_LAYERS = 4
-"""Regions of at most this many layers also try the plans of all smaller scratchpads and tilings
-near each.
+"""Maximum number of layers of a region for which more plans are tried.
+
+These are the plans of all smaller scratchpads, and tilings near each.
 """
 CLOSE = 1.003
 """``ENOUGH`` for such a region; it is smaller so that more memory does not cost cycles."""
@@ -303,8 +308,9 @@ FEW_TILES = 64
 Measured: 0: +0.12 % (+2.09 %); 128: the same.
 """
 NEAR = 1.15
-"""Tilings near a plan's own, and plans of smaller scratchpads, are tried up to this times the best
-estimate.
+"""Largest ratio to the best estimate at which a plan or tiling is tried.
+
+It limits tilings near a plan's own, and plans of smaller scratchpads.
 
 Measured on pointwise-stride-2, {16, 16}, 512 KiB: 1.05: +3.65 %; 1.3: the same.
 """
@@ -330,6 +336,7 @@ SPAN = 64
 MAX_OPERATIONS = 10_000
 """Maximum number of operations of a region."""
 MAX_INTERLEAVED = 500
-"""Maximum number of operations in an order by image that divides no tensor, e.g. one over rows
-of a product.
+"""Maximum number of operations in an order by image that divides no tensor.
+
+An example is an order over rows of a product.
 """

@@ -108,8 +108,9 @@ SINGLE = (
 # Two operands with broadcasting
 
 MOST_SLICES = 1024
-"""Maximum commands per operation if its operands alternate between broadcast and full
-dimensions.
+"""Maximum number of commands per operation with alternating dimensions.
+
+Its operands alternate between broadcast and full dimensions.
 """
 
 

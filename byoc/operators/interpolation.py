@@ -30,13 +30,15 @@ from isa.arch import Arch
 from isa.numerics import float32_bits
 
 INTERPOLATION = "Interpolation"
-"""Canonical type; ``rows`` and ``columns`` are coordinates of the result's rows and columns in
-the operand.
+"""Canonical type of a linear Resize.
+
+``rows`` and ``columns`` are coordinates of the result's rows and columns in the operand.
 """
 Coordinates = NDArray[np.float32]
 _ROW_BYTES = 2048
-"""Maximum bytes of a row of the result and of the operand rows that it needs, over all channels
-of an operation.
+"""Maximum bytes of a row of the result and of the operand rows that it needs.
+
+The bytes are those of all channels of an operation.
 """
 _CROPPED = "tf_crop_and_resize"
 _MODES = (

@@ -254,12 +254,14 @@ def _make_strided(
 
 
 GAP = 8
-"""Maximum stride in bytes at which a transfer includes the gaps between elements: one beat of
-the bus.
+"""Maximum stride in bytes at which a transfer includes the gaps between elements.
+
+It is one beat of the bus.
 """
 LONGEST_PADDED = 32
-"""Maximum stride in bytes of runs whose padding is transferred too: four beats, fewer than a
-burst of its own takes.
+"""Maximum stride in bytes of runs whose padding is transferred too.
+
+It is four beats, fewer than a separate burst takes.
 """
 NOTHING = -1
 """Index map entry of an element that is not a copy."""

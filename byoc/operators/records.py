@@ -24,12 +24,14 @@ MANY = 1 << 16
 Tables = Literal["none", "one", "each"]
 """Look-up tables applied to results: none, one for all channels, or one per output channel."""
 Second = Literal["alike", "columns", "rows"]
-"""Tiling of the second operand: like the first, or by output channels like weights, along
-columns or rows.
+"""Tiling of the second operand.
+
+It is tiled like the first, or by output channels like weights, along columns or rows.
 """
 MappingType = Literal["one-to-one", "one-to-many", "many-to-many", "reorganise", "shuffle"]
-"""Mapping from operand elements to result elements (Li et al., CoCoPIE XGen, 2022, section
-2.2.2).
+"""Mapping from operand elements to result elements.
+
+Source: Li et al., CoCoPIE XGen, 2022, section 2.2.2.
 """
 _TYPES: tuple[MappingType, ...] = (
     "one-to-one",
@@ -50,8 +52,9 @@ COMBINED: Mapping[tuple[MappingType, MappingType], MappingType | None] = {
     for second, row in _FUSED.items()
     for first, fused in zip(_TYPES, row, strict=True)
 }
-"""Mapping type of two fused operators (first, second), from table 1 of that source; None: fusion
-is unprofitable.
+"""Mapping type of two fused operators (first, second); None: fusion is unprofitable.
+
+Source: table 1 of the source of :data:`MappingType`.
 """
 NUMBERS = frozenset(
     {"EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_OFFSET"}
