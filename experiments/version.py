@@ -39,8 +39,9 @@ def tool_version() -> str:
 
 @cache
 def compiler_version() -> str:
-    """Return the version of the distribution and a digest of the code that programs and their
-    cycles depend on.
+    """Return the distribution's version with a digest of the code.
+
+    The digest covers the code that programs and their cycles depend on.
     """
     return f"{tool_version()}+{sources_digest('byoc', 'dla_sim', 'isa')[:12]}"
 
@@ -64,8 +65,7 @@ def _sources(home: Path, folders: Iterable[str]) -> list[Path]:
 
 
 def other_checkout(folder: Path) -> Path | None:
-    """Return the checkout of this project that contains ``folder`` if its code differs from the
-    code that runs.
+    """Return the checkout that contains ``folder`` if its code differs from the running one.
 
     The result is None if ``folder`` is in no checkout, or if the code is the same.
     """
@@ -76,8 +76,9 @@ def other_checkout(folder: Path) -> Path | None:
 
 
 def _contents(home: Path) -> dict[str, bytes]:
-    """Return the files of code and weights by installed name (experiments/dla is installed as
-    dla).
+    """Return the contents of the files of code and weights by installed name.
+
+    experiments/dla is installed as dla.
     """
     files = _sources(home, (*_PACKAGES, "dla"))
     return {

@@ -28,8 +28,7 @@ PHOTOGRAPH_CROPS = 16
 
 @dataclass(frozen=True)
 class BuiltinModel:
-    """A built-in network: how to build it, feed it, calibrate it and, if labels exist, measure its
-    accuracy.
+    """Built-in network with its builder, sample inputs, calibration feeds and labelled data.
 
     ``build(seed)`` returns the float model (the trained network ignores the seed).
     ``calibration(seed)`` yields feeds for quantisation; ``sample_input()`` is the feed of
@@ -46,9 +45,7 @@ class BuiltinModel:
 
 
 def _make_builder(place: str, **how: Any) -> Callable[[int], ModelProto]:
-    """Return a builder that calls ``FILE.FUNCTION`` of this folder with a seed and the arguments
-    ``how``.
-    """
+    """Return a builder that calls ``FILE.FUNCTION`` of this folder with a seed and ``how``."""
     module, _, name = place.partition(".")
 
     def build(seed: int) -> ModelProto:
@@ -73,8 +70,9 @@ def _make_photograph_model(
     source: str = "image",
     crops: int,
 ) -> BuiltinModel:
-    """Return an untrained network whose input is the photograph, calibrated on ``crops`` seeded
-    crops of it.
+    """Return an untrained network that is calibrated on crops of the photograph.
+
+    Its input ``source`` is the photograph at ``size``; calibration uses ``crops`` seeded crops.
     """
     return BuiltinModel(
         name,
@@ -133,8 +131,9 @@ def _sentence(tokens: int, seed: int) -> Feeds:
 
 
 def _draw_cached_token(blocks: int, seed: int) -> Feeds:
-    """Return a token, and cached keys and values of variance one, as projections of normalised
-    rows have.
+    """Return a token and, for every block, random cached keys and values.
+
+    The cached values have variance one, like projections of normalised rows.
     """
     from experiments.models.sequences import GPT2_WORDS, HEADS
 
@@ -177,7 +176,6 @@ def _wave(seed: int) -> Feeds:
 
 
 # The networks, in the order of `dla models`.
-# ------------------------------------------------------------------------
 
 _MICRO = "of TensorFlow Lite for Microcontrollers"
 _ALL = (
@@ -342,8 +340,8 @@ _ALL = (
         partial(_normal, "spectrum", (1, 640)),
         samples=16,
     ),
-    # For microcontrollers; two more networks of MLPerf Tiny, resnet-8 and autoencoder, are listed
-    # above.
+    # For microcontrollers. Two more networks of MLPerf Tiny are listed above: resnet-8 and
+    # autoencoder.
     _make_photograph_model(
         "resnet-8-large",
         "ResNet-8 of MLPerf Tiny, large, 76 MMAC, 32x32",

@@ -16,9 +16,7 @@ IR_VERSION = 10
 BATCH_NORM_EPSILON = 1e-3
 
 GAINS = {"relu": 2.0, "relu6": 2.0, "hardswish": 3.0, "silu": 3.0, "linear": 1.0}
-"""Variance of weights times fan-in that approximately keeps the signal's variance after an
-activation.
-"""
+"""Variance of weights times fan-in that roughly keeps the variance after an activation."""
 
 
 class NetworkBuilder:
@@ -91,8 +89,9 @@ class NetworkBuilder:
     def node(
         self, op_type: str, name: str, *inputs: str, outputs: Sequence[str] = (), **attributes: Any
     ) -> str:
-        """Add an ONNX node and return its name, which is also the name of its output unless
-        ``outputs`` is given.
+        """Add an ONNX node and return its name.
+
+        The node's output has the same name unless ``outputs`` is given.
         """
         from onnx import helper
 
@@ -136,11 +135,10 @@ class NetworkBuilder:
         bias: float | None = None,
         **attributes: Any,
     ) -> str:
-        """Add a Conv with ``channels`` (in, out), padded by ``kernel // 2``; ``bias`` is the mean
-        of its biases.
+        """Add a Conv with ``channels`` (in, out), padded by ``kernel // 2`` on every side.
 
-        Without ``bias`` it has none. An integer ``kernel`` or ``stride`` applies to both axes of a
-        plane.
+        ``bias`` is the mean of its biases; without ``bias`` the Conv has no biases. An integer
+        ``kernel`` or ``stride`` applies to both axes of a plane.
         """
         inputs, outputs = channels
         sizes = (kernel, kernel) if isinstance(kernel, int) else kernel
@@ -170,8 +168,9 @@ class NetworkBuilder:
         gain: float = 2.0,
         bias: float | None = None,
     ) -> str:
-        """Add a ConvTranspose with ``channels`` (in, out) and a kernel of the size of the
-        stride: no overlaps.
+        """Add a ConvTranspose with ``channels`` (in, out) whose kernel is as large as its stride.
+
+        Its output windows therefore do not overlap.
         """
         operands = [
             source,
@@ -183,8 +182,9 @@ class NetworkBuilder:
         return self.node("ConvTranspose", name, *operands, kernel_shape=sizes, strides=sizes)
 
     def batch_norm(self, name: str, source: str, channels: int, gain: float = 1.0) -> str:
-        """Add batch normalisation for inference; ``gain`` scales gamma (below 1 it keeps
-        residual sums small).
+        """Add batch normalisation for inference, with gamma scaled by ``gain``.
+
+        A ``gain`` below 1 keeps residual sums small.
         """
         uniform = self._random.uniform
         normal = self._random.normal
@@ -208,8 +208,9 @@ class NetworkBuilder:
         return self.node("Relu", name, source)
 
     def activation(self, kind: str, name: str, source: str) -> str:
-        """Add an activation of ``GAINS`` in the form of exporters: ReLU6 is a Clip, SiLU a
-        Sigmoid and a Mul.
+        """Add an activation of ``GAINS`` with the nodes that exporters write.
+
+        ReLU6 is a Clip; SiLU is a Sigmoid and a Mul.
         """
         if kind == "linear":
             return source
@@ -235,9 +236,7 @@ class NetworkBuilder:
         gain: float = 2.0,
         scale: float = 1.0,
     ) -> str:
-        """Add a convolution, batch normalisation with gamma scaled by ``scale``, and an
-        activation.
-        """
+        """Add a convolution, batch normalisation with gain ``scale``, and an activation."""
         value = self.convolution(name, source, channels, kernel, stride, groups=groups, gain=gain)
         value = self.batch_norm(f"{name}_bn", value, channels[1], scale)
         return self.activation(activation, f"{name}_{activation}", value)
@@ -253,17 +252,16 @@ class NetworkBuilder:
         )
 
     def linear(self, name: str, source: str, features: tuple[int, int], gain: float = 1.0) -> str:
-        """Add a MatMul with weights (in, out) and an Add of the bias, over the last axis of any
-        tensor.
+        """Add a MatMul with weights (in, out) and an Add of the bias.
+
+        Both work on the last axis of a tensor of any rank.
         """
         weights = self.weights(f"{name}_weight", features, features[0], gain)
         product = self.node("MatMul", f"{name}_product", source, weights)
         return self.node("Add", name, product, self.biases(f"{name}_bias", features[1]))
 
     def classifier(self, source: str, features: tuple[int, int], gain: float = 2.0) -> ModelProto:
-        """Finish the network with global average pooling and a fully connected layer ``logits``,
-        and return it.
-        """
+        """Add global average pooling and a fully connected ``logits``, and return the network."""
         value = self.node(
             "Flatten", "flatten", self.node("GlobalAveragePool", "pool", source), axis=1
         )
@@ -272,8 +270,9 @@ class NetworkBuilder:
         )
 
     def model(self, output: str, shape: tuple[int, ...], **others: tuple[int, ...]) -> ModelProto:
-        """Return the finished network (opset 21) with the float outputs ``output`` and
-        ``others`` and their shapes.
+        """Return the finished network (opset 21) with float outputs of the given shapes.
+
+        The outputs are ``output`` and the names in ``others``.
         """
         from onnx import TensorProto, helper
 

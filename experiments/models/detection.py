@@ -24,10 +24,10 @@ SSD_EXTRA = ((256, 512), (128, 256), (128, 256), (64, 128))
 
 
 def ssd_mobilenet_v1(seed: int = 0, size: int = 300) -> ModelProto:
-    """Return SSD: ``image`` (1, 3, ``size``, ``size``) to ``boxes`` (1, N, 4) and ``scores`` (1, N,
-    91).
+    """Return SSD with a MobileNet v1 backbone for square images.
 
-    At size 300, N is 1,917.
+    The input is ``image`` (1, 3, ``size``, ``size``), the outputs are ``boxes`` (1, N, 4) and
+    ``scores`` (1, N, 91). At size 300, N is 1,917.
     """
     net = NetworkBuilder("ssd-mobilenet-v1", "image", (1, 3, size, size), seed)
     blocks = mobilenet_v1_blocks(net, "image")
@@ -71,10 +71,10 @@ SILU = GAINS["silu"]
 
 
 def yolo_v8n(seed: int = 0, size: int = 640) -> ModelProto:
-    """Return YOLOv8n: ``images`` (1, 3, ``size``, ``size``) to ``output0`` (1, 84, N), boxes then
-    scores.
+    """Return YOLOv8n for square images.
 
-    ``size`` is a multiple of 32.
+    The input is ``images`` (1, 3, ``size``, ``size``), with ``size`` a multiple of 32. The output
+    is ``output0`` (1, 84, N): boxes, then scores.
     """
     net = NetworkBuilder("yolo-v8n", "images", (1, 3, size, size), seed)
     value = _silu(net, "conv0", "images", (3, 16), 3, 2, gain=1.0)
@@ -125,8 +125,9 @@ def _c2f(
     *,
     shortcut: bool = False,
 ) -> str:
-    """Add a C2f block: split, a chain of ``count`` bottlenecks on the second half, and a mix of
-    all parts.
+    """Add a C2f block: a split, a chain of ``count`` bottlenecks, and a mix of all parts.
+
+    The chain starts at the second half of the split.
     """
     half = channels[1] // 2
     parts = net.split(
@@ -237,11 +238,10 @@ def _yolo_head(
 
 
 def point_pillars(seed: int = 0, size: tuple[int, int] = (496, 432)) -> ModelProto:
-    """Return PointPillars: input ``pillars`` (1, 64, H, W) from the encoder's scatter, outputs at
-    half that size.
+    """Return PointPillars without its encoder, whose scatter produces the input.
 
-    Outputs are ``classes`` (1, 18, ...), ``boxes`` (1, 42, ...) and ``directions`` (1, 12, ...):
-    six anchors per place.
+    The input is ``pillars`` (1, 64, H, W). The outputs have half that height and width: ``classes``
+    (1, 18, ...), ``boxes`` (1, 42, ...) and ``directions`` (1, 12, ...), for six anchors per place.
     """
     net = NetworkBuilder("point-pillars", "pillars", (1, 64, *size), seed)
     value = "pillars"

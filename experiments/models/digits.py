@@ -19,8 +19,9 @@ DATA_FILE = "digits-data.npz"
 
 
 def digits_model() -> ModelProto:
-    """Return the trained float network: ``image`` float32 (1, 1, 8, 8), values 0..1, to
-    ``logits`` (1, 10).
+    """Return the trained float network for digits.
+
+    Its input is ``image``, float32 (1, 1, 8, 8) with values 0..1; its output is ``logits`` (1, 10).
     """
     import onnx
 
@@ -38,8 +39,9 @@ def _images(name: str) -> NDArray[np.float32]:
 
 
 def held_out_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the 450 images unseen in training, float32 (450, 1, 8, 8) with values 0..1, and
-    labels int64 (450,).
+    """Return the 450 images that training did not use, and their labels.
+
+    Images are float32 (450, 1, 8, 8) with values 0..1, labels int64 (450,).
     """
     return _images("images"), _data()["labels"].astype(np.int64)
 

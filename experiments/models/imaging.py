@@ -66,10 +66,10 @@ def super_resolution(seed: int = 0, size: int = 224, times: int = 3) -> ModelPro
 
 
 def autoencoder(seed: int = 0) -> ModelProto:
-    """Return an autoencoder of ten fully connected layers: ``spectrum`` (1, 640) to ``rebuilt`` (1,
-    640).
+    """Return an autoencoder of ten fully connected layers.
 
-    It has 264,192 MACs; its narrowest layer has eight outputs.
+    It maps ``spectrum`` (1, 640) to ``rebuilt`` (1, 640). It has 264,192 MACs; its narrowest layer
+    has eight outputs.
     """
     net = NetworkBuilder("autoencoder", "spectrum", (1, 640), seed)
     value = "spectrum"

@@ -45,15 +45,17 @@ def _photograph() -> Image:
 
 
 def photograph(size: int = 224) -> NDArray[np.float32]:
-    """Return the central square of a portrait of Grace Hopper, float32 (1, 3, size, size),
-    normalised for ImageNet.
+    """Return the photograph, a portrait of Grace Hopper, as a network input.
+
+    It is the central square, float32 (1, 3, size, size), normalised for ImageNet.
     """
     return _normalise_image(_photograph(), (1, 3, size, size))
 
 
 def photograph_crops(count: int, seed: int, size: int = 224) -> Iterator[NDArray[np.float32]]:
-    """Yield ``count`` seeded square crops of the photograph, 60 % to 100 % of its width, every
-    second one mirrored.
+    """Yield ``count`` seeded square crops of the photograph.
+
+    The side of a crop is 60 % to 100 % of the photograph's width. Every second crop is mirrored.
     """
     from PIL import Image
 
@@ -73,16 +75,18 @@ def luminance(size: int = 224) -> NDArray[np.float32]:
 
 
 def video(seed: int, frames: int = 16, size: int = 112) -> NDArray[np.float32]:
-    """Return a crop of the photograph that moves one pixel per frame, float32 (1, 3, frames,
-    size, size).
+    """Return a crop of the photograph that moves one pixel per frame.
+
+    The video is float32 (1, 3, frames, size, size).
     """
     crop = next(photograph_crops(1, seed, size + frames - 1))
     return np.stack([crop[:, :, i : i + size, i : i + size] for i in range(frames)], axis=2)
 
 
 def _normalise_image(image: Image, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return the central square of an image, resized, as NCHW: 3 channels normalised for
-    ImageNet, or 1 from 0 to 1.
+    """Return the central square of an image, resized, as NCHW of ``shape``.
+
+    Three channels are normalised for ImageNet; one channel has values from 0 to 1.
     """
     from PIL import Image as Images
 
@@ -108,8 +112,9 @@ def load_input(
     central square and resized. Three channels are normalised with ImageNet's mean and deviation;
     one channel is scaled to 0..1.
 
-    Raises: InputError: no such file, unknown kind of file, unreadable contents, wrong shape or
-        element type.
+    Raises:
+        InputError: no such file, unknown kind of file, unreadable contents, wrong shape or element
+            type.
     """
     file = Path(path)
     check_file(file, named=f"input {file}")

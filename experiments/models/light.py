@@ -35,12 +35,12 @@ Fill = Callable[[Generator, tuple[int, ...]], NDArray[np.float32]]
 
 
 def light_model(name: str, seed: int = 0) -> ModelProto:
-    """Return the light network ``name`` (a key of ``LIGHT_NETWORKS``) with seeded weights, opset 9,
-    IR version 3.
+    """Return the light network ``name`` (a key of ``LIGHT_NETWORKS``) with seeded weights.
 
-    Conv and Gemm weights are He-normal, biases 0 ± 0.05. BatchNormalization has mean 0 ± 0.1,
-    variance 1.6..2.4 (the variance after He-normal weights and inputs of mean square one), gamma
-    0.9..1.1 and beta 0.1 ± 0.1. A Mul after it has 0.9..1.1, an Add 0 ± 0.1.
+    The model has opset 9 and IR version 3. Conv and Gemm weights are He-normal, biases 0 ± 0.05.
+    BatchNormalization has mean 0 ± 0.1, variance 1.6..2.4 (the variance after He-normal weights and
+    inputs of mean square one), gamma 0.9..1.1 and beta 0.1 ± 0.1. A Mul after it has 0.9..1.1, an
+    Add 0 ± 0.1.
     """
     import onnx
 
@@ -90,8 +90,9 @@ def _fill(op_type: str, index: int) -> Fill:
 
 
 def _he_normal(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Draw weights for the fan-in of all axes but the first, which is the output axis in Conv
-    and in these Gemms.
+    """Draw He-normal weights; the fan-in is the product of all axes but the first.
+
+    The first axis is the output axis in Conv and in these Gemms.
     """
     weights = random.standard_normal(shape, np.float32)
     weights *= np.float32(np.sqrt(2.0 / np.prod(shape[1:])))
@@ -107,8 +108,9 @@ def _uniform(low: float, high: float) -> Fill:
 
 
 def _drop(graph: GraphProto, made: list[NodeProto]) -> None:
-    """Remove the ConstantOfShape nodes and their operands, which IR version 3 lists as inputs
-    too.
+    """Remove the ConstantOfShape nodes and their operands from a graph.
+
+    IR version 3 lists these operands as graph inputs too.
     """
     shapes = {node.input[0] for node in made}
     outputs = {node.output[0] for node in made}

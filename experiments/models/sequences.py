@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 def lstm(seed: int = 0, layers: int = 4, hidden: int = 1024, steps: int = 100) -> ModelProto:
-    """Return a stack of LSTMs: ``sequence`` (``steps``, 1, ``hidden``) to ``translated`` of the
-    same shape.
+    """Return a stack of LSTMs.
+
+    It maps ``sequence`` (``steps``, 1, ``hidden``) to ``translated`` of the same shape.
     """
     net = NetworkBuilder("lstm", "sequence", (steps, 1, hidden), seed)
     value = "sequence"
@@ -57,11 +58,10 @@ def lstm(seed: int = 0, layers: int = 4, hidden: int = 1024, steps: int = 100) -
 def wavenet(
     seed: int = 0, channels: int = 64, doublings: int = 10, length: int = 2048
 ) -> ModelProto:
-    """Return WaveNet (causal convolutions): ``wave`` (1, 1, ``length``) to ``logits`` (1, 256,
-    ``length``).
+    """Return WaveNet, a network of causal convolutions.
 
-    It has two series of ``doublings`` layers; the last of each reaches ``2 ** (doublings - 1)``
-    samples back.
+    It maps ``wave`` (1, 1, ``length``) to ``logits`` (1, 256, ``length``). It has two series of
+    ``doublings`` layers; the last of each reaches ``2 ** (doublings - 1)`` samples back.
     """
     net = NetworkBuilder("wavenet", "wave", (1, 1, length), seed)
     value = net.convolution("first", "wave", (1, channels), (2,), gain=1.0, bias=0.0, pads=[1, 0])
@@ -114,8 +114,10 @@ GPT2_WORDS = 50_257
 def vit_tiny(
     seed: int = 0, size: int = 224, blocks: int = 12, width: int = 192, heads: int = 3
 ) -> ModelProto:
-    """Return ViT-tiny: ``image`` (1, 3, ``size``, ``size``), ``size`` a multiple of 16, to
-    ``logits`` (1, 1000).
+    """Return ViT-tiny for square images.
+
+    It maps ``image`` (1, 3, ``size``, ``size``), with ``size`` a multiple of 16, to ``logits`` (1,
+    1000).
     """
     net = NetworkBuilder("vit-tiny", "image", (1, 3, size, size), seed)
     patches = (size // 16) ** 2
@@ -163,10 +165,10 @@ def bert(
     heads: int = HEADS,
     words: int = BERT_WORDS,
 ) -> ModelProto:
-    """Return BERT: ``input_ids`` (1, ``tokens``) to ``hidden`` (1, ``tokens``, ``width``) and
-    ``pooled``.
+    """Return BERT.
 
-    ``pooled`` has the shape (1, ``width``).
+    The input is ``input_ids`` (1, ``tokens``); the outputs are ``hidden`` (1, ``tokens``,
+    ``width``) and ``pooled`` (1, ``width``).
     """
     net = NetworkBuilder(f"bert-{blocks}-{tokens}", "input_ids", (1, tokens), seed, np.int64)
     value = net.node(
@@ -288,8 +290,10 @@ def _heads(
 def _add_attention(
     net: NetworkBuilder, name: str, query: str, columns: str, values: str, depth: int
 ) -> str:
-    """Add attention: queries (1, heads, tokens, depth), keys (1, heads, depth, all) to (1,
-    tokens, heads, depth).
+    """Add scaled dot-product attention over all heads.
+
+    Shapes: queries (1, heads, tokens, depth), keys (1, heads, depth, all), result (1, tokens,
+    heads, depth).
     """
     scores = net.node("MatMul", f"{name}_scores", query, columns)
     scores = net.node("Mul", f"{name}_scaled", scores, net.constant("scale", np.array(depth**-0.5)))

@@ -1,8 +1,6 @@
-"""Assembly of a run report: conditions of the run, figures of the machine, placement and
-compilation.
+"""Assembly of a run report from the run, the machine and the compiled network.
 
-The report contains the account of the whole inference: accelerator, CPU and transfers, one after
-another.
+The report accounts for the whole inference: accelerator, CPU and transfers, one after another.
 """
 
 from __future__ import annotations
@@ -57,8 +55,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunConditions:
-    """Conditions of a run: the command that repeats it, network's name, seed, machine and cost
-    table.
+    """Conditions of a run: its command, network, seed, machine and cost table.
+
+    The command repeats the run; ``model`` is the network's name.
     """
 
     command: str
@@ -78,11 +77,11 @@ def assemble(
     accuracy: Accuracy | None,
     ran_on: HardwareCheck | None = None,
 ) -> RunReport:
-    """Return the report of one run, with an estimate of energy and area if the conditions have a
-    cost table.
+    """Return the report of one run.
 
-    ``ran_on`` is the comparison with the simulator if the programs ran on hardware. Raises
-    ValueError (pydantic's) if a sum does not add up.
+    It estimates energy and area if the conditions have a cost table. ``ran_on`` is the comparison
+    with the simulator if the programs ran on hardware. Raises ValueError (pydantic's) if a sum does
+    not add up.
     """
     hardware = conditions.hardware
     costs = conditions.costs
@@ -185,8 +184,9 @@ def _sort_by_network(layers: Iterable[Layer], partition: Partition) -> tuple[Lay
 def _hashes(
     hardware: Preset, compiled: CompiledNetwork, inputs: Mapping[str, NDArray[Any]]
 ) -> dict[str, str]:
-    """Return the first 16 hexadecimal digits of SHA-256 sums of everything that the figures
-    depend on.
+    """Return shortened hashes of everything that the figures depend on.
+
+    Each hash is the first 16 hexadecimal digits of a SHA-256 sum.
     """
     timing = json.dumps(hardware.timing.model_dump(), sort_keys=True).encode()
     tensors = (part for name, array in inputs.items() for part in (name.encode(), array.tobytes()))
@@ -209,8 +209,9 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 
 def port_entries(interface: Interface) -> tuple[PortEntry, ...]:
-    """Return an entry for every input, then for every output, as exchanged between application
-    and network.
+    """Return an entry for every input, then for every output, of a network's interface.
+
+    An entry describes the tensor that the application and the network exchange.
     """
     inputs = tuple(_port_entry(port, "input") for port in interface.inputs)
     return (*inputs, *(_port_entry(port, "output") for port in interface.outputs))
@@ -320,8 +321,9 @@ def end_to_end(
 
 
 def _interface_cycles(compiled: CompiledNetwork, host: Host) -> int:
-    """Return the cycles of the CPU nodes that integer inputs and outputs (``--integer-io``)
-    remove.
+    """Return the CPU cycles that integer inputs and outputs (``--integer-io``) save.
+
+    They are the cycles of the nodes that the option removes.
     """
     between = connect(compiled.package, replace(compiled.options, integer_io=True)).graph
     kept = {node.name for node in between.nodes}

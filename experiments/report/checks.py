@@ -44,13 +44,12 @@ class OutputsCheck(Part):
 
 
 class Check(Part):
-    """Comparison of every output of every region with the oracle, element by element, without
-    tolerance.
+    """Exact comparison of every output of every region with the oracle.
 
-    ``outputs`` compares the model's outputs with the whole model on the oracle; if they must be
-    equal, their differences count as mismatches. ``definitions`` are the units whose oracle is not
-    an operator of ONNX Runtime. Reports of earlier versions lack ``regions``, ``outputs`` and
-    ``definitions``.
+    Elements are compared one by one, without tolerance. ``outputs`` compares the model's outputs
+    with the whole model on the oracle; if they must be equal, their differences count as
+    mismatches. ``definitions`` are the units whose oracle is not an operator of ONNX Runtime.
+    Reports of earlier versions lack ``regions``, ``outputs`` and ``definitions``.
     """
 
     oracle: Text
@@ -65,19 +64,20 @@ class Check(Part):
 
     @property
     def vouched(self) -> bool:
-        """True if an oracle checked the results of the accelerator, or if nothing ran on the
-        accelerator.
+        """True if an oracle checked the accelerator's results, or if none exist.
+
+        No results exist if nothing ran on the accelerator.
         """
         return self.regions == 0 or self.tensors > 0
 
 
 class HardwareCheck(Part):
-    """Comparison of programs on hardware with the simulator; ``differences`` counts all
-    differences.
+    """Comparison of programs on hardware with the simulator.
 
     Compared are the start and end of every command (``commands``), every byte that commands wrote
     (``written_bytes``), the total ``cycles``, the cycles of every unit by cause, and both memories
-    at the end. ``first`` describes the difference to look at first.
+    at the end. ``differences`` counts all differences; ``first`` describes the one to look at
+    first.
     """
 
     programs: Count
@@ -150,8 +150,9 @@ class Suspicion(Part):
 
 
 class Accuracy(Part):
-    """Share of images classified correctly; ``differences`` counts images with different int8
-    and DLA outputs.
+    """Shares of images that the float, int8 and DLA networks classify correctly.
+
+    ``differences`` counts the images for which int8 and DLA outputs differ.
     """
 
     float_: Fraction | None = Field(alias="float")

@@ -77,12 +77,11 @@ def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
 
 
 def count_moved_once(program: Program) -> tuple[int, tuple[int, int]]:
-    """Return the bytes of inputs, constants and outputs that a program moves, each byte counted
-    once.
+    """Return the bytes of inputs, constants and outputs that a program moves.
 
-    The second value splits them: bytes in transfers of the main memory, and bytes in transfers of
-    constants (docs/machine.md, section 6). The program alone does not tell which transfers another
-    schedule could omit.
+    Each byte counts once. The second value splits them: bytes in transfers of the main memory, and
+    bytes in transfers of constants (docs/machine.md, section 6). The program alone does not tell
+    which transfers another schedule could omit.
     """
     regions = [(tensor.address, tensor.nbytes) for tensor in program.tensors]
     regions += [(segment.address, int(segment.data.size)) for segment in program.segments]
@@ -128,10 +127,10 @@ def _layers(machine: FigureMachine, runs: Sequence[RegionRun]) -> Iterable[Layer
 
 
 def occupancy(runs: Sequence[RegionRun]) -> Occupancy | None:
-    """Return the live bytes of the scratchpad over all regions, one after another; None if no cycle
-    passed.
+    """Return the live bytes of the scratchpad over all regions, which run in sequence.
 
-    The values are exact: the peak and the mean of a point cover all of its cycles, not samples.
+    Returns None if no cycle passed. The values are exact: the peak and the mean of a point cover
+    all of its cycles, not samples.
     """
     total = sum(run.trace.cycles for run in runs)
     if not total:
@@ -213,10 +212,10 @@ def _list_executed(
 
 
 def _spans(begin: Int64, end: Int64, layer: Int64, window: int) -> Spans:
-    """Return a span for the commands that begin in each window, with the layer that takes most of
-    its cycles.
+    """Return one span for the commands that begin in each window of cycles.
 
-    Of layers with equally many cycles, the span gets the one that is first in the report.
+    A span has the layer that takes most of its cycles. Of layers with equally many cycles, it is
+    the first in the report.
     """
     _, first = np.unique(begin // window, return_index=True)
     last = np.append(first, len(begin))[1:] - 1

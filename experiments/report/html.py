@@ -69,7 +69,8 @@ def page(
         '<meta name="viewport" content="width=device-width"><meta name="color-scheme" '
         'content="light dark">'
         f"<style>{style}</style>"
-        f"{_instead_of_sheets()}</head><body><header><h1>{escape_html(title)}</h1><nav>{links}</nav></header><main>{parts}</main>"
+        f"{_instead_of_sheets()}</head><body>"
+        f"<header><h1>{escape_html(title)}</h1><nav>{links}</nav></header><main>{parts}</main>"
         f'<script type="application/json" id="data">{embed_json(data)}</script>'
         f'<script type="application/gzip" id="plotly">{_pack_plotly()}</script>'
         f"<script>{code}</script></body></html>\n"
@@ -91,10 +92,9 @@ def _policy(style: str, scripts: Sequence[str]) -> str:
 
 
 def _instead_of_sheets() -> str:
-    """Return elements that keep plotly.js from adding the style sheet of its maps, which no page
-    has.
+    """Return elements that keep plotly.js from adding the style sheet of its maps.
 
-    plotly.js adds the sheet only if no element has the identifier of the sheet.
+    No page has maps. plotly.js adds the sheet only if no element has the identifier of the sheet.
     """
     return "".join(
         f'<meta id="{name}">'
@@ -107,8 +107,9 @@ def _hash_code(code: str) -> str:
 
 
 def chart_place(identity: str, heading: str = "", note: str = "") -> Html:
-    """Return the place where the script draws a chart, with its heading and a note on how to
-    read it.
+    """Return the place where the script draws a chart, with its heading and a note.
+
+    The note says how to read the chart.
     """
     title = f'<figcaption id="{identity}-title">{escape_html(heading)}</figcaption>'
     place = (
@@ -157,8 +158,8 @@ def table(
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return Html(
-        "<div "
-        f"{_SCROLLS}><table><thead><tr>{cells('th', headings)}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<div {_SCROLLS}><table><thead><tr>{cells('th', headings)}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 

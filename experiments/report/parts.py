@@ -14,19 +14,13 @@ Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Picojoules = Annotated[float, Field(ge=0, le=LARGEST_COUNT)]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+!-]{0,127}$")]
-"""Word that the project chooses itself: a version, a schedule, a digest, a variant of the
-instruction set.
-"""
+"""Word that the project chooses itself, such as a version, a schedule or a digest."""
 Text = Annotated[str, Field(max_length=1 << 16)]
-"""Text that comes from the user's files: names of models, nodes and tensors, commands and
-reasons.
-"""
+"""Text from the user's files: names of models, nodes and tensors, commands and reasons."""
 
 
 class Part(BaseModel):
-    """Base of all parts of a report: immutable, and without keys that the format does not
-    define.
-    """
+    """Base of all parts of a report: immutable, and limited to the format's keys."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -94,8 +94,9 @@ def _choose_drawing(chart: Picture) -> tuple[float, Callable[[Axes], None]]:
 
 
 def draw_chart(chart: Picture, axes: Axes | None = None) -> Axes:
-    """Draw a chart on ``axes``, or on new axes of pyplot, which notebooks show, and return the
-    axes.
+    """Draw a chart on ``axes`` and return the axes.
+
+    Without ``axes``, the chart gets new axes of pyplot, which notebooks show.
     """
     import matplotlib
     from matplotlib import pyplot
@@ -116,8 +117,9 @@ def draw_chart(chart: Picture, axes: Axes | None = None) -> Axes:
 
 
 def picture(charts: Sequence[Picture]) -> bytes:
-    """Return charts next to each other as PNG; equal charts give equal bytes with any
-    matplotlibrc of the user.
+    """Return charts next to each other as PNG.
+
+    Equal charts give equal bytes, whatever the user's matplotlibrc contains.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -146,8 +148,9 @@ def _png(figure: Figure) -> bytes:
 
 
 def plain(text: str) -> str:
-    """Escape ``text`` for matplotlib, where a dollar sign begins a formula and fonts lack
-    control characters.
+    """Escape ``text`` for matplotlib.
+
+    In matplotlib a dollar sign begins a formula, and the fonts lack control characters.
     """
     return literal(text).replace("$", r"\$")
 
@@ -209,7 +212,7 @@ def _largest(chart: BarChart) -> list[int]:
 
 def draw_roofline(axes: Axes, chart: Roofline) -> None:
     ridge = chart.macs_per_cycle / chart.bytes_per_cycle
-    (left, bottom) = chart.corner
+    left, bottom = chart.corner
     end = chart.end
     roof = [left * chart.bytes_per_cycle, chart.macs_per_cycle, chart.macs_per_cycle]
     name = f"roofs: {chart.bytes_per_cycle:g} bytes/cycle, {chart.macs_per_cycle:g} MACs/cycle"
@@ -415,8 +418,9 @@ def _step(axes: Axes, series: Series, edges: list[float], filled: bool) -> None:
 
 
 def _finish(axes: Axes, title: str, across: str, up: str, entries: int) -> None:
-    """Set the title, the labels of the axes with their units, and the legend between title and
-    chart.
+    """Set the title, the labels of the axes with their units, and the legend.
+
+    The legend is between the title and the chart.
     """
     from matplotlib.ticker import EngFormatter
 

@@ -81,8 +81,9 @@ def run_charts(report: RunReport) -> tuple[Chart, ...]:
 
 
 def whole_run(report: RunReport) -> SpanChart | None:
-    """Return accelerator, CPU and transfers over time; None if nothing takes time or the report
-    is older.
+    """Return a chart of accelerator, CPU and transfers over time.
+
+    Returns None if nothing takes time, or if the report is older than this account.
     """
     found = report.end_to_end
     if found is None or not found.cycles:
@@ -154,8 +155,9 @@ def layer_utilization(report: RunReport) -> BarChart:
 
 
 def split_by_kind(layers: tuple[Layer, ...], values: list[float]) -> tuple[Series, ...]:
-    """Split ``values``, one per layer, into a series per kind, with zeros for layers of other
-    kinds.
+    """Split ``values``, one per layer, into one series per kind of layer.
+
+    A series has zeros for layers of other kinds.
     """
     kinds = dict.fromkeys(layer.kind for layer in layers)
     return tuple(
@@ -192,11 +194,10 @@ def layer_traffic(report: RunReport) -> BarChart:
 
 
 def units_chart(report: RunReport) -> Gantt | None:
-    """Return the activities of units, CPU and transfers over time; None for older reports without a
-    timeline.
+    """Return the activities of units, CPU and transfers over time.
 
-    If the report has the account of the whole run, the chart uses its time: a region begins where
-    its segment begins.
+    Returns None for older reports without a timeline. If the report has the account of the whole
+    run, the chart uses its time: a region begins where its segment begins.
     """
     found = report.timeline
     if found is None:
@@ -254,10 +255,9 @@ def _activities(report: RunReport, unit: str, kinds: Sequence[str]) -> Iterator[
 
 
 def _delays(report: RunReport) -> list[tuple[int, int]]:
-    """Return a pair per region: its first cycle in the run, and its delay in the account of the
-    whole run.
+    """Return each region's first cycle in the run and its delay in the whole inference.
 
-    The account includes the CPU and transfers, so regions begin later in it.
+    The whole inference includes the CPU and transfers, so regions begin later in it.
     """
     if report.end_to_end is None:
         return [(0, 0)]
@@ -276,8 +276,9 @@ def _delays(report: RunReport) -> list[tuple[int, int]]:
 
 
 def occupancy_chart(report: RunReport) -> StepChart | None:
-    """Return a chart of the scratchpad's live bytes over the run; None for older reports that
-    lack them.
+    """Return a chart of the scratchpad's live bytes over the run.
+
+    Returns None for older reports, which lack these figures.
     """
     found = report.occupancy
     if found is None:

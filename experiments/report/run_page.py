@@ -59,8 +59,9 @@ _HEADINGS = {
     },
     **{part: (PART_NAMES[part], "cycles") for part in PARTS},
 }
-"""Headings and units of ``experiments.report.tables.LAYER_COLUMNS``; ``text`` is no unit,
-``share`` is from 0 to 1.
+"""Headings and units of ``experiments.report.tables.LAYER_COLUMNS``.
+
+``text`` is no unit; ``share`` is from 0 to 1.
 """
 _Column = tuple[str, str, list[Any]]
 
@@ -135,15 +136,17 @@ def _layer_table(report: RunReport) -> dict[str, Any]:
 
 
 def _has_content(unit: str, cells: list[Any]) -> bool:
-    """Return whether a column has content; 0 counts as content only in columns without unit,
-    such as region.
+    """Return whether a column has content.
+
+    The value 0 counts as content only in columns without a unit, such as region.
     """
     return any(cells) or (unit == "" and any(cell is not None for cell in cells))
 
 
 def _columns(report: RunReport) -> Iterator[_Column]:
-    """Yield heading, unit and cells of each column: values of layers, shares, waits of the
-    units, and ONNX nodes.
+    """Yield heading, unit and cells of each column of the table of layers.
+
+    The columns are the values of layers, shares, waits of the units, and ONNX nodes.
     """
     rows = layer_rows(report)
     for name in LAYER_COLUMNS:
@@ -268,8 +271,9 @@ def _configuration(report: RunReport) -> Html:
 
 
 def layers_html(report: RunReport) -> str:
-    """Return a table of the layers with the most cycles, in network order, with a bar of the
-    parts of their cycles.
+    """Return a table of the layers with the most cycles, in network order.
+
+    A bar in each row shows the parts of the layer's cycles.
     """
     ranked = sorted(
         range(len(report.layers)), key=lambda number: (-report.layers[number].cycles, number)

@@ -127,12 +127,15 @@ class Bus(Part):
 class Layer(Part):
     """One layer of one region.
 
-    Attributes: stalls: cycles that the layer's commands waited, by unit and cause. breakdown: the
-        layer's cycles by part (docs/machine.md, section 7), which add up to ``cycles``; empty in
-        older reports. group: index in ``compile.groups`` of the layer's group, for the first image
-        of a batch; None if computed alone. estimate: cycles that the compiler expected; None with
-        the published schedule, or for a program alone. energy_pj: estimate in picojoules by the
-        report's cost table; None without a table.
+    Attributes:
+        stalls: cycles that the layer's commands waited, by unit and cause.
+        breakdown: the layer's cycles by part (docs/machine.md, section 7), which add up to
+            ``cycles``; empty in older reports.
+        group: index in ``compile.groups`` of the layer's group, for the first image of a batch;
+            None if computed alone.
+        estimate: cycles that the compiler expected; None with the published schedule, or for a
+            program alone.
+        energy_pj: estimate in picojoules by the report's cost table; None without a table.
     """
 
     name: Text
@@ -173,8 +176,9 @@ class PortEntry(Part):
 
 
 class PlacementEntry(Part):
-    """Placement of one node of the canonical graph; ``reason`` says with actual values why it is
-    on the CPU.
+    """Placement of one node of the canonical graph.
+
+    ``reason`` says with actual values why the node is on the CPU.
     """
 
     node: Text
@@ -194,8 +198,9 @@ class HostLayer(Part):
 
 
 class Host(Part):
-    """Nodes on the CPU: always an estimate, in cycles of the accelerator, and never part of the
-    totals.
+    """Estimate of the nodes on the CPU, in cycles of the accelerator.
+
+    These cycles are never part of the totals.
     """
 
     nodes: Annotated[Count, Figure("nodes on the CPU", "nodes", name="host_nodes")]
@@ -205,8 +210,7 @@ class Host(Part):
 
 
 class RunSegment(Part):
-    """One part of a run from end to end: a region, consecutive nodes on the CPU, or a transfer of
-    tensors.
+    """Part of a whole inference: a region, consecutive CPU nodes, or a transfer of tensors.
 
     ``region`` is the region that runs, or the region that a transfer belongs to. ``nodes`` counts
     the nodes that run.
@@ -219,11 +223,11 @@ class RunSegment(Part):
 
 
 class Fallback(Part):
-    """All nodes of one operator that run on the CPU by one ``rule``; ``reason`` is the reason of
-    the first node.
+    """All nodes of one operator that run on the CPU because of one ``rule``.
 
-    ``edge_cycles`` are the cycles of QuantizeLinear and DequantizeLinear nodes that serve only
-    these nodes and would disappear with them. Those nodes have their own entries as well.
+    ``reason`` is the reason of the first node. ``edge_cycles`` are the cycles of QuantizeLinear and
+    DequantizeLinear nodes that serve only these nodes and would disappear with them. Those nodes
+    have their own entries as well.
     """
 
     op_type: Text
@@ -236,16 +240,21 @@ class Fallback(Part):
 
 
 class EndToEnd(Part):
-    """Estimated cycles of a whole inference: accelerator, CPU and transfers, in cycles of the
-    accelerator.
+    """Estimated cycles of a whole inference on accelerator, CPU and bus.
 
-    Attributes: dla_cycles: simulated cycles, equal to the report's total. cpu_cycles: estimated
-        cycles, equal to those of ``host``. transfer_cycles: every tensor that enters or leaves the
-        accelerator crosses the bus once. dla_macs: multiply-accumulates of the nodes on the
-        accelerator. cpu_macs: multiply-accumulates of the nodes on the CPU. interface_cycles: part
-        of ``cpu_cycles`` that integer inputs and outputs (``--integer-io``) remove. segments: all
-        parts, which run one after another. fallbacks: nodes on the CPU by operator and reason, most
-        expensive first.
+    All cycles are cycles of the accelerator.
+
+    Attributes:
+        dla_cycles: simulated cycles, equal to the report's total.
+        cpu_cycles: estimated cycles, equal to those of ``host``.
+        transfer_cycles: cycles of the bus, which every tensor that enters or leaves the
+            accelerator crosses once.
+        dla_macs: multiply-accumulates of the nodes on the accelerator.
+        cpu_macs: multiply-accumulates of the nodes on the CPU.
+        interface_cycles: part of ``cpu_cycles`` that integer inputs and outputs
+            (``--integer-io``) remove.
+        segments: all parts, which run one after another.
+        fallbacks: nodes on the CPU by operator and reason, most expensive first.
     """
 
     cycles: Annotated[
@@ -287,8 +296,9 @@ class EndToEnd(Part):
 
     @property
     def integer_cpu_share(self) -> float:
-        """Share of the CPU with integer inputs and outputs (``--integer-io``); 0 if nothing
-        takes cycles.
+        """Share of the CPU with integer inputs and outputs (``--integer-io``).
+
+        The share is 0 if nothing takes cycles.
         """
         rest = self.cycles - self.interface_cycles
         return (self.cpu_cycles - self.interface_cycles) / rest if rest else 0.0
@@ -310,8 +320,9 @@ class LayerGroup(Part):
 
 
 class Compilation(Part):
-    """Result of the compilation, all regions together; ``sets_elided`` counts register writes
-    saved.
+    """Results of the compilation, summed over all regions.
+
+    ``sets_elided`` counts the register writes that the compiler saved.
     """
 
     regions: Count
@@ -323,11 +334,11 @@ class Compilation(Part):
 
 
 class Occupancy(Part):
-    """Live bytes of the scratchpad (``dla_sim.inspection``) over the run, regions one after
-    another.
+    """Live bytes of the scratchpad over the run, whose regions run in sequence.
 
-    Point i covers the cycles from i * ``cycles_per_point`` to the next point, or to the end of the
-    run: the largest number of live bytes in any of them, and the average, rounded down.
+    ``dla_sim.inspection`` computes them. Point i covers the cycles from i * ``cycles_per_point`` to
+    the next point, or to the end of the run: the largest number of live bytes in any of them, and
+    the average, rounded down.
     """
 
     cycles_per_point: int = Field(ge=1)
@@ -464,8 +475,9 @@ _NUMBERS = ("pe.ic", "pe.oc", "pe.ow", "sram_bytes", "bus_bytes", "clock_hz")
 
 
 def _check_machine(report: RunReport) -> None:
-    """Check that all values of Arch and Timing are words or numbers, because other versions may
-    have other keys.
+    """Check that all values of Arch and Timing are words or numbers.
+
+    Other versions may have other keys.
     """
     machine = flat(report.arch) | flat(report.timing)
     for key, value in machine.items():
@@ -523,8 +535,10 @@ def _check_sums(figures: Figures | RunReport) -> None:
 
 
 def _check_timeline(timeline: Timeline, report: RunReport) -> None:
-    """Check that each unit's spans match its causes, end within the run and refer to existing
-    layers.
+    """Check the spans of every unit against its causes, the run and the layers.
+
+    The active cycles must match the unit's causes, spans must end within the run, and their layers
+    must exist.
     """
     _expect("the units of the timeline", set(timeline.units), set(UNITS))
     for unit, spans in timeline.units.items():

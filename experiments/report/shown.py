@@ -1,8 +1,7 @@
-"""Display of results: as text, in a terminal or notebook, as a DataFrame, as charts and as an HTML
-page.
+"""Display of results as text, DataFrame, charts and HTML page.
 
-Each kind of results declares its :class:`Presentation`; the code that displays it is the same for
-all.
+Text is for terminals and notebooks. Each kind of results declares its :class:`Presentation`; the
+code that displays it is the same for all.
 """
 
 from __future__ import annotations
@@ -154,8 +153,9 @@ class Document(Shown):
 
 @dataclass(frozen=True, eq=False)
 class Plots:
-    """Charts of results: each name is a method that draws on ``axes``, by default new ones, and
-    returns the axes.
+    """Charts of results, one method per chart.
+
+    A method draws on ``axes``, by default new ones, and returns the axes.
     """
 
     subject: Any
@@ -199,11 +199,11 @@ def data_frame(
     columns: Sequence[str] | None = None,
     whole: Sequence[str] = (),
 ) -> pandas.DataFrame:
-    """Convert rows to a DataFrame, in which columns of integers have the type Int64, with gaps or
-    without.
+    """Convert rows to a DataFrame whose columns of integers have the type Int64.
 
-    ``columns`` selects the columns, by default the keys of the rows. Columns in ``whole`` are Int64
-    even if they are empty. Raises InputError if pandas is not installed.
+    Int64 also allows gaps in a column. ``columns`` selects the columns, by default the keys of the
+    rows. Columns in ``whole`` are Int64 even if they are empty. Raises InputError if pandas is not
+    installed.
     """
     rows = list(rows)
     table: pandas.DataFrame = require_pandas().DataFrame(rows, columns=columns and list(columns))

@@ -1,5 +1,6 @@
-"""Run reports on disk: default path, atomic writing, and reading with one clear line for invalid
-files.
+"""Run reports on disk: default path, atomic writing, and reading.
+
+For an invalid file, reading fails with one clear line.
 """
 
 from __future__ import annotations

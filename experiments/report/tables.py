@@ -119,8 +119,9 @@ MOST_GROUPS = 6
 
 
 def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]:
-    """Yield all tables and lines of the report or, for a ``summary``, only those about the whole
-    run.
+    """Yield all tables and lines of the report.
+
+    For a ``summary``, yield only those about the whole run.
     """
     yield line(f"{report.model} on {machine_line(report)}", style="bold")
     whole = report.end_to_end
@@ -139,8 +140,9 @@ def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]
 
 
 def end_to_end_line(found: EndToEnd) -> str:
-    """Return the cycles of the whole inference, and the shares of accelerator, CPU and
-    transfers.
+    """Return the cycles of the whole inference and the shares of its three places.
+
+    The places are the accelerator, the CPU and the transfers.
     """
     shares = {
         "accelerator": found.dla_cycles,
@@ -154,8 +156,9 @@ def end_to_end_line(found: EndToEnd) -> str:
 
 
 def integer_line(found: EndToEnd) -> str:
-    """Return the CPU's share of the time if the network's inputs and outputs are integers
-    (``--integer-io``).
+    """Return the CPU's share of the time with integer inputs and outputs.
+
+    The option ``--integer-io`` makes the network's inputs and outputs integers.
     """
     rest = found.cpu_cycles - found.interface_cycles
     return (
@@ -184,8 +187,10 @@ def fallback_table(found: EndToEnd) -> ReportTable:
 
 
 def fallback_cells(found: EndToEnd, item: Fallback) -> tuple[str, ...]:
-    """Return operator, nodes, MACs, cycles, their share, their share with quantisation at the
-    edges, and reason.
+    """Return the cells of one row of the table of nodes on the CPU.
+
+    They are operator, nodes, MACs, cycles, their share, their share with quantisation at the edges,
+    and reason.
     """
     shares = (
         found.share(cycles)
@@ -268,9 +273,7 @@ def _numbers(*values: int) -> tuple[str, ...]:
 
 
 def kind_table(report: RunReport | Figures) -> ReportTable:
-    """Return a table of the run's cycles by kind, and of the cycles in which EX was busy with
-    each kind.
-    """
+    """Return a table of the run's cycles, and of EX's busy cycles, by kind."""
     table = plain_table(("cycles by kind", "left"), ("run", "right"), ("EX busy", "right"))
     for kind, cycles in report.kinds.items():
         if cycles:
@@ -388,8 +391,9 @@ def _traffic_lines(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def groups_line(groups: Sequence[LayerGroup]) -> str:
-    """Name the first few groups of layers that are computed together, in bands of rows or tile
-    by tile.
+    """Name the first few groups of layers that are computed together.
+
+    A group is computed in bands of rows or tile by tile.
     """
     layers = sum(len(group.layers) for group in groups)
     named = [f"{one.layers[0]} to {one.layers[-1]} ({_count_turns(one.rows)})" for one in groups]
@@ -451,8 +455,9 @@ def _hardware_line(found: HardwareCheck) -> Text:
 
 
 def _outputs_line(outputs: OutputsCheck) -> str:
-    """Describe the comparison of the outputs, in which float operators on the CPU may cause
-    differences.
+    """Describe the comparison of the outputs with the whole model.
+
+    Float operators on the CPU may cause differences.
     """
     if not outputs.differences:
         return (
@@ -495,8 +500,9 @@ def _fidelity_line(found: Fidelity | None) -> str:
 
 
 def calibration_line(found: Calibration) -> str:
-    """Describe the samples that quantised a float model, and how often int8 and float agree on
-    the class.
+    """Describe the samples that quantised a float model, and the agreement of int8.
+
+    The agreement is how often int8 and float give the same class.
     """
     inputs = f"{found.samples} input{'s' * (found.samples != 1)}"
     text = f"quantised on {inputs} of random numbers" if found.random else f"quantised on {inputs}"

@@ -1,6 +1,4 @@
-"""Terminal output: width of the console, look of all tables, and omission of columns in narrow
-tables.
-"""
+"""Terminal output: console width, table style, and omission of columns in narrow tables."""
 
 from __future__ import annotations
 
@@ -110,8 +108,9 @@ class ReportTable:
         return Measurement(1, Measurement.get(console, options, whole).maximum)
 
     def _can_fit(self, shown: list[int], stacked: bool, width: int) -> bool:
-        """Return whether the columns ``shown`` fit in ``width`` characters: 2 between columns
-        and 1 at either end.
+        """Return whether the columns ``shown`` fit in ``width`` characters.
+
+        Between columns are 2 characters, and 1 at either end.
         """
         return sum(self._least(place, stacked) for place in shown) + 2 * len(shown) <= width
 

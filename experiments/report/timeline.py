@@ -101,11 +101,10 @@ def _slice(
 
 
 def _commands(trace: Trace, arch: Arch, offset: int) -> Iterator[Event]:
-    """Yield a slice per command, labelled with its layer, or with its mnemonic if its layer is
-    unknown.
+    """Yield a slice per command, labelled with its layer.
 
-    An EX command that waits for banked memory names the bank or port, and how many words of which
-    operands that serves.
+    A command of an unknown layer is labelled with its mnemonic. An EX command that waits for banked
+    memory names the bank or port, and how many words of which operands that serves.
     """
     times = (trace.times.arrival, trace.times.start, trace.times.end, trace.labels.kind)
     commands = trace.commands, trace.prepared.operands, trace.sources
@@ -169,8 +168,9 @@ def _tokens(trace: Trace, offset: int, flows: int) -> Iterator[Event]:
 
 
 def _bus(trace: Trace, offset: int) -> Iterator[Event]:
-    """Yield a slice per chunk of command words, and the percentage of bus slots that each
-    requester gets.
+    """Yield the chunks of command words, and the bus shares of the requesters.
+
+    Each chunk is a slice. A share is the percentage of bus slots that a requester gets.
     """
     usage = bus_usage(trace.workload, trace.times)
     for number, (begin, end) in enumerate(usage.chunks):

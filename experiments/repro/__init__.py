@@ -1,6 +1,4 @@
-"""Reproduction of published figures: their names, and claims of a publication that our numbers
-decide.
-"""
+"""Reproduction of published figures: their names, and the claims that our figures decide."""
 
 from __future__ import annotations
 
@@ -43,8 +41,9 @@ class Claim:
 
 
 def claim_lines(claims: Iterable[Claim]) -> Iterator[str]:
-    """Yield each claim with every figure that decides it, one per line, and an empty line after
-    each claim.
+    """Yield each claim as text lines, with every figure that decides it.
+
+    Each figure has its own line, and an empty line follows each claim.
     """
     for claim in claims:
         yield f"[{'holds' if claim.holds else 'DOES NOT HOLD'}] {claim.statement}"

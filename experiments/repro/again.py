@@ -80,12 +80,11 @@ class Repetition:
 
 
 def run_again(path: Path, command_line: CommandLine) -> Repetition:
-    """Repeat the run of a report with ``command_line`` (arguments to exit status) and compare every
-    value exactly.
+    """Repeat the run of a report and compare every value exactly.
 
-    Files that the command names must still exist. Raises InputError for a file that is no run
-    report, for a command other than ``dla run``, and for one that could write files other than its
-    report.
+    ``command_line`` runs the command: it takes arguments and returns an exit status. Files that the
+    command names must still exist. Raises InputError for a file that is no run report, for a
+    command other than ``dla run``, and for one that could write files other than its report.
     """
     before = load_report(path)
     words = _words(path, before.command)

@@ -60,8 +60,9 @@ class Bar:
 
     @property
     def other(self) -> int:
-        """EX cycles of pooling and classifier, which the paper runs on the CPU and this compiler
-        accelerates.
+        """EX cycles of pooling and classifier.
+
+        The paper runs both on the CPU; this compiler accelerates them.
         """
         return sum(self.ex.values()) - self.height
 
@@ -95,16 +96,18 @@ class ClaimBars:
         return self._bars[scenario, sram_bytes, pes, side]
 
     def panel(self, scenario: Scenario) -> list[Bar]:
-        """Return the bars of one scenario in the figure's order: by memory, processing elements,
-        side.
+        """Return the bars of one scenario, sorted by memory, processing elements and side.
+
+        The published figure has the same order.
         """
         shown = [bar for bar in self if bar.scenario == scenario and bar.sram_bytes >= 512 * KIB]
         return sorted(shown, key=lambda bar: (bar.sram_bytes, bar.pes, bar.side))
 
 
 def bars_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ClaimBars]:
-    """Return the bars by schedule, from rows in the form of
-    ``experiments.sweep.results.flat_rows``.
+    """Return the bars of each schedule.
+
+    The rows have the form of ``experiments.sweep.results.flat_rows``.
     """
     found: dict[str, list[Bar]] = {}
     for row in rows:
@@ -143,8 +146,9 @@ DRASTIC = 10.0
 STARVED = 1.5
 """Factor by which the EX cycles of CONV must grow, for the same work, to count as starved."""
 BENT = 0.01
-"""Distance from the straight line, as a share of the line's value, from which a bar counts as
-not linear.
+"""Distance from the straight line from which a bar counts as not linear.
+
+It is a share of the line's value.
 """
 
 

@@ -119,8 +119,9 @@ def _stack(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> None:
 
 
 def _value_bars(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> None:
-    """Write the height of every bar above it, or above its mark if the text would cover the
-    mark.
+    """Write the height of every bar above it.
+
+    If this text would cover the bar's mark, it goes above the mark.
     """
     near = NEAR * max((bar.total or 0 for bar in bars), default=0)
     for place, bar in zip(places, bars, strict=True):
@@ -189,8 +190,10 @@ class Figure4:
 
 
 def reproduce(folder: Path, *, workers: int | None = None, stage: Progress = silent) -> Figure4:
-    """Run the missing rows of ``folder``/sponner2021-fig4.sqlite, then write .csv, .png and .txt
-    next to it.
+    """Run the missing rows of the sweep, and write its table, figure and claims.
+
+    The rows are in ``folder``/sponner2021-fig4.sqlite; the .csv, .png and .txt files are next to
+    it.
 
     Raises InputError if the folder cannot be written.
     """
@@ -228,9 +231,7 @@ def run(
 
 
 def table(bars: Mapping[str, ClaimBars]) -> str:
-    """Return the bars as CSV with the columns :data:`COLUMNS`, for every configuration that was
-    run.
-    """
+    """Return every configuration that was run as CSV with the columns :data:`COLUMNS`."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -262,8 +263,9 @@ def _row(bar: Bar) -> tuple[object, ...]:
 
 
 def claims_text(claims: Mapping[str, tuple[Claim, ...]]) -> str:
-    """Return the claims of every schedule as text, the published one first, with every figure
-    that decides them.
+    """Return the claims of every schedule as text, with the figures that decide them.
+
+    The published schedule comes first.
     """
     lines: list[str] = []
     for schedule in sorted(claims, reverse=True):

@@ -52,7 +52,8 @@ SEGMENTS: tuple[tuple[str, str, Literal["none", "layer"]], ...] = (
 """Scheduling methods: name, policy and preemption points."""
 LIDARS = ("3D percept a", "3D percept b", "3D percept c")
 CAMERA = "2D percept"
-_SYSTEM = """# Stand-in for {application} of table 5 of Li et al. (2022): {detector}, {size} x {size}. By dla repro.
+_SYSTEM = """# Stand-in for {application} of table 5 of Li et al. (2022): {detector}, \
+{size} x {size}. By dla repro.
 name = "{application}"
 clock_hz = 130_000_000
 
@@ -151,9 +152,7 @@ FRAMES = 20
 
 @dataclass(frozen=True)
 class Table5:
-    """Result of the reproduction: the runs in the table's order, the claims, and the files
-    written.
-    """
+    """Result of the reproduction: runs in the table's order, claims, and written files."""
 
     runs: tuple[Run, ...]
     claims: tuple[Claim, ...]
@@ -172,8 +171,9 @@ def applications() -> tuple[str, ...]:
 def reproduce(
     folder: Path, *, only: Iterable[str] | None = None, progress: Progress = silent
 ) -> Table5:
-    """Run all applications (or ``only`` some), and write models, systems, table and claims into
-    ``folder``.
+    """Run the applications and write models, systems, table and claims into ``folder``.
+
+    ``only`` limits the run to some applications.
 
     Raises InputError if the folder cannot be written.
     """

@@ -1,3 +1,1 @@
-"""Tools for hardware: Verilog builds, comparison with the simulator, waves, gate counts, and
-test-bench exports.
-"""
+"""Tools for hardware: builds, comparison with the simulator, waves, gates and test benches."""

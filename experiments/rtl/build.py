@@ -1,5 +1,6 @@
-"""Build folder of one machine's hardware: Verilog, a model of its scratchpad, and a simulation
-executable.
+"""Build folder of one machine's hardware.
+
+It contains Verilog, a model of the machine's scratchpad, and a simulation executable.
 """
 
 from __future__ import annotations
@@ -23,20 +24,26 @@ SIMULATION = "simulation"
 README = "README.md"
 _README = """# {name}
 
-Hardware of the machine that docs/machine.md defines: {pe} processing elements, {sram} bytes of scratchpad, programs of
+Hardware of the machine that docs/machine.md defines: {pe} processing elements, {sram} bytes \
+of scratchpad, programs of
 ISA variant {isa}. `dla rtl build` wrote this folder; docs/rtl.md describes the ports.
 
 | file | contents |
 |---|---|
-| `{machine}` | module `dla_machine`, its configuration tied to this machine; plain synthesisable Verilog |
-| `{memory}` | module `{scratchpad}`, a model of the memories, which memory macros replace in a chip |
+| `{machine}` | module `dla_machine`, its configuration tied to this machine; \
+plain synthesisable Verilog |
+| `{memory}` | module `{scratchpad}`, a model of the memories, \
+which memory macros replace in a chip |
 | `machine.json` | Arch and Timing |
 """
 _SIMULATED = """\
-| `{simulation}` | the machine compiled by Verilator together with a harness that runs cases and compares |
+| `{simulation}` | the machine compiled by Verilator together with a \
+harness that runs cases and compares |
 
-`dla rtl case PROGRAM -o FILE` writes a case of this machine, and `./{simulation} OUTPUTS FILE...` runs cases. It
-prints one line of JSON per case: the cycles, and every difference from the expected behaviour. It writes the bytes of
+`dla rtl case PROGRAM -o FILE` writes a case of this machine, and `./{simulation} OUTPUTS FILE...` \
+runs cases. It
+prints one line of JSON per case: the cycles, and every difference from the expected behaviour. \
+It writes the bytes of
 the output tensors to OUTPUTS.
 """
 

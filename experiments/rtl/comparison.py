@@ -29,12 +29,11 @@ SHOWN_BYTES = 16
 def corpus_cases(
     corpus: Corpus, names: Iterable[str], within: Callable[[Arch], Arch] | None = None
 ) -> Iterator[Case]:
-    """Yield the cases of a corpus that hardware can run, on their own machines or on those that
-    ``within`` returns.
+    """Yield the cases of a corpus that hardware can run.
 
-    Programs that the machine must reject are left out, and machines with banked memory, for which
-    no hardware exists. Raises InputError for a case that needs an ISA variant that this version
-    lacks.
+    The cases run on their own machines, or on those that ``within`` returns. Programs that the
+    machine must reject are left out, and machines with banked memory, for which no hardware exists.
+    Raises InputError for a case that needs an ISA variant that this version lacks.
     """
     for name in names:
         stored = corpus.case(name)
@@ -58,11 +57,11 @@ def source_case(source: ExportSource) -> Case:
 
 
 def outcome_lines(outcome: Outcome, waves: str | None = None) -> Iterator[str]:
-    """Yield the case, its first differences, and the first wrong command with its registers and
-    operands.
+    """Yield text lines about the differences of one case.
 
-    ``waves`` is the command line that shows cycles of the case; it adds a last line on how to see
-    this command.
+    They name the case, its first differences, and the first wrong command with its registers and
+    operands. ``waves`` is the command line that shows cycles of the case; it adds a last line on
+    how to see this command.
     """
     yield f"{outcome.case.name}: {outcome.count} difference{'s' * (outcome.count != 1)}"
     for difference in outcome.differences[:SHOWN_DIFFERENCES]:
@@ -88,8 +87,9 @@ def _command_lines(case: Case, number: int, waves: str | None) -> Iterator[str]:
 
 
 def _reads(case: Case, number: int) -> Iterator[tuple[str, int, int, bytes]]:
-    """Yield memory, address, size and first bytes of each operand as the command finds it at its
-    start.
+    """Yield memory, address, size and first bytes of each operand that a command reads.
+
+    The bytes are those at the start of the command.
     """
     assert case.expected is not None
     trace = case.expected.trace

@@ -1,6 +1,6 @@
-"""Reference data for RTL simulation: a program's memories before, after every command and at the
-end, and its cycles.
+"""Reference data for RTL simulation of a program.
 
+The data are the memories before the program, after every command and at the end, and the cycles.
 The program is a case of a corpus, a built-in case, or one of the user. The files are inputs of
 ``$readmemh``, a manifest, and a test bench from the template ``testbench.sv``; docs/rtl.md
 describes every file.
@@ -42,8 +42,8 @@ FORMAT = "dla-readmemh/1"
 MANIFEST = "manifest.json"
 _WRITES = "writes"
 _FILE = re.compile(
-    rf"(?:sram|dram)_(?:before|after)\.hex|(?:commands|operations|counts)\.hex|testbench\.sv|manifest\.json"
-    rf"|{_WRITES}/\d{{6,}}_(?:sram|dram)\.hex"
+    rf"(?:sram|dram)_(?:before|after)\.hex|(?:commands|operations|counts)\.hex"
+    rf"|testbench\.sv|manifest\.json|{_WRITES}/\d{{6,}}_(?:sram|dram)\.hex"
 )
 BYTES_A_LINE = 16
 WRITES_SRAM = 1
@@ -60,8 +60,9 @@ Run = tuple[int, bytes]
 
 @dataclass(frozen=True, eq=False)
 class ExportSource:
-    """Program to export, its inputs (bytes of each tensor), its Timing, and its record if there
-    is one.
+    """Program to export, with its inputs, its Timing and its golden record.
+
+    ``inputs`` has the bytes of each tensor. ``record`` is None if there is no record.
     """
 
     name: str
@@ -74,8 +75,9 @@ class ExportSource:
 
 @dataclass(frozen=True, eq=False)
 class OperandRows:
-    """An operand at the time of its command: the access, and its rows as (address, bytes) in
-    order.
+    """Operand at the time of its command.
+
+    ``runs`` has the rows of the access as (address, bytes), in order.
     """
 
     access: Access
@@ -148,8 +150,9 @@ def case_source(case: StoredCase) -> ExportSource:
 def build_export(source: ExportSource) -> Export:
     """Execute ``source`` with the reference semantics and record everything.
 
-    Raises: InputError: the results depend on the order of execution, so that no command has a
-        defined result, or they differ from the record.
+    Raises:
+        InputError: the results depend on the order of execution, so that no command has a defined
+            result, or they differ from the record.
     """
     program = source.program
     trace = run_timing(program, source.timing, simulate)
@@ -165,8 +168,9 @@ def build_export(source: ExportSource) -> Export:
 
 
 def _operations(watcher: Watcher, trace: Trace) -> tuple[Operation, ...]:
-    """Execute every command in stream order, up to the last or to the one that stops the
-    machine.
+    """Execute the commands in stream order and return what each one read and wrote.
+
+    The last operation is the program's last command, or the command that stops the machine.
     """
     schedule = trace.times
     waits = trace.causes.commands[:, CAUSES.index("sram")]
@@ -204,9 +208,7 @@ def _list_rows(access: Access, machine: Machine) -> OperandRows:
 
 
 def _check_order(source: ExportSource, in_order: Effects, timed: Effects) -> None:
-    """Raise InputError if the results depend on the order in which the machine completes
-    commands.
-    """
+    """Raise InputError if the results depend on the order of completed commands."""
     if in_order.stopped != timed.stopped:
         return  # the first of two overflowing commands does not determine the memories
     for number, (one, other) in enumerate(zip(in_order.writes, timed.writes, strict=True)):
@@ -261,8 +263,9 @@ def catalogue_source(name: str) -> ExportSource:
 
 
 def program_source(file: Path, tensors: Iterable[str], settings: Iterable[str]) -> ExportSource:
-    """Return the program in ``file`` with ``tensors`` ("NAME=FILE.npy") and Timing ``settings``
-    ("key=value").
+    """Return the program in ``file`` with its input tensors and Timing.
+
+    ``tensors`` are texts "NAME=FILE.npy", ``settings`` are texts "key=value".
 
     Raises InputError for a file that is no program, and for a program that the machine rejects.
     """
@@ -312,8 +315,9 @@ def write_export(export: Export, folder: Path) -> None:
 
 
 def _foreign(folder: Path) -> str | None:
-    """Return a file in the folder that no export (of any version) made; None if the folder may
-    be replaced.
+    """Return a file in the folder that no export of any version wrote.
+
+    The result is None if the folder may be replaced.
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         return "something else"
@@ -353,8 +357,9 @@ def _images(export: Export) -> dict[tuple[str, str], bytes]:
 
 
 def _image_text(runs: Iterable[Run]) -> str:
-    """Return runs of bytes as text for ``$readmemh``: the address of each (hexadecimal), then 16
-    bytes a line.
+    """Return runs of bytes as text for ``$readmemh``.
+
+    Each run begins with its hexadecimal address; a line has 16 bytes.
     """
     lines: list[str] = []
     for address, content in runs:
@@ -400,14 +405,19 @@ def _manifest(export: Export) -> dict[str, Any]:
         "arch_digest": program.arch.digest(),
         "timing": source.timing.model_dump(mode="json"),
         "post_lanes": program.arch.lanes,
-        "cycles": {"total": export.trace.cycles, "units": export.trace.units, "kinds": export.trace.kinds},
+        "cycles": {
+            "total": export.trace.cycles, "units": export.trace.units, "kinds": export.trace.kinds,
+        },
         "stopped": export.stopped,
         "commands": {
             "file": "commands.hex", "word_bits": 64, "words": len(program.words),
             "dram_address": program.command_address, "crc32": _crc(words),
         },
         "memories": [_memory(*name, image) for name, image in _images(export).items()],
-        "tensors": [{**vars(item), "shape": list(item.shape), "bytes": item.nbytes} for item in program.tensors],
+        "tensors": [
+            {**vars(item), "shape": list(item.shape), "bytes": item.nbytes}
+            for item in program.tensors
+        ],
         "operations": [_operation(item) for item in export.operations],
     }  # fmt: skip
 
@@ -455,8 +465,9 @@ def _crc(content: bytes) -> str:
 
 
 def testbench(export: Export) -> str:
-    """Return the test bench for ``export``: the template with the sizes of the case and the
-    machine's parameters.
+    """Return the test bench for ``export``.
+
+    It is the template with the sizes of the case and the machine's parameters.
     """
     program = export.source.program
     timing = export.source.timing

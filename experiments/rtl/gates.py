@@ -1,5 +1,6 @@
-"""Synthesis of a machine's hardware: gates of its components, compared with the estimate of a
-cost table.
+"""Synthesis of a machine's hardware into gates, compared with a cost table's estimate.
+
+Gates are counted per component.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Execution on simulated hardware: choice of a build, runs of many cases, and an executor for a
-network's regions.
+"""Execution on simulated hardware, of many cases or of a network's regions.
+
+The module also chooses the hardware build for each machine.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def _open(
     pipelined: bool = True,
     engines: tuple[str, ...] | None = None,
 ) -> tuple[Limits, ...]:
-    """Return configurable hardware for all machines up to a size, one build for each kind of
-    numerics.
+    """Return configurable hardware for all machines up to a size.
+
+    There is one build for each kind of numerics.
     """
     both = Limits(
         ic, oc, ow, lanes, sram_bytes=8 << 20, bus_bytes=32, queue_depth=8, fetch_bytes=512,
@@ -132,8 +134,9 @@ def build_for(arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> L
 
 
 def build_of(program: Program, timing: Timing) -> Limits:
-    """Return the build for the machine of a program, with the engines that it needs (see
-    :func:`build_for`).
+    """Return the build for a program's machine, with the engines that the program needs.
+
+    :func:`build_for` describes the choice.
     """
     return build_for(
         program.arch,
@@ -154,8 +157,9 @@ def own_text(
     replacing: Modules | None = None,
     engines: tuple[str, ...] | None = None,
 ) -> str:
-    """Return the Verilog of hardware for one machine only, with all engines or with the given
-    ones.
+    """Return the Verilog of hardware for one machine only.
+
+    The hardware has all engines, or those in ``engines``.
     """
     limits = replace(limits_of(arch, timing, pipelined=is_pipelined(timing)), engines=engines)
     return machine_text(limits, strap_values(arch, timing), replacing)
@@ -170,8 +174,9 @@ def own_executable(arch: Arch, timing: Timing) -> Executable:
 def get_traced_executable(
     program: Program, timing: Timing, replacing: Modules | None = None
 ) -> Executable:
-    """Return an executable that can write waves, for the machine of ``program`` with only the
-    engines it needs.
+    """Return an executable that can write waves of ``program``.
+
+    Its hardware is for the program's machine and has only the engines that the program needs.
     """
     find_tools()
     engines = find_needed({command.instruction.mnemonic for command in program.commands})
@@ -193,8 +198,9 @@ def reduce_to_limits(arch: Arch, limits: Limits) -> Arch:
 def run_each(
     cases: Iterable[Case], progress: Progress = silent, replacing: Modules | None = None
 ) -> Iterator[Outcome]:
-    """Run each case on hardware and yield the outcomes, build by build, in the order of cases
-    within a build.
+    """Run each case on hardware and yield the outcomes.
+
+    The outcomes come build by build, in the order of the cases within a build.
     """
     groups: dict[Limits, list[Case]] = {}
     for case in cases:

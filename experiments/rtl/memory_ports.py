@@ -1,6 +1,4 @@
-"""Scratchpad ports of the array: the ports that the hardware has, and the bandwidth that a
-network needs.
-"""
+"""Scratchpad ports of the hardware, and the bandwidth that a network needs."""
 
 from __future__ import annotations
 
@@ -45,8 +43,9 @@ class Ports(NamedTuple):
 
 
 def hardware_ports(hardware: Preset) -> list[Ports]:
-    """Return the ports of every engine, then of LD and ST, as the hardware of the machine
-    declares them.
+    """Return the ports that the machine's hardware declares for its engines, LD and ST.
+
+    The engines come first.
     """
     # the components are built only to read their declarations
     warnings.simplefilter("ignore", UnusedElaboratable)
@@ -112,8 +111,9 @@ def _operands(port: Port, instruction: Instruction) -> Iterator[str]:
 
 
 def _lane_bytes(port: Port, instruction: Instruction | None, operand: str) -> int:
-    """Return the bytes used of each lane: one element if the operand has a single integer type,
-    else the full width.
+    """Return the bytes that an operand uses of each lane.
+
+    This is one element if the operand has a single integer type, else the full width.
     """
     if instruction is None or operand not in _TYPES:
         return port.width
@@ -123,11 +123,11 @@ def _lane_bytes(port: Port, instruction: Instruction | None, operand: str) -> in
 
 
 def merge_ports(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) -> dict[int, int]:
-    """Return the fewest lanes, by width in bytes, that replace the ports of any one of ``found`` at
-    a time.
+    """Return the fewest lanes that replace the ports of any one of ``found`` at a time.
 
-    The widest lanes of all owners share one, the next widest share the next, and so on; no other
-    sharing has fewer bytes. The widest lanes come first.
+    The keys are widths in bytes, the values counts of lanes. The widest lanes of all owners share
+    one, the next widest share the next, and so on; no other sharing has fewer bytes. The widest
+    lanes come first.
     """
     each = (
         sorted(
@@ -141,8 +141,9 @@ def merge_ports(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) 
 
 
 class ByteStream(NamedTuple):
-    """An operand of one command: its bytes, each counted once, in its compute cycles, and the
-    banks that it spans.
+    """Operand of one command: its bytes, compute cycles and banks.
+
+    Each byte counts once. ``banks`` is the number of banks that the operand spans.
     """
 
     instruction: str
@@ -197,8 +198,9 @@ def _name_operands(command: Command, accesses: Sequence[Access]) -> list[str]:
 
 
 def stream_rows(found: Iterable[ByteStream]) -> list[dict[str, Any]]:
-    """Return one row per instruction and operand: mean and maximum bytes per compute cycle, and
-    banks per stream.
+    """Return one row of bandwidths per instruction and operand.
+
+    A row has the mean and maximum bytes per compute cycle, and the most banks of a stream.
     """
     groups: dict[tuple[str, str, str], list[ByteStream]] = {}
     for one in found:
@@ -207,7 +209,9 @@ def stream_rows(found: Iterable[ByteStream]) -> list[dict[str, Any]]:
         {
             "instruction": instruction, "operand": operand, "access": access, "streams": len(group),
             "bytes": sum(one.nbytes for one in group), "cycles": sum(one.cycles for one in group),
-            "mean": round(sum(one.nbytes for one in group) / max(1, sum(one.cycles for one in group)), 3),
+            "mean": round(
+                sum(one.nbytes for one in group) / max(1, sum(one.cycles for one in group)), 3
+            ),
             "most": max(-(-one.nbytes // max(1, one.cycles)) for one in group),
             "banks": max(one.banks for one in group),
         }
@@ -216,8 +220,9 @@ def stream_rows(found: Iterable[ByteStream]) -> list[dict[str, Any]]:
 
 
 def compute_needs(programs: Iterable[Program]) -> Needs:
-    """Return the least bandwidths and bank ports with which no command waits (docs/machine.md,
-    section 5: x = 0).
+    """Return the least bandwidths and bank ports with which no command waits.
+
+    No wait means x = 0 in docs/machine.md, section 5.
     """
     least = Needs(0, 0, 1)
     for program in programs:
@@ -234,8 +239,9 @@ def compute_needs(programs: Iterable[Program]) -> Needs:
 
 
 def summary_lines(hardware: Preset, found: Sequence[Ports]) -> Iterator[str]:
-    """Yield the ports that the scratchpad must offer per cycle, for any one engine of EX, and
-    for LD and ST.
+    """Yield text lines with the ports that the scratchpad must offer per cycle.
+
+    They serve any one engine of EX, and LD and ST.
     """
     arch = hardware.arch
     timing = hardware.timing

@@ -24,8 +24,10 @@ MARGIN = 8
 
 @dataclass(frozen=True)
 class RunWindow:
-    """Part of a run: a ``command`` by word, a ``layer`` by name, or ``cycles`` as (first, end);
-    one is given.
+    """Part of a run, chosen by command, by layer or by cycles.
+
+    ``command`` is the word of a command, ``layer`` a name, ``cycles`` a pair (first, end). Exactly
+    one of them is given.
     """
 
     command: int | None = None
@@ -74,12 +76,11 @@ def write_window(
     progress: Progress = silent,
     replacing: Modules | None = None,
 ) -> tuple[Outcome, int, int]:
-    """Write the waves of ``window`` to ``file``, and return the outcome of the run and the range of
-    cycles.
+    """Write the waves of ``window`` to ``file``, and return the outcome and the cycles.
 
-    The format is FST if the file name ends in ``.fst``, else VCD. The file appears completely or
-    not at all. Raises InputError for an invalid window, a file that cannot be written, and missing
-    tools.
+    The cycles are the first one and the end of the window. The format is FST if the file name ends
+    in ``.fst``, else VCD. The file appears completely or not at all. Raises InputError for an
+    invalid window, a file that cannot be written, and missing tools.
     """
     assert case.expected is not None
     first, end = window.find_cycles(case.expected.trace)
@@ -107,9 +108,7 @@ def write_window(
 
 
 def layers_between(case: Case, first: int, end: int) -> Iterator[tuple[int, str]]:
-    """Yield the layers with a command in the cycles [first, end): their numbers in waves, and
-    their names.
-    """
+    """Yield number in the waves and name of each layer with a command in [first, end)."""
     assert case.expected is not None
     trace = case.expected.trace
     times = zip(trace.times.start.tolist(), trace.times.end.tolist(), trace.sources, strict=True)

@@ -1,5 +1,4 @@
-"""Ports of a banked scratchpad: the words that each requester needs per cycle, and the waits of a
-network.
+"""Ports of a banked scratchpad: words per requester and cycle, and the waits of a network.
 
 There is no hardware with banked memory yet. The requesters are those with which the machine counts
 its cycles (docs/machine.md, section 12).
@@ -137,8 +136,9 @@ class WordStream(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Commands of EX with their cycles, and the number and cycles of those that wait for a bank
-    or the shared port.
+    """EX commands with their cycles, and those that wait for a bank or the shared port.
+
+    ``for_bank`` and ``for_port`` are pairs of commands and cycles.
     """
 
     commands: int
@@ -175,8 +175,9 @@ def streams(programs: Iterable[Program], timing: Timing) -> Iterator[WordStream]
 
 
 def _compute_waiting(demands: Demands, timing: Timing) -> Int64:
-    """Return the cycles that each command of EX waits for the scratchpad in a run; 0 for other
-    commands.
+    """Return the cycles that each command of EX waits for the scratchpad in a run.
+
+    Commands of other units have 0.
     """
     workload = Workload(demands, timing)
     waiting = explain(workload, compute_times(workload)).commands[:, SRAM]
@@ -184,8 +185,9 @@ def _compute_waiting(demands: Demands, timing: Timing) -> Int64:
 
 
 def stream_rows(found: Iterable[WordStream]) -> list[dict[str, Any]]:
-    """Return one row per instruction and operand: mean and maximum words per cycle, and banks
-    per stream.
+    """Return one row of word rates per instruction and operand.
+
+    A row has the mean and maximum words per cycle, and the most banks of a stream.
     """
     groups: dict[tuple[str, str, str], list[WordStream]] = {}
     for one in found:
@@ -194,7 +196,9 @@ def stream_rows(found: Iterable[WordStream]) -> list[dict[str, Any]]:
         {
             "instruction": instruction, "operand": operand, "access": access, "streams": len(group),
             "words": sum(one.words for one in group), "cycles": sum(one.cycles for one in group),
-            "mean": round(sum(one.words for one in group) / max(1, sum(one.cycles for one in group)), 3),
+            "mean": round(
+                sum(one.words for one in group) / max(1, sum(one.cycles for one in group)), 3
+            ),
             "most": round(max(one.words / max(1, one.cycles) for one in group), 3),
             "banks": max(one.banks for one in group),
         }
@@ -219,8 +223,8 @@ def compute_waits(programs: Iterable[Program], timing: Timing) -> Waits:
             entry = counted[served is not None and served.by == SIDE]
             entry[0] += 1
             entry[1] += int(waiting[number])
-    (bank, bank_cycles) = counted[False]
-    (port, port_cycles) = counted[True]
+    bank, bank_cycles = counted[False]
+    port, port_cycles = counted[True]
     return Waits(commands, cycles, (bank, bank_cycles), (port, port_cycles))
 
 

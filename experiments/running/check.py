@@ -1,9 +1,8 @@
-"""Checks of a run: every region against the integer operators of the model's runtime, outputs, and
-accuracy.
+"""Checks of a run: regions, outputs, and accuracy.
 
-Each region is compared on the inputs that it had in the run: every element of every output, without
-tolerance. The check names the first difference. Values that the CPU computed on both sides do not
-count as checked.
+Each region is compared with the integer operators of the model's runtime, on the inputs that it had
+in the run: every element of every output, without tolerance. The check names the first difference.
+Values that the CPU computed on both sides do not count as checked.
 
 The model's outputs are compared with those of the whole model on its runtime as well. If the CPU
 only quantises and dequantises, they must be equal. If it computes in float, the runtime may fuse
@@ -63,8 +62,9 @@ class WrongElement:
 
 @dataclass(frozen=True)
 class TensorComparison:
-    """Counts over all compared tensors, and the first difference in the order of tensors,
-    row-major.
+    """Counts over all compared tensors, and the first difference.
+
+    The order is that of the tensors, and row-major within a tensor.
     """
 
     tensors: int = 0
@@ -143,12 +143,12 @@ NO_ORACLE = "none (numerics = fixed rounds differently from ONNX Runtime)"
 
 
 def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]) -> Check:
-    """Compare every boundary tensor and every output of ``run``, one inference on ``inputs``, with
-    the oracle.
+    """Compare every boundary tensor and every output of a run with the oracle.
 
-    The oracle runs the whole model with the inputs and outputs of the user's file. If the
-    application exchanges integers, the oracle gets the real numbers that they represent, and the
-    real outputs are compared. Tensors are compared in the form that the model gives them.
+    ``run`` is one inference on ``inputs``. The oracle runs the whole model with the inputs and
+    outputs of the user's file. If the application exchanges integers, the oracle gets the real
+    numbers that they represent, and the real outputs are compared. Tensors are compared in the form
+    that the model gives them.
     """
     package = network.package
     numerics = network.arch.numerics
@@ -340,8 +340,9 @@ def _same_everywhere(name: str, output: NDArray[Any]) -> Iterator[Suspicion]:
 
 
 def _check_cpu_nodes(network: CompiledNetwork) -> Iterator[Suspicion]:
-    """Warn about CPU nodes whose sums may wrap around, and nodes that numerics = fixed would
-    accelerate.
+    """Warn about CPU nodes that may wrap around or that other numerics accelerate.
+
+    Sums of the first kind may wrap around; ``numerics = fixed`` would accelerate the second kind.
     """
     placement = network.partition.placement
     wide = [place.node for place in placement if place.rule == "accumulators_fit"]
@@ -356,8 +357,9 @@ def _check_cpu_nodes(network: CompiledNetwork) -> Iterator[Suspicion]:
 
 
 def _limits(value: Value) -> tuple[int, int] | None:
-    """Return the integer range of an 8-bit tensor that is quantised per tensor; None for other
-    tensors.
+    """Return the integer range of an 8-bit tensor that is quantised per tensor.
+
+    The result is None for other tensors.
     """
     quantization = value.quantization
     if quantization is None or not quantization.per_tensor or value.dtype not in ("int8", "uint8"):
@@ -386,8 +388,9 @@ def _check_range(name: str, given: NDArray[Any], value: Value) -> list[Suspicion
 
 
 def _check_saturation(name: str, stored: NDArray[Any], value: Value) -> list[Suspicion]:
-    """Warn about an output with many elements at an end of its range, other than zero: values
-    were cut off there.
+    """Warn about an output with many elements at an end of its range.
+
+    Values were cut off there. The zero point does not count as an end.
     """
     limits = _limits(value)
     quantization = value.quantization
@@ -402,7 +405,6 @@ def _check_saturation(name: str, stored: NDArray[Any], value: Value) -> list[Sus
 
 
 # Accuracy on held-out samples: float, int8 on the model's runtime, and the accelerator.
-# -------------------------------
 
 LABELS = "labels"
 """Array of a file that gives the class of each sample."""
@@ -417,11 +419,10 @@ class Labelled:
 
 
 def load_labelled_samples(network: Network, file: Path | None) -> Labelled | None:
-    """Return the samples of a ``.npz`` file, else the samples of a built-in network; None without
-    samples.
+    """Return the samples of a ``.npz`` file, or else those of a built-in network.
 
-    The file has an array for every input, with samples along an extra first axis, and ``labels``.
-    Raises InputError if the file is invalid.
+    The result is None without samples. The file has an array for every input, with samples along an
+    extra first axis, and ``labels``. Raises InputError if the file is invalid.
     """
     if file is None:
         dataset = network.builtin.dataset() if network.builtin else None

@@ -1,8 +1,7 @@
-"""Options of records, declared once: a field's :class:`CommandOption` gives its form on command
-lines.
+"""Options of records, declared once as a field's :class:`CommandOption`.
 
-Fields without an option exist only in Python. The module imports little, because ``dla --help``
-reads all options.
+The :class:`CommandOption` gives the field's form on command lines. Fields without an option exist
+only in Python. The module imports little, because ``dla --help`` reads all options.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ _KEY = "option"
 
 
 def spell_value(given: object) -> list[str]:
-    """Return a value as words of a command: files and names unchanged, objects in memory in
-    angle brackets.
+    """Return a value as words of a command.
+
+    Files and names are unchanged; objects in memory are in angle brackets.
     """
     if isinstance(given, str | Path | int):
         return [str(given)]
@@ -33,17 +33,22 @@ def spell_value(given: object) -> list[str]:
 class CommandOption:
     """Command-line form of a field: an option called ``word``, or an argument if ``word`` is empty.
 
-    Attributes: word: name of the option; a short name may follow it. kind: ``str``, ``int``,
-        ``bool``, ``Path``, ``list[str]`` (repeatable), or a tuple of the allowed values; None if
-        the command defines the option in its own way. metavar: placeholder of the value in the
-        help. panel: group of the option in the help. least: smallest allowed number. completion:
-        name of the words that a shell offers. parse: converts the command line's value to the
-        field's value. texts: converts the field's value to texts of a command line. repeats: True
-        if results depend on the option, so that the command that repeats a run contains it. ending:
-        usual ending of the file if the option says where a result goes. table: type of the option
-        if a file of keys has a table for it. settled: why the option does not apply to a model that
-        is already quantised. former: former name in Python, which works for one version, with a
-        warning.
+    Attributes:
+        word: name of the option; a short name may follow it.
+        kind: ``str``, ``int``, ``bool``, ``Path``, ``list[str]`` (repeatable), or a tuple of the
+            allowed values; None if the command defines the option in its own way.
+        metavar: placeholder of the value in the help.
+        panel: group of the option in the help.
+        least: smallest allowed number.
+        completion: name of the words that a shell offers.
+        parse: converts the command line's value to the field's value.
+        texts: converts the field's value to texts of a command line.
+        repeats: True if results depend on the option, so that the command that repeats a run
+            contains it.
+        ending: usual ending of the file if the option says where a result goes.
+        table: type of the option if a file of keys has a table for it.
+        settled: why the option does not apply to a model that is already quantised.
+        former: former name in Python, which works for one version, with a warning.
     """
 
     word: str
@@ -77,8 +82,9 @@ def option(word: str, help: str, kind: Any = str, **more: Any) -> dict[str, Comm
 
 
 def specification(help: str, metavar: str, nowhere: str) -> dict[str, CommandOption]:
-    """Return the metadata of an argument that is a file of keys; ``nowhere`` spells a value that
-    is in no file.
+    """Return the metadata of an argument that is a file of keys.
+
+    ``nowhere`` spells a value that is in no file.
     """
 
     def spell_file(given: Any) -> list[str]:

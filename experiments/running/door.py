@@ -53,13 +53,12 @@ def door(
     request: type[Request],
     work: Callable[[Request], Found],
 ) -> Callable[Keywords, Found]:
-    """Return ``work`` as a function called ``name`` that takes the fields of its ``request`` as
-    keywords.
+    """Return ``work`` as a function that takes the fields of its request as keywords.
 
-    ``keywords`` gives the signature for type checkers: the request, or the request and
-    :class:`CompileOptions`. The keywords of the latter replace fields of the request's ``options``.
-    A model is converted by :func:`to_onnx`. The function raises TypeError for a keyword that is not
-    a field.
+    The function is called ``name``; ``request`` is the type of its request. ``keywords`` gives the
+    signature for type checkers: the request, or the request and :class:`CompileOptions`. The
+    keywords of the latter replace fields of the request's ``options``. A model is converted by
+    :func:`to_onnx`. The function raises TypeError for a keyword that is not a field.
     """
     known = {part.name: part for part in inspect.signature(request).parameters.values()}
     if "options" in known:

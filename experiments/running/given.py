@@ -1,7 +1,6 @@
-"""Requests: records of a run's inputs and machine, whose fields are declared once for commands and
-Python.
+"""Requests: a run's inputs and machine, declared once for commands and Python.
 
-The declarations give the options of every command, the keywords of the functions of ``dla``, the
+The declared fields give the options of every command, the keywords of the functions of ``dla``, the
 command that repeats a run, the keys of a sweep's specification, the key of a package in the cache,
 and the rejection of options that do not apply. A command with further options extends these
 records. The module imports little, because ``dla --help`` reads all of it.
@@ -171,17 +170,16 @@ class Given(NetworkChoice):
     )
 
     def drop_settled(self) -> Self:
-        """Return a copy without the options that do not apply to a model that is already
-        quantised.
-        """
+        """Return a copy without the options that do not apply to a quantised model."""
         settled: dict[str, Any] = {
             name: None for name, one in list_declared(self).items() if one.settled
         }
         return replace(self, **settled)
 
     def refuse(self, source: str | Path, what: str, remedy: str) -> None:
-        """Raise InputError for an option that does not apply to ``what`` in ``source``;
-        ``remedy`` names {option}.
+        """Raise InputError for an option that does not apply to ``what`` in ``source``.
+
+        ``remedy`` is a text that names the option as {option}.
         """
         for _, one, value in list_given_options(self):
             if one.settled and one.texts(value):
@@ -271,8 +269,9 @@ class Inferring:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProgramRequest(Inferring, MachineChoice):
-    """Request of ``dla simulate``: a program brings its own machine, and has tensors and memory
-    images.
+    """Request of ``dla simulate``, for a program or a package.
+
+    A program brings its own machine, and has tensors and memory images.
     """
 
     preset: str | Path | None = field(
@@ -351,8 +350,9 @@ class RunKeywords(RunRequest, CompileOptions, NetworkChoice):
 
 @dataclass(frozen=True)
 class Wishes:
-    """Debugging options of ``dla simulate``: files to write and the place to stop; None if not
-    requested.
+    """Debugging options of ``dla simulate``: files to write and the place to stop.
+
+    An option that is not requested is None.
     """
 
     trace: Path | None = field(default=None, metadata=same(RunRequest, "timeline"))

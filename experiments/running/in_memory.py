@@ -81,8 +81,9 @@ def model_name(model: ModelProto) -> str:
 
 
 class ComparedExecutor(Executor[Trace], Protocol):
-    """Executor that is compared with the simulator, such as
-    ``experiments.rtl.hardware.HardwareDevice``.
+    """Executor that is compared with the simulator.
+
+    ``experiments.rtl.hardware.HardwareDevice`` is one.
     """
 
     @property
@@ -124,12 +125,12 @@ class InputBatch:
 
 
 def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") -> InputBatch:
-    """Return arrays as feeds: one inference for an array of the input's shape, several along a
-    first axis.
+    """Return arrays as the feeds of one inference or of several.
 
-    The first axis is an additional one, or the first axis of the input if that has length 1. A list
-    of arrays, or of arrays by input name, is a batch as well. Raises InputError if inputs have
-    different numbers of samples, or none.
+    An array of the input's shape is one inference; an array with samples along a first axis is
+    several. The first axis is an additional one, or the first axis of the input if that has length
+    1. A list of arrays, or of arrays by input name, is a batch as well. Raises InputError if inputs
+    have different numbers of samples, or none.
     """
     if isinstance(inputs, list | tuple) and any(
         isinstance(one, Mapping) or hasattr(one, "shape") for one in inputs
@@ -154,8 +155,10 @@ def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") 
 
 
 def _axis(array: NDArray[Any], shape: Shape) -> str:
-    """Return which axis has the samples: an additional one ("own"), the input's "first" one, or
-    "" for one sample.
+    """Return which axis of an array has the samples.
+
+    The result is "own" for an additional axis, "first" for the input's first axis, or "" for one
+    sample.
     """
     if array.shape == shape:
         return ""

@@ -1,5 +1,6 @@
-"""Workflow of one run, from a model to a checked report, for ``dla run`` and the public Python
-API.
+"""Workflow of one run, from a model to a checked report.
+
+``dla run`` and the public Python API use it.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ class Inference:
 
 
 def run_requested(wanted: RunRequest) -> Result:
-    """Compile ``model``, simulate an inference, check every bit, and return the report and the
-    outputs.
+    """Compile a model, simulate an inference, check every bit, and return the report.
+
+    The result also has the outputs. Arguments:
 
     - ``model``: a built-in name, an .onnx, .tflite or .dla file, an ONNX model, the result of
       ``torch.export.export`` or ``torch.onnx.export``, or a package.
@@ -116,7 +118,6 @@ def run_requested(wanted: RunRequest) -> Result:
 
 
 # Functions that only some runs need; they import what they use.
-# -------------------------------------------------------
 
 
 def _cost_table(name: str) -> CostTable:
@@ -176,8 +177,9 @@ class _CheckedOutputs:
 
 
 def _check_batch(done: Inference, batch: InputBatch, progress: Progress) -> _CheckedOutputs:
-    """Run the rest of a batch after its first inference ``done``, and check every inference
-    against the oracle.
+    """Run the rest of a batch and check every inference against the oracle.
+
+    ``done`` is the first inference, which has already run.
     """
     progress("checking every region output")
     compiled = done.compiled
@@ -223,8 +225,9 @@ def infer(
     progress: Progress = silent,
     machine: Executor[Trace] | None = None,
 ) -> Inference:
-    """Compile ``network`` for ``hardware`` and run one inference, on the simulator or on another
-    ``machine``.
+    """Compile ``network`` for ``hardware`` and run one inference.
+
+    It runs on the simulator, or on another ``machine``.
     """
     progress(f"compiling {network.name}")
     compiled = compile_network(
@@ -239,8 +242,9 @@ def infer(
 
 
 def cache_times(engine: Engine) -> Engine:
-    """Return ``engine`` with its times cached: timing depends only on the program, so further
-    inputs reuse them.
+    """Return ``engine`` with its times cached.
+
+    Timing depends only on the program, so further inputs reuse the times.
     """
     known: WeakKeyDictionary[Workload, CommandTimes] = WeakKeyDictionary()
 

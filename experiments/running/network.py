@@ -1,8 +1,8 @@
-"""Conversion of a command's MODEL into a package and its inputs: a built-in name, a model file or a
-package.
+"""Conversion of a command's MODEL into a package and its inputs.
 
-A float model is quantised, on the user's samples if there are any. The importers load when a model
-is imported, because a package does not need them.
+MODEL is a built-in name, a model file or a package. A float model is quantised, on the user's
+samples if there are any. The importers load when a model is imported, because a package does not
+need them.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _ZIP_MAGIC = b"PK\x03\x04"
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Package of a network, with the built-in network if it is one, and the float model if accuracy
-    is measured.
+    """Package of a network, with its built-in network and its float model.
 
-    The package was made from the float model.
+    ``builtin`` is None for other networks. ``float_model``, from which the package was made, is
+    kept if accuracy is measured.
     """
 
     name: str
@@ -70,8 +70,9 @@ def is_package(path: Path) -> bool:
 
 
 def load(given: Given, progress: Progress = silent, keep_float: bool = False) -> Network:
-    """Load a network: a built-in one, an ONNX or TensorFlow Lite file, a package (``.dla``), or a
-    model in memory.
+    """Load a network from a built-in name, a file, a package or a model in memory.
+
+    A file is an ONNX model, a TensorFlow Lite model or a package (``.dla``).
 
     A model in memory is an ONNX model, the result of PyTorch's exporter, or a package. A float
     model is quantised on the given samples. Without samples, a built-in network is quantised on its
@@ -232,8 +233,9 @@ def _origin(calibration: Samples | None) -> str:
 
 
 def _float32(source: ModelProto, shapes: Shapes) -> ModelProto:
-    """Return a float model with float32 numbers, fixed shapes, and only those inputs that a run
-    must give.
+    """Return a float model with float32 numbers and fixed shapes.
+
+    Its inputs are only those that a run must give.
     """
     from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
     from byoc.frontend.onnx.rewriting.form import widen
@@ -286,8 +288,9 @@ def _list_wanted(model: ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype
 def network_batch(
     network: Network, inputs: Inputs | None, seed: int, options: CompileOptions
 ) -> InputBatch:
-    """Return the inputs of one inference or of several, from arrays or from
-    :func:`network_feeds`.
+    """Return the inputs of one inference or of several.
+
+    They come from arrays, or from :func:`network_feeds`.
     """
     if inputs is None or isinstance(inputs, str | Path):
         return InputBatch(
@@ -300,10 +303,10 @@ def network_batch(
 def network_feeds(
     network: Network, file: Path | None = None, seed: int = 0, options: CompileOptions = DEFAULTS
 ) -> Feeds:
-    """Return the inputs of one inference: from ``file``, else the built-in network's own, else
-    drawn from ``seed``.
+    """Return the inputs of one inference.
 
-    They have the model's types; a file may contain integers for inputs that are integer with
+    They come from ``file``, else from the built-in network, else they are drawn from ``seed``. They
+    have the model's types; a file may contain integers for inputs that are integer with
     ``options``. Raises InputError if the file does not contain the network's inputs.
     """
     graph = network.package.graph
@@ -339,8 +342,9 @@ def _is_matching(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
 
 
 def _draw_input(value: Value, generator: np.random.Generator) -> NDArray[Any]:
-    """Draw an input: standard-normal floats, uniform 8-bit integers and Booleans, and zeros for
-    other types.
+    """Draw an input from random numbers.
+
+    Floats are standard-normal, 8-bit integers and Booleans uniform; other types are zeros.
     """
     try:
         dtype = np.dtype(value.dtype)
@@ -360,12 +364,12 @@ def _draw_input(value: Value, generator: np.random.Generator) -> NDArray[Any]:
 def read_samples(
     path: Path, option: str, wanted: Wanted, beside: Sequence[str] = ()
 ) -> tuple[list[Feeds], list[NDArray[Any]]]:
-    """Return a feed per sample of a ``.npz`` with the ``wanted`` inputs, and the additional arrays
-    called ``beside``.
+    """Return a feed per sample of a ``.npz`` file, and the additional arrays of the file.
 
-    Samples are along an extra first axis. Raises InputError, which names the ``option``, if the
-    file is missing or not a .npz, an array is missing or unknown, the numbers of samples differ, or
-    a shape or type is wrong.
+    ``wanted`` has the inputs, and ``beside`` the names of the additional arrays. Samples are along
+    an extra first axis. Raises InputError, which names the ``option``, if the file is missing or
+    not a .npz, an array is missing or unknown, the numbers of samples differ, or a shape or type is
+    wrong.
     """
     check_file(path, named=option)
     arrays = read_npz(path, option)

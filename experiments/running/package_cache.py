@@ -61,8 +61,9 @@ class PackageCache:
         return []
 
     def clear(self) -> int:
-        """Remove all entries, and the secret if it belongs to one of them, and return the number
-        of entries.
+        """Remove all entries and return their number.
+
+        The secret is removed as well if it belongs to one of them.
         """
         found = self.entries()
         secret = [self.folder / _SECRET] if any(self.find(path.stem) for path in found) else []
@@ -125,8 +126,9 @@ class PackageCache:
         return made
 
     def _shrink(self) -> None:
-        """Remove leftovers of killed processes and entries, least recently used first, until the
-        rest fits.
+        """Remove leftovers of killed processes and entries until the rest fits.
+
+        The least recently used are removed first.
         """
         sizes = {path: path.lstat().st_size for path in self.entries()}
         excess = sum(sizes.values()) - self.largest
@@ -148,8 +150,9 @@ def _content(path: Path, most: int) -> bytes:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a file is a package with its code, or the leftover of one, by its name and
-    its content.
+    """Return whether a file is a package with its code, or the leftover of one.
+
+    The file's name and content decide.
     """
     if not (path.suffix == _SUFFIX or is_leftover(path)) or not stat.S_ISREG(path.lstat().st_mode):
         return False
@@ -169,12 +172,11 @@ def users_cache() -> PackageCache | None:
 
 
 def key_of(given: Mapping[str, Any]) -> str | None:
-    """Return the name of the package that import makes of ``given`` (JSON), with this code on this
-    computer.
+    """Return the name of the package that import makes of ``given`` on this computer.
 
-    Import runs float models to find their ranges, so the name depends on the processor and the
-    libraries. The result is None if operators of other packages are installed, because their code
-    may change unnoticed.
+    ``given`` is JSON. The name depends on the project's code as well. Import runs float models to
+    find their ranges, so the name depends on the processor and the libraries. The result is None if
+    operators of other packages are installed, because their code may change unnoticed.
     """
     if load_installed_families() is not get_built_in_families():
         return None

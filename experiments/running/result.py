@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 # Functions that draw; they import what they use when something is drawn.
-# ----------------------------------------------
 
 
 def _charts(report: RunReport) -> tuple[Chart, ...]:
@@ -73,9 +72,9 @@ RUN = Presentation(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Shown):
-    """Result of one run: ``print`` shows a few lines, a notebook its largest layers, ``plot`` draws
-    its charts.
+    """Result of one run, with its report, outputs and package.
 
+    ``print`` shows a few lines, a notebook shows the largest layers, and ``plot`` draws the charts.
     ``report`` has the content of the JSON file of ``dla run``; ``outputs`` are the network's
     outputs by name. For a batch, the outputs have the samples along the first axis, and the
     report's check counts all of them; its cycles are those of one inference. ``package`` is the

@@ -1,7 +1,7 @@
-"""Simulation of packages and programs without any check of values, and analysis of programs by the
-sanitizer.
+"""Simulation of packages and programs without any check of values.
 
-A package runs on an input, a program on tensors from files, raw bytes in memory, or both.
+The module also analyses programs with the sanitizer. A package runs on an input, a program on
+tensors from files, raw bytes in memory, or both.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ Tensors = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SimulatedRegion(RegionRun):
-    """Run of a region with everything needed to repeat it; ``imaged`` is ``program`` with
-    further memory images.
+    """Run of a region with everything needed to repeat it.
+
+    ``imaged`` is ``program`` with further memory images.
     """
 
     imaged: Program
@@ -49,8 +50,9 @@ class SimulatedRegion(RegionRun):
 
 @dataclass(frozen=True, eq=False)
 class PreparedSimulation:
-    """Prepared simulation: ``regions`` returns the timing of its regions, ``finish`` outputs and
-    figures.
+    """Simulation that is ready to run.
+
+    ``regions`` returns the timing of its regions, ``finish`` the outputs and figures.
     """
 
     hardware: Preset
@@ -59,8 +61,9 @@ class PreparedSimulation:
 
 
 def simulate_package(file: Path, wanted: ProgramRequest) -> PreparedSimulation:
-    """Compile a package for the machine and run one inference, for the model's outputs and the
-    machine's figures.
+    """Compile a package for the machine and run one inference.
+
+    The simulation returns the model's outputs and the machine's figures.
     """
     network, hardware, options = load_network(str(file)), hardware_of(wanted), wanted.options
     feeds = network_batch(network, wanted.inputs, wanted.seed, options).feeds[0]
@@ -87,10 +90,10 @@ def list_region_inputs(done: Inference) -> dict[int, Tensors]:
 
 
 def simulate_program(file: Path, wanted: ProgramRequest) -> PreparedSimulation:
-    """Prepare a program on tensors and memory images from files, for its output tensors and the
-    machine's figures.
+    """Prepare the simulation of a program on tensors and memory images from files.
 
-    The input is a ``.npz`` with arrays for some tensors; ``tensor`` (NAME=FILE.npy) replaces them.
+    The simulation returns the program's output tensors and the machine's figures. The input is a
+    ``.npz`` with arrays for some tensors; ``tensor`` (NAME=FILE.npy) replaces them.
 
     ``regions`` of the simulation moves no data, so that a program that stops on an overflow can be
     examined, too.
@@ -118,8 +121,9 @@ def simulate_program(file: Path, wanted: ProgramRequest) -> PreparedSimulation:
 
 
 def hardware_for(file: Path, program: Program, machine: MachineChoice) -> Preset:
-    """Return the machine for ``program``: the preset with its changes, or the program's Arch with
-    default timing.
+    """Return the machine for ``program``.
+
+    This is the preset with its changes, or the program's Arch with default timing.
 
     Raises InputError if the result is not the Arch that the program was made for.
     """
@@ -181,11 +185,11 @@ def program_inputs(
     images: Iterable[Segment] = (),
     file: Path | None = None,
 ) -> Tensors:
-    """Return the program's input tensors: from texts NAME=FILE, else from a ``.npz``, else from
-    ``images``.
+    """Return the program's input tensors.
 
-    Images must cover the whole tensor. Raises InputError for an unknown name, for a file that does
-    not contain the tensor, and for an input without content.
+    They come from texts NAME=FILE, else from a ``.npz``, else from ``images``. Images must cover
+    the whole tensor. Raises InputError for an unknown name, for a file that does not contain the
+    tensor, and for an input without content.
     """
     given = {} if file is None else _arrays(program, file)
     given |= dict(_tensor(program, text) for text in tensors)
@@ -271,8 +275,9 @@ def sanitize_package(file: Path, wanted: ProgramRequest) -> dict[str, Sanitized]
 
 
 def sanitize_program(file: Path, images: Iterable[str]) -> dict[str, Sanitized]:
-    """Return the sanitizer's findings on the program in ``file``, which runs with ``images`` in
-    system memory.
+    """Return the sanitizer's findings on the program in ``file``.
+
+    The program runs with ``images`` in system memory.
     """
     program = program_file.load(file)
     return {program.name: _sanitize(program, image_segments(program, images))}

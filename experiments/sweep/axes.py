@@ -1,8 +1,8 @@
-"""Axes of a sweep: the machine keys that it can vary, and the values that lists and ranges expand
-to.
+"""Axes of a sweep: the machine keys that it can vary, and their values.
 
-Each value is checked alone, against the declaration of its field in ``Arch`` or ``Timing``. Whether
-a combination of values is a valid machine is checked only when the machine is built.
+Lists and ranges of a specification expand to these values. Each value is checked alone, against the
+declaration of its field in ``Arch`` or ``Timing``. Whether a combination of values is a valid
+machine is checked only when the machine is built.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ _CHECKERS = _ARCH | _checkers(Timing)
 def axis_values(key: str, written: Any) -> tuple[Any, ...]:
     """Return the values of an axis in order, without duplicates.
 
-    Args: key: a key of ``Arch``, ``pe.ic`` / ``pe.oc`` / ``pe.ow``, or a key of ``Timing``.
+    Args:
+        key: a key of ``Arch``, ``pe.ic`` / ``pe.oc`` / ``pe.ow``, or a key of ``Timing``.
         written: one value, a list, or a range ``{from, to, step}`` or ``{from, to, times}`` with
-        both ends included.
+            both ends included.
 
-    Raises: InputError: the list is empty, or a value or the range is invalid; the message names the
-        key.
+    Raises:
+        InputError: the list is empty, or a value or the range is invalid; the message names the
+            key.
     """
     if isinstance(written, Mapping):
         values: Iterable[Any] = _range(key, written)

@@ -49,8 +49,10 @@ _RESULTS = (SIZE, "utilization", "sram_peak_bytes", "dram_read_bytes", "cycles",
 
 @dataclass(frozen=True)
 class Usual:
-    """Default columns of the charts: the axis that colours points, the two heat-map axes, the
-    parallel columns.
+    """Default columns of the charts of a sweep.
+
+    They are the axis that colours points, the two axes of the heat map, and the columns of the
+    parallel coordinates.
     """
 
     color: str | None
@@ -81,8 +83,9 @@ def usual(sweep: Sweep) -> Usual:
 
 
 def sweep_charts(sweep: Sweep, objectives: Objectives) -> Iterator[Picture]:
-    """Yield the charts of every network: front, parallel coordinates, and a heat map if two axes
-    vary.
+    """Yield the charts of every network of a sweep.
+
+    They are the Pareto front, parallel coordinates, and a heat map if two axes vary.
     """
     drawn = usual(sweep)
     for network in sweep.networks:
@@ -106,8 +109,9 @@ def front_chart(
     front: Sequence[int],
     by: str | None,
 ) -> Scatter:
-    """Return the scatter chart of all points, coloured by column ``by``, with the Pareto front
-    as a line.
+    """Return the scatter chart of all points, with the Pareto front as a line.
+
+    Column ``by`` gives the colours.
     """
     groups = sorted({sweep.columns[by][point] for point in points}, key=order) if by else []
     if by is None or len(groups) > len(GROUPS):
@@ -142,8 +146,9 @@ def _places(
 
 
 def spread(values: Sequence[float]) -> bool:
-    """Return True if the values span more than a factor of 30, so that a linear axis would hide
-    the small ones.
+    """Return True if the values span more than a factor of 30.
+
+    A linear axis would then hide the small values.
     """
     low = min(values)
     high = max(values)
@@ -185,8 +190,9 @@ def parallel_chart(
     front: Sequence[int],
     names: Sequence[str],
 ) -> Parallel:
-    """Return the parallel-coordinates chart: one axis per column, one line per point, the best
-    points last (on top).
+    """Return the parallel-coordinates chart with an axis per column and a line per point.
+
+    The lines of the best points come last, so they are on top.
     """
     scales = [Scale(name, [sweep.columns[name][point] for point in points]) for name in names]
     step = -(-len(points) // MOST_LINES)

@@ -2,7 +2,10 @@
 
 The text is parsed by ``ast`` and evaluated by this module, never by Python itself. Examples::
 
-    pe.count in [64, 128]       N = 64 or 128       sram_bytes >= 512 * KiB       schedule == "seed" or bus_bytes > 8
+    pe.count in [64, 128]
+    N = 64 or 128
+    sram_bytes >= 512 * KiB
+    schedule == "seed" or bus_bytes > 8
 
 Names are the keys of ``Arch`` and ``Timing``, ``pe.count`` (also ``N``), ``network``, ``preset``,
 and the compiler options that change programs, such as ``schedule``. A single ``=`` compares. A bare
@@ -68,11 +71,13 @@ class Constraint:
     evaluate: _Evaluate
 
     def is_satisfied(self, values: Values) -> bool:
-        """Return True if a point with these values satisfies the constraint; ``values`` has an
-        entry for every name.
+        """Return True if a point with these values satisfies the constraint.
 
-        Raises: InputError: the expression is undefined for the values, e.g. a division by zero or a
-            comparison of types.
+        ``values`` has an entry for every name of the constraint.
+
+        Raises:
+            InputError: the expression is undefined for the values, e.g. a division by zero or a
+                comparison of types.
         """
         try:
             return bool(self.evaluate(values))
@@ -160,8 +165,9 @@ class _ConstraintBuilder:
         )
 
     def value(self, node: ast.expr) -> _Evaluate:
-        """Return a function for a number, a text, a name, a list of these, or arithmetic on
-        them.
+        """Return a function that evaluates an operand of a comparison.
+
+        An operand is a number, a text, a name, a list of these, or arithmetic on them.
         """
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
             constant = node.value

@@ -1,8 +1,8 @@
-"""Driver of a sweep: it turns points without a row into tasks and results into rows, and replaces
-dead workers.
+"""Driver of a sweep: it turns points into tasks, and results into rows.
 
-It keeps only as many tasks as the workers need, and creates the Timings of a machine on demand.
-Memory therefore does not grow with the number of points.
+Points that have a row need no task. The driver also replaces dead workers. It keeps only as many
+tasks as the workers need, and creates the Timings of a machine on demand. Memory therefore does not
+grow with the number of points.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Only deaths while no other task ran are counted.
 
 @dataclass
 class Tally:
-    """Progress of a sweep: points with an earlier row, new points by status, and the number of
-    compilations.
+    """Progress of a sweep: stored points, new points by status, and compilations.
 
-    ``stored_ok`` counts the points among ``stored`` whose status is ok.
+    ``stored`` counts the points that had a row before. ``stored_ok`` counts the points among
+    ``stored`` whose status is ok.
     """
 
     stored: int = 0
@@ -87,8 +87,9 @@ class Planner(Protocol[Points]):
         """Yield the tasks and rows for ``points``, in their order."""
 
     def take_skipped(self) -> Collection[str]:
-        """Return the statuses of points skipped since the last call: points with a row,
-        duplicates in this sweep.
+        """Return the statuses of the points that were skipped since the last call.
+
+        Skipped are points that have a row, and duplicates in this sweep.
         """
 
     def note_settled(self, keys: Iterable[str]) -> None:

@@ -110,8 +110,9 @@ class Grid:
         return self._batches(self.axes, self._spec.constraints)
 
     def pick(self, choice: Mapping[str, Any]) -> Batch | None:
-        """Return the point with the values of ``choice``, and first values elsewhere; None if it
-        is excluded.
+        """Return the point with the values of ``choice`` and first values elsewhere.
+
+        The result is None if the constraints exclude the point.
         """
         fixed = {key: (choice.get(key, values[0]),) for key, values in self.axes.items()}
         found = next(self._batches(fixed, self._spec.constraints), None)
@@ -148,8 +149,7 @@ class Grid:
     def _machine(
         self, preset: str, chosen: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the Arch fields with the chosen values applied, and the Timing fields of the
-        preset.
+        """Return the Arch fields with the chosen values, and the preset's Timing fields.
 
         If axis ``isa`` gives a machine banked memory, its words are wide enough for the widest bus
         of the grid.
@@ -172,8 +172,9 @@ class Grid:
         return arch, timing
 
     def _contradiction(self) -> str:
-        """Return the message for an empty grid: a minimal set of constraints that excludes every
-        point.
+        """Return the message for an empty grid.
+
+        It names a minimal set of constraints that excludes every point.
         """
         guilty = list(self._spec.constraints)
         for constraint in self._spec.constraints:
@@ -201,8 +202,9 @@ class Grid:
 def _names(
     chosen: Mapping[str, Any], arch: Mapping[str, Any], timing: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the values of all names in constraints: options, machine fields, and the number of
-    processing elements.
+    """Return the values of all names that constraints can use.
+
+    They are options, machine fields, and the number of processing elements.
     """
     pe = arch["pe"]
     count = pe["ic"] * pe["oc"] * pe["ow"]

@@ -25,8 +25,9 @@ from isa.installation import remedy
 CONNECT_SECONDS = 10
 _SAFE_PATH = "PYTHONSAFEPATH"
 _FRONT_DOOR = "dla"
-"""First import of a worker: it loads this project's packages from their installation, not the
-user's folder.
+"""First import of a worker.
+
+It loads this project's packages from their installation, not from the user's folder.
 """
 COLLECT_AFTER = 50_000
 """Net allocations in a worker before the garbage collector runs."""
@@ -124,8 +125,9 @@ class LocalPool:
 
 
 def _context() -> Any:
-    """Return a context whose processes share no threads or locks with this one: forkserver if
-    available, else spawn.
+    """Return a context whose processes share no threads or locks with this one.
+
+    The start method is forkserver if available, else spawn.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
@@ -137,13 +139,15 @@ def _context() -> Any:
 if "forkserver" in multiprocessing.get_all_start_methods():
 
     class _Worker(multiprocessing.context.ForkServerProcess):
-        """Worker process: it sends the exceptions of its jobs back, and exits quietly if its
-        queue is closed.
+        """Worker process that sends the exceptions of its jobs back to the parent.
+
+        It exits quietly if its queue is closed.
         """
 
         def run(self) -> None:
-            """Work until the queue is closed, e.g. because the pool was dropped while this
-            worker started.
+            """Work until the queue is closed.
+
+            The pool closes it, for example, when it is dropped while this worker starts.
             """
             with contextlib.suppress(EOFError, ConnectionError):
                 super().run()
@@ -174,12 +178,12 @@ def _from_here_only() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _block_interrupts() -> Iterator[None]:
-    """Start processes with SIGINT blocked: a terminal sends Ctrl-C to all processes, and the parent
-    ends its workers.
+    """Start processes with SIGINT blocked.
 
-    The processes inherit the signal mask of this thread. The parent's own interrupt is delayed
-    until the end of the block; the mask alone does not delay it, because the system may deliver the
-    signal to another thread.
+    A terminal sends Ctrl-C to all processes, and the parent ends its workers. The processes inherit
+    the signal mask of this thread. The parent's own interrupt is delayed until the end of the
+    block; the mask alone does not delay it, because the system may deliver the signal to another
+    thread.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -196,8 +200,9 @@ _FOR_ANYBODY = spawn.get_preparation_data
 
 
 def _preparation(name: str) -> dict[str, Any]:
-    """Return multiprocessing's preparation data for a new process, without the main module and
-    the script's folder.
+    """Return multiprocessing's preparation data for a new process.
+
+    The data leave out the main module and the script's folder.
     """
     told = {
         key: value
@@ -208,10 +213,10 @@ def _preparation(name: str) -> dict[str, Any]:
 
 
 def _get_installed_path() -> list[str]:
-    """Return ``sys.path`` without the working folder or script folder that Python put before the
-    standard library.
+    """Return ``sys.path`` without the working folder and the script's folder.
 
-    Folders that PYTHONPATH names also come before the standard library; they are kept.
+    Python puts one of them before the standard library. Folders that PYTHONPATH names also come
+    before the standard library; they are kept.
     """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     here = {"", os.getcwd(), *([os.path.dirname(os.path.abspath(main))] if main else [])}
@@ -222,8 +227,9 @@ def _get_installed_path() -> list[str]:
 
 
 def _replace_tracker() -> None:
-    """Restart multiprocessing's resource tracker if it was killed, without its warnings about
-    lost semaphores.
+    """Restart multiprocessing's resource tracker if it was killed.
+
+    Its warnings about lost semaphores are suppressed.
     """
     if os.name != "posix":
         return
@@ -246,10 +252,10 @@ def _nothing() -> None:
 
 
 def _begin(leash: Connection) -> None:
-    """Initialise a worker: ignore SIGINT, which the parent handles, and exit when the leash is
-    closed.
+    """Initialise a worker process.
 
-    Imported modules are never freed, and compilations leave few reference cycles. With the default
+    It ignores SIGINT, which the parent handles, and exits when the leash is closed. Imported
+    modules are never freed, and compilations leave few reference cycles. With the default
     thresholds, garbage collection would take a fifth of the compile time.
     """
     gc.freeze()
@@ -272,8 +278,9 @@ class Here:
         """Do nothing: this process is ready."""
 
     def submit(self, job: WorkerJob) -> Future[bytes]:
-        """Run a job and store its exception, if any, in the future; KeyboardInterrupt is raised
-        at once.
+        """Run a job and store its result or its exception in the future.
+
+        KeyboardInterrupt is raised at once.
         """
         future: Future[bytes] = Future()
         try:

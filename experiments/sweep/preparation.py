@@ -1,5 +1,6 @@
-"""Work that the points of a sweep share: a network's package, its operations, and one partition
-per machine.
+"""Work that the points of a sweep share.
+
+It is a network's package, its operations, and one partition per machine.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from isa.progress import Progress, silent
 
 @dataclass(frozen=True)
 class Misfit:
-    """Reason why a machine is too small: the node with the largest shortage, its buffers, and
-    the missing bytes.
+    """Reason why a machine is too small for a network.
+
+    It names the node with the largest shortage, its buffers, and the missing bytes.
     """
 
     message: str

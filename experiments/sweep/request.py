@@ -36,8 +36,9 @@ class Specified:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sweeping(Specified):
-    """Arguments common to sweeps and explorations: where points are evaluated and where their
-    rows are stored.
+    """Arguments common to sweeps and explorations.
+
+    They say where points are evaluated and where their rows are stored.
     """
 
     output: str | Path | None = field(

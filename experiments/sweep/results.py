@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     import pandas
 
 FlatRow = dict[str, Any]
-"""A row of a results file by column, nested columns flattened: ``pe.ic``, ``kinds.CONV``,
-``EX.busy``, ...
+"""Row of a results file by column.
+
+Nested columns are flattened: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ...
 """
 _NESTED = {"arch": "", "timing": "", "kinds": "kinds.", "ex_cycles": "ex_cycles.", "units": ""}
 """Columns that contain JSON texts, and the prefix of the names in them."""
@@ -53,17 +54,19 @@ _LARGEST = 1 << 63
 
 
 def flat_rows(path: Path, cost: str | None = None) -> Iterator[FlatRow]:
-    """Yield the rows of a results file by key, nested columns flattened: ``pe.ic``, ``kinds.CONV``,
-    ``EX.busy``, ...
+    """Yield the rows of a results file in the order of keys, with flattened columns.
 
-    ``pe.count`` is the number of processing elements. Rows of systems have their axes and figures
-    as columns.
+    Nested columns become ``pe.ic``, ``kinds.CONV``, ``EX.busy`` and so on. ``pe.count`` is the
+    number of processing elements. Rows of systems have their axes and figures as columns.
 
-    Args: path: the results file. cost: name or file of a cost table; adds the estimates
-        ``experiments.cost.estimate.COLUMNS``.
+    Args:
+        path: the results file.
+        cost: name or file of a cost table; adds the estimates
+            ``experiments.cost.estimate.COLUMNS``.
 
-    Raises: InputError: the file is no results file or is damaged, the table is bad, or ``cost`` is
-        given for systems.
+    Raises:
+        InputError: the file is no results file or is damaged, the table is bad, or ``cost`` is
+            given for systems.
     """
     with Store(path) as store:
         kind = store.kind
@@ -184,13 +187,14 @@ def _type(name: str, values: list[Any]) -> str:
 
 
 def export(path: Path, target: Path, cost: str | None = None) -> int:
-    """Write the results as CSV or Parquet, plus the manifests as JSON next to it, and return the
-    number of rows.
+    """Write the results as CSV or Parquet and return the number of rows.
 
-    Each file is written completely or not at all. ``cost`` is as in :func:`load`.
+    The manifests are written as JSON next to the table. Each file is written completely or not at
+    all. ``cost`` is as in :func:`load`.
 
-    Raises: InputError: unknown file ending, a target that cannot be written, or pandas is not
-        installed.
+    Raises:
+        InputError: unknown file ending, a target that cannot be written, or pandas is not
+            installed.
     """
     check_export(target)
     table = load(path, cost)
@@ -210,8 +214,9 @@ def export(path: Path, target: Path, cost: str | None = None) -> int:
 
 
 def check_export(target: Path) -> None:
-    """Raise InputError, before any work is done, if :func:`export` could not write to
-    ``target``.
+    """Raise InputError if :func:`export` could not write to ``target``.
+
+    A sweep calls it before any work is done.
     """
     if target.suffix not in ENDINGS:
         raise InputError(f"--export {target}: it must end in {' or '.join(ENDINGS)}")
@@ -225,8 +230,9 @@ _SETTINGS = {setting.key: setting for setting in list_settings()}
 
 
 def _keys() -> Iterator[str]:
-    """Yield every key of a machine, and the number of processing elements after the sides of the
-    array.
+    """Yield every key of a machine, and the number of processing elements.
+
+    That number comes after the sides of the array.
     """
     for key in _SETTINGS:
         yield key

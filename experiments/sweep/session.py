@@ -62,8 +62,9 @@ class Manifest:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the project, Python, the processor type and the libraries that
-    figures depend on.
+    """Return the versions of the software and the processor that figures depend on.
+
+    The software is the project, Python and some libraries; for the processor it is the type.
     """
     found = {
         "dla-byoc-simulator": compiler_version(),
@@ -132,8 +133,9 @@ class SweepSession:
         Args:
             choices: each maps axes (``grid.axes``) to values.
 
-        Returns: Rows in the form of ``experiments.sweep.results.flat_rows``; None for a choice that
-            the constraints exclude.
+        Returns:
+            Rows in the form of ``experiments.sweep.results.flat_rows``; None for a choice that the
+            constraints exclude.
         """
         batches = [self.grid.pick(choice) for choice in choices]
         self.run(batch for batch in batches if batch is not None)
@@ -222,8 +224,9 @@ def _lines(swept: Swept) -> Iterator[str]:
 
 
 def sweep_requested(wanted: SweepRequest) -> Swept:
-    """Give every point of a specification (docs/sweeps.md) a row in a results file, as
-    ``dla sweep`` does.
+    """Give every point of a specification (docs/sweeps.md) a row in a results file.
+
+    ``dla sweep`` does the same.
 
     ``spec`` is a TOML file, or a dict with the same keys whose paths are relative to the working
     folder. ``output`` is by default ``runs/SPEC.sqlite``. Points that have a row there are not run

@@ -53,9 +53,7 @@ _OPTIONS: dict[str, Any] = {
 _GIVEN: dict[str, CommandOption] = {
     name: one for name, one in list_declared(Given).items() if one.word and one.repeats
 }
-"""Keys of a specification that apply to all networks, with the meaning of the ``dla run``
-options.
-"""
+"""Keys of a specification for all networks, with the meaning of the ``dla run`` options."""
 _GIVEN_KEYS: dict[str, Any] = {
     name: (
         (one.table or (str if one.kind is Path else one.kind)) | None,
@@ -176,8 +174,9 @@ def _check_written(written: _WrittenSpec, text: str, source: str, folder: Path) 
 
 
 def _flat_arch(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return table ``arch`` with ``pe.ic``, ``pe.oc`` and ``pe.ow`` as separate keys; ``pe`` is
-    a list of arrays.
+    """Return table ``arch`` with ``pe.ic``, ``pe.oc`` and ``pe.ow`` as separate keys.
+
+    A key ``pe`` has a list of whole arrays.
     """
     flat: dict[str, Any] = {}
     for key, value in written.items():
@@ -197,8 +196,9 @@ def _flat_arch(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arrays(written: Any) -> tuple[dict[str, int], ...]:
-    """Return arrays that are given whole, as tables with ``ic``, ``oc`` and ``ow`` (1 by
-    default).
+    """Return whole arrays of processing elements as tables with ``ic``, ``oc`` and ``ow``.
+
+    A missing ``ow`` is 1.
     """
     found: list[dict[str, int]] = []
     for item in written if isinstance(written, list) else [written]:

@@ -49,10 +49,10 @@ _WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of points in a results file: ``subjects`` in plain words, and the columns with their SQL
-    types.
+    """Kind of points in a results file, with the columns and their SQL types.
 
-    ``key`` is the first column; ``status`` and ``message`` are among the others.
+    ``subjects`` names the points in plain words. ``key`` is the first column; ``status`` and
+    ``message`` are among the others.
     """
 
     subjects: str
@@ -88,8 +88,9 @@ Row = tuple[Any, ...]
 
 
 def canonical(values: Mapping[str, Any]) -> str:
-    """Return JSON with sorted keys and no spaces: equal values give equal texts to compare, hash
-    and store.
+    """Return JSON with sorted keys and no spaces.
+
+    Equal values give equal texts, which can be compared, hashed and stored.
     """
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
@@ -143,8 +144,9 @@ class Store:
         self._connection.close()
 
     def _find_file_state(self) -> tuple[int, int] | None:
-        """Return size and modification time of a file without a writer; None if it has a log, to
-        be read as well.
+        """Return size and modification time of a results file that has no writer.
+
+        The result is None if the file has a write-ahead log, which must be read as well.
         """
         check_file(self.path, f"'dla sweep SPEC.toml --output {self.path}' makes results")
         log = self.path.with_name(self.path.name + "-wal")
@@ -205,16 +207,18 @@ class Store:
         return found
 
     def add(self, rows: Iterable[Row]) -> list[Row]:
-        """Add rows (values in column order), all or none, and return the added ones; existing
-        keys keep their rows.
+        """Add rows (values in column order), all or none, and return the added ones.
+
+        A key that exists keeps its row.
         """
         insert = f"INSERT OR IGNORE INTO points VALUES ({','.join('?' * len(self.kind.columns))})"
         with self._clearly(), self._begin_transaction():
             return [row for row in rows if self._connection.execute(insert, row).rowcount]
 
     def forget(self, status: str) -> int:
-        """Remove the rows with this status, so that the next sweep runs them again, and return
-        their number.
+        """Remove the rows with this status and return their number.
+
+        The next sweep runs their points again.
         """
         with self._clearly(), self._begin_transaction():
             return self._connection.execute(
@@ -268,8 +272,9 @@ class Store:
             )
 
     def manifests(self) -> list[dict[str, Any]]:
-        """Return all manifests by digest, read from their JSON; raise InputError for one that no
-        sweep wrote.
+        """Return all manifests, read from their JSON, in the order of their digests.
+
+        Raises InputError for a manifest that no sweep wrote.
         """
         with self._clearly():
             rows = self._connection.execute(
@@ -345,8 +350,9 @@ def _schema(connection: sqlite3.Connection) -> dict[str, str | None]:
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log and wait for other processes; SQLite itself does not wait
-    here.
+    """Switch to the write-ahead log, and wait for other processes.
+
+    SQLite itself does not wait here.
     """
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:

@@ -1,9 +1,8 @@
-"""Conversion of batches of points to tasks for workers, and of results to rows (ok, infeasible or
-failed).
+"""Conversion of batches of points to tasks for workers, and of results to rows.
 
-One task compiles a machine for a bus. Machines with few Timings share a task, above all those that
-share tilings. A machine with many Timings has its own task: that task returns the compiled
-programs, and further tasks with the programs cost the remaining Timings.
+A row is ok, infeasible or failed. One task compiles a machine for a bus. Machines with few Timings
+share a task, above all those that share tilings. A machine with many Timings has its own task: that
+task returns the compiled programs, and further tasks with the programs cost the remaining Timings.
 """
 
 from __future__ import annotations
@@ -60,16 +59,15 @@ class SharedColumns:
     host_cycles: int | None = None
 
     def add_host(self, nodes: int, cycles: int) -> SharedColumns:
-        """Return the same columns with the CPU part: its number of nodes and its estimated
-        cycles.
-        """
+        """Return the same columns with the number and estimated cycles of the CPU nodes."""
         return replace(self, host_nodes=nodes, host_cycles=cycles)
 
     def outcome_rows(
         self, points: Iterable[SweepPoint], outcomes: Iterable[PointOutcome]
     ) -> tuple[Row, ...]:
-        """Return the rows of points that a worker has processed: ok with their figures, or
-        failed.
+        """Return the rows of points that a worker has processed.
+
+        A row is ok and has figures, or it is failed.
         """
         return tuple(
             self._row(
@@ -171,12 +169,14 @@ def timings_of(points: Points) -> tuple[Mapping[str, Any], ...]:
 MACHINES = 4
 """Most machines that one task compiles, unless they differ only in scratchpad size."""
 ALIKE = 16
-"""Most machines in a task that differ only in scratchpad size: searches for one of them help the
-others.
+"""Most machines in a task that differ only in scratchpad size.
+
+Searches for one of them help the others.
 """
 AHEAD = 4
-"""A task above MACHINES gets at most 1/AHEAD of the machines that earlier tasks got, to keep all
-workers busy.
+"""Divisor that limits a task above :data:`MACHINES` machines, to keep all workers busy.
+
+Such a task gets at most 1/AHEAD of the machines that earlier tasks got.
 """
 POINTS = 64
 """Most points of one task."""
@@ -193,8 +193,9 @@ class _Load:
     points: Points
 
     def can_join(self, others: list[_Load], given: int) -> bool:
-        """Return True if it can share a task with ``others``; ``given`` is the number of
-        machines in earlier tasks.
+        """Return True if this load can share a task with ``others``.
+
+        ``given`` is the number of machines in earlier tasks.
         """
         if not others:
             return True
@@ -291,8 +292,9 @@ class NetworkPlanner:
         return NetworkTask(job, tuple((load.shared, load.points) for load in loads))
 
     def _chunks(self, batch: Batch, keys: Keys) -> Iterator[Points]:
-        """Yield the points of a batch that have no row and are not in progress, at most one
-        task's worth at a time.
+        """Yield the points of a batch that have no row and are not in progress.
+
+        They come in portions of at most one task.
         """
         timings = iter(batch)
         while some := list(itertools.islice(timings, POINTS)):
@@ -314,8 +316,9 @@ class NetworkPlanner:
             yield points
 
     def take_skipped(self) -> list[str]:
-        """Return the statuses of points skipped since the last call: points with a row,
-        duplicates in this sweep.
+        """Return the statuses of the points that were skipped since the last call.
+
+        Skipped are points that have a row, and duplicates in this sweep.
         """
         skipped = self._skipped
         self._skipped = []

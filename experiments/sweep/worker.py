@@ -1,9 +1,9 @@
-"""Work of a worker process: compile networks without data, once for each machine and bus, and time
-every point.
+"""Work of a worker process: compile networks without data and time every point.
 
-A :class:`WorkerJob` contains only plain values, so any executor can send it; caches in workers only
-save time. Regions are sent without weights, because a compilation without data does not need them.
-A :class:`RegionCompiler` caches what compilations of similar machines share.
+A network is compiled once for each machine and bus. A :class:`WorkerJob` contains only plain
+values, so any executor can send it; caches in workers only save time. Regions are sent without
+weights, because a compilation without data does not need them. A :class:`RegionCompiler` caches
+what compilations of similar machines share.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ Blank = tuple[tuple[Region, ...], dict[str, Value]]
 
 
 def blank_regions(regions: Iterable[Region], values: Mapping[str, Value]) -> bytes:
-    """Return the regions and their values, pickled, with every array replaced by a broadcast of its
-    first number.
+    """Return the regions and their values, pickled without the contents of arrays.
 
-    Only this project's workers read these bytes back. They are never read from a file, because
-    unpickling is unsafe.
+    A broadcast of its first number replaces every array. Only this project's workers read these
+    bytes back. They are never read from a file, because unpickling is unsafe.
     """
     bare = tuple(replace(region, nodes=()) for region in regions)
     known = {name: value for region in bare for name, value in values_of(region, values).items()}
@@ -119,8 +118,9 @@ class RegionCompiler:
 
 @lru_cache(maxsize=4)
 def compiler_for(regions: bytes, machine: Arch, bus: MemoryBus = DEFAULT_BUS) -> RegionCompiler:
-    """Return the compiler for these regions, machine (of any scratchpad size) and bus; the last
-    four are cached.
+    """Return the compiler for these regions, this machine and this bus.
+
+    The scratchpad of the machine may have any size. The last four compilers are cached.
     """
     return RegionCompiler(regions, bus)
 
@@ -174,8 +174,9 @@ class PointOutcome:
 
 @dataclass(frozen=True)
 class WorkerResult:
-    """Outcomes of every machine's Timings, the number of compilations, and the programs if
-    requested.
+    """Result of one job: the outcomes of every machine's Timings, and compilations.
+
+    ``compilations`` is their number. ``programs`` are returned if the job requests them.
     """
 
     outcomes: tuple[tuple[PointOutcome, ...], ...]
@@ -256,10 +257,10 @@ Outcomes = dict[int, PointOutcome]
 def _timings_by_bus(
     machines: Sequence[MachineJob],
 ) -> tuple[list[Outcomes], dict[MemoryBus, dict[int, dict[int, Timing]]]]:
-    """Return the outcomes of invalid Timings, by machine, and the valid ones by bus and then by
-    machine.
+    """Return the outcomes of invalid Timings, and the valid Timings grouped by bus.
 
-    Machines with the same bus follow each other, because they share searches.
+    Outcomes are by machine, Timings by bus and then by machine. Machines with the same bus follow
+    each other, because they share searches.
     """
     refused: list[Outcomes] = [{} for _ in machines]
     found: dict[MemoryBus, dict[int, dict[int, Timing]]] = {}

@@ -1,3 +1,4 @@
-"""Systems of several networks on several accelerators: workloads, scheduling policies,
-deadlines, reports.
+"""Systems of several networks on several accelerators.
+
+The package covers workloads, scheduling policies, deadlines and reports.
 """

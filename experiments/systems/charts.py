@@ -55,8 +55,9 @@ def system_charts(report: SystemReport) -> tuple[Chart, ...]:
 
 
 def response_times(report: SystemReport) -> BarChart:
-    """Return the chart of response-time percentiles, in per cent of the deadlines if a task has
-    one.
+    """Return the chart of response-time percentiles.
+
+    The values are in per cent of the deadlines if a task has one.
     """
     relative = any(task.deadline for task in report.tasks if task.response)
     tasks = [task for task in report.tasks if task.response and (task.deadline or not relative)]
@@ -137,8 +138,9 @@ def unit_use(report: SystemReport) -> BarChart:
 def _where(
     cores: list[bool], wanted: bool, busy: list[float], computing: list[float]
 ) -> tuple[float, ...]:
-    """Return how busy each unit is apart from computing, in per cent, for cores or accelerators
-    (0 for the others).
+    """Return the share of time, in per cent, that each unit is busy but does not compute.
+
+    ``wanted`` chooses cores or accelerators; the others have 0.
     """
     found = zip(cores, busy, computing, strict=True)
     return tuple(max(0.0, whole - part) if core == wanted else 0.0 for core, whole, part in found)

@@ -1,5 +1,6 @@
-"""Plans of a system's tasks: every task's networks, compiled for every accelerator that may run
-them.
+"""Plans of a system's tasks, compiled for every accelerator that may run them.
+
+A plan has the networks of one task.
 """
 
 from __future__ import annotations
@@ -132,8 +133,9 @@ class PlanMaker:
 
 
 def _first_refusal(compiled: CompiledNetwork) -> str:
-    """Return why the first node runs on the CPU, apart from the boundary operators of every
-    float network.
+    """Return why the first node runs on the CPU.
+
+    The boundary operators of every float network do not count.
     """
     fallen = [place for place in compiled.partition.placement if place.op_type not in BOUNDARIES]
     why = (
@@ -153,8 +155,9 @@ def _stages_on_cores(network: Network, speed: float) -> list[JobStage]:
 def _stages(
     compiled: CompiledNetwork, works: Mapping[int, ProgramWork], bus_bytes: int, speed: float
 ) -> list[JobStage]:
-    """Return the stages of the end-to-end account of ``dla run``; CPU time is divided by the
-    cores' speed.
+    """Return the stages of a job, as the end-to-end account of ``dla run`` has them.
+
+    CPU time is divided by the cores' speed.
     """
     alone = {index: work.alone for index, work in works.items()}
     account = end_to_end(compiled, host_estimate(compiled.partition), alone, bus_bytes)

@@ -1,9 +1,8 @@
-"""Points of a sweep of a system, for the sweep engine: each is one system, simulated by any free
-worker.
+"""Points of a sweep of a system, for the sweep engine.
 
-The key of a point is a hash of everything that its figures depend on: the checked system, the
-packages of its networks, the code, and the requested figures. A process compiles shared networks
-once.
+Each point is one system, which any free worker simulates. The key of a point is a hash of
+everything that its figures depend on: the checked system, the packages of its networks, the code,
+and the requested figures. A process compiles shared networks once.
 """
 
 from __future__ import annotations
@@ -48,8 +47,9 @@ def _planner(sweep: str, cache: bool) -> PlanMaker:
 
 @dataclass(frozen=True, eq=False)
 class SystemPoint:
-    """A system of a sweep, with its values on the axes and the package digests of its networks,
-    by path.
+    """System of a sweep with its values on the axes and its package digests.
+
+    ``digests`` has the digest of each network's package by the network's path.
     """
 
     system: System
@@ -107,10 +107,10 @@ class PointJob:
 
 
 def figures(report: SystemReport, choices: Sequence[str] = ()) -> Figures:
-    """Return the columns of a point that follow the axes
-    (:class:`experiments.systems.sweep.SystemSweep`).
+    """Return the columns of a point that follow the axes.
 
-    ``choices`` are the names of tasks with several variants.
+    :class:`experiments.systems.sweep.SystemSweep` describes them. ``choices`` are the names of
+    tasks with several variants.
     """
     chosen = [task for task in report.tasks if task.name in choices]
     found: Figures = {"missed": report.missed, "ended": sum(task.ended for task in report.tasks)}
@@ -176,8 +176,9 @@ class PointPlanner:
             yield PointTask(job=PointJob(self._sweep, point, Path.cwd()))
 
     def take_skipped(self) -> Sequence[str]:
-        """Return the statuses of points skipped since the last call: points with a row,
-        duplicates in this sweep.
+        """Return the statuses of the points that were skipped since the last call.
+
+        Skipped are points that have a row, and duplicates in this sweep.
         """
         skipped = self._skipped
         self._skipped = []

@@ -1,5 +1,6 @@
-"""Report of a system's run: tasks, units and memory, in the public JSON format of
-``dla system``.
+"""Report of a system's run in the public JSON format of ``dla system``.
+
+It covers tasks, units and memory.
 """
 
 from __future__ import annotations
@@ -128,10 +129,10 @@ class Pieces(Part):
 
 
 class Activities(Part):
-    """Activity of a unit as spans in time order, each with its ``active`` cycles and its number of
-    ``intervals``.
+    """Activity of a unit as spans in time order.
 
-    ``task`` is the index of the task with the most cycles in the span, or :data:`SAVING`.
+    Each span has its ``active`` cycles and its number of ``intervals``. ``task`` is the index of
+    the task with the most cycles in the span, or :data:`SAVING`.
     """
 
     begin: tuple[Count, ...]
@@ -149,11 +150,10 @@ class Activities(Part):
 
 
 class SystemTimeline(Part):
-    """Activity of every unit over time: intervals that begin in the same ``window`` of cycles form
-    one span.
+    """Activity of every unit over time, as spans.
 
-    With a window of 1, each interval is a span: one program of a job, a piece of one, or a job's
-    time on a core.
+    Intervals that begin in the same ``window`` of cycles form one span. With a window of 1, each
+    interval is a span: one program of a job, a piece of one, or a job's time on a core.
     """
 
     window: Positive
@@ -194,8 +194,9 @@ class SystemReport(Part):
 
     @property
     def memory_shares(self) -> tuple[float, ...]:
-        """Share of the memory's slots that was granted, in each part of the run (see
-        :class:`MemoryResult`).
+        """Share of the memory's slots that was granted, in each part of the run.
+
+        :class:`MemoryResult` describes the parts.
         """
         slots = self.memory.traffic
         ends = [-(-part * self.cycles // len(slots)) for part in range(len(slots) + 1)]
@@ -248,7 +249,9 @@ def make_report(
         quantum=chosen.quantum, seed=system.seed, clock_hz=system.clock_hz, cycles=cycles,
         unfinished=record.unfinished, tasks=tuple(tasks),
         units=tuple(
-            UnitResult(name=name, busy=busy, compute=record.compute.get(name), utilization=busy / cycles)
+            UnitResult(
+                name=name, busy=busy, compute=record.compute.get(name), utilization=busy / cycles
+            )
             for name, busy in record.busy.items()
         ),
         memory=MemoryResult(
@@ -299,8 +302,9 @@ def system_report(content: Any, path: Path) -> SystemReport:
 
 
 def task_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
-    """Yield one row per task: figures, ``response.p99`` etc., ``causes.memory`` etc.; None for a
-    missing figure.
+    """Yield one row of figures per task.
+
+    The columns include ``response.p99`` and ``causes.memory``. A missing figure is None.
     """
     for task in report.tasks:
         row = {

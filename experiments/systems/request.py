@@ -26,10 +26,9 @@ def _axis_texts(axes: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Splitting(NetworkChoice):
-    """Request that has a network, a system, and the split: ``batch``, ``channels``, ``rows`` or
-    ``pipeline``.
+    """Request that has a network, a system, and the way to split the network.
 
-    The old name of ``by`` is ``way``.
+    The way is ``batch``, ``channels``, ``rows`` or ``pipeline``. The old name of ``by`` is ``way``.
     """
 
     system: Specification = field(
@@ -68,9 +67,7 @@ class SplitRequest(Inferring, Given, Splitting):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SplitKeywords(SplitRequest, CompileOptions, Splitting):
-    """Keywords of ``dla.split``: the fields of the request, and a keyword for each compiler
-    option.
-    """
+    """Keywords of ``dla.split``: the request's fields and the compiler options."""
 
 
 @dataclass(frozen=True, eq=False)

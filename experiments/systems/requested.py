@@ -1,5 +1,6 @@
-"""Entry points for systems and splits, from a request to its result, for ``dla system``,
-``dla split`` and Python.
+"""Entry points for systems and splits, from a request to its result.
+
+``dla system``, ``dla split`` and Python use them.
 """
 
 from __future__ import annotations

@@ -231,8 +231,9 @@ def _units(report: SystemReport) -> ReportTable:
 
 
 def timeline_json(report: SystemReport, intervals: Iterable[Interval]) -> str:
-    """Return the timeline as Trace Event Format JSON: one track per unit, and the memory's use;
-    1 cycle is 1 ns.
+    """Return the timeline as Trace Event Format JSON, in which 1 cycle is 1 ns.
+
+    It has one track per unit, and one for the memory's use.
     """
     threads = {unit.name: number for number, unit in enumerate(report.units, start=1)}
     events: list[dict[str, Any]] = [
@@ -312,8 +313,9 @@ class SystemResult(Shown):
 
     @property
     def highest_rate(self) -> float | None:
-        """Highest rate of all tasks together without a miss, 1 for the given periods; None if
-        not searched.
+        """Highest rate of all tasks together without a miss; 1 is the given periods.
+
+        None if the rate was not searched.
         """
         return None if self.rate is None else self.rate.rate / RATE_STEPS
 
@@ -327,7 +329,8 @@ class SystemResult(Shown):
 
     @property
     def units(self) -> pandas.DataFrame:
-        """Table with one row per accelerator or core: its busy cycles and, for accelerators, its
-        computing cycles.
+        """Table with one row per accelerator or core.
+
+        A row has the busy cycles of the unit and, for accelerators, its computing cycles.
         """
         return data_frame(unit_rows(self.report))

@@ -56,12 +56,12 @@ MOST_IMAGES = 10_000
 
 
 class SplitPart(Part):
-    """Nodes of a region that run together, with the ``cycles`` of each program alone, by
-    accelerator.
+    """Nodes of a region that run together.
 
-    ``whole`` is the reason if the nodes are not shared. ``once``, for shared nodes, is the cycles
-    of one program between whole tensors on the first accelerator alone. If the slowest of
-    ``cycles`` is not below it, sharing loses time.
+    ``cycles`` has, by accelerator, the cycles of each program alone. ``whole`` is the reason if the
+    nodes are not shared. ``once``, for shared nodes, is the cycles of one program between whole
+    tensors on the first accelerator alone. If the slowest of ``cycles`` is not below it, sharing
+    loses time.
     """
 
     region: Text
@@ -85,8 +85,10 @@ class SplitRegion(Part):
 
 
 class SplitCheck(Part):
-    """Output elements of the regions that differ from the whole programs, and the check of an
-    ordinary run.
+    """Check of a split against the whole programs and against the oracle.
+
+    ``mismatches`` counts the output elements of regions that differ from the whole programs;
+    ``oracle`` is the check of an ordinary run.
     """
 
     elements: Count
@@ -171,8 +173,9 @@ class TimedPrograms:
         return jobs
 
     def jobs_of_stages(self, steps: Sequence[SplitStep], images: int) -> list[ProgramJob]:
-        """Return the jobs of a pipeline: images follow each other, and each has its own tensors
-        between stages.
+        """Return the jobs of a pipeline, whose images follow each other.
+
+        Each image has its own tensors between stages.
         """
         pieces = [step.pieces[0] for step in steps]
         return [
@@ -187,11 +190,10 @@ class TimedPrograms:
 
 
 class SplitExecutor:
-    """Executor that runs a region's program both in pieces and as a whole, and counts the elements
-    that differ.
+    """Executor that runs a region's program in pieces and as a whole.
 
-    It has the interface of the host runtime, so the CPU parts and the check are those of an
-    ordinary run.
+    It counts the elements that differ. It has the interface of the host runtime, so the CPU parts
+    and the check are those of an ordinary run.
     """
 
     def __init__(
@@ -235,8 +237,9 @@ class SplitExecutor:
 
 
 def run_piece(piece: SplitProgram, memory: Tensors, values: Mapping[str, Value]) -> None:
-    """Run a piece's program on its windows of the tensors in memory, and write the results to
-    its output windows.
+    """Run a piece's program on tensors in memory and store its results there.
+
+    The program reads its windows of the tensors and writes its output windows.
     """
     program = piece.program
     feeds = {}
@@ -271,8 +274,7 @@ class _Timed:
 
 
 def split_network(network: Network, system: System, wanted: SplitRequest) -> SplitReport:
-    """Split ``network`` over the accelerators of ``system``, run one inference on data, and time
-    it.
+    """Split a network over the accelerators of a system, run one inference, and time it.
 
     ``images`` inferences are timed if they share the accelerators (``batch``, ``pipeline``), else
     one. Raises InputError for an unsuitable system or split, and for a network without a part that
@@ -334,8 +336,9 @@ def _report(
     timed: Mapping[int, _Timed],
     **about: Any,
 ) -> SplitReport:
-    """Return the report of regions that were split into ``steps`` and ``timed``; ``about`` has
-    further fields.
+    """Return the report of regions that were split and timed.
+
+    ``steps`` and ``timed`` are by region; ``about`` has further fields of the report.
     """
     regions = list(timed.values())
     total = sum((one.account for one in regions[1:]), start=regions[0].account)
@@ -502,8 +505,9 @@ def split_tables(report: SplitReport) -> Iterator[Printed]:
 
 
 def _steps_table(report: SplitReport) -> ReportTable:
-    """Return the table of nodes by region: their accelerators, and the nodes that one
-    accelerator would run faster.
+    """Return the table of nodes by region, with the accelerators that share them.
+
+    It marks the nodes that one accelerator would run faster.
     """
     several = len(report.regions) > 1
     columns = [
@@ -525,8 +529,9 @@ def _steps_table(report: SplitReport) -> ReportTable:
 
 
 def _account_lines(report: SplitReport) -> Iterator[str]:
-    """Yield the speed-up, also of each region if there are several, and the causes of a speed-up
-    below N.
+    """Yield text lines with the speed-up and the causes that keep it below N.
+
+    N is the number of accelerators. With several regions, each has a line with its own speed-up.
     """
     found = report.account
     what = f"{report.images} images" if report.images > 1 else "an inference"

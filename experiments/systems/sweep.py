@@ -1,5 +1,6 @@
-"""Sweep of a system: all combinations of values of some of its keys, with one row of figures
-each.
+"""Sweep of a system over all combinations of values of some of its keys.
+
+Each combination gives one row of figures.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ MOST_TOLD = 12
 MOST_ROWS = 200
 """Most rows that are printed."""
 _RANKS = {"ended": 5, "model": 4, "missed": 3, "use": 2, "memory": 1, "worst": 1}
-"""Rank with which a narrow terminal drops a column (highest first), by the part of its name
-before the point.
+"""Rank with which a narrow terminal drops a column, highest first.
+
+The key is the part of the column's name before the point.
 """
 _NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(\.[0-9]+)?")
 _WITHOUT_ORDER = ("seed", "priority")
-"""Last parts of keys without an order: fewer does not make deadlines harder to meet, nor the
-system cheaper.
+"""Last parts of keys without an order.
+
+A smaller value makes neither deadlines harder to meet nor the system cheaper.
 """
 _KEYS = (
     "run.KEY, cpu.KEY, memory.KEY, accelerator.NAME.KEY, accelerator.NAME.settings.KEY or "
@@ -55,8 +58,9 @@ Row = Mapping[str, Any]
 
 
 class Lowest(NamedTuple):
-    """Lowest value of an axis without a miss at the values ``at`` of the other axes; None if
-    there is none.
+    """Lowest value of an axis without a miss at fixed values of the other axes.
+
+    ``at`` has these fixed values. ``value`` is None if every value has a miss.
     """
 
     at: dict[str, Value]
@@ -100,8 +104,9 @@ class SystemSweep(Shown):
 
     @property
     def lowest(self) -> dict[str, tuple[Lowest, ...]]:
-        """Lowest sufficient values by axis of numbers, sizes or times, for every combination of
-        the other axes.
+        """Lowest sufficient values of each axis of numbers, sizes or times.
+
+        There is one value for every combination of the other axes.
         """
         return {
             key: tuple(self._lowest(key, sizes))
@@ -197,7 +202,9 @@ def sweep_json(found: SystemSweep) -> str:
         "schema": SCHEMA, "command": found.command, "name": found.name, "axes": found.axes,
         "rows": found.rows,
         "without_a_miss": found.without_a_miss,
-        "lowest": {key: [one._asdict() for one in several] for key, several in found.lowest.items()},
+        "lowest": {
+            key: [one._asdict() for one in several] for key, several in found.lowest.items()
+        },
     }  # fmt: skip
     return json.dumps(content, indent=1) + "\n"
 

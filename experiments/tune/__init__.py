@@ -1,3 +1,4 @@
-"""Schedule tuning: a search timed by the timing-only engine, with a learned cost model and reuse
-of other logs.
+"""Schedule tuning: a search over schedules with a learned cost model.
+
+The timing-only engine times the schedules. Logs of other tunings can be reused.
 """

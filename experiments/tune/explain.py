@@ -1,5 +1,6 @@
-"""Explanation of a layer's tiling: the alternatives that the compiler considered, their
-estimates, and the misfits.
+"""Explanation of a layer's tiling: the alternatives, their estimates, and the misfits.
+
+The alternatives are those that the compiler considered; misfits do not fit in memory.
 """
 
 from __future__ import annotations
@@ -41,11 +42,10 @@ SAME = 0.0005
 
 @dataclass(frozen=True)
 class Considered:
-    """A tiling with its estimates: total and compute cycles, bytes of system memory moved, and
-    bytes of tile buffers.
+    """Tiling with its estimated cycles, moved bytes and size of tile buffers.
 
-    ``missing`` is the number of bytes by which the buffers do not fit next to resident tensors; 0
-    if they fit.
+    Cycles are total and compute cycles; moved bytes are those of system memory. ``missing`` is the
+    number of bytes by which the buffers do not fit next to resident tensors; 0 if they fit.
     """
 
     choice: LayerChoice
@@ -100,8 +100,9 @@ class Explanation:
         return found if self.layouts is None else found | {"layouts": self.layouts.content()}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per tiling, the chosen one first; ``missing`` is the number of bytes
-        that do not fit.
+        """Return one row per tiling, the chosen one first.
+
+        ``missing`` is the number of bytes that do not fit.
         """
         found = (self.winner, *self.others, *self.misfits)
         rows = [asdict(one) for one in found]
@@ -241,8 +242,9 @@ def list_chosen_schedules(
 
 
 class RegionLayouts(NamedTuple):
-    """Layouts of a region on banked memory: ``layers`` by name, and the region's inputs and
-    outputs.
+    """Layouts of a region on banked memory.
+
+    ``layers`` has the layouts by layer name, ``edges`` those of the region's inputs and outputs.
     """
 
     layers: Mapping[str, LayerLayouts]
@@ -252,8 +254,9 @@ class RegionLayouts(NamedTuple):
 def region_layouts(
     package: Package, arch: Arch, options: CompileOptions, made: Sequence[Compiled], timing: Timing
 ) -> tuple[RegionLayouts, ...]:
-    """Return the layouts of all regions in ``made`` (:func:`compile_package`); empty without
-    banked memory.
+    """Return the layouts of all regions in ``made``, the result of :func:`compile_package`.
+
+    The result is empty without banked memory.
     """
     found = _partition_package(package, arch, options)
     told = list[RegionLayouts]()
@@ -296,8 +299,9 @@ def explain(
     options: CompileOptions,
     timing: Timing = DEFAULT_TIMING,
 ) -> Explanation:
-    """Explain the tiling of one layer (of several with its name the first); raise InputError if
-    there is none.
+    """Explain the tiling of one layer.
+
+    Of several layers with this name, it explains the first. Raises InputError if no layer has it.
     """
     partitioned = _partition_package(package, arch, options)
     if options.chosen:
@@ -393,8 +397,9 @@ class _Account:
         self._budget = self._get_asked_budget(room)
 
     def _get_asked_budget(self, room: int) -> int:
-        """Return the budget in bytes with which the search found the choice, or else the room
-        that residents leave.
+        """Return the budget in bytes with which the search found the choice.
+
+        If the search has none, return the room that residents leave.
         """
         tiling = tiling_of(self._choice)
         for resident, budget, found in reversed(self._search.rooms):
@@ -405,8 +410,9 @@ class _Account:
         return room
 
     def explain(self, options: CompileOptions, cycles: LayerCycles, shown: int) -> Explanation:
-        """Return the explanation with up to ``shown`` alternatives that fit, and as many that do
-        not.
+        """Return the explanation of the layer's tiling.
+
+        It has up to ``shown`` alternatives that fit, and as many that do not.
         """
         winner = tiling_of(self._choice)
         asked = [
@@ -465,8 +471,9 @@ class _Account:
         )
 
     def _count_moved(self, tiling: Tiling) -> int:
-        """Return the exact number of bytes that the layer's loads and stores move with a tiling,
-        from its steps.
+        """Return the bytes that the layer's loads and stores move with a tiling.
+
+        The number is exact, because it comes from the steps of the tiling.
         """
         memory = bare_memory(self._arch, self._lowered, self._chosen.residents or ())
         steps = (

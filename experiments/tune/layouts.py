@@ -27,8 +27,9 @@ MOVEMENT = "OP_PERMUTE"
 
 
 class LayoutsOfLayer(NamedTuple):
-    """An operation of a layer with the layouts of its operands, the result last, as (value,
-    layout).
+    """Operation of a layer with the layouts of its operands.
+
+    The result is the last operand. Each operand is a pair (value, layout).
     """
 
     operation: str
@@ -36,8 +37,9 @@ class LayoutsOfLayer(NamedTuple):
 
 
 class PermuteTotal(NamedTuple):
-    """Total of a layer's ``OP_PERMUTE`` commands: bytes of their results, and EX cycles
-    including waits.
+    """Total over a layer's ``OP_PERMUTE`` commands.
+
+    It has the bytes of their results, and their EX cycles including waits.
     """
 
     commands: int
@@ -46,8 +48,10 @@ class PermuteTotal(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """An input or output of a region: bytes of the model's tensor, packed bytes, and bus slots
-    for each transfer.
+    """Input or output of a region with the cost of its transfer.
+
+    ``nbytes`` are the bytes of the model's tensor, ``packed`` its packed bytes, and ``slots`` the
+    bus slots of each transfer.
     """
 
     value: str
@@ -60,8 +64,9 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerLayouts:
-    """Layouts of a layer: its operations, its copies, and, for a convolution, both possible
-    layouts with estimates.
+    """Layouts of a layer: its operations, its copies and its choice of layout.
+
+    ``convolution`` has both possible layouts with estimates; it is None for other layers.
     """
 
     operations: tuple[LayoutsOfLayer, ...]

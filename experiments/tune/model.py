@@ -26,8 +26,9 @@ LEAST = 48
 """Fewest samples for training."""
 ROUNDS = 120
 BLUR = 200.0
-"""Offset in cycles that is added to excess cycles before a logarithm, so that small differences
-do not count.
+"""Offset in cycles that is added to excess cycles before a logarithm.
+
+With it, small differences do not count.
 """
 MAXIMUM_BYTES = 1 << 26
 _SETTINGS = {
@@ -44,8 +45,9 @@ _SETTINGS = {
 
 
 def _excess(seen: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the least cycles of each sample, and the logarithm of the estimated excess over
-    them plus :data:`BLUR`.
+    """Return the least cycles of each sample, and the logarithm of its excess.
+
+    The excess is the estimate minus the least cycles, plus :data:`BLUR`.
     """
     least = np.exp(seen[:, -2])
     estimate = np.exp(seen[:, -1])
@@ -70,8 +72,9 @@ class CostModel:
         self._booster = self._other = booster
 
     def train(self, samples: Sequence[Features], cycles: Sequence[int]) -> None:
-        """Train on ``samples`` and their measured cycles, starting from the model that was taken
-        over, if any.
+        """Train on ``samples`` and their measured cycles.
+
+        Training starts from the model that was taken over, if any.
         """
         import lightgbm
 

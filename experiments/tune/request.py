@@ -17,9 +17,7 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SearchOptions:
-    """Options of the search: number of measurements, seed, use of the learned model, and logs of
-    other tunings.
-    """
+    """Options of the search: measurements, seed, learned model and logs of other tunings."""
 
     measurements: int = field(
         default=200,
@@ -65,6 +63,4 @@ class TuneRequest(SearchOptions, Compiling):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TuneKeywords(TuneRequest, CompileOptions, NetworkChoice):
-    """Keywords of ``dla.tune``: the fields of the request, and a keyword for each compiler
-    option.
-    """
+    """Keywords of ``dla.tune``: the request's fields and the compiler options."""

@@ -1,5 +1,6 @@
-"""Evolution of schedules: start from the compiler's choices for several memory sizes, recombine,
-mutate, measure.
+"""Evolution of schedules: start from the compiler's choices, recombine, mutate, measure.
+
+The compiler's choices are those for several memory sizes.
 
 A measurement gives the cycles of every layer. The search keeps the measurements piece by piece, and
 measures next the best schedule combined from pieces of all schedules. Then it changes a schedule
@@ -39,16 +40,15 @@ BREADTH = 8
 PART = 4
 """Most places changed at once: ``BREADTH``, or one in ``PART`` layers if that is more."""
 EAGER = 10
-"""Measurements at the beginning in which everything that a donor's model predicts to pay is
-tried at once.
-"""
+"""Number of first measurements that try at once everything that pays by a donor's model."""
 HOPE = 0.1
 """Share of the excess cycles of its sites that a move may save beyond the model's prediction."""
 TRAINING = 1.15
 """Growth of the number of samples after which the model is trained again."""
 NOISE = 0.02
-"""Standard deviation of the random factor (as a logarithm) on the cycles of pieces when a base
-schedule is drawn.
+"""Standard deviation of the logarithm of the random factor on the cycles of pieces.
+
+The search applies the factor when it draws a base schedule.
 """
 SMALLER = tuple(share for share in SHARES if share < 100)
 """Smaller shares of the scratchpad; schedules for them also fit into the whole."""
@@ -79,11 +79,10 @@ class Evolution:
         ]
 
     def proposals(self, donor: Callable[[Tried], Donor | None] = lambda own: None) -> Proposals:
-        """Yield schedules: the compiler's, a ``donor``'s, those for other memory sizes, then new
-        mutations.
+        """Yield schedules to measure, from the compiler's own to new mutations.
 
-        The caller sends each measurement back. The generator ends when mutations give no new
-        schedule.
+        In between come those of a ``donor`` and those for other memory sizes. The caller sends each
+        measurement back. The generator ends when mutations give no new schedule.
         """
         start = state_of(self._subject.own())
         own = yield from self._try(start)
@@ -154,8 +153,9 @@ class Evolution:
         return Tried(state, found.cycles, found.sites)
 
     def _choose_moves(self, best: Tried) -> list[Move]:
-        """Return the moves to make at once, the best first, by the model's prediction or by the
-        possible gain.
+        """Return the moves to make at once, the best first.
+
+        The model's prediction ranks them or, without a model, the possible gain.
         """
         moves, weights = (
             self._predict_best(best) if self._model is not None else self._random_moves(best)
@@ -188,8 +188,10 @@ class Evolution:
         ]
 
     def _predict_best(self, best: Tried) -> tuple[list[Move], list[float]]:
-        """Return the move of every place that the model predicts to be best, with the predicted
-        gain, at least 1.
+        """Return the moves that the model prefers, one per promising place, with weights.
+
+        A weight is the predicted gain in cycles. If an eager search finds no gain, and in a search
+        that is not eager, :data:`HOPE` times the cycles above the least is added.
         """
         pools = [pool for pool in self._moves.pools(best.state, POOL, GROUP_POOL, PLACES) if pool]
         gains = iter(self._predict_savings(best.state, [move for pool in pools for move in pool]))

@@ -1,3 +1,1 @@
-"""Charts of reports: their contents, their colours, and their drawing by plotly.js and
-matplotlib.
-"""
+"""Charts of reports: contents, colours, and drawing with plotly.js and matplotlib."""

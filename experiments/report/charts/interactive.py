@@ -27,8 +27,9 @@ LEAST_PIXELS = 110
 ROW_PIXELS = 19
 """Height of a row with one bar, in pixels."""
 MARGIN_PIXELS = 118
-"""Height of a chart without its plot, in pixels: buttons and a one-line legend above, numbers
-and a title below.
+"""Height of a chart without its plot, in pixels.
+
+Above the plot are buttons and a legend of one line, below it numbers and a title.
 """
 
 
@@ -146,7 +147,7 @@ def _bar_trace(chart: BarChart, series: Series, names: list[str]) -> dict[str, A
 
 def _roofline(chart: Roofline) -> Figure:
     ridge = chart.macs_per_cycle / chart.bytes_per_cycle
-    (left, bottom) = chart.corner
+    left, bottom = chart.corner
     end = chart.end
     data: list[dict[str, Any]] = [
         {

@@ -30,8 +30,9 @@ LONGEST_LABEL = 34
 
 @dataclass(frozen=True)
 class Style:
-    """Style of a series: colour, pattern of bars in the letters that plotly and matplotlib
-    share, and marker.
+    """Style of a series: colour, bar pattern and marker.
+
+    The pattern uses the letters that plotly and matplotlib share.
     """
 
     color: str
@@ -134,11 +135,16 @@ class BarChart:
 
     The series are stacked along a row or, if ``grouped``, below each other.
 
-    Attributes: identity: HTML id, and name of the image file. axis: title of the value axis, with
-        its unit. unit: text after a value. layers: True if the rows are the report's layers, in
-        order. limit: end of the value axis if it is fixed. note: text that says how to read the
-        chart. signed: bars show magnitudes, all in one direction, and the signed values are written
-        at their ends. parts: True if the bars of a row can also be shown in per cent of the row.
+    Attributes:
+        identity: HTML id, and name of the image file.
+        axis: title of the value axis, with its unit.
+        unit: text after a value.
+        layers: True if the rows are the report's layers, in order.
+        limit: end of the value axis if it is fixed.
+        note: text that says how to read the chart.
+        signed: bars show magnitudes, all in one direction, and the signed values are written at
+            their ends.
+        parts: True if the bars of a row can also be shown in per cent of the row.
     """
 
     identity: str
@@ -157,8 +163,9 @@ class BarChart:
 
 @dataclass(frozen=True)
 class Mark:
-    """Point of the roofline: one layer, by its number; ``note`` explains the place of a layer
-    outside the axes.
+    """Point of the roofline for one layer, which ``layer`` numbers.
+
+    ``note`` explains the place of a layer outside the axes.
     """
 
     layer: int
@@ -231,11 +238,10 @@ class SpanChart:
 
 @dataclass(frozen=True)
 class UnitActivity:
-    """Activity of a unit from ``begin`` to ``end``: its ``commands`` take ``active`` of these
-    cycles.
+    """Activity of a unit from ``begin`` to ``end``.
 
-    ``group`` is the index of its style in the groups of the chart. ``layer`` is the number of its
-    layer; -1 if none.
+    Its ``commands`` take ``active`` of these cycles. ``group`` is the index of its style in the
+    groups of the chart. ``layer`` is the number of its layer; -1 if none.
     """
 
     begin: int
@@ -282,9 +288,7 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True)
 class Scatter:
-    """Scatter chart over two measures: points in named ``groups``, and the line of the Pareto
-    front.
-    """
+    """Scatter chart over two measures, with named groups of points and a Pareto front."""
 
     identity: str
     title: str
@@ -296,8 +300,9 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Heat:
-    """Heat map: a value for each of ``rows`` and ``columns``, less is better; None if there is
-    no value.
+    """Heat map with a value for each of ``rows`` and ``columns``.
+
+    Less is better. A cell without a value is None.
     """
 
     identity: str
@@ -311,10 +316,10 @@ class Heat:
 
 @dataclass(frozen=True)
 class Parallel:
-    """Parallel coordinates: an axis per column with title and ticks, a line per point with
-    positions from 0 to 1.
+    """Parallel coordinates: an axis per column and a line per point.
 
-    ``lines`` begin with the worst point; ``front`` are the lines of the Pareto front.
+    An axis has a title and ticks; a line has positions from 0 to 1. ``lines`` begin with the worst
+    point; ``front`` are the lines of the Pareto front.
     """
 
     identity: str
