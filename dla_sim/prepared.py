@@ -28,10 +28,7 @@ from isa.program import Program, Provenance, Tensor
 def check_addresses(
     program: Program, commands: Sequence[Command], operands: Sequence[Operands]
 ) -> None:
-    """Raise InputError if a command touches bytes that it must not touch.
-
-    These are bytes outside the memories, and the command words for writes.
-    """
+    """Raise InputError if a command leaves the memories or writes to the command words."""
     limits = {"sram": program.arch.sram_bytes, "dram": program.dram_bytes}
     words = Access("dram", program.command_address, 8 * len(program.words))
     most = min(MAXIMUM_TRANSFER, memory.maximum())
@@ -84,7 +81,8 @@ def highest_byte(operands: Iterable[Operands], space: str) -> int:
 def scratchpad(arch: Arch, highest: int, reset: int) -> NDArray[np.uint8]:
     """Return the scratchpad at reset, filled with the value ``reset``.
 
-    Its size is ``highest`` (one past the highest byte in use), rounded up to 64 bytes.
+    Its size is ``highest`` (one past the highest byte in use), rounded up to a multiple of 64
+    bytes, at most that of the machine's scratchpad.
     """
     size = min(arch.sram_bytes, -(-highest // 64) * 64)
     memory.require(size, "the scratchpad")

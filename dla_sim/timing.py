@@ -250,9 +250,9 @@ class Timing(BaseModel):
         return self.flash or self.main
 
     def lower_bound(self, macs: int, elements: int, nbytes: int, apart: tuple[int, int]) -> int:
-        """Return a number of cycles that no program can beat.
+        """Return a lower bound of the cycles of any program.
 
-        All processing elements are busy, or the bus moves only whole beats.
+        It assumes that all processing elements are busy, or that the bus moves only whole beats.
 
         Args:
             macs: multiply-accumulates.

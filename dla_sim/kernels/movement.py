@@ -18,7 +18,7 @@ from isa.ops.dma import side
 def transfer(command: Command, arch: Arch) -> Attempt | None:
     """Prepare a transfer, or return None if it must run on its semantics.
 
-    These are transfers of no bytes, and transfers that write bytes twice.
+    Transfers of no bytes, and transfers that write bytes twice, run on their semantics.
     """
     unit = command.unit.name
     reading = command.instruction.mnemonic == "OP_DMA_READ"

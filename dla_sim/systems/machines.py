@@ -89,7 +89,7 @@ class MemoryArbiter:
         return mine // len(members) + (members.index(requester) < mine % len(members))
 
     def grant(self, horizon: int) -> list[int]:
-        """Grant slots up to cycle ``horizon``, or up to the first end of a data phase before.
+        """Grant slots up to ``horizon`` or the first end of a data phase, whichever is first.
 
         Returns the requesters whose data phases end there, in ascending order.
         """
@@ -237,7 +237,7 @@ class SharedMemory:
         return self._banks[machine]
 
     def _advance(self, horizon: int) -> set[int]:
-        """Grant slots up to cycle ``horizon``, or up to the first end before.
+        """Grant slots up to cycle ``horizon`` or the first end, whichever is first.
 
         Ends are those of data phases and of commands of EX.
         """

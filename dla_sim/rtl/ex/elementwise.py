@@ -179,7 +179,7 @@ class Elementwise(Engine):
         return ((rows * channels)[:ADDRESS_BITS] * self.length)[:ADDRESS_BITS]
 
     def _look_up(self) -> Value:
-        """Return the field ``look_up``.
+        """Return the command's field ``look_up``, or 0 without one.
 
         1 uses one table for all results, 2 one table per channel.
         """

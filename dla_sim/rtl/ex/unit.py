@@ -168,10 +168,7 @@ class ExUnit(Elaboratable):
     # Timing
 
     def _sequence(self, m: Module, prepared: Prepared, preparing: Value) -> None:
-        """Time a command.
-
-        It takes the preparation, a window of steps and waits, and the rest of fill and drain.
-        """
+        """Time a command: preparation, a window of steps and waits, rest of fill and drain."""
         config = self.configuration
         pipelined = self.limits.pipelined
         begins = Signal()
