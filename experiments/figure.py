@@ -70,8 +70,9 @@ class Figure:
 
 
 class Counts:
-    """Counts of a part: values given by name, or attributes of the first of ``sources`` that has
-    them.
+    """Counts of a part, read as attributes.
+
+    A count is a value given by name, or an attribute of the first of ``sources`` that has it.
     """
 
     def __init__(self, *sources: object, **known: object) -> None:
@@ -142,8 +143,9 @@ def measure_figures(
 
 
 def sum_tables(tables: Sequence[Mapping[str, int]], names: Sequence[str] = ()) -> dict[str, int]:
-    """Return the sum of several tables of cycles by name; ``names`` come first and are 0 if no
-    table has them.
+    """Return the sum of several tables of cycles by name.
+
+    ``names`` come first and are 0 if no table has them.
     """
     total = dict.fromkeys(names, 0)
     for table in tables:
@@ -165,8 +167,9 @@ def largest(name: str) -> Callable[[FigureMachine, Parts], int]:
 
 
 def utilization(machine: FigureMachine, parts: Parts) -> float:
-    """Return the share of the array's multiply-accumulates that the parts used, 0 to 1; 0 if no
-    cycles passed.
+    """Return the share of the array's multiply-accumulates that the parts used, 0 to 1.
+
+    The share is 0 if no cycles passed.
     """
     cycles, macs = (sum(getattr(part, name) for part in parts) for name in ("cycles", "macs"))
     return macs / (cycles * machine.arch.pe.count) if cycles else 0.0
@@ -186,11 +189,10 @@ def compute_lower_bound(machine: FigureMachine, parts: Parts) -> int:
 
 
 def roofline(machine: FigureMachine, parts: Parts) -> int | None:
-    """Return a lower bound on the cycles of any schedule, tiling and mapping; None if a part's
-    demand is unknown.
+    """Return a lower bound on the cycles of any schedule, tiling and mapping.
 
-    The demand of a part is known from its compilation. Each part counts with at least its
-    :func:`compute_lower_bound`.
+    The result is None if a part's demand is unknown. The demand of a part is known from its
+    compilation. Each part counts with at least its :func:`compute_lower_bound`.
     """
     if any(part.demand is None for part in parts):
         return None
@@ -203,7 +205,6 @@ def _least(machine: FigureMachine, part: Any) -> int:
 
 
 # Display of figures.
-# --------------------------------------------------------------------------------------------------
 
 BYTES = "bytes"
 """Unit of figures that are sizes."""
@@ -240,8 +241,10 @@ def measure(sizes: Iterable[float]) -> tuple[int, str]:
 
 
 def brief(value: float, unit: str = "") -> str:
-    """Return a short text: a size for bytes, else three significant digits and a letter for the
-    power of 1,000.
+    """Return a value as short text.
+
+    Bytes become a size. Other values have three significant digits and a letter for the power of
+    1,000.
     """
     if unit == BYTES:
         return size_text(value)
@@ -252,8 +255,9 @@ def brief(value: float, unit: str = "") -> str:
 
 
 def format_figure(value: Any, unit: str = "", exact: bool = True) -> str:
-    """Return a value for display: whole numbers with separators, others with four significant
-    digits, None as "".
+    """Return a value as text for display.
+
+    Whole numbers have separators, others have four significant digits. None becomes an empty text.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)

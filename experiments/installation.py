@@ -1,5 +1,6 @@
-"""Report on the installation: version, dependencies, extras, and the libraries that determine
-the speed.
+"""Report on the installation: version, dependencies, extras and libraries.
+
+The libraries are those that determine the speed.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ EXTENSIONS = {
 
 @dataclass(frozen=True)
 class Dependency:
-    """Requirement of one package, its installed version ("" if none), and whether this version
-    satisfies it.
+    """Requirement of one package, and its installed version.
+
+    ``found`` is empty if no version is installed. ``fits`` is True if the version satisfies the
+    requirement.
     """
 
     wanted: str
@@ -56,8 +59,9 @@ class Dependency:
 
 @dataclass(frozen=True)
 class Extra:
-    """One extra, its purpose, and its packages without the packages of other extras that it
-    includes.
+    """One extra, its purpose and its packages.
+
+    ``packages`` does not repeat the packages of other extras that this one includes.
     """
 
     name: str
@@ -72,8 +76,9 @@ class Extra:
 
 @dataclass(frozen=True)
 class Installation:
-    """Report on the installation: facts as (name, text), packages required without extras, and
-    extras.
+    """Report on the installation: facts, required packages and extras.
+
+    ``facts`` are (name, text). ``needed`` are the packages required without extras.
     """
 
     facts: tuple[tuple[str, str], ...]
@@ -117,7 +122,8 @@ def _is_needed(wanted: Requirement, extra: str) -> bool:
 
 
 def _dependency(wanted: Requirement) -> Dependency:
-    text = f"{wanted.name}{'[' + ','.join(sorted(wanted.extras)) + ']' if wanted.extras else ''}{wanted.specifier}"
+    extras = f"[{','.join(sorted(wanted.extras))}]" if wanted.extras else ""
+    text = f"{wanted.name}{extras}{wanted.specifier}"
     try:
         found = version(wanted.name)
     except PackageNotFoundError:
@@ -143,8 +149,9 @@ def _facts() -> Sequence[tuple[str, str]]:
 
 
 def blas() -> str:
-    """Return name, version and core of NumPy's BLAS; OpenBLAS selects its kernels by the
-    detected core.
+    """Return name, version and core of NumPy's BLAS.
+
+    OpenBLAS selects its kernels by the detected core.
     """
     import numpy as np
 
@@ -153,11 +160,10 @@ def blas() -> str:
 
 
 def integers() -> str:
-    """Return the processor's vector instructions, and whether ONNX Runtime's uint8 × int8 products
-    are exact with them.
+    """Return the processor's vector instructions, and the exactness of ONNX Runtime's products.
 
-    The function measures the products, because the instruction set does not tell which kernels a
-    version of ONNX Runtime uses.
+    The products are uint8 × int8. The function measures the products, because the instruction set
+    does not tell which kernels a version of ONNX Runtime uses.
     """
     import numpy as np
 
@@ -184,8 +190,9 @@ def integers() -> str:
 
 
 def products() -> str:
-    """Return the method of integer products in use, and the version of numba, which compiles
-    some kernels.
+    """Return the method of integer products in use, and the version of numba.
+
+    numba compiles some kernels.
     """
     from dla_sim.kernels.products import integer_products
 
@@ -202,8 +209,9 @@ def products() -> str:
 
 
 def _core() -> str | None:
-    """Return the name that OpenBLAS in this process gives the processor; None if it cannot be
-    determined.
+    """Return the processor's name in OpenBLAS, or None if it cannot be determined.
+
+    The library is the OpenBLAS that this process has loaded.
     """
     try:
         mapped = Path("/proc/self/maps").read_text()

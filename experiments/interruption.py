@@ -1,5 +1,4 @@
-"""Handling of Ctrl-C in the ``dla`` command: the process ends by SIGINT, without a Python
-traceback.
+"""Handling of Ctrl-C in the ``dla`` command: end by SIGINT without a Python traceback.
 
 The calling process, such as a shell, can see that the signal ended the command.
 """
@@ -22,18 +21,19 @@ _delays = 0
 
 
 def is_interrupted() -> bool:
-    """Return whether the process received an interrupt, even if a library replaced the exception
-    by another one.
+    """Return whether the process received an interrupt.
+
+    The result is True even if a library replaced the exception by another one.
     """
     return _heard
 
 
 @contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt on an interrupt within the block, and end the process by SIGINT
-    afterwards.
+    """Raise KeyboardInterrupt on an interrupt in the block, and end the process afterwards.
 
-    The exception gives the running code time to clean up, so that no file stays half written.
+    The process ends by SIGINT. The exception gives the running code time to clean up, so that no
+    file stays half written.
     """
     # a shell starts background jobs with SIGINT ignored
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

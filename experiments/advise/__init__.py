@@ -1,3 +1,1 @@
-"""``dla advise``: the limiter of a network on a machine, and measured changes of the machine
-that save cycles.
-"""
+"""``dla advise``: the limiter of a network, and machine changes that save cycles."""

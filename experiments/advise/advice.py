@@ -1,5 +1,6 @@
-"""Advice: the limiter of a network on a machine, and measured changes of the machine ranked by
-the cycles they save.
+"""Advice: the limiter of a network on a machine, and machine changes that save cycles.
+
+The changes are measured and ranked by the cycles they save.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class Advised:
 
 @dataclass(frozen=True)
 class Advice(Shown):
-    """Result of ``dla advise``: ``faster`` changes, largest saving first, and ``cheaper`` machines
-    of equal speed.
+    """Result of ``dla advise``: limiters, faster machines and cheaper machines of equal speed.
 
-    ``target``: the machine of least area that meets ``target_ms``; None if no machine meets it, or
-    without a target. ``tried``: number of machines measured.
+    ``faster``: changes, largest saving first. ``cheaper``: machines of equal speed, least area
+    first. ``target``: the machine of least area that meets ``target_ms``; None if no machine meets
+    it, or without a target. ``tried``: number of machines measured.
     """
 
     model: str
@@ -68,8 +69,7 @@ class Advice(Shown):
 
 
 def advise_requested(wanted: AdviseRequest) -> Advice:
-    """Measure the limiter of a network on a machine, and the changes of the machine that make it
-    faster.
+    """Measure the limiter of a network on a machine, and the changes that make it faster.
 
     The network is compiled and timed for each change of one key or of the array. Area and energy
     are estimates from the cost table. With ``target_ms``, scratchpads, arrays and buses are also
@@ -129,8 +129,9 @@ def _command(wanted: AdviseRequest, change: Change) -> str:
 
 
 def _faster(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
-    """Return the changes that save enough cycles, also compared with every cheaper change of the
-    same kind.
+    """Return the changes that save enough cycles, largest saving first.
+
+    A change must also save enough compared with every cheaper change of the same kind.
     """
     best: dict[str, int] = {}
     kept = []
@@ -143,8 +144,9 @@ def _faster(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
 
 
 def _cheaper(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
-    """Return the equally fast machine of least area for each kind of change, smallest area
-    first.
+    """Return the smallest machine of equal speed for each kind of change.
+
+    The machine of least area comes first.
     """
     found = [
         one
@@ -161,7 +163,6 @@ def _price(one: Advised) -> tuple[float, float, tuple[str, ...]]:
 
 
 # Presentation.
-# --------------------------------------------------------------------------------------------------
 
 
 def _lines(found: Advice) -> Iterator[str]:

@@ -1,6 +1,4 @@
-"""Measurement of machines: a network is compiled without data for each of them and timed to the
-cycle.
-"""
+"""Cycle-exact measurement of a network, compiled without data, on several machines."""
 
 from __future__ import annotations
 
@@ -26,9 +24,9 @@ _COMMAND_BYTES = 8
 
 @dataclass(frozen=True)
 class AdvicePoint:
-    """Measurement of a network on one machine: accelerator cycles, estimated CPU cycles, area and
-    energy.
+    """Cycles, time, area and energy of a network on one machine.
 
+    ``cycles`` are the accelerator's; ``host_cycles`` are estimated CPU cycles.
     ``square_millimetres`` and ``microjoules`` are estimates by the cost table.
     """
 

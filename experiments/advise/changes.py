@@ -1,6 +1,4 @@
-"""Changes of a machine to try: one key or the array at a time, and combinations for a target
-time.
-"""
+"""Machine changes to try: one key or the array at a time, or combinations for a target time."""
 
 from __future__ import annotations
 
@@ -41,8 +39,9 @@ class Change:
 
 
 def list_changes(hardware: Preset) -> Iterator[Change]:
-    """Yield the changes to try, smallest first in each kind; :func:`apply_change` rejects
-    machines that cannot exist.
+    """Yield the changes to try, smallest first in each kind.
+
+    :func:`apply_change` rejects machines that cannot exist.
     """
     arch = hardware.arch
     timing = hardware.timing

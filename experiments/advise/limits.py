@@ -1,5 +1,6 @@
-"""Limiters of a network and of its most expensive layers, one sentence each, from the breakdown
-of their cycles.
+"""Limiters of a network and of its most expensive layers, from the breakdown of their cycles.
+
+One sentence describes each limiter.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ LARGE = 0.15
 
 @dataclass(frozen=True)
 class Limit:
-    """Limiter of a layer or of the run: ``parts`` of its ``cycles`` (docs/machine.md, section
-    7), largest first.
+    """Limiter of a layer or of the whole run.
+
+    ``parts`` are the parts of its ``cycles`` (docs/machine.md, section 7), largest first.
     """
 
     name: str

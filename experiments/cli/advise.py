@@ -11,8 +11,9 @@ from experiments.literal import say
 
 @options.expand_options
 def command(wanted: AdviseRequest, json: options.Json = None, csv: options.Csv = None) -> None:
-    """Show what limits a network on a machine, and measured changes that make it faster, with
-    their commands.
+    """Show what limits a network on a machine, and measured changes that make it faster.
+
+    Each change is listed with its command.
     """
     from experiments.advise.advice import advise_requested, commands, content
     from experiments.report.terminal import report_console

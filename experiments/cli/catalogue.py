@@ -1,8 +1,8 @@
-"""``dla models``, ``presets``, ``settings``, ``support``, ``isa``, ``cache``, ``doctor``: lists and
-the installation.
+"""``dla models``, ``presets``, ``settings``, ``support``, ``isa``, ``cache`` and ``doctor``.
 
-Lists of instructions and operators include installed packages. They are printed as a table or as
-documentation, and the instruction set also as headers for C and Verilog.
+The commands print lists and the state of the installation. Lists of instructions and operators
+include installed packages. They are printed as a table or as documentation, and the instruction set
+also as headers for C and Verilog.
 """
 
 from __future__ import annotations
@@ -115,8 +115,9 @@ def _print_presets(found: list[Preset]) -> None:
 
 
 def settings(json: options.Json = None, csv: options.Csv = None) -> None:
-    """List every key of a machine, for --set KEY=VALUE and preset files: values, default, unit
-    and meaning.
+    """List every key of a machine: values, default, unit and meaning.
+
+    Set a key with --set KEY=VALUE or in a preset file.
     """
     from dla_sim.presets import DEFAULT_PRESET, list_settings
     from experiments.report.terminal import plain_table, report_console
@@ -234,8 +235,9 @@ def support(
     built_in: BuiltIn = False,
     output: options.Output = None,
 ) -> None:
-    """Show which ONNX operators run on the accelerator, including operators of installed
-    packages, and their rules.
+    """Show which ONNX operators run on the accelerator, and their rules.
+
+    The list includes operators of installed packages.
     """
     from byoc.frontend.onnx.rewriting.reasons import support_rows
     from byoc.operators import registry
@@ -277,8 +279,9 @@ def _print_support(rows: Sequence[SupportRow]) -> None:
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove all entries.")] = False,
 ) -> None:
-    """Show the cache of models and hardware; DLA_CACHE_DIR=DIR moves it, DLA_NO_CACHE=1 turns it
-    off.
+    """Show the cache of models and hardware, or remove its entries.
+
+    DLA_CACHE_DIR=DIR moves the cache; DLA_NO_CACHE=1 turns it off.
     """
     from dla_sim.rtl.simulator import kept
     from experiments.running.package_cache import users_cache
@@ -290,9 +293,9 @@ def cache(
         say(f"{found.folder}: {found.clear() + kept.clear(found.folder)} entries removed")
     else:
         for what, entries, most in (
-            ("entries", found.entries(), found.largest), ("of "
-                                                          "hardware", kept.entries(found.folder), kept.LARGEST)
-        ):  # fmt: skip
+            ("entries", found.entries(), found.largest),
+            ("of hardware", kept.entries(found.folder), kept.LARGEST),
+        ):
             sizes = [path.lstat().st_size for path in entries]
             if sizes or what == "entries":
                 say(

@@ -1,5 +1,4 @@
-"""``dla compile``, ``dla partition``, ``dla emit``: a model's package, the placement of its nodes,
-and its programs.
+"""``dla compile``, ``partition``, ``emit``: a model's package, node placement and programs.
 
 A package is valid for every machine. A partition and its programs, one per region, are made for one
 machine.
@@ -38,8 +37,9 @@ if TYPE_CHECKING:
 
 @options.expand_options
 def compile(given: Given, output: options.Output = None) -> None:
-    """Quantise a model if needed and write its package (.dla), without tiles, addresses or
-    instructions.
+    """Quantise a model if needed and write its package (.dla).
+
+    The package contains no tiles, addresses or instructions.
     """
     from byoc.package.package import save_package
     from experiments.running.network import load
@@ -209,8 +209,9 @@ def emit(
     verbose: options.Verbose = False,
     output: options.Output = None,
 ) -> None:
-    """Write the program of each region for one machine: several regions into a folder, or one
-    with --region.
+    """Write the program of each region for one machine.
+
+    Several programs are written into a folder; --region selects one.
     """
     with options.pause_collection():
         from byoc.compiler import compile as compile_network

@@ -147,8 +147,9 @@ Target = Annotated[
 @app.command("record")
 @options.limit_command
 def record(folder: Folder, level: Levels = None, missing: Missing = False) -> int:
-    """Record every case of the catalogue as the corpus in DIR; an existing corpus is replaced in
-    one step.
+    """Record every case of the catalogue as the corpus in DIR.
+
+    An existing corpus is replaced in one step.
     """
     from experiments.golden.catalogue import catalogue
     from experiments.golden.record import DisagreementError, record_corpus, record_missing
@@ -179,8 +180,9 @@ def add(
     tensor: TensorFiles = None,
     settings: options.Settings = None,
 ) -> int:
-    """Record a program of your own as a further case of the corpus in DIR, which is created if
-    it is missing.
+    """Record your own program as another case of the corpus in DIR.
+
+    The corpus is created if it is missing.
     """
     from experiments.golden.record import DisagreementError, add_case, own_case
 
@@ -286,8 +288,9 @@ def list_cases(folder: Folder, level: Levels = None) -> None:
 def snapshot(
     model: options.Model, machine: OnMachine = "default", output: options.Output = None
 ) -> None:
-    """Run a network and save values, cycles, instructions and bytes of every layer for a later
-    diff.
+    """Run a network and save a snapshot of every layer for a later diff.
+
+    The snapshot contains values, cycles, instructions and bytes of every layer.
     """
     from experiments.compare.sources import machine_snapshot, save_snapshot
 
@@ -330,8 +333,10 @@ def diff(
 @options.limit_command
 @options.expand_options
 def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = None) -> int:
-    """Write a case for an RTL test bench: memories before and after, command words, writes of
-    every command.
+    """Write a case as files for an RTL test bench.
+
+    The files contain the memories before and after, the command words, and the writes of every
+    command.
     """
     from experiments.golden.record import DisagreementError
     from experiments.report.store import DEFAULT_FOLDER

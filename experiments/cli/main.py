@@ -1,5 +1,4 @@
-"""The ``dla`` command: runs the command that is called, and turns every bad input into one line and
-exit status 2.
+"""The ``dla`` command, which turns every bad input into one line and exit status 2.
 
 Only the command that is called is imported, or all commands for the help. Each command imports what
 it needs when it runs, so that ``dla --help`` answers at once.
@@ -80,10 +79,10 @@ def get_command(name: str) -> Any:
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the application with the command that a command line names first, or with all
-    commands.
+    """Return the application with the command that a command line names first.
 
-    All commands are needed for the help, and for the error message after an unknown name.
+    If ``words`` start with no known command, the application has all commands. The help needs them,
+    and the error message after an unknown name.
     """
     app = typer.Typer(
         name="dla",
@@ -176,8 +175,9 @@ def _fail(message: str) -> int:
 
 
 def _report_bug(error: Exception) -> int:
-    """Print one line with the traceback's file and the place to report the bug: an installed
-    package, or dla.
+    """Print where the traceback of a bug is, and where to report the bug.
+
+    The report goes to an installed package if it is at fault, else to dla.
     """
     import tempfile
     import traceback

@@ -1,5 +1,6 @@
-"""Shared parts of commands: options from records or declared here, shell completion, and the
-status line.
+"""Shared parts of commands: options, shell completion, and the status line.
+
+Options come from records or are declared here.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ class EngineChoice(StrEnum):
 
 
 # Completion: words that a shell offers for an unfinished word (dla --install-completion).
-# -----------------------------
 
 
 def offer_models(begun: str) -> list[str]:
@@ -97,8 +97,9 @@ def _show_option(option: CommandOption) -> Any:
 
 
 def get_typer_option(record: type, name: str) -> Any:
-    """Return the Typer form of a record's option, for commands that take the option without the
-    record.
+    """Return the Typer form of one option that ``record`` declares.
+
+    Commands use it to take the option without the record.
     """
     return _show_option(list_declared(record)[name])
 
@@ -253,9 +254,7 @@ def _make_record(record: Any, given: dict[str, Any]) -> Any:
 
 
 def expand_options(command: Command) -> Command:
-    """Return ``command`` for Typer: each parameter that is a record becomes one option per
-    field.
-    """
+    """Return ``command`` with one Typer option for each field of its record parameters."""
     signature = inspect.signature(command, eval_str=True)
     records: dict[str, Any] = {
         p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)
@@ -292,8 +291,9 @@ def _compile_options(pins: Path | None, tuned: Path | None, **options: Any) -> C
 
 
 def limit_command(command: Command) -> Command:
-    """Return ``command`` with the option ``--max-memory`` and protection of its input and result
-    files.
+    """Return ``command`` with the option ``--max-memory`` and with its files protected.
+
+    Input files cannot be overwritten, and result files are checked before any work is done.
     """
     signature = inspect.signature(command, eval_str=True)
     limit = inspect.Parameter(
@@ -318,9 +318,7 @@ def limit_command(command: Command) -> Command:
 def _present_as(
     taking: Command, command: Command, parameters: Sequence[inspect.Parameter]
 ) -> Command:
-    """Give ``taking`` the name, docstring and parameters that Typer shows for ``command``, and
-    return it.
-    """
+    """Give ``taking`` the parameters and the docstring that Typer shows for ``command``."""
     shown = inspect.signature(command, eval_str=True).replace(parameters=parameters)
     vars(taking).update(__signature__=shown)
     taking.__annotations__ = {part.name: part.annotation for part in parameters}
@@ -330,8 +328,9 @@ def _present_as(
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """On an interrupt in the block, print the workflow's notes: which results are kept, and how
-    to continue.
+    """Print the notes of a workflow that an interrupt stops in the block.
+
+    The notes say which results are kept, and how to continue.
     """
     try:
         yield
@@ -372,11 +371,11 @@ def stages() -> Iterator[Progress]:
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Turn off garbage collection for the imports of a command, and exclude their objects from
-    later collections.
+    """Turn off garbage collection while a command imports its modules.
 
-    Modules stay as long as the process, so the collector need not examine them. Only the first use
-    in a process does this, because almost no other objects exist then.
+    Later collections skip the imported objects. Modules stay as long as the process, so the
+    collector need not examine them. Only the first use in a process does this, because almost no
+    other objects exist then.
     """
     if gc.get_freeze_count() or not gc.isenabled():
         yield

@@ -1,5 +1,6 @@
-"""``dla simulate``, ``dla asm``, ``dla disasm``: simulation of packages and programs, and
-programs as text.
+"""``dla simulate``, ``dla asm`` and ``dla disasm``: simulation, and programs as text.
+
+``dla simulate`` takes packages and programs.
 """
 
 from __future__ import annotations

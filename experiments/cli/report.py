@@ -115,12 +115,11 @@ def _check(files: list[Path], compare: bool, contradictory: bool) -> None:
 def _places(
     name: str, beside: Path, output: Path | None, pictures: Path | None
 ) -> tuple[Path, Path | None]:
-    """Return the file of the page of the report ``name``, and the folder of its images, or None for
-    no images.
+    """Return the file of the report's page and the folder of its images, or None for no images.
 
-    ``output`` is a file that ends in .html, or a folder for both. With a file, images are drawn
-    only if ``pictures`` is a folder. Without ``output``, both go to the folder ``<name>-report``
-    next to ``beside``.
+    ``name`` is the name of the report. ``output`` is a file that ends in .html, or a folder for
+    both. With a file, images are drawn only if ``pictures`` is a folder. Without ``output``, both
+    go to the folder ``<name>-report`` next to ``beside``.
     """
     if output is not None and output.suffix.lower() in PAGE_ENDINGS and not output.is_dir():
         return output, pictures

@@ -56,11 +56,10 @@ def command(
     seed: Seed = 0,
     workers: Workers = None,
 ) -> int:
-    """Reproduce a published figure and check its publication's statements, or repeat a results file
-    and compare it.
+    """Reproduce a published figure, or repeat a results file and compare it.
 
-    The exit status is 1 if a statement does not hold for our numbers, or if a repeated figure
-    differs.
+    A reproduced figure is checked against the statements of its publication. The exit status is 1
+    if a statement does not hold for our numbers, or if a repeated figure differs.
     """
     if what in FIGURES:
         if points is not None:
@@ -76,8 +75,9 @@ def command(
 
 
 def _figure(name: str, folder: Path, workers: int | None) -> int:
-    """Reproduce a figure, print every claim with its numbers, and return 0 if all hold
-    (published schedule).
+    """Reproduce a figure, print every claim with its numbers, and return 0 if all claims hold.
+
+    The claims must hold with the published schedule.
     """
     from experiments.repro import claim_lines, figure4, table5
 
@@ -141,8 +141,9 @@ def _sweep(path: Path, points: int | None, seed: int, workers: int | None) -> in
 
 
 def _status(path: Path, found: Repetition, equal: str, differ: str) -> int:
-    """Print the outcome and return the exit status; ``differ`` has a place for the number of
-    deviations.
+    """Print the outcome of a repetition and return the exit status.
+
+    ``differ`` is a format string with a place for the number of deviations.
     """
     for change in found.changes:
         say(f"note: {change}")

@@ -30,8 +30,9 @@ _output: ContextVar[TextIO | None] = ContextVar("output", default=None)
 
 @contextmanager
 def reserve_output(given: Mapping[str, Any]) -> Iterator[None]:
-    """Discard what the command prints in the block if an option of ``given`` sends a result to
-    standard output.
+    """Discard printed text in the block if a result goes to standard output.
+
+    An option of ``given`` sends the result there.
     """
     if STANDARD_OUTPUT not in (given.get(name) for name in RESULTS):
         yield
@@ -46,8 +47,9 @@ def reserve_output(given: Mapping[str, Any]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Destination:
-    """Mark of an option that names a destination, with the usual ending of its files, such as
-    ``.json``.
+    """Mark of an option that names a destination of results.
+
+    ``ending`` is the usual ending of its files, such as ``.json``.
     """
 
     ending: str = ""
@@ -56,8 +58,7 @@ class Destination:
 
 @contextmanager
 def check_destinations(command: inspect.Signature, given: Mapping[str, Any]) -> Iterator[None]:
-    """Check the destinations of a command's results, and protect the files of its inputs within the
-    block.
+    """Check the destinations of results, and protect the input files within the block.
 
     Inputs are the files that an option or argument of ``command`` without a :class:`Destination`
     names. Raises InputError, before any work is done, if two options name one file, a file cannot
@@ -94,8 +95,9 @@ def _place(part: inspect.Parameter) -> Destination | None:
 
 
 def _word(part: inspect.Parameter) -> str:
-    """Return the name of an option on command lines; Typer stores the first name as the default
-    of its annotation.
+    """Return the name of an option on command lines.
+
+    Typer stores the first name as the default of the annotation.
     """
     words = (
         getattr(mark, "default", None) for mark in getattr(part.annotation, "__metadata__", ())

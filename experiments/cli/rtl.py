@@ -1,6 +1,4 @@
-"""``dla rtl``: the machine as hardware: Verilog, gates, comparison with the simulator, and
-waves.
-"""
+"""``dla rtl``: Verilog, gate counts and waves of a machine, and comparison with the simulator."""
 
 from __future__ import annotations
 
@@ -101,8 +99,9 @@ def build(
     replacing: Replacing = None,
     executable: Simulated = True,
 ) -> None:
-    """Write the Verilog of a machine, a model of its scratchpad, and an executable that
-    simulates it.
+    """Write the Verilog of a machine and an executable that simulates it.
+
+    The folder also contains a model of the scratchpad.
     """
     _require()
     from experiments.rtl.build import write_build
@@ -122,8 +121,9 @@ def synth(
     json: options.Json = None,
     csv: options.Csv = None,
 ) -> None:
-    """Synthesise a machine with Yosys, without its memories, and count the gates of each
-    component.
+    """Synthesise a machine with Yosys and count the gates of each component.
+
+    The memories are not synthesised.
     """
     _require()
     from experiments.cost.table import DEFAULT_TABLE, load_table
@@ -157,9 +157,7 @@ def ports(
     json: options.Json = None,
     csv: options.Csv = None,
 ) -> None:
-    """List the machine's ports on the scratchpad, or the ports that the commands of a network
-    need.
-    """
+    """List the scratchpad ports of a machine, or those that a network's commands need."""
     from experiments.report.terminal import plain_table, report_console
     from isa.arch import BankedMemory, IdealMemory
 
@@ -265,8 +263,9 @@ def check(
 @options.limit_command
 @options.expand_options
 def case(wanted: golden.Wanted, output: CaseFile) -> None:
-    """Write a case and its expected results for the executable that dla rtl build makes of the
-    same machine.
+    """Write a case and its expected results for the executable of the same machine.
+
+    dla rtl build makes the executable.
     """
     _require()
     from dla_sim.rtl.simulator.case import case_bytes
@@ -289,8 +288,9 @@ def waves(
     cycles: CycleRange = None,
     replacing: Replacing = None,
 ) -> int:
-    """Write the signals of some cycles as VCD or FST, including the command and the layer of
-    each unit.
+    """Write the signals of some cycles as VCD or FST.
+
+    The file includes the command and the layer of each unit.
     """
     _require()
     from experiments.rtl.comparison import outcome_lines, source_case

@@ -23,8 +23,9 @@ def command(
     verbose: options.Verbose = False,
     engine: options.Engine = options.EngineChoice.simulator,
 ) -> int:
-    """Quantise a model if needed, compile, simulate, check against the CPU, and print a table of
-    its layers.
+    """Compile and simulate a model, check the results, and print a table of its layers.
+
+    The model is quantised if needed. The results are checked against the CPU.
     """
     with options.pause_collection():
         from experiments.report.schema import report_json
@@ -64,8 +65,9 @@ def _use_hardware(wanted: RunRequest) -> RunRequest:
 
 
 def _status(report: RunReport) -> int:
-    """Return 0, or print to standard error where accelerator and oracle first differ and return
-    1.
+    """Return the exit status, and print the first difference if the results differ.
+
+    The status is 1 if accelerator and oracle differ. The difference goes to standard error.
     """
     first = report.check.first
     accuracy = report.accuracy

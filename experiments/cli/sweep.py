@@ -1,7 +1,7 @@
-"""``dla sweep``: every point of a specification; ``dla explore``: the Pareto front of two
-objectives among them.
+"""``dla sweep`` runs every point of a specification; ``dla explore`` finds the Pareto front.
 
-Both write a results file that stays valid if the process ends at any time.
+The front is that of two objectives. Both write a results file that stays valid if the process ends
+at any time.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def sweep(wanted: SweepRequest, export: Export = None, cost: options.Cost = None
 
 
 def _check_cost(cost: str | None, export: Path | None) -> None:
-    """Raise InputError, before any work is done, for an invalid cost table or one that no option
-    uses.
+    """Raise InputError for an invalid cost table, or one that no option uses.
+
+    The check precedes all work.
     """
     if cost is None:
         return

@@ -1,5 +1,6 @@
-"""``dla system``: several networks on several accelerators, and their deadlines; ``dla split``:
-one network on all.
+"""``dla system``: networks on several accelerators; ``dla split``: one network on all of them.
+
+``dla system`` also reports deadlines.
 """
 
 from __future__ import annotations
@@ -167,10 +168,10 @@ def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path
 
 @options.expand_options
 def split(wanted: SplitRequest, json: options.Json = None) -> int:
-    """Run one network on all accelerators of a system, and explain why the speed-up is below their
-    number.
+    """Run one network on all accelerators of a system, and explain the speed-up.
 
-    The exit status is 1 if the bits differ.
+    The explanation says why the speed-up is below the number of accelerators. The exit status is 1
+    if the bits differ.
     """
     with options.pause_collection():
         from experiments.report.terminal import report_console

@@ -1,6 +1,4 @@
-"""``dla tune``: finds a better schedule by measurement; ``dla explain``: explains the compiler's
-choices.
-"""
+"""``dla tune``: better schedules by measurement; ``dla explain``: the compiler's choices."""
 
 from __future__ import annotations
 
@@ -65,8 +63,9 @@ def _group_line(group: GroupChoice) -> str:
 
 
 def _tiling(choice: LayerChoice) -> str:
-    """Return a tiling as one cell: output channels x rows, input channels, loop order and
-    buffers.
+    """Return a tiling as the text of one table cell.
+
+    The text contains output channels x rows, input channels, loop order and buffers.
     """
     depth = f" of {choice.depth}" if choice.depth else ""
     slots = "/".join(map(str, choice.slots or ()))
@@ -118,8 +117,10 @@ LayerName = Annotated[
 def explain(
     wanted: Compiling, layer: LayerName = None, json: options.Json = None, csv: options.Csv = None
 ) -> None:
-    """Show which tilings of a layer were considered, their estimates, why the best one won, and
-    which did not fit.
+    """Show the tilings that the compiler considered for a layer, and why the best one won.
+
+    The table has the estimate of each tiling, and the tilings that did not fit. Without a layer,
+    all layers are listed.
     """
     from experiments.running.inference import hardware_of
     from experiments.running.network import load
@@ -238,8 +239,9 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
 
 
 def print_reasons(package: Package, machine: Preset, choices: CompileOptions) -> None:
-    """Print each layer's tiling, the compiler's estimate of its cycles, and the reason, for
-    --verbose.
+    """Print each layer's tiling, its estimated cycles, and the reason for the choice.
+
+    ``--verbose`` prints this table. The compiler estimates the cycles.
     """
     from experiments.report.terminal import line, plain_table, report_console
     from experiments.tune.explain import explain_all

@@ -1,5 +1,4 @@
-"""Comparison of two snapshots: changes in conditions, in totals, and in the values and figures of
-every layer.
+"""Comparison of two snapshots: conditions, totals, and the values and figures of every layer.
 
 A snapshot is one side of a comparison: a network on a machine, a run report, or a corpus.
 """
@@ -75,8 +74,9 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class LayerPair:
-    """One layer on both sides: verdict on its values, and its figures in A and B (None if
-    unknown).
+    """One layer on both sides: verdict on its values, and its figures in A and B.
+
+    Unknown figures are None.
     """
 
     name: str
@@ -215,8 +215,9 @@ def comparison_json(found: RunComparison) -> dict[str, Any]:
 
 
 def comparison_rows(found: RunComparison) -> list[dict[str, Any]]:
-    """Return a row per layer: name, verdict on its values, and every figure of A and of B;
-    unknown figures are None.
+    """Return a row per layer: name, verdict on its values, and every figure of A and of B.
+
+    Unknown figures are None.
     """
     return [
         {"layer": layer.name, "values": layer.values, "remark": layer.remark}

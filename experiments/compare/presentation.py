@@ -130,8 +130,9 @@ def change(before: float, after: float) -> str:
 
 
 def layer_headings(found: RunComparison) -> tuple[str, ...]:
-    """Return the headings of the columns after the layer's name: text columns first, then
-    figures that a side knows.
+    """Return the headings of the columns after the layer's name.
+
+    Text columns come first, then figures that a side knows.
     """
     known = [heading for name, heading in _COLUMNS.items() if _is_known(found, name)]
     return (*_words(found), "cycles A", "cycles B", "B - A", "change", *known)
@@ -245,8 +246,9 @@ def cycles_chart(found: RunComparison) -> BarChart:
 
 
 def traffic_chart(found: RunComparison) -> BarChart:
-    """Return a chart of the bytes that each layer read from and wrote to system memory, on both
-    sides.
+    """Return a chart of the system memory traffic of each layer on both sides.
+
+    The traffic is the bytes that the layer read and wrote.
     """
     moved = []
     for layer in found.layers:
@@ -335,10 +337,9 @@ def _data(found: RunComparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
 
 
 def _layer_table(found: RunComparison) -> dict[str, Any]:
-    """Return the table of the page: every figure of every layer on both sides, largest changes
-    first.
+    """Return the table of the page: every figure of every layer on both sides.
 
-    ``layers`` holds the layer's number for each row.
+    The largest changes come first. ``layers`` holds the layer's number for each row.
     """
     known = [
         name

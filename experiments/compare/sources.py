@@ -1,8 +1,7 @@
-"""Sources of snapshots: a network run on a described machine, a snapshot file, a run report, or a
-corpus.
+"""Sources of snapshots: a network's run, a snapshot file, a run report, or a corpus.
 
-A snapshot file is a zip of ``snapshot.json`` and one array per tensor; later versions can compare
-with it.
+A text describes the machine of the run. A snapshot file is a zip of ``snapshot.json`` and one array
+per tensor; later versions can compare with it.
 """
 
 from __future__ import annotations
@@ -74,8 +73,9 @@ def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
 
 
 def machine_snapshot(words: str, model: str, progress: Progress) -> Snapshot:
-    """Run ``model`` on the machine that ``words`` describe; ``default`` is the default machine
-    and compiler.
+    """Run ``model`` on the machine that ``words`` describe, and return the snapshot.
+
+    ``default`` is the default machine and compiler.
     """
     given = (
         dict(part.partition("=")[::2] for part in words.split(",")) if words != "default" else {}
@@ -229,8 +229,9 @@ def _texts(machine: Mapping[str, Any]) -> dict[str, str]:
 
 
 def corpus_snapshot(folder: Path) -> Snapshot:
-    """Convert a corpus to a snapshot: cases are its layers, checksums of each command's writes
-    are its values.
+    """Convert a corpus to a snapshot with one layer per case.
+
+    Checksums of each command's writes are the values of the layer.
     """
     corpus = open_corpus(folder)
     layers = tuple(_case_layer(corpus.case(name)) for name in corpus.entries)

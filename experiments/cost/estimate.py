@@ -1,6 +1,4 @@
-"""Estimates of energy and area: a cost table applied to the activity of a run or of a sweep
-point.
-"""
+"""Estimates of energy and area from a cost table and the activity of a run or sweep point."""
 
 from __future__ import annotations
 
@@ -176,8 +174,9 @@ def area(table: CostTable, arch: Arch) -> AreaParts:
 
 
 def find_measured_logic(table: CostTable, arch: Arch) -> MeasuredLogic | None:
-    """Return the measured logic of a machine; None if it was not synthesised or ``table`` has no
-    price for gates.
+    """Return the measured logic of a machine, or None.
+
+    It is None if the machine was not synthesised or ``table`` has no price for gates.
     """
     from experiments.cost.table import find_measured
 
@@ -282,8 +281,9 @@ def layer_energies(
 
 
 def row_activity(row: FlatRow) -> EnergyEvents:
-    """Return the activity of a sweep point from a row of ``experiments.sweep.results.flat_rows``
-    with status ok.
+    """Return the activity of a sweep point from its row of results.
+
+    ``row`` is a row of ``experiments.sweep.results.flat_rows`` with status ok.
     """
     words = row["instructions"] + row["register_writes"]
     return EnergyEvents(
@@ -321,8 +321,9 @@ _OF_AREA = {"pe": "PEs", "sram": "SRAM"}
 
 
 def cost_lines(found: Estimate) -> Iterator[tuple[str, str]]:
-    """Yield name and text of every line about an estimate: energy, area, measured logic and
-    notes.
+    """Yield the name and text of every line of an estimate.
+
+    The lines are about energy, area, measured logic and notes.
     """
     energy = found.energy_pj
     area = found.area_um2

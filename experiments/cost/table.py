@@ -1,8 +1,7 @@
-"""Cost tables: TOML files of energies and areas, each figure with its source and process node
-(docs/energy.md).
+"""Cost tables: TOML files of energies and areas (docs/energy.md).
 
-The module also reads ``measured-gates.csv``, the gates of synthesised machines, which
-``python -m benchmarks.rtl_area`` writes.
+Each figure has its source and process node. The module also reads ``measured-gates.csv``, the gates
+of synthesised machines, which ``python -m benchmarks.rtl_area`` writes.
 """
 
 from __future__ import annotations
@@ -60,8 +59,9 @@ class Size(_TablePart):
 
 
 class EnergyCost(NamedTuple):
-    """Energy in picojoules; ``note`` says how it was derived if the table has no entry for it,
-    else it is None.
+    """Energy in picojoules, with a note if it was derived.
+
+    ``note`` says how it was derived if the table has no entry for it, else it is None.
     """
 
     picojoules: float
@@ -143,8 +143,10 @@ def _power_law(below: Size, above: Size, nbytes: int) -> float:
 
 
 class Energies(_TablePart):
-    """Energies of one int8 multiply-accumulate, one scratchpad byte, one system memory byte and
-    one register write.
+    """Energies of a multiply-accumulate, of memory traffic and of a register write.
+
+    They are energies of one int8 multiply-accumulate, one scratchpad byte, one system memory byte
+    and one register write.
     """
 
     mac: Energy
@@ -154,8 +156,9 @@ class Energies(_TablePart):
 
 
 class Areas(_TablePart):
-    """Areas of one processing element, one KiB of scratchpad and one gate equivalent of
-    synthesised logic.
+    """Areas of a processing element, of scratchpad and of synthesised logic.
+
+    They are areas of one processing element, one KiB of scratchpad and one gate equivalent.
     """
 
     pe: Area
@@ -215,12 +218,11 @@ Key = tuple[int, int, int, int, str]
 
 
 class SynthesisedGates(BaseModel):
-    """Gates of one synthesised machine by Yosys: data path and control without memories
-    (``dla_sim.rtl.synthesis``).
+    """Gates of one synthesised machine by Yosys (``dla_sim.rtl.synthesis``).
 
-    ``machine`` is a preset and the differences from it. ``gates`` are gate equivalents and include
-    the flip-flops of ``registers``. ``levels`` is the logic depth of ``deepest``, the component
-    with the longest path.
+    They cover data path and control without memories. ``machine`` is a preset and the differences
+    from it. ``gates`` are gate equivalents and include the flip-flops of ``registers``. ``levels``
+    is the logic depth of ``deepest``, the component with the longest path.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -259,7 +261,8 @@ def _index_by_key() -> Mapping[Key, SynthesisedGates]:
 
 
 def find_measured(arch: Arch) -> SynthesisedGates | None:
-    """Return the committed measurement of a machine's array, lanes and numerics; None if there
-    is none.
+    """Return the committed measurement of a machine's logic, or None if there is none.
+
+    Array, lanes and numerics of the machine select the measurement.
     """
     return _index_by_key().get((arch.pe.ic, arch.pe.oc, arch.pe.ow, arch.lanes, arch.numerics))

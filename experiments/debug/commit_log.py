@@ -1,5 +1,6 @@
-"""Commit log: one line per command in order of completion, comparable with an RTL log
-(docs/debugging.md).
+"""Commit log: one line per command in order of completion.
+
+An RTL log can be compared with it (docs/debugging.md).
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _LAYOUT = "{:>10} {:>10} {:<4} {:>7} {:<35} {:<8} {}"
 
 
 def header(region: int, program: Program) -> Iterator[str]:
-    """Yield two comment lines before a region's commands: format with hashes of program and
-    Arch, and column names.
+    """Yield the two comment lines that precede a region's commands.
+
+    The first has the format and the hashes of program and Arch, the second has the column names.
     """
     digest = hashlib.sha256(program_file.to_bytes(program)).hexdigest()[:16]
     yield f"# {FORMAT} region {region} program {digest} arch {program.arch.digest()}"
@@ -38,10 +40,10 @@ def header(region: int, program: Program) -> Iterator[str]:
 
 
 def lines(playback: Playback, program: Program, trace: Trace, until: int) -> Iterator[str]:
-    """Yield a line for each command that completes by cycle ``until``, and execute it on
-    ``playback``.
+    """Execute the commands that complete by cycle ``until``, and yield a line for each.
 
-    The log of a whole run ends with ``OP_END``, which the command processor executes (unit CP).
+    The commands run on ``playback``. The log of a whole run ends with ``OP_END``, which the command
+    processor executes (unit CP).
     """
     start = trace.times.start
     end = trace.times.end
@@ -61,8 +63,9 @@ def lines(playback: Playback, program: Program, trace: Trace, until: int) -> Ite
 
 
 def checksums(accesses: Sequence[Access], machine: Machine) -> str:
-    """Return the CRC-32 of each operand, 8 hexadecimal digits, separated by commas; ``-`` if
-    there is no operand.
+    """Return the CRC-32 of each operand as text, separated by commas.
+
+    Each checksum has 8 hexadecimal digits. The text is ``-`` if there is no operand.
     """
     return (
         ",".join(f"{zlib.crc32(access_bytes(access, machine)):08x}" for access in accesses) or "-"

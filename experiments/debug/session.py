@@ -1,5 +1,4 @@
-"""Debugging options of ``dla simulate``: breakpoints, machine state, scratchpad dumps and commit
-logs.
+"""Debugging options of ``dla simulate``: breakpoints, machine state, dumps and commit logs.
 
 ``--break [REGION/]WORD|LAYER[:after]`` and ``--until CYCLE`` stop the run and show the state of the
 machine. ``--dump-sram FIRST..END[:FILE]`` shows bytes of the scratchpad. The commit log can be
@@ -34,8 +33,9 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Stop:
-    """Cycle at which the run of a region stops; ``command`` is the number of the command that
-    ``--break`` selected.
+    """Cycle at which the run of a region stops.
+
+    ``command`` is the number of the command that ``--break`` selected.
     """
 
     run: int
@@ -110,8 +110,9 @@ def _stop_at_word(run: RegionRun, number: int, word: int, after: bool, text: str
 
 
 def _stop_at_layer(runs: Sequence[RegionRun], layer: str, after: bool) -> Stop:
-    """Return the stop at the first command of a layer to start or, with ``after``, at the last
-    one to complete.
+    """Return the stop at the first command of a layer to start.
+
+    With ``after``, the stop is at the last command of the layer to complete.
     """
     for number, run in enumerate(runs):
         times = run.trace.times
@@ -289,9 +290,7 @@ def hex_lines(first: int, data: bytes) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Findings:
-    """Result of debugging: lines to print, whether the run stopped early, and the first
-    difference of the logs.
-    """
+    """Result of debugging: lines to print, an early stop, and the first difference of the logs."""
 
     lines: tuple[str, ...] = ()
     stopped: bool = False
@@ -340,8 +339,9 @@ def debug(
 def _play(
     device: Device, regions: Sequence[SimulatedRegion], stop: Stop | None, log: list[str]
 ) -> Playback:
-    """Execute all effects up to the stop, append a line for each to ``log``, and return the last
-    region's playback.
+    """Execute all effects up to the stop, and return the last region's playback.
+
+    Each effect appends a line to ``log``.
     """
     last = stop.run if stop is not None else len(regions) - 1
     for number, region in enumerate(regions[: last + 1]):

@@ -26,8 +26,9 @@ _BEHIND = ("isa", "byoc", "dla_sim", "experiments")
 
 
 def _home() -> Path:
-    """Return the folder of the four packages: the parent folder, or in a source tree the parent
-    of ``experiments``.
+    """Return the folder of the four packages.
+
+    It is the parent folder, or in a source tree the parent of ``experiments``.
     """
     folders = Path(__file__).resolve().parents
     for folder in (folders[1], folders[2]):
@@ -39,8 +40,9 @@ def _home() -> Path:
 
 
 def _claim() -> None:
-    """Load the four packages from their own folder before an import can find others with the
-    same names.
+    """Load the four packages from their own folder.
+
+    Later imports then cannot find other packages with the same names.
     """
     home = _home()
     for name in _BEHIND:
@@ -63,10 +65,10 @@ def _claim() -> None:
 
 
 def _end_at_once() -> None:
-    """Let the system end the command ``dla`` on Ctrl-C while it is imported: there is nothing to
-    clean up yet.
+    """Let the system end the command ``dla`` on Ctrl-C while it is imported.
 
-    Other programs that import this package keep their signal handlers.
+    There is nothing to clean up yet. Other programs that import this package keep their signal
+    handlers.
     """
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
     command = name in ("dla", "dla.exe", "dla-script.py") or (

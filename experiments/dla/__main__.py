@@ -13,8 +13,9 @@ from experiments.interruption import end_on_interrupt
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line, by default the process's own, and return its exit status; Ctrl-C
-    ends the process.
+    """Run one command line and return its exit status.
+
+    The default is the process's own command line. Ctrl-C ends the process.
     """
     with end_on_interrupt():
         return command.main(arguments)

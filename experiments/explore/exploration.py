@@ -1,5 +1,6 @@
-"""Result of an exploration and its report: charts of the front and of the growing hypervolume, a
-table, and text.
+"""Result of an exploration and its report.
+
+The report has charts of the front and of the growing hypervolume, a table, and text.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ SCHEMA = "dla-explore/1"
 
 @dataclass(frozen=True)
 class GridComparison:
-    """Comparison of a search with the whole grid: hypervolumes, and points needed for the share
-    ``GOAL`` of the grid's.
+    """Comparison of a search with the whole grid by hypervolume and number of points.
 
-    ``needed`` is the number of points of the search; ``by_chance`` is the median over random orders
-    of the grid. Both are None if the goal was not reached.
+    ``needed`` is the number of points that the search needed for the share ``GOAL`` of the grid's
+    hypervolume. ``by_chance`` is the median over random orders of the grid. Both are None if the
+    goal was not reached.
     """
 
     points: int
@@ -55,11 +56,11 @@ class GridComparison:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exploration(Shown):
-    """Result of an exploration: the evaluated points in order, the front, and the comparison with
-    the grid.
+    """Result of an exploration: evaluated points, front, and comparison with the grid.
 
-    ``settings`` are the columns that vary. ``reference`` is the reference point of hypervolumes.
-    ``grid`` has the objectives of all points of the grid if it was run.
+    The points are in the order of evaluation. ``settings`` are the columns that vary. ``reference``
+    is the reference point of hypervolumes. ``grid`` has the objectives of all points of the grid if
+    it was run.
     """
 
     conditions: Mapping[str, Any]
@@ -77,19 +78,24 @@ class Exploration(Shown):
         return self, EXPLORATION
 
     def content(self) -> dict[str, Any]:
-        """Return the exploration as JSON values: objectives by name and unit, and the settings
-        of every point.
+        """Return the exploration as JSON values.
+
+        They contain the objectives by name and unit, and the settings of every point.
         """
         compared = self.comparison
         return {
             "schema": SCHEMA,
             **self.conditions,
-            "objectives": [{"name": o.name, "unit": o.unit, "more_is_better": o.more} for o in self.objectives],
+            "objectives": [
+                {"name": o.name, "unit": o.unit, "more_is_better": o.more} for o in self.objectives
+            ],
             "points": len(self.found),
             "grid_points": self.grid_points,
             "front": [self._point(found) for found in self.front],
             "found": [self._point(found) for found in self.found],
-            "grid": None if compared is None else {
+            "grid": None
+            if compared is None
+            else {
                 "points": compared.points,
                 "ok": compared.ok,
                 "hypervolume_share": compared.share,
@@ -97,11 +103,12 @@ class Exploration(Shown):
                 "points_needed": compared.needed,
                 "points_needed_by_chance": compared.by_chance,
             },
-        }  # fmt: skip
+        }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per point in the order of evaluation; ``front`` is True for points of
-        the Pareto front.
+        """Return one row per point in the order of evaluation.
+
+        ``front`` is True for points of the Pareto front.
         """
         best = {found.row["key"] for found in self.front}
         return [{"front": found.row["key"] in best, **self._point(found)} for found in self.found]
@@ -179,8 +186,9 @@ def growth_chart(found: Exploration, reference: Pair) -> StepChart:
 
 
 def front_table(found: Exploration) -> ReportTable:
-    """Return the table of the front, ordered by the first objective, with the settings of every
-    point.
+    """Return the table of the front, ordered by the first objective.
+
+    Each row has the settings of its point.
     """
     headings = [(objective.title, "right") for objective in found.objectives]
     table = plain_table(
@@ -198,8 +206,10 @@ def _cells(found: Exploration, point: EvaluatedPoint) -> Iterator[str]:
 
 
 def format_value(value: float) -> str:
-    """Return a number as text: integers without decimals, large values with one, others with
-    four digits.
+    """Return a number as text with few digits.
+
+    Integers have no decimals. Other values have four digits below 1,000, and one decimal from
+    1,000.
     """
     return (
         f"{value:,.0f}"

@@ -69,10 +69,9 @@ def make_exploration(
 
 
 def _reference(objectives: Objectives, pairs: Sequence[Pair]) -> Pair | None:
-    """Return the reference point: ``MARGIN`` times the worst value of each objective; None without
-    pairs.
+    """Return the reference point, ``MARGIN`` times the worst value of each objective.
 
-    An objective of which more is better has the reference 0.
+    An objective of which more is better has the reference 0. Without pairs the result is None.
     """
     if not pairs:
         return None
@@ -151,14 +150,13 @@ def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
 
 
 def explore_requested(wanted: ExploreRequest) -> Exploration:
-    """Search the grid of a specification for the best trade-offs of two objectives, as
-    ``dla explore`` does.
+    """Search the grid of a specification for the best trade-offs of two objectives.
 
-    ``spec``, ``output``, ``workers`` and ``scheduler`` are those of a sweep. ``objectives`` are two
-    names (docs/sweeps.md), ``trials`` is the number of points to evaluate, ``sampler`` and ``seed``
-    control proposals, and ``cost`` is the cost table of the estimates. ``grid`` True also runs the
-    whole grid; None runs only small grids. ``stage`` is called with a text for each step,
-    ``report`` with the number of points found.
+    ``dla explore`` calls this function. ``spec``, ``output``, ``workers`` and ``scheduler`` are
+    those of a sweep. ``objectives`` are two names (docs/sweeps.md), ``trials`` is the number of
+    points to evaluate, ``sampler`` and ``seed`` control proposals, and ``cost`` is the cost table
+    of the estimates. ``grid`` True also runs the whole grid; None runs only small grids. ``stage``
+    is called with a text for each step, ``report`` with the number of points found.
 
     Each point gets a row in the results file. Points that have a row are read, not run: an
     interrupted exploration continues at the same point, and a longer one starts with the same
@@ -220,8 +218,9 @@ def _evaluator(session: SweepSession, table: CostTable) -> Evaluate:
 
 
 def _columns(settings: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that contain the values of axes: whole arrays become the lengths of
-    their sides.
+    """Return the columns of the results that contain the values of ``settings``.
+
+    The array ``pe`` becomes the lengths of its sides.
     """
     return tuple(
         column
@@ -233,8 +232,9 @@ def _columns(settings: Sequence[str]) -> tuple[str, ...]:
 def _whole_grid(
     session: SweepSession, wanted: ExploreRequest, evaluate: Evaluate
 ) -> tuple[Pair | None, ...] | None:
-    """Return the objectives of every point of the grid, by key; None if the grid is not to be
-    run.
+    """Return the objectives of every point of the grid, by key.
+
+    The result is None if the grid is not to be run.
     """
     axes = session.grid.axes
     points = session.grid.points

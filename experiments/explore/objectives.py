@@ -16,10 +16,10 @@ from isa.errors import InputError, suggest_name
 
 
 def hypervolume(pairs: Iterable[Pair], reference: Pair) -> float:
-    """Return the hypervolume of the pairs: the area of all points between ``reference`` and some
-    pair.
+    """Return the hypervolume of the pairs.
 
-    Pairs that are not better than the reference in both objectives add nothing.
+    It is the area of all points between ``reference`` and some pair. Pairs that are not better than
+    the reference in both objectives add nothing.
     """
     inside = sorted({pair for pair in pairs if pair[0] < reference[0] and pair[1] < reference[1]})
     heights = accumulate((pair[1] for pair in inside), min, initial=reference[1])
@@ -30,10 +30,10 @@ def hypervolume(pairs: Iterable[Pair], reference: Pair) -> float:
 
 
 def count_needed(pairs: Sequence[Pair | None], reference: Pair, goal: float) -> int | None:
-    """Return how many ``pairs``, in order, are needed to reach hypervolume ``goal``; None if all do
-    not suffice.
+    """Return how many ``pairs``, in order, are needed to reach the hypervolume ``goal``.
 
-    None in ``pairs`` is a point that counts but has no objectives. The result is at least 1.
+    The result is None if all pairs do not suffice. None in ``pairs`` is a point that counts but has
+    no objectives. The result is at least 1.
     """
     if hypervolume((pair for pair in pairs if pair is not None), reference) < goal:
         return None

@@ -1,9 +1,9 @@
-"""Search loop: propose points, evaluate them in batches, report the results to the sampler, stop at
-the trial budget.
+"""Search loop: propose points, evaluate them in batches, and report results to the sampler.
 
-Optuna proposes points. Its proposals depend only on the axes, the seed and the reported results,
-never on the machine or the time. An interrupted search needs only the results file of its sweep:
-when restarted it repeats the same steps, reads the stored rows, and continues.
+The loop stops at the trial budget. Optuna proposes points. Its proposals depend only on the axes,
+the seed and the reported results, never on the machine or the time. An interrupted search needs
+only the results file of its sweep: when restarted it repeats the same steps, reads the stored rows,
+and continues.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class Proposer:
         return [self._ask() for _ in range(count)]
 
     def tell(self, trial: Trial, costs: Pair | None, excluded: bool) -> None:
-        """Report a trial's objectives, None if it has none; ``excluded``: the grid does not contain
-        the point.
+        """Report a trial's objectives to the sampler.
 
-        A proposal that is known or excluded is not evaluated; a new neighbour of it is proposed
-        soon.
+        ``costs`` is None if the trial has none. ``excluded`` is True if the grid does not contain
+        the point. A proposal that is known or excluded is not evaluated; a new neighbour of it is
+        proposed soon.
         """
         from optuna.trial import TrialState
 
@@ -111,8 +111,9 @@ class Proposer:
         )
 
     def _enqueue_neighbour(self, number: int, places: Places) -> None:
-        """Enqueue a new point that differs in one axis, or in more axes if all such neighbours
-        are known.
+        """Enqueue a new point that differs in one axis from the point at ``places``.
+
+        It differs in more axes if no new neighbour is found.
         """
         lengths = [len(values) for values in self._axes.values()]
         generator = random.Random(f"{self._seed} {number} neighbour")
@@ -133,8 +134,9 @@ class Proposer:
 
 
 def _order(values: Sequence[Any]) -> list[int] | None:
-    """Return the indices of numeric values by size, so that neighbours are close; None if not
-    all are numbers.
+    """Return the indices of numeric values by size, or None if not all are numbers.
+
+    Close values are neighbours in this order.
     """
     if any(type(value) not in (int, float) for value in values):
         return None

@@ -1,3 +1,4 @@
-"""Golden outputs: record a machine's results to the bit and cycle, and find the first difference
-after a change.
+"""Golden outputs: record a machine's results, and find the first difference after a change.
+
+Results are recorded to the bit and to the cycle.
 """

@@ -1,11 +1,10 @@
-"""Cases to record: levels 0, 1, 2 and 10 from data, and networks as the current compiler compiles
-them.
+"""Cases to record: programs of levels 0, 1, 2 and 10, and networks.
 
-``cases.zip`` has programs as assembly text, so that every version encodes them itself, with their
-inputs; ``python -m tests.golden_cases`` makes it. Networks are compiled when the corpus is
-recorded, and their programs are stored. Calibration runs in float on the local CPU, so scales may
-differ in the last bit between CPUs. A check runs the stored program on the stored input and does
-not depend on that.
+The current compiler compiles the networks. ``cases.zip`` has programs as assembly text, so that
+every version encodes them itself, with their inputs; ``python -m tests.golden_cases`` makes it.
+Networks are compiled when the corpus is recorded, and their programs are stored. Calibration runs
+in float on the local CPU, so scales may differ in the last bit between CPUs. A check runs the
+stored program on the stored input and does not depend on that.
 """
 
 from __future__ import annotations
@@ -42,8 +41,9 @@ NETWORKS = "networks"
 
 
 def catalogue(levels: Collection[str] = ()) -> Iterator[GoldenCase]:
-    """Yield the cases of ``levels`` (of all levels if empty), ordered by level; each is built
-    when it is needed.
+    """Yield the cases of ``levels``, ordered by level.
+
+    Empty ``levels`` are all levels. Each case is built when it is needed.
     """
     yield from _load_cases(
         one for one in _documents() if not levels or one["name"].partition("/")[0] in levels
@@ -53,10 +53,10 @@ def catalogue(levels: Collection[str] = ()) -> Iterator[GoldenCase]:
 
 
 def find_built_in_case(name: str) -> GoldenCase | None:
-    """Return the case ``name``, or the first with that name if the level is omitted; None if there
-    is none.
+    """Return the built-in case ``name``, or None if there is none.
 
-    Networks are found only by their full name.
+    If ``name`` omits the level, the first case with that name is returned. Networks are found only
+    by their full name.
     """
     level, separator, _ = name.partition("/")
     if separator and level == NETWORKS:
@@ -164,10 +164,9 @@ def _cases(recipe: Recipe, network: Network) -> Iterator[GoldenCase]:
 
 
 def thin_mobilenet() -> ModelProto:
-    """Return a few MobileNet blocks with a residual sum and a grouped convolution: they need all of
-    v3.
+    """Return a few MobileNet blocks with a residual sum and a grouped convolution.
 
-    The input has shape (1, 3, 32, 32).
+    They need all of v3. The input has shape (1, 3, 32, 32).
     """
 
     net = NetworkBuilder("thin-mobilenet", "image", (1, 3, 32, 32), 0)

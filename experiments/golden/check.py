@@ -62,8 +62,9 @@ def check_case(case: StoredCase) -> CheckedCase:
 
 
 def require_variant(case: StoredCase) -> None:
-    """Raise InputError that names the case if its ISA variant does not exist or its Timing has
-    other keys.
+    """Raise InputError if the ISA variant or the Timing keys of a case do not exist.
+
+    The error names the case.
     """
     try:
         variant(case.isa)
@@ -80,8 +81,9 @@ def timing_of(case: StoredCase) -> Timing:
 
 
 def assemble_case(case: StoredCase) -> Program:
-    """Return the program that the current assembler makes of the text, with the case's memory
-    images.
+    """Assemble the text of a case, and return the program with the case's memory images.
+
+    The current assembler is used.
     """
     return replace(assemble(case.assembly, case.name), segments=case.images)
 
@@ -100,8 +102,9 @@ def runnable(case: StoredCase) -> Program:
 
 
 def _encoding(case: StoredCase) -> Iterator[Deviation]:
-    """Yield differences between the record and today's assembler (text to words) or decoder
-    (words to text).
+    """Yield differences between the record and today's assembler or decoder.
+
+    The assembler converts text to words, the decoder words to text.
     """
     if case.record.refused is not None:
         return

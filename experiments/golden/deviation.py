@@ -1,5 +1,6 @@
-"""Differences from a record: the element and command that differ, the state at that command, and
-the report.
+"""Differences from a record, and their report.
+
+A difference names the element and the command that differ, and the state at that command.
 """
 
 from __future__ import annotations
@@ -84,10 +85,10 @@ class Moment:
 
 @dataclass(frozen=True)
 class CheckedCase:
-    """Outcome of one check: the first difference of every aspect, in order, and the state at the
-    very first one.
+    """Outcome of one check: the first difference of every aspect, in order.
 
-    ``deviations`` is empty if nothing differs.
+    ``moment`` is the state at the very first difference. ``deviations`` is empty if nothing
+    differs.
     """
 
     name: str
@@ -103,8 +104,9 @@ class CheckedCase:
 
 
 def format_checked_lines(checked: CheckedCase) -> list[str]:
-    """Return the report of a case that differs, as lines, with the first wrong command at the
-    top.
+    """Return the report of a case that differs, as lines.
+
+    The first wrong command is at the top.
     """
     names = ", ".join(dict.fromkeys(item.aspect for item in checked.deviations))
     lines = [f"{checked.name}: differs in {names}"]
@@ -118,8 +120,9 @@ def format_checked_lines(checked: CheckedCase) -> list[str]:
 
 @dataclass(frozen=True)
 class DifferingInstruction:
-    """Cases whose first difference is in the same instruction and the same aspects; ``text``
-    names both.
+    """Cases whose first difference is in the same instruction and the same aspects.
+
+    ``text`` names the instruction and the aspects.
     """
 
     text: str
@@ -229,8 +232,9 @@ def moment_of(
 def _operands(
     case: StoredCase, program: Program, trace: Trace | None, number: int
 ) -> tuple[dict[str, Any], ...]:
-    """Return the byte ranges that the command reads, after the earlier commands ran by the
-    reference semantics.
+    """Return the byte ranges that a command reads.
+
+    The reference semantics execute the earlier commands first.
     """
     if trace is None:
         return ()
@@ -261,11 +265,11 @@ def _operand(access: Access, machine: Machine) -> dict[str, Any]:
 def value_deviation(
     case: StoredCase, program: Program, way: str, effects: Effects, other: Effects
 ) -> Deviation | None:
-    """Return the first difference in stream order: of a command, else of the stop, else of the
-    outputs; or None.
+    """Return the first difference of values in stream order, or None.
 
-    ``other`` has the effects of the other way of execution. If only checksums are recorded and the
-    other way matches them, its bytes are the expected values.
+    Commands are compared first, then the stop, then the outputs. ``other`` has the effects of the
+    other way of execution. If only checksums are recorded and the other way matches them, its bytes
+    are the expected values.
     """
     for number, row in enumerate(case.record.commands):
         if number >= len(effects.writes):
@@ -357,8 +361,10 @@ def _bytes_deviation(
 
 @dataclass(frozen=True)
 class Element:
-    """One element of a result: its ``index`` by axis, byte ``address`` in ``space``, and tensor
-    if it is in one.
+    """One element of a result, with its index, its address and its tensor.
+
+    ``index`` is by axis, ``address`` is a byte in ``space``, and ``tensor`` is None outside all
+    tensors.
     """
 
     number: int
@@ -395,8 +401,9 @@ def result_shape(command: Command, nbytes: int) -> tuple[dict[str, int], int]:
 def locate(
     program: Program, command: Command, operands: Operands, offset: int, nbytes: int
 ) -> Element:
-    """Return the element that contains byte ``offset`` of the ``nbytes`` bytes that ``command``
-    wrote.
+    """Return the element that contains one byte of a command's result.
+
+    ``offset`` counts from the first of the ``nbytes`` bytes that ``command`` wrote.
     """
     lengths, size = result_shape(command, nbytes)
     number = offset // size
@@ -419,8 +426,9 @@ def _address(operands: Operands, offset: int) -> tuple[str, int]:
 
 
 def _tensor(program: Program, space: str, address: int) -> tuple[str | None, tuple[int, ...]]:
-    """Return the tensor that contains a byte of system memory, and the coordinates of the
-    element in it.
+    """Return the tensor that contains a byte of system memory.
+
+    The second result has the coordinates of the element in the tensor.
     """
     for tensor in program.tensors:
         if space == "dram" and tensor.address <= address < tensor.address + tensor.nbytes:

@@ -1,5 +1,4 @@
-"""Execution of a program with every command observed: its reads and writes, its cycles, and its
-exceptions.
+"""Execution of a program with every command observed: reads, writes, cycles and exceptions.
 
 Everything runs twice and independently: values by the reference semantics and by the device's
 kernels, cycles by the event engine and by the engine without events. All four are observed, so that
@@ -37,10 +36,10 @@ ENGINES: Mapping[str, Engine] = {"cycles": simulate, "recurrence": compute_times
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Effects of commands on the memories, by index: checksums of reads and writes, and the bytes
-    written.
+    """Effects of commands on the memories, by index of the command.
 
-    Entries are None for commands that did not execute.
+    They are checksums of reads and writes, and the bytes written. Entries are None for commands
+    that did not execute.
     """
 
     reads: tuple[str | None, ...]
@@ -207,10 +206,10 @@ def command_rows(trace: Trace, effects: Effects, contents: bool) -> tuple[Comman
 
 
 def refusal(error: Exception) -> str:
-    """Return the reason of a rejection for the record: the type of the error, and the words that it
-    names.
+    """Return the reason of a rejection for the record.
 
-    The message is left out because it may be reworded at any time.
+    It contains the type of the error and the words that the error names. The message is left out
+    because it may be reworded at any time.
     """
     words = ", ".join(map(str, error.words)) if isinstance(error, InputError) else ""
     return f"{type(error).__name__} at {words}" if words else type(error).__name__

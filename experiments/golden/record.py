@@ -99,11 +99,10 @@ def record_corpus(folder: Path, cases: Iterable[GoldenCase], progress: Progress)
 def record_missing(
     folder: Path, cases: Iterable[GoldenCase], progress: Progress
 ) -> tuple[str, ...]:
-    """Record the ``cases`` that the corpus in ``folder`` lacks, add them to it, and return their
-    names.
+    """Record the ``cases`` that the corpus in ``folder`` lacks, and return their names.
 
-    Existing cases do not change by a byte. A corpus that has all cases is not written. Raises as
-    :func:`record_corpus`.
+    The new cases are added to the corpus. Existing cases do not change by a byte. A corpus that has
+    all cases is not written. Raises as :func:`record_corpus`.
     """
     corpus = open_corpus(folder)
     added = []
@@ -168,8 +167,9 @@ def bless(folder: Path, names: Iterable[str], reason: str, progress: Progress) -
 
 
 def _renew_case(case: StoredCase) -> StoredCase:
-    """Return the case as the current machine runs it: text assembled again, results observed
-    again.
+    """Return the case as the current machine runs it.
+
+    The text is assembled again, and the results are observed again.
     """
     require_variant(case)
     program = assemble_case(case)
@@ -181,11 +181,11 @@ def _renew_case(case: StoredCase) -> StoredCase:
 
 
 def own_case(file: Path, name: str, tensors: Iterable[str], settings: Iterable[str]) -> GoldenCase:
-    """Return a case of the user: the program in ``file`` (binary or assembly text) with ``tensors``
-    ("NAME=FILE.npy").
+    """Return a case of the user's program in ``file``.
 
-    ``settings`` ("key=value") belong to the Timing. Raises InputError for a file that is no
-    program, a missing tensor, or a setting that would change the Arch, which the program fixes.
+    The file is binary or assembly text. ``tensors`` are inputs ("NAME=FILE.npy"). ``settings``
+    ("key=value") belong to the Timing. Raises InputError for a file that is no program, a missing
+    tensor, or a setting that would change the Arch, which the program fixes.
     """
     program = _program(file)
     base = Preset(name="program", arch=program.arch, timing=Timing())

@@ -68,10 +68,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Index of a corpus in ``folder``: its cases by name, ordered by level and name, its packs and
-    its history.
+    """Index of a corpus in ``folder``: its cases, packs and history.
 
-    ``unfinished`` are files that an interrupted writer may have left and that no case needs.
+    ``entries`` are the cases by name, ordered by level and name. ``unfinished`` are files that an
+    interrupted writer may have left and that no case needs.
     """
 
     folder: Path
@@ -237,8 +237,9 @@ def _case_file(name: str, sha256: str) -> str:
 def write_corpus(
     folder: Path, cases: Iterable[StoredCase], history: tuple[Event, ...], event: Event
 ) -> Corpus:
-    """Store ``cases`` as the corpus in ``folder``, in one step, with ``event`` and the new digest
-    in its history.
+    """Store ``cases`` as the corpus in ``folder``, in one step.
+
+    ``event`` and the new digest are added to the history.
 
     Raises InputError as :func:`corpus_to_replace`, for symbolic links in the folder, and for a
     foreign file in place of one of the corpus; then nothing is changed.
@@ -378,8 +379,9 @@ class ObjectWriter:
 
 
 class Reader:
-    """Converter of a corpus's references back to contents; ``packs`` are the zip files in
-    ``folder``.
+    """Converter of a corpus's references back to contents.
+
+    ``packs`` are the zip files in ``folder``.
     """
 
     def __init__(self, folder: Path, packs: Iterable[str]) -> None:
