@@ -22,12 +22,18 @@ _READS = "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"
 def dataflow_of(
     steps: Sequence[tuple[int, CommandStep]], memory: Memory, tensors: Sequence[Tensor]
 ) -> Dataflow:
-    """Return the data flow of a region; ``steps`` pairs command numbers with steps."""
+    """Return the data flow of a region.
+
+    ``steps`` pairs command numbers with steps.
+    """
     return _Dataflow(memory).make_dataflow(steps, tensors)
 
 
 class _Dataflow:
-    """Builder that numbers values; the partial sums of a tile are values of their own."""
+    """Builder of a data flow, which numbers values.
+
+    The partial sums of a tile are values of their own.
+    """
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -123,7 +129,10 @@ class _Dataflow:
 
 
 def _channels(geometry: Geometry, tile: Tile) -> tuple[int, int]:
-    """Return the channels of a tile's first operand and result; 0 for elements without channels."""
+    """Return the channels of a tile's first operand and result.
+
+    The result is 0 for elements without channels.
+    """
     counted = geometry.channels
     plain = geometry.channels.plain
     if plain.flat:

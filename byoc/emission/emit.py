@@ -180,10 +180,10 @@ def _hulls(accesses: Sequence[Access]) -> list[_Hull]:
 
 
 def _pages(touched: _Touched) -> set[int]:
-    """Return the pages that a command reads or writes; commands that share no page share no byte.
+    """Return the pages that a command reads or writes.
 
-    The search for a conflict visits only commands of the same pages, instead of every earlier
-    command of a unit.
+    Commands that share no page share no byte. The search for a conflict visits only commands of the
+    same pages, instead of every earlier command of a unit.
     """
     pages: set[int] = set()
     for start, end, _ in (*touched.reads, *touched.writes):
@@ -287,7 +287,10 @@ def _issue(
 def _word(
     instruction: Instruction, flags: tuple[int, ...], fields: tuple[tuple[str, int], ...]
 ) -> int:
-    """Encode an operation word; cached, since programs contain few distinct words."""
+    """Encode an operation word.
+
+    The result is cached, because programs contain few distinct words.
+    """
     return encode_operation(instruction, {**dict(zip(_FLAGS, flags, strict=True)), **dict(fields)})
 
 

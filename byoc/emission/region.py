@@ -192,7 +192,10 @@ def _price(scheduled: Scheduled) -> float:
 def empty_memory(
     lowered: Lowered, arch: Arch, bus: MemoryBus, *, data: bool
 ) -> Callable[[], Memory]:
-    """Return a function that makes an empty memory; without ``data`` constants have no contents."""
+    """Return a function that makes an empty memory.
+
+    Without ``data`` constants have no contents.
+    """
     dram, end = _layout(lowered.buffers)
     stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
     return lambda: Memory(

@@ -200,7 +200,10 @@ class LayerCost:
         return HIDDEN * min(transfer_cycles(shape.constant_slots), shape.compute)
 
     def overhead(self, tiles: int, follows: bool = True) -> float:
-        """Return the overhead cycles of ``tiles`` tiles; ``follows`` as in :class:`Resident`."""
+        """Return the overhead cycles of ``tiles`` tiles.
+
+        ``follows`` has the meaning of :class:`Resident`.
+        """
         if not self._share:  # the single tile approximates the layer's total cycles
             nest = self.geometry.nest
             whole = self.shape(nest.channels, nest.rows)
@@ -376,7 +379,10 @@ def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
 
 
 def _chunks(inputs: int, depth: int) -> tuple[tuple[int, int], ...]:
-    """Return the pieces of the input channels; a size of 0 means that they are not cut."""
+    """Return the pieces of the input channels.
+
+    A size of 0 means that they are not cut.
+    """
     return pieces(inputs, depth) if depth else ((0, 1),)
 
 

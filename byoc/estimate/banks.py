@@ -76,7 +76,10 @@ class BankUse(NamedTuple):
 
 
 class ComputeLoad(NamedTuple):
-    """Cycles of a command without waits, fill and drain; words at the shared port; operands."""
+    """Cycles, words and operands of a command without waits, fill and drain.
+
+    The words are those at the port that operands share.
+    """
 
     cycles: int
     port_words: int

@@ -265,7 +265,10 @@ class Stored(NamedTuple):
 
 
 class TileClock:
-    """Estimated completion times of EX and LD, tile by tile; stores delay loads on the bus."""
+    """Estimated completion times of EX and LD, tile by tile.
+
+    Stores delay loads on the bus.
+    """
 
     def __init__(self) -> None:
         self._start = self._ex = self._ld = 0
@@ -403,7 +406,7 @@ class _CommandClock:
         return delay(task.banks, begin, end, passing) if passing else 0
 
     def _proceed(self) -> bool:
-        """Run commands until a transfer ends; return False if there is none."""
+        """Run commands until a transfer ends and return False if there is none."""
         moving = True
         while moving:
             moving = self._issue()
@@ -415,7 +418,7 @@ class _CommandClock:
         return self._grant()
 
     def _issue(self) -> bool:
-        """Issue commands until a queue is full; return whether any was issued."""
+        """Issue commands until a queue is full and return whether any was issued."""
         ends = self.ends
         number = self._issued
         time = self._time
@@ -436,7 +439,7 @@ class _CommandClock:
         return number > first
 
     def _try_begin(self, unit: int, number: int, begin: int) -> bool:
-        """Start a unit's next command if its start cycle is known; return whether it is."""
+        """Start a unit's next command if its start cycle is known and return whether it is."""
         ends = self.ends
         free = self.free
         if free[unit] > begin:
@@ -455,7 +458,10 @@ class _CommandClock:
         return True
 
     def _grant(self) -> bool:
-        """Move bytes until a transfer ends; two concurrent transfers share the bus equally."""
+        """Move bytes until a transfer ends.
+
+        Two concurrent transfers share the bus equally.
+        """
         if not self._moving:
             return False
         if len(self._moving) == 1:

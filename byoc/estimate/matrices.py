@@ -90,7 +90,10 @@ def _count_copied(operation: Convolution, atom: int, word: int) -> tuple[int, in
 
 
 def _matrix(operation: Convolution, atom: int) -> NDArray[np.int64]:
-    """Return the input byte of each matrix byte, or NOTHING; shape (surfaces, positions, atom)."""
+    """Return the input byte of each matrix byte, or NOTHING.
+
+    The result has shape (surfaces, positions, atom).
+    """
     nest = operation.loops.nest
     own = operation.inputs[0].layout.atom
     steps = (

@@ -71,7 +71,10 @@ def assign_layouts(
 
 
 def _group_movements(operations: Iterable[Operator]) -> Iterator[tuple[Operator, ...]]:
-    """Yield the operations in order; consecutive movements into one tensor form one group."""
+    """Yield the operations in order.
+
+    Consecutive movements into one tensor form one group.
+    """
 
     def key(numbered: tuple[int, Operator]) -> tuple[bool, object]:
         number, operation = numbered

@@ -30,7 +30,10 @@ Moved = tuple[Int64, Int64]
 
 
 class CopyKey(NamedTuple):
-    """Elements of a tensor in a layout; ``padded``: with zeros after the last channel."""
+    """Elements of a tensor in a layout.
+
+    With ``padded``, zeros follow the last channel.
+    """
 
     value: str
     offset: int
@@ -59,7 +62,7 @@ class Assignment:
     padded: set[str] = field(default_factory=set)
 
     def add_tensor(self, key: CopyKey) -> str:
-        """Add a tensor with the elements and layout of ``key``; return its name."""
+        """Add a tensor with the elements and layout of ``key`` and return its name."""
         name = self.copies[key] = f"{key.value}~{len(self.copies)}"
         self.layouts[name] = key.layout._replace(begin=0)
         return name

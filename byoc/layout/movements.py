@@ -34,7 +34,10 @@ BYTES_OF_A_RUN = 4
 
 
 def add_movements(state: Assignment, group: tuple[Operator, ...]) -> None:
-    """Add the movements that write one tensor; choose its layout if it has none."""
+    """Add the movements that write one tensor.
+
+    Choose its layout if it has none.
+    """
     first = group[0]
     name = group[0].output.value
     if _keep_layout(state, first):
@@ -180,7 +183,10 @@ def _share_or_fill(state: Assignment, group: tuple[Operator, ...]) -> dict[str, 
 
 
 def _share_bytes(state: Assignment, operation: Operator, source: Operand, target: Operand) -> bool:
-    """Return whether both tensors have the same bytes in a slice; add an alias if they have."""
+    """Return whether both tensors have the same bytes in a slice.
+
+    Add an alias if they do.
+    """
     region = state.region
     layout = state.layouts[target.value]
     origin = state.layouts.get(source.value)

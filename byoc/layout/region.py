@@ -43,7 +43,10 @@ def lay_out(
 
 
 def _split_to_fit(operation: Operator, fits: Callable[[Operator], bool]) -> tuple[Operator, ...]:
-    """Return a movement in parts that each have a tiling; other operations stay whole."""
+    """Return a movement in parts that each have a tiling.
+
+    Other operations stay whole.
+    """
     if not operation.traits.moves or fits(operation):
         return (operation,)
     return tuple(part for half in operation.finer() for part in _split_to_fit(half, fits)) or (

@@ -173,7 +173,7 @@ def _interleave_operands(record: ConcatRecord) -> Iterator[Operator]:
 
 
 def _constant_as(value: Value, result: Value) -> Value:
-    """Return ``value``; a constant is converted to the quantisation of the result."""
+    """Return ``value``, with a constant in the quantisation of the result."""
     if value.constant is None or value.quantization is None or result.quantization is None:
         return value
     return (
@@ -195,6 +195,9 @@ def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:
 
 
 def make_concatenation(first: Value, parts: tuple[str, ...], result: str, axis: int) -> Node:
-    """Return a node that concatenates tensors along ``axis``; ``first`` is one of the parts."""
+    """Return a node that concatenates tensors along ``axis``.
+
+    ``first`` is one of the parts.
+    """
     attributes = {**domain.plain_attribute(first), "axis": axis}
     return Node(f"{result} joined", "Concat", parts, (result,), attributes, integer=True)

@@ -419,7 +419,7 @@ class Convolution(ProductOperator, WindowOperator):
 
     @property
     def loops(self) -> Loops:
-        """Loops of a window; emulation computes one filter at a time."""
+        """Loops of a window, over one filter at a time in emulation."""
         return super().loops._replace(single=self.emulated)
 
     def settings(self, arch: Arch) -> Settings:
@@ -519,7 +519,10 @@ class Convolution(ProductOperator, WindowOperator):
 
 
 def _shift_operation(operation: Operator, source: int, result: int) -> Operator:
-    """Shift an operation by ``source`` and ``result`` elements; the constants stay the same."""
+    """Shift an operation by ``source`` and ``result`` elements.
+
+    The constants stay the same.
+    """
     inputs = tuple(replace(operand, offset=operand.offset + source) for operand in operation.inputs)
     return replace(
         operation,

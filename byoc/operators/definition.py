@@ -30,7 +30,10 @@ class DefinitionStep:
 
 
 class Definition:
-    """Steps that compute one result, in execution order; :meth:`finish` adds the last ones."""
+    """Steps that compute one result, in execution order.
+
+    :meth:`finish` adds the last ones.
+    """
 
     def __init__(self) -> None:
         self.steps: list[DefinitionStep] = []
@@ -39,13 +42,13 @@ class Definition:
     def add(
         self, op_type: str, *operands: str | NDArray[Any] | np.generic, **attributes: Any
     ) -> str:
-        """Add a step on tensors (by name) and constants; return the name of its result."""
+        """Add a step on tensors (by name) and constants and return the name of its result."""
         names = tuple(name if isinstance(name, str) else self._constant(name) for name in operands)
         self.steps.append(DefinitionStep(op_type, names, f"step{len(self.steps)}", attributes))
         return self.steps[-1].output
 
     def cast(self, operand: str, dtype: str) -> str:
-        """Add a change of element type; return the name of its result."""
+        """Add a change of element type and return the name of its result."""
         return self.add("Cast", operand, to=dtype)
 
     def finish(self, scaled: str, result: Value) -> Definition:

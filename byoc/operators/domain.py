@@ -45,7 +45,10 @@ class Affine:
 
 
 def affine(value: Value) -> Affine:
-    """Return the quantisation of a tensor with one scale; flags are the numbers 0 and 1."""
+    """Return the quantisation of a tensor with one scale.
+
+    Flags are the numbers 0 and 1.
+    """
     if value.dtype == FLAGS:
         return Affine(np.float32(1), 0, 0)
     assert value.quantization is not None
@@ -299,7 +302,7 @@ def check_int32(
 
 
 def check_size(label: str, size: int, limit: int) -> Finding | None:
-    """Reject a size that does not fit its register; None if it fits."""
+    """Reject a size that does not fit its register."""
     if size < limit:
         return None
     return finding(
@@ -325,5 +328,8 @@ def too_large(record_shapes: tuple[tuple[int, ...], ...], target: Target) -> Fin
 
 
 def plain_attribute(value: Value) -> dict[str, Any]:
-    """Return the attribute of a movement of integers without scale; otherwise none."""
+    """Return the attribute of a movement of integers without scale.
+
+    Other movements have none.
+    """
     return {"plain": True} if value.quantization is None else {}

@@ -169,7 +169,10 @@ def any_computed(graph: Graph, node: Node) -> Finding | None:
     "compute it"
 )
 def few_slices(record: Pair | Pairs, target: Target) -> Finding | None:
-    """Reject an operation with too many slices; each slice is a separate operation."""
+    """Reject an operation with too many slices.
+
+    Each slice is a separate operation.
+    """
     count = sum(pair.cuts for pair in _pairs(record))
     return finding("it is cut into {count} slices", count=count) if count > MOST_SLICES else None
 
@@ -199,13 +202,14 @@ def _pairs(record: Pair | Pairs) -> Sequence[Pair]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pair(ElementwiseOperator):
-    """Operation on two tensors; either may be constant, and either may be broadcast.
+    """Operation on two tensors.
 
-    Dense operands are lengths. With a broadcast operand the result is (channels, elements), and
-    ``repeats`` says how each operand is broadcast. The result has ``cuts`` slices, each a separate
-    operation; ``starts`` are the first elements of both operands and of the result in each slice,
-    for at most :data:`MOST_SLICES` slices. A family names its instructions: ``dense`` for dense
-    operands and ``repeating`` for broadcast operands; both may be the same.
+    Either may be constant, and either may be broadcast. Dense operands are lengths. With a
+    broadcast operand the result is (channels, elements), and ``repeats`` says how each operand is
+    broadcast. The result has ``cuts`` slices, each a separate operation; ``starts`` are the first
+    elements of both operands and of the result in each slice, for at most :data:`MOST_SLICES`
+    slices. A family names its instructions: ``dense`` for dense operands and ``repeating`` for
+    broadcast operands; both may be the same.
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
@@ -270,7 +274,10 @@ class Pair(ElementwiseOperator):
         )
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """Return layouts of channels by positions; an operand has size 1 where it is broadcast."""
+        """Return layouts of channels by positions.
+
+        An operand has size 1 where it is broadcast.
+        """
         nest = self.loops.nest
         each = [
             (1 if item.channels else nest.channels, 1 if item.rows else nest.rows)

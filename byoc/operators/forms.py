@@ -36,7 +36,10 @@ def integer(least: int) -> Kind:
 
 
 def several(kind: Kind, count: int | None = None) -> Kind:
-    """Return a check for a tuple of ``count`` elements of one kind; any number by default."""
+    """Return a check for a tuple of ``count`` elements of one kind.
+
+    By default the tuple may have any number of elements.
+    """
     return lambda found: (
         isinstance(found, tuple) and count in (None, len(found)) and all(map(kind, found))
     )

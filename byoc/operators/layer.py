@@ -377,7 +377,10 @@ class Shortage:
 
 
 def find_shortage(geometry: Geometry, tiling: Tiling, arch: Arch) -> Shortage | None:
-    """Return the shortage of ``tiling`` with all operands streamed; None if it fits."""
+    """Return the shortage of ``tiling`` with all operands streamed.
+
+    The result is None if the tiling fits.
+    """
     needed = compute_working_set(geometry, tiling, make_streamed(geometry), arch.granule)
     if needed <= arch.sram_bytes:
         return None

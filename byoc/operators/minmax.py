@@ -166,7 +166,10 @@ class MinMax(Pair):
 
     @property
     def mnemonic(self) -> str:
-        """Mnemonic: one per function; one for both functions if an operand is broadcast."""
+        """Mnemonic of the function.
+
+        If an operand is broadcast, both functions have the same mnemonic.
+        """
         if self.repeats:
             return self.repeating
         return "OP_C_MIN" if self.function == "min" else "OP_C_MAX"
@@ -179,7 +182,10 @@ class MinMax(Pair):
 
 
 def _alike(value: Value, result: Value) -> bool:
-    """Return True if an operand already has the scale of the result; bare integers have none."""
+    """Return True if an operand already has the scale of the result.
+
+    Bare integers have no scale.
+    """
     if value.quantization is None or result.quantization is None:
         return True
     return value.quantization.same_as(result.quantization)
@@ -267,7 +273,10 @@ class Selection(Pair):
 
 
 def _to_stored_value(value: Value) -> Value:
-    """Return a constant in the accelerator's int8 domain; other values unchanged."""
+    """Return a constant in the accelerator's int8 domain.
+
+    Other values are returned unchanged.
+    """
     if value.constant is None:
         return value
     return replace(value, dtype="int8", constant=domain.to_stored_integers(value.constant))

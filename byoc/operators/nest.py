@@ -114,9 +114,10 @@ class LoopNest:
 
     @property
     def rows_read(self) -> NDArray[np.bool_] | None:
-        """Mask of the input rows that are read; None if all are.
+        """Mask of the input rows that are read.
 
-        Strides longer than the window skip rows, and the last window may end before the last row.
+        It is None if all rows are read. Strides longer than the window skip rows, and the last
+        window may end before the last row.
         """
         if (
             not self.reads
@@ -171,7 +172,10 @@ def _input_channels(nest: LoopNest, channels: Span) -> Span:
 
 
 def split(size: int, step: int) -> tuple[Span, ...]:
-    """Return ``[0, size)`` in pieces of ``step``; the last one may be smaller."""
+    """Return ``[0, size)`` in pieces of ``step``.
+
+    The last one may be smaller.
+    """
     return tuple(Span(start, min(start + step, size)) for start in range(0, size, step))
 
 

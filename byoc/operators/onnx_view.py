@@ -93,7 +93,10 @@ class OnnxView:
         return any(node.op_type in BOUNDARIES for node in self.nodes)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the static shape of a tensor; raise :class:`InputError` if it is unknown."""
+        """Return the static shape of a tensor.
+
+        Raise :class:`InputError` if it is unknown.
+        """
         if name in self.constants:
             return tuple(self.constants[name].shape)
         if name not in self.tensors:
@@ -105,7 +108,10 @@ class OnnxView:
         return self.tensors[name][0]
 
     def element_type(self, name: str) -> str:
-        """Return the NumPy element type of a tensor; empty if it is unknown."""
+        """Return the NumPy element type of a tensor.
+
+        The result is empty if it is unknown.
+        """
         return (
             self.constants[name].dtype.name
             if name in self.constants

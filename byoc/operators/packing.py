@@ -254,7 +254,10 @@ def to_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
 
 
 def from_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
-    """Return the elements of a stored tensor in their order; inverse of :func:`to_atoms`."""
+    """Return the elements of a stored tensor in their order.
+
+    This is the inverse of :func:`to_atoms`.
+    """
     images = array.reshape(layout.images, layout.surfaces, layout.positions, layout.atom).swapaxes(
         2, 3
     )

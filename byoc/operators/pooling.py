@@ -87,7 +87,10 @@ _COMMON: tuple[Requirement, ...] = (one_or_two_dimensional, uncut_input, *SINGLE
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PoolOperator(WindowOperator):
-    """Pooling (C, H, W) → (C, OH, OW); the batch is folded into the channels."""
+    """Pooling (C, H, W) → (C, OH, OW).
+
+    The batch is folded into the channels.
+    """
 
     arity: ClassVar[tuple[int, int]] = (1, 1)
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields,)
@@ -103,7 +106,10 @@ class PoolOperator(WindowOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the window; empty for a pool of the whole plane."""
+        """Return the window.
+
+        It is empty for a pool of the whole plane.
+        """
         return read_window(written, cuts=True)
 
     @classmethod
@@ -126,7 +132,10 @@ class PoolOperator(WindowOperator):
 
     @classmethod
     def make_pool(cls, graph: Graph, node: Node, mode: Mode, **numbers: Any) -> Self:
-        """Return the operation of a pooling node; ``numbers`` are the fields of its mode."""
+        """Return the operation of a pooling node.
+
+        ``numbers`` are the fields of its mode.
+        """
         source = graph.values[node.inputs[0]]
         result = graph.values[node.outputs[0]]
         plane = domain.plane(source.shape)
@@ -151,12 +160,15 @@ class PoolOperator(WindowOperator):
 
     @property
     def loops(self) -> Loops:
-        """Loops of a window; channels are independent."""
+        """Loops of a window over independent channels."""
         return super().loops._replace(images=True)
 
     @property
     def window(self) -> tuple[int, int]:
-        """Rows and columns of the kernel; the whole plane for a global average."""
+        """Rows and columns of the kernel.
+
+        For a global average, the kernel is the whole plane.
+        """
         height, width = self.inputs[0].shape[1:]
         return (height, width) if self.mode == "global_average" else self.kernel
 
@@ -188,7 +200,10 @@ class PoolOperator(WindowOperator):
 
 
 def kernel_of(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return rows and columns of a pooling node's window; the whole plane if it has no kernel."""
+    """Return rows and columns of a pooling node's window.
+
+    Without a kernel, the window is the whole plane.
+    """
     if "kernel" not in node.attributes:
         return domain.plane(graph.values[node.inputs[0]].shape)[1:]
     window = node.attributes["kernel"]
@@ -197,7 +212,7 @@ def kernel_of(graph: Graph, node: Node) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MaxPool(PoolOperator):
-    """Maximum pooling; padding never becomes the maximum."""
+    """Maximum pooling, in which padding never becomes the maximum."""
 
     family: ClassVar[str] = "max_pooling"
     forms: ClassVar[tuple[Form, ...]] = (
@@ -247,9 +262,10 @@ class MaxPool(PoolOperator):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AveragePool(PoolOperator):
-    """Average pooling; ``global_average`` reduces each plane to one element.
+    """Average pooling over windows or whole planes.
 
-    ``named``: the model specifies a window, rather than the whole plane.
+    ``global_average`` reduces each plane to one element. ``named``: the model specifies a window,
+    rather than the whole plane.
 
     It follows ONNX Runtime's rules on original values: ``x + offset``, with zero points
     ``input_zero_point`` and ``output_zero_point`` of the ONNX element type; ``offset`` is 128 for

@@ -240,7 +240,10 @@ class ProductOperator(Requantised):
 
     @property
     def channel_scales(self) -> ChannelScales:
-        """Scales of the channel records; 1 for an int32 result, which does not use them."""
+        """Scales of the channel records.
+
+        They are 1 for an int32 result, which does not use them.
+        """
         return (
             ChannelScales.make_exact(np.ones(1, np.float32))
             if self.requantise is None
@@ -250,7 +253,10 @@ class ProductOperator(Requantised):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WideAdd(Operator):
-    """Sum of two int32 tensors, which adds partial products; it has no ONNX operator."""
+    """Sum of two int32 tensors, which adds partial products.
+
+    It has no ONNX operator.
+    """
 
     traits: ClassVar[Traits] = Traits(flat=True, mnemonic="OP_E32_ADD")
 
@@ -461,13 +467,19 @@ def check_accumulator(
 
 @rule(domain.eight_bit_input.text)
 def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
-    """Reject data that does not have 8 bits; weights and bias have other rules."""
+    """Reject data that does not have 8 bits.
+
+    Weights and bias have other rules.
+    """
     return domain.other_than_eight_bit(graph, node.inputs[:1])
 
 
 @rule(domain.eight_bit_input.text)
 def eight_bit_operands(graph: Graph, node: Node) -> Finding | None:
-    """Reject operands that do not have 8 bits; a bias has other rules."""
+    """Reject operands that do not have 8 bits.
+
+    A bias has other rules.
+    """
     return domain.other_than_eight_bit(graph, node.inputs[:2])
 
 

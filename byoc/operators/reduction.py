@@ -92,7 +92,10 @@ class Reduction(RowsOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the reduced axes; by default all."""
+        """Return the reduced axes.
+
+        By default these are all axes.
+        """
         node = written.node
         rank = len(written.operand_shape())
         axes: Any = node.attributes.get("axes", ())
@@ -147,7 +150,10 @@ class Reduction(RowsOperator):
         return 255 * (self.count if _FIELDS[self.mode] == SUM else 1)
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """Return layouts of rows; the results of all rows are contiguous, without padding."""
+        """Return layouts of rows with contiguous results.
+
+        There is no padding between the results of different rows.
+        """
         rows = Layout(self.inputs[0].elements // self.count, 1, atom)
         return Layout(self.count, rows.channels, atom, by_row=not self.across), rows
 
@@ -275,7 +281,10 @@ class SearchRecord:
 
 @rule(fits_fields.text)
 def searched_rows_fit(record: SearchRecord, target: Target) -> Finding | None:
-    """Reject rows that exceed the registers; both reductions have rows of the same shape."""
+    """Reject rows that exceed the registers.
+
+    Both reductions have rows of the same shape.
+    """
     return fits_fields(record.extremes, target)
 
 

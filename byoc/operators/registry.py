@@ -131,7 +131,10 @@ def rules(family: type[Operator]) -> tuple[str, ...]:
 
 
 def check(family: type[Operator], graph: Graph, node: Node) -> Refusal | None:
-    """Return the first requirement that ``node`` violates, or None; independent of the target."""
+    """Return the first requirement that ``node`` violates, or None.
+
+    The result does not depend on the target.
+    """
     for requirement in family.requirements:
         found = requirement(graph, node)
         if found is not None:
@@ -233,7 +236,10 @@ class Annotation:
 
 
 def annotate(graph: Graph) -> tuple[Annotation, ...]:
-    """Return one annotation per node, in node order; depends on the model alone."""
+    """Return one annotation per node, in node order.
+
+    The annotations depend on the model alone.
+    """
     found = (find_family(graph, node) for node in graph.nodes)
     return tuple(
         Annotation(None, str(f), f.rule) if isinstance(f, Refusal) else Annotation(f.family)

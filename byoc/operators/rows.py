@@ -293,10 +293,10 @@ class Softmax(RowsOperator):
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
-        """Return `isa.numerics.softmax` as ONNX nodes; None if a numerator may be infinite.
+        """Return `isa.numerics.softmax` as ONNX nodes.
 
-        ONNX Runtime's own rounding changed between 1.31 and 1.32 in some rows with several equal
-        maxima.
+        The result is None if a numerator may be infinite. ONNX Runtime's own rounding changed
+        between 1.31 and 1.32 in some rows with several equal maxima.
         """
         record = cls.parse(graph, node)[0]
         made = Definition()

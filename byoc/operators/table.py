@@ -53,7 +53,10 @@ CLOSED = FUNCTIONS | ARITHMETIC | {
 
 
 def channels_of(shape: tuple[int, ...]) -> int:
-    """Return the channels of a tensor: its second dimension, or its only one; 0 for a scalar."""
+    """Return the channels of a tensor: its second dimension, or its only one.
+
+    The result is 0 for a scalar.
+    """
     return shape[min(len(shape), 2) - 1] if shape else 0
 
 
@@ -183,10 +186,10 @@ def make_look_up(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ChannelTable(Operator):
-    """Look-up of (channels, elements) in one table per channel; ``table`` is int8 (channels, 256).
+    """Look-up of (channels, elements) in one table per channel.
 
-    Tiles do not divide planes. If a plane does not fit, every channel becomes a separate
-    :class:`TableOperator`.
+    ``table`` is int8 (channels, 256). Tiles do not divide planes. If a plane does not fit, every
+    channel becomes a separate :class:`TableOperator`.
     """
 
     instructions: ClassVar[tuple[str, ...]] = LOOKING_UP
@@ -195,7 +198,10 @@ class ChannelTable(Operator):
     table: NDArray[np.int8]
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return one look-up per channel; tiles can then have any number of elements."""
+        """Return one look-up per channel.
+
+        Tiles can then have any number of elements.
+        """
         (source,) = self.inputs
         _, elements = self.output.shape
         shape = domain.elementwise_shape((elements,))

@@ -138,7 +138,10 @@ class WindowOperator(Operator):
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Divide by rows of an image, with the halo of the window; constants are read whole."""
+        """Divide by rows of an image, with the halo of the window.
+
+        Constants are read whole.
+        """
         if along != "rows" or len(node.attributes.get("kernel", ())) != 2:
             return super().divide(graph, node, along)
         source, *others = (graph.values[name] for name in node.inputs)

@@ -89,7 +89,7 @@ class _Batch:
         return not self._whole.issuperset(self._sizes)
 
     def order_operations(self) -> Iterator[Operator]:
-        """Yield the operations; sort by image those between two operations on all images."""
+        """Yield the operations, sorted by image between two operations on all images."""
         waiting: list[Operator] = []
         for operation in self._operations:
             if self._image(operation) == ALL:

@@ -404,7 +404,10 @@ def may_ride(layers: Sequence[OperatorLayer], graph: FusionGraph, last: int) -> 
 
 
 def list_fused_buffers(graph: FusionGraph, last: int) -> set[str]:
-    """Return the operands and the result of a fused element-wise layer; they cannot be resident."""
+    """Return the operands and the result of a fused element-wise layer.
+
+    They cannot be resident.
+    """
     _, rider = members_of(graph, last - 1, last)
     return {piece.buffer for piece in (*rider.reads, rider.writes)}
 

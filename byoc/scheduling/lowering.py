@@ -28,7 +28,10 @@ Role = Literal["input", "output", "intermediate"]
 
 @dataclass(frozen=True)
 class Buffer:
-    """Dense memory of ``nbytes`` bytes; inputs and outputs of the region never share a buffer."""
+    """Dense memory of ``nbytes`` bytes.
+
+    Inputs and outputs of the region never share a buffer.
+    """
 
     name: str
     nbytes: int
@@ -180,7 +183,10 @@ def _neighbours(
 
 
 class _Sharing:
-    """Tensors by shared buffer; tensors that share a byte are equal there because of an alias."""
+    """Tensors by shared buffer.
+
+    Tensors that share a byte are equal there because of an alias.
+    """
 
     def __init__(
         self, sizes: Mapping[str, int], inputs: tuple[str, ...], outputs: tuple[str, ...]

@@ -63,10 +63,10 @@ def plan(
 
 
 class _Banks(NamedTuple):
-    """Banks of ``nbytes`` bytes each; 0 ignores banks.
+    """Banks of ``nbytes`` bytes each.
 
-    ``alone``: other buffers avoid the banks of a buffer that is ``apart``. ``one_operand``: a bank
-    serves one operand at a time.
+    With 0 bytes, banks are ignored. ``alone``: other buffers avoid the banks of a buffer that is
+    ``apart``. ``one_operand``: a bank serves one operand at a time.
     """
 
     nbytes: int
@@ -119,7 +119,7 @@ def _first_fit(
     banks: _Banks,
     addresses: list[int | None],
 ) -> int | None:
-    """Set ``addresses`` in this order; return the first request without a place, or None.
+    """Set ``addresses`` in this order and return the first request without a place, or None.
 
     ``lives`` has a bit for each step of a request's life. ``addresses`` are those of the previous
     order, which differs only in its first request; None if unknown. A request keeps its address if
@@ -145,7 +145,10 @@ def _first_fit(
 
 
 def _gap(request: Request, placed: _Placed, capacity: int, alignment: int, banks: _Banks) -> int:
-    """Return the address of a request beside those already placed; it may exceed the capacity."""
+    """Return the address of a request beside those already placed.
+
+    It may exceed the capacity.
+    """
     nearby = placed.list_around(request.first, request.last)
     address = lowest_gap(nearby, request.nbytes, request.first, request.last, alignment)
     if request.beside and banks.alone and banks.nbytes:

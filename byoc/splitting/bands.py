@@ -37,7 +37,7 @@ class NodeBand:
         self.made: dict[str, Span] = {}
 
     def rows(self, name: str, span: Span) -> str:
-        """Return the local name of rows ``span`` of a tensor; add the nodes that gather them."""
+        """Return the local name of rows ``span`` of a tensor and add nodes that gather them."""
         if name in self.made:
             return self._take_rows(name, self.made[name], span)
         parts = [

@@ -83,7 +83,10 @@ def slice_rows(value: Value, result: str, span: Span) -> Node:
 
 
 def join_rows(first: Value, parts: tuple[str, ...], result: str) -> Node:
-    """Return a node that concatenates ``parts`` along the rows; ``first`` is the first of them."""
+    """Return a node that concatenates ``parts`` along the rows.
+
+    ``first`` is the first of them.
+    """
     return make_concatenation(first, parts, result, HEIGHT)
 
 
@@ -104,7 +107,10 @@ class SplitAccelerator:
 
 @dataclass(frozen=True)
 class TensorRange:
-    """Range ``span`` of a tensor in memory along ``axis``; the whole tensor if ``span`` is None."""
+    """Range ``span`` of a tensor in memory along ``axis``.
+
+    Without a ``span``, the range is the whole tensor.
+    """
 
     tensor: str
     axis: int = 0
@@ -144,7 +150,10 @@ class SplitStep:
 
 
 class RefusedError(Exception):
-    """Nodes cannot be shared; the message gives the reason."""
+    """Error for nodes that cannot be shared.
+
+    The message gives the reason.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +173,10 @@ class Splitter:
         reads: Mapping[str, TensorRange],
         writes: Mapping[str, TensorRange],
     ) -> SplitProgram:
-        """Compile nodes for an accelerator; raise RefusedError if one would run on the CPU."""
+        """Compile nodes for an accelerator.
+
+        Raise RefusedError if one would run on the CPU.
+        """
         machine = self.accelerators[accelerator]
         small = Graph(self.region.name, tuple(reads), tuple(writes), values, tuple(nodes))
         found = partition_graph(Partitioner(small), machine.arch, self.options)

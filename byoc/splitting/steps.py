@@ -70,7 +70,10 @@ def _find_single_node(splitter: Splitter, nodes: Sequence[Node]) -> int | None:
 def _first(
     splitter: Splitter, bands: Bands, make: Callable[[NodeBand], SplitProgram]
 ) -> SplitProgram:
-    """Return the piece on the first accelerator that can join bands; raise RefusedError if none."""
+    """Return the piece on the first accelerator that can join bands.
+
+    Raise RefusedError if there is none.
+    """
     for number in range(len(splitter.accelerators)):
         try:
             return make(NodeBand(splitter, bands, number))

@@ -102,7 +102,10 @@ class TuningLog:
 
     @property
     def best(self) -> MeasuredSchedule:
-        """First schedule with the fewest cycles; raises InputError if there is none."""
+        """First schedule with the fewest cycles.
+
+        Raise InputError if there is none.
+        """
         placed = [record for record in self.records if record.measurement.cycles is not None]
         if not placed:
             raise InputError(

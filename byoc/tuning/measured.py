@@ -69,9 +69,10 @@ class MeasuredPieces:
         self._promised: dict[int, float] = {}
 
     def note(self, state: State, sites: Sequence[int] | None) -> None:
-        """Record a measurement, cycles by site; None if memory planning failed for the schedule.
+        """Record a measurement: cycles by site.
 
-        After a failure, pairs of consecutive pieces that never ran together are assumed not to fit.
+        The cycles are None if memory planning failed for the schedule. After a failure, pairs of
+        consecutive pieces that never ran together are assumed not to fit.
         """
         before = -1
         for piece in self._list_pieces(state):
@@ -135,12 +136,18 @@ class MeasuredPieces:
         return math.inf if known is None else known.cycles
 
     def _mean(self, number: int) -> float:
-        """Return the mean cycles of a piece, or as predicted; infinite if it never fitted."""
+        """Return the mean measured or predicted cycles of a piece.
+
+        They are infinite if the piece never fitted.
+        """
         known = self._alone.get(number)
         return self._promised.get(number, math.inf) if known is None else known.cycles
 
     def _sites(self, piece: MeasuredPiece, number: int) -> list[int]:
-        """Return the cycles of a piece by site; a prediction is assigned to its first site."""
+        """Return the cycles of a piece by site.
+
+        A prediction is assigned to its first site.
+        """
         known = self._alone.get(number)
         if known is None:
             return [round(self._promised[number]), *[0] * (piece.last - piece.first)]

@@ -212,7 +212,10 @@ class Drawing:
         self._known: dict[tuple[int, int, int], tuple[Tiling, ...]] = {}
 
     def fresh(self, random: np.random.Generator) -> Tiling | None:
-        """Return a random tiling, with few tiles as likely as many; None if no draw fits."""
+        """Return a random tiling, with few tiles as likely as many.
+
+        The result is None if no draw fits.
+        """
         for _ in range(TRIES):
             channels = _pick(random, self._channels)
             shape = Tiling(
@@ -252,7 +255,10 @@ class Drawing:
         return known._replace(channels=channels, rows=known.rows if len(rows) > 1 else rows[0])
 
     def _draw_buffered(self, random: np.random.Generator, shape: Tiling) -> Tiling | None:
-        """Return a random order and buffering of a shape; None if none fits."""
+        """Return a random order and buffering of a shape.
+
+        The result is None if no buffering fits.
+        """
         key = shape.channels, shape.rows, shape.depth
         found = self._known.get(key)
         if found is None:
@@ -294,7 +300,10 @@ def even_sizes(sizes: Sequence[int], whole: int, parallel: int = 0) -> tuple[int
 
 
 def _pick(random: np.random.Generator, sizes: Sequence[int]) -> int:
-    """Return a random size; the first, coarse ones are more likely."""
+    """Return a random size.
+
+    The first, coarse ones are more likely.
+    """
     return sizes[int(len(sizes) * random.random() ** 2)]
 
 

@@ -38,10 +38,10 @@ SHARES = (90, 95, 85, 97, 92, 87, 80, 75, 110, 70, 60, 50, 125)
 
 @dataclass(frozen=True, eq=False)
 class TilingSite:
-    """A layer whose tiling can be chosen; ``index`` is its position in its region.
+    """A layer whose tiling can be chosen.
 
-    ``kind`` is its class as in Gibson 2023, chapter 6: the layer's sequence of operators,
-    independent of sizes.
+    ``index`` is its position in its region. ``kind`` is its class as in Gibson 2023, chapter 6: the
+    layer's sequence of operators, independent of sizes.
     """
 
     region: int
@@ -60,7 +60,10 @@ class ProgramClock(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """Cycles of a network and of each of its sites, in order; None if memory planning failed."""
+    """Cycles of a network and of each of its sites, in order.
+
+    They are None if memory planning failed.
+    """
 
     cycles: int | None
     sites: tuple[int, ...] = ()

@@ -41,7 +41,10 @@ def shares_of(sites: Sequence[TilingSite], cycles: Sequence[int]) -> dict[str, f
 
 
 def schedules_of(log: TuningLog) -> dict[str, int]:
-    """Count a log's tuned schedules by class; layers equal in sizes and schedule count once."""
+    """Count a log's tuned schedules by class.
+
+    Layers equal in sizes and schedule count once.
+    """
     different = {
         (site.kind, site.channels, site.rows, site.inputs, choice)
         for site, choice in zip(log.header.layers, log.best.choices.layers, strict=True)
