@@ -18,7 +18,7 @@ from byoc.package.interface import Interface, connect
 from byoc.package.package import Package, summary_html
 from byoc.partitioning.partition import Partition, Partitioner
 from byoc.scheduling.default import SearchPool, sizeless
-from byoc.scheduling.tiling import TileSearch
+from byoc.scheduling.tile_search import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from byoc.operators.gather import list_moved_pieces
+from byoc.operators.geometry import Geometry
 from byoc.operators.nest import RowTransfer, Tile
-from byoc.operators.operator import Geometry
 from byoc.operators.records import Operand
 from byoc.scheduling.stream import CommandStep, ComputedTile, Memory
 from isa.dataflow import CONSTANT, FILL, ByteMovement, Computation, Dataflow, Extent

@@ -19,6 +19,7 @@ from byoc.estimate.bus import MemoryBus
 from byoc.estimate.commands import Compute
 from byoc.graph import Node, Value
 from byoc.layout.region import compute_stored_shape, finer_parts, has_stated_layouts
+from byoc.operators.geometry import Geometry
 from byoc.operators.layer import (
     OperatorLayer,
     Resident,
@@ -28,7 +29,7 @@ from byoc.operators.layer import (
     make_layer,
     make_streamed,
 )
-from byoc.operators.operator import Geometry, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.products import separate_requantisation
 from byoc.operators.window import column
 from byoc.options import NOTHING, Choices, Schedule
@@ -39,7 +40,8 @@ from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.residency import NoTilingError
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.stream import CommandStep, ConstantPool, Memory, Scheduled
-from byoc.scheduling.tiling import Budget, TileSearch, smallest_tiling
+from byoc.scheduling.tile_search import TileSearch
+from byoc.scheduling.tiling import Budget, smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program, Segment, Tensor, TensorType

@@ -21,6 +21,7 @@ from byoc.estimate.constants import (
     TILE_SHARE,
     TRAFFIC,
 )
+from byoc.operators.geometry import Geometry
 from byoc.operators.layer import (
     Buffers,
     Resident,
@@ -29,7 +30,6 @@ from byoc.operators.layer import (
     has_loaded_constants,
     streams,
 )
-from byoc.operators.operator import Geometry
 from isa.arch import Arch
 from isa.instruction import ceil_div
 

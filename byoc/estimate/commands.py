@@ -26,6 +26,7 @@ from byoc.estimate.constants import (
     TRANSFER_LEAD,
     TRANSFER_OVERHEAD,
 )
+from byoc.operators.geometry import Geometry
 from byoc.operators.nest import (
     NO_PADDING,
     Runs,
@@ -35,7 +36,6 @@ from byoc.operators.nest import (
     make_tile,
     spread_of,
 )
-from byoc.operators.operator import Geometry
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Instruction, Unit, ceil_div

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.operators.convolution import Convolution
-from byoc.operators.movement import count_asked_words
+from byoc.operators.copies import count_asked_words
 from byoc.operators.nest import NOTHING, find_pieces
 from isa.arch import Arch, words_of
 from isa.instruction import ceil_div

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.layout.preferences import RegionTensors
+from byoc.operators.copies import copies, fills
 from byoc.operators.gather import Int64
-from byoc.operators.movement import copies, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merge_dims
 from byoc.operators.operator import Operator
 from byoc.operators.packing import map_shape

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from byoc.operators.copies import copies, fills, order_for_words
 from byoc.operators.gather import (
     CONSTANT,
     MAX_PIECES_PER_MOVE,
@@ -21,7 +22,6 @@ from byoc.operators.gather import (
     find_moved_bytes,
     to_gather,
 )
-from byoc.operators.movement import copies, fills, order_for_words
 from byoc.operators.nest import NOTHING, find_pieces
 from byoc.operators.operator import Operator
 from byoc.operators.packing import map_shape

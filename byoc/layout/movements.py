@@ -21,8 +21,9 @@ from byoc.layout.copying import (
     slice_layout,
 )
 from byoc.layout.preferences import RegionTensors
+from byoc.operators.copies import copies, get_filled_byte
 from byoc.operators.gather import MAX_PIECES_PER_MOVE, find_moved_bytes
-from byoc.operators.movement import Alias, copies, get_filled_byte
+from byoc.operators.movement import Alias
 from byoc.operators.nest import NOTHING, find_pieces
 from byoc.operators.operator import Operator
 from byoc.operators.packing import boundary_layouts

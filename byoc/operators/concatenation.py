@@ -15,8 +15,9 @@ import numpy as np
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescale, rescale_constant, unscalable
+from byoc.operators.copies import make_copies
 from byoc.operators.forms import Form, Kinds, QLinear, Written, integer
-from byoc.operators.movement import Alias, check_permutation, make_copies
+from byoc.operators.movement import Alias, check_permutation
 from byoc.operators.nest import Dim, Piece, merge_dims
 from byoc.operators.operator import Operator
 from byoc.operators.records import Operand

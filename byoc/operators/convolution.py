@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node
 from byoc.operators import domain, products
 from byoc.operators.forms import Form, IntegerProduct, Kinds, QLinear, Written, integer
+from byoc.operators.geometry import Geometry
 from byoc.operators.nest import Tile
-from byoc.operators.operator import Geometry, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.products import ProductOperator, RequantiseConstants, requantisation
 from byoc.operators.records import (
     ChannelConstants,

@@ -12,8 +12,9 @@ import numpy as np
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
+from byoc.operators.geometry import Geometry
 from byoc.operators.nest import LoopNest, Tile
-from byoc.operators.operator import Geometry, Layouts, Operator
+from byoc.operators.operator import Layouts, Operator
 from byoc.operators.records import Loops, Operand, Registers, Repeat, Traits
 from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element

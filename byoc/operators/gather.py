@@ -16,9 +16,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.operators.movement import StridedCopy, fewest_words, get_filled_byte
+from byoc.operators.copies import StridedCopy, fewest_words, get_filled_byte
+from byoc.operators.geometry import Geometry
 from byoc.operators.nest import NOTHING, Dim, LoopNest, Piece, Tile, find_pieces
-from byoc.operators.operator import Geometry, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.records import CommandPart, Loops, Operand, Registers, Settings, Traits, Whole
 from isa.arch import Arch
 from isa.instruction import ceil_div

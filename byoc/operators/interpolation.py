@@ -17,10 +17,11 @@ from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, Positions, Written, numeric, several
+from byoc.operators.geometry import Geometry
 from byoc.operators.movement import Movement
 from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Geometry, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
 from byoc.operators.rows import divide_constants
 from byoc.operators.rules import Constraint, Finding, Requirement, rule

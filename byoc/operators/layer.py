@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from byoc.operators.geometry import Geometry
 from byoc.operators.nest import LoopNest, Span, Tile, make_tile, split
-from byoc.operators.operator import Geometry, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.packing import make_packed_geometry
 from byoc.operators.records import ChannelConstants
 from byoc.options import Order

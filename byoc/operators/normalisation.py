@@ -16,9 +16,10 @@ from byoc.graph import Graph, Node
 from byoc.operators import domain, products
 from byoc.operators.definition import Definition
 from byoc.operators.forms import Form, Kinds, Written, integer, numeric
+from byoc.operators.geometry import Geometry
 from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Geometry, Layouts, Operator
+from byoc.operators.operator import Layouts, Operator
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
 from byoc.operators.rows import RowsOperator, divide_constants, fits_fields
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule

@@ -17,10 +17,11 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.domain import affine, clamp
 from byoc.operators.forms import Form, Written
+from byoc.operators.geometry import Geometry
 from byoc.operators.movement import Alias
 from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.onnx_view import OnnxNode, OnnxView
-from byoc.operators.operator import Geometry, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
 from byoc.operators.rules import Finding, finding, rule
 from byoc.options import Target

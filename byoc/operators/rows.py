@@ -18,8 +18,9 @@ from byoc.operators import domain
 from byoc.operators.definition import Definition
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, QLinear, Written, integer, numeric, several
+from byoc.operators.geometry import Geometry
 from byoc.operators.nest import LoopNest, Tile
-from byoc.operators.operator import Geometry, Layouts, Operator
+from byoc.operators.operator import Layouts, Operator
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.options import Target

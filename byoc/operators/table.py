@@ -16,8 +16,9 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.elementwise import ElementwiseOperator
 from byoc.operators.forms import Closes
+from byoc.operators.geometry import Geometry
 from byoc.operators.nest import LoopNest, Tile
-from byoc.operators.operator import Geometry, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
 from byoc.operators.rules import Finding, Requirement, finding, rule
 from isa.arch import Arch

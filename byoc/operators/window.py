@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 from byoc.graph import Graph, Node
 from byoc.operators.domain import check_size, too_large
 from byoc.operators.forms import Kinds, Written, integer, several
+from byoc.operators.geometry import Geometry
 from byoc.operators.nest import LoopNest, Tile
-from byoc.operators.operator import Geometry, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.records import MANY, Loops, Operand, Registers, Traits
 from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.sharding import AXES, Along, Sharding, Span

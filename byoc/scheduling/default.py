@@ -34,14 +34,16 @@ from byoc.estimate.constants import (
     RESIDENT_SHARES,
     SIZES,
 )
+from byoc.operators.geometry import Geometry
 from byoc.operators.layer import OperatorLayer
 from byoc.operators.nest import Tile
-from byoc.operators.operator import Geometry
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
+from byoc.scheduling.layer_stream import stream_layer
 from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.memplan import peak_bytes
-from byoc.scheduling.pipelining import Rehearsed, pipeline_tiles
+from byoc.scheduling.pipelining import pipeline_tiles
+from byoc.scheduling.rehearsal import Rehearsed
 from byoc.scheduling.residency import (
     LayerPlan,
     RegionContext,
@@ -50,8 +52,9 @@ from byoc.scheduling.residency import (
     pins_of,
     plan_layers,
 )
-from byoc.scheduling.stream import Memory, Scheduled, TileSteps, stream_layer
-from byoc.scheduling.tiling import Answers, Budget, TileSearch
+from byoc.scheduling.stream import Memory, Scheduled, TileSteps
+from byoc.scheduling.tile_search import TileSearch
+from byoc.scheduling.tiling import Answers, Budget
 from isa.arch import Arch
 from isa.errors import InputError
 

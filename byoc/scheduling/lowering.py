@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Value
 from byoc.layout.region import lay_out, pack_constants
-from byoc.operators.movement import Copy
+from byoc.operators.copies import Copy
 from byoc.operators.operator import Operator
 from byoc.operators.products import separate_requantisation
 from byoc.operators.records import Operand

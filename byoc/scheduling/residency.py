@@ -38,7 +38,8 @@ from byoc.scheduling.groups import (
     members_of,
 )
 from byoc.scheduling.lowering import Buffer, Lowered
-from byoc.scheduling.tiling import Answers, Budget, TileSearch, TilingChoice, may_cut_rows
+from byoc.scheduling.tile_search import TileSearch, TilingChoice
+from byoc.scheduling.tiling import Answers, Budget, may_cut_rows
 from isa.arch import Arch
 from isa.errors import InputError
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from byoc.operators.geometry import Geometry
 from byoc.operators.layer import (
     OperatorLayer,
     Tiling,
@@ -17,9 +18,9 @@ from byoc.operators.layer import (
     make_streamed,
 )
 from byoc.operators.nest import find_allowed_channels
-from byoc.operators.operator import Geometry
+from byoc.scheduling.layer_stream import stream_layer
 from byoc.scheduling.memplan import Request, check_plan, plan
-from byoc.scheduling.stream import CommandStep, Memory, Scheduled, lifetimes, stream_layer
+from byoc.scheduling.stream import CommandStep, Memory, Scheduled, lifetimes
 from byoc.scheduling.tiling import smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError

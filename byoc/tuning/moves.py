@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from byoc.operators.geometry import Geometry
 from byoc.operators.layer import Resident, Tiling
 from byoc.operators.nest import find_allowed_channels
-from byoc.operators.operator import Geometry
 from byoc.options import GroupChoice, PlacedGroups
 from byoc.scheduling.tiling import channel_tiles, depths, list_buffered, row_bands
 from byoc.tuning.subject import Move, State, TilingSite, TuningSubject

@@ -17,8 +17,8 @@ from byoc.compiler import compile_regions
 from byoc.emission.region import Compiled, Region, empty_memory, order_layers
 from byoc.estimate.bus import DEFAULT_BUS, MemoryBus
 from byoc.graph import Value
+from byoc.operators.geometry import Geometry
 from byoc.operators.layer import OperatorLayer, Resident, Tiling, align
-from byoc.operators.operator import Geometry
 from byoc.options import NOTHING, Choices, CompileOptions, GroupChoice, PlacedGroups, place_groups
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.default import SearchPool
@@ -27,7 +27,7 @@ from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.pipelining import pipeline_tiles
 from byoc.scheduling.residency import Rooms, group_at, tiling_of
 from byoc.scheduling.stream import Memory, TileSteps, lifetimes
-from byoc.scheduling.tiling import TileSearch
+from byoc.scheduling.tile_search import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program

@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Workspace
-from dla_sim.kernels.convolution import WindowRegisters, sums_by_pixels, window
+from dla_sim.kernels.depthwise import sums_by_pixels
 from dla_sim.kernels.products import (
     CHUNK,
-    Finish,
     Initial,
     Products,
-    ResultConverter,
     Sums,
     add_chunks,
     prepare_sums,
     products,
     spans,
 )
+from dla_sim.kernels.results import Finish, ResultConverter
+from dla_sim.kernels.windows import WindowRegisters, window
 from isa.arch import Arch, words_of
 from isa.instruction import Atoms, Blocks, Command
 from isa.ops.convolution import MAPPING

@@ -13,7 +13,8 @@ import numpy as np
 from dla_sim.kernels import atoms, pairs
 from dla_sim.kernels.attempt import Attempt, Prepare, Workspace, prepare_whole
 from dla_sim.kernels.compiled import Compiled
-from dla_sim.kernels.convolution import convolution, depthwise, prepare_grouped
+from dla_sim.kernels.convolution import convolution, prepare_grouped
+from dla_sim.kernels.depthwise import depthwise
 from dla_sim.kernels.elementwise import (
     add_look_up,
     addition,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import AtOnce, Attempt, Workspace, disjoint
-from dla_sim.kernels.products import LARGEST_SQUARES
+from dla_sim.kernels.results import LARGEST_SQUARES
 from isa import numerics
 from isa.access import row_starts
 from isa.arch import Arch

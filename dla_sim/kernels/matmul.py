@@ -10,11 +10,8 @@ from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Workspace, disjoint, highest
 from dla_sim.kernels.products import (
-    EXACT,
-    LARGEST_SQUARES,
     IntegerProducts,
     Products,
-    ResultConverter,
     Sums,
     add_chunks,
     float_product,
@@ -22,6 +19,7 @@ from dla_sim.kernels.products import (
     products,
     spans,
 )
+from dla_sim.kernels.results import EXACT, LARGEST_SQUARES, ResultConverter
 from isa import numerics
 from isa.arch import Arch
 from isa.instruction import Command, Machine

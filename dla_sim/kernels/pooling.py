@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Workspace, disjoint, highest
-from dla_sim.kernels.convolution import PlaneSource, WindowRegisters, source, window
+from dla_sim.kernels.windows import PlaneSource, WindowRegisters, source, window
 from isa import numerics
 from isa.instruction import Command, Machine, view
 from isa.numerics.pooling import neighbours

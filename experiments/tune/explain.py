@@ -14,16 +14,18 @@ from byoc.compiler import compile, compile_regions, partition_package
 from byoc.emission.region import Compiled, order_layers
 from byoc.estimate.account import LayerCost
 from byoc.estimate.bus import MemoryBus, bus_of
+from byoc.operators.geometry import Geometry
 from byoc.operators.layer import OperatorLayer, Resident, Tiling
-from byoc.operators.operator import Geometry
 from byoc.options import Choices, CompileOptions, GroupChoice, LayerChoice, place_groups
 from byoc.package.package import Package
 from byoc.partitioning.partition import Partition
 from byoc.scheduling.default import SearchPool, sizeless
+from byoc.scheduling.layer_stream import stream_layer
 from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.residency import Rooms, choice_of, tiling_of
-from byoc.scheduling.stream import count_moved, stream_layer
-from byoc.scheduling.tiling import Budget, TileSearch, TilingChoice
+from byoc.scheduling.stream import count_moved
+from byoc.scheduling.tile_search import TileSearch, TilingChoice
+from byoc.scheduling.tiling import Budget
 from byoc.tuning.subject import bare_memory, kind_of
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing

@@ -9,19 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from isa.arch import Arch, BankedMemory, words_of
 from isa.instruction import Atoms, Blocks, Command, OperandLayout, Packed, Plain, ceil_div, formula
-from isa.ops import matmul, movement, pairs, pooling, rows
+from isa.ops import matmul, movement, pairs, rows
 from isa.ops.convolution import MAPPING, group_shape
-from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
+from isa.ops.lookup import TABLE_BYTES
 from isa.ops.movement import copy_words
+from isa.ops.packed_operands import (
+    compute_finishing_cycles,
+    list_matrices,
+    list_planes,
+    list_table_words,
+    list_tables,
+)
+from isa.ops.packed_windows import (
+    _depth_cycles,
+    _depth_layouts,
+    _depth_words,
+    _pool_cycles,
+    _pool_layouts,
+    _pool_words,
+)
 from isa.ops.products import (
-    WHOLE_KERNEL,
     ArrayProduct,
     gapless,
-    pixel_bytes,
     product_block,
     product_bytes,
     product_cycles,
@@ -29,32 +41,12 @@ from isa.ops.products import (
     product_words,
     use_mapping,
 )
-from isa.ops.windows import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, make_refusal, taps
+from isa.ops.windows import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, make_refusal
 from isa.packing import (
     Bytes,
     WeightShape,
-    depthwise_places,
     read_blocks,
-    read_depthwise,
 )
-
-
-def _tables(command: Command) -> tuple[OperandLayout, ...]:
-    """Return the layout of the look-up tables, or nothing if the command does not look up its
-    results.
-    """
-    count = table_count(command)
-    return (Plain(EX_TABLE_ADDRESS.name, TABLE_BYTES * count),) if count else ()
-
-
-def _compute_finishing_cycles(command: Command, outputs: int, arch: Arch) -> int:
-    """Return the cycles of the lanes after the array: ⌈results / L⌉ if they requantise, add sums
-    or look up, else 0.
-    """
-    fields = command.fields
-    busy = fields.get("requantise", 0) or fields.get(ACCUMULATE.name, 0) or table_count(command)
-    return ceil_div(outputs, arch.lanes) if busy else 0
-
 
 # Products
 # --------------------------------------------------------------------------------------------------
@@ -132,18 +124,18 @@ def product(
         if _is_continuation(command, found):
             assert isinstance(result, Atoms)
             parts = (*parts, result._replace(register=EX_PARTIAL_ADDRESS.name, element=4, plane=""))
-        return (*parts, *_tables(command), result)
+        return (*parts, *list_tables(command), result)
 
     @formula(_PRODUCT)
     def cycles(command: Command, arch: Arch) -> int:
         found = read(command)
-        return product_cycles(found, arch, _compute_finishing_cycles(command, found.outputs, arch))
+        return product_cycles(found, arch, compute_finishing_cycles(command, found.outputs, arch))
 
     def words(command: Command, arch: Arch) -> tuple[int, ...]:
         found = read(command)
         of = product_words(found, arch, element_bytes(command))
         sums = (product_words(found, arch, 4).results,) if _is_continuation(command, found) else ()
-        return (*of[:3], *sums, *_table_words(command, arch), of.results)
+        return (*of[:3], *sums, *list_table_words(command, arch), of.results)
 
     return Packed(all_layouts, cycles, words)
 
@@ -163,12 +155,12 @@ def _activations(command: Command) -> ArrayProduct:
 
 
 def _dynamic_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
-    source, result = _matrices(command)
+    source, result = list_matrices(command)
     positions, channels = matmul.second_shape(command)
     return (
         source,
         Atoms("EX_OPERAND_ADDRESS", channels, positions, rows=True),
-        *_tables(command),
+        *list_tables(command),
         result,
     )
 
@@ -176,196 +168,16 @@ def _dynamic_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 @formula(_PRODUCT)
 def _dynamic_cycles(command: Command, arch: Arch) -> int:
     found = _activations(command)
-    return product_cycles(found, arch, _compute_finishing_cycles(command, found.outputs, arch))
+    return product_cycles(found, arch, compute_finishing_cycles(command, found.outputs, arch))
 
 
 def _dynamic_words(command: Command, arch: Arch) -> tuple[int, ...]:
     of = product_words(_activations(command), arch, element_bytes(command))
-    return of.activations, of.weights, *_table_words(command, arch), of.results
-
-
-def _table_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    return tuple(
-        words_of(arch).count(table.nbytes) for table in _tables(command) if isinstance(table, Plain)
-    )
-
-
-def _planes(command: Command) -> tuple[OperandLayout, OperandLayout]:
-    source = _input(command)
-    groups = command.registers.get("EX_GROUPS", 1)
-    if command.fields.get(MAPPING.name, 0) == WHOLE_KERNEL:
-        source = source._replace(narrow=pixel_bytes(groups, command["EX_INPUT_CHANNELS"]))
-    return source, _output(command, element_bytes(command))
-
-
-def _input(command: Command) -> Atoms:
-    positions = command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"]
-    return Atoms("EX_INPUT_ADDRESS", command["EX_INPUT_CHANNELS"], positions, 1, "EX_INPUT_PLANE")
-
-
-def _output(command: Command, element: int) -> Atoms:
-    positions = command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
-    return Atoms(
-        "EX_OUTPUT_ADDRESS", command["EX_OUTPUT_CHANNELS"], positions, element, "EX_OUTPUT_PLANE"
-    )
-
-
-def _matrices(command: Command) -> tuple[OperandLayout, OperandLayout]:
-    rows, inputs, outputs = matmul.shape(command)
-    source = Atoms("EX_INPUT_ADDRESS", inputs, rows, rows=True)
-    return source, Atoms("EX_OUTPUT_ADDRESS", outputs, rows, element_bytes(command), rows=True)
+    return of.activations, of.weights, *list_table_words(command, arch), of.results
 
 
 # Windows
 # --------------------------------------------------------------------------------------------------
-
-
-class Windows(NamedTuple):
-    """Steps of the array and words of activations for the windows of one atom."""
-
-    steps: int
-    words: int
-
-
-def windows(command: Command, arch: Arch) -> Windows:
-    """Return the array steps and input words of the windows of one atom.
-
-    The array computes ⌊N/A⌋ windows at a time: first along a row, then over rows. An array of fewer
-    than A elements computes one window at a time and needs ⌈A/N⌉ cycles per tap. Registers keep the
-    rows that the windows of a step need, so each input row is read once for every piece of columns,
-    plus one word if there are several pieces.
-    """
-    words = words_of(arch)
-    at = command.registers
-    rows = at["EX_OUTPUT_HEIGHT"]
-    columns = at["EX_OUTPUT_WIDTH"]
-    together = max(1, arch.pe.count // words.atom)
-    across = max(1, min(together, columns))
-    down = max(1, min(rows, together // across))
-    pieces = ceil_div(columns, across)
-    reached = (
-        (across - 1) * at["EX_STRIDE_WIDTH"]
-        + (at["EX_KERNEL_WIDTH"] - 1) * at["EX_DILATION_WIDTH"]
-        + 1
-    )
-    read = (
-        (rows - 1) * at["EX_STRIDE_HEIGHT"]
-        + (at["EX_KERNEL_HEIGHT"] - 1) * at["EX_DILATION_HEIGHT"]
-        + 1
-    )
-    row = words.count(min(reached, at["EX_INPUT_WIDTH"]) * words.atom) + (pieces > 1)
-    steps = (
-        pieces
-        * ceil_div(rows, down)
-        * taps(command)
-        * ceil_div(words.atom, together * arch.pe.count)
-    )
-    return Windows(steps, pieces * min(read, at["EX_INPUT_HEIGHT"]) * row)
-
-
-def _results(command: Command, arch: Arch, element: int) -> tuple[int, int]:
-    """Return the number of results and their words."""
-    words = words_of(arch)
-    positions = command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
-    channels = command["EX_OUTPUT_CHANNELS"]
-    return channels * positions, words.surfaces(channels) * words.count(
-        positions * words.atom * element
-    )
-
-
-def _depth_channels(command: Command) -> int:
-    if command["EX_INPUT_CHANNELS"] != command["EX_OUTPUT_CHANNELS"]:
-        raise make_refusal(
-            command, "with banked memory EX_INPUT_CHANNELS and EX_OUTPUT_CHANNELS must be equal"
-        )
-    if command.fields.get(MAPPING.name, 0):
-        raise make_refusal(command, "mapping is for machines without words; give 0")
-    return command["EX_OUTPUT_CHANNELS"]
-
-
-def _depth_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
-    channels = _depth_channels(command)
-    words = words_of(arch)
-    count = taps(command)
-    order = partial(depthwise_places, channels, count, words.atom)
-    read = partial(read_depthwise, channels, count, words.atom)
-    weights = Blocks("EX_OPERAND_ADDRESS", channels * count, order, read)
-    records = Plain("EX_CHANNEL_ADDRESS", channels * arch.channel_record_bytes)
-    source, result = _planes(command)
-    return source, weights, records, *_tables(command), result
-
-
-@formula(
-    """
-    w + max(⌈C/A⌉ · s, ⌈results / L⌉ where the lanes work). s = ⌈OW/x⌉ · ⌈OH/y⌉ · KH · KW: of ⌊N/A⌋
-    windows at once x ≤ OW stand in a row and y below one another; where N < A it is one, and s is ⌈A/N⌉ times as much.
-    w = ⌈weights of the first atom / W⌉; those of the next take no longer than s.
-    """
-)
-def _depth_cycles(command: Command, arch: Arch) -> int:
-    words = words_of(arch)
-    channels = _depth_channels(command)
-    first = words.count(min(channels, words.atom) * taps(command))
-    array = words.surfaces(channels) * windows(command, arch).steps
-    return first + max(
-        array, _compute_finishing_cycles(command, _results(command, arch, 1)[0], arch)
-    )
-
-
-def _depth_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words = words_of(arch)
-    channels = _depth_channels(command)
-    weights = words.count(channels * taps(command))
-    records = words.count(channels * arch.channel_record_bytes)
-    source = words.surfaces(channels) * windows(command, arch).words
-    return (
-        source,
-        weights,
-        records,
-        *_table_words(command, arch),
-        _results(command, arch, element_bytes(command))[1],
-    )
-
-
-def _pool_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
-    return _input(command), *_tables(command), _output(command, 1)
-
-
-def _whole_plane(command: Command) -> bool:
-    return command.fields["mode"] == pooling.GLOBAL_AVERAGE
-
-
-@formula(
-    """
-    max(⌈C/A⌉ · s, ⌈results / L⌉ with look_up), s as OP_DEPTH_CONV has it; of the average of a whole plane s is the
-    words of an atom's plane. Averages begin with ⌈(KH·KW + 1) / dividers⌉ · divide_cycles for the reciprocals of the
-    counts and of SCALE_Y, that of a whole plane with none.
-    """
-)
-def _pool_cycles(command: Command, arch: Arch) -> int:
-    words = words_of(arch)
-    (results, _) = _results(command, arch, 1)
-    steps = _pool_source(command, arch) if _whole_plane(command) else windows(command, arch).steps
-    lead = 0
-    if command.fields["mode"] == pooling.AVERAGE:
-        lead = ceil_div(taps(command) + 1, words.dividers) * words.divide_cycles
-    return lead + max(
-        words.surfaces(command["EX_OUTPUT_CHANNELS"]) * steps,
-        _compute_finishing_cycles(command, results, arch),
-    )
-
-
-def _pool_source(command: Command, arch: Arch) -> int:
-    """Return the words of activations of one atom."""
-    words = words_of(arch)
-    if _whole_plane(command):
-        return words.count(command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"] * words.atom)
-    return windows(command, arch).words
-
-
-def _pool_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    source = words_of(arch).surfaces(command["EX_OUTPUT_CHANNELS"]) * _pool_source(command, arch)
-    return source, *_table_words(command, arch), _results(command, arch, 1)[1]
 
 
 # Element-wise operations
@@ -384,7 +196,7 @@ def _dense(*registers: str, divides: bool = False) -> Packed:
 
     def layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
         *reads, result = (Plain(name, command["EX_LENGTH"]) for name in registers)
-        return *reads, *_tables(command), result
+        return *reads, *list_tables(command), result
 
     @formula(
         f"divide_cycles for the reciprocal of SCALE_Y, and {_ELEMENTWISE}"
@@ -396,7 +208,7 @@ def _dense(*registers: str, divides: bool = False) -> Packed:
 
     def words(command: Command, arch: Arch) -> tuple[int, ...]:
         count = words_of(arch).count(command["EX_LENGTH"])
-        return *(count for _ in registers[1:]), *_table_words(command, arch), count
+        return *(count for _ in registers[1:]), *list_table_words(command, arch), count
 
     return Packed(layouts, cycles, words)
 
@@ -407,7 +219,11 @@ def _pair_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
         Atoms(name, *pairs.operand_shape(command, command.fields[field.name]))
         for name, field in names
     )
-    return *reads, *_tables(command), Atoms("EX_OUTPUT_ADDRESS", *pairs.operand_shape(command, 0))
+    return (
+        *reads,
+        *list_tables(command),
+        Atoms("EX_OUTPUT_ADDRESS", *pairs.operand_shape(command, 0)),
+    )
 
 
 def _pair_words(command: Command, arch: Arch) -> tuple[int, ...]:
@@ -418,7 +234,7 @@ def _pair_words(command: Command, arch: Arch) -> tuple[int, ...]:
         return surfaces * words.count((1 if repeat & pairs.ALONG_LENGTH else length) * words.atom)
 
     repeats = (command.fields[field.name] for field in (pairs.REPEAT_A, pairs.REPEAT_B))
-    return *map(count_side, repeats), *_table_words(command, arch), count_side(0)
+    return *map(count_side, repeats), *list_table_words(command, arch), count_side(0)
 
 
 def _pair_elements(command: Command, arch: Arch) -> int:
@@ -537,7 +353,7 @@ def _limit_by_divisions(cycles: int, quotients: int, words: BankedMemory) -> int
 def _reduce_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     source = _rows_at("EX_INPUT_ADDRESS", command)
     result = Plain("EX_OUTPUT_ADDRESS", _row_shape(command)[1])
-    return source, *_tables(command), result
+    return source, *list_tables(command), result
 
 
 @formula("⌈⌈IC/A⌉·A·rows / L⌉, and divide_cycles at least.")
@@ -554,14 +370,14 @@ def _reduce_words(command: Command, arch: Arch) -> tuple[int, ...]:
     (channels, positions, _) = _row_shape(command)
     return (
         _surface_words(channels, positions, words),
-        *_table_words(command, arch),
+        *list_table_words(command, arch),
         words.count(positions),
     )
 
 
 def _softmax_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     source, result = (_rows_at(f"EX_{name}_ADDRESS", command) for name in ("INPUT", "OUTPUT"))
-    return source, Plain("EX_OPERAND_ADDRESS", rows.TABLE_BYTES), *_tables(command), result
+    return source, Plain("EX_OPERAND_ADDRESS", rows.TABLE_BYTES), *list_tables(command), result
 
 
 @formula(
@@ -583,7 +399,7 @@ def _softmax_words(command: Command, arch: Arch) -> tuple[int, ...]:
     words = words_of(arch)
     (channels, positions, _) = _row_shape(command)
     tensor = _surface_words(channels, positions, words)
-    return 3 * tensor, words.count(rows.TABLE_BYTES), *_table_words(command, arch), tensor
+    return 3 * tensor, words.count(rows.TABLE_BYTES), *list_table_words(command, arch), tensor
 
 
 def _norm_shape(command: Command) -> tuple[int, int]:
@@ -595,7 +411,7 @@ def _norm_shape(command: Command) -> tuple[int, int]:
 def _norm_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     tensor = Atoms("EX_INPUT_ADDRESS", *_norm_shape(command), rows=True)
     parameters = Plain("EX_OPERAND_ADDRESS", rows.PARAMETER_BYTES * rows.parameters(command))
-    return tensor, parameters, *_tables(command), tensor._replace(register="EX_OUTPUT_ADDRESS")
+    return tensor, parameters, *list_tables(command), tensor._replace(register="EX_OUTPUT_ADDRESS")
 
 
 @formula(
@@ -615,7 +431,7 @@ def _norm_words(command: Command, arch: Arch) -> tuple[int, ...]:
     words = words_of(arch)
     tensor = _surface_words(*_norm_shape(command), words_of(arch))
     parameters = words.count(rows.PARAMETER_BYTES * rows.parameters(command))
-    return 2 * tensor, parameters, *_table_words(command, arch), tensor
+    return 2 * tensor, parameters, *list_table_words(command, arch), tensor
 
 
 # Copies of bytes
@@ -677,9 +493,9 @@ _WITH_SECOND = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS")
 _ONE = _dense(*_BOTH, divides=True)
 _TWO = _dense(*_WITH_SECOND)
 PACKED: Mapping[str, Packed] = {
-    "OP_CONV": product(_read_convolution, _planes),
-    "OP_GROUP_CONV": product(_read_convolution, _planes),
-    "OP_MAT_MUL": product(_read_multiplication, _matrices, inputs_first=True),
+    "OP_CONV": product(_read_convolution, list_planes),
+    "OP_GROUP_CONV": product(_read_convolution, list_planes),
+    "OP_MAT_MUL": product(_read_multiplication, list_matrices, inputs_first=True),
     "OP_DEPTH_CONV": Packed(_depth_layouts, _depth_cycles, _depth_words),
     "OP_POOL": Packed(_pool_layouts, _pool_cycles, _pool_words),
     "OP_ACT_RELU": _ONE,

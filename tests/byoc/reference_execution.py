@@ -22,9 +22,10 @@ from byoc.operators.arithmetic import (
     SubtractionOperator,
 )
 from byoc.operators.convolution import Convolution
+from byoc.operators.copies import StridedCopy
 from byoc.operators.matmul import DynamicMatMul, MatMul
 from byoc.operators.minmax import MinMax
-from byoc.operators.movement import Alias, StridedCopy
+from byoc.operators.movement import Alias
 from byoc.operators.nest import Piece
 from byoc.operators.operator import Operator
 from byoc.operators.pooling import AveragePool, MaxPool

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from byoc.layout.assign import assign_layouts
-from byoc.operators.movement import StridedCopy
+from byoc.operators.copies import StridedCopy
 from byoc.operators.nest import Dim
 from byoc.operators.packing import (
     boundary_layout,

@@ -17,14 +17,16 @@ from byoc.emission.region import layers_of
 from byoc.estimate import constants
 from byoc.estimate.account import LayerCost
 from byoc.estimate.bus import DEFAULT_BUS, bus_of
+from byoc.operators.copies import StridedCopy
 from byoc.operators.layer import Resident, Tiling, make_streamed, tile_count
-from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim
 from byoc.operators.operator import Operator
 from byoc.operators.records import Operand
+from byoc.scheduling.layer_stream import stream_layer
 from byoc.scheduling.residency import RegionContext, plan_layers
-from byoc.scheduling.stream import TileSteps, stream_layer
-from byoc.scheduling.tiling import TileSearch, list_buffered, shapes
+from byoc.scheduling.stream import TileSteps
+from byoc.scheduling.tile_search import TileSearch
+from byoc.scheduling.tiling import list_buffered, shapes
 from byoc.tuning.subject import bare_memory
 from dla_sim.presets import load_hardware
 from dla_sim.timing import Timing

@@ -17,8 +17,8 @@ from byoc.compiler import compile
 from byoc.emission.region import Region, compile_region, layers_of
 from byoc.graph import Value
 from byoc.importing import import_model
+from byoc.operators.copies import StridedCopy
 from byoc.operators.layer import BufferSlots, OperatorLayer, make_streamed
-from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim, find_allowed_channels
 from byoc.operators.operator import Operator
 from byoc.operators.records import COMBINED, MappingType, Operand

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from byoc.operators.movement import Copy
+from byoc.operators.copies import Copy
 from byoc.operators.operator import Operator
 from byoc.operators.products import Requantisation
 from byoc.operators.records import Operand

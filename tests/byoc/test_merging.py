@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.layout.merging import merge_moves
+from byoc.operators.copies import StridedCopy, copies, fills, get_filled_byte
 from byoc.operators.gather import Gather
-from byoc.operators.movement import Alias, StridedCopy, copies, fills, get_filled_byte
+from byoc.operators.movement import Alias
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces
 from byoc.operators.operator import Operator
 from byoc.operators.records import Operand

@@ -14,7 +14,8 @@ from byoc.estimate.constants import COMMAND_OVERHEAD
 from byoc.operators.layer import make_layer, make_streamed, tile_count
 from byoc.operators.nest import RowTransfer
 from byoc.scheduling.memplan import Request
-from byoc.scheduling.pipelining import Cue, Pipelined, Rehearsed, rehearse
+from byoc.scheduling.pipelining import Pipelined
+from byoc.scheduling.rehearsal import Cue, Rehearsed, rehearse
 from byoc.scheduling.stream import CommandStep, Pointer, StepSource, load, store
 from byoc.scheduling.tiling import list_buffered, shapes
 from isa.arch import Arch, PeArray

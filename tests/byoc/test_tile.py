@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from byoc.emission.region import layers_of
 from byoc.estimate.bus import DEFAULT_BUS
+from byoc.operators.geometry import Geometry
 from byoc.operators.layer import (
     BufferSlots,
     OperatorLayer,
@@ -38,17 +39,9 @@ from byoc.operators.nest import (
     plane_transfer,
     split,
 )
-from byoc.operators.operator import Geometry
-from byoc.scheduling.stream import stream_layer
-from byoc.scheduling.tiling import (
-    Answers,
-    Budget,
-    TileSearch,
-    list_buffered,
-    shapes,
-    smallest_tiling,
-    tilings,
-)
+from byoc.scheduling.layer_stream import stream_layer
+from byoc.scheduling.tile_search import TileSearch
+from byoc.scheduling.tiling import Answers, Budget, list_buffered, shapes, smallest_tiling, tilings
 from byoc.tuning.subject import bare_memory
 from isa.arch import Arch, PeArray
 from tests.byoc import region_cases as cases

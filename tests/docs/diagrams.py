@@ -31,7 +31,7 @@ from byoc.scheduling.default import schedule_default
 from byoc.scheduling.fusing import fuse
 from byoc.scheduling.lowering import lower
 from byoc.scheduling.memplan import plan
-from byoc.scheduling.tiling import TileSearch
+from byoc.scheduling.tile_search import TileSearch
 from dla_sim.device import Device
 from dla_sim.engine.accounts import account
 from dla_sim.engine.bus import PORTS

@@ -19,7 +19,7 @@ from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.graph import Value
 from byoc.importing import import_model
 from byoc.runtimes.protobuf import shapes_of
-from experiments.models import MODELS, classifiers, detection, imaging, sequences
+from experiments.models import MODELS, classifiers, detection, imaging, microcontrollers, sequences
 from isa.arch import Arch
 from tests.e2e.harness import compare
 
@@ -170,27 +170,30 @@ WORDS = 1000
         # up by to 16 bytes, and MACs, less those of average pool and softmax. A bias a channel;
         # batch normalisation has two numbers.
         pytest.param(
-            classifiers.keyword_spotting,
+            microcontrollers.keyword_spotting,
             22_016 + 588,
             2_664_792 - 8_000 - 24,
             id="keyword-spotting",
         ),
         pytest.param(
-            classifiers.visual_wake_words,
+            microcontrollers.visual_wake_words,
             208_128 - 16 + 2_738,
             7_491_972 - 2_304 - 4,
             id="visual-wake-words",
         ),
         pytest.param(
-            classifiers.person_detection,
+            microcontrollers.person_detection,
             207_984 - 16 + 2_738,
             7_160_196 - 2_304 - 4,
             id="person-detection",
         ),
         pytest.param(
-            classifiers.streaming_wake_word, 46_048 - 8 + 843, 826_374 - 6, id="streaming-wake-word"
+            microcontrollers.streaming_wake_word,
+            46_048 - 8 + 843,
+            826_374 - 6,
+            id="streaming-wake-word",
         ),
-        pytest.param(classifiers.micro_speech, 16_640 + 12, 336_008 - 8, id="micro-speech"),
+        pytest.param(microcontrollers.micro_speech, 16_640 + 12, 336_008 - 8, id="micro-speech"),
         pytest.param(
             partial(classifiers.resnet_8, width=40),
             479_488 - 8 + 2 * 840 + 10,
@@ -211,10 +214,10 @@ SMALL = {
     "shufflenet-v2": partial(classifiers.shufflenet_v2, size=32),
     "unet": partial(imaging.unet, size=32, width=4),
     "autoencoder": imaging.autoencoder,
-    "keyword-spotting": classifiers.keyword_spotting,
-    "person-detection": classifiers.person_detection,
-    "streaming-wake-word": classifiers.streaming_wake_word,
-    "micro-speech": classifiers.micro_speech,
+    "keyword-spotting": microcontrollers.keyword_spotting,
+    "person-detection": microcontrollers.person_detection,
+    "streaming-wake-word": microcontrollers.streaming_wake_word,
+    "micro-speech": microcontrollers.micro_speech,
     "super-resolution": partial(imaging.super_resolution, size=12),
     "yolo-v8n": partial(detection.yolo_v8n, size=64),
     "point-pillars": partial(detection.point_pillars, size=(16, 24)),

@@ -1,0 +1,247 @@
+"""Windows over planes in memory, as views that kernels read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.kernels.attempt import Attempt, Workspace
+from dla_sim.kernels.products import (
+    CHUNK,
+    Compute,
+    Sums,
+    prepare_sums,
+)
+from isa.arch import Arch
+from isa.instruction import Command, Machine
+
+_REGISTERS = itemgetter(
+    "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH",
+    "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH",
+    "EX_KERNEL_HEIGHT", "EX_KERNEL_WIDTH", "EX_STRIDE_HEIGHT", "EX_STRIDE_WIDTH",
+    "EX_DILATION_HEIGHT", "EX_DILATION_WIDTH", "EX_PAD_TOP", "EX_PAD_LEFT",
+    "EX_INPUT_ADDRESS", "EX_INPUT_PLANE", "EX_OUTPUT_ADDRESS", "EX_OUTPUT_PLANE",
+)  # fmt: skip
+_WORTH_SPLITTING = 1 << 14
+"""Bytes of input from which splitting even and odd columns saves time."""
+
+
+@dataclass(frozen=True)
+class WindowRegisters:
+    """Registers of a sliding window, by short names.
+
+    Plane strides are in bytes and never 0: a dense plane has its size as stride.
+    """
+
+    ic: int
+    ih: int
+    iw: int
+    oc: int
+    oh: int
+    ow: int
+    kh: int
+    kw: int
+    sy: int
+    sx: int
+    dy: int
+    dx: int
+    top: int
+    left: int
+    input: int
+    input_plane: int
+    output: int
+    output_plane: int
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows, including padding, that the windows of all outputs cover."""
+        return (self.oh - 1) * self.sy + (self.kh - 1) * self.dy + 1
+
+    @cached_property
+    def columns(self) -> int:
+        """Columns, including padding, that the windows of all outputs cover."""
+        return (self.ow - 1) * self.sx + (self.kw - 1) * self.dx + 1
+
+    @cached_property
+    def padded(self) -> bool:
+        """True if any tap of any output is outside the input."""
+        return bool(self.top or self.left or self.rows > self.ih or self.columns > self.iw)
+
+    @cached_property
+    def split(self) -> bool:
+        """True if splitting even and odd columns saves time: see :class:`PlaneSource`."""
+        return self.sx == 2 and self.ic * self.rows * self.columns >= _WORTH_SPLITTING
+
+    @property
+    def pixels(self) -> int:
+        """Outputs per channel."""
+        return self.oh * self.ow
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes from the first input byte to one past the last."""
+        return (self.ic - 1) * self.input_plane + self.ih * self.iw
+
+    def output_bytes(self, element: int) -> int:
+        """Return the bytes from the first output byte to one past the last, with elements of
+        ``element`` bytes.
+        """
+        return (self.oc - 1) * self.output_plane + self.pixels * element
+
+    def output_view(
+        self, memory: NDArray[np.uint8], dtype: Any, first: int, channels: int
+    ) -> NDArray[Any]:
+        """Return a view (channels, OH * OW) of some channels' outputs in the scratchpad."""
+        strides = self.output_plane, np.dtype(dtype).itemsize
+        return np.ndarray(
+            (channels, self.oh * self.ow),
+            dtype,
+            memory,
+            self.output + first * self.output_plane,
+            strides,
+        )
+
+
+def window(command: Command, element: int) -> WindowRegisters | None:
+    """Return the window of a command whose output elements have ``element`` bytes.
+
+    Returns None if the command must run on its semantics: a size or stride is 0, or output planes
+    overlap.
+    """
+    values = list(_REGISTERS(command.registers))
+    if 0 in values[:12]:
+        return None
+    dense = values[4] * values[5] * element
+    values[15] = values[15] or values[1] * values[2]
+    values[17] = values[17] or dense
+    found = WindowRegisters(*values)
+    return None if found.output_plane < dense and found.oc > 1 else found
+
+
+class PlaneSource(NamedTuple):
+    """int8 planes in ``buffer`` from byte ``offset``, ``plane`` bytes apart, with rows ``row``
+    bytes apart.
+
+    The tap at row r and column c (dilation included) reads, for output (y, x) of channel i, the
+    byte at ``offset + i*plane + (y*sy + r)*row + x*step + tap_skip(c)``. If ``split`` is not 0,
+    even and odd columns are that many bytes apart; outputs of a row are then contiguous in spite of
+    a column stride of 2.
+    """
+
+    buffer: NDArray[Any]
+    offset: int
+    plane: int
+    row: int
+    step: int
+    split: int = 0
+
+    def copy_taps(
+        self, target: NDArray[Any], strides: tuple[int, ...], skip: int, dilation: int
+    ) -> None:
+        """Fill ``target`` (KW, ...) with the inputs of each kernel column, from ``skip`` bytes on.
+
+        ``strides`` are the byte strides of the axes of ``target`` after the first.
+        """
+        if not self.split:
+            np.copyto(target, self.view(target.shape, (dilation, *strides), skip))
+            return
+        for column, part in enumerate(target):
+            np.copyto(part, self.view(part.shape, strides, skip + self.tap_skip(column * dilation)))
+
+    def tap_skip(self, column: int) -> int:
+        """Return the bytes from the first column to the column that tap ``column`` reads for the
+        first output.
+        """
+        return (column & 1) * self.split + (column >> 1) if self.split else column
+
+    def view(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], skip: int = 0
+    ) -> NDArray[np.int8]:
+        """Return a view with any shape and byte strides, from ``skip`` bytes after the first
+        element.
+        """
+        return np.ndarray(shape, np.int8, self.buffer, self.offset + skip, strides)
+
+
+def source(
+    shape: WindowRegisters, machine: Machine, scratch: Workspace, fill: int, split: bool
+) -> PlaneSource:
+    """Return where taps read: the scratchpad itself, or a copy padded with ``fill`` if the window
+    has padding.
+
+    With ``split`` (for a column stride of 2) even and odd columns are separated. The caller has
+    checked that the input is inside the scratchpad, and that ``fill`` is an int8 if the window has
+    padding.
+    """
+    if not shape.padded and not split:
+        return PlaneSource(machine.sram, shape.input, shape.input_plane, shape.iw, shape.sx)
+    rows = shape.rows
+    columns = shape.columns + (shape.columns & 1 if split else 0)
+    extended: NDArray[np.int8] = scratch.array("padded", (shape.ic, rows, columns), np.int8)
+    if shape.padded:
+        extended.fill(fill)
+    bottom = min(rows, shape.top + shape.ih)
+    right = min(shape.columns, shape.left + shape.iw)
+    if bottom > shape.top and right > shape.left:
+        size = (shape.ic, bottom - shape.top, right - shape.left)
+        inner = np.ndarray(
+            size, np.int8, machine.sram, shape.input, (shape.input_plane, shape.iw, 1)
+        )
+        np.copyto(extended[:, shape.top : bottom, shape.left : right], inner)
+    return (
+        _split(extended, scratch)
+        if split
+        else PlaneSource(extended, 0, rows * columns, columns, shape.sx)
+    )
+
+
+def _split(extended: NDArray[np.int8], scratch: Workspace) -> PlaneSource:
+    """Separate even and odd columns by 16-bit little-endian words, which is fast.
+
+    Overwrites its input.
+    """
+    channels, rows, columns = extended.shape
+    half = columns // 2
+    words = extended.view("<i2")
+    halves = scratch.array("halves", (2, channels, rows, half), np.int8)
+    np.copyto(halves[0], words, casting="unsafe")
+    np.right_shift(words, 8, out=words)
+    np.copyto(halves[1], words, casting="unsafe")
+    return PlaneSource(halves, 0, rows * half, half, 1, channels * rows * half)
+
+
+def prepare_window(
+    shape: WindowRegisters,
+    products: int,
+    element: int,
+    command: Command,
+    arch: Arch,
+    compute: Compute,
+) -> Attempt | None:
+    """Call :func:`prepare_sums` for a sliding window.
+
+    Args:
+        shape: the window.
+        products: weights per output channel.
+        element: bytes of an output element.
+        command: the command to prepare.
+        arch: the machine.
+        compute: computes the sums and stores the results.
+
+    Returns: None also if a channel has more taps than an exact sum can have, or the padding value
+        is not an int8.
+    """
+    fill = command["EX_INPUT_ZERO_POINT"]
+    weights = command["EX_OPERAND_ADDRESS"]
+    if shape.kh * shape.kw > CHUNK or (shape.padded and not -128 <= fill <= 127):
+        return None
+    output = shape.output, shape.output + shape.output_bytes(element)
+    reads = (shape.input, shape.input + shape.input_bytes), (weights, weights + shape.oc * products)
+    return prepare_sums(
+        command, arch, Sums(shape.oc, shape.oc * shape.pixels, products), output, reads, compute
+    )
