@@ -340,8 +340,7 @@ _ALL = (
         partial(_normal, "spectrum", (1, 640)),
         samples=16,
     ),
-    # For microcontrollers. Two more networks of MLPerf Tiny are listed above: resnet-8 and
-    # autoencoder.
+    # For microcontrollers. Two more networks of MLPerf Tiny are above: resnet-8 and autoencoder.
     _make_photograph_model(
         "resnet-8-large",
         "ResNet-8 of MLPerf Tiny, large, 76 MMAC, 32x32",

@@ -116,8 +116,8 @@ def vit_tiny(
 ) -> ModelProto:
     """Return ViT-tiny for square images.
 
-    It maps ``image`` (1, 3, ``size``, ``size``), with ``size`` a multiple of 16, to ``logits`` (1,
-    1000).
+    It maps ``image`` (1, 3, ``size``, ``size``) to ``logits`` (1, 1000). The ``size`` must be a
+    multiple of 16.
     """
     net = NetworkBuilder("vit-tiny", "image", (1, 3, size, size), seed)
     patches = (size // 16) ** 2
@@ -165,7 +165,7 @@ def bert(
     heads: int = HEADS,
     words: int = BERT_WORDS,
 ) -> ModelProto:
-    """Return BERT.
+    """Return BERT with ``blocks`` encoder blocks.
 
     The input is ``input_ids`` (1, ``tokens``); the outputs are ``hidden`` (1, ``tokens``,
     ``width``) and ``pooled`` (1, ``width``).
@@ -292,8 +292,8 @@ def _add_attention(
 ) -> str:
     """Add scaled dot-product attention over all heads.
 
-    Shapes: queries (1, heads, tokens, depth), keys (1, heads, depth, all), result (1, tokens,
-    heads, depth).
+    The queries are (1, heads, tokens, depth), the keys (1, heads, depth, all); the result is
+    (1, tokens, heads, depth).
     """
     scores = net.node("MatMul", f"{name}_scores", query, columns)
     scores = net.node("Mul", f"{name}_scaled", scores, net.constant("scale", np.array(depth**-0.5)))

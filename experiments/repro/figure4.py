@@ -192,8 +192,7 @@ class Figure4:
 def reproduce(folder: Path, *, workers: int | None = None, stage: Progress = silent) -> Figure4:
     """Run the missing rows of the sweep, and write its table, figure and claims.
 
-    The rows are in ``folder``/sponner2021-fig4.sqlite; the .csv, .png and .txt files are next to
-    it.
+    The rows are in ``folder``/sponner2021-fig4.sqlite; .csv, .png and .txt files are next to it.
 
     Raises InputError if the folder cannot be written.
     """

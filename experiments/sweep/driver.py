@@ -89,7 +89,7 @@ class Planner(Protocol[Points]):
     def take_skipped(self) -> Collection[str]:
         """Return the statuses of the points that were skipped since the last call.
 
-        Skipped are points that have a row, and duplicates in this sweep.
+        The sweep skips points that have a row, and its own duplicates.
         """
 
     def note_settled(self, keys: Iterable[str]) -> None:

@@ -147,7 +147,7 @@ if "forkserver" in multiprocessing.get_all_start_methods():
         def run(self) -> None:
             """Work until the queue is closed.
 
-            The pool closes it, for example, when it is dropped while this worker starts.
+            It is closed, for example, if the pool was dropped while this worker started.
             """
             with contextlib.suppress(EOFError, ConnectionError):
                 super().run()

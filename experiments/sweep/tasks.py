@@ -318,7 +318,7 @@ class NetworkPlanner:
     def take_skipped(self) -> list[str]:
         """Return the statuses of the points that were skipped since the last call.
 
-        Skipped are points that have a row, and duplicates in this sweep.
+        The sweep skips points that have a row, and its own duplicates.
         """
         skipped = self._skipped
         self._skipped = []

@@ -178,7 +178,7 @@ class PointPlanner:
     def take_skipped(self) -> Sequence[str]:
         """Return the statuses of the points that were skipped since the last call.
 
-        Skipped are points that have a row, and duplicates in this sweep.
+        The sweep skips points that have a row, and its own duplicates.
         """
         skipped = self._skipped
         self._skipped = []

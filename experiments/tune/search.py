@@ -81,8 +81,8 @@ class Evolution:
     def proposals(self, donor: Callable[[Tried], Donor | None] = lambda own: None) -> Proposals:
         """Yield schedules to measure, from the compiler's own to new mutations.
 
-        In between come those of a ``donor`` and those for other memory sizes. The caller sends each
-        measurement back. The generator ends when mutations give no new schedule.
+        Between them it yields those of a ``donor`` and those for other memory sizes. The caller
+        sends each measurement back. The generator ends when mutations give no new schedule.
         """
         start = state_of(self._subject.own())
         own = yield from self._try(start)
