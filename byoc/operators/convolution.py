@@ -147,7 +147,7 @@ def _is_grouped_on(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP
     filters per channel, and one input channel per group.
     """
     if record.depthwise:
-        if products.repeats_input(products.int8_parts(record.weights), target):
+        if products.has_repeated_input(products.int8_parts(record.weights), target):
             return True
         few = len(record.weights) < target.multiplier_limit * record.group
         own = "OP_DEPTH_CONV" in target.instructions and few

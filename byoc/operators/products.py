@@ -313,7 +313,7 @@ def int8_parts(weights: NDArray[np.int8] | NDArray[np.int16]) -> tuple[NDArray[n
     return tuple(parts)
 
 
-def repeats_input(parts: Sequence[NDArray[np.int8]], target: Target) -> bool:
+def has_repeated_input(parts: Sequence[NDArray[np.int8]], target: Target) -> bool:
     """Return whether a product of weights in ``parts`` reads its input once for each part.
 
     It does so if the machine has no sum of int32 tensors.
@@ -330,7 +330,7 @@ def split_weights(
     Without an instruction for that sum, one product has the parts side by side, and reads its input
     once for each. The accumulator bound is valid for each partial sum.
     """
-    if repeats_input(parts, target):
+    if has_repeated_input(parts, target):
         return _concatenate_parts(whole, parts)
     return add_terms(whole, [replace(whole, weights=part) for part in parts])
 
