@@ -184,8 +184,8 @@ def integers() -> str:
         return f"{vectors}; uint8 x int8 products are exact here, and dla uses them"
     return (
         f"{vectors}; uint8 x int8 products saturate at 16 bits here (no VNNI), so dla multiplies "
-        "uint8 x uint8. "
-        "Its results are the same; other programs on ONNX Runtime may compute other values"
+        "uint8 x uint8. Its results are the same; other programs on ONNX Runtime may compute "
+        "other values"
     )
 
 

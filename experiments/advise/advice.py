@@ -27,8 +27,9 @@ from isa.errors import InputError
 from isa.progress import report_each
 
 WORTH = 0.005
-"""Least share of the cycles that a change saves, compared with the machine and with smaller
-changes of its kind.
+"""Least share of the cycles that a listed change saves.
+
+The change is compared with the machine and with smaller changes of its kind.
 """
 SAME = 0.001
 """Share of the cycles by which a machine that counts as equally fast may be slower."""
@@ -183,8 +184,7 @@ def _lines(found: Advice) -> Iterator[str]:
     if found.target is not None:
         yield (
             f"at most {found.target_ms:g} ms: {found.target.point.square_millimetres:.3f} mm² "
-            "(estimate), "
-            f"{found.target.point.milliseconds:.4g} ms: "
+            f"(estimate), {found.target.point.milliseconds:.4g} ms: "
             f"{found.target.change.words or 'this machine'}"
         )
     elif found.target_ms is not None:

@@ -141,8 +141,7 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     console.print("Sizes may have a unit: k, M, G, KiB, MiB, GiB, as in --set sram_bytes=64KiB.")
     console.print(
         "Defaults are those of a preset file that leaves a key out; without --preset the machine "
-        f"is {DEFAULT_PRESET}"
-        f" ('dla presets {DEFAULT_PRESET}' has its values)."
+        f"is {DEFAULT_PRESET} ('dla presets {DEFAULT_PRESET}' has its values)."
     )
 
 

@@ -208,8 +208,9 @@ def check(
 
     Exit status 1 at any difference.
 
-    Of cases that differ in the same instruction, only the first is shown in full; --json contains
-    all.
+    Of cases that differ in the same instruction, only the first is shown in full.
+
+    --json contains all cases.
     """
     there = other_checkout(Path.cwd())
     if there is not None and not installed:
@@ -335,8 +336,7 @@ def diff(
 def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = None) -> int:
     """Write a case as files for an RTL test bench.
 
-    The files contain the memories before and after, the command words, and the writes of every
-    command.
+    The files contain memories before and after, command words, and the writes of every command.
     """
     from experiments.golden.record import DisagreementError
     from experiments.report.store import DEFAULT_FOLDER

@@ -66,8 +66,9 @@ PANELS = {
         "rtl": "rtl:app",
     },
 }
-"""Commands by name, grouped as in the help: their file in this folder, and their name in that
-file.
+"""Commands by name, grouped as in the help.
+
+A value has the command's file in this folder, and its name in that file.
 """
 COMMANDS = {name: place for commands in PANELS.values() for name, place in commands.items()}
 

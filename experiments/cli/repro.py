@@ -58,8 +58,9 @@ def command(
 ) -> int:
     """Reproduce a published figure, or repeat a results file and compare it.
 
-    A reproduced figure is checked against the statements of its publication. The exit status is 1
-    if a statement does not hold for our numbers, or if a repeated figure differs.
+    A reproduced figure is checked against the statements of its publication.
+
+    The exit status is 1 if a statement fails for our numbers, or if a repeated figure differs.
     """
     if what in FIGURES:
         if points is not None:

@@ -32,8 +32,7 @@ Sweep = Annotated[
         "--sweep",
         metavar="KEY=VALUE,...",
         help="Run with each of these values of a key of the file, e.g. accelerator.npu.count=1,2,4 "
-        "or "
-        "run.policy=fcfs,edf; repeated, with all combinations.",
+        "or run.policy=fcfs,edf; repeated, with all combinations.",
     ),
 ]
 
@@ -48,8 +47,9 @@ def command(
 ) -> int:
     """Run several networks on several accelerators.
 
-    The exit status is 1 if a job misses its deadline, or with --sweep, if jobs miss deadlines at
-    every point.
+    The exit status is 1 if a job misses its deadline.
+
+    With --sweep, it is 1 if jobs miss deadlines at every point.
     """
     if not sweep:
         for item in fields(Kept):
@@ -170,8 +170,9 @@ def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path
 def split(wanted: SplitRequest, json: options.Json = None) -> int:
     """Run one network on all accelerators of a system, and explain the speed-up.
 
-    The explanation says why the speed-up is below the number of accelerators. The exit status is 1
-    if the bits differ.
+    The explanation says why the speed-up is below the number of accelerators.
+
+    The exit status is 1 if the split network computes other bits.
     """
     with options.pause_collection():
         from experiments.report.terminal import report_console

@@ -119,8 +119,9 @@ def explain(
 ) -> None:
     """Show the tilings that the compiler considered for a layer, and why the best one won.
 
-    The table has the estimate of each tiling, and the tilings that did not fit. Without a layer,
-    all layers are listed.
+    Each tiling has its estimate. Tilings that did not fit are listed, too.
+
+    Without a layer, all layers are listed.
     """
     from experiments.running.inference import hardware_of
     from experiments.running.network import load
@@ -231,8 +232,7 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
         "copied: by OP_PERMUTE, because the layer needs another layout, or because it moves "
         "elements itself",
         "direct, as matrices: cycles of EX by the formulas, for a direct convolution, and for a "
-        "matrix product "
-        "including its copy (docs/compiler.md)",
+        "matrix product including its copy (docs/compiler.md)",
         *(edge_line(edge) for region in found for edge in region.edges),
     ):
         console.print(line(text), soft_wrap=True)
@@ -241,7 +241,7 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
 def print_reasons(package: Package, machine: Preset, choices: CompileOptions) -> None:
     """Print each layer's tiling, its estimated cycles, and the reason for the choice.
 
-    ``--verbose`` prints this table. The compiler estimates the cycles.
+    This is the output of ``--verbose``. The compiler estimates the cycles.
     """
     from experiments.report.terminal import line, plain_table, report_console
     from experiments.tune.explain import explain_all

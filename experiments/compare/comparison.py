@@ -187,9 +187,8 @@ def _values(a: LayerSnapshot | None, b: LayerSnapshot | None) -> tuple[Verdict, 
         return "equal", ""
     return "differ", (
         f"{found.mismatches} of {found.elements} elements, by at most {found.max_abs_diff}; the "
-        "first in tensor "
-        f"'{found.first.tensor}' at {list(found.first.coordinates)}: {found.first.expected} in A, "
-        f"{found.first.actual} in B"
+        f"first in tensor '{found.first.tensor}' at {list(found.first.coordinates)}: "
+        f"{found.first.expected} in A, {found.first.actual} in B"
     )
 
 

@@ -36,8 +36,9 @@ from isa.progress import Progress
 from isa.reading import array_of, file_fault, json_of, open_zip, zip_member
 
 SEPARATE_PART = ":requantise"
-"""Suffix of the layer name of a separate requantisation, which other schedules fuse into the
-layer.
+"""Suffix of the layer name of a separate requantisation.
+
+Other schedules fuse the requantisation into the layer.
 """
 _OPTIONS = ",".join(f"{option.word}={'|'.join(option.texts)}" for option in OPTIONS)
 _FORM = f"write it as preset=NAME,isa=v1,memory-mode=flash,{_OPTIONS},KEY=VALUE"

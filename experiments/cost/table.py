@@ -124,9 +124,8 @@ class SramEnergy(Sourced):
 
 def _explain_outside(bank_bytes: int, nearest: Size, than: str, bound: str) -> str:
     return (
-        f"SRAM banks of {bank_bytes} bytes are {than} than any in the table; they cost what it has "
-        "for "
-        f"{nearest.bytes}: {bound} bound"
+        f"SRAM banks of {bank_bytes} bytes are {than} than any in the table; they cost what it "
+        f"has for {nearest.bytes}: {bound} bound"
     )
 
 

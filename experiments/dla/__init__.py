@@ -52,9 +52,8 @@ def _claim() -> None:
             if places != [str(home / name)]:
                 where = getattr(known, "__file__", None) or ", ".join(places)
                 raise ImportError(
-                    f"dla needs its own package '{name}', and {where} has been imported under that "
-                    "name; "
-                    "rename that, or import dla first"
+                    f"dla needs its own package '{name}', and {where} has been imported under "
+                    "that name; rename that, or import dla first"
                 )
             continue
         spec = PathFinder.find_spec(name, [str(home)])

@@ -270,8 +270,7 @@ def _lines(found: Exploration) -> Iterator[str]:
     traded = " and ".join(objective.name for objective in found.objectives)
     yield (
         f"{found.conditions['network']}, {traded}: {len(found.found)} of {found.grid_points} "
-        "points evaluated, "
-        f"{len(found.front)} on the front"
+        f"points evaluated, {len(found.front)} on the front"
     )
 
 

@@ -120,8 +120,9 @@ def _estimate_by_chance(grid: Sequence[Pair | None], reference: Pair, goal: floa
 
 
 SMALL_GRID = 1000
-"""Largest grid that is also run completely by default, to report how much of it the search
-needed.
+"""Largest grid that is also run completely by default.
+
+The report then says how much of the grid the search needed.
 """
 LARGEST_GRID = 100_000
 """Most combinations of values of a grid with which a search can be compared."""
@@ -135,9 +136,8 @@ def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
     if len(spec.networks) != 1:
         names = ", ".join(spec.networks)
         raise InputError(
-            f"networks: {names}; give one, for a front compares points of one network: 'dla sweep' "
-            "runs several, and "
-            "'dla report' of its results shows a front for each"
+            f"networks: {names}; give one, for a front compares points of one network: 'dla "
+            "sweep' runs several, and 'dla report' of its results shows a front for each"
         )
     parse_objectives(wanted.objectives)
     if wanted.trials < 1:

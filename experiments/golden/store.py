@@ -165,8 +165,7 @@ def _read_index(folder: Path) -> Corpus:
         if found != FORMAT:
             raise InputError(
                 f"{folder}: the corpus has format {found!r}, this version reads {FORMAT!r}; use "
-                "the version that wrote "
-                "it, or record into another folder"
+                "the version that wrote it, or record into another folder"
             )
         return _parse(folder, document)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
