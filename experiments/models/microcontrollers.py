@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 def keyword_spotting(seed: int = 0) -> ModelProto:
-    """Return keyword spotting: input ``spectrum`` (1, 1, 49, 10), output ``logits`` (1, 12);
-    2,656,768 MACs.
+    """Return a network for keyword spotting with depthwise-separable convolutions.
+
+    The input is ``spectrum`` (1, 1, 49, 10), the output ``logits`` (1, 12). It has 2,656,768 MACs.
     """
     net = NetworkBuilder("keyword-spotting", "spectrum", (1, 1, 49, 10), seed)
     value = _layer(net, "conv0", "spectrum", (1, 64), (10, 4), 2)
@@ -23,15 +24,17 @@ def keyword_spotting(seed: int = 0) -> ModelProto:
 
 
 def visual_wake_words(seed: int = 0) -> ModelProto:
-    """Return visual wake words: input ``image`` (1, 3, 96, 96), output ``logits`` (1, 2);
-    7,489,664 MACs.
+    """Return a network for visual wake words on colour images.
+
+    The input is ``image`` (1, 3, 96, 96), the output ``logits`` (1, 2). It has 7,489,664 MACs.
     """
     return _quarter_mobilenet("visual-wake-words", seed, 3, "relu")
 
 
 def person_detection(seed: int = 0) -> ModelProto:
-    """Return person detection: grey input ``image`` (1, 1, 96, 96), output ``logits`` (1, 2);
-    7,157,888 MACs.
+    """Return a network for person detection on grey images.
+
+    The input is ``image`` (1, 1, 96, 96), the output ``logits`` (1, 2). It has 7,157,888 MACs.
     """
     return _quarter_mobilenet("person-detection", seed, 1, "relu6")
 
@@ -75,8 +78,9 @@ def streaming_wake_word(seed: int = 0) -> ModelProto:
 
 
 def micro_speech(seed: int = 0) -> ModelProto:
-    """Return micro speech, one convolution: ``spectrum`` (1, 1, 49, 40) to ``logits`` (1, 4);
-    336,000 MACs.
+    """Return micro speech, a network with one convolution.
+
+    It maps ``spectrum`` (1, 1, 49, 40) to ``logits`` (1, 4) and has 336,000 MACs.
     """
     net = NetworkBuilder("micro-speech", "spectrum", (1, 1, 49, 40), seed)
     value = net.node(
