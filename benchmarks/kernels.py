@@ -89,8 +89,8 @@ def layers() -> list[Layer]:
         size //= stride
         found.append(convolution("OP_CONV", channels, output, size, 1, 1))
         channels = output
-    dense = make("OP_MAT_MUL", OPERAND_ADDRESS=4 << 20, CHANNEL_ADDRESS=8 << 20, OUTPUT_ADDRESS=12 << 20,
-                 INPUT_CHANNELS=1024, OUTPUT_CHANNELS=1000)  # fmt: skip
+    dense = make("OP_MAT_MUL", OPERAND_ADDRESS=4 << 20, CHANNEL_ADDRESS=8 << 20,
+                 OUTPUT_ADDRESS=12 << 20, INPUT_CHANNELS=1024, OUTPUT_CHANNELS=1000)  # fmt: skip
     return [*found, Layer("matmul 1x1024 by 1024x1000", dense)]
 
 

@@ -48,8 +48,9 @@ NETWORKS = (
 )  # fmt: skip
 
 SLOW = frozenset(
-    ("light-alexnet", "light-densenet121", "light-vgg19", "light-zfnet512", "bert-2-256", "bert-12-128", "bert-12-256",
-     "gpt2-12", "c3d", "r2plus1d", "yolo-v8n", "point-pillars", "lstm")
+    ("light-alexnet", "light-densenet121", "light-vgg19", "light-zfnet512", "bert-2-256",
+     "bert-12-128", "bert-12-256", "gpt2-12", "c3d", "r2plus1d", "yolo-v8n", "point-pillars",
+     "lstm")
 )  # fmt: skip
 """Networks that ``--cycles`` leaves out unless they are named: the largest ones, which take
 minutes to compile.

@@ -28,7 +28,8 @@ MARKS = (
     r"^(?:What|Which|Whether|How|Where|Who|Whose|Of|As)\b",
     r"\b(?:of|from|with|by|for|on|in|to|and|or|as|than|not|is|are) (?:what|whatever|whoever|who)\b",
     r"\b(?:nobody|somebody|anybody|everybody|whoever|whatever|whom)\b",  # an actor without a name
-    r"\b(?:beside|anew|dearest|dearer|at will|hands? on|holds? to|is held to|are held to|as it is|as they are)\b",
+    r"\b(?:beside|anew|dearest|dearer|at will|hands? on|holds? to|is held to|are held to|"
+    r"as it is|as they are)\b",
     r"\b(?:lies?|stands?) (?:at|in|on|apart|there|dense|behind|beside|within|where|upright)\b",
     r"\b(?:is|are) (?:told|said|so)\b",
 )

@@ -45,7 +45,8 @@ def _dla(*words: str) -> Callable[[Path], object]:
     does.
     """
     return lambda folder: dla.__main__.main([
-        word.replace("DIR", str(folder)).replace("CLUSTER", os.environ.get(CLUSTER, "")) for word in words
+        word.replace("DIR", str(folder)).replace("CLUSTER", os.environ.get(CLUSTER, ""))
+        for word in words
     ])  # fmt: skip
 
 
@@ -124,7 +125,8 @@ def _corpus(folder: Path, *, changed: bool = False) -> None:
 
 
 WRITERS = (
-    Writer("record", _corpus, lambda folder: record_corpus(folder / "corpus", small_cases(), _no_progress), True),
+    Writer("record", _corpus,
+           lambda folder: record_corpus(folder / "corpus", small_cases(), _no_progress), True),
     Writer(
         "first record", _model,
         lambda folder: record_corpus(folder / "corpus", small_cases()[:2], _no_progress), True
@@ -141,13 +143,15 @@ WRITERS = (
     Writer("report", _model, _dla("report", "DIR/given.json", "-o", "DIR/pages")),
     Writer("page", _model, _dla("report", "DIR/given.json", "-o", "DIR/page.html")),
     Writer("emit", _model, _dla("emit", "DIR/given.dla", "-o", "DIR/tiny.prog")),
-    Writer("run", _model, _dla("run", "DIR/given.dla", "--json", "DIR/run.json", "--trace", "DIR/trace.json")),
-    Writer("run and "
-           "table", _model,
+    Writer("run", _model, _dla("run", "DIR/given.dla", "--json", "DIR/run.json",
+                               "--trace", "DIR/trace.json")),
+    Writer("run and table", _model,
            _dla("run", "DIR/given.dla", "--csv", "DIR/table.csv", "--json", "DIR/run.json")),
-    Writer("snapshot", _model, _dla("golden", "snapshot", "DIR/given.dla", "-o", "DIR/new.snapshot")),
+    Writer("snapshot", _model, _dla("golden", "snapshot", "DIR/given.dla",
+                                    "-o", "DIR/new.snapshot")),
     Writer("disassembly", _model, _dla("disasm", "DIR/given.prog", "-o", "DIR/tiny.s")),
-    Writer("outputs", _model, _dla("simulate", "DIR/given.dla", "-o", "DIR/out.npz", "--log", "DIR/tiny.log")),
+    Writer("outputs", _model, _dla("simulate", "DIR/given.dla", "-o", "DIR/out.npz",
+                                   "--log", "DIR/tiny.log")),
     Writer("documents", _model, _dla("isa", "--format", "c", "-o", "DIR/isa.h")),
     Writer(
         "system", _model,
@@ -155,24 +159,26 @@ WRITERS = (
     ),
     Writer(
         "sweep of a system", _model,
-        _dla("system", "DIR/system.toml", "--sweep", "run.policy=fcfs,edf", "--json", "DIR/run.json",
-             "--csv", "DIR/table.csv"),
+        _dla("system", "DIR/system.toml", "--sweep", "run.policy=fcfs,edf",
+             "--json", "DIR/run.json", "--csv", "DIR/table.csv"),
     ),
     Writer(
         "kept sweep of a system", _model,
-        _dla("system", "DIR/system.toml", "--sweep", "run.policy=fcfs,edf,jit", "-o", "DIR/results.sqlite"),
+        _dla("system", "DIR/system.toml", "--sweep", "run.policy=fcfs,edf,jit",
+             "-o", "DIR/results.sqlite"),
         grows="results.sqlite",
     ),
     Writer("cache", _cache, _caching),
-    Writer("split", _model, _dla("split", "DIR/given.dla", "DIR/pair.toml", "--by", "rows", "--json", "DIR/run.json")),
+    Writer("split", _model, _dla("split", "DIR/given.dla", "DIR/pair.toml", "--by", "rows",
+                                 "--json", "DIR/run.json")),
     Writer("explanation", _model, _dla("explain", "DIR/given.dla", "--json", "DIR/run.json")),
     Writer("partition", _model, _dla("partition", "DIR/given.dla", "--json", "DIR/run.json")),
     Writer("comparison", _model,
            _dla("golden", "diff", "DIR/given.json", "DIR/given.json", "--html", "DIR/page.html")),
     Writer("assembly", _model, _dla("asm", "DIR/given.s", "-o", "DIR/tiny.prog")),
-    Writer("export", _exported, _dla("golden", "export", "L1/add", "-o", "DIR/exported"), whole="exported"),
-    Writer("first "
-           "export", _model, _dla("golden", "export", "L1/relu", "-o", "DIR/exported"),
+    Writer("export", _exported, _dla("golden", "export", "L1/add", "-o", "DIR/exported"),
+           whole="exported"),
+    Writer("first export", _model, _dla("golden", "export", "L1/relu", "-o", "DIR/exported"),
            whole="exported"),
     Writer("case for hardware", _model, _dla("rtl", "case", "L1/add", "-o", "DIR/tiny.case")),
     Writer("pictures", _model, _dla("report", "DIR/given.json", "--png", "DIR/pages")),
@@ -183,18 +189,20 @@ WRITERS = (
     ),
     Writer(
         "exported sweep", _model,
-        _dla("sweep", "DIR/spec.toml", "--workers", "1", "-o", "DIR/results.sqlite", "--export", "DIR/results.csv"),
+        _dla("sweep", "DIR/spec.toml", "--workers", "1", "-o", "DIR/results.sqlite",
+             "--export", "DIR/results.csv"),
         grows="results",
     ),
     Writer(
         "explore", _model,
-        _dla("explore", "DIR/spec.toml", "--trials", "3", "--workers", "1", "-o", "DIR/results.sqlite",
-             "--json", "DIR/run.json"),
+        _dla("explore", "DIR/spec.toml", "--trials", "3", "--workers", "1",
+             "-o", "DIR/results.sqlite", "--json", "DIR/run.json"),
         grows="results.sqlite",
     ),
     Writer(
         "tune", _model,
-        _dla("tune", "DIR/given.dla", "--measurements", "4", "--no-model", "--log", "DIR/log.jsonl"),
+        _dla("tune", "DIR/given.dla", "--measurements", "4", "--no-model",
+             "--log", "DIR/log.jsonl"),
         grows="log.jsonl",
     ),
 )  # fmt: skip

@@ -204,8 +204,8 @@ OP_POOL = Instruction(
     ),
     fields=(
         Field("mode", 50, 2, description="0 maximum, 1 average, 2 global average", defined=3),
-        Field("count_include_pad", 49, 1, description="1 divides by KH·KW, 0 by the taps that read "
-                                                      "data"),
+        Field("count_include_pad", 49, 1,
+              description="1 divides by KH·KW, 0 by the taps that read data"),
     ),
     operands=_operands, semantics=_pool, cycles=_cycles, inputs=(INT8,), outputs=(INT8,),
 )  # fmt: skip

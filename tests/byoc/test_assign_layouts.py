@@ -258,8 +258,8 @@ def test_products_read_and_write_rows_at_the_boundary(activation: bool) -> None:
 
 @pytest.mark.parametrize(
     ("images", "channels", "group", "pooled", "atom"),
-    [(1, 1, 1, False, 1), (1, 2, 1, False, 2), (1, 3, 1, False, 4), (1, 4, 1, False, 4), (2, 3, 1, False, 8),
-     (1, 3, 3, False, 8), (1, 5, 1, False, 8), (1, 3, 1, True, 8)],
+    [(1, 1, 1, False, 1), (1, 2, 1, False, 2), (1, 3, 1, False, 4), (1, 4, 1, False, 4),
+     (2, 3, 1, False, 8), (1, 3, 3, False, 8), (1, 5, 1, False, 8), (1, 3, 1, True, 8)],
 )  # fmt: skip
 def test_images_of_few_channels_have_narrow_atoms(
     images: int, channels: int, group: int, pooled: bool, atom: int

@@ -75,7 +75,8 @@ def test_images_follow_one_another_up_to_the_product_of_all() -> None:
     region, values = _network(3)
     found = order_by_image(region.operations, values, ("x", "y"))
     assert [operation.output.value for operation in found] == [
-        *(name for image in range(3) for name in (f"a[{image}]", f"b[{image}]", f"c[{image}]", f"d[{image}]", "rows")),
+        *(name for image in range(3)
+          for name in (f"a[{image}]", f"b[{image}]", f"c[{image}]", f"d[{image}]", "rows")),
         "y",
     ]  # fmt: skip
     assert [

@@ -67,9 +67,8 @@ def test_a_bank_serves_one_word_per_cycle() -> None:
     )
     assert load._replace(port_words=400).compute_served(together, BANKED, 4) == (400, ())
     # 100 cycles, of which 100 // 4 + 2 may pass words of transfers: bank 1 has 70 of 73 words.
-    assert load._replace(operands=(*operands, OperandLoad(3, 0, 512, 4))).compute_served([*apart, BANK], BANKED, 4) == (
-        100, (BankUse(1, 1, 26),),
-    )  # fmt: skip
+    more = load._replace(operands=(*operands, OperandLoad(3, 0, 512, 4)))
+    assert more.compute_served([*apart, BANK], BANKED, 4) == (100, (BankUse(1, 1, 26),))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -33,8 +33,8 @@ def test_the_reason_names_what_changes(operator: str) -> None:
     """
     assert running_nodes(operator, 1)
     outcomes = list(judged(operator, values=1, nodes=1))
-    wrong = [(outcome.kind, outcome.case.text, outcome.reasons, outcome.error) for outcome in outcomes
-             if outcome.kind not in ENDS]  # fmt: skip
+    wrong = [(outcome.kind, outcome.case.text, outcome.reasons, outcome.error)
+             for outcome in outcomes if outcome.kind not in ENDS]  # fmt: skip
     assert not wrong
     assert outcomes or operator in UNCHANGEABLE
 

@@ -27,9 +27,10 @@ Array = NDArray[Any]
 
 def array(*shape: int, dtype: str = "float32", seed: int = 0) -> Array:
     numbers = np.random.default_rng([seed, *shape]).standard_normal(shape)
-    return (numbers * 0.4).astype(dtype) if dtype == "float32" else (numbers * 40 + 128 * (dtype == "uint8")).clip(
-        np.iinfo(dtype).min, np.iinfo(dtype).max
-    ).astype(dtype)  # fmt: skip
+    if dtype == "float32":
+        return (numbers * 0.4).astype(dtype)
+    limits = np.iinfo(dtype)
+    return (numbers * 40 + 128 * (dtype == "uint8")).clip(limits.min, limits.max).astype(dtype)
 
 
 SCALES = {"sx": np.float32(0.02), "zx": np.uint8(120), "sw": np.float32(0.01), "zw": np.uint8(128)}
@@ -117,10 +118,12 @@ FLOAT: Mapping[str, tuple[list[NodeProto], tuple[int, ...]]] = {
     "gemm-elu": (product("Elu", alpha=0.7), MATRIX),
     "gemm-hard-sigmoid": (product("HardSigmoid", alpha=0.3, beta=0.4), MATRIX),
     "gemm-selu": (product("Selu", alpha=1.5, gamma=1.1, inputs="xa"), MATRIX),
-    "rms": ([node("SimplifiedLayerNormalization", ["x", "gain"], ["y"], axis=-1, epsilon=1e-5)], ROWS),
+    "rms": ([node("SimplifiedLayerNormalization", ["x", "gain"], ["y"], axis=-1, epsilon=1e-5)],
+            ROWS),
     "skip-rms": (
         [
-            node("SkipSimplifiedLayerNormalization", ["x", "skip", "gain"], ["n", "", "", "s"], domain=MICROSOFT),
+            node("SkipSimplifiedLayerNormalization", ["x", "skip", "gain"], ["n", "", "", "s"],
+                 domain=MICROSOFT),
             node("Add", ["n", "s"], ["y"]),
         ],
         ROWS,
@@ -128,7 +131,8 @@ FLOAT: Mapping[str, tuple[list[NodeProto], tuple[int, ...]]] = {
     "blocked-pool": (
         [
             node("ReorderInput", ["x"], ["blocks"], domain=BLOCKED),
-            node("MaxPool", ["blocks"], ["pooled"], domain=BLOCKED, kernel_shape=[2, 2], strides=[2, 2]),
+            node("MaxPool", ["blocks"], ["pooled"], domain=BLOCKED, kernel_shape=[2, 2],
+                 strides=[2, 2]),
             node("ReorderOutput", ["pooled"], ["y"], domain=BLOCKED, channels=8),
         ],
         (1, 8, 6, 6),
@@ -136,7 +140,8 @@ FLOAT: Mapping[str, tuple[list[NodeProto], tuple[int, ...]]] = {
     "blocked-pool-last": (
         [
             node("ReorderInput", ["x"], ["blocks"], domain=BLOCKED, channels_last=1),
-            node("AveragePool", ["blocks"], ["pooled"], domain=BLOCKED, kernel_shape=[3, 3], count_include_pad=1),
+            node("AveragePool", ["blocks"], ["pooled"], domain=BLOCKED, kernel_shape=[3, 3],
+                 count_include_pad=1),
             node("ReorderOutput", ["pooled"], ["y"], domain=BLOCKED, channels=8, channels_last=1),
         ],
         (1, 6, 6, 8),
@@ -152,20 +157,24 @@ GLOBAL = node(
 )
 INTEGER: Mapping[str, tuple[list[NodeProto], tuple[int, ...]]] = {
     "conv": (
-        [node("QLinearConv", CONVOLUTION, ["y"], domain=MICROSOFT, channels_last=1, pads=[1, 1, 1, 1])],
+        [node("QLinearConv", CONVOLUTION, ["y"], domain=MICROSOFT, channels_last=1,
+              pads=[1, 1, 1, 1])],
         LAST,
     ),
-    "conv-first": ([node("QLinearConv", CONVOLUTION, ["y"], domain=MICROSOFT, channels_last=0)], IMAGE),
-    "max": ([node("NhwcMaxPool", ["x"], ["y"], domain=MICROSOFT, kernel_shape=[2, 2], strides=[2, 2])], LAST),
+    "conv-first": ([node("QLinearConv", CONVOLUTION, ["y"], domain=MICROSOFT, channels_last=0)],
+                   IMAGE),
+    "max": ([node("NhwcMaxPool", ["x"], ["y"], domain=MICROSOFT, kernel_shape=[2, 2],
+                  strides=[2, 2])], LAST),
     "average": (
         [
-            node("QLinearAveragePool", ["x", "sx", "zx", "sy", "zy"], ["y"], domain=MICROSOFT, kernel_shape=[3, 3],
-                 channels_last=1),
+            node("QLinearAveragePool", ["x", "sx", "zx", "sy", "zy"], ["y"], domain=MICROSOFT,
+                 kernel_shape=[3, 3], channels_last=1),
         ],
         LAST,
     ),
     "global-behind-a-table": (
-        [node("QLinearLeakyRelu", ["x", "sx", "zx", "sy", "zy"], ["t"], domain=MICROSOFT, alpha=0.1), GLOBAL],
+        [node("QLinearLeakyRelu", ["x", "sx", "zx", "sy", "zy"], ["t"], domain=MICROSOFT,
+              alpha=0.1), GLOBAL],
         LAST,
     ),
 }  # fmt: skip

@@ -138,6 +138,7 @@ def test_seed_splits_requantisation_through_an_accumulator_of_its_own() -> None:
     last = result.operations[-1]
     assert isinstance(last, Requantisation)
     assert last.inputs[0].nbytes == 4 * last.output.nbytes
-    assert {buffer.name: buffer.nbytes for buffer in result.buffers if buffer.role == "intermediate"} == {
+    intermediates = [buffer for buffer in result.buffers if buffer.role == "intermediate"]
+    assert {buffer.name: buffer.nbytes for buffer in intermediates} == {
         "a": 16, "a@0:accumulator": 64, "y@0:accumulator": 48,
     }  # fmt: skip

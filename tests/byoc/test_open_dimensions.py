@@ -68,7 +68,10 @@ def test_they_run_with_a_shape(dims: Sequence[Any], in_memory: bool, tmp_path: P
 
 def test_without_a_shape_the_message_gives_an_example(tmp_path: Path) -> None:
     onnx.save(model_of([-1, 3, 8, 8]), tmp_path / "m.onnx")
-    expected = r"input 'x' has the dynamic shape \(\?, 3, 8, 8\): fix it, for example with --shape x=1,3,8,8"
+    expected = (
+        r"input 'x' has the dynamic shape \(\?, 3, 8, 8\): "
+        "fix it, for example with --shape x=1,3,8,8"
+    )
     with pytest.raises(InputError, match=expected):
         run(tmp_path / "m.onnx")
 

@@ -101,7 +101,9 @@ from byoc.operators.operator import finding, rule
 
 @rule("the slope of a PRelu is one constant number")
 def one_slope(graph, node):
-    return None if "alpha" in node.attributes else finding("its slope is computed, or has several numbers")
+    if "alpha" in node.attributes:
+        return None
+    return finding("its slope is computed, or has several numbers")
 
 
 class Slope(Activation):

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 RUN = """
 import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))  # without an end it takes whatever there is
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))  # a loop without end fails soon
 from byoc.importing import import_model
 print([value.shape for value in map(import_model(sys.argv[1]).graph.values.get, ("z",))])
 """

@@ -47,8 +47,9 @@ output channels alone.
 """
 
 ZOO = ("keyword-spotting", "streaming-wake-word", "micro-speech", "resnet-8", "visual-wake-words")
-ON_WORDS = ("network-squeezed", "network-decoder", "network-branches", "network-attention", "network-lines",
-            "network-shuffled", "zoo-resnet-8", "zoo-visual-wake-words")  # fmt: skip
+ON_WORDS = ("network-squeezed", "network-decoder", "network-branches", "network-attention",
+            "network-lines", "network-shuffled", "zoo-resnet-8",
+            "zoo-visual-wake-words")  # fmt: skip
 """What is compiled for the same machines with words (v5), too."""
 
 

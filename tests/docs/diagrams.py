@@ -152,8 +152,8 @@ class Drawing:
         width, height = self._size
         body = "\n".join(self._parts)
         return f"""\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" \
-role="img" aria-labelledby="title words">
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" \
+width="{width}" height="{height}" role="img" aria-labelledby="title words">
 <title id="title">{escape(self._title)}</title>
 <desc id="words">{escape(self._words)}</desc>
 <style>

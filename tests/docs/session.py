@@ -28,7 +28,8 @@ _SHELL = set("|&;<>()$`*?[]~#{}\n")
 _STATUS = "echo $?"
 _INSTALL = ("python3", "-m", "pip", "install")
 _VARIES = re.compile(
-    r"(?<=ONNX Runtime )\d[\w.]*|(?<=-)[0-9a-f]{8}(?=\.json)|\d+e[-+]\d\d(?= of the range)|[\d.]+(?= dB)"
+    r"(?<=ONNX Runtime )\d[\w.]*|(?<=-)[0-9a-f]{8}(?=\.json)|"
+    r"\d+e[-+]\d\d(?= of the range)|[\d.]+(?= dB)"
 )
 """In a block marked ``varies``: a runtime's version, a report's digest, and floating-point
 differences to the model.

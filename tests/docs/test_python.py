@@ -39,7 +39,10 @@ class Absent:
         if name.partition(".")[0] in EXTRAS:
             raise ImportError(f"{name} is no part of the plain install")
 
-EXTRAS = {"ai_edge_litert", "amaranth", "dask", "distributed", "lightgbm", "numba", "optuna", "pandas", "pyarrow"}
+EXTRAS = {
+    "ai_edge_litert", "amaranth", "dask", "distributed", "lightgbm", "numba", "optuna", "pandas",
+    "pyarrow",
+}
 sys.meta_path.insert(0, Absent())
 """
 

@@ -147,10 +147,8 @@ def report(layers: Sequence[LayerEstimate], shown: int) -> None:
         for layer in sorted(members, key=lambda layer: -abs(layer.expected - layer.measured))[
             :shown
         ]:
-            print(
-                f"  {layer.text}; "
-                f"{', '.join(f'{part} {cycles:,}' for part, cycles in layer.parts.items() if cycles)}"
-            )
+            parts = [f"{part} {cycles:,}" for part, cycles in layer.parts.items() if cycles]
+            print(f"  {layer.text}; {', '.join(parts)}")
     for machine, members in by_machine.items():
         print(f"{machine}: {_share(members)}")
     print(f"all: {_share(layers)}")

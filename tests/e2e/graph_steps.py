@@ -279,7 +279,8 @@ class MovementSteps(GraphDraft):
         rest = [size for index, size in enumerate(x.shape) if index != axis]
         fits = [
             item for item in self.tensors
-            if len(item.shape) == len(x.shape) and [s for i, s in enumerate(item.shape) if i != axis] == rest
+            if len(item.shape) == len(x.shape)
+            and [s for i, s in enumerate(item.shape) if i != axis] == rest
         ]  # fmt: skip
         parts: list[Tensor | str] = [x, *(self.pick(*fits) for _ in range(self.below(1, 3)))]
         total = sum(part.shape[axis] for part in parts if isinstance(part, Tensor))

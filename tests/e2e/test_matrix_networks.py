@@ -302,8 +302,9 @@ def test_float_products_are_one_region_of_products(case: str) -> None:
 
 SIZES = [
     # batches, M, K, N, transposed: each larger than the scratchpad, alone and together
-    (1, 200, 30, 20, False), (1, 20, 1500, 9, False), (1, 20, 30, 300, False), (1, 20, 30, 300, True),
-    (2, 130, 140, 150, False), (1, 130, 140, 150, True), (3, 1, 64, 70, False), (1, 1, 1, 3900, False),
+    (1, 200, 30, 20, False), (1, 20, 1500, 9, False), (1, 20, 30, 300, False),
+    (1, 20, 30, 300, True), (2, 130, 140, 150, False), (1, 130, 140, 150, True),
+    (3, 1, 64, 70, False), (1, 1, 1, 3900, False),
 ]  # fmt: skip
 
 

@@ -37,8 +37,8 @@ def _shuffled() -> ModelProto:
     value = net.layer("grouped", value, (24, 24), 3, groups=4)
     value = net.layer("strided", value, (24, 20), 3)
     narrow = net.layer("narrow", value, (20, 5), 1)
-    wide = net.layer("wide", net.node("MaxPool", "pooled", value, kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4),
-                     (20, 7), 1)  # fmt: skip
+    pooled = net.node("MaxPool", "pooled", value, kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4)
+    wide = net.layer("wide", pooled, (20, 7), 1)
     value = net.concat("unaligned", narrow, wide)
     mean = net.node("AveragePool", "mean", value, kernel_shape=[2, 2], strides=[2, 2])
     return net.model(net.layer("last", mean, (12, 10), 1), (1, 10, 8, 8))

@@ -228,7 +228,8 @@ def test_search_from_python(user: User) -> None:
 import dla
 
 if __name__ == "__main__":
-    spec = {"networks": "digits-cnn", "arch": {"pe.oc": [4, 8, 16], "sram_bytes": ["2 KiB", "4 KiB", "64 KiB"]}}
+    arch = {"pe.oc": [4, 8, 16], "sram_bytes": ["2 KiB", "4 KiB", "64 KiB"]}
+    spec = {"networks": "digits-cnn", "arch": arch}
     found = dla.explore(spec, objectives="cycles,area", trials=5, grid=False, workers=1)
     print(found.table[found.table.front].cycles.is_unique)
 """)

@@ -235,7 +235,10 @@ def test_operators_of_the_default_resolver_run(
     assert report.check is not None
     assert (report.check.mismatches, report.check.outputs.differences) == (0, 0)
     assert kind in {place.node.split(":")[0] for place in report.placement if place.on == "dla"}
-    message = rf"operator {kind}, version \d: LiteRT's reference kernels .* use --set numerics=onnxruntime"
+    message = (
+        rf"operator {kind}, version \d: LiteRT's reference kernels .* "
+        "use --set numerics=onnxruntime"
+    )
     with pytest.raises(InputError, match=message):
         inference.run(path, settings=["numerics=fixed"])
 

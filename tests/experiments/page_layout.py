@@ -26,12 +26,17 @@ _BOXES = """(() => {
   const seen = (one) => one.checkVisibility({ opacityProperty: true, visibilityProperty: true });
   const clip = (one) => {
     let [left, top, right, bottom] = [-Infinity, -Infinity, Infinity, Infinity];
-    for (let above = one; above && above !== document.documentElement; above = above.parentElement) {
+    const end = document.documentElement;
+    for (let above = one; above && above !== end; above = above.parentElement) {
       const { overflowX, overflowY } = getComputedStyle(above);
       if (overflowX === "visible" && overflowY === "visible") continue;
       const box = above.getBoundingClientRect();
-      if (overflowX !== "visible") [left, right] = [Math.max(left, box.left), Math.min(right, box.right)];
-      if (overflowY !== "visible") [top, bottom] = [Math.max(top, box.top), Math.min(bottom, box.bottom)];
+      if (overflowX !== "visible") {
+        [left, right] = [Math.max(left, box.left), Math.min(right, box.right)];
+      }
+      if (overflowY !== "visible") {
+        [top, bottom] = [Math.max(top, box.top), Math.min(bottom, box.bottom)];
+      }
     }
     return { left, top, right, bottom };
   };
@@ -39,11 +44,13 @@ _BOXES = """(() => {
     || box.top < edge.top - 1 || box.bottom > edge.bottom + 1;
   // Whether something hides part of it that no scrolling shows.
   const hidden = (one, box) => {
-    for (let above = one.parentElement; above && above !== document.documentElement; above = above.parentElement) {
+    const end = document.documentElement;
+    for (let above = one.parentElement; above && above !== end; above = above.parentElement) {
       const { overflowX, overflowY } = getComputedStyle(above);
       const ways = [overflowX, overflowY];
       if (ways.some((way) => way === "auto" || way === "scroll")) return false;
-      if (ways.some((way) => way !== "visible") && past(box, above.getBoundingClientRect())) return true;
+      const clips = ways.some((way) => way !== "visible");
+      if (clips && past(box, above.getBoundingClientRect())) return true;
     }
     return false;
   };
@@ -60,7 +67,9 @@ _BOXES = """(() => {
     const style = getComputedStyle(one);
     found.push({
       text, kind, above, cut,
-      box: [shown.left + scrollX, shown.top + scrollY, shown.right + scrollX, shown.bottom + scrollY],
+      box: [
+        shown.left + scrollX, shown.top + scrollY, shown.right + scrollX, shown.bottom + scrollY,
+      ],
       color: one.closest("svg") ? style.fill : style.color,
     });
   };

@@ -194,7 +194,8 @@ def test_the_keyboard_reaches_everything(
 
 
 _WATCH = """(globalThis.seen = new Set(), globalThis.outlined = new Set(), globalThis.controls = [],
-globalThis.usable = (one) => one.checkVisibility() && !one.disabled && (one.tabIndex >= 0 || !one.matches("div")),
+globalThis.usable = (one) => one.checkVisibility() && !one.disabled
+  && (one.tabIndex >= 0 || !one.matches("div")),
 addEventListener("focusin", ({ target }) => {
   seen.add(target);
   const { outlineStyle, outlineWidth } = getComputedStyle(target);

@@ -86,8 +86,8 @@ def test_every_total_is_told() -> None:
 def test_figures_come_out_of_parts() -> None:
     demand = type("Demand", (), {"compute_cycles": 90, "commands": 0, "apart": (0, 0)})()
     parts = [
-        Counts(type("Run", (), {"cycles": cycles, "macs": 8 * cycles // 2})(), sram_peak_bytes=peak, once_bytes=0,
-               apart=(0, 0), demand=demand, dram_read_bytes=1, dram_write_bytes=2,
+        Counts(type("Run", (), {"cycles": cycles, "macs": 8 * cycles // 2})(), sram_peak_bytes=peak,
+               once_bytes=0, apart=(0, 0), demand=demand, dram_read_bytes=1, dram_write_bytes=2,
                flash_read_bytes=0, instructions=3)
         for cycles, peak in ((100, 7), (300, 5))
     ]  # fmt: skip

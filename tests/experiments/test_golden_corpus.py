@@ -199,7 +199,8 @@ def slowly(path, content, durable):
         print(flush=True)
         sys.stdin.read()
 store.write_atomically = slowly
-record_corpus(Path(sys.argv[1]), [case for case in cases() if case.name.startswith('L0/v1-fixed')], lambda stage: None)
+chosen = [case for case in cases() if case.name.startswith('L0/v1-fixed')]
+record_corpus(Path(sys.argv[1]), chosen, lambda stage: None)
 """
 
 

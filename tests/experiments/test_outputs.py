@@ -228,8 +228,8 @@ def test_only_what_is_ours_is_cleared(
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("=cmd|' /C calc'!A0", "'=cmd|' /C "
-                            "calc'!A0"), ("+a", "'+a"), ("-x", "'-x"), ("@SUM(A1)", "'@SUM(A1)"),
+    [("=cmd|' /C calc'!A0",
+      "'=cmd|' /C calc'!A0"), ("+a", "'+a"), ("-x", "'-x"), ("@SUM(A1)", "'@SUM(A1)"),
      ("-1.5e3", "-1.5e3"), ("a=b", "a=b"), (-3, -3), ("", ""), (None, None)],
 )  # fmt: skip
 def test_cells_of_tables_are_no_formulas(text: object, shown: object) -> None:

@@ -276,7 +276,8 @@ def test_without_pandas_one_line_says_what_to_install(
     for table in ("layers", "stalls", "placement"):
         with pytest.raises(
             dla.InputError,
-            match=r"^tables of results need pandas; install it with: .* -m pip install .*\bpandas\b.*$",
+            match=r"^tables of results need pandas; install it with: "
+            r".* -m pip install .*\bpandas\b.*$",
         ):
             getattr(result, table)
 

@@ -97,7 +97,8 @@ def test_rates_of_a_network_by_hand() -> None:
         for row in memory_ports.stream_rows(memory_ports.streams(programs()))
         if row["instruction"] == "OP_MAT_MUL"
     }
-    assert {name: (row["bytes"], row["cycles"], row["mean"], row["most"]) for name, row in rows.items()} == {
+    columns = ("bytes", "cycles", "mean", "most")
+    assert {name: tuple(row[column] for column in columns) for name, row in rows.items()} == {
         "EX_INPUT_ADDRESS": (512, 128, 4, 4), "EX_OPERAND_ADDRESS": (5120, 128, 40, 40),
         "EX_CHANNEL_ADDRESS": (80, 128, 0.625, 1), "EX_OUTPUT_ADDRESS": (10, 128, 0.078, 1),
     }  # fmt: skip

@@ -47,7 +47,7 @@ add = Store.add
 def audited(store, rows):
     rows = list(rows)
     with open("repeated", "a") as file:
-        file.writelines(f"{key}\\n" for key in store.stored([row[0] for row in rows]))
+        file.writelines(f"{key}\\n" for key in store.find_stored([row[0] for row in rows]))
     return add(store, rows)
 Store.add = audited
 sys.exit(main(sys.argv[1:]))
@@ -233,17 +233,20 @@ import os, signal, sys
 from multiprocessing import forkserver, resource_tracker
 from experiments.cli.main import main
 from experiments.sweep.pools import LocalPool
-submitted = LocalPool._submitted
+submitted = LocalPool._submit_started
 jobs = 0
 def severed(pool, work, *arguments):
     global jobs
     jobs += 1
     if jobs == int(sys.argv[2]):
-        helper = {"server": forkserver._forkserver._forkserver_pid, "tracker": resource_tracker._resource_tracker._pid}
+        helper = {
+            "server": forkserver._forkserver._forkserver_pid,
+            "tracker": resource_tracker._resource_tracker._pid,
+        }
         os.kill(helper[sys.argv[1]], signal.SIGKILL)
         os.waitid(os.P_PID, helper[sys.argv[1]], os.WEXITED | os.WNOWAIT)
     return submitted(pool, work, *arguments)
-LocalPool._submitted = severed
+LocalPool._submit_started = severed
 sys.exit(main(["sweep", "grid.toml", "-o", "results.sqlite", "--workers", "2"]))
 """
 

@@ -117,8 +117,8 @@ def test_constraints(text: str, holds: bool) -> None:
         ("pe.cc == 1", "constraints: 'pe.cc == 1': unknown key 'pe.cc'; choose one of network, "
                        "preset, isa, "),
         ("N is 64", "constraints: 'N is 64': 'N is 64' uses a comparison that is not known; "),
-        ("N == 64 " + "or 64 " * 200, "constraints: one has 1208 characters; at most 1000 are "
-                                      "read"),
+        ("N == 64 " + "or 64 " * 200,
+         "constraints: one has 1208 characters; at most 1000 are read"),
     ],
 )  # fmt: skip
 def test_constraints_that_are_none(text: str, message: str) -> None:
@@ -144,32 +144,32 @@ NETWORK = 'networks = "digits-cnn"\n'
                           "leave networks out"),
         ("networks = 3", "networks.0 is 3: should be a valid string"),
         ("networks = [", "not a TOML file ("),
-        (NETWORK + "axes = 3", "axes: unknown key; choose one of networks, presets, isa, "
-                               "schedules, "),
+        (NETWORK + "axes = 3",
+         "axes: unknown key; choose one of networks, presets, isa, schedules, "),
         (NETWORK + "schedules = ['fast']", "schedules.0 is 'fast': should be 'seed' or 'default'"),
         (NETWORK + "isa = 'v9'", "unknown ISA variant 'v9'; choose one of "),
         (NETWORK + "presets = 'fast'", "unknown preset 'fast'; choose one of "),
         (NETWORK + "presets = 'fast.toml'", "preset fast.toml: no such file"),
-        (NETWORK + "[arch]\nsram = 3", "arch.sram: unknown axis; did you mean sram_bytes? choose "
-                                       "one of pe, "),
-        (NETWORK + "[arch]\nbus_bytes = 3", "arch.bus_bytes: unknown axis; bus_bytes belongs to "
-                                            "table timing"),
-        (NETWORK + "[arch]\npe.id = 3", "arch.pe.id: unknown axis; did you mean pe.ic? choose one "
-                                        "of pe, "),
+        (NETWORK + "[arch]\nsram = 3",
+         "arch.sram: unknown axis; did you mean sram_bytes? choose one of pe, "),
+        (NETWORK + "[arch]\nbus_bytes = 3",
+         "arch.bus_bytes: unknown axis; bus_bytes belongs to table timing"),
+        (NETWORK + "[arch]\npe.id = 3",
+         "arch.pe.id: unknown axis; did you mean pe.ic? choose one of pe, "),
         (NETWORK + "[timing]\nlatency = 3", "timing.latency: unknown axis; did you mean "
                                             "dram_latency? choose one of "),
-        (NETWORK + "[arch]\nsram_bytes = []", "sram_bytes: the list is empty, so the grid is; give "
-                                              "at least "),
-        (NETWORK + "[arch]\nsram_bytes = -1", "sram_bytes is -1: should be greater than or equal "
-                                              "to 64"),
-        (NETWORK + "[arch]\nsram_bytes = 1.5e6", "sram_bytes is 1500000.0: should be a valid "
-                                                 "integer"),
-        (NETWORK + "[arch]\nsram_bytes = '1 MB'", "sram_bytes is '1 MB': 'MB' is no unit; choose "
-                                                  "one of k, M, G, "),
+        (NETWORK + "[arch]\nsram_bytes = []",
+         "sram_bytes: the list is empty, so the grid is; give at least "),
+        (NETWORK + "[arch]\nsram_bytes = -1",
+         "sram_bytes is -1: should be greater than or equal to 64"),
+        (NETWORK + "[arch]\nsram_bytes = 1.5e6",
+         "sram_bytes is 1500000.0: should be a valid integer"),
+        (NETWORK + "[arch]\nsram_bytes = '1 MB'",
+         "sram_bytes is '1 MB': 'MB' is no unit; choose one of k, M, G, "),
         (NETWORK + "[timing]\nbus_bytes = {from = 8, to = 4, step = "
                    "1}", "bus_bytes: the range from 8 to 4 is empty; "),
-        (NETWORK + "[timing]\nbus_bytes = {from = 8}", "bus_bytes: write a range as { from = 8, to "
-                                                       "= 64, step = 8 } "),
+        (NETWORK + "[timing]\nbus_bytes = {from = 8}",
+         "bus_bytes: write a range as { from = 8, to = 64, step = 8 } "),
         (NETWORK + "[timing]\nbus_bytes = {from = 1, to = 2, step = "
                    "0}", "bus_bytes: step is 0; it must be "),
         (NETWORK + "[timing]\nbus_bytes = {from = 1, to = 2, times = "
@@ -178,8 +178,8 @@ NETWORK = 'networks = "digits-cnn"\n'
                    "2}", "dram_latency: a range with times "),
         (NETWORK + "[timing]\nbus_bytes = {from = 'a', to = 2, step = "
                    "1}", "bus_bytes: from is 'a'; it must be "),
-        (NETWORK + "[arch]\npe = [8]", "arch.pe is 8; write a list of arrays such as { ic = 8, oc "
-                                       "= 8 }"),
+        (NETWORK + "[arch]\npe = [8]",
+         "arch.pe is 8; write a list of arrays such as { ic = 8, oc = 8 }"),
         (NETWORK + "[arch]\npe = []", "arch.pe: the list is empty, so the grid is; "),
         (NETWORK + "constraints = 'N = 3 or'", "constraints: 'N = 3 or' is not an expression"),
     ],

@@ -384,7 +384,8 @@ def test_choices_come_by_quality_one_at_a_time(seed: int) -> None:
     def of(tasks: int, most: int) -> System:
         made = [
             replace(base.tasks[0], name=str(number), variants=tuple(
-                TaskVariant("digits-cnn", float(rng.randint(1, 3))) for _ in range(rng.randint(1, most))
+                TaskVariant("digits-cnn", float(rng.randint(1, 3)))
+                for _ in range(rng.randint(1, most))
             ))
             for number in range(tasks)
         ]  # fmt: skip
@@ -438,16 +439,17 @@ BAD = {
     "negative": ('[[task]]\nname="a"\ncpu=5\nperiod=-1', "task 'a': period is -1"),
     "model": (ONE.replace("digits-cnn", "nonsense"), "task 'digits': unknown model 'nonsense'"),
     "accelerator": (ONE + 'on = "gpu"', "task 'digits': 'gpu' is no accelerator; .*npu"),
-    "no accelerator": ('[[task]]\nname="a"\nmodel="digits-cnn"\nperiod=5', "task 'a': the system has no accelerator"),
-    "preset": (ONE.replace('settings', 'preset = "nope"\nsettings'), "accelerator.*nope|unknown "
-                                                                     "preset 'nope'"),
-    "setting": (ONE.replace("sram_bytes", "sram_byte"), "accelerator 'npu': unknown setting "
-                                                        "'sram_byte'"),
+    "no accelerator": ('[[task]]\nname="a"\nmodel="digits-cnn"\nperiod=5',
+                       "task 'a': the system has no accelerator"),
+    "preset": (ONE.replace('settings', 'preset = "nope"\nsettings'),
+               "accelerator.*nope|unknown preset 'nope'"),
+    "setting": (ONE.replace("sram_bytes", "sram_byte"),
+                "accelerator 'npu': unknown setting 'sram_byte'"),
     "policy": (ONE + '[run]\npolicy = "best"', "unknown policy 'best'"),
     "preempt": (ONE + '[run]\npreempt = "always"', "run.preempt is 'always'"),
     "until": (ONE + "[run]\nuntil = 0", "run.until is 0"),
-    "parts": (ONE.replace("settings", "parts = 3\nsettings"), "accelerator 'npu': parts is 3, and "
-                                                              "pe.oc 16"),
+    "parts": (ONE.replace("settings", "parts = 3\nsettings"),
+              "accelerator 'npu': parts is 3, and pe.oc 16"),
     "grants": (ONE + "[memory]\ngrants = 2", "memory.grants is 2"),
     "nothing": ("", "task is missing"),
     "toml": ("[[task", "system"),

@@ -56,7 +56,8 @@ BY_HAND = [
     ("fcfs", "none", 0, [("a#0", 0, 30), ("b#0", 30, 50), ("c#0", 50, 60)]),
     ("priority", "none", 0, [("a#0", 0, 30), ("c#0", 30, 40), ("b#0", 40, 60)]),
     # b takes the core from a at 10, c from b at 20; then b has 10 left, a 20
-    ("priority", "tile", 0, [("a#0", 0, 10), ("b#0", 10, 20), ("c#0", 20, 30), ("b#0", 30, 40), ("a#0", 40, 60)]),
+    ("priority", "tile", 0, [("a#0", 0, 10), ("b#0", 10, 20), ("c#0", 20, 30), ("b#0", 30, 40),
+                             ("a#0", 40, 60)]),
     # b's deadline 40 is before c's 80 and a's 100
     ("edf", "tile", 0, [("a#0", 0, 10), ("b#0", 10, 30), ("c#0", 30, 40), ("a#0", 40, 60)]),
     ("edf", "none", 0, [("a#0", 0, 30), ("b#0", 30, 50), ("c#0", 50, 60)]),
@@ -65,7 +66,8 @@ BY_HAND = [
     # quantum 15: a until 15, b until 30, then c (there since 20) ends at 40 before a (back in the
     # queue at 15)? No: a went back at 15, before c came at 20: a 30 to 45, c 45 to 55, b, back
     # since 30, 55 to 60
-    ("round-robin", "tile", 15, [("a#0", 0, 15), ("b#0", 15, 30), ("a#0", 30, 45), ("c#0", 45, 55), ("b#0", 55, 60)]),
+    ("round-robin", "tile", 15, [("a#0", 0, 15), ("b#0", 15, 30), ("a#0", 30, 45), ("c#0", 45, 55),
+                                 ("b#0", 55, 60)]),
 ]  # fmt: skip
 
 
@@ -208,7 +210,13 @@ dram_latency = 0
 outstanding_bursts = 1
 [[accelerator]]
 name = "npu"
-settings = { queue_depth = 1, fetch_bytes = 64, dma_setup = 0, dma_drain = 0, ex_fill = 0, ex_drain = 0 }
+[accelerator.settings]
+queue_depth = 1
+fetch_bytes = 64
+dma_setup = 0
+dma_drain = 0
+ex_fill = 0
+ex_drain = 0
 [[task]]
 name = "a"
 model = "4"
@@ -302,8 +310,8 @@ ON_ACCELERATOR: list[tuple[str, Preemption, int, list[tuple[str, int, int]]]] = 
     # at 13 a has had 13 of 200, b 3 of 65: a goes on. At 23 it is 23 of 200 against 13 of 65: free
     # at 33, saved at 48, one layer left. At 48 b has had 38 of 65, c 28 of 50; at 51 b 41 of 65, c
     # 31 of 50. a until 84 + 22 + 10
-    ("jit", "layer", 0, [("a", 0, 33), ("a "
-                                        "saves", 33, 48), ("b", 48, 71), ("c", 71, 84), ("a", 84, 116)]),
+    ("jit", "layer", 0, [("a", 0, 33), ("a saves", 33, 48), ("b", 48, 71), ("c", 71, 84),
+                         ("a", 84, 116)]),
     # asked at 3 and 13: 10 cycles are over. b is asked at 41, after 3
     ("round-robin", "tile", 10, PIECES_BC),
     # b gives way at 41, free at 38 + 13, and is behind a, which came back at 38. a goes on at 79,

@@ -112,7 +112,8 @@ def test_a_name_that_is_no_text(capsys: Capture) -> None:
 
 
 LOOP = """<ir_version: 10, opset_import: ["" : 21]>
-g (float[1,3,8,8] x) => (float[1,3,8,8] y) <int64 n = {4611686018427387904}, bool go = {1}, float[1] s = {0}>
+g (float[1,3,8,8] x) => (float[1,3,8,8] y)
+  <int64 n = {4611686018427387904}, bool go = {1}, float[1] s = {0}>
 {
   l = Loop (LIMIT, GO, s) <body: graph = b (int64 i, bool c, float[1] v) => (bool c2, float[1] v2) {
     v2 = Identity (v)

@@ -21,11 +21,13 @@ from tests.faults.run import Finding, seed_all
 MARKS = ("<!-- tests.faults -->", "<!-- end -->")
 _HEAD = """## Faults in the machine
 
-`python -m tests.faults tests/golden --output docs/faults.md` writes this section; do not edit it. Each fault replaces
-one piece of source text in a copy of the packages; `tests/faults/*.toml` contains the texts. The golden corpus is then
-checked with this copy ([golden outputs](verification.md#golden-outputs)).
+`python -m tests.faults tests/golden --output docs/faults.md` writes this section; do not edit it.
+Each fault replaces one piece of source text in a copy of the packages; `tests/faults/*.toml`
+contains the texts. The golden corpus is then checked with this copy ([golden
+outputs](verification.md#golden-outputs)).
 
-- **Level**: the first level with a difference, in the order L0, L1, L2, L10, networks. Later levels may differ too.
+- **Level**: the first level with a difference, in the order L0, L1, L2, L10, networks. Later levels
+  may differ too.
 - **Difference**: what differs in the first case:
 
 | difference | meaning |

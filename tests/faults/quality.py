@@ -25,15 +25,15 @@ from tests.faults.run import SECONDS, Finding, copied_packages
 ROOT = Path(__file__).parents[2]
 MUTANTS = (
     # Those that quick tests once did not see.
-    "least-is-a-sum", "constants-kept-one-late", "inputs-never-kept", "groups-at-any-price", "ahead-forgets-what-was",
-    "kernel-odd-zero-point",
+    "least-is-a-sum", "constants-kept-one-late", "inputs-never-kept", "groups-at-any-price",
+    "ahead-forgets-what-was", "kernel-odd-zero-point",
     # Tiling.
     "search-takes-the-last", "sums-cut-though-good", "one-loop-order", "channels-not-by-lanes",
     # Scheduling.
     "nothing-stays", "groups-though-dearer", "deadline-without-stores", "loads-not-moved-ahead",
     # Numerics.
-    "requantise-half-up", "requantise-zero-point-before-rounding", "high-multiply-truncates", "divide-ties-up",
-    "shift-even-is-odd", "saturates-at-126",
+    "requantise-half-up", "requantise-zero-point-before-rounding", "high-multiply-truncates",
+    "divide-ties-up", "shift-even-is-odd", "saturates-at-126",
     # The engine.
     "token-not-taken", "drain-forgotten", "bus-favours-fetch", "burst-not-split",
 )  # fmt: skip
@@ -44,14 +44,14 @@ CYCLES = "cycles"
 MARKS = ("<!-- tests.faults.quality -->", "<!-- end -->")
 _HEAD = """## Faults in the compiler's choices
 
-`python -m tests.faults.quality -o docs/faults.md` writes this section; do not edit it. Each fault replaces one
-piece of source text in a copy of the packages; `tests/faults/*.toml` contains the texts. The compiler's results stay
-correct but become worse: programs take more cycles, or tensors get other quantisation scales. One of two checks must
-detect each fault:
+`python -m tests.faults.quality -o docs/faults.md` writes this section; do not edit it. Each fault
+replaces one piece of source text in a copy of the packages; `tests/faults/*.toml` contains the
+texts. The compiler's results stay correct but become worse: programs take more cycles, or tensors
+get other quantisation scales. One of two checks must detect each fault:
 
-- The recorded cycles (`python -m tests.cycles`). Fewer cycles are a difference too. The table shows the first case and
-  machine that differ, with the cycles before and after. These figures date from the run that produced the row; later
-  versions of the compiler may give others.
+- The recorded cycles (`python -m tests.cycles`). Fewer cycles are a difference too. The table shows
+  the first case and machine that differ, with the cycles before and after. These figures date from
+  the run that produced the row; later versions of the compiler may give others.
 - A quick test. The table shows its name.
 """
 

@@ -186,10 +186,8 @@ def _snapshot(folder: Path, rng: random.Random) -> None:
 
 
 def _plugin(folder: Path, rng: random.Random) -> None:
-    _file(
-        f"plugin/theirs-1.0.dist-info/{rng.choice(('METADATA', 'entry_points.txt', 'entry_points.txt'))}",
-        mutate_text,
-    )(folder, rng)
+    name = rng.choice(("METADATA", "entry_points.txt", "entry_points.txt"))
+    _file(f"plugin/theirs-1.0.dist-info/{name}", mutate_text)(folder, rng)
 
 
 def _nothing(folder: Path, rng: random.Random) -> None:
@@ -211,7 +209,8 @@ _LOG = ("byoc.tuning.log._parse_line", "byoc.tuning.log._whole", "byoc.pins", "i
 _INPUT = ("experiments.models.inputs._load", "isa.files")
 KINDS = (
     *(
-        Kind(name, _file(name, mutate_model), (("run", name, "--json", "out.json"), ("partition", name)), _ONNX)
+        Kind(name, _file(name, mutate_model),
+             (("run", name, "--json", "out.json"), ("partition", name)), _ONNX)
         for name in _MODELS
     ),
     Kind("drawn ONNX", drawn_models.onnx_model, (
@@ -234,17 +233,22 @@ KINDS = (
     Kind(
         "program",
         _program,
-        (("simulate", "net.prog", *_IMAGE), ("simulate", "net.prog", "--sanitize", *_IMAGE), ("disasm", "net.prog")),
+        (("simulate", "net.prog", *_IMAGE), ("simulate", "net.prog", "--sanitize", *_IMAGE),
+         ("disasm", "net.prog")),
         ("isa.program_file._parse", "isa.program_file._check_header"),
     ),
-    Kind("assembly", _file("tiny.s", mutate_text), (("asm", "tiny.s", "-o", "out.prog"),), ("isa.assembler",)),
-    Kind("drawn "
-         "assembly", drawn.assembly, (("asm", "drawn.s", "-o", "out.prog"),), ("isa.assembler",)),
-    Kind("preset", _file("preset.toml", mutate_text), (("emit", "tiny.dla", "--preset", "preset.toml"),), _PRESET),
+    Kind("assembly", _file("tiny.s", mutate_text), (("asm", "tiny.s", "-o", "out.prog"),),
+         ("isa.assembler",)),
+    Kind("drawn assembly", drawn.assembly, (("asm", "drawn.s", "-o", "out.prog"),),
+         ("isa.assembler",)),
+    Kind("preset", _file("preset.toml", mutate_text),
+         (("emit", "tiny.dla", "--preset", "preset.toml"),), _PRESET),
     Kind("settings", _nothing, (("set",),), ("dla_sim.presets._parse", "isa.files")),
-    Kind("pins", _file("pins.toml", mutate_text), (("emit", "tiny.dla", "--pins", "pins.toml"),), ("byoc.pins",)),
+    Kind("pins", _file("pins.toml", mutate_text), (("emit", "tiny.dla", "--pins", "pins.toml"),),
+         ("byoc.pins",)),
     Kind("drawn pins", drawn.pins, (("emit", "tiny.dla", "--pins", "drawn.toml"),), ("byoc.pins",)),
-    Kind("tuning log", _file("tuning.jsonl", mutate_text), (("emit", "tiny.dla", "--tuned", "tuning.jsonl"),), _LOG),
+    Kind("tuning log", _file("tuning.jsonl", mutate_text),
+         (("emit", "tiny.dla", "--tuned", "tuning.jsonl"),), _LOG),
     Kind("specification", _file("spec.toml", mutate_text), (("spec",),), _SPEC),
     Kind("drawn sweep", drawn.specification, (
         ("sweep", "drawn.toml", "--workers", "1", "-o", "out.sqlite", "--export", "out.csv"),
@@ -259,7 +263,8 @@ KINDS = (
         ("system", "drawn.toml", "--until", "50us", "--json", "out.json", "--trace", "trace.json"),
         ("system", "drawn.toml", "--until", "10us", "--highest-rate"),
         ("system", "drawn.toml", "--until", "20us", "--check"),
-        ("system", "drawn.toml", "--until", "20us", "--sweep", "run.policy=fcfs,edf,jit", "--csv", "out.csv"),
+        ("system", "drawn.toml", "--until", "20us", "--sweep", "run.policy=fcfs,edf,jit",
+         "--csv", "out.csv"),
     ), _SYSTEM),
     Kind("split", drawn.system, tuple(
         ("split", "tiny.dla", "drawn.toml", "--by", way, "--json", "out.json")
@@ -268,7 +273,8 @@ KINDS = (
     Kind("drawn tuning log", drawn.tuning_log, (
         ("emit", "tiny.dla", "--tuned", "drawn.jsonl"),
         ("tune", "tiny.dla", "--measurements", "3", "--no-model", "--log", "drawn.jsonl"),
-        ("tune", "tiny.dla", "--measurements", "3", "--no-model", "--from", "drawn.jsonl", "--log", "new.jsonl"),
+        ("tune", "tiny.dla", "--measurements", "3", "--no-model", "--from", "drawn.jsonl",
+         "--log", "new.jsonl"),
     ), _LOG),
     Kind("cache", drawn.cache, (
         ("cached", "run", "tiny.onnx", "--json", "out.json"), ("cached", "cache"),
@@ -278,25 +284,29 @@ KINDS = (
         ("rtl", "ports", "--preset", "drawn.toml"), ("emit", "tiny.dla", "--preset", "drawn.toml"),
     ), _PRESET),
     Kind("Python call", _nothing, (("call",),), ("isa.typed",)),
-    Kind("cost "
-         "table", _file("cost.toml", mutate_text), (("report", "run.json", "--tables"), ("cost",)),
-         ("experiments.cost.table",)),
+    Kind("cost table", _file("cost.toml", mutate_text),
+         (("report", "run.json", "--tables"), ("cost",)), ("experiments.cost.table",)),
     Kind("fault file", _file("faults.toml", mutate_text), (("faults",),), ("tests.faults",)),
     Kind("report", _file("run.json", mutate_json), (
         ("report", "run.json", "--tables"), ("report", "run.json", "-o", "page.html"),
         ("repro", "run.json"),
         ("golden", "diff", "run.json", "run.json"),
     ), ("experiments.report.store",)),
-    Kind("results", _file("net.sqlite"), (("report", "net.sqlite", "--tables"),), ("experiments.sweep.store",)),
+    Kind("results", _file("net.sqlite"), (("report", "net.sqlite", "--tables"),),
+         ("experiments.sweep.store",)),
     Kind("corpus", _corpus, (("golden", "check", "corpus"), ("golden", "list", "corpus")),
          ("experiments.golden.store",)),
     Kind("snapshot", _snapshot, (("golden", "diff", "net.snapshot", "net.snapshot"),),
          ("experiments.compare.snapshot_file",)),
-    Kind("log", _file("net.log", mutate_text), (("simulate", "tiny.prog", *_IMAGE, "--against", "net.log"),),
+    Kind("log", _file("net.log", mutate_text),
+         (("simulate", "tiny.prog", *_IMAGE, "--against", "net.log"),),
          ("experiments.debug.commit_log",)),
-    Kind("npy", _file("x.npy"), (("run", "tiny.dla", "--input", "x.npy", "--json", "out.json"),), _INPUT),
-    Kind("npz", _npz("x.npz"), (("run", "tiny.dla", "--input", "x.npz", "--json", "out.json"),), _INPUT),
-    Kind("calibration", _npz("samples.npz"), (("compile", "tiny.onnx", "--calibration", "samples.npz"),),
+    Kind("npy", _file("x.npy"), (("run", "tiny.dla", "--input", "x.npy", "--json", "out.json"),),
+         _INPUT),
+    Kind("npz", _npz("x.npz"), (("run", "tiny.dla", "--input", "x.npz", "--json", "out.json"),),
+         _INPUT),
+    Kind("calibration", _npz("samples.npz"),
+         (("compile", "tiny.onnx", "--calibration", "samples.npz"),),
          ("experiments.running.network.read_samples",)),
     Kind("drawn arrays", drawn.arrays, (
         ("run", "tiny.dla", "--input", "drawn.npy", "--json", "out.json"),
@@ -304,7 +314,8 @@ KINDS = (
         ("compile", "tiny.onnx", "--calibration", "drawn-samples.npz", "-o", "out.dla"),
         ("run", "tiny.onnx", "--accuracy", "drawn-samples.npz"),
     ), (*_INPUT, "experiments.running.network.read_samples")),
-    Kind("picture", _file("x.png"), (("run", "tiny.dla", "--input", "x.png", "--json", "out.json"),), _INPUT),
+    Kind("picture", _file("x.png"),
+         (("run", "tiny.dla", "--input", "x.png", "--json", "out.json"),), _INPUT),
     Kind("entry points", _plugin, (("plugins",),), ("isa.plugins",)),
     Kind("command line", _nothing, (("words",),)),
 )  # fmt: skip

@@ -456,7 +456,8 @@ def specification(folder: Path, rng: random.Random) -> None:
         "integer_io": lambda: draw.one((True, [True, False]), ("yes", 1)),
         "seed": draw.count,
         "cpu": lambda: draw.one((["Relu"], ["op:Conv"]), ("*", [1])),
-        "constraints": lambda: [draw.one(_CONSTRAINTS, _ODD_CONSTRAINTS) for _ in range(rng.choice((1, 1, 3)))],
+        "constraints": lambda: [draw.one(_CONSTRAINTS, _ODD_CONSTRAINTS)
+                                for _ in range(rng.choice((1, 1, 3)))],
         "shapes": lambda: {draw.one(("x",), NAMES): draw.one(([1, 3, 8, 8],), ([0], "x", [2**40]))},
         "calibration": lambda: draw.one(("samples.npz",), ("none.npz", "tiny.onnx")),
     })  # fmt: skip

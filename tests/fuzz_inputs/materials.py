@@ -206,9 +206,11 @@ def _write(folder: Path) -> None:
     onnx.save(float_model(), "float.onnx")
     onnx.save(tiny_model(), "tiny.onnx")
     Path("net.tflite").write_bytes(tflite_model())
-    onnx.save(parser.parse_model(QOPERATOR.replace("int8 zero", "int8[2,3,1,1] w = {1,2,3,4,5,6}, "
-                                                                "int8 zero")
-                                 .replace("int8[1,4,8,8] y", "int8[1,2,8,8] y").replace("<pads = [1,1,1,1]>", "")),
+    onnx.save(parser.parse_model(QOPERATOR
+                                 .replace("int8 zero",
+                                          "int8[2,3,1,1] w = {1,2,3,4,5,6}, int8 zero")
+                                 .replace("int8[1,4,8,8] y", "int8[1,2,8,8] y")
+                                 .replace("<pads = [1,1,1,1]>", "")),
               "qoperator.onnx")  # fmt: skip
     onnx.save(random_network(5)[0], "random.onnx")
     Path("preset.toml").write_text(PRESET, encoding="utf-8")

@@ -95,10 +95,11 @@ PRODUCTS: Mapping[str, Product] = {
 
 STRIDES: dict[str, dict[str, int]] = {
     "rows": {"count_1": 5, "dram_stride_1": 19, "sram_stride_1": 11},
-    "planes": {"count_1": 3, "dram_stride_1": 17, "sram_stride_1": 8, "count_2": 4, "dram_stride_2": 71,
-               "sram_stride_2": 40},
-    "boxes": {"count_1": 2, "dram_stride_1": 13, "sram_stride_1": 9, "count_2": 3, "dram_stride_2": 70,
-              "sram_stride_2": 33, "count_3": 2, "dram_stride_3": 300, "sram_stride_3": 128},
+    "planes": {"count_1": 3, "dram_stride_1": 17, "sram_stride_1": 8, "count_2": 4,
+               "dram_stride_2": 71, "sram_stride_2": 40},
+    "boxes": {"count_1": 2, "dram_stride_1": 13, "sram_stride_1": 9, "count_2": 3,
+              "dram_stride_2": 70, "sram_stride_2": 33, "count_3": 2, "dram_stride_3": 300,
+              "sram_stride_3": 128},
     "bursts": {"count_1": 7, "dram_stride_1": 64, "sram_stride_1": 16},
     "same-row": {"count_1": 4, "dram_stride_1": 0, "sram_stride_1": 7},
 }  # fmt: skip

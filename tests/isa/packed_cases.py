@@ -179,7 +179,8 @@ def _matrices(rng: np.random.Generator, arch: Arch) -> Drawn:
         "OP_MAT_MUL", registers,
         {
             "EX_INPUT_ADDRESS": Operand(left.T, Atoms(), left),
-            "EX_OPERAND_ADDRESS": Operand(right.T.reshape(1, outputs, inputs, 1, 1), Weights(), right),
+            "EX_OPERAND_ADDRESS": Operand(right.T.reshape(1, outputs, inputs, 1, 1), Weights(),
+                                          right),
             "EX_CHANNEL_ADDRESS": _records(rng, outputs, inputs, arch),
         },
         (outputs, rows, np.int8 if requantise else np.int32), Atoms(),

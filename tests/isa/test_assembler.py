@@ -24,8 +24,8 @@ from isa.variants import VARIANTS
 
 GOLDEN = """\
 .program "add one row"
-.arch {"alignment":8,"isa":"v2","numerics":"onnxruntime","pe":{"ic":8,"oc":8,"ow":1},"post_lanes":null,\
-"row_alignment":1,"sram_banks":16,"sram_bytes":524288}
+.arch {"alignment":8,"isa":"v2","numerics":"onnxruntime","pe":{"ic":8,"oc":8,"ow":1},\
+"post_lanes":null,"row_alignment":1,"sram_banks":16,"sram_bytes":524288}
 .memory 4096 commands 1024
 .tensor ["a","input","int8",[64],0]
 .tensor ["b","output","int8",[64],64]

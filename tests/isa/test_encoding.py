@@ -168,7 +168,8 @@ def test_every_variant_adds_instructions_to_the_one_before() -> None:
     assert VARIANTS["v3"].mnemonics < VARIANTS["v4"].mnemonics
     with pytest.raises(
         InputError,
-        match=r"^unknown ISA variant 'v9'; choose one of v1, v2, v3, v4, v5 or install the package that adds it$",
+        match=r"^unknown ISA variant 'v9'; choose one of v1, v2, v3, v4, v5 "
+        r"or install the package that adds it$",
     ):
         variant("v9")
 

@@ -105,22 +105,22 @@ FOUND: Sequence[tuple[dict[str, str], str]] = (
     ({"first": "SET EX_INPUT_CHANNELS, 11"}, "reads 11 channels, where the program states 12"),
     ({"first": "SET EX_INPUT_CHANNELS, 17"}, "reads scratchpad bytes 0x0 to 0x3c0, where the "
                                              "program states 640 bytes"),
-    ({"first": "SET EX_INPUT_PLANE, 328"}, "byte 328 of input 'x', where the program states byte "
-                                           "320 of input 'x'"),
+    ({"first": "SET EX_INPUT_PLANE, 328"},
+     "byte 328 of input 'x', where the program states byte 320 of input 'x'"),
     ({"first": "SET EX_OPERAND_ADDRESS, 0x8008"}, ""),
-    ({"first": "SET EX_OPERAND_ADDRESS, 0x0"}, "as constants, which begin with byte 0 of input "
-                                               "'x'"),
+    ({"first": "SET EX_OPERAND_ADDRESS, 0x0"},
+     "as constants, which begin with byte 0 of input 'x'"),
     ({"first": "SET EX_LENGTH, 39"}, "where the program states 640 bytes"),
-    ({"load": "SET LD_DRAM_ADDRESS, 8"}, "byte 8 of input 'x', where the program states byte 0 of "
-                                         "input 'x'"),
-    ({"move": "SET EX_INPUT_STRIDE_2, 0"}, "byte 0 of what OP_SOFTMAX at word 13 on EX writes, "
-                                           "where the"),
+    ({"load": "SET LD_DRAM_ADDRESS, 8"},
+     "byte 8 of input 'x', where the program states byte 0 of input 'x'"),
+    ({"move": "SET EX_INPUT_STRIDE_2, 0"},
+     "byte 0 of what OP_SOFTMAX at word 13 on EX writes, where the"),
     ({"move": "SET EX_OUTPUT_STRIDE_2, 319"}, "OP_PERMUTE at word 23 on EX writes a byte twice"),
-    ({"second": "SET EX_INPUT_ADDRESS, 0x1008"}, "byte 8 of what OP_SOFTMAX at word 13 on EX "
-                                                 "writes, where"),
+    ({"second": "SET EX_INPUT_ADDRESS, 0x1008"},
+     "byte 8 of what OP_SOFTMAX at word 13 on EX writes, where"),
     ({"second": "SET EX_INPUT_ADDRESS, 0x800"}, ""),
-    ({"store": "SET ST_BYTES, 632"}, "output 'y' reads system memory bytes 0x678 to 0x680, bytes "
-                                     "of no value"),
+    ({"store": "SET ST_BYTES, 632"},
+     "output 'y' reads system memory bytes 0x678 to 0x680, bytes of no value"),
 )  # fmt: skip
 
 
