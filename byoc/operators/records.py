@@ -54,7 +54,7 @@ COMBINED: Mapping[tuple[MappingType, MappingType], MappingType | None] = {
 }
 """Mapping type of two fused operators (first, second); None: fusion is unprofitable.
 
-Source: table 1 of the source of :data:`MappingType`.
+Source: table 1 of Li et al., CoCoPIE XGen, 2022.
 """
 NUMBERS = frozenset(
     {"EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_OFFSET"}

@@ -193,8 +193,8 @@ _LEGACY = 13
 def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | None:
     """Reject numerators that may be infinite.
 
-    ONNX Runtime's result for infinite numerators depends on the processor. Only rows of one
-    element can have them.
+    ONNX Runtime's result for infinite numerators depends on the processor. Only rows of one element
+    can have them.
     """
     first = record[0]
     if target.numerics == "fixed" or first.finite:
