@@ -435,11 +435,11 @@ def view(
 
 
 # Results over operands
-# ----------------------------------------------------------------------------------------------- A
-# command's result may overlap its own operands only if hardware that reads and writes continuously
-# gives the same result. The semantics read everything before they write. Hardware writes the first
-# result before it reads the last element, so it agrees only if no result overwrites an element that
-# is still to be read.
+#
+# A command's result may overlap its own operands only if hardware that reads and writes
+# continuously gives the same result. The semantics read everything before they write. Hardware
+# writes the first result before it reads the last element, so it agrees only if no result
+# overwrites an element that is still to be read.
 
 
 def find_overwritten(command: Command, operands: Operands) -> Range | None:

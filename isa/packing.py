@@ -38,7 +38,6 @@ GAP = -1
 """Place of a padding byte, which contains no weight and is 0."""
 
 # Bytes of operands; ``registers`` are those of a command, ``words`` is the machine's banked memory
-# -------------------
 
 
 def access(layout: OperandLayout, registers: Mapping[str, int], words: BankedMemory) -> Access:
@@ -180,7 +179,6 @@ def unblock_weights(data: Bytes, places: NDArray[np.int64]) -> Bytes:
 
 
 # Storage order of weights
-# --------------------------------------------------------------------------------------------
 
 
 class WeightShape(NamedTuple):
@@ -386,7 +384,6 @@ def compute_transposed_places(shape: WeightShape, block: Block, word: int) -> ND
 
 
 # Semantics on packed operands
-# ----------------------------------------------------------------------------------------
 
 
 def add_packing(plain: Instruction, packed: Packed) -> Instruction:

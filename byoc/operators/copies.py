@@ -32,17 +32,16 @@ from isa.ops.movement import DIMENSIONS, copy_words
 def make_copies(
     node: Node, source: str, result: str, pieces: Iterable[Piece]
 ) -> tuple[Operator, ...]:
-    """Return the copies that move ``pieces`` of the value ``source`` into ``result`` for
-    ``node``.
-    """
+    """Return the copies that move pieces of the value ``source`` into ``result`` for a node."""
     return copies(node.name, node.onnx_nodes, source, result, pieces)
 
 
 def copies(
     name: str, onnx_nodes: tuple[str, ...], source: str, result: str, pieces: Iterable[Piece]
 ) -> tuple[Operator, ...]:
-    """Return the copies that move ``pieces`` of ``source`` into ``result``, for the layer
-    ``name``.
+    """Return the copies that move pieces of ``source`` into ``result`` for a layer.
+
+    ``name`` is the name of the layer.
     """
     found = []
     for piece in pieces:
@@ -62,8 +61,9 @@ def fills(
 
 
 def _fields(name: str, onnx_nodes: tuple[str, ...], piece: Piece, result: str) -> dict[str, Any]:
-    """Return the common fields of copies and fills: name, and position of the piece in the
-    result.
+    """Return the common fields of copies and fills.
+
+    They are the name, and the position of the piece in the result.
     """
     hull = 1 + sum((dim.size - 1) * dim.target for dim in piece.dims)
     output = Operand(result, (hull,), piece.target)
@@ -72,10 +72,10 @@ def _fields(name: str, onnx_nodes: tuple[str, ...], piece: Piece, result: str) -
 
 
 def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:
-    """Select the two dimensions that tiles divide: the outermost one on both sides, then one with
-    many steps.
+    """Select the two dimensions that tiles divide.
 
-    Dividing between contiguous elements would make transfers of few bytes.
+    The first is the outermost one on both sides; the second has many steps. Dividing between
+    contiguous elements would make transfers of few bytes.
     """
 
     def is_apart(dim: Dim) -> int:
@@ -96,10 +96,10 @@ def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StridedCopy(Operator):
-    """One piece as three groups of dimensions: ``channels`` and ``rows``, which tiles divide, and
-    ``inner`` ones.
+    """Copy of one piece with three groups of dimensions.
 
-    Tile buffers contain elements densely, in the order of the tensor.
+    Tiles divide ``channels`` and ``rows``, but not ``inner`` ones. Tile buffers contain elements
+    densely, in the order of the tensor.
     """
 
     instructions: ClassVar[tuple[str, ...]] = ("OP_PERMUTE",)
@@ -113,8 +113,9 @@ class StridedCopy(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Loops: elements of ``channels`` and ``rows`` are channels and rows, all other elements
-        are columns.
+        """Loops of the copy: the elements of ``channels`` and ``rows`` are channels and rows.
+
+        All other elements are columns.
         """
         channels = self.channels.size
         rows = self.rows.size
@@ -136,8 +137,9 @@ class StridedCopy(Operator):
         return Settings({}, {"fill": int(not self.inputs)})
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return two copies, each with half of the steps of the longest inner dimension, which
-        no tile divides.
+        """Return two copies, each with half of the steps of the longest inner dimension.
+
+        No tile divides an inner dimension. The result is empty if none has two steps.
         """
         longest = max(self.inner, key=lambda dim: dim.size, default=None)
         if longest is None or longest.size < 2:
@@ -170,8 +172,9 @@ class StridedCopy(Operator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Return the registers that determine the duration: the fastest dimension, and all
-        others merged into one.
+        """Return the registers that determine the duration of a tile's copy.
+
+        They describe the fastest dimension, and all others merged into one.
         """
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         counts = [dim.size for dim in loops]
@@ -198,8 +201,9 @@ class StridedCopy(Operator):
     def commands(
         self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole
     ) -> tuple[CommandPart, ...]:
-        """Return commands that copy at most four dimensions each, with non-negative source
-        strides.
+        """Return commands that copy at most four dimensions each.
+
+        The source strides are not negative.
         """
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         counts = [dim.size for dim in loops]
@@ -307,8 +311,9 @@ def fewest_words(
 
 
 def count_asked_words(dims: Iterable[Dim], word: int) -> tuple[int, int]:
-    """Return the maximum words that a copy of these dimensions requests, and its number of
-    commands.
+    """Return the maximum words that a copy requests, and its number of commands.
+
+    ``dims`` are the dimensions of the copy.
     """
     inside, outside = _unroll_dims(dims)
     commands = math.prod(dim.size for dim in outside)

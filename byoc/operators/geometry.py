@@ -89,8 +89,9 @@ class PlainChannels:
         return -(-self.outputs(atoms) * self.plain.record_bytes // self.piece) * self.piece
 
     def weight_bytes(self, atoms: int, depth: int) -> int:
-        """Return the bytes of the weights of ``atoms`` output atoms and ``depth`` input atoms, 0
-        for all.
+        """Return the bytes of the weights of ``atoms`` output and ``depth`` input atoms.
+
+        A ``depth`` of 0 means all input atoms.
         """
         plain = self.plain
         return atoms * (
@@ -100,18 +101,14 @@ class PlainChannels:
     def weights(
         self, constants: ChannelConstants, part: tuple[Span, Span | None]
     ) -> NDArray[np.generic]:
-        """Return the weights of a span of output atoms and of input atoms, in the order of their
-        use.
-        """
+        """Return the weights of a span of output and of input atoms, in the order of their use."""
         weights = self.cut(constants, part)
         return weights.T if constants.by_row else weights
 
     def cut(
         self, constants: ChannelConstants, part: tuple[Span, Span | None]
     ) -> NDArray[np.generic]:
-        """Return the weights of a span of output atoms and of input atoms, output channels
-        first.
-        """
+        """Return the weights of a span of output and of input atoms, output channels first."""
         assert constants.weights is not None
         outputs = self.outputs_in(part[0])
         depth = part[1]
@@ -138,8 +135,7 @@ class PlainChannels:
 
 @dataclass(frozen=True, kw_only=True)
 class Packing(PlainChannels):
-    """Unit in which the loop nest of a geometry counts channels in banked memory: atoms of
-    channels.
+    """Unit in which a geometry counts channels in banked memory: atoms of channels.
 
     The channels are those of the ``plain`` geometry. ``machine`` has only array and memory of the
     machine. ``kernel``: rows and columns of the window. ``second_bytes``: bytes per output atom of
@@ -153,8 +149,9 @@ class Packing(PlainChannels):
     second_bytes: int = 0
 
     def product(self, outputs: int, depth: int) -> ArrayProduct:
-        """Return the matrix product of ``outputs`` output channels and ``depth`` input channels,
-        0 for all.
+        """Return the matrix product of ``outputs`` output and ``depth`` input channels.
+
+        A ``depth`` of 0 means all input channels.
         """
         nest = self.plain.nest
         groups = max(outputs // nest.group_outputs, 1) if nest.grouped else 1
@@ -169,8 +166,9 @@ class Packing(PlainChannels):
         return instruction is not None and instruction.mnemonic == "OP_DEPTH_CONV"
 
     def weight_bytes(self, atoms: int, depth: int) -> int:
-        """Return the bytes of the weights of ``atoms`` output atoms and ``depth`` input atoms, 0
-        for all.
+        """Return the bytes of the weights of ``atoms`` output and ``depth`` input atoms.
+
+        A ``depth`` of 0 means all input atoms.
         """
         outputs = self.outputs(atoms)
         plain = self.plain
@@ -194,9 +192,7 @@ class Packing(PlainChannels):
     def weights(
         self, constants: ChannelConstants, part: tuple[Span, Span | None]
     ) -> NDArray[np.generic]:
-        """Return the weights of a span of output atoms and of input atoms, in the order of their
-        use.
-        """
+        """Return the weights of a span of output and of input atoms, in the order of their use."""
         weights = self.cut(constants, part).view(np.uint8)
         if not self.plain.record_bytes:
             return weights.reshape(-1)
@@ -338,10 +334,10 @@ class Geometry:
         return self.channels.record_bytes(channels)
 
     def constant_bytes(self, channels: int, depth: int = 0) -> int:
-        """Return the bytes of the packed constants of ``channels`` output channels: records,
-        padding, weights.
+        """Return the bytes of the packed constants of ``channels`` output channels.
 
-        Weights are those of ``depth`` input channels, 0 for all.
+        Constants are records, padding and weights. Weights are those of ``depth`` input channels, 0
+        for all.
         """
         return self.channels.record_bytes(channels) + self.channels.weight_bytes(channels, depth)
 
@@ -357,8 +353,9 @@ class Geometry:
         return self.repeats[index] if self.repeats else NO_REPEAT
 
     def input_tiles(self, index: int, parts: int, bands: int) -> int:
-        """Return the number of different tiles of an operand for ``parts`` channel tiles and
-        ``bands`` bands.
+        """Return the number of different tiles of an operand.
+
+        ``parts`` and ``bands`` count the channel tiles and the bands of the layer.
         """
         repeat = self.repeat(index)
         return (parts if self.nest.grouped and not repeat.channels else 1) * (
@@ -366,10 +363,10 @@ class Geometry:
         )
 
     def input_tile_bytes(self, channels: int, rows: int, index: int = 0, depth: int = 0) -> int:
-        """Return the bytes of the largest input box of a tile of ``channels`` output channels and
-        ``rows`` rows.
+        """Return the bytes of the largest input box of a tile.
 
-        The tile has ``depth`` input channels; 0 means all that its output channels read.
+        The tile has ``channels`` output channels and ``rows`` rows. The tile has ``depth`` input
+        channels; 0 means all that its output channels read.
         """
         nest = self.nest
         repeat = self.repeat(index)
@@ -429,8 +426,9 @@ class Geometry:
         )
 
     def output_transfer(self, tile: Tile, plane: int = 0) -> RowTransfer:
-        """Return the tile's output box as a transfer to the dense result; ``plane`` as in
-        :func:`plane_transfer`.
+        """Return the tile's output box as a transfer to the dense result.
+
+        ``plane`` as in :func:`plane_transfer`.
         """
         nest = self.nest
         return self._transfer(
@@ -440,8 +438,7 @@ class Geometry:
     def transfers(
         self, tile: Tile, operand: int | None, plane: int = 0, *, whole: bool = False
     ) -> tuple[RowTransfer, ...]:
-        """Return the transfers that load the tile's part of an operand, or store its result if
-        ``operand`` is None.
+        """Return the transfers that load a tile's part of an operand, or store its result.
 
         The first transfer begins at the lowest byte. Strided sources also transfer the small gaps
         between elements.

@@ -1,5 +1,6 @@
-"""Matrix products: Gemm and MatMul, with constant weights or with two operands computed at run
-time.
+"""Matrix products: Gemm and MatMul.
+
+The weights are constant, or both operands are computed at run time.
 """
 
 from __future__ import annotations
@@ -46,13 +47,7 @@ from isa.layout import Layout
 from isa.numerics import float32_bits
 from isa.variants import VARIANTS
 
-# Constraints
-# --------------------------------------------------------------------------------------------------
-
-
 # Operator
-# --------------------------------------------------------------------------------------------------
-
 
 TRANSPOSED = "transB"
 """Attribute of a Gemm that says that its weights are transposed."""
@@ -134,8 +129,9 @@ class MatMul(ProductOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """Return the factors of a Gemm, and whether its data or a computed second operand is
-        transposed.
+        """Return the factors of a Gemm, and which of its operands are transposed.
+
+        The operands are the data and a computed second operand.
         """
         node = written.node
         if written.form.onnx != "Gemm":
@@ -153,8 +149,9 @@ class MatMul(ProductOperator):
 
     @classmethod
     def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Return True for Gemms whose bias is computed, has several rows, or belongs to computed
-        weights.
+        """Return True for Gemms that stay in float because of their bias.
+
+        The bias is computed, has several rows, or belongs to computed weights.
         """
         weights, bias = (node.input(number) for number in (1, 2))
         if not bias:
@@ -275,8 +272,9 @@ class MatMul(ProductOperator):
     def _constant(
         cls, record: MatMulRecord
     ) -> Iterator[tuple[MatMul, tuple[NDArray[np.int8], ...]]]:
-        """Yield the products with constant weights, each with the first part of its weights, and
-        all parts.
+        """Yield the products with constant weights, each with all parts of its weights.
+
+        A product has the first part as its weights.
         """
         assert record.right is not None
         m, k, _ = record.sizes
@@ -360,8 +358,9 @@ _MAX_TAPS = VARIANTS[PACKED].register_file.by_name["EX_KERNEL_WIDTH"].maximum
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _MatrixConvolution(Convolution):
-    """Matrix product in banked memory, computed as a convolution; ``product`` defines its
-    requantisation.
+    """Matrix product in banked memory, computed as a convolution.
+
+    ``product`` defines its requantisation.
     """
 
     product: MatMul
@@ -432,8 +431,9 @@ def _matrix(bias: NDArray[Any] | None, columns: int) -> NDArray[np.int64]:
 
 
 def _cache_factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
-    """Return :func:`_factor`, cached unless very large: the steps of recurrent layers have the
-    same operand.
+    """Return :func:`_factor`, cached unless the value is very large.
+
+    The steps of recurrent layers have the same operand.
     """
     return (_remembered if value.elements <= MOST_REMEMBERED else _factor)(value, zeros, shape)
 
@@ -451,8 +451,9 @@ _remembered = lru_cache(maxsize=2)(_factor)
 
 
 def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, tuple[NDArray[np.int8], ...]]]:
-    """Yield constant (M, K) × computed (K, N) as convolutions of K planes of N pixels by M
-    filters with one tap.
+    """Yield constant (M, K) × computed (K, N) as convolutions with one tap.
+
+    K planes of N pixels are convolved by M filters.
     """
     assert record.left is not None
     m, k, n = record.sizes
@@ -481,10 +482,10 @@ def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, tuple[NDArray[
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DynamicMatMul(products.Requantised):
-    """Matrix product (M, K) × (K, N), or (N, K) if ``transposed``, of two activations with their
-    ``zero_points``.
+    """Matrix product of two activations: (M, K) × (K, N), or (N, K) if ``transposed``.
 
-    All scales of ``requantise`` are equal; None gives an int32 result.
+    ``zero_points`` are those of the two activations. All scales of ``requantise`` are equal; None
+    gives an int32 result.
     """
 
     traits: ClassVar[Traits] = Traits(mnemonic=DYNAMIC)

@@ -25,8 +25,9 @@ MOST_ROWS = 256
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """Constant operand: int16 ``stack`` of matrices minus zero points, and int8 ``parts`` whose
-    sum is each matrix.
+    """Constant operand: a ``stack`` of int16 matrices minus zero points.
+
+    The sum of the int8 ``parts`` of a matrix is the matrix.
     """
 
     stack: NDArray[np.int16]
@@ -35,13 +36,13 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class MatMulRecord:
-    """Products (M, K) × (K, N) in the int8 domain, one for each pair of operand matrices in
-    ``matrices``.
+    """Matrix products (M, K) × (K, N) in the int8 domain.
 
-    ``sizes`` is (M, K, N). ``left`` and ``right`` are constant operands, else None. ``bias`` is
-    int64 (1, N) or (M, N), before zero-point correction. ``zero_points`` are those of both
-    operands, 0 for a constant one. ``requantise`` has one scale per column, or per row if ``left``
-    is constant; None gives int32 results.
+    There is one product for each pair of operand matrices in ``matrices``. ``sizes`` is (M, K, N).
+    ``left`` and ``right`` are constant operands, else None. ``bias`` is int64 (1, N) or (M, N),
+    before zero-point correction. ``zero_points`` are those of both operands, 0 for a constant one.
+    ``requantise`` has one scale per column, or per row if ``left`` is constant; None gives int32
+    results.
     """
 
     node: Node
@@ -186,9 +187,7 @@ def compute_largest_sum(record: MatMulRecord) -> int:
 def list_channel_factors(
     record: MatMulRecord,
 ) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int64]]]:
-    """Yield constant matrices as weights (channels, K) with the corrected biases of the
-    channels.
-    """
+    """Yield constant matrices as weights (channels, K) with the channels' corrected biases."""
     factor = record.right or record.left
     assert factor is not None
     stack = factor.stack if record.right is None else np.moveaxis(factor.stack, 1, 2)

@@ -51,7 +51,6 @@ _FAR = 1 << 48
 
 
 # Canonical nodes
-# --------------------------------------------------------------------------------------------------
 
 _KEEPERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _MOVERS: Mapping[str, Carried] = {
@@ -182,10 +181,10 @@ def scales_in_int32(record: MovementRecord, target: Target) -> Finding | None:
 
 
 class Movement(Operator):
-    """Data movement, compiled to an alias for a dense slice, otherwise to one copy or fill per
-    piece.
+    """Data movement, compiled to an alias for a dense slice, otherwise to copies and fills.
 
-    Fills write elements of the result that come from no element of the operand.
+    Each piece has one copy or fill. Fills write elements of the result that come from no element of
+    the operand.
     """
 
     family = "movement"
@@ -220,9 +219,7 @@ class Movement(Operator):
 
     @classmethod
     def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Return True for interpolation, for positions computed at run time, and for selection
-        from constants.
-        """
+        """Return True for interpolation, computed positions, and selection from constants."""
         if node.op_type not in (*_MOVERS, RESIZE):
             return False
         chosen = all(name in constants for name in node.inputs[1:] if name)
@@ -255,8 +252,9 @@ class Movement(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if pieces exceed a tensor, or an element of the result is missing or
-        written twice.
+        """Return a message if the pieces do not write every element of the result exactly once.
+
+        Pieces that exceed a tensor give a message too.
         """
         source, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         if "perm" in node.attributes and sorted(node.attributes["perm"]) != list(
@@ -297,8 +295,9 @@ class Movement(Operator):
 
     @classmethod
     def operations(cls, record: MovementRecord, target: Target) -> tuple[Operator, ...]:
-        """Return an alias, or copies and fills per piece, preceded by a change of scale if
-        needed.
+        """Return an alias, or copies and fills per piece.
+
+        A change of scale precedes them if needed.
         """
         node = record.node
         source = record.source
@@ -318,8 +317,9 @@ class Movement(Operator):
 
 
 def _is_written_once(pieces: Iterable[Piece], elements: int) -> bool:
-    """Return True if the pieces stay within a tensor of ``elements`` elements and write none of
-    them twice.
+    """Return True if the pieces stay in a tensor and write no element of it twice.
+
+    The tensor has ``elements`` elements.
     """
     written = np.zeros(elements, np.bool_)
     count = 0
@@ -333,8 +333,9 @@ def _is_written_once(pieces: Iterable[Piece], elements: int) -> bool:
 
 
 def _compute_stored_fill(node: Node, result: Value) -> int:
-    """Return the byte for ``fill`` in the accelerator's int8 domain, as QuantizeLinear computes
-    it.
+    """Return the byte for ``fill`` in the accelerator's int8 domain.
+
+    It is the byte that QuantizeLinear computes.
     """
     real = node.attributes["fill"]
     if node.attributes.get("plain"):
@@ -346,7 +347,6 @@ def _compute_stored_fill(node: Node, result: Value) -> int:
 
 
 # Aliases
-# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -382,7 +382,3 @@ def make_gather(value: Value, result: str, positions: Positions) -> Node:
     """Return a node that gathers the elements of ``value`` at ``positions`` into ``result``."""
     attributes = {**domain.plain_attribute(value), **movement_attributes(positions, value.elements)}
     return Node(f"{result} taken", _TAKER, (value.name,), (result,), attributes, integer=True)
-
-
-# Copies
-# --------------------------------------------------------------------------------------------------

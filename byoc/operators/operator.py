@@ -94,17 +94,15 @@ class Operator(Reading):
 
     @property
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
-        """Pairs of each input and the equal slice of the output, if the operation only places its
-        inputs.
+        """Pairs of each input and the equal slice of the output.
 
-        Such an operation needs no instruction if buffers can be shared. Other operations have no
-        pairs.
+        Pairs exist only if the operation places its inputs unchanged. Such an operation needs no
+        instruction if buffers can be shared.
         """
         pairs = zip(self.inputs, self.offsets, strict=False)
         return tuple((source, self.output.part(source, offset)) for source, offset in pairs)
 
     # From a canonical node to operations.
-    # ---------------------------------------------------------------------------
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -129,19 +127,19 @@ class Operator(Reading):
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
-        """Return a definition of the instruction's result if ONNX Runtime computes the node in
-        float with other bits.
+        """Return the definition of the instruction's result, or None.
 
-        Return None otherwise.
+        A definition is needed if ONNX Runtime computes the node in float with other bits. Return
+        None otherwise.
         """
         return None
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Return how several machines share a node that meets every requirement, along channels or
-        rows.
+        """Return how several machines share a node that meets every requirement.
 
-        If they cannot, return the reason in a few words, which is the default.
+        They divide its channels or its rows, as ``along`` says. If they cannot, return the reason
+        in a few words, which is the default.
         """
         return (
             "its channels are not independent"
@@ -150,8 +148,9 @@ class Operator(Reading):
         )
 
     def rows_read(self) -> NDArray[np.bool_] | None:
-        """Return a mask of the rows that each plane of the only input reads; None if all
-        elements are read.
+        """Return a mask of the rows that each plane of the only input reads.
+
+        None means that all elements are read.
         """
         loops = self.loops
         dims = loops.dims
@@ -162,12 +161,12 @@ class Operator(Reading):
         return None if read.all() else read
 
     # Layouts in banked memory.
-    # -------------------------------------------------------------------------------------
 
     @property
     def elementwise(self) -> bool:
-        """True if the operation is element-wise, so that operands and result share one layout of
-        any kind.
+        """True if the operation is element-wise.
+
+        Its operands and result then share one layout of any kind.
         """
         return self.traits.flat and not self.loops.nest.grouped
 
@@ -204,7 +203,6 @@ class Operator(Reading):
         return self
 
     # From an operation to commands.
-    # ---------------------------------------------------------------------------------
 
     @property
     def mnemonic(self) -> str | None:
@@ -229,8 +227,9 @@ class Operator(Reading):
     def commands(
         self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole
     ) -> tuple[CommandPart, ...]:
-        """Return the commands of a tile; ``registers`` has the registers of layer and tile, with
-        planes.
+        """Return the commands of a tile.
+
+        ``registers`` has the registers of layer and tile, with planes.
         """
         return (CommandPart(registers, {}),)
 

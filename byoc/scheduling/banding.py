@@ -42,8 +42,9 @@ from isa.plugins import variant
 
 
 class BufferWindow(NamedTuple):
-    """Rows of a buffer: row 0 of plane ``first`` is at ``pointer``, planes are ``rows`` rows
-    apart.
+    """Rows of a buffer: row 0 of plane ``first`` is at ``pointer``.
+
+    Planes are ``rows`` rows apart.
     """
 
     pointer: Pointer
@@ -56,9 +57,7 @@ class BufferWindow(NamedTuple):
         return self.pointer.move_by(((plane - self.first) * self.rows + row) * self.row_bytes)
 
     def plane(self, rows: int) -> int:
-        """Return the bytes from plane to plane for commands on ``rows`` rows; 0 if they are
-        dense.
-        """
+        """Return the bytes between planes for commands on ``rows`` rows; 0 if planes are dense."""
         return 0 if self.rows == rows else self.rows * self.row_bytes
 
 
@@ -134,9 +133,7 @@ class _GroupStream:
         return found
 
     def _list_fixed(self) -> Iterator[str]:
-        """Yield buffers with one window for all bands: residents, and buffers kept from band to
-        band.
-        """
+        """Yield the buffers with one window for all bands: residents and kept buffers."""
         for name in dict.fromkeys((*self._slices(), *self._made)):
             if name in self._memory.residents or name in self._group.kept:
                 yield name
@@ -188,9 +185,7 @@ class _GroupStream:
     def _load(
         self, name: str, wanted: Span, windows: dict[str, BufferWindow], source: StepSource
     ) -> Iterator[CommandStep]:
-        """Yield the load of the rows of a buffer that a band reads and that are not in the
-        scratchpad.
-        """
+        """Yield the load of the rows that a band reads and that are not in the scratchpad."""
         memory = self._memory
         planes = self._graph.planes[name]
         span = self._sources[name]
@@ -286,8 +281,9 @@ class _GroupStream:
 
 
 class _LayerBands:
-    """Tiles, constants and result buffers of one layer of a group; ``number`` counts its tiles
-    so far.
+    """Tiles, constants and result buffers of one layer of a group.
+
+    ``number`` counts its tiles so far.
     """
 
     def __init__(
@@ -359,8 +355,9 @@ class _LayerBands:
         sources: Sequence[BufferWindow],
         target: BufferWindow,
     ) -> tuple[list[CommandStep], tuple[CommandStep, ...], int]:
-        """Return loads of constants, commands and estimated cycles for some channels of a band
-        of rows.
+        """Return the loads of constants, the commands and the estimated cycles of a tile.
+
+        The tile has the channels ``channels`` in the band ``rows``.
         """
         loads: list[CommandStep] = []
         constants = self._load_constants(channels, loads)
@@ -478,8 +475,9 @@ class _LayerBands:
         tables: Pointer | None,
         transfers: tuple[RowTransfer, ...],
     ) -> tuple[tuple[CommandStep, ...], int]:
-        """Return the command on ``length`` bytes of operands and result, with their
-        ``transfers``, and its cycles.
+        """Return the command on ``length`` bytes of operands and result, and its cycles.
+
+        ``transfers`` are the transfers of the operands and the result.
         """
         *inputs, result = pointers
         rows = length // self._layer.nest.columns

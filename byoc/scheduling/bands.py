@@ -47,9 +47,7 @@ def bands_of(
 
 
 class BandWalk:
-    """Bands of a group in order, each computed backwards from the rows that layers must reach at
-    its end.
-    """
+    """Bands of a group in order, each computed backwards from the rows needed at its end."""
 
     def __init__(
         self, group: BandedGroup, layers: Sequence[OperatorLayer], graph: FusionGraph
@@ -62,8 +60,9 @@ class BandWalk:
         self._done = [0] * len(self._members)
 
     def early(self) -> int:
-        """Return the number of bands, up to the one with the last layer's first rows, in which
-        rows are computed.
+        """Return the number of bands until the last layer computes its first rows.
+
+        That band is included.
         """
         stops = self._stops(0)
         following = self._stops(1)
@@ -73,8 +72,9 @@ class BandWalk:
         )
 
     def _stops(self, number: int) -> list[int]:
-        """Return the row that each layer reaches at the end of a band, ignoring the tensors'
-        bounds.
+        """Return the row that each layer reaches at the end of a band.
+
+        The bounds of the tensors are ignored.
         """
         wanted: dict[str, int] = {}
         stops = [0] * len(self._members)
@@ -142,8 +142,9 @@ class BandWalk:
 
 
 def window_rows(bands: Sequence[Band], buffer: str, made: Sequence[int]) -> int:
-    """Return the window rows of a buffer kept across bands; ``made``: positions of its producers
-    in the group.
+    """Return the number of rows in the window of a buffer that is kept across bands.
+
+    ``made``: positions of its producers in the group.
     """
     lowest = sys.maxsize
     most = 0

@@ -1,6 +1,6 @@
-"""Search for groups: layers that are computed band by band, the rows per band, and the rows and
-constants that stay.
+"""Search for groups: layers that are computed band by band.
 
+The search also chooses the rows per band, and the rows and constants that stay in the scratchpad.
 Groups and single layers cover the region in order. Dynamic programming over the layers finds the
 cover with the fewest estimated cycles (:mod:`byoc.estimate.account`). Candidate groups grow
 backwards from their last layer. Each step adds one layer: the rows that a band needs of its
@@ -47,8 +47,9 @@ class Question(NamedTuple):
     residents: tuple[tuple[str, int, int, int], ...]
 
     def make_counter(self) -> Taken:
-        """Return a function that counts bytes of residents live in a range of layers but not
-        only there.
+        """Return a function that counts the bytes of residents for a range of layers.
+
+        A resident counts if it is live in the range but not only there.
         """
         known: dict[tuple[int, int], int] = {}
 
@@ -129,8 +130,9 @@ class Fusion:
         self._covers = Answers[Question, tuple[BandedGroup, ...]]()
 
     def cover(self, question: Question, capacity: Budget) -> tuple[BandedGroup, ...]:
-        """Return the groups of the cheapest cover of all layers in ``capacity`` bytes, residents
-        included.
+        """Return the groups of the cheapest cover of all layers.
+
+        ``capacity`` is in bytes and includes the residents.
         """
         return self._covers.get_answer(
             question, capacity, 0, lambda budget: self._cover(question, budget)
@@ -166,9 +168,7 @@ class Fusion:
         return tuple(groups[::-1])
 
     def _offer_fused(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
-        """Offer to fuse an element-wise layer into the tiles of the previous layer, if that
-        saves cycles.
-        """
+        """Offer to fuse an element-wise layer into the previous layer, if that saves cycles."""
         first = last - 1
         if not (
             last
@@ -219,8 +219,9 @@ class Fusion:
     def _offer_grown(
         self, growth: Growth, region: _Region, tried: _Tried, cheapest: _Cheapest
     ) -> None:
-        """Offer groups that grow from one layer, unless a group of the same layers was found
-        before.
+        """Offer groups that grow from one layer.
+
+        A group is skipped if a group of the same layers was found before.
         """
         last = growth.first
         alone = region.singles[last]

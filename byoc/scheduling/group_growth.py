@@ -52,8 +52,10 @@ class GroupCandidate(NamedTuple):
 
 
 class _ChannelTile(NamedTuple):
-    """Channel tile: its channels, tiles per layer, bytes of its constants, bus slots of all
-    tiles' constants.
+    """Channel tile of a layer, with its constants.
+
+    ``tiles`` counts the tiles of the layer, ``nbytes`` the bytes of this tile's constants, and
+    ``slots`` the bus slots of all tiles' constants.
     """
 
     channels: int
@@ -70,9 +72,7 @@ class _ChannelTile(NamedTuple):
 
 
 class _Fact(NamedTuple):
-    """Facts about a layer that the search reads repeatedly; ``whole`` is the tile of all
-    channels.
-    """
+    """Facts about a layer that the search reads repeatedly; ``whole`` has all channels."""
 
     member: Member
     made: Planes
@@ -139,11 +139,11 @@ class Facts:
 
 @dataclass(eq=False, slots=True)
 class _Wanted:
-    """Rows [start, stop) of a buffer that a band needs, relative to the band; ``step`` of them are
-    new in each band.
+    """Rows [start, stop) of a buffer that a band needs, relative to the band.
 
-    The layers ``readers`` read the planes ``first`` to ``end``. ``made``: a layer of the group
-    computes the buffer. ``moves`` caches the costs since the last change.
+    Each band has ``step`` new rows. The layers ``readers`` read the planes ``first`` to ``end``.
+    ``made``: a layer of the group computes the buffer. ``moves`` caches the costs since the last
+    change.
     """
 
     start: int
@@ -158,9 +158,7 @@ class _Wanted:
 
 
 class _Way(NamedTuple):
-    """Way to load operands: whether bands load shared rows ``again``, and the buffers per
-    operand or result.
-    """
+    """Way to load operands: whether bands load shared rows ``again``, and buffers per operand."""
 
     again: bool
     slots: int
@@ -183,8 +181,9 @@ class _Result(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """Layer of a group: facts, rows per band, whether bands recompute rows, cycles and overhead
-    of whole tiles.
+    """Layer of a group: facts, rows per band, and cycles and overhead of whole tiles.
+
+    ``again``: bands recompute rows that they share.
     """
 
     fact: _Fact
@@ -195,8 +194,7 @@ class _Layer(NamedTuple):
 
 
 class Growth:
-    """Groups that end with layer ``last`` in bands of ``height`` rows, grown backwards layer by
-    layer.
+    """Groups that end with layer ``last`` in bands of ``height`` rows; they grow backwards.
 
     ``halo``: bands overlap in a buffer of the group. ``least``: lower bound of the cycles of these
     layers, for any layers added in front. ``fixed``: lower bound of the bytes of windows.
@@ -283,9 +281,7 @@ class Growth:
         self._floor.compute(cycles, self._layers[-1].overhead, fact.whole.nbytes)
 
     def floor(self) -> float:
-        """Return a lower bound of the cycles of a group of exactly these layers, for any
-        scratchpad size.
-        """
+        """Return a lower bound of the cycles of a group of these layers in any scratchpad."""
         moved = 0
         for name, wanted in self._wanted.items():
             planes = self._planes[name]
@@ -364,12 +360,11 @@ class Growth:
         )
 
     def choice(self, room: Room) -> GroupCandidate | None:
-        """Return the cheapest way to compute the layers so far as a group, or None if none fits in
-        ``room``.
+        """Return the cheapest way to compute the layers so far as a group that fits in ``room``.
 
-        As many constants as fit are loaded once. Operand rows that bands share are kept, or loaded
-        again into alternating buffers. A single buffer per operand is tried if it may leave room to
-        load all constants once.
+        Return None if no way fits. As many constants as fit are loaded once. Operand rows that
+        bands share are kept, or loaded again into alternating buffers. A single buffer per operand
+        is tried if it may leave room to load all constants once.
         """
         found = list[GroupCandidate]()
         for slots in (2, 1):
@@ -535,8 +530,9 @@ class Growth:
     def _parts(
         self, account: GroupAccount, room: Room, slots: int
     ) -> list[tuple[_ChannelTile, bool]] | None:
-        """Return the channel tiles of each layer if not all constants fit: the largest are
-        loaded in every band.
+        """Return the channel tiles of each layer if not all constants fit in the scratchpad.
+
+        The largest constants are loaded in every band.
         """
         if not room.has_room_for(account.fixed + max(account.near)):
             return None

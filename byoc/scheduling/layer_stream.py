@@ -217,9 +217,7 @@ class LayerStream:
         )
 
     def _input_plane(self, tile: Tile) -> int:
-        """Return the bytes between input channels in the scratchpad, 0 if the tile is dense
-        there.
-        """
+        """Return the bytes between input channels in the scratchpad, 0 if the tile is dense."""
         nest = self._layer.nest
         if (
             any(buffers is not None for buffers in self._input_buffers[:1])
@@ -236,9 +234,7 @@ class LayerStream:
 
 
 class FusedLayerStream(LayerStream):
-    """Layer with a fused element-wise layer, which overwrites each tile and whose result is
-    stored instead.
-    """
+    """Layer whose tiles a fused element-wise layer overwrites before they are stored."""
 
     def __init__(
         self, layer: OperatorLayer, tiling: Tiling, memory: Memory, rider: OperatorLayer

@@ -40,7 +40,6 @@ from isa.access import Access, strided, touch
 from isa.arch import Arch
 
 # Dependencies.
-# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -103,8 +102,9 @@ def list_fetches(tiles: Sequence[TileSteps]) -> list[BufferFetch]:
 
 
 def _link(fetches: Sequence[BufferFetch], end: int) -> None:
-    """Set ``again`` of fetches of the same bytes that no store writes, i.e. from address ``end``
-    on.
+    """Link fetches of the same bytes through ``again``.
+
+    Only bytes from address ``end`` on are linked, because no store writes them.
     """
     following: dict[tuple[tuple[int, int], ...], BufferFetch] = {}
     for fetch in reversed(fetches):
@@ -119,8 +119,9 @@ def _link(fetches: Sequence[BufferFetch], end: int) -> None:
 def _readable(
     step: CommandStep, number: int, written: Sequence[tuple[int, Access]], end: int
 ) -> int:
-    """Return the first tile during which a load of tile ``number`` finds the bytes of earlier
-    stores ``written``.
+    """Return the first tile during which a load of tile ``number`` may run.
+
+    The load must find the bytes of the earlier stores ``written``.
     """
     if step.registers["LD_DRAM_ADDRESS"] >= end:
         return 0
@@ -136,8 +137,7 @@ def _readable(
 def want(
     fetches: Sequence[BufferFetch], tiles: Sequence[TileSteps], cycles: Sequence[int], most: int
 ) -> bool:
-    """Set for each fetch the last tile whose computation it must overlap so that no later
-    computation waits.
+    """Set for each fetch the last tile whose computation it must overlap to avoid waits.
 
     The estimate assumes that EX never waits. A fetch is wanted at most ``most`` cycles early, the
     time to load a whole scratchpad, and not before ``_candidates`` can see it. Return True if the
@@ -216,11 +216,10 @@ def pipeline_tiles(
     apart: Collection[int] = (),
     windows: Collection[int] = (),
 ) -> tuple[Pipelined, ...]:
-    """Return the steps of ``tiles`` in stream order with verified scratchpad plans, or () if
-    planning fails.
+    """Return the steps of ``tiles`` in stream order with verified scratchpad plans.
 
-    If separate banks for the operands of a command delay loads, a plan that ignores banks is also
-    tried and is returned in addition if its estimate is lower.
+    The result is () if planning fails. If separate banks for the operands of a command delay loads,
+    a plan that ignores banks is also tried and is returned in addition if its estimate is lower.
 
     Args:
         tiles: the steps of all tiles.
@@ -246,8 +245,7 @@ def pipeline_tiles(
 
 
 class _Demand(NamedTuple):
-    """Tiles with their fetches, lifetimes of buffers and the other arguments of
-    :func:`pipeline_tiles`.
+    """Tiles with their fetches, buffer lifetimes and other arguments of :func:`pipeline_tiles`.
 
     ``free``: the wanted tiles of fetches do not depend on the scratchpad size.
     """
@@ -295,7 +293,6 @@ def _pipeline_once(
 
 
 # The first plan.
-# --------------------------------------------------------------------------------------------------
 
 
 class _Profile:
@@ -327,8 +324,9 @@ class _Profile:
         apart: Collection[int],
         beside: Mapping[int, frozenset[int]],
     ) -> list[Request]:
-        """Return a request for every buffer, from its first fetch (moved as early as wanted) to
-        its last use.
+        """Return a request for every buffer, from its first fetch to its last use.
+
+        First fetches move as early as wanted.
         """
         for fetch in fetches:
             if fetch.before is None and self._lives[fetch.buffer][0] == fetch.tile:
@@ -357,7 +355,6 @@ class _Profile:
 
 
 # The stream.
-# --------------------------------------------------------------------------------------------------
 
 
 def _run(
@@ -392,9 +389,7 @@ def _run(
 
 
 def _candidates(fetches: Sequence[BufferFetch], head: int, number: int) -> Iterator[BufferFetch]:
-    """Yield the fetches that may and should overlap the computation of tile ``number``, nearest
-    first.
-    """
+    """Yield the fetches that may and should overlap tile ``number``, nearest first."""
     for fetch in fetches[head : head + WINDOW]:
         if fetch.wanted > number:
             return
@@ -464,8 +459,9 @@ class _Space:
         return self._copy(fetch, position, fetch.last)
 
     def try_keep(self, fetch: BufferFetch, position: int) -> bool:
-        """Take a place from tile ``position`` on that all later fetches of the same bytes share,
-        if there is one.
+        """Take a place that all later fetches of the same bytes share, if there is one.
+
+        The place is taken from tile ``position`` on.
         """
         if (
             fetch.again is None

@@ -99,8 +99,9 @@ def rehearse(
         return load.compute_served(starts, arch, loads.word_slots)
 
     def work(step: CommandStep) -> tuple[int, tuple[BankUse, ...]]:
-        """Return the EX cycles or bus slots of a step, with waits for the scratchpad, and its
-        bank accesses.
+        """Return the EX cycles or bus slots of a step, and its bank accesses.
+
+        The cycles include waits for the scratchpad.
         """
         starts = tuple([addresses[buffer] + offset for buffer, offset in step.pointers.values()])
         if step.unit is Unit.EX:
@@ -120,8 +121,9 @@ def rehearse(
 
 
 class _Use:
-    """Last commands that loaded, computed, read and stored a buffer, also by the offset of the
-    part used.
+    """Last commands that loaded, computed, read and stored a buffer.
+
+    They are also recorded by the offset of the part used.
     """
 
     __slots__ = ("_loads", "_parts", "loaded", "made", "read", "stored")
@@ -175,9 +177,7 @@ class _Order:
         self._stores: list[tuple[int, int]] = []  # tile and number of each store
 
     def find_needed(self, number: int, cue: Cue) -> tuple[int, int]:
-        """Return the last commands of the two other units that must end before this one begins,
-        -1 for none.
-        """
+        """Return the last command of each other unit that must end before this one; -1 for none."""
         unit = cue.step.unit.value
         found = [-1, -1, -1]
         for name, (buffer, offset) in cue.step.pointers.items():
@@ -244,8 +244,9 @@ class _Meetings:
         self._last = -1
 
     def enter(self, number: int, stored: int) -> None:
-        """Record that a command of EX waits for store ``stored`` and all stores before it; -1
-        for none.
+        """Record that a command of EX waits for store ``stored`` and all earlier ones.
+
+        ``stored`` is -1 if the command waits for none.
         """
         self._last = number
         if stored > (self._stores[-1] if self._stores else -1):

@@ -1,5 +1,6 @@
-"""Streaming: turns the tiles of a layer into loads, computations and stores on tile buffers and
-resident tensors.
+"""Streaming: turns a layer's tiles into loads, computations and stores.
+
+The steps use tile buffers and resident tensors.
 
 A step is a command before scratchpad planning: it names scratchpad operands by buffer and offset.
 Constants are packed so that one transfer loads a whole tile's channel records and weights. Operands
@@ -40,11 +41,11 @@ _Part = tuple[Span, Span | None]
 
 
 class ConstantPool:
-    """Packed constants of one program, in order of use, beginning at byte ``address`` of system
-    memory.
+    """Packed constants of one program, in order of use.
 
-    Values are read only when the image is made; most schedules that are tried need none. Without
-    ``data``, constants get addresses but no values: the image is all zeros and takes no memory.
+    They begin at byte ``address`` of system memory. Values are read only when the image is made;
+    most schedules that are tried need none. Without ``data``, constants get addresses but no
+    values: the image is all zeros and takes no memory.
     """
 
     def __init__(self, address: int, arch: Arch, *, data: bool = True) -> None:
@@ -57,11 +58,10 @@ class ConstantPool:
         self._shared: dict[Hashable, dict[_Part, int]] = {}
 
     def packer(self, layer: OperatorLayer) -> Callable[[Span, Span | None], int]:
-        """Return a function that packs the constants of a span of the layer's channels and returns
-        their address.
+        """Return a function that packs the constants of a span of channels.
 
-        Each span is packed once. The function's second argument is the span of input channels, None
-        for all.
+        The function returns the address of the constants. Each span is packed once. The function's
+        second argument is the span of input channels, None for all.
         """
         constants = layer.constants
         shared = None if constants is None else constants.shared
@@ -77,8 +77,9 @@ class ConstantPool:
         return pack
 
     def table_packer(self, layer: OperatorLayer) -> Callable[[Span], int]:
-        """Return a function that packs the tables of a span of channels, once, and returns their
-        address.
+        """Return a function that packs the tables of a span of channels once.
+
+        The function returns the address of the tables.
         """
         tables = layer.operation.tables
         geometry = layer.geometry
@@ -190,9 +191,9 @@ class ComputedTile(NamedTuple):
 
 
 class CommandStep(NamedTuple):
-    """One command: ``registers`` have known values, ``pointers`` are registers set after scratchpad
-    planning.
+    """One command before scratchpad planning.
 
+    ``registers`` have known values, ``pointers`` are registers that are set after planning.
     ``slots``: estimated bus slots of a transfer. ``computed``: the tile that a layer's command
     computes.
     """
@@ -216,8 +217,9 @@ def source_of(layer: OperatorLayer, tile: int) -> StepSource:
 def load(
     address: int, pointer: Pointer, transfer: RowTransfer, source: StepSource, bus: MemoryBus
 ) -> CommandStep:
-    """Return a step that loads ``transfer`` of the tensor at byte ``address`` of system memory
-    to ``pointer``.
+    """Return a step that loads ``transfer`` of the tensor at ``address`` to ``pointer``.
+
+    ``address`` is a byte address in system memory.
     """
     return _make_transfer_step(
         OP_DMA_READ, Unit.LD, _LOADING, address, pointer, transfer, source, bus
@@ -227,8 +229,9 @@ def load(
 def store(
     address: int, pointer: Pointer, transfer: RowTransfer, source: StepSource, bus: MemoryBus
 ) -> CommandStep:
-    """Return a step that stores the bytes at ``pointer`` to ``transfer`` of the tensor at byte
-    ``address``.
+    """Return a step that stores from ``pointer`` to ``transfer`` of the tensor at ``address``.
+
+    ``address`` is a byte address in system memory.
     """
     return _make_transfer_step(
         OP_DMA_WRITE, Unit.ST, _STORING, address, pointer, transfer, source, bus
@@ -238,8 +241,9 @@ def store(
 def copy_planes(
     source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Dim], origin: StepSource
 ) -> CommandStep:
-    """Return a step in which EX copies runs of ``nbytes`` bytes along at most three dimensions
-    with byte strides.
+    """Return a step in which EX copies runs of ``nbytes`` bytes.
+
+    ``dims`` has at most three dimensions with byte strides.
     """
     registers = {}
     loops = (Dim(nbytes, 1, 1), *reversed(dims), *[Dim(1, 0, 0)] * len(DIMENSIONS))
@@ -410,13 +414,12 @@ def lifetimes(tiles: Iterable[Iterable[Iterable[CommandStep]]]) -> dict[int, tup
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Addresses of buffers and constants in system memory, and the scratchpad buffers (name, bytes)
-    so far.
+    """Addresses of buffers and constants in system memory, and scratchpad buffers so far.
 
-    ``residents``: buffers that are whole in the scratchpad. ``stored``: residents that are also
-    stored to system memory. ``apart``: numbers of the scratchpad buffers that commands read
-    together with four other operands: look-up tables, and sums that they add to. ``windows``:
-    numbers of buffers that several loads fill.
+    ``scratch``: name and bytes of each scratchpad buffer. ``residents``: buffers that are whole in
+    the scratchpad. ``stored``: residents that are also stored to system memory. ``apart``: numbers
+    of the scratchpad buffers that commands read together with four other operands: look-up tables,
+    and sums that they add to. ``windows``: numbers of buffers that several loads fill.
     """
 
     arch: Arch
@@ -446,12 +449,11 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """Steps in stream order with the scratchpad plan; ``memory`` holds the constants that they
-    load.
+    """Steps in stream order with the scratchpad plan.
 
-    ``choices``: the complete choices, which reproduce the same steps; empty for the published
-    schedule. ``cycles``: an estimate; ``layers``: the estimate by layer name. The published
-    schedule has no estimates.
+    ``memory`` holds the constants that the steps load. ``choices``: the complete choices, which
+    reproduce the same steps; empty for the published schedule. ``cycles``: an estimate; ``layers``:
+    the estimate by layer name. The published schedule has no estimates.
     """
 
     steps: tuple[CommandStep, ...]

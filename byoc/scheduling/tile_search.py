@@ -96,9 +96,7 @@ class TileSearch:
         return found
 
     def best_beside(self, resident: Resident, budget: Budget, taken: int) -> TilingChoice | None:
-        """Return the cheapest tiling in the part of ``budget`` that remains besides ``taken``
-        bytes, or None.
-        """
+        """Return the cheapest tiling that fits in ``budget`` less ``taken`` bytes, or None."""
         if not budget.has_room_for(taken + 1):
             return None
         return self._best.get_answer(
@@ -108,10 +106,10 @@ class TileSearch:
     def thriftiest_beside(
         self, choice: TilingChoice, resident: Resident, budget: Budget, taken: int
     ) -> Tiling:
-        """Return the double-buffered tiling with the fewest bytes and about the cycles of
-        ``choice``, the best one.
+        """Return the double-buffered tiling that uses the fewest bytes for about equal cycles.
 
-        Scratchpad bytes that a layer leaves free let later layers prefetch.
+        Its cycles are close to those of ``choice``, the best tiling. Scratchpad bytes that a layer
+        leaves free let later layers prefetch.
         """
         question = choice, resident
         return self._thriftiest.get_answer(
@@ -144,8 +142,9 @@ class TileSearch:
         return tiling
 
     def list_near(self, tiling: Tiling, resident: Resident, budget: int) -> Iterator[Tiling]:
-        """Yield tilings that fit and whose tiles differ in one dimension from ``tiling``, with
-        few buffers.
+        """Yield fitting tilings whose tiles differ in one dimension from ``tiling``.
+
+        They have few buffers.
         """
         geometry = self._geometry
         widths = _list_near_sizes(tiling.channels, channel_tiles(geometry, resident))
@@ -169,8 +168,9 @@ class TileSearch:
         return self.cost.shape_of(tiling).compute
 
     def find_pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> TilingChoice | None:
-        """Return the cheapest tiling that agrees with ``pin`` and fits in ``budget`` bytes, or
-        None.
+        """Return the cheapest tiling that agrees with ``pin`` and fits, or None.
+
+        The limit is ``budget`` bytes.
         """
         best: TilingChoice | None = None
         for shape in self._list_pinned_shapes(pin, resident):
@@ -204,10 +204,10 @@ class TileSearch:
     def _list_pinned_buffers(
         self, pin: LayerChoice, shape: TileCost, resident: Resident, budget: int
     ) -> Iterator[Tiling]:
-        """Yield tilings of a shape that fit, with the order and buffers of ``pin``, or all if these
-        are open.
+        """Yield fitting tilings of a shape with the order and buffers of ``pin``.
 
-        If channels or rows are not cut, only one order exists and ``pin.order`` has no effect.
+        An order or buffers that ``pin`` leaves open take all values. If channels or rows are not
+        cut, only one order exists and ``pin.order`` has no effect.
         """
         orders = ORDERS if pin.order is None else (pin.order,)
         if shape.parts == 1 or shape.bands == 1:
@@ -268,10 +268,9 @@ class TileSearch:
         floor: float,
         best: TilingChoice | None,
     ) -> TilingChoice | None:
-        """Return the better of ``best`` and all tilings with the channels of ``tile``, coarsest
-        bands first.
+        """Return the better of ``best`` and all tilings with the channels of ``tile``.
 
-        ``floor`` is the lower bound of the layer's cycles.
+        The coarsest bands are tried first. ``floor`` is the lower bound of the layer's cycles.
         """
         tried = 0
         for rows in self._bands(tile.channels, resident):
@@ -308,8 +307,9 @@ class TileSearch:
     def _list_fitting(
         self, shape: TileCost, resident: Resident, budget: Budget
     ) -> Iterator[Tiling]:
-        """Yield tilings of a shape that fit, in every loop order, without those dominated by
-        more buffers.
+        """Yield fitting tilings of a shape in every loop order.
+
+        A tiling is omitted if one with more buffers dominates it.
         """
         for outer in (False, True) if shape.parts > 1 and shape.bands > 1 else (False,):
             whole = shape.chunks if outer else shape.parts * shape.chunks

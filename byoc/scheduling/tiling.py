@@ -108,8 +108,9 @@ class Answers(Generic[Question, Answer]):
     def get_answer(
         self, question: Question, budget: Budget, taken: int, ask: Callable[[Budget], Answer]
     ) -> Answer:
-        """Return the answer for the rest of ``budget`` besides ``taken`` bytes, and narrow that
-        budget's range.
+        """Return the answer for the rest of ``budget`` besides ``taken`` bytes.
+
+        The range of ``budget`` narrows to the budgets with the same answer.
         """
         least, most, answer = self._find(question, budget.count_left(taken), ask)
         budget.narrow(least + taken, most + taken)
@@ -164,9 +165,7 @@ def shapes(geometry: Geometry, resident: Resident) -> Iterator[Tiling]:
 def list_buffered(
     geometry: Geometry, arch: Arch, resident: Resident, budget: int, shape: Tiling
 ) -> Iterator[Tiling]:
-    """Yield the tilings of one shape that fit, with each loop order and each useful number of
-    buffers.
-    """
+    """Yield fitting tilings of one shape with each loop order and useful number of buffers."""
     if compute_working_set(geometry, shape, resident, arch.granule) > budget:
         return
     parts, bands = counts(geometry, shape)
@@ -234,8 +233,9 @@ def row_bands(geometry: Geometry, channels: int) -> tuple[int, ...]:
 
 
 def depths(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
-    """Return every legal number of input channels per tile, from many to few after 0, which
-    means all.
+    """Return every legal number of input channels per tile, from many to few.
+
+    The first is 0, which means all input channels.
     """
     inputs = geometry.nest.input_channels
     return (0, *(range(inputs - 1, 0, -1) if may_cut_depth(geometry, resident) else ()))
@@ -310,8 +310,9 @@ def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
 
 
 def _narrow_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
-    """Yield channel tiles that use a half, a quarter and so on of the array, down to the
-    smallest legal one.
+    """Yield channel tiles that use a half, a quarter and so on of the array.
+
+    The last is the smallest legal tile.
     """
     parallel = geometry.parallel_channels(arch)
     halved = (
@@ -322,11 +323,10 @@ def _narrow_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
 
 
 def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
-    """Yield numbers of input channels per tile, from many to few: multiples of the parallel width,
-    and 1.
+    """Yield numbers of input channels per tile, from many to few.
 
-    If the mapping places several kernel taps on the lanes, numbers between them that leave few
-    lanes idle are included.
+    They are multiples of the parallel width, and 1. If the mapping places several kernel taps on
+    the lanes, numbers between them that leave few lanes idle are included.
     """
     if not geometry.splits_depth:
         return
@@ -347,8 +347,9 @@ def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
 
 
 def _full_chunks(geometry: Geometry, lanes: int) -> Iterator[int]:
-    """Yield numbers of input channels below ``lanes``, from large to small, whose taps almost
-    fill the lanes.
+    """Yield numbers of input channels below ``lanes`` whose taps almost fill the lanes.
+
+    The numbers descend.
     """
     taps = geometry.weight_bytes // geometry.nest.input_channels
     last = lanes
@@ -361,8 +362,9 @@ def _full_chunks(geometry: Geometry, lanes: int) -> Iterator[int]:
 
 
 def _row_bands(geometry: Geometry) -> Iterator[int]:
-    """Yield band heights from high to low, in multiples of 64 elements for element-wise
-    operations.
+    """Yield band heights from high to low.
+
+    Heights of element-wise operations are multiples of 64 elements.
     """
     nest = geometry.nest
     if not nest.splits_rows:

@@ -514,7 +514,6 @@ def _space_time_block(
 
 
 # Networks for microcontrollers.
-# ---------------------------------------------------------------------------------------
 
 
 def _layer(

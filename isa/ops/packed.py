@@ -49,7 +49,6 @@ from isa.packing import (
 )
 
 # Products
-# --------------------------------------------------------------------------------------------------
 
 
 def _read_convolution(command: Command) -> ArrayProduct:
@@ -176,12 +175,7 @@ def _dynamic_words(command: Command, arch: Arch) -> tuple[int, ...]:
     return of.activations, of.weights, *list_table_words(command, arch), of.results
 
 
-# Windows
-# --------------------------------------------------------------------------------------------------
-
-
 # Element-wise operations
-# ---------------------------------------------------------------------------------------------
 
 _ELEMENTWISE = "⌈length / L⌉: of dense operands, whatever their layout, that are alike."
 
@@ -312,7 +306,6 @@ def _table_operand_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 
 # Operations on whole rows
-# --------------------------------------------------------------------------------------------
 
 
 def _row_shape(command: Command) -> tuple[int, int, bool]:
@@ -435,7 +428,6 @@ def _norm_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 
 # Copies of bytes
-# --------------------------------------------------------------------------------------------------
 
 
 def _permute_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:

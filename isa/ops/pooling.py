@@ -212,7 +212,6 @@ OP_POOL = Instruction(
 
 
 # Interpolation
-# --------------------------------------------------------------------------------------------------
 
 EX_FIRST_ROW = Register(
     "EX_FIRST_ROW", 0x68, 16, 0, "unsigned", "the tile's first row among the coordinates of rows"

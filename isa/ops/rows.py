@@ -82,7 +82,6 @@ def _access(command: Command, name: str) -> Access:
 
 
 # Reductions
-# --------------------------------------------------------------------------------------------------
 
 
 def _reduce_operands(command: Command, arch: Arch) -> Operands:
@@ -169,7 +168,6 @@ OP_REDUCE = Instruction(
 
 
 # Softmax
-# --------------------------------------------------------------------------------------------------
 
 
 def _softmax_operands(command: Command, arch: Arch) -> Operands:
@@ -239,7 +237,6 @@ OP_SOFTMAX = Instruction(
 
 
 # Normalisation
-# --------------------------------------------------------------------------------------------------
 
 
 def parameters(command: Command) -> int:

@@ -207,7 +207,6 @@ def _make_unused_finding(stream: CommandStream, number: int, access: Access) -> 
 
 
 # Registers
-# --------------------------------------------------------------------------------------------------
 # An operation on a size that no SET has written is suspicious. A stream omits a SET of a value that
 # a register already contains, including its reset value: address 0 and one channel are valid
 # without a SET. A size of 0 is not, because the operation then does nothing.

@@ -110,7 +110,6 @@ class _Layouts:
         return self._findings
 
     # Tags
-    # ----------------------------------------------------------------------------------------------
 
     def _state_movement(self, one: ByteMovement) -> None:
         """Give the bytes of a value that a movement writes the tags of the bytes that it copies."""
@@ -136,7 +135,6 @@ class _Layouts:
         self._memories[access.space].fill(access.address, access.nbytes, access.dims, tag)
 
     # Commands
-    # ----------------------------------------------------------------------------------------------
 
     def _follow(self, number: int) -> None:
         command = self._stream.commands[number]
@@ -199,7 +197,6 @@ class _Layouts:
             self._fill(result, _UNKNOWN)
 
     # Checks
-    # ----------------------------------------------------------------------------------------------
 
     def _compare(self, number: int | None, access: Access, extent: Extent, who: str = "") -> None:
         """Report the first bytes of an operand that differ from the stated ones."""
@@ -268,7 +265,6 @@ class _Layouts:
                 self._report(number, found, text, earlier)
 
     # Messages
-    # ----------------------------------------------------------------------------------------------
 
     def _value(self, tag: int) -> tuple[int, int]:
         """Return the value of a tag, and the byte in it."""
