@@ -134,10 +134,7 @@ class Requantisation(Operator):
         return {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": length}
 
     def constants(self) -> ChannelConstants:
-        """Return the scales with zero biases.
-
-        The accumulators already include the biases.
-        """
+        """Return the scales with zero biases, because the accumulators include the biases."""
         channels = self.output.shape[1 if len(self.output.shape) == 2 else 0]
         return ChannelConstants(np.zeros(channels, np.int32), self.requantise.scales)
 
@@ -254,10 +251,7 @@ class ProductOperator(Requantised):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WideAdd(Operator):
-    """Sum of two int32 tensors, which adds partial products.
-
-    It has no ONNX operator.
-    """
+    """Sum of two int32 tensors of partial products, which has no ONNX operator."""
 
     traits: ClassVar[Traits] = Traits(flat=True, mnemonic="OP_E32_ADD")
 
