@@ -1,5 +1,4 @@
-"""Instructions in banked memory: layouts of their operands, words that each operand loads, and
-compute cycles.
+"""Instructions in banked memory: operand layouts, operand words and compute cycles.
 
 The formulas are those of docs/machine.md, section 12, with its letters: a, b, c are the sizes of
 the array, N = a·b·c, A the bytes of an atom, W those of a word, P the accumulators, L = post_lanes.
@@ -80,18 +79,21 @@ def _read_product(
 
 
 _PRODUCT = """
-first + max(Σ over blocks and stripes of max(q·v, w), ⌈results / L⌉ where the lanes work). A block is what the array
-holds of the weights: b output by a input channels of one tap, or with mapping 1 and 2 of the S = (IC/G)·KW taps of a
-kernel's row side by side, with 3 of the S = (IC/G)·KH·KW of all. With mapping 0 and 1 min(G, ⌊a/S⌋, ⌊b/(OC/G)⌋) groups
-at once, S being IC/G with mapping 0, and one where that is 0 or where IC/G does not divide A; with 2 and 3
-g = min(G, ⌊b/(OC/G)⌋), at least one, and p = min(⌊b/(g·OC/G)⌋, ⌈OW/c⌉) output columns, at least one, side by side.
-w = ⌈weights of the block / W⌉, first that of the first block; q ≤ P steps of a stripe, of OH·⌈OW/(p·c)⌉ in all, p = 1
-with mapping 0 and 1; v = ⌈n·((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈n·c·SW·A / W⌉, n the atoms that the
-channels of a block lie in (the most of any block). With mapping 2 and 3 v = ⌈s·p·c·SW·A / W⌉, s the pairs of an atom
-and a row of the kernel that the taps of a block lie in; for mapping 3 with one group of 1, 2 or up to 4 channels, A is
-1, 2 or 4.
-Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o output by i input channels, transposed
-⌈i/A⌉ · ⌈o·A / W⌉.
+first + max(Σ over blocks and stripes of max(q·v, w), ⌈results / L⌉ where the lanes work).
+A block is what the array holds of the weights: b output by a input channels of one tap,
+or with mapping 1 and 2 of the S = (IC/G)·KW taps of a kernel's row side by side,
+with 3 of the S = (IC/G)·KH·KW of all. With mapping 0 and 1 min(G, ⌊a/S⌋, ⌊b/(OC/G)⌋) groups at
+once, S being IC/G with mapping 0, and one where that is 0 or where IC/G does not divide A;
+with 2 and 3 g = min(G, ⌊b/(OC/G)⌋), at least one, and p = min(⌊b/(g·OC/G)⌋, ⌈OW/c⌉) output columns,
+at least one, side by side. w = ⌈weights of the block / W⌉, first that of the first block;
+q ≤ P steps of a stripe, of OH·⌈OW/(p·c)⌉ in all, p = 1 with mapping 0 and 1;
+v = ⌈n·((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈n·c·SW·A / W⌉,
+n the atoms that the channels of a block lie in (the most of any block).
+With mapping 2 and 3 v = ⌈s·p·c·SW·A / W⌉, s the pairs of an atom and a row of the kernel that the
+taps of a block lie in; for mapping 3 with one group of 1, 2 or up to 4 channels, A is 1, 2 or 4.
+
+Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o output by i input channels,
+transposed ⌈i/A⌉ · ⌈o·A / W⌉.
 """
 
 
@@ -309,8 +311,9 @@ def _table_operand_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 
 def _row_shape(command: Command) -> tuple[int, int, bool]:
-    """Return (elements per row, rows, True if rows are dense in ideal memory); in atoms:
-    (channels, positions).
+    """Return (elements per row, rows, True if rows are dense in ideal memory).
+
+    In atoms this is (channels, positions).
     """
     outer, count, inner = rows.shape(command)
     if min(outer, inner) > 1:
@@ -337,8 +340,9 @@ def _surface_words(channels: int, positions: int, words: BankedMemory) -> int:
 
 
 def _limit_by_divisions(cycles: int, quotients: int, words: BankedMemory) -> int:
-    """Return the larger of ``cycles`` and the cycles of ``quotients`` divisions, which run in
-    parallel.
+    """Return the larger of ``cycles`` and the cycles of ``quotients`` divisions.
+
+    The divisions run in parallel.
     """
     return max(cycles, ceil_div(quotients, words.dividers) * words.divide_cycles)
 
@@ -375,8 +379,8 @@ def _softmax_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 
 @formula(
     """
-    2 · ⌈⌈IC/A⌉·A·rows / L⌉ + IC · ⌈rows / L⌉: maxima and quotients of all elements side by side; the sums in order, a
-    row a lane. At least ⌈rows / dividers⌉ · divide_cycles.
+    2 · ⌈⌈IC/A⌉·A·rows / L⌉ + IC · ⌈rows / L⌉: maxima and quotients of all elements side by side;
+    the sums in order, a row a lane. At least ⌈rows / dividers⌉ · divide_cycles.
     """
 )
 def _softmax_cycles(command: Command, arch: Arch) -> int:
@@ -409,8 +413,8 @@ def _norm_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 
 @formula(
     """
-    2 · ⌈⌈n/A⌉·A·rows / L⌉ + rows, n = IC·length: one pass for the sums, one for the results, a root a row. At least
-    ⌈2·rows / dividers⌉ · divide_cycles.
+    2 · ⌈⌈n/A⌉·A·rows / L⌉ + rows, n = IC·length: one pass for the sums, one for the results,
+    a root a row. At least ⌈2·rows / dividers⌉ · divide_cycles.
     """
 )
 def _norm_cycles(command: Command, arch: Arch) -> int:
@@ -456,17 +460,19 @@ def _count_copied_words(command: Command, arch: Arch) -> tuple[int, int]:
 
 @formula(
     """
-    the larger of the words read from the source and the words written to the result. A block consists of dimensions 1
-    to m. It occupies at most u words of the source and u' words of the result: on each side the smaller of COUNT_m
-    times the words of the inner block (dimensions 1 to m - 1), and ⌈(begin + span) / W⌉.
+    the larger of the words read from the source and the words written to the result.
+    A block consists of dimensions 1 to m. It occupies at most u words of the source and u' words of
+    the result: on each side the smaller of COUNT_m times the words of the inner block (dimensions 1
+    to m - 1), and ⌈(begin + span) / W⌉.
 
-    span = 1 + Σ (COUNT - 1) · stride over the block. begin is the smaller of address mod g + W - g, with g = gcd(W,
-    strides of the outer dimensions), and address mod W + Σ (COUNT - 1) · stride over the outer dimensions whose
-    strides are not multiples of W.
+    span = 1 + Σ (COUNT - 1) · stride over the block. begin is the smaller of address mod g + W - g,
+    with g = gcd(W, strides of the outer dimensions), and address mod W + Σ (COUNT - 1) · stride
+    over the outer dimensions whose strides are not multiples of W.
 
-    A block moves with the method that takes the fewest cycles: COUNT_m times the words of the inner block; or the words
-    of the side that has fewer, and u · u' words of the other side; or u and u' words, if on both sides the span of
-    every inner block is at most the next stride. The source of a fill is one byte that is not read.
+    A block moves with the method that takes the fewest cycles: COUNT_m times the words of the inner
+    block; or the words of the side that has fewer, and u · u' words of the other side;
+    or u and u' words, if on both sides the span of every inner block is at most the next stride.
+    The source of a fill is one byte that is not read.
     """
 )
 def _permute_cycles(command: Command, arch: Arch) -> int:

@@ -15,16 +15,18 @@ from isa.ops.windows import ACCUMULATE, element_bytes
 
 
 def list_tables(command: Command) -> tuple[OperandLayout, ...]:
-    """Return the layout of the look-up tables, or nothing if the command does not look up its
-    results.
+    """Return the layout of the look-up tables.
+
+    Return nothing if the command does not look up its results.
     """
     count = table_count(command)
     return (Plain(EX_TABLE_ADDRESS.name, TABLE_BYTES * count),) if count else ()
 
 
 def compute_finishing_cycles(command: Command, outputs: int, arch: Arch) -> int:
-    """Return the cycles of the lanes after the array: ⌈results / L⌉ if they requantise, add sums
-    or look up, else 0.
+    """Return the cycles of the lanes after the array.
+
+    They are ⌈results / L⌉ if the lanes requantise, add sums or look up, else 0.
     """
     fields = command.fields
     busy = fields.get("requantise", 0) or fields.get(ACCUMULATE.name, 0) or table_count(command)

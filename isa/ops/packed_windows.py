@@ -101,9 +101,10 @@ def _depth_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 
 @formula(
     """
-    w + max(⌈C/A⌉ · s, ⌈results / L⌉ where the lanes work). s = ⌈OW/x⌉ · ⌈OH/y⌉ · KH · KW: of ⌊N/A⌋
-    windows at once x ≤ OW stand in a row and y below one another; where N < A it is one, and s is ⌈A/N⌉ times as much.
-    w = ⌈weights of the first atom / W⌉; those of the next take no longer than s.
+    w + max(⌈C/A⌉ · s, ⌈results / L⌉ where the lanes work). s = ⌈OW/x⌉ · ⌈OH/y⌉ · KH · KW:
+    of ⌊N/A⌋ windows at once x ≤ OW stand in a row and y below one another; where N < A it is one,
+    and s is ⌈A/N⌉ times as much. w = ⌈weights of the first atom / W⌉;
+    those of the next take no longer than s.
     """
 )
 def _depth_cycles(command: Command, arch: Arch) -> int:
@@ -141,9 +142,10 @@ def _whole_plane(command: Command) -> bool:
 
 @formula(
     """
-    max(⌈C/A⌉ · s, ⌈results / L⌉ with look_up), s as OP_DEPTH_CONV has it; of the average of a whole plane s is the
-    words of an atom's plane. Averages begin with ⌈(KH·KW + 1) / dividers⌉ · divide_cycles for the reciprocals of the
-    counts and of SCALE_Y, that of a whole plane with none.
+    max(⌈C/A⌉ · s, ⌈results / L⌉ with look_up), s as OP_DEPTH_CONV has it;
+    of the average of a whole plane s is the words of an atom's plane.
+    Averages begin with ⌈(KH·KW + 1) / dividers⌉ · divide_cycles for the reciprocals of the counts
+    and of SCALE_Y, that of a whole plane with none.
     """
 )
 def _pool_cycles(command: Command, arch: Arch) -> int:
