@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
-from byoc.operators import domain, products
+from byoc.operators import domain, product_rules, products
 from byoc.operators.forms import Form, IntegerProduct, Kinds, QLinear, Written, integer
 from byoc.operators.geometry import Geometry
 from byoc.operators.nest import Tile
@@ -118,8 +118,8 @@ def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
 )
 def accumulators_fit(record: ConvRecord, target: Target) -> Finding | None:
     """Reject weights and biases for which an accumulator can overflow."""
-    return products.too_wide(
-        products.largest(record.weights.reshape(len(record.weights), -1), record.bias)
+    return product_rules.too_wide(
+        product_rules.largest(record.weights.reshape(len(record.weights), -1), record.bias)
     )
 
 
@@ -127,7 +127,7 @@ def accumulators_fit(record: ConvRecord, target: Target) -> Finding | None:
 def scales_in_int32(record: ConvRecord, target: Target) -> Finding | None:
     """Reject scales for which an accumulator overflows int32 during requantisation."""
     weights = record.weights.reshape(len(record.weights), -1)
-    return products.check_accumulator(weights, record.bias, record.requantise, target)
+    return product_rules.check_accumulator(weights, record.bias, record.requantise, target)
 
 
 @rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
@@ -192,13 +192,13 @@ class Convolution(ProductOperator, WindowOperator):
     requirements: ClassVar[tuple[Requirement, ...]] = (
         one_or_two_dimensional,
         domain.variable_input,
-        products.eight_bit_input,
+        product_rules.eight_bit_input,
         domain.eight_bit_output,
-        products.per_tensor,
+        product_rules.per_tensor,
         domain.usable_scales,
         domain.not_empty,
-        products.constant_weights,
-        *products.WEIGHTS,
+        product_rules.constant_weights,
+        *product_rules.WEIGHTS,
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (
         depthwise_available,
@@ -278,10 +278,10 @@ class Convolution(ProductOperator, WindowOperator):
         )
         assert kernel.constant is not None
         data = products.subtract_zeros(
-            domain.to_stored_integers(kernel.constant), products.zero_points(graph, node, 1)
+            domain.to_stored_integers(kernel.constant), product_rules.zero_points(graph, node, 1)
         )
         filters = data.reshape(*data.shape[:2], *(1,) * (4 - data.ndim), *data.shape[2:])
-        zero_point = int(products.zero_points(graph, node, 0)[0])
+        zero_point = int(product_rules.zero_points(graph, node, 0)[0])
         bias = graph.values[node.inputs[2]].constant if len(node.inputs) > 2 else None
         sums = filters.reshape(len(filters), -1).sum(axis=1, dtype=np.int64)
         strides, dilations, pads = two_dimensional(node)

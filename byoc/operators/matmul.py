@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node, Value
-from byoc.operators import domain, products
+from byoc.operators import domain, product_rules, products
 from byoc.operators.convolution import Convolution
 from byoc.operators.forms import Form, IntegerProduct, Kinds, QLinear, Written, flag, numeric
 from byoc.operators.geometry import Geometry
@@ -86,15 +86,15 @@ class MatMul(ProductOperator):
     requirements: ClassVar[tuple[Requirement, ...]] = (
         one_computed,
         plain_gemm,
-        products.eight_bit_operands,
-        products.known_zero_points,
+        product_rules.eight_bit_operands,
+        product_rules.known_zero_points,
         domain.eight_bit_output,
-        products.per_tensor,
+        product_rules.per_tensor,
         domain.usable_scales,
         domain.not_empty,
         scales_of_columns,
         bias_of_columns,
-        products.bias_in_accumulator_scale,
+        product_rules.bias_in_accumulator_scale,
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (
         dynamic_available,
@@ -197,7 +197,7 @@ class MatMul(ProductOperator):
         if math.prod(second[:-2]) == 1:
             m = math.prod(first[:-1])
             matrices = ((0, 0),)
-        zero_points = [products.zero_points(graph, node, number) for number in (0, 1)]
+        zero_points = [product_rules.zero_points(graph, node, number) for number in (0, 1)]
         data = [
             None if value.constant is None else _cache_factor(value, tuple(zeros.tolist()), shape)
             for value, zeros, shape in (

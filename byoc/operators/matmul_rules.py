@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
-from byoc.operators import domain, products
+from byoc.operators import domain, product_rules
 from byoc.operators.products import RequantiseConstants
 from byoc.operators.records import Operand
 from byoc.operators.rules import Finding, finding, rule
@@ -158,7 +158,7 @@ def dynamic_available(record: MatMulRecord, target: Target) -> Finding | None:
 )
 def accumulators_fit(record: MatMulRecord, target: Target) -> Finding | None:
     """Reject operands for which an accumulator can overflow."""
-    return products.too_wide(compute_largest_sum(record))
+    return product_rules.too_wide(compute_largest_sum(record))
 
 
 @rule(domain.FIXED)
@@ -171,7 +171,7 @@ def scales_in_int32(record: MatMulRecord, target: Target) -> Finding | None:
             compute_largest_sum(record), float(record.requantise.scales.exact[0]), target
         )
     found = (
-        products.check_accumulator(*channels, record.requantise, target)
+        product_rules.check_accumulator(*channels, record.requantise, target)
         for channels in list_channel_factors(record)
     )
     return next((one for one in found if one is not None), None)
@@ -181,7 +181,7 @@ def compute_largest_sum(record: MatMulRecord) -> int:
     if record.left is None and record.right is None:
         first, second = (128 + abs(zero_point) for zero_point in record.zero_points)
         return record.sizes[1] * first * second
-    return max(products.largest(*channels) for channels in list_channel_factors(record))
+    return max(product_rules.largest(*channels) for channels in list_channel_factors(record))
 
 
 def list_channel_factors(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
-from byoc.operators import domain, products
+from byoc.operators import domain, product_rules
 from byoc.operators.definition import Definition
 from byoc.operators.forms import Form, Kinds, Written, integer, numeric
 from byoc.operators.geometry import Geometry
@@ -127,7 +127,7 @@ class Normalisation(RowsOperator):
     arity: ClassVar[tuple[int, int]] = (2, 3)
     requirements: ClassVar[tuple[Requirement, ...]] = (
         domain.variable_input,
-        products.eight_bit_input,
+        product_rules.eight_bit_input,
         domain.eight_bit_output,
         domain.per_tensor,
         domain.usable_scales,

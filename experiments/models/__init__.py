@@ -351,14 +351,14 @@ _ALL = (
     _make_photograph_model(
         "visual-wake-words",
         "visual wake words of MLPerf Tiny, 7.5 MMAC, 96x96",
-        _make_builder("classifiers.visual_wake_words"),
+        _make_builder("microcontrollers.visual_wake_words"),
         96,
         crops=16,
     ),
     _make_seeded_model(
         "person-detection",
         f"person detection {_MICRO}, 7.2 MMAC, 96x96",
-        _make_builder("classifiers.person_detection"),
+        _make_builder("microcontrollers.person_detection"),
         partial(_luminance, size=96),
         samples=16,
     ),
@@ -366,7 +366,7 @@ _ALL = (
         _make_seeded_model(
             name,
             title,
-            _make_builder(f"classifiers.{name.replace('-', '_')}"),
+            _make_builder(f"microcontrollers.{name.replace('-', '_')}"),
             partial(_normal, "spectrum", shape),
             samples=16,
         )

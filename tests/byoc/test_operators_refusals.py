@@ -25,7 +25,8 @@ from byoc.options import Grouped, Target
 from byoc.partitioning.partition import partition
 from isa.arch import IDEAL
 from tests.byoc.oracle_check import V1, V2, placed
-from tests.byoc.refused_models import REFUSALS, SENTENCES, _conv, _pair
+from tests.byoc.refusal_sentences import SENTENCES
+from tests.byoc.refused_models import REFUSALS, _conv, _pair
 from tests.byoc.small_models import unary_unit
 
 

@@ -22,9 +22,9 @@ from byoc.importing import import_model
 from byoc.operators.onnx_view import BOUNDARIES
 from isa.arch import Arch
 from isa.errors import InputError
+from tests.e2e.graph_builder import GraphBuilder
 from tests.e2e.graph_steps import Tensor
 from tests.e2e.harness import compare
-from tests.e2e.random_graphs import GraphBuilder
 
 PLANE = (1, 4, 6, 8)
 ONLY_U85 = frozenset({

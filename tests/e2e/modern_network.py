@@ -16,8 +16,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
+from tests.e2e.graph_builder import GraphBuilder
 from tests.e2e.graph_steps import Tensor
-from tests.e2e.random_graphs import GraphBuilder
 
 CHANNELS = 8
 SIZE = 6
