@@ -148,8 +148,8 @@ def speed() -> Iterator[str]:
         )
     yield ""
     yield (
-        f"Before these runs, one run with `priority` at tiles took {first:.2f} s: it also computes what "
-        "remains of each program after each boundary, and the later runs reuse it."
+        f"Before these runs, one run with `priority` at tiles took {first:.2f} s: it also computes "
+        "what remains of each program after each boundary, and the later runs reuse it."
     )
 
 
