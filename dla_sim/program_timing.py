@@ -99,7 +99,7 @@ class ProgramTiming:
         return layer_cycles(self._prepared.labels, self._prepared.demands, times)
 
     def bank_waits(self, timing: Timing) -> dict[str, int]:
-        """The cycles by layer in which EX waits for banks and ports of the scratchpad.
+        """Return the cycles by layer in which EX waits for banks and ports of the scratchpad.
 
         Raises as :meth:`run` does.
         """

@@ -1,5 +1,6 @@
-"""Text from files, made safe for terminals, HTML pages and CSV files: control characters become
-escapes.
+"""Text from files, made safe for terminals, HTML pages and CSV files.
+
+Control characters become escapes.
 """
 
 from __future__ import annotations
@@ -28,11 +29,10 @@ _STANDINS = {
 
 
 def literal(text: str) -> str:
-    """Return ``text`` on one line and in its own order: a line feed becomes ``\\n``, an escape
-    character ``\\x1b``.
+    """Return ``text`` on one line and in its own order.
 
-    Marks that change the direction of writing, spaces that look like other spaces, and lone
-    surrogates are escaped too.
+    A line feed becomes ``\\n``, an escape character ``\\x1b``. Marks that change the direction of
+    writing, spaces that look like other spaces, and lone surrogates are escaped too.
     """
     if text.isprintable():
         return text
@@ -42,8 +42,9 @@ def literal(text: str) -> str:
 
 
 def escape_html(text: str) -> str:
-    """Return ``text`` escaped for HTML; quotation marks stay, because plotly.js does not decode
-    their entities.
+    """Return ``text`` escaped for HTML, except for its quotation marks.
+
+    Quotation marks stay, because plotly.js does not decode their entities.
     """
     return escape(text, quote=False)
 
@@ -65,8 +66,9 @@ def neutral(value: Any) -> Any:
 
 
 def _to_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Replace characters that cannot be encoded: by their stand-in, by their letter without
-    accent, or by an escape.
+    """Replace characters that cannot be encoded.
+
+    The replacement is their stand-in, their letter without accent, or an escape.
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -85,7 +87,8 @@ codecs.register_error(ASCII, _to_ascii)
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Print text from a file, an option or an error on one line, to standard output unless
-    ``file`` is given.
+    """Print text from a file, an option or an error on one line.
+
+    It goes to standard output unless ``file`` is given.
     """
     print(literal(text), file=file or sys.stdout)

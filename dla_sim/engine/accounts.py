@@ -332,7 +332,7 @@ def layer_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> dict[
 
 
 def layer_bank_waits(labels: Labels, causes: Causes) -> dict[str, int]:
-    """The cycles of EX with the cause ``sram``, by layer."""
+    """Return the cycles of EX with the cause ``sram``, by layer."""
     members = causes.by_unit[EX]
     waits = causes.commands[members, SRAM]
     cycles = np.bincount(labels.layer[members], weights=waits, minlength=len(labels.layers)).astype(

@@ -93,8 +93,9 @@ def _groups(shape: WindowRegisters, groups: int) -> tuple[WindowRegisters, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Convolution:
-    """Convolution: window of each group, address of the weights, padding value, and
-    implementation of products.
+    """Convolution with the window of each group and the implementation of its products.
+
+    It also holds the address of the weights and the padding value.
     """
 
     groups: tuple[WindowRegisters, ...]
@@ -116,8 +117,9 @@ class _Convolution:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """One group of a running convolution: its input, and its weights in the form that ``way``
-    needs.
+    """One group of a running convolution: its input and its weights.
+
+    The weights are in the form that ``way`` needs.
     """
 
     planes: PlaneSource
@@ -126,8 +128,9 @@ class _Group:
     scratch: Workspace
 
     def run(self, shape: WindowRegisters, first: int, results: ResultConverter) -> None:
-        """Compute a window in blocks of outputs; ``first`` is the number of its first channel in
-        the command.
+        """Compute a window in blocks of outputs.
+
+        ``first`` is the number of the window's first channel in the command.
         """
         budget = max(_BLOCK_ELEMENTS // (self.weights.shape[1] + shape.oc), 1)
         if budget >= shape.pixels:

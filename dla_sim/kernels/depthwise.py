@@ -120,8 +120,9 @@ def compute_by_planes(
     results: ResultConverter,
     scratch: Workspace,
 ) -> None:
-    """Compute the window by planes; ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding
-    value.
+    """Compute the window by planes.
+
+    ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding value.
     """
     multiplier = shape.oc // shape.ic
     planes = source(shape, results.machine, scratch, fill, shape.split)
@@ -142,8 +143,9 @@ def compute_by_planes(
 def _copies(
     shape: WindowRegisters, planes: PlaneSource, first: int, count: int, scratch: Workspace
 ) -> NDArray[np.float32]:
-    """Return the columns that each kernel column reads, for some channels, as float32 (KW,
-    channels, phases, rows, OW).
+    """Return the columns that each kernel column reads, for some channels, as float32.
+
+    The shape is (KW, channels, phases, rows, OW).
 
     Row r of the input is row r // sy of phase r % sy.
     """
@@ -167,10 +169,10 @@ def _sums_by_planes(
     factors: NDArray[np.float32],
     scratch: Workspace,
 ) -> NDArray[np.float32]:
-    """Return the float32 sums (channels, OH * OW) of products over all taps; ``factors`` is (KW,
-    KH, channels).
+    """Return the float32 sums (channels, OH * OW) of products over all taps.
 
-    Kernel rows whose input rows have the same phase are added in one call.
+    ``factors`` is (KW, KH, channels). Kernel rows whose input rows have the same phase are added in
+    one call.
     """
     channels = copies.shape[1]
     total: NDArray[np.float32] = scratch.array("sums", (channels, shape.pixels), np.float32)
@@ -198,8 +200,9 @@ def compute_by_pixels(
     results: ResultConverter,
     scratch: Workspace,
 ) -> None:
-    """Compute the window by pixels; ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding
-    value.
+    """Compute the window by pixels.
+
+    ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding value.
     """
     multiplier = shape.oc // shape.ic
     inputs = max(_PIXEL_ELEMENTS // (multiplier * shape.rows * shape.columns), 1)

@@ -1,5 +1,6 @@
-"""Exact sums of int8 products, and their conversion to results: bias, requantisation or int32, and
-store.
+"""Exact sums of int8 products, and their conversion to results.
+
+The conversion adds the bias, requantises or keeps int32, and stores.
 
 Two implementations give the same integers.
 
@@ -75,8 +76,9 @@ class FloatProducts:
         return values.astype(np.float32)
 
     def multiply(self, left: NDArray[Any], right: NDArray[Any], scratch: Workspace) -> NDArray[Any]:
-        """Return the float32 sums (M, N) of (M, K) by (K, N), K at most ``longest``; valid until
-        the next call.
+        """Return the float32 sums (M, N) of (M, K) by (K, N), valid until the next call.
+
+        K is at most ``longest``.
         """
         out: NDArray[np.float32] = scratch.array(
             "sums", (left.shape[0], right.shape[1]), np.float32
@@ -121,8 +123,9 @@ class IntegerProducts:
         return np.bitwise_xor(values.view(np.uint8), _FLIP, out=flipped)
 
     def right(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
-        """Return a right operand in the form that :meth:`multiply` needs: ``values`` itself if
-        it is dense.
+        """Return a right operand in the form that :meth:`multiply` needs.
+
+        It is ``values`` itself if these are dense.
         """
         if values.flags.c_contiguous:
             return values
@@ -182,10 +185,10 @@ def integer_products() -> IntegerProducts | None:
 
 
 def session(right: str) -> Any:
-    """Return ONNX Runtime's session of one ``MatMulInteger`` of uint8 ``a`` and ``b`` of type
-    ``right``, of any shapes.
+    """Return ONNX Runtime's session of one ``MatMulInteger`` for matrices of any shapes.
 
-    The inputs ``za`` and ``zb`` are zero points; their defaults represent an int8 zero.
+    Input ``a`` is uint8, and ``b`` has the type ``right``. The inputs ``za`` and ``zb`` are zero
+    points; their defaults represent an int8 zero.
     """
     import onnxruntime
     from onnx import TensorProto, helper
@@ -214,8 +217,9 @@ def session(right: str) -> Any:
 
 
 def is_exact(ways: IntegerProducts) -> bool:
-    """Return True if products of the most extreme values are exact, for shapes that use every
-    kernel and remainder.
+    """Return True if products of the most extreme values are exact.
+
+    The shapes that it tests use every kernel and remainder.
     """
     scratch = Workspace()
     for rows, count, columns in combinations((1, 2, 5, 13), (1, 2, 3, 64, 67), (1, 16, 17, 49)):

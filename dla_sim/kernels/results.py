@@ -82,11 +82,11 @@ class Finish:
     def load(
         self, machine: Machine, scratch: Workspace, initial: NDArray[np.int32] | None = None
     ) -> ResultConverter | None:
-        """Return the converter for the channel records in the scratchpad; ``initial`` are the sums
-        to start from.
+        """Return the converter for the channel records in the scratchpad.
 
-        Returns None if the command must run on its semantics: sums could exceed int32, or scales
-        are not finite or so large that a product could overflow float32.
+        ``initial`` are the sums to start from. Returns None if the command must run on its
+        semantics: sums could exceed int32, or scales are not finite or so large that a product
+        could overflow float32.
         """
         records = np.ndarray(
             (self.channels, machine.arch.channel_record_bytes // 4),
@@ -159,8 +159,9 @@ class ResultConverter:
     def store(
         self, sums: NDArray[Any], address: int, step: int, first: int, axis: int, start: int = 0
     ) -> None:
-        """Write the results of exact ``sums`` (two axes, float32 or int32; overwritten) to the
-        scratchpad.
+        """Write the results of exact ``sums`` to the scratchpad.
+
+        ``sums`` has two axes, is float32 or int32, and is overwritten.
 
         Args:
             sums: sums without the bias.

@@ -88,8 +88,9 @@ class WindowRegisters:
         return (self.ic - 1) * self.input_plane + self.ih * self.iw
 
     def output_bytes(self, element: int) -> int:
-        """Return the bytes from the first output byte to one past the last, with elements of
-        ``element`` bytes.
+        """Return the bytes from the first output byte to one past the last.
+
+        Elements have ``element`` bytes.
         """
         return (self.oc - 1) * self.output_plane + self.pixels * element
 
@@ -124,8 +125,9 @@ def window(command: Command, element: int) -> WindowRegisters | None:
 
 
 class PlaneSource(NamedTuple):
-    """int8 planes in ``buffer`` from byte ``offset``, ``plane`` bytes apart, with rows ``row``
-    bytes apart.
+    """int8 planes in ``buffer`` from byte ``offset``.
+
+    Planes are ``plane`` bytes apart, their rows ``row`` bytes.
 
     The tap at row r and column c (dilation included) reads, for output (y, x) of channel i, the
     byte at ``offset + i*plane + (y*sy + r)*row + x*step + tap_skip(c)``. If ``split`` is not 0,
@@ -154,16 +156,18 @@ class PlaneSource(NamedTuple):
             np.copyto(part, self.view(part.shape, strides, skip + self.tap_skip(column * dilation)))
 
     def tap_skip(self, column: int) -> int:
-        """Return the bytes from the first column to the column that tap ``column`` reads for the
-        first output.
+        """Return the bytes from the first column to the first one that tap ``column`` reads.
+
+        The second is the column that the tap reads for the first output.
         """
         return (column & 1) * self.split + (column >> 1) if self.split else column
 
     def view(
         self, shape: tuple[int, ...], strides: tuple[int, ...], skip: int = 0
     ) -> NDArray[np.int8]:
-        """Return a view with any shape and byte strides, from ``skip`` bytes after the first
-        element.
+        """Return a view with any shape and byte strides.
+
+        It begins ``skip`` bytes after the first element.
         """
         return np.ndarray(shape, np.int8, self.buffer, self.offset + skip, strides)
 
@@ -171,12 +175,11 @@ class PlaneSource(NamedTuple):
 def source(
     shape: WindowRegisters, machine: Machine, scratch: Workspace, fill: int, split: bool
 ) -> PlaneSource:
-    """Return where taps read: the scratchpad itself, or a copy padded with ``fill`` if the window
-    has padding.
+    """Return where taps read: the scratchpad itself, or a copy padded with ``fill``.
 
-    With ``split`` (for a column stride of 2) even and odd columns are separated. The caller has
-    checked that the input is inside the scratchpad, and that ``fill`` is an int8 if the window has
-    padding.
+    The copy is made if the window has padding or its columns are split. With ``split`` (for a
+    column stride of 2) even and odd columns are separated. The caller has checked that the input is
+    inside the scratchpad, and that ``fill`` is an int8 if the window has padding.
     """
     if not shape.padded and not split:
         return PlaneSource(machine.sram, shape.input, shape.input_plane, shape.iw, shape.sx)

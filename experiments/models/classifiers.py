@@ -41,8 +41,9 @@ BLOCKS = (
 
 
 def mobilenet_v1(seed: int = 0) -> ModelProto:
-    """Return MobileNetV1: input ``image`` (1, 3, 224, 224), output ``logits`` (1, 1000);
-    568,740,352 MACs.
+    """Return MobileNetV1, a network of 568,740,352 MACs.
+
+    Its input is ``image`` (1, 3, 224, 224), its output ``logits`` (1, 1000).
 
     It has 28 layers; every convolution is followed by BatchNormalization and ReLU. The softmax is
     left out, as in the published system, so that the accelerator returns the last fully connected
@@ -113,8 +114,9 @@ GROUPS = 16
 
 
 def resnext_11(seed: int = 0) -> ModelProto:
-    """Return ResNeXt-11, with groups of 4, 8 and 16 channels: ``image`` (1, 3, 32, 32) to
-    ``logits`` (1, 10).
+    """Return ResNeXt-11, with groups of 4, 8 and 16 channels.
+
+    Its input is ``image`` (1, 3, 32, 32), its output ``logits`` (1, 10).
     """
     net = NetworkBuilder("resnext-11", "image", (1, 3, 32, 32), seed)
     value = net.layer("stem", "image", (3, 32), 3)
@@ -128,8 +130,9 @@ def resnext_11(seed: int = 0) -> ModelProto:
 def _add_grouped_block(
     net: NetworkBuilder, name: str, source: str, channels: tuple[int, int], stride: int
 ) -> str:
-    """Add a block that widens, convolves in groups, mixes the groups, and adds the projected
-    shortcut.
+    """Add a block of grouped convolutions with a projected shortcut.
+
+    The block widens, convolves in groups, mixes the groups, and adds the shortcut.
     """
     inner = channels[1], channels[1]
     value = net.layer(f"{name}_widen", source, channels, 1)
@@ -161,7 +164,9 @@ class Inverted:
 
 
 def mobilenet_v2(seed: int = 0, size: int = 224) -> ModelProto:
-    """Return MobileNetV2: ``image`` (1, 3, ``size``, ``size``) to ``logits`` (1, 1000);
+    """Return MobileNetV2 for images of ``size`` by ``size`` pixels.
+
+    Its input is ``image`` (1, 3, ``size``, ``size``), its output ``logits`` (1, 1000). It has
     300,774,272 MACs at 224.
     """
     blocks = []
@@ -182,8 +187,9 @@ def mobilenet_v2(seed: int = 0, size: int = 224) -> ModelProto:
 
 
 def mobilenet_v3(size_name: str, seed: int = 0, size: int = 224) -> ModelProto:
-    """Return MobileNetV3 ``large`` or ``small``: ``image`` (1, 3, ``size``, ``size``) to
-    ``logits`` (1, 1000).
+    """Return MobileNetV3 ``large`` or ``small`` for images of ``size`` by ``size`` pixels.
+
+    Its input is ``image`` (1, 3, ``size``, ``size``), its output ``logits`` (1, 1000).
     """
     large = size_name == "large"
     hard = "hardswish"
@@ -229,8 +235,9 @@ def _divisible(channels: int) -> int:
 
 
 def efficientnet_b0(seed: int = 0, size: int = 224) -> ModelProto:
-    """Return EfficientNet-B0 (all SiLU): ``image`` (1, 3, ``size``, ``size``) to ``logits`` (1,
-    1000).
+    """Return EfficientNet-B0 with SiLU activations.
+
+    Its input is ``image`` (1, 3, ``size``, ``size``), its output ``logits`` (1, 1000).
     """
     blocks = []
     channels = 32
@@ -264,8 +271,10 @@ def _build_inverted_network(
     blocks: list[Inverted],
     hidden: int = 0,
 ) -> ModelProto:
-    """Return a network of stem, blocks, last pointwise convolution, pooling, optional hidden
-    layer, and classifier.
+    """Return a network of inverted residual blocks.
+
+    Its parts are stem, blocks, last pointwise convolution, pooling, optional hidden layer, and
+    classifier.
     """
     net = NetworkBuilder(name, "image", (1, 3, size, size), seed)
     value = net.layer("stem", "image", (3, ends[0]), 3, 2, activation=activation, gain=1.0)
@@ -325,10 +334,10 @@ def _add_inverted(
 def _squeeze_excite(
     net: NetworkBuilder, name: str, source: str, channels: int, block: Inverted
 ) -> str:
-    """Add squeeze-and-excite: scale every channel by a factor from 0 to 1 computed from all channel
-    means.
+    """Add squeeze-and-excite: scale every channel by a computed factor from 0 to 1.
 
-    Its biases keep most factors near 1, so that the signal does not fade.
+    The factors are computed from the means of all channels. The biases keep most factors near 1,
+    so that the signal does not fade.
     """
     value = net.node("GlobalAveragePool", f"{name}_pool", source)
     value = net.convolution(f"{name}_reduce", value, (channels, block.squeezed), 1, bias=0.0)
@@ -342,8 +351,9 @@ def _squeeze_excite(
 
 
 def squeezenet(seed: int = 0, size: int = 224) -> ModelProto:
-    """Return SqueezeNet 1.1: input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1,
-    1000, 1, 1).
+    """Return SqueezeNet 1.1 for images of ``size`` by ``size`` pixels.
+
+    Its input is ``image`` (1, 3, ``size``, ``size``), its output ``logits`` (1, 1000, 1, 1).
     """
     net = NetworkBuilder("squeezenet", "image", (1, 3, size, size), seed)
     value = net.convolution("stem", "image", (3, 64), 3, 2, gain=1.0, bias=0.1, pads=[0] * 4)
@@ -378,8 +388,9 @@ def _fire(
 
 
 def shufflenet_v2(seed: int = 0, size: int = 224) -> ModelProto:
-    """Return ShuffleNetV2 1.0: input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1,
-    1000).
+    """Return ShuffleNetV2 1.0 for images of ``size`` by ``size`` pixels.
+
+    Its input is ``image`` (1, 3, ``size``, ``size``), its output ``logits`` (1, 1000).
     """
     net = NetworkBuilder("shufflenet-v2", "image", (1, 3, size, size), seed)
     value = net.layer("stem", "image", (3, 24), 3, 2, gain=1.0)
@@ -433,8 +444,9 @@ FRAMES = 16
 def c3d(
     seed: int = 0, size: int = 112, width: int = 64, hidden: int = 4096, classes: int = 487
 ) -> ModelProto:
-    """Return C3D: input ``video`` (1, 3, 16, ``size``, ``size``), output ``logits`` (1,
-    ``classes``).
+    """Return C3D for videos of 16 frames.
+
+    Its input is ``video`` (1, 3, 16, ``size``, ``size``), its output ``logits`` (1, ``classes``).
     """
     net = NetworkBuilder("c3d", "video", (1, 3, FRAMES, size, size), seed)
     value = "video"
@@ -465,8 +477,9 @@ def c3d(
 
 
 def r2plus1d(seed: int = 0, size: int = 112, width: int = 64, classes: int = 400) -> ModelProto:
-    """Return R(2+1)D: input ``video`` (1, 3, 16, ``size``, ``size``), output ``logits`` (1,
-    ``classes``).
+    """Return R(2+1)D for videos of 16 frames.
+
+    Its input is ``video`` (1, 3, 16, ``size``, ``size``), its output ``logits`` (1, ``classes``).
     """
     net = NetworkBuilder("r2plus1d", "video", (1, 3, FRAMES, size, size), seed)
     middle = 45 * width // 64
