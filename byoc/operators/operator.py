@@ -84,8 +84,9 @@ class Operator(Reading):
     output: Operand
     onnx_nodes: tuple[str, ...] = ()
     tables: NDArray[np.int8] | None = None
-    """Look-up tables applied to the results: shape (1, 256) or (output channels, 256); None: no
-    look-up.
+    """Look-up tables applied to the results, or None.
+
+    The shape is (1, 256) or (output channels, 256).
     """
     constant_operands: Mapping[str, NDArray[np.int8]] = field(default_factory=dict)
     """Constant operands by tensor name, in the accelerator's int8 domain."""

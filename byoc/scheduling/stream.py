@@ -116,7 +116,7 @@ class ConstantPool:
     ) -> int:
         geometry = layer.geometry
         constants = layer.constants
-        (channels, depth) = which
+        channels, depth = which
         start = self._begin(geometry.constant_bytes(channels.size, depth.size if depth else 0))
         if constants is not None and self.has_data:
             held = geometry.channels

@@ -19,8 +19,9 @@ from isa.ops.windows import element_bytes
 _FEW_PIXELS = 400
 _NARROW = 28
 _MANY_CHANNELS = 16
-"""Largest plane and row of outputs, and fewest channels, for which the computation by pixels is
-faster.
+"""Largest plane and row of outputs, and fewest channels, for computation by pixels.
+
+Within these limits it is faster than the computation by planes.
 """
 _PLANE_ELEMENTS = 1 << 20
 """Elements of the float32 copies of one block of channels, by planes."""

@@ -32,8 +32,9 @@ from isa.instruction import Command, Machine
 from isa.ops.windows import ACCUMULATE, EX_PARTIAL_ADDRESS, lower_limit
 
 CHUNK = EXACT // PRODUCT
-"""Products whose float32 sum is exact: 1024, in any order, because every partial sum is an
-integer of at most 2**24.
+"""Number of products whose float32 sum is exact in any order.
+
+Every partial sum is an integer of at most 2**24.
 """
 _NARROW = 64, 128
 _COLUMNS = 448

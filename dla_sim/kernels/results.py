@@ -24,8 +24,9 @@ PRODUCT = 1 << 14
 _INT32 = 1 << 31
 _WORD, _FLOAT = np.dtype("<i4"), np.dtype("<f4")
 LARGEST_SQUARES = 1e36
-"""Limit for the sum of squared scales: below it, no accumulator times a scale exceeds float32,
-and no scale is NaN.
+"""Limit for the sum of squared scales.
+
+Below it, no accumulator times a scale exceeds float32, and no scale is NaN.
 """
 _FEW = 256
 _MANY = 8192

@@ -113,7 +113,7 @@ def product(
 
     def all_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
         found = read(command)
-        (source, result) = layouts(command)
+        source, result = layouts(command)
         weights = Blocks(
             "EX_OPERAND_ADDRESS",
             product_bytes(found, arch),
@@ -236,7 +236,7 @@ def _pair_words(command: Command, arch: Arch) -> tuple[int, ...]:
 def _pair_elements(command: Command, arch: Arch) -> int:
     """Return the elements of the result, including padding channels."""
     words = words_of(arch)
-    (channels, length) = pairs.operand_shape(command, 0)
+    channels, length = pairs.operand_shape(command, 0)
     return words.surfaces(channels) * words.atom * length
 
 
@@ -356,7 +356,7 @@ def _reduce_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 @formula("⌈⌈IC/A⌉·A·rows / L⌉, and divide_cycles at least.")
 def _reduce_cycles(command: Command, arch: Arch) -> int:
     words = words_of(arch)
-    (channels, positions, _) = _row_shape(command)
+    channels, positions, _ = _row_shape(command)
     return _limit_by_divisions(
         ceil_div(_count_padded_elements(channels, positions, words), arch.lanes), 1, words
     )
@@ -364,7 +364,7 @@ def _reduce_cycles(command: Command, arch: Arch) -> int:
 
 def _reduce_words(command: Command, arch: Arch) -> tuple[int, ...]:
     words = words_of(arch)
-    (channels, positions, _) = _row_shape(command)
+    channels, positions, _ = _row_shape(command)
     return (
         _surface_words(channels, positions, words),
         *list_table_words(command, arch),
@@ -385,7 +385,7 @@ def _softmax_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 )
 def _softmax_cycles(command: Command, arch: Arch) -> int:
     words = words_of(arch)
-    (channels, positions, _) = _row_shape(command)
+    channels, positions, _ = _row_shape(command)
     passes = 2 * ceil_div(_count_padded_elements(channels, positions, words), arch.lanes)
     return _limit_by_divisions(
         passes + channels * ceil_div(positions, arch.lanes), positions, words
@@ -394,7 +394,7 @@ def _softmax_cycles(command: Command, arch: Arch) -> int:
 
 def _softmax_words(command: Command, arch: Arch) -> tuple[int, ...]:
     words = words_of(arch)
-    (channels, positions, _) = _row_shape(command)
+    channels, positions, _ = _row_shape(command)
     tensor = _surface_words(channels, positions, words)
     return 3 * tensor, words.count(rows.TABLE_BYTES), *list_table_words(command, arch), tensor
 
@@ -419,7 +419,7 @@ def _norm_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 )
 def _norm_cycles(command: Command, arch: Arch) -> int:
     words = words_of(arch)
-    (channels, positions) = _norm_shape(command)
+    channels, positions = _norm_shape(command)
     passes = 2 * ceil_div(_count_padded_elements(channels, positions, words), arch.lanes)
     return _limit_by_divisions(passes + positions, 2 * positions, words)
 

@@ -150,7 +150,7 @@ def _whole_plane(command: Command) -> bool:
 )
 def _pool_cycles(command: Command, arch: Arch) -> int:
     words = words_of(arch)
-    (results, _) = _results(command, arch, 1)
+    results, _ = _results(command, arch, 1)
     steps = _pool_source(command, arch) if _whole_plane(command) else windows(command, arch).steps
     lead = 0
     if command.fields["mode"] == pooling.AVERAGE:
