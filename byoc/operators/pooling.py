@@ -106,7 +106,7 @@ class PoolOperator(WindowOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the window.
+        """Return the attributes of the pooling window, or why they cannot be read.
 
         It is empty for a pool of the whole plane.
         """

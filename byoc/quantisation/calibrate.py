@@ -205,7 +205,7 @@ def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None
 def useful_limits(
     node: NodeProto, ranges: Ranges, constants: Mapping[str, NDArray[Any]]
 ) -> Iterator[tuple[int, Limits]]:
-    """Yield the position and useful range of operands of which ``node`` uses only part."""
+    """Yield (position, limits) of operands whose values beyond the limits change no result."""
     found = load_installed_families().forms.get(node.op_type)
     if found is None or node.output[0] not in ranges:
         return

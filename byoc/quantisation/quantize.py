@@ -290,7 +290,10 @@ class _Boundaries:
             self._pair(name, source)
 
     def _pair(self, name: str, source: str) -> None:
-        """Quantise ``source`` and dequantise it as ``name``, if that is another tensor."""
+        """Add a QuantizeLinear and a DequantizeLinear after ``source``.
+
+        The result is named ``name``, or gets a new name if ``name`` is ``source``.
+        """
         parameters = self._tensors[root := self._plan.roots[name]]
         scale, zero_point = self._write_parameters(parameters, root)
         steps_name = self._name(f"{name}_QuantizeLinear_Output")

@@ -172,7 +172,7 @@ class _GroupStream:
             yield from self._list_computed(position, rows, windows, tuple(loads))
 
     def _dense(self, name: str, band: Band) -> BufferWindow:
-        """Return a window for the rows of a buffer that one band computes."""
+        """Reserve scratchpad memory for the rows of a buffer that one band computes."""
         planes = self._graph.planes[name]
         wanted = band.wanted[name]
         pointer = self._memory.reserve(

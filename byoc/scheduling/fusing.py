@@ -274,7 +274,7 @@ def _has_channels(maker: Operator, channels: int, elements: int) -> bool:
 
 
 def _compose_tables(first: Tables, second: Tables) -> Tables:
-    """Return the tables of two look-ups in sequence."""
+    """Return tables equal to a look-up in ``first`` followed by one in ``second``."""
     channels = max(len(first), len(second))
     entries = np.broadcast_to(first, (channels, TABLE_BYTES)).view(np.uint8)
     return np.take_along_axis(

@@ -429,7 +429,7 @@ class _Space:
 
     @property
     def full(self) -> bool:
-        """True if :data:`TRIES` fetches found no place during the current tile.
+        """True if :data:`TRIES` fetches tried for the current tile could not be placed.
 
         No more are tried.
         """

@@ -96,7 +96,7 @@ class NodeBand:
         self.nodes.append(part(node, sharding, tuple(names), output, span))
 
     def whole(self, nodes: Sequence[Node]) -> SplitProgram:
-        """Return unsliced nodes whose inputs are joined from bands first."""
+        """Return a program that joins the bands of its inputs and runs ``nodes`` whole."""
         values = self.splitter.graph.values
         inputs, outputs = self.splitter.ends(nodes)
         joined = {

@@ -24,7 +24,7 @@ Group = list[SharedNode]
 def group_nodes(
     splitter: Splitter, along: Along, takes: Callable[[Group, SharedNode], bool]
 ) -> list[tuple[list[Node], Group | str]]:
-    """Group the nodes of the region.
+    """Divide the nodes into groups that accelerators share without exchanging results.
 
     ``takes(group, member)`` says whether a group accepts another member. A node that cannot be
     shared forms a group of its own with the reason.

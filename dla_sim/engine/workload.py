@@ -159,9 +159,9 @@ def _places(
 
 
 def _repeat(rows: Int64, count: int, stride: int) -> Int64:
-    """Repeat ``rows`` ``count`` times, ``stride`` bytes apart.
+    """Return the rows per offset in a burst after ``count`` repeats, ``stride`` bytes apart.
 
-    Return the number of rows per offset.
+    ``rows`` are the rows per offset before the repeats.
     """
     burst = len(rows)
     period = burst // gcd(stride, burst) if stride else 1

@@ -338,7 +338,7 @@ class ProgramWork:
         return Workload(prepare(program).demands, self._timing)
 
     def stops(self, preemption: Preemption) -> Preemptible:
-        """Return the program with the commands before which it may be preempted."""
+        """Return the program and the commands before which preemption is allowed."""
         if preemption not in self._stops:
             found = (
                 boundaries(self.program, tiles=preemption == "tile") if preemption != "none" else ()

@@ -85,7 +85,7 @@ class OperandRows:
 
     @property
     def content(self) -> bytes:
-        """All bytes, row by row."""
+        """Bytes of the operand's rows, in order."""
         return b"".join(content for _, content in self.runs)
 
 

@@ -288,7 +288,7 @@ MOST_OUTSIDE = MOST_SATURATED = 0.01
 def find_warnings(
     network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
 ) -> tuple[Suspicion, ...]:
-    """Return warnings, with figures, about a run on ``inputs`` whose bits are all correct."""
+    """Return warnings, with figures, about results that are bit-exact but suspicious."""
     graph = network.package.graph
     fidelity = network.package.fidelity
     found: list[Suspicion] = []

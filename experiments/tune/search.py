@@ -125,7 +125,7 @@ class Evolution:
         return self._learn(state, (yield self.choices_of(state)))
 
     def _change(self, base: Tried) -> Generator[Choices, Measurement, None]:
-        """Measure ``base`` with some moves.
+        """Apply some moves to the schedule ``base`` and measure the result.
 
         If memory planning fails, retry with the first half of them.
         """

@@ -220,7 +220,7 @@ def _ranges(size: int, step: int) -> Iterator[range]:
 
 
 def _stripes(product: ArrayProduct, across: int, arch: Arch) -> tuple[tuple[int, int], ...]:
-    """Return (count, steps) of the stripes of a product.
+    """Return the stripes of a product as (number of equal stripes, steps of each) pairs.
 
     The product takes OH · ⌈OW / across⌉ steps in total, at most P per stripe.
     """

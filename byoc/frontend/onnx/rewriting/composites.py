@@ -418,7 +418,7 @@ def _rotate(writer: _CompositeWriter, data: str, positions: str, caches: tuple[s
 def _factors(
     writer: _CompositeWriter, cache: str, positions: str, columns: NDArray[np.int64], rank: int
 ) -> str:
-    """Return the factors of all tokens and columns, with an axis of one element for the heads."""
+    """Return the rotary factors of ``columns`` for each token, with a heads axis of size 1."""
     rows = writer.add("Gather", cache, positions, axis=0) if positions else cache
     chosen = writer.add("Gather", rows, writer.constant(columns, np.int64), axis=-1)
     return writer.add("Unsqueeze", chosen, writer.constant([1 if rank == 4 else 2], np.int64))

@@ -88,7 +88,7 @@ class Results:
 
     @property
     def places(self) -> list[tuple[int, int, int]]:
-        """Elements whose sums become results, in the order of the ports' lanes."""
+        """Positions (i, j, k) in the array whose sums are results, in order of port lanes."""
         limits = self.limits
         return [(i, j, k) for i in self.along for j in range(limits.oc) for k in range(limits.ow)]
 
