@@ -1,5 +1,6 @@
-"""How far the tilings that the search chooses are from the best there are: ten small layers on
-three machines.
+"""Compare the tilings that the compiler chooses with the best of all legal tilings.
+
+Ten small layers are measured on three machines.
 
     python -m benchmarks.brute_force [--layers A,B] [--machines 4x16/8,8x8/8] [--most N] [--markdown
     docs/compiler.md]
@@ -75,12 +76,12 @@ TIMING = Timing()
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Mapped(Convolution):
-    """A convolution with a ``mapping`` of one's own; None: the family's choice."""
+    """Convolution with a chosen ``mapping`` field, or the compiler's mapping if it is None."""
 
     mapping: int | None = None
 
     def settings(self, arch: Arch) -> Settings:
-        """The family's but for the mapping."""
+        """Return the convolution's registers and fields, with ``mapping`` if given."""
         registers, fields = super().settings(arch)
         return Settings(
             registers, fields if self.mapping is None else {**fields, MAPPING.name: self.mapping}
@@ -90,7 +91,7 @@ class Mapped(Convolution):
 def convolution(
     shape: tuple[int, int, int], channels: int, kernel: int, *, stride: int = 1, groups: int = 1
 ) -> Mapped:
-    """A square window, padded so that every tap touches data.
+    """Return a convolution layer with a square kernel, padded so that every tap touches data.
 
     Weights, which change no cycle, are zeros.
     """
@@ -116,7 +117,7 @@ def convolution(
 
 
 def product_of(rows: int, depth: int, columns: int) -> MatMul:
-    """A matrix product, of one row a fully connected layer."""
+    """Return a matrix product layer; with one row it is a fully connected layer."""
     return MatMul(
         name="layer",
         kind="MATMUL",
@@ -129,7 +130,7 @@ def product_of(rows: int, depth: int, columns: int) -> MatMul:
 
 
 def pooling(shape: tuple[int, int, int]) -> MaxPool:
-    """The largest of 2 by 2."""
+    """Return a max-pooling layer with a 2 by 2 window."""
     channels, height, width = shape
     source = Operand("x", shape)
     target = Operand("y", (channels, height // 2, width // 2))
@@ -143,7 +144,7 @@ def pooling(shape: tuple[int, int, int]) -> MaxPool:
 
 
 def addition(shape: tuple[int, int, int]) -> Add:
-    """Two tensors."""
+    """Return a layer that adds two tensors."""
     return Add(
         name="layer",
         kind="ELTWISE",
@@ -177,7 +178,7 @@ LAYERS: Mapping[str, Operator] = {
 
 
 def measured(operation: Operator, arch: Arch, tiling: Tiling | None = None) -> int | None:
-    """Cycles of a program of one operation; with ``tiling`` None as the compiler chooses.
+    """Return the cycles of a program of one layer with a given or the compiler's tiling.
 
     None where the buffers of ``tiling`` find no place.
     """
@@ -200,7 +201,7 @@ def measured(operation: Operator, arch: Arch, tiling: Tiling | None = None) -> i
 
 
 def mappings(operation: Operator, arch: Arch) -> Iterator[Operator]:
-    """The operation under every mapping that its instruction has.
+    """Yield a layer with each value of its instruction's ``mapping`` field.
 
     The family's own choice is one of them.
     """
@@ -221,7 +222,7 @@ FIRST = TIMING.dram_latency
 
 
 class Bound:
-    """Cycles that no schedule of a layer takes fewer of, by docs/machine.md.
+    """Lower bound of the cycles of one layer, for any tiling (docs/machine.md).
 
     Everything streamed, every byte read.
     """
@@ -237,8 +238,9 @@ class Bound:
         self._output_slots = ceil_div(operation.output.nbytes, TIMING.bus_bytes)
 
     def __call__(self, shape: Tiling) -> int:
-        """For every tiling of a shape: each unit has its commands one after another, and each tile
-        is loaded once.
+        """Return a lower bound of the cycles of all tilings with the tile shape ``shape``.
+
+        Each unit executes its commands one after another, and each tile is loaded once.
 
         Before EX can begin all of the first tile is loaded, after it has ended the last result is
         stored.
@@ -257,7 +259,7 @@ class Bound:
         )
 
     def _compute(self, shape: Tiling) -> int:
-        """All commands of EX."""
+        """Return the cycles of all compute (EX) commands of a layer for one tile shape."""
         nest = self._geometry.nest
         return sum(
             many * often * frequent * self._ex(size, height, deep)
@@ -267,11 +269,14 @@ class Bound:
         )
 
     def _chunks(self, shape: Tiling) -> tuple[tuple[int, int], ...]:
-        """The pieces of the input channels, 0 where they are not cut."""
+        """Return the pieces of a layer's input channels as (size, count) pairs.
+
+        The size is 0 if they are not cut.
+        """
         return pieces(self._geometry.nest.input_channels, shape.depth) if shape.depth else ((0, 1),)
 
     def _loading(self, shape: Tiling) -> tuple[int, int]:
-        """Transfers of LD, and slots of the bus for them: every tile of every operand once."""
+        """Return the number of load transfers and bus slots if every tile is loaded once."""
         geometry = self._geometry
         nest = self._geometry.nest
         parts, bands = counts(geometry, shape)
@@ -289,7 +294,10 @@ class Bound:
         return transfers + parts * chunks, sum(self._input_slots) + constants
 
     def _corner(self, shape: Tiling, index: int) -> Tile:
-        """The first or the last tile, the same in every loop order."""
+        """Return the first or the last tile of a layer.
+
+        It is the same in every loop order.
+        """
         nest = self._geometry.nest
         depths = split(nest.input_channels, shape.depth) if shape.depth else (None,)
         return make_tile(
@@ -300,7 +308,7 @@ class Bound:
         )
 
     def _loads(self, tile: Tile) -> int:
-        """Loading all of a tile."""
+        """Return the cycles for loading all operands of one tile."""
         geometry = self._geometry
         channels, _, depth = sizes(tile)
         total = (
@@ -314,18 +322,19 @@ class Bound:
         return total
 
     def _stores(self, tile: Tile) -> int:
-        """Storing the result of a tile."""
+        """Return the cycles for storing the result of one tile."""
         return sum(EDGE + _slots(transfer) for transfer in self._geometry.transfers(tile, None))
 
     def _ex(self, channels: int, rows: int, depth: int) -> int:
-        """A command of EX."""
+        """Return the cycles of one compute (EX) command of a tile of the given size."""
         overhead = TIMING.ex_fill + TIMING.ex_drain - COMMAND_OVERHEAD
         return self._tiles.tile(channels, rows, depth) + overhead
 
 
 def _slots(transfer: RowTransfer) -> int:
-    """Least slots of a transfer: every row begins a burst of its own at best, and none takes
-    less than the gap.
+    """Return the least number of bus slots that a transfer takes.
+
+    Each row begins its own burst at best, and no burst takes less than the gap.
     """
     rows = transfer.total // transfer.nbytes
     gaps = ceil_div(transfer.nbytes, TIMING.burst_bytes) * TIMING.main.burst_gap
@@ -338,8 +347,7 @@ def _slots(transfer: RowTransfer) -> int:
 
 @dataclass(frozen=True)
 class Gap:
-    """A layer on a machine: cycles as the compiler chooses, the fewest measured, what no other
-    tiling is below.
+    """Cycles of one layer on one machine: as compiled, the fewest measured, and a lower bound.
 
     ``tiling`` and ``mapping`` are those of the fewest, None: the compiler's. So many tile
     ``shapes`` there are, and so many tilings were ``tried``.
@@ -355,13 +363,14 @@ class Gap:
 
     @property
     def ratio(self) -> float:
-        """Cycles chosen over the fewest measured."""
+        """Ratio of the cycles as compiled to the fewest cycles measured."""
         return self.chosen / self.best
 
 
 def brute_force(operation: Operator, arch: Arch, most: int) -> Gap:
-    """Tilings in order of their bounds, until none is left that can be better, or ``most`` have
-    been measured.
+    """Measure a layer's tilings in order of their lower bounds until none can be better.
+
+    Stops after ``most`` measurements.
     """
     chosen = measured(operation, arch)
     if chosen is None:
@@ -385,7 +394,7 @@ def brute_force(operation: Operator, arch: Arch, most: int) -> Gap:
 
 
 def _bounded(operation: Operator, arch: Arch) -> Iterator[tuple[int, int, Tiling, Operator]]:
-    """The bound of every shape that fits, under every mapping."""
+    """Yield the lower bound of each tile shape that fits, under every mapping."""
     for number, mapped in enumerate(mappings(operation, arch)):
         layer = make_layer(mapped, arch)
         bound = Bound(layer, arch)
@@ -399,7 +408,7 @@ def _bounded(operation: Operator, arch: Arch) -> Iterator[tuple[int, int, Tiling
 
 
 def table(gaps: Mapping[tuple[str, str], Gap]) -> Iterator[str]:
-    """A row a layer and machine, and what they come to."""
+    """Yield a Markdown table with a row per layer and machine, and the totals."""
     yield (
         "| layer | PEs/KiB | chosen | best measured | chosen/best | lower bound | candidates | "
         "measured |"
@@ -422,7 +431,7 @@ def table(gaps: Mapping[tuple[str, str], Gap]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure what the arguments ask for, and print it."""
+    """Run the benchmark for the layers and machines on the command line and print its table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

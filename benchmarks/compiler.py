@@ -1,5 +1,6 @@
-"""How near compiled networks come to what no schedule beats, over arrays and scratchpads, ISA v4, 8
-bytes a cycle.
+"""Compare the cycles of compiled networks with lower bounds, for many arrays and scratchpads.
+
+ISA v4, 8 bytes per cycle.
 
     python -m benchmarks.compiler [--networks A,B | --zoo] [--arrays 4x16,8x8] [--sizes 64,512]
     [--record FILE.csv] python -m benchmarks.compiler --table benchmarks/compiler.csv [--markdown
@@ -71,7 +72,7 @@ MARKS = "<!-- benchmarks.compiler -->", "<!-- /benchmarks.compiler -->"
 
 
 class Place(NamedTuple):
-    """A machine and a network: PEs, KiB, bytes a cycle."""
+    """Measured configuration: PE array, scratchpad in KiB, bus bytes per cycle, network."""
 
     array: str
     kib: int
@@ -81,7 +82,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """What a network takes on a machine; ``roofline`` None where it was not known yet."""
+    """Cycles, lower bound, roofline and moved bytes of one network on one machine.
+
+    ``roofline`` is None if it was not known yet.
+    """
 
     cycles: int
     lower_bound: int
@@ -93,7 +97,7 @@ Points = dict[Place, Point]
 
 
 def arch(array: str, kib: int) -> Arch:
-    """The machine."""
+    """Return the ISA v4 machine with a given PE array and ``kib`` KiB of scratchpad."""
     ic, oc = (int(size) for size in array.split("x"))
     return Arch(isa="v4", pe=PeArray(ic=ic, oc=oc), sram_bytes=kib * 1024)
 
@@ -101,7 +105,10 @@ def arch(array: str, kib: int) -> Arch:
 def measure(
     network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Sequence[int]
 ) -> Iterator[Points]:
-    """The points of a network, array by array; what cannot be compiled is said and left out."""
+    """Measure a network on all arrays, scratchpad sizes and buses; yield the results by array.
+
+    Configurations that cannot be compiled are printed and left out.
+    """
     preparation = Preparation(load_network(network).package)
     for array in arrays:
         machines = [arch(array, kib) for kib in sizes]
@@ -128,7 +135,7 @@ def measure(
 
 
 def read_record(path: Path) -> Points:
-    """The points of a record; none where there is no file."""
+    """Read measured cycles from a CSV file; the result is empty if there is no file."""
     if not path.is_file():
         return {}
     with path.open(newline="") as file:
@@ -144,7 +151,7 @@ def read_record(path: Path) -> Points:
 
 
 def write_record(path: Path, points: Points) -> None:
-    """Save points, sorted."""
+    """Write measured cycles to a CSV file, sorted by machine and network."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow((*Place._fields, *(field.name for field in fields(Point))))
@@ -159,13 +166,13 @@ def write_record(path: Path, points: Points) -> None:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """The n-th root of the product."""
+    """Return the geometric mean of positive numbers."""
     listed = list(values)
     return math.exp(sum(map(math.log, listed)) / len(listed))
 
 
 def tables(points: Points, before: Points) -> Iterator[str]:
-    """The tables of the fourteen networks and of all others, as Markdown.
+    """Yield Markdown tables of cycle ratios of the fourteen networks and of all others.
 
     Below them, what became worse.
     """
@@ -194,7 +201,10 @@ def tables(points: Points, before: Points) -> Iterator[str]:
 
 
 def _table(points: Points, before: Points) -> Iterator[str]:
-    """A row an array and kind of ratio, a column a size."""
+    """Yield a Markdown table of cycle ratios by PE array and scratchpad size.
+
+    A row per array and kind of ratio.
+    """
     sizes = sorted({place.kib for place in points})
     yield f"| PEs | cycles over | {' | '.join(f'{kib} KiB' for kib in sizes)} |"
     yield f"|---|---|{'---|' * len(sizes)}"
@@ -208,12 +218,18 @@ def _table(points: Points, before: Points) -> Iterator[str]:
 
 
 def _order(place: Place) -> tuple[int, Place]:
-    """Arrays as they are listed above, others behind them."""
+    """Return the sort key of a configuration: its array's place in :data:`ARRAYS`.
+
+    Other arrays come last.
+    """
     return ARRAYS.index(place.array) if place.array in ARRAYS else len(ARRAYS), place
 
 
 def _rows(groups: Sequence[Mapping[Place, Point]], before: Points) -> dict[str, list[str]]:
-    """The cells of each kind of ratio, a group a cell; before and after are of the same work."""
+    """Return the table cells of each kind of cycle ratio, one cell per group of configurations.
+
+    Before and after are of the same work.
+    """
     rows: dict[str, list[str]] = {}
     for group in groups:
         same = [place for place in group if place in before and place.network not in MORE_NOW]
@@ -238,13 +254,13 @@ def _rows(groups: Sequence[Mapping[Place, Point]], before: Points) -> dict[str, 
 
 
 def _mean(ratios: Iterable[float]) -> str:
-    """The geometric mean of what there is, as a cell."""
+    """Return the geometric mean of ratios as a table cell, or "-" if there are none."""
     listed = list(ratios)
     return f"{geometric_mean(listed):.2f}" if listed else "-"
 
 
 def line(place: Place) -> str:
-    """A point in words."""
+    """Return a one-line description of a measured network and machine."""
     return (
         f"{place.network} on {{{place.array.replace('x', ', ')}}}, {place.kib} KiB, "
         f"{place.bus_bytes} bytes/cycle"
@@ -252,7 +268,7 @@ def line(place: Place) -> str:
 
 
 def write_markdown(path: Path, lines: Iterable[str], marks: tuple[str, str] = MARKS) -> None:
-    """Replace what stands between the marks of a document."""
+    """Replace the text between two marker lines of a document."""
     begin, end = marks
     head, _, rest = path.read_text().partition(begin)
     _, _, tail = rest.partition(end)
@@ -264,9 +280,7 @@ def write_markdown(path: Path, lines: Iterable[str], marks: tuple[str, str] = MA
 
 
 def slower(points: Points) -> Iterator[tuple[float, Place, Place]]:
-    """Machines that are slower than a smaller one: how many times its cycles, the smaller, the
-    larger.
-    """
+    """Yield machines that are slower than a smaller machine, as (ratio, smaller, larger)."""
     for place, point in points.items():
         smaller = min(_smaller(place, points), key=lambda other: points[other].cycles, default=None)
         if smaller is not None and point.cycles > SLACK * points[smaller].cycles:
@@ -274,7 +288,7 @@ def slower(points: Points) -> Iterator[tuple[float, Place, Place]]:
 
 
 def _smaller(place: Place, points: Points) -> Iterator[Place]:
-    """Places that differ in one respect, in which they have less."""
+    """Yield configurations that have less than ``place`` in exactly one respect."""
     forms = {
         array: (number, step)
         for number, form in enumerate(ASPECTS)
@@ -299,8 +313,9 @@ def _smaller(place: Place, points: Points) -> Iterator[Place]:
 
 
 def growth(networks: Iterable[str], sizes: Sequence[int]) -> None:
-    """Measure every form of array at every size and bus, and print what is slower than something
-    smaller.
+    """Measure machines of all sizes and print those slower than a smaller machine.
+
+    Sizes are array shapes, scratchpads and buses.
     """
     count = 0
     found = 0
@@ -325,7 +340,10 @@ def growth(networks: Iterable[str], sizes: Sequence[int]) -> None:
 
 
 def compile_times(networks: Iterable[str]) -> Iterator[str]:
-    """Seconds to compile each network for {4, 16}, nothing known before, as Markdown."""
+    """Yield a Markdown table of the seconds to compile each network for a {4, 16} array.
+
+    Nothing is cached before.
+    """
     yield "| compile time, {4, 16} | 512 KiB | 64 KiB |"
     yield "|---|---|---|"
     for network in networks:
@@ -340,7 +358,7 @@ def compile_times(networks: Iterable[str]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure what the arguments ask for, and print it."""
+    """Run the compiler benchmark that the command line asks for and print its results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -380,7 +398,7 @@ def main() -> None:
 def measured(
     networks: Iterable[str], arrays: Sequence[str], sizes: Sequence[int], record: Path | None
 ) -> Points:
-    """The points of networks on arrays.
+    """Measure networks on arrays and return the cycles by configuration.
 
     A ``record`` gets those of each array at once, and keeps its others.
     """

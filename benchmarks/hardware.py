@@ -1,5 +1,6 @@
-"""Time of hardware: what each tool takes to make an executable of a machine, and the cycles a
-second that it runs.
+"""Measure how long each tool takes to build a machine's executable, and its simulation speed.
+
+The speed is in cycles per second.
 
     python -m benchmarks.hardware [--preset balanced-64] [--network mobilenet-v1]
 
@@ -33,7 +34,9 @@ from tests.dla_sim.rtl.compare import network_cases
 
 
 class Phases:
-    """Seconds of what follows one another.
+    """Progress callback that measures the seconds of consecutive build phases.
+
+    A phase lasts until the next one is reported.
 
     It is a ``Progress``: a phase lasts until the next one is told.
     """
@@ -63,7 +66,7 @@ class Phases:
 
 
 def build(arch: Arch, timing: Timing) -> Executable:
-    """The executable of that machine and no other; prints its phases."""
+    """Build the hardware executable of one machine and print the seconds of each phase."""
     phases = Phases()
     phases("Amaranth and Yosys")
     verilog = machine_text(
@@ -77,7 +80,7 @@ def build(arch: Arch, timing: Timing) -> Executable:
 
 
 def main() -> None:
-    """Prints settings, phases and speed.
+    """Print the settings, the seconds of each build phase and the speed of the hardware model.
 
     Exits with status 1 where the hardware differs from the simulator.
     """

@@ -1,5 +1,6 @@
-"""Time to import and to run a network beside its length: what a link of a chain takes, against one
-of a thirtieth.
+"""Measure how the time to import and to run a network grows with its number of operators.
+
+Compares the time per link of a chain with that of a chain a thirtieth as long.
 
 ``python -m benchmarks.importing [KIND ...]`` prints processor time, of an import also what is not
 ONNX Runtime's: opening its sessions is not linear (0.6 ms a link of 100 convolutions, 1.9 of
@@ -75,7 +76,7 @@ Those of ``outputs`` all read the input, and each makes an output.
 
 
 def chain(kind: str, length: int) -> ModelProto:
-    """A float network of so many links."""
+    """Return a float ONNX model that repeats a block of operators ``length`` times."""
     weights: Weights = {}
     nodes: list[NodeProto] = []
     source = "x"
@@ -95,7 +96,7 @@ def chain(kind: str, length: int) -> ModelProto:
 
 
 def recurrent(steps: int) -> ModelProto:
-    """A float LSTM of so many steps, 4 numbers each, 8 hidden ones."""
+    """Return a float LSTM model of ``steps`` time steps with 4 inputs and 8 hidden values."""
     generator = np.random.default_rng(0)
     shapes = {"w": (1, 32, 4), "r": (1, 32, 8), "b": (1, 64)}
     weights = {
@@ -123,7 +124,7 @@ LENGTHS = {
 
 
 class _Timed(onnxruntime.InferenceSession):  # type: ignore[misc]
-    """A session that counts the processor time of opening and running all of its kind."""
+    """ONNX Runtime session that adds up the processor time spent in all such sessions."""
 
     spent = 0.0
 
@@ -140,7 +141,7 @@ class _Timed(onnxruntime.InferenceSession):  # type: ignore[misc]
 
 
 def _took(work: Callable[[ModelProto], object], model: ModelProto) -> tuple[float, float]:
-    """Seconds of processor time, and those of them that ONNX Runtime does not take."""
+    """Return the processor seconds of ``work``, in total and without those of ONNX Runtime."""
     begin = process_time()
     theirs = _Timed.spent
     work(model)
@@ -149,8 +150,9 @@ def _took(work: Callable[[ModelProto], object], model: ModelProto) -> tuple[floa
 
 
 def main(kinds: list[str]) -> None:
-    """Print a line a length: to import it, of that what is ours, and to compile, simulate and
-    check it as well.
+    """Print the seconds to import and to run networks of three lengths of each kind.
+
+    Of the import, the part outside ONNX Runtime is printed too.
     """
     onnxruntime.InferenceSession = _Timed
     import_model(chain("activations", 10))  # loads what is loaded once

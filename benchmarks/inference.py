@@ -1,4 +1,6 @@
-"""How fast: one inference on the recommended machine beside ONNX Runtime, one thread.
+"""Compare the time of one simulated inference with ONNX Runtime, on one thread.
+
+The machine is the recommended one.
 
 All ratios from one run.
 
@@ -36,7 +38,7 @@ DLA = (sys.executable, "-c", "import sys; from experiments.cli.main import main;
 
 
 def cold(*arguments: str) -> tuple[float, float]:
-    """Run a whole process; its processor seconds and peak MiB."""
+    """Run a command in a new process; return its processor seconds and peak memory in MiB."""
     with tempfile.TemporaryDirectory() as folder:
         with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, cwd=folder) as process:
             _, status, usage = os.wait4(process.pid, 0)
@@ -47,7 +49,9 @@ def cold(*arguments: str) -> tuple[float, float]:
 
 
 def measure_cold(networks: list[str], runs: int) -> str:
-    """A line for each whole command.
+    """Measure whole ``dla`` commands in new processes and return a line of text for each.
+
+    This comes first: a child's peak memory counts from its parent's, which is still small.
 
     First of all: a child's peak memory counts from its parent's, now still small.
     """
@@ -69,7 +73,7 @@ def measure_cold(networks: list[str], runs: int) -> str:
 
 
 def measure_oracle(model: ModelProto, feed: Mapping[str, Any], runs: int) -> float:
-    """Seconds of the fastest session on ONNX Runtime; prints each."""
+    """Print the seconds of ONNX Runtime sessions for a model and return the fewest."""
     import onnxruntime
 
     from byoc.runtimes.session import OnnxRuntimeSession
@@ -93,7 +97,10 @@ def measure_oracle(model: ModelProto, feed: Mapping[str, Any], runs: int) -> flo
 
 
 def measure_in_process(name: str, runs: int) -> None:
-    """Simulation beside ONNX Runtime, and the way from package to program."""
+    """Print the compilation, simulation and ONNX Runtime times of one network.
+
+    All run in this process.
+    """
     from byoc.compiler import compile
     from byoc.host.runtime import Runtime, region_inputs
     from byoc.importing import import_model
@@ -144,7 +151,7 @@ def measure_in_process(name: str, runs: int) -> None:
 
 
 def main() -> None:
-    """Whole commands first, then what takes place in this process."""
+    """Measure whole commands first, then single steps in this process, and print the times."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,5 +1,6 @@
-"""Time of the kernels on the layers of MobileNetV1 1.0/224, one untiled command a layer, one
-thread.
+"""Measure the simulator's kernels on the layers of MobileNetV1 1.0/224, on one thread.
+
+Each layer is one untiled command.
 
     python -m benchmarks.kernels [--check]
 
@@ -41,20 +42,21 @@ SHAPES = (
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A command with its name and multiply-accumulates."""
+    """Name and command of one layer."""
 
     name: str
     command: Command
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, padded taps included."""
+        """Multiply-accumulates of the layer, including those of padding."""
         return self.command.instruction.macs(self.command)
 
 
 def make(mnemonic: str, **registers: int) -> Command:
-    """A command with ``registers`` (names without EX_), everything else at reset; it requantises
-    with ReLU.
+    """Return a command with the given registers, requantisation and ReLU.
+
+    Names in ``registers`` are without EX_; other registers have their reset values.
     """
     instruction = ALL[mnemonic]
     snapshot = {item.name: item.reset for item in instruction.register_declarations()}
@@ -65,7 +67,10 @@ def make(mnemonic: str, **registers: int) -> Command:
 
 
 def convolution(mnemonic: str, ic: int, oc: int, size: int, kernel: int, stride: int) -> Layer:
-    """One convolution with "same" padding of the ONNX export (1 on all sides of a 3×3 window)."""
+    """Return a convolution layer with the "same" padding of the ONNX export.
+
+    This is 1 on all sides of a 3×3 window.
+    """
     out = size // stride
     command = make(
         mnemonic, INPUT_ADDRESS=0, OPERAND_ADDRESS=4 << 20, CHANNEL_ADDRESS=8 << 20,
@@ -80,7 +85,7 @@ def convolution(mnemonic: str, ic: int, oc: int, size: int, kernel: int, stride:
 
 
 def layers() -> list[Layer]:
-    """All layers of the network but the pooling, in order."""
+    """Return all layers of MobileNetV1 except the pooling, in order."""
     found = [convolution("OP_CONV", 3, 32, 224, 3, 2)]
     channels = 32
     size = 112
@@ -95,7 +100,7 @@ def layers() -> list[Layer]:
 
 
 def machine() -> Machine:
-    """A machine with a large scratchpad of random bytes and sensible channel records."""
+    """Return a machine with a large scratchpad of random bytes and channel records."""
     generator = np.random.default_rng(0)
     memory = generator.integers(0, 256, SRAM_BYTES, dtype=np.uint8)
     records = memory[8 << 20 : (8 << 20) + 1024 * 8].view("<i4").reshape(-1, 2)
@@ -105,7 +110,7 @@ def machine() -> Machine:
 
 
 def check(command: Command, device: Machine) -> str:
-    """Compares the whole scratchpad after kernel and semantics."""
+    """Compare the scratchpad after a kernel with that after the instruction's semantics."""
     expected = Machine(device.arch, device.sram.copy(), device.dram)
     command.instruction.semantics(command, expected)
     Kernels(device.arch).run(command, device)
@@ -113,8 +118,9 @@ def check(command: Command, device: Machine) -> str:
 
 
 def main() -> None:
-    """Prints a line a layer, the totals by kind, and the time of one command of an emulated
-    depthwise filter.
+    """Print the kernel times of all layers, the totals by kind, and one emulated filter.
+
+    It is a depthwise filter.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

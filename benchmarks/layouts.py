@@ -1,5 +1,4 @@
-"""Convolutions of networks on machines of words: cycles direct, and as products of matrices
-(im2col).
+"""Compare the cycles of direct convolutions and im2col matrix products in banked memory.
 
     python -m benchmarks.layouts [NETWORK ...]
 
@@ -31,7 +30,10 @@ SRAM_BYTES = 1 << 22
 
 
 def row_text(name: str) -> str:
-    """The row of a network: of one without such convolutions no figures."""
+    """Return a network's table row, without figures if it has no such convolutions.
+
+    These are convolutions of more than one tap or with strides.
+    """
     package = load_network(name).package
     cells = list[str]()
     count = 0
@@ -65,7 +67,7 @@ def _estimates(package: Package, arch: Arch) -> Iterator[Layouts]:
 
 
 def main() -> None:
-    """Rows of the networks that are named, or of all."""
+    """Print the table rows of the networks on the command line, or of all built-in networks."""
     for name in sys.argv[1:] or MODELS:
         print(row_text(name), flush=True)
 

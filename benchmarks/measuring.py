@@ -1,5 +1,6 @@
-"""How all benchmarks measure, and under which settings: import this first, for NumPy reads some of
-them once.
+"""Timing functions and thread settings that all benchmarks share.
+
+Import this first, because NumPy reads some settings only once.
 
 A time is the shortest of some runs back to back, after runs that do not count: the work alone with
 warm caches, without what else the computer did meanwhile. Where actions take turns, each begins
@@ -36,8 +37,9 @@ Result = TypeVar("Result")
 def timed(
     work: Callable[[], Result], runs: int = RUNS, warm_up: int = WARM_UP
 ) -> tuple[float, float, Result]:
-    """Seconds of the shortest and of the middle one of ``runs`` runs after ``warm_up``, and the
-    last result.
+    """Call ``work`` repeatedly; return the shortest time, the median time and the last result.
+
+    Times are in seconds of ``runs`` calls after ``warm_up`` calls that do not count.
     """
     taken = []
     for _ in range(warm_up + runs):
@@ -50,24 +52,23 @@ def timed(
 def shortest(
     work: Callable[[], Result], runs: int = RUNS, warm_up: int = WARM_UP
 ) -> tuple[float, Result]:
-    """Seconds of the shortest of ``runs`` runs after ``warm_up`` that do not count, and the last
-    result.
+    """Call ``work`` repeatedly and return the shortest time in seconds and the last result.
+
+    ``warm_up`` calls come first and do not count.
     """
     best, _, result = timed(work, runs, warm_up)
     return best, result
 
 
 def measured(runs: int = RUNS, warm_up: int = WARM_UP) -> str:
-    """How :func:`shortest` measures, for print."""
+    """Return a text for reports that says how :func:`shortest` measures."""
     if runs == 1:
         return "once, wall clock"
     return f"shortest of {runs} runs back to back after {warm_up} to warm up, wall clock"
 
 
 def settings() -> str:
-    """Processor, versions, BLAS with its core, and threads: the head of every benchmark's
-    output.
-    """
+    """Return the head of a benchmark's output: processor, versions, BLAS and threads."""
     found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "onnxruntime", "simpy"))
     return "\n".join(
@@ -83,7 +84,7 @@ def settings() -> str:
 
 
 def machine(preset: Preset) -> str:
-    """The simulated machine in a line."""
+    """Return a one-line description of the simulated machine."""
     arch = preset.arch
     array = preset.arch.pe
     return (

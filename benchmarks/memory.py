@@ -1,5 +1,6 @@
-"""How much memory: `dla run` of large networks in a process of its own, peak of the process,
-without and with a cache.
+"""Measure the peak memory of ``dla run`` on large networks, without and with a cache.
+
+Each run has its own process.
 
     python -m benchmarks.memory [NETWORK ...]
 
@@ -32,7 +33,7 @@ LARGE = "mobilenet-v1-1792"
 
 
 def measure(network: str, folder: Path) -> None:
-    """A line for each of the two runs.
+    """Print the processor time and peak memory of a network without and with a cache.
 
     The model is built by another process, whose memory is not counted.
     """
@@ -49,7 +50,7 @@ def measure(network: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Prints the settings and two lines a network."""
+    """Print the settings, then two lines per network: without and with a cache."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

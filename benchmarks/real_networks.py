@@ -1,5 +1,6 @@
-"""Trained networks as their packages ship them, on the accelerator: what runs there, and what the
-rest would cost.
+"""Run trained networks from published packages and report how much runs on the accelerator.
+
+The report includes the cost of the rest on the CPU.
 
     python -m benchmarks.real_networks CACHE [--only PATTERN] [--timeout 300] [--markdown TABLE.md]
     python -m benchmarks.real_networks --zoo [--machine balanced-64:sram_bytes=65536] [--record
@@ -56,8 +57,9 @@ READERS = ("rapidocr", "ddddocr")
 
 @dataclass(frozen=True)
 class Real:
-    """A network: ``file`` inside the wheel, or without a wheel the name of a built-in one, and
-    shapes of its inputs.
+    """Trained network: a model file in a wheel, or a built-in network, and its input shapes.
+
+    Without a wheel, ``file`` is the name of a built-in network.
 
     Inputs that are ``fixed`` choose what the network computes: they are constants.
     """
@@ -135,8 +137,9 @@ NETWORKS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to, as in its report; ``fallen``: what runs on the CPU with its reason,
-    nodes, and cycles.
+    """Figures of one run: cycles, CPU share, signal-to-noise ratio, seconds and peak memory.
+
+    ``fallen``: what runs on the CPU with its reason, nodes, and cycles.
 
     ``interface_cycles`` of the CPU's go where application and network deal in integers.
     ``decibels``: the least signal-to-noise ratio of an output beside float. Wall seconds and peak
@@ -157,19 +160,19 @@ class Outcome:
 
     @property
     def share(self) -> float:
-        """The CPU's of all cycles."""
+        """Share of all cycles that the CPU takes."""
         return self.cpu_cycles / self.all_cycles
 
     @property
     def integer_share(self) -> float:
-        """The same where application and network deal in integers."""
+        """CPU's share of the cycles if the network's inputs and outputs are integers."""
         return (self.cpu_cycles - self.interface_cycles) / max(
             self.all_cycles - self.interface_cycles, 1
         )
 
 
 def wheel_file(cache: Path, wheel: str) -> Path:
-    """The wheel in ``cache``, fetched there if need be."""
+    """Return the path of a wheel in the folder ``cache``, downloaded if missing."""
     name, _, version = WHEELS[wheel].partition("==")
     pattern = f"{name.replace('-', '_')}-{version}-*.whl"
     if not list(cache.glob(pattern)):
@@ -188,7 +191,7 @@ def wheel_file(cache: Path, wheel: str) -> Path:
 
 
 def run_one(real: Real, cache: Path | None, machines: Sequence[str]) -> Iterator[Outcome]:
-    """Run one network in this process, on one machine after another."""
+    """Run one network in this process on each machine and yield the figures of each run."""
     from byoc.package.package import save_package
     from experiments.running.inference import run
     from experiments.running.network import load_network
@@ -227,7 +230,10 @@ def _save(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def _samples(model: Path, real: Real, images: Callable[[tuple[int, ...]], Any]) -> dict[str, Any]:
-    """Samples of every input along a new first axis: ``images`` of a shape, else seeded numbers."""
+    """Return sample inputs of a model, stacked along a new first axis.
+
+    ``images`` makes those of image shapes; others are seeded random numbers.
+    """
     import numpy as np
     from onnx import load
     from onnx.helper import tensor_dtype_to_np_dtype
@@ -257,7 +263,10 @@ def _samples(model: Path, real: Real, images: Callable[[tuple[int, ...]], Any]) 
 
 
 def _crops(shape: tuple[int, ...]) -> Any:
-    """Crops of the photograph, (samples, *shape), for images (1, C, H, W) or (1, H, W, C)."""
+    """Return crops of a photograph in the shape of a network's image input.
+
+    The result is (samples, *shape) for (1, C, H, W) or (1, H, W, C).
+    """
     import numpy as np
 
     from experiments.models.inputs import photograph_crops
@@ -272,8 +281,9 @@ def _crops(shape: tuple[int, ...]) -> Any:
 
 
 def _written(shape: tuple[int, ...]) -> Any:
-    """Seeded words, dark on light, (samples, *shape) on -1..1, for what reads images (1, C, H,
-    W).
+    """Return images of random printed words as inputs of text-reading networks.
+
+    Seeded, dark on light, (samples, *shape) with values -1..1, for images (1, C, H, W).
     """
     import numpy as np
     from PIL import Image, ImageDraw, ImageFont
@@ -294,7 +304,7 @@ def _written(shape: tuple[int, ...]) -> Any:
 
 
 def outcome(report: RunReport) -> Outcome:
-    """The figures of the table."""
+    """Return the table's figures from the report of a run."""
     whole = report.end_to_end
     assert whole is not None
     return Outcome(
@@ -314,7 +324,7 @@ def outcome(report: RunReport) -> Outcome:
 
 
 def row(title: str, machine: str, found: Outcome | str) -> str:
-    """A line of the table; a text is why there is no outcome."""
+    """Return the Markdown row of a network on a machine: its figures or an error text."""
     if isinstance(found, str):
         return f"| {title} | {machine} | {found} |"
     figures = (
@@ -355,7 +365,7 @@ HEAD = _head(_COLUMNS)
 
 
 def in_a_process(real: Real, options: argparse.Namespace) -> Iterator[Outcome | str]:
-    """The outcomes of a network, in a process of its own.
+    """Run a network in a new process and yield the figures of its runs.
 
     After the last, what the process said last, if it failed.
     """
@@ -379,9 +389,7 @@ def in_a_process(real: Real, options: argparse.Namespace) -> Iterator[Outcome | 
 
 
 def alone(options: argparse.Namespace) -> None:
-    """The one network that this process is there for: an outcome a line, with its time and the
-    peak up to then.
-    """
+    """Run one network in this process; print each run's figures, time and peak memory."""
     begun = time.perf_counter()
     real = next(
         (real for real in NETWORKS if real.title == options.one), Real(options.one, "", options.one)
@@ -410,7 +418,7 @@ Record = dict[tuple[str, str], dict[str, int]]
 
 
 def read_record(file: Path) -> Record:
-    """The rows of a record by network and machine; none where there is no file."""
+    """Read recorded figures by (network, machine); empty if there is no file."""
     if not file.is_file():
         return {}
     with file.open(newline="") as stream:
@@ -422,7 +430,7 @@ def read_record(file: Path) -> Record:
 
 
 def write_record(file: Path, record: Record) -> None:
-    """Write a record; networks in the order in which they were first measured."""
+    """Write recorded figures to a CSV file in the order of first measurement."""
     with file.open("w", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(("network", "machine", *RECORDED))
@@ -430,13 +438,14 @@ def write_record(file: Path, record: Record) -> None:
 
 
 def recorded(found: Outcome) -> dict[str, int]:
-    """What of an outcome depends on nothing but the code: decibels are rounded."""
+    """Return the figures of a run that depend only on the code, rounded to integers."""
     return {name: round(getattr(found, name)) for name in RECORDED}
 
 
 def table(record: Record) -> str:
-    """A row a network, a column a machine with accelerator's cycles and the CPU's share of all,
-    without edges, too.
+    """Return a Markdown table with a row per network and a column per machine.
+
+    Columns have the accelerator's cycles and the CPU's share of all, without edges, too.
     """
     machines = tuple(dict.fromkeys(machine for _, machine in record))
     lines = [_head(("network", "MMAC", "dB to float", "regions", "mismatches", *machines))]
@@ -472,7 +481,10 @@ def _cell(row: Mapping[str, int]) -> str:
 
 
 def main() -> None:
-    """Run, print the table, and what fell back with its cycles."""
+    """Run the networks and print the table and the operators that fell back to the CPU.
+
+    Those have their cycles.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -511,7 +523,7 @@ def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> lis
 
 
 def measure(networks: Sequence[Real], options: argparse.Namespace) -> None:
-    """Rows of the table as they come, then what runs on the CPU."""
+    """Measure networks; print a table row of each, then what runs on the CPU."""
     print(measuring.settings(), HEAD, sep="\n\n")
     rows = [HEAD]
     lists = []

@@ -1,5 +1,6 @@
-"""Many inferences in one command stream: what a program costs must grow with its commands and
-not faster.
+"""Programs that repeat an inference many times in one command stream.
+
+What a program costs must grow with its commands and not faster.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ _ALIGNMENT = 4096
 
 
 def repeated(program: Program, times: int) -> Program:
-    """The program ``times`` over, with one ``OP_END``: between two inferences every unit waits for
-    all the others.
+    """Return one program that runs ``program`` ``times`` times, with barriers between.
+
+    There is one ``OP_END``; at a barrier every unit waits for all others.
 
     Each inference finds the registers as after reset; provenance repeats and leaves out what is in
     between. The commands lie behind the system memory of ``program``, whose tokens must be
@@ -53,7 +55,10 @@ def repeated(program: Program, times: int) -> Program:
 
 
 def _barrier() -> list[int]:
-    """LD and ST report to EX; EX, when both and itself are done, lets them go on."""
+    """Return the command words of a barrier at which the three units wait for one another.
+
+    LD and ST report to EX; when both and EX itself are done, EX releases them.
+    """
     meeting = {"pop_previous": 1, "pop_next": 1, "push_previous": 1, "push_next": 1}
     return [
         _sync(Unit.LD, push_next=1),

@@ -1,5 +1,6 @@
-"""Gates of machines, synthesised as ``dla rtl synth`` does: the table that runs and sweeps take
-measured area from.
+"""Synthesise machines with ``dla rtl synth`` and record their gates.
+
+Runs and sweeps take measured area from this table.
 
 A line of MACHINES is a preset and settings on top of it. Those that the table has already are made
 again only if they are named:
@@ -31,7 +32,7 @@ MACHINES = tuple(
 
 
 def measure(machine: str) -> SynthesisedGates:
-    """A line of MACHINES synthesised."""
+    """Synthesise the machine in one line of MACHINES and return its gates."""
     preset, *settings = machine.split()
     hardware = load_hardware(preset, settings)
     arch = hardware.arch
@@ -57,7 +58,7 @@ def _say(said: str, done: int = 0, total: int = 0) -> None:
 
 
 def write_measured(path: Path, rows: Sequence[SynthesisedGates]) -> None:
-    """The table, its rows in order of their machines' sizes."""
+    """Write the gates of synthesised machines to a CSV file, in order of machine size."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, list(SynthesisedGates.model_fields), lineterminator="\n")
         table.writeheader()
@@ -68,7 +69,7 @@ def write_measured(path: Path, rows: Sequence[SynthesisedGates]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print, and record each machine as soon as it is done."""
+    """Synthesise machines; print and record the gates of each one as soon as it is done."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

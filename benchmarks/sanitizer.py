@@ -33,7 +33,10 @@ ARCH = Arch(isa="v5", pe=PeArray(ic=16, oc=16), sram_bytes=1 << 19)
 
 
 def milliseconds(programs: list[Program]) -> float:
-    """Return the processor time of the sanitizer for all programs, decoding included."""
+    """Return the milliseconds of processor time of the sanitizer for all programs.
+
+    Decoding is included.
+    """
     start = time.process_time()
     for program in programs:
         sanitize(program)
@@ -41,12 +44,12 @@ def milliseconds(programs: list[Program]) -> float:
 
 
 def copies(programs: list[Program], stated: bool) -> list[Program]:
-    """Return programs whose words are not decoded yet, with or without their data flow."""
+    """Return copies of programs with undecoded words, with or without their data flow."""
     return [replace(one, dataflow=one.dataflow if stated else None) for one in programs]
 
 
 def main() -> None:
-    """Print one line per network."""
+    """Print the sanitizer's times for each network."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,5 +1,6 @@
-"""What ONNX Runtime gives for the zoo's quantised networks under other session options than the
-oracle's.
+"""Compare the outputs of ONNX Runtime under other session options with the oracle's.
+
+The networks are the zoo's quantised ones.
 
     python -m benchmarks.session_options [NETWORK ...]
 
@@ -31,7 +32,10 @@ NETWORKS = (
 def differences(
     model: ModelProto, feeds: Sequence[Tensors], level: onnxruntime.GraphOptimizationLevel
 ) -> str:
-    """How far a session with nothing but an optimisation level is from the oracle's."""
+    """Return as text how far outputs at one optimisation level differ from the oracle's.
+
+    The session has no other options.
+    """
     model.ir_version = min(model.ir_version, NEWEST_IR_VERSION)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = level
@@ -52,7 +56,7 @@ def differences(
 
 
 def main() -> None:
-    """Print a row a network."""
+    """Print a table row per network."""
     levels = onnxruntime.GraphOptimizationLevel
     print("| network | elements | default options | unoptimised |\n|---|---|---|---|")
     for name in sys.argv[1:] or NETWORKS:

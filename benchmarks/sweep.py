@@ -1,5 +1,6 @@
-"""How fast sweeps are: MobileNetV1-224, points that end ok a second, compilation included, from 1
-to 2 workers.
+"""Measure the speed of sweeps of MobileNetV1-224 in points per second, with 1 to 2 workers.
+
+Compilation is included; all points must end ok.
 
     python -m benchmarks.sweep [--plot sweep.png] [--growth]
 
@@ -43,7 +44,10 @@ sram_bytes = {{ from = "512 KiB", to = "256 MiB", times = 2 }}
 
 
 def timings(points: int) -> str:
-    """One machine under so many Timings, a multiple of 20."""
+    """Return a sweep specification of one machine with ``points`` different timings.
+
+    ``points`` is a multiple of 20.
+    """
     return f"""
 networks = "mobilenet-v1"
 [timing]
@@ -55,7 +59,9 @@ dram_latency = {{ from = 1, to = {points // 20}, step = 1 }}
 
 @dataclass(frozen=True)
 class Measured:
-    """One sweep: ``seconds`` from when the networks were there, ``preparing`` before.
+    """Seconds, processor time and memory of one sweep.
+
+    ``seconds`` starts when the networks are ready; ``preparing`` is the time before.
 
     ``processor`` are the seconds that all processes computed meanwhile: on a busy machine
     ``seconds`` says little. Memory is in MiB, all processes together.
@@ -70,12 +76,12 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        """Points a second."""
+        """Points per second of the sweep."""
         return self.points / self.seconds
 
 
 class Meter:
-    """Listens to a sweep: when it began to run, and how large the processes have grown."""
+    """Sweep listener that measures when points start to run and the memory of all processes."""
 
     def __init__(self) -> None:
         self.begun = time.perf_counter()
@@ -85,13 +91,13 @@ class Meter:
         self.memory: dict[int, float] = {}
 
     def stage(self, stage: str) -> None:
-        """The last stage is the one that runs points."""
+        """Restart the clock at the start of a stage; the last stage runs the points."""
         self.ready = time.perf_counter()
         self._look()
         self.before = dict(self.processor)
 
     def report(self, tally: Tally) -> None:
-        """Rows have been written."""
+        """Measure the memory and processor time of all processes when results are written."""
         self._look()
 
     def _look(self) -> None:
@@ -103,12 +109,15 @@ class Meter:
                 self.memory[pid] = int(found[1]) / 1024 if found else 0.0
 
     def processor_seconds(self) -> float:
-        """Of all processes, since the last stage."""
+        """Processor seconds of all processes since the start of the last stage."""
         return sum(seconds - self.before.get(pid, 0.0) for pid, seconds in self.processor.items())
 
 
 def measure(text: str, workers: int) -> Measured:
-    """Run a specification into a new file; every point must end ok."""
+    """Run a sweep specification into a new file and return its measurements.
+
+    Every point must end ok.
+    """
     from experiments.sweep.session import run_sweep
     from experiments.sweep.spec import parse_spec
 
@@ -128,7 +137,7 @@ def measure(text: str, workers: int) -> Measured:
 
 
 def show(title: str, found: Sequence[Measured]) -> None:
-    """A line a measurement."""
+    """Print a title and a table row for each measured sweep."""
     heads = ("workers", "points", "seconds", "points/s", "CPU ms/point", "MiB peak", "import s")
     print(f"\n{title}\n" + " ".join(f"{head:>12}" for head in heads))
     for item in found:
@@ -141,7 +150,7 @@ def show(title: str, found: Sequence[Measured]) -> None:
 
 
 def plot(path: Path, machines: Sequence[Measured], timed: Sequence[Measured]) -> None:
-    """Points a second by workers, beside what twice the first would be."""
+    """Plot points per second by number of workers, beside ideal scaling."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 3.5), layout="constrained")
@@ -174,7 +183,7 @@ def plot(path: Path, machines: Sequence[Measured], timed: Sequence[Measured]) ->
 
 
 def main() -> None:
-    """Measure, print, plot."""
+    """Measure the sweeps, print their tables and draw the plot."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

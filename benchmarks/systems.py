@@ -1,5 +1,6 @@
-"""How fast several networks on several accelerators are simulated, and in how much memory
-(docs/systems.md).
+"""Measure the speed and memory of simulating several networks on several accelerators.
+
+See docs/systems.md.
 
     python -m benchmarks.systems [--markdown docs/systems.md]
 
@@ -118,7 +119,7 @@ CYCLES_A_JOB = 11_374
 
 
 def speed() -> Iterator[str]:
-    """Seconds by policy and preemption, as Markdown."""
+    """Yield a Markdown table of simulation seconds by scheduling policy and preemption."""
     system = parse_system(FOUR)
     plans = PlanMaker().plans(system)
 
@@ -154,7 +155,7 @@ def speed() -> Iterator[str]:
 
 
 def memory() -> Iterator[str]:
-    """Peaks of processes by the number of jobs, as Markdown."""
+    """Yield a Markdown table of the peak memory of ``dla system`` by number of jobs."""
     yield "`dla system`, a process each, one run, imported before:"
     yield ""
     yield "| jobs that ended | gave way | processor time, s | peak, MiB |"
@@ -178,7 +179,9 @@ def memory() -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure and print.
+    """Measure speed and memory of system simulations and print the tables.
+
+    Memory comes first, because a child's peak counts from its parent's, which is still small.
 
     The processes first, whose peaks count from this one's, now still small.
     """

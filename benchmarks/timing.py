@@ -30,12 +30,15 @@ ENGINES: dict[str, Engine] = {"event (SimPy)": simulate, "recurrence": compute_t
 
 
 def accounted(device: Device, program: Program) -> Mapping[str, int]:
-    """A whole timing-only run, down to the cycles by kind."""
+    """Run a program timing-only and return its cycles by kind."""
     return device.run(program, {}, timing_only=True).trace.kinds
 
 
 def speed(program: Program) -> None:
-    """Both engines alone, then whole timing-only runs with causes, accounts and hazards."""
+    """Print the speed of both timing engines, alone and in whole timing-only runs.
+
+    Whole runs include causes, accounts and hazards.
+    """
     words = len(program.words)
     operations = len(program.commands)
     print(measuring.measured())
@@ -57,7 +60,10 @@ def speed(program: Program) -> None:
 
 
 def growth(program: Program, counts: Iterable[int]) -> None:
-    """Cycles and time of streams of many inferences: both must be proportional to their number."""
+    """Print cycles and time of streams of many inferences.
+
+    Both must be proportional to the number of inferences.
+    """
     names = "".join(f"{name + ', ms/inference':>30s}" for name in ENGINES)
     print(f"\n{measuring.measured(3, 1)}")
     print(f"{'inferences':>10s} {'words':>9s} {'cycles':>14s} {'cycles/inference':>17s}{names}")
@@ -73,7 +79,10 @@ def growth(program: Program, counts: Iterable[int]) -> None:
 
 
 def sweep(program: Program) -> None:
-    """Points a second of a sweep over bus, latency, outstanding bursts and queue depth."""
+    """Print the speed of a sweep over timing settings in points per second.
+
+    The settings are bus, latency, outstanding bursts and queue depth.
+    """
     axes = ((4, 8, 16, 32), (20, 50, 100, 200), (1, 4, 16), (1, 2, 4))
     timings = [
         Timing(bus_bytes=bus, dram_latency=latency, outstanding_bursts=bursts, queue_depth=depth)
@@ -92,7 +101,7 @@ def sweep(program: Program) -> None:
 
 
 def main() -> None:
-    """Compile, then print the three parts."""
+    """Compile a network, then print engine speed, growth with length and sweep speed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,5 +1,6 @@
-"""How far tuning comes with how many measurements: with the learned model, without it, and from
-another network's log.
+"""Measure how few cycles schedule tuning reaches after a number of measurements.
+
+With the learned model, without it, and from another network's log.
 
 Every search has a log in a folder; a benchmark that is started again goes on where it was. The best
 known schedule is the best of all logs in the folder that are of the same network, machine and
@@ -26,7 +27,7 @@ SHORT = 0.05
 
 
 def best_so_far(log: TuningLog, measurements: int) -> list[int]:
-    """The fewest cycles after each of so many measurements."""
+    """Return the fewest cycles found after each of the first ``measurements`` measurements."""
     found: list[int] = []
     for record in log.records[:measurements]:
         cycles = record.measurement.cycles
@@ -35,19 +36,20 @@ def best_so_far(log: TuningLog, measurements: int) -> list[int]:
 
 
 def needed(curve: Sequence[int], goal: float) -> str:
-    """How many measurements it takes to come down to ``goal`` cycles."""
+    """Return as text how many measurements it takes to reach at most ``goal`` cycles."""
     reached = next((number for number, cycles in enumerate(curve, start=1) if cycles <= goal), None)
     return f"more than {len(curve)}" if reached is None else str(reached)
 
 
 def row(*cells: object) -> str:
-    """A row of a table."""
+    """Return the Markdown table row of some cells."""
     return f"| {' | '.join(map(str, cells))} |"
 
 
 def best_known(folder: Path, header: TuningHeader) -> int:
-    """The fewest cycles in all logs of a folder that tuned the same network for the same machine
-    by one compiler.
+    """Return the fewest cycles in all tuning logs of a folder for one network and machine.
+
+    Logs of other compilers do not count.
     """
     found = [read_log(path) for path in sorted(folder.glob("*.jsonl"))]
     alike = [
@@ -64,7 +66,7 @@ def search_table(
     measurements: int,
     folder: Path,
 ) -> None:
-    """With the model from some seeds, and without it."""
+    """Print how fast tuning finds good schedules with the learned model and without it."""
     searches = [
         (seed, model) for model, chosen in ((True, seeds), (False, plain)) for seed in chosen
     ]
@@ -118,7 +120,7 @@ def transfer_table(
     donor_measurements: int,
     folder: Path,
 ) -> None:
-    """A network tuned by itself, and from the log of another."""
+    """Print how fast tuning is for a network alone and starting from another network's log."""
     target, donor = (load_network(name) for name in names)
     lent = folder / f"{donor.name}-donor.jsonl"
     tune_network(donor, machine, DEFAULTS, lent, SearchOptions(measurements=donor_measurements))
@@ -157,7 +159,7 @@ def transfer_table(
 
 
 def main() -> None:
-    """Print the tables of docs/tuning.md."""
+    """Print the benchmark tables of docs/tuning.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", default="mobilenet-v1")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])

@@ -1,5 +1,6 @@
-"""Cycles and bytes beside those that Arm's Vela estimates: TinyML networks at equal MACs, bus and
-scratchpad.
+"""Compare simulated cycles and bytes of TinyML networks with estimates by Arm's Vela.
+
+MACs, bus and scratchpad are equal.
 
     python -m benchmarks.vela [--networks A,B] [--record benchmarks/vela-ours.csv] [--markdown
     docs/validation.md] python -m benchmarks.vela --table benchmarks/vela-ours.csv python -m
@@ -52,9 +53,7 @@ SIZES = (16, 32, 64, 128, 256, 512)
 
 @dataclass(frozen=True)
 class Public:
-    """A TensorFlow Lite file, ``path`` in a repository on GitHub, and whether it ends with a
-    softmax.
-    """
+    """TensorFlow Lite file in a GitHub repository, and whether it ends with a softmax."""
 
     repository: str
     path: str
@@ -168,7 +167,7 @@ MARKS = "<!-- benchmarks.vela -->", "<!-- /benchmarks.vela -->"
 
 
 class Place(NamedTuple):
-    """A network on a machine: array of input by output channels, KiB of scratchpad."""
+    """Network on a machine: array of input by output channels, KiB of scratchpad."""
 
     network: str
     array: str
@@ -177,8 +176,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """What it takes there: simulated cycles; those as Vela counts, every layer the larger of its
-    computation and its bytes on the bus; the roofline; bytes that cross the bus.
+    """Simulated cycles, roofline and moved bytes of one network on one machine.
+
+    ``overlapped`` is cycles as Vela counts: every layer the larger of its computation and its bytes
+    on the bus.
     """
 
     cycles: int
@@ -188,8 +189,9 @@ class Point:
 
 
 class Setting(NamedTuple):
-    """What Vela compiled: network, configuration, scratchpad, and whether tensors live in it or
-    in system memory.
+    """Settings of one Vela run: network, accelerator, scratchpad and memory mode.
+
+    The mode says whether tensors live in the scratchpad or in system memory.
     """
 
     network: str
@@ -200,9 +202,10 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What Vela estimates: bytes of the scratchpad that it uses, cycles, bytes of feature maps and
-    of constants that it moves, bytes of constants as stored, and of weights before and after
-    compression.
+    """Vela's estimate for one network: cycles, scratchpad use, moved bytes and weight sizes.
+
+    ``map_bytes`` are moved bytes of feature maps, ``constant_bytes`` those of constants,
+    ``stored_bytes`` constants as stored; weights are before and after compression.
     """
 
     sram_bytes: int
@@ -215,13 +218,14 @@ class Estimate:
 
     @property
     def moved_bytes(self) -> int:
-        """All that crosses the bus."""
+        """Bytes of feature maps and constants that cross the bus."""
         return self.map_bytes + self.constant_bytes
 
     @property
     def unpacked_bytes(self) -> int:
-        """The same, had the weights not been compressed: constants are moved as often, and are as
-        much larger.
+        """Bytes that would cross the bus if Vela did not compress weights.
+
+        Constants are moved as often, and are as much larger.
 
         They are moved once at least, though Vela's account leaves out a softmax's table of 1,024
         bytes.
@@ -237,7 +241,7 @@ Row = TypeVar("Row", Point, Estimate)
 
 
 def read_record(path: Path, key: type[Key], row: type[Row]) -> dict[Key, Row]:
-    """The rows of a record, in the order in which it has them."""
+    """Read the rows of a CSV record by key, in the order of the file."""
     with path.open(newline="") as file:
         return {
             key(*(int(cells[name]) if name == "kib" else cells[name] for name in key._fields)): row(
@@ -248,7 +252,7 @@ def read_record(path: Path, key: type[Key], row: type[Row]) -> dict[Key, Row]:
 
 
 def write_record(path: Path, rows: Mapping[Key, Row]) -> None:
-    """Save a record, sorted."""
+    """Write rows to a CSV record, sorted by key."""
     first, row = next(iter(rows.items()))
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -261,7 +265,7 @@ def write_record(path: Path, rows: Mapping[Key, Row]) -> None:
 
 
 def find_files(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """The files of networks, found in a folder by their contents.
+    """Find the networks' model files in a folder by their contents.
 
     Exits with a line that names the first missing.
     """
@@ -281,7 +285,7 @@ def find_files(folder: Path, names: Iterable[str]) -> dict[str, Path]:
 def estimate(
     name: str, file: Path, accelerator: str, kib: int, folder: Path
 ) -> Iterator[tuple[Setting, Estimate]]:
-    """What Vela estimates in either mode.
+    """Run Vela on a network in both memory modes and yield its estimates.
 
     Its outputs go to folders of their own below ``folder``.
     """
@@ -317,13 +321,13 @@ def estimate(
 
 
 def read_summary(path: Path) -> dict[str, str]:
-    """The only row of Vela's summary."""
+    """Read the only row of the CSV summary that Vela writes."""
     with path.open(newline="") as file:
         return next(csv.DictReader(file))
 
 
 def parse_summary(row: Mapping[str, str], stored_bytes: int) -> Estimate:
-    """What a summary says.
+    """Return the estimate in a row of Vela's summary.
 
     Of constants Vela's total has more than it lists as weights: scales and tables.
     """
@@ -340,7 +344,7 @@ def parse_summary(row: Mapping[str, str], stored_bytes: int) -> Estimate:
 
 
 def run_vela(files: Mapping[str, Path], sizes: Sequence[int], keep: Path | None) -> Estimates:
-    """All estimates anew."""
+    """Run Vela on all networks, accelerators and scratchpad sizes, and return its estimates."""
     found: Estimates = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = keep or Path(scratch)
@@ -358,7 +362,7 @@ def run_vela(files: Mapping[str, Path], sizes: Sequence[int], keep: Path | None)
 
 
 def model_of(name: str) -> ModelProto:
-    """The built-in network as the file has it."""
+    """Build the ONNX model of a network, with a softmax if the original file has one."""
     model = MODELS[name].build(0)
     if NETWORKS[name].softmax:
         add_softmax(model)
@@ -366,7 +370,7 @@ def model_of(name: str) -> ModelProto:
 
 
 def add_softmax(model: ModelProto) -> None:
-    """Let a network that ends with logits end with their softmax."""
+    """Append a softmax to a model that ends with logits."""
     from onnx import helper
 
     logits = model.graph.output[0].name
@@ -376,7 +380,7 @@ def add_softmax(model: ModelProto) -> None:
 
 
 def ends_of(model: ModelProto) -> int:
-    """Bytes of the inputs and outputs as integers of 8 bits."""
+    """Return the bytes of a model's inputs and outputs as 8-bit integers."""
     values = (*model.graph.input, *model.graph.output)
     return sum(
         prod(axis.dim_value for axis in value.type.tensor_type.shape.dim) for value in values
@@ -384,8 +388,9 @@ def ends_of(model: ModelProto) -> int:
 
 
 def measure(name: str, isa: str = "v4") -> Points:
-    """The network on all arrays and scratchpads of machines of ``isa`` that it fits into, not
-    one value computed.
+    """Measure a network on all arrays and scratchpads that it fits into, timing only.
+
+    The machines have the instruction set ``isa``.
     """
     preparation = Preparation(
         import_model(model_of(name), name, calibration=MODELS[name].calibration(0))
@@ -419,8 +424,9 @@ def measure(name: str, isa: str = "v4") -> Points:
 
 
 def overlapped_cycles(program: Program) -> int:
-    """Every layer the larger of its computation and its bytes on the bus, no fill, no latency:
-    as Vela counts.
+    """Return a program's cycles as Vela counts them.
+
+    Every layer takes the larger of its computation and its bytes on the bus, no fill, no latency.
     """
     prepared = prepare(program)
     labels = prepared.labels
@@ -436,8 +442,9 @@ def overlapped_cycles(program: Program) -> int:
 
 
 def chosen_shapes(points: Points) -> dict[int, str]:
-    """The array of each number of MACs with the least geometric mean of cycles, over all that
-    was measured.
+    """Return for each number of MACs the array shape with the fewest cycles on average.
+
+    The average is the geometric mean over all that was measured.
     """
     return {
         macs: min(
@@ -456,8 +463,9 @@ def chosen_shapes(points: Points) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Theirs:
-    """Vela's side of a pair: its best cycles, the mode that takes them, its fewest bytes as moved
-    and with weights as they are, and how many times it compresses those.
+    """Vela's best cycles and fewest bytes for one network on one machine.
+
+    ``mode`` is the one of the best cycles; bytes are as moved and with weights uncompressed.
     """
 
     mode: str
@@ -469,7 +477,7 @@ class Theirs:
 
 @dataclass(frozen=True)
 class Pair:
-    """A network on a machine of either side."""
+    """Results of one network on our machine and on Vela's accelerator."""
 
     network: str
     accelerator: str
@@ -480,28 +488,29 @@ class Pair:
 
     @property
     def cycles(self) -> float:
-        """Ours over theirs."""
+        """Ratio of our cycles to Vela's."""
         return self.ours.cycles / self.theirs.cycles
 
     @property
     def overlapped(self) -> float:
-        """Ours, counted as Vela counts, over theirs."""
+        """Ratio of our cycles, counted as Vela counts, to Vela's."""
         return self.ours.overlapped / self.theirs.cycles
 
     @property
     def bytes(self) -> float:
-        """Ours over theirs."""
+        """Ratio of the bytes that we move to those that Vela moves."""
         return self.ours.moved_bytes / self.theirs.moved_bytes
 
     @property
     def unpacked_bytes(self) -> float:
-        """Ours over theirs, had they not compressed weights."""
+        """Ratio of the bytes that we move to Vela's with uncompressed weights."""
         return self.ours.moved_bytes / self.theirs.unpacked_bytes
 
 
 def pairs(points: Points, estimates: Estimates, names: Iterable[str]) -> list[Pair]:
-    """Each network and machine that both have, but for those where Vela wants more scratchpad in
-    both modes.
+    """Return the networks and machines for which both we and Vela have results.
+
+    Those where Vela wants more scratchpad in both modes are left out.
     """
     arrays = chosen_shapes(points)
     found = []
@@ -524,7 +533,7 @@ def _fits(setting: Setting, estimates: Estimates) -> bool:
 
 
 def best(modes: Mapping[str, Estimate], ends: int) -> Theirs:
-    """The best of each figure over Vela's modes.
+    """Return the best of each of Vela's figures over its memory modes.
 
     In the shared one it finds inputs in the scratchpad and leaves outputs there, which we load and
     store: their bytes, ``ends``, and the cycles that these take, are added.
@@ -542,7 +551,10 @@ def best(modes: Mapping[str, Estimate], ends: int) -> Theirs:
 
 
 def tables(found: Sequence[Pair]) -> Iterator[str]:
-    """Means over the networks, every network, and what is lost and why, as Markdown."""
+    """Yield Markdown tables that compare our results with Vela's.
+
+    Means over the networks, every network, and what is lost and why.
+    """
     sizes = sorted({pair.kib for pair in found})
     head = f"{' | '.join(f'{kib} KiB' for kib in sizes)} |"
     yield from (f"| over Vela's | array | {head}", f"|---|---|{'---|' * len(sizes)}")
@@ -571,8 +583,9 @@ def tables(found: Sequence[Pair]) -> Iterator[str]:
 
 
 def lost(found: Sequence[Pair]) -> Iterator[str]:
-    """Where we take more cycles and why, and from 32 KiB on move more bytes than Vela with
-    weights unpacked.
+    """Yield Markdown lines on where we take more cycles or move more bytes than Vela, and why.
+
+    Bytes are compared from 32 KiB on, with Vela's weights unpacked.
     """
     slower = [pair for pair in found if pair.cycles > 1]
     yield (
@@ -607,7 +620,7 @@ def lost(found: Sequence[Pair]) -> Iterator[str]:
 
 
 def because(pair: Pair) -> str:
-    """The first of the possible reasons that alone is enough."""
+    """Return the first reason that alone explains why we take more cycles than Vela."""
     ours = pair.ours
     theirs = pair.theirs
     roofline = pair.ours.roofline
@@ -632,7 +645,7 @@ def because(pair: Pair) -> str:
 
 
 def _grouped(found: Iterable[Pair]) -> dict[tuple[str, str], list[Pair]]:
-    """By network and accelerator, in order of appearance."""
+    """Return comparisons grouped by network and accelerator, in order of appearance."""
     groups: dict[tuple[str, str], list[Pair]] = {}
     for pair in found:
         groups.setdefault((pair.network, pair.accelerator), []).append(pair)
@@ -652,13 +665,13 @@ def _mark(pair: Pair) -> str:
 
 
 def _refuse(message: str) -> NoReturn:
-    """End with a line and status 2."""
+    """Print an error message and exit with status 2."""
     print(f"error: {message}", file=sys.stderr)
     raise SystemExit(2)
 
 
 def main() -> None:
-    """Measure what the arguments ask for, and print it."""
+    """Run the Vela comparison that the command line asks for and print its tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,5 +1,4 @@
-"""What banked memory costs its user: compile time, simulation time and cycles of ISA v5 over v4,
-paired.
+"""Compare compile time, simulation time and cycles of ISA v5 (banked memory) with v4.
 
     python -m benchmarks.words [--networks A,B] [--arrays 4x16,16x16] [--sizes 64,512] [--rounds 3]
     python -m benchmarks.words --cycles [--networks A,B] [--arrays 4x16,1x256] [--sizes 64,512]
@@ -62,14 +61,14 @@ NOTABLE = 1.2
 
 
 class Seconds(NamedTuple):
-    """Processor time of compilation and of one simulation."""
+    """Processor seconds of compiling a network and of simulating one inference."""
 
     compiling: float
     simulating: float
 
 
 def shortest_in_turns(works: tuple[Callable[[], Any], ...], rounds: int) -> tuple[float, ...]:
-    """Seconds of processor time of each, the shortest of ``rounds`` turns."""
+    """Run functions in turns; return the shortest processor seconds of each over all rounds."""
     taken: list[list[float]] = [[] for _ in works]
     for _ in range(rounds):
         for work, times in zip(works, taken, strict=True):
@@ -80,7 +79,7 @@ def shortest_in_turns(works: tuple[Callable[[], Any], ...], rounds: int) -> tupl
 
 
 def measure(network: str, array: str, kib: int, rounds: int) -> tuple[Seconds, ...]:
-    """What each of :data:`VARIANTS` takes."""
+    """Return the compile and simulation times of a network for each of :data:`VARIANTS`."""
     package = load_network(network).package
     feed = MODELS[network].sample_input()
     machines = [machine_of(array, kib).model_copy(update={"isa": isa}) for isa in VARIANTS]
@@ -106,7 +105,7 @@ def measure(network: str, array: str, kib: int, rounds: int) -> tuple[Seconds, .
 def rows(
     networks: list[str], arrays: list[str], sizes: list[int], rounds: int
 ) -> Iterator[tuple[Seconds, ...]]:
-    """Prints a line a point and has what it took."""
+    """Measure compile and simulation times; print a row per network and machine."""
     for network in networks:
         for array in arrays:
             for kib in sizes:
@@ -120,9 +119,7 @@ def rows(
 
 
 def cycles_of(preparation: Preparation, machine: Arch) -> tuple[int, int]:
-    """Return the cycles of a network's regions on a machine, and the number of nodes that stay
-    on the CPU.
-    """
+    """Return a network's cycles on a machine, and the number of its nodes on the CPU."""
     prepared = preparation.prepare(machine, DEFAULTS)
     job = NetworkJob(
         compiler_version(),
@@ -139,7 +136,7 @@ def cycles_of(preparation: Preparation, machine: Arch) -> tuple[int, int]:
 def cycle_rows(
     networks: list[str], arrays: list[str], sizes: list[int]
 ) -> Iterator[tuple[str, float]]:
-    """Print cycles of v4, cycles of v5 and their ratio for every point.
+    """Print the cycles of v4 and v5 and their ratio for each network and machine.
 
     Yield the point and the ratio.
     """
@@ -160,9 +157,7 @@ def cycle_rows(
 
 
 def print_cycles(networks: list[str], arrays: list[str], sizes: list[int]) -> None:
-    """Print the grid of cycles, the mean and the largest ratio, and the points above
-    :data:`NOTABLE`.
-    """
+    """Print cycles of v4 and v5, the mean and largest ratio, and those above :data:`NOTABLE`."""
     print(f"{'network':20} array   KiB           v4           v5  ratio")
     found = sorted(cycle_rows(networks, arrays, sizes), key=lambda row: -row[1])
     print(
@@ -177,7 +172,7 @@ def print_cycles(networks: list[str], arrays: list[str], sizes: list[int]) -> No
 
 
 def main() -> None:
-    """A line a point, then the means."""
+    """Print compile and simulation times, or cycles, of v4 and v5 and their mean ratio."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
