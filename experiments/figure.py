@@ -65,12 +65,12 @@ class Figure:
 
     @property
     def head(self) -> str:
-        """Heading of a table column."""
+        """Heading of the figure's table column."""
         return self.heading or self.words
 
 
 class Counts:
-    """Counts of a part, read as attributes.
+    """Counts of a region or run that figures are computed from, read as attributes.
 
     A count is a value given by name, or an attribute of the first of ``sources`` that has it.
     """
@@ -88,7 +88,7 @@ class Counts:
 
 @cache
 def figures_of(record: type[BaseModel]) -> tuple[Figure, ...]:
-    """Return the figures that the fields of a record declare, in field order."""
+    """Return the figures that the fields of a report record declare, in field order."""
     return tuple(
         found
         for name, field in record.model_fields.items()
@@ -133,7 +133,7 @@ def values_of(record: BaseModel) -> Iterator[tuple[Figure, Any]]:
 def measure_figures(
     record: type[BaseModel], machine: FigureMachine, parts: Parts
 ) -> dict[str, Any]:
-    """Return the figures of a record that are computed from ``parts``, by name.
+    """Compute a record's declared figures from the counts in ``parts`` and return them by name.
 
     Other figures are omitted.
     """
@@ -143,7 +143,7 @@ def measure_figures(
 
 
 def sum_tables(tables: Sequence[Mapping[str, int]], names: Sequence[str] = ()) -> dict[str, int]:
-    """Return the sum of several tables of cycles by name.
+    """Add tables of cycles entry by entry and return the total by name.
 
     ``names`` come first and are 0 if no table has them.
     """
@@ -167,7 +167,7 @@ def largest(name: str) -> Callable[[FigureMachine, Parts], int]:
 
 
 def utilization(machine: FigureMachine, parts: Parts) -> float:
-    """Return the share of the array's multiply-accumulates that the parts used, 0 to 1.
+    """Return the utilisation of the multiply-accumulate array, from 0 to 1.
 
     The share is 0 if no cycles passed.
     """
@@ -176,7 +176,7 @@ def utilization(machine: FigureMachine, parts: Parts) -> float:
 
 
 def compute_lower_bound(machine: FigureMachine, parts: Parts) -> int:
-    """Return a lower bound on the cycles of any schedule, added over the parts.
+    """Return a lower bound on the cycles of any schedule, the sum of one bound per part.
 
     The bound of a part is the larger of two: all multiply-accumulates on a fully busy array, or
     inputs, outputs and constants moved once at the width of the bus.
@@ -232,7 +232,7 @@ def size_text(nbytes: float, exact: bool = False) -> str:
 
 
 def measure(sizes: Iterable[float]) -> tuple[int, str]:
-    """Return the unit for an axis that shows ``sizes``: its number of bytes and its name.
+    """Return the byte unit for an axis that shows ``sizes``, as (number of bytes, name).
 
     It is the largest unit of which the largest size has at least two.
     """
@@ -241,7 +241,7 @@ def measure(sizes: Iterable[float]) -> tuple[int, str]:
 
 
 def brief(value: float, unit: str = "") -> str:
-    """Return a value as short text.
+    """Format a value as short text.
 
     Bytes become a size. Other values have three significant digits and a letter for the power of
     1,000.

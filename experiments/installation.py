@@ -46,7 +46,7 @@ EXTENSIONS = {
 
 @dataclass(frozen=True)
 class Dependency:
-    """Requirement of one package, and its installed version.
+    """A Python package that is required, its version limits, and its installed version.
 
     ``found`` is empty if no version is installed. ``fits`` is True if the version satisfies the
     requirement.
@@ -59,7 +59,7 @@ class Dependency:
 
 @dataclass(frozen=True)
 class Extra:
-    """One extra, its purpose and its packages.
+    """One optional extra of the installation, its purpose and its packages.
 
     ``packages`` does not repeat the packages of other extras that this one includes.
     """
@@ -110,7 +110,7 @@ def look() -> Installation:
 
 
 def _is_needed(wanted: Requirement, extra: str) -> bool:
-    """Return whether an extra needs a requirement on this computer.
+    """Return whether an optional extra needs a requirement on this computer.
 
     With ``""``, whether no extra is needed for it.
     """
@@ -149,7 +149,7 @@ def _facts() -> Sequence[tuple[str, str]]:
 
 
 def blas() -> str:
-    """Return name, version and core of NumPy's BLAS.
+    """Return name, version and detected processor core of NumPy's BLAS library.
 
     OpenBLAS selects its kernels by the detected core.
     """
@@ -190,7 +190,7 @@ def integers() -> str:
 
 
 def products() -> str:
-    """Return the method of integer products in use, and the version of numba.
+    """Return text on the method of integer matrix products in use, and the version of numba.
 
     numba compiles some kernels.
     """
@@ -209,7 +209,7 @@ def products() -> str:
 
 
 def _core() -> str | None:
-    """Return the processor's name in OpenBLAS, or None if it cannot be determined.
+    """Return the processor core that OpenBLAS detected, or None if it cannot be determined.
 
     The library is the OpenBLAS that this process has loaded.
     """

@@ -61,7 +61,7 @@ def delay_interrupts() -> Iterator[None]:
 
 
 def _hear(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt as soon as no import and no delayed block is running.
+    """Handle SIGINT: raise KeyboardInterrupt when no import or delayed block is running.
 
     If Python raises an exception while a library's C++ code is imported, that code ends the process
     by SIGABRT or SIGSEGV. A second interrupt does not wait, because an import may hang.

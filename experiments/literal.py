@@ -29,7 +29,7 @@ _STANDINS = {
 
 
 def literal(text: str) -> str:
-    """Return ``text`` on one line and in its own order.
+    """Escape ``text`` so that it prints on one line, in its own order.
 
     A line feed becomes ``\\n``, an escape character ``\\x1b``. Marks that change the direction of
     writing, spaces that look like other spaces, and lone surrogates are escaped too.
@@ -50,7 +50,7 @@ def escape_html(text: str) -> str:
 
 
 def neutral(value: Any) -> Any:
-    """Return a value for a CSV cell.
+    """Make a value safe for a CSV cell that a spreadsheet opens.
 
     Text that a spreadsheet would compute as a formula gets a leading apostrophe.
 
@@ -66,7 +66,7 @@ def neutral(value: Any) -> Any:
 
 
 def _to_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Replace characters that cannot be encoded.
+    """Replace characters that an output's encoding lacks by ASCII text.
 
     The replacement is their stand-in, their letter without accent, or an escape.
     """

@@ -37,7 +37,7 @@ SAME = 0.001
 
 @dataclass(frozen=True)
 class Advised:
-    """A change of the machine, its measurement, and the command that repeats it."""
+    """A machine change, the figures measured with it, and the command that repeats it."""
 
     change: Change
     point: AdvicePoint
@@ -123,14 +123,14 @@ def _measure_changes(
 
 
 def _command(wanted: AdviseRequest, change: Change) -> str:
-    """Return the ``dla run`` command for the changed machine."""
+    """Return the ``dla run`` command that runs the request's network on the changed machine."""
     given: dict[str, Any] = {one.name: getattr(wanted, one.name) for one in fields(Compiling)}
     run = RunRequest(**given | {"settings": (*setting_texts(wanted.settings), *change.settings)})
     return command_of("run", run)
 
 
 def _faster(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
-    """Return the changes that save enough cycles, largest saving first.
+    """Return the machine changes that save enough cycles, largest saving first.
 
     A change must also save enough compared with every cheaper change of the same kind.
     """
@@ -213,7 +213,10 @@ def _tables(found: Advice) -> Iterator[Printed]:
 
 
 def commands(found: Advice) -> Iterator[str]:
-    """Yield the command of the machine that meets the target, or else of the first change."""
+    """Yield the ``dla run`` command of the best advised machine.
+
+    This is the machine that meets the target, or else the first change.
+    """
     best = (*((found.target,) if found.target is not None else ()), *found.faster, *found.cheaper)
     if best:
         yield best[0].command

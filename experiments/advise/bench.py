@@ -50,7 +50,10 @@ class _Made:
 
 
 class Bench:
-    """Measurements of one network. Machines of one Arch and bus share one compilation."""
+    """Measurements of one network on several machines.
+
+    Machines of one Arch and bus share one compilation.
+    """
 
     def __init__(self, package: Package, options: CompileOptions, table: CostTable) -> None:
         self._package = package

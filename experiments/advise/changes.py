@@ -34,7 +34,7 @@ class Change:
 
     @property
     def words(self) -> str:
-        """The settings as command-line options."""
+        """The settings of a machine change as command-line options (``--set KEY=VALUE``)."""
         return " ".join(f"--set {setting}" for setting in self.settings)
 
 
@@ -88,7 +88,7 @@ def combine_changes(hardware: Preset) -> Iterator[Change]:
 
 
 def apply_change(hardware: Preset, change: Change) -> Preset | None:
-    """Return the changed machine, or None if its settings are not valid together."""
+    """Return the machine with a change applied, or None if the result is not valid."""
     try:
         return apply_settings(hardware, change.settings)
     except InputError:

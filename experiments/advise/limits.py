@@ -32,7 +32,10 @@ class Limit:
 
     @property
     def sentence(self) -> str:
-        """The limiter with its figures, and the second part where its share is large."""
+        """Text on what limits a layer or a run, with its figures.
+
+        It names the second cause too if its share is large.
+        """
         told = [
             self._explain_part(*part)
             for number, part in enumerate(self.parts[:2])
@@ -92,7 +95,10 @@ def _find_layer_limit(layer: Layer) -> Limit:
 def _limit(
     name: str, cycles: int, parts: Mapping[str, int], utilisation: float, moved: int
 ) -> Limit:
-    """Return a limiter whose parts are sorted by cycles; ties keep the order of docs/machine.md."""
+    """Return a limiter whose cycle categories are sorted by cycles.
+
+    Ties keep the order of docs/machine.md.
+    """
     found = sorted(
         ((part, taken) for part, taken in parts.items() if taken), key=lambda one: -one[1]
     )

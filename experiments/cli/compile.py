@@ -116,7 +116,7 @@ def partition(
 
 
 def _end_to_end(compiled: CompiledNetwork, timing: Timing) -> EndToEnd:
-    """Return the cycles of the programs, with estimates of CPU and transfers."""
+    """Return the cycles of a whole inference, with estimates for CPU and transfers."""
     from dla_sim.program_timing import ProgramTiming
     from experiments.report.assemble import end_to_end, host_estimate
 

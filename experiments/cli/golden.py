@@ -104,7 +104,7 @@ OnMachine = Annotated[
 
 @dataclass(frozen=True)
 class Wanted:
-    """A golden case, or a program with its inputs and settings."""
+    """Options that choose a golden case, or a program with its inputs and settings."""
 
     case: str = field(
         metadata=option(

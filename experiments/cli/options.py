@@ -41,28 +41,28 @@ class EngineChoice(StrEnum):
 
 
 def offer_models(begun: str) -> list[str]:
-    """Return built-in networks and files that begin with ``begun``."""
+    """Return the shell completions of a model: built-in networks and files."""
     from experiments.models import MODELS
 
     return _complete_beginning(begun, [*MODELS, *_files(begun)])
 
 
 def offer_presets(begun: str) -> list[str]:
-    """Return machines and files that begin with ``begun``."""
+    """Return presets and files that begin with ``begun``, for shell completion."""
     from dla_sim.presets import preset_names
 
     return _complete_beginning(begun, [*preset_names(), *_files(begun)])
 
 
 def offer_memory_modes(begun: str) -> list[str]:
-    """Return memory modes that begin with ``begun``."""
+    """Return the names of memory modes that begin with ``begun``, for shell completion."""
     from dla_sim.presets import MEMORY_MODES
 
     return _complete_beginning(begun, [mode.name for mode in MEMORY_MODES])
 
 
 def offer_settings(begun: str) -> list[str]:
-    """Return keys of a machine that begin with ``begun``."""
+    """Return the keys of machine settings that begin with ``begun``, for shell completion."""
     from dla_sim.presets import list_settings
 
     return _complete_beginning(begun, [f"{setting.key}=" for setting in list_settings()])
@@ -97,7 +97,7 @@ def _show_option(option: CommandOption) -> Any:
 
 
 def get_typer_option(record: type, name: str) -> Any:
-    """Return the Typer form of one option that ``record`` declares.
+    """Return the Typer option for one command option that the class ``record`` declares.
 
     Commands use it to take the option without the record.
     """
@@ -197,7 +197,7 @@ Command = Callable[..., int | None]
 
 
 def _parameter(name: str, option: CommandOption, default: Any) -> inspect.Parameter:
-    """Return the parameter of a command for a declared option.
+    """Return the function parameter that represents a declared command option.
 
     An omitted option without a default is None.
     """
@@ -221,7 +221,7 @@ def _enumeration(option: CommandOption) -> Any:
 
 
 def _parameters(record: Any) -> Iterator[inspect.Parameter]:
-    """Yield a parameter for every option of a record, in field order."""
+    """Yield a function parameter for every option of a dataclass of options, in field order."""
     if record is CompileOptions:
         yield from (*_COMPILE_OPTIONS, *_CHOICES)
         return
@@ -234,7 +234,7 @@ def _parameters(record: Any) -> Iterator[inspect.Parameter]:
 
 
 def _make_record(record: Any, given: dict[str, Any]) -> Any:
-    """Return a record of its options, which are removed from ``given``.
+    """Build an options dataclass from parsed option values and remove these from ``given``.
 
     Omitted options get their defaults.
     """
@@ -254,7 +254,7 @@ def _make_record(record: Any, given: dict[str, Any]) -> Any:
 
 
 def expand_options(command: Command) -> Command:
-    """Return ``command`` with one Typer option for each field of its record parameters."""
+    """Return ``command`` with one Typer option for each field of its dataclass parameters."""
     signature = inspect.signature(command, eval_str=True)
     records: dict[str, Any] = {
         p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)
@@ -291,7 +291,7 @@ def _compile_options(pins: Path | None, tuned: Path | None, **options: Any) -> C
 
 
 def limit_command(command: Command) -> Command:
-    """Return ``command`` with the option ``--max-memory`` and with its files protected.
+    """Return ``command`` with the option ``--max-memory`` and with its input files protected.
 
     Input files cannot be overwritten, and result files are checked before any work is done.
     """
@@ -318,7 +318,7 @@ def limit_command(command: Command) -> Command:
 def _present_as(
     taking: Command, command: Command, parameters: Sequence[inspect.Parameter]
 ) -> Command:
-    """Give ``taking`` the parameters and the docstring that Typer shows for ``command``."""
+    """Give the wrapper ``taking`` the parameters and docstring of the wrapped ``command``."""
     shown = inspect.signature(command, eval_str=True).replace(parameters=parameters)
     vars(taking).update(__signature__=shown)
     taking.__annotations__ = {part.name: part.annotation for part in parameters}
@@ -328,7 +328,7 @@ def _present_as(
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Print the notes of a workflow that an interrupt stops in the block.
+    """Print the notes of an interrupted workflow if Ctrl-C stops it in the block.
 
     The notes say which results are kept, and how to continue.
     """

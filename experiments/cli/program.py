@@ -96,7 +96,7 @@ def simulate(
 
 
 def _print_findings(file: Path, found: dict[str, Sanitized]) -> bool:
-    """Print the findings on programs, one per line, and their number.
+    """Print the sanitizer's findings on programs, one per line, and their number.
 
     Return whether any is an error.
     """
@@ -112,7 +112,7 @@ def _print_findings(file: Path, found: dict[str, Sanitized]) -> bool:
 
 
 def _tell(findings: Findings) -> int:
-    """Print the result of debugging and return the exit status."""
+    """Print the result of debugging a program and return the command's exit status."""
     for line in findings.lines:
         say(line)
     if findings.difference is None:
@@ -124,7 +124,7 @@ def _tell(findings: Findings) -> int:
 def _present(
     file: Path, figures: Figures, json: Path | None, csv: Path | None, summary: bool
 ) -> None:
-    """Write and print the figures of the machine."""
+    """Write the simulated figures of a program to JSON and CSV files, and print them."""
     from experiments.report.tables import figure_rows, figures_table, kind_table, unit_table
     from experiments.report.terminal import report_console
 

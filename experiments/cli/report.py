@@ -115,7 +115,7 @@ def _check(files: list[Path], compare: bool, contradictory: bool) -> None:
 def _places(
     name: str, beside: Path, output: Path | None, pictures: Path | None
 ) -> tuple[Path, Path | None]:
-    """Return the file of the report's page and the folder of its images, or None for no images.
+    """Return the HTML file of a report and the folder of its images, or None for no images.
 
     ``name`` is the name of the report. ``output`` is a file that ends in .html, or a folder for
     both. With a file, images are drawn only if ``pictures`` is a folder. Without ``output``, both
@@ -178,7 +178,7 @@ def _run_of(file: Path) -> RunReport:
 
 
 def _sweep(file: Path, wanted: OfSweep) -> Shown:
-    """Return a sweep's results with the Pareto front over two columns.
+    """Load a sweep's results and return them with the Pareto front over two columns.
 
     Raise InputError for a wrong file or column.
 

@@ -118,7 +118,7 @@ def _file(
 
 
 def _run(path: Path, command_line: CommandLine) -> int:
-    """Repeat a report of dla run; return 0 if all values are equal."""
+    """Repeat the run of a ``dla run`` report and compare; return 0 if all values are equal."""
     from experiments.repro.again import run_again
 
     with options.stages() as progress:
@@ -130,7 +130,7 @@ def _run(path: Path, command_line: CommandLine) -> int:
 
 
 def _sweep(path: Path, points: int | None, seed: int, workers: int | None) -> int:
-    """Repeat results of dla sweep; return 0 if all figures are equal."""
+    """Repeat points of ``dla sweep`` results and compare; return 0 if all figures are equal."""
     from experiments.repro.again import repeat_sweep
 
     with options.stages() as progress:
@@ -142,7 +142,7 @@ def _sweep(path: Path, points: int | None, seed: int, workers: int | None) -> in
 
 
 def _status(path: Path, found: Repetition, equal: str, differ: str) -> int:
-    """Print the outcome of a repetition and return the exit status.
+    """Print whether a repeated run gave equal figures, and return the exit status.
 
     ``differ`` is a format string with a place for the number of deviations.
     """

@@ -47,7 +47,7 @@ def reserve_output(given: Mapping[str, Any]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Destination:
-    """Mark of an option that names a destination of results.
+    """Marker of a command-line option that names an output file or folder.
 
     ``ending`` is the usual ending of its files, such as ``.json``.
     """
@@ -95,7 +95,7 @@ def _place(part: inspect.Parameter) -> Destination | None:
 
 
 def _word(part: inspect.Parameter) -> str:
-    """Return the name of an option on command lines.
+    """Return the command-line name of the option that a function parameter represents.
 
     Typer stores the first name as the default of the annotation.
     """
@@ -116,7 +116,7 @@ def _files(value: Any) -> Iterator[Path]:
 
 
 def write(place: Path, text: str) -> None:
-    """Write a result.
+    """Write the text of a result to a file or to standard output.
 
     Standard output gets the same bytes as a file, regardless of the terminal's encoding.
     """
@@ -132,7 +132,7 @@ def write(place: Path, text: str) -> None:
 
 
 def write_json(place: Path | None, content: Any) -> None:
-    """Write content as JSON; do nothing without a destination."""
+    """Write content as JSON to a destination; do nothing if there is no destination."""
     if place is not None:
         write(place, dumps(content, indent=1) + "\n")
 
@@ -140,13 +140,13 @@ def write_json(place: Path | None, content: Any) -> None:
 def write_tables(
     json: Path | None, csv: Path | None, content: Any, rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Write a result as JSON and its table as CSV, each if it has a destination."""
+    """Write a result as JSON and its table as CSV to the destinations that are given."""
     write_json(json, content)
     write_csv(csv, rows)
 
 
 def write_csv(place: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as CSV, with columns in order of first appearance.
+    """Write table rows as a CSV file, with columns in order of first appearance.
 
     Do nothing without a destination.
     """

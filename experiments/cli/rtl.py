@@ -181,7 +181,7 @@ def ports(
 
 
 class _Listed(NamedTuple):
-    """Ports as rows, as lines below the rows, and as JSON."""
+    """Listing of scratchpad ports as table rows, as text lines below the table, and as JSON."""
 
     rows: list[dict[str, Any]]
     lines: list[str]
@@ -324,7 +324,7 @@ def _require() -> None:
 def _programs(
     model: str, machine: Preset, choices: CompileOptions, seed: int, progress: Progress
 ) -> list[Program]:
-    """Return the programs of a network's regions.
+    """Compile a network and return the programs of its regions.
 
     Raise InputError if no node runs on the accelerator.
     """
@@ -341,7 +341,7 @@ def _programs(
 
 
 def _modules(replacing: list[Path] | None) -> dict[str, str]:
-    """Return Verilog texts by file name."""
+    """Read Verilog files and return their texts by file name."""
     from isa.reading import read_bytes, text_of
 
     return {

@@ -55,7 +55,7 @@ def command(
 
 
 def _use_hardware(wanted: RunRequest) -> RunRequest:
-    """Return the request with the hardware (RTL) as its engine."""
+    """Return the run request with the simulated hardware (RTL) as its engine."""
     from experiments.extras import require_amaranth
 
     require_amaranth()
@@ -65,7 +65,7 @@ def _use_hardware(wanted: RunRequest) -> RunRequest:
 
 
 def _status(report: RunReport) -> int:
-    """Return the exit status, and print the first difference if the results differ.
+    """Return the exit status of a run, and print the first difference if its results are wrong.
 
     The status is 1 if accelerator and oracle differ. The difference goes to standard error.
     """

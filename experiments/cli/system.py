@@ -112,7 +112,7 @@ Their simulation takes seconds.
 
 
 def _how_much(wanted: SystemRequest) -> str:
-    """Return a note on the number of jobs if it is large and ``--until`` is not given.
+    """Return a note that a simulation has many jobs and no ``--until``, or empty text.
 
     Else an empty text.
     """

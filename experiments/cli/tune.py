@@ -63,7 +63,7 @@ def _group_line(group: GroupChoice) -> str:
 
 
 def _tiling(choice: LayerChoice) -> str:
-    """Return a tiling as the text of one table cell.
+    """Return a layer's tiling as the text of one table cell.
 
     The text contains output channels x rows, input channels, loop order and buffers.
     """
@@ -192,7 +192,7 @@ def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, LayerCycles]]
 
 
 def _list_layouts(found: Sequence[RegionLayouts]) -> None:
-    """Print the layouts of results, the copies for consumers, and inputs and outputs.
+    """Print the layouts of tensors, the copies for consumers, and the inputs and outputs.
 
     Only for banked memory.
     """

@@ -43,7 +43,7 @@ Pair = tuple[float | None, float | None]
 
 @dataclass(frozen=True, eq=False)
 class LayerSnapshot:
-    """One layer of a snapshot: its figures and its output tensors.
+    """One layer of a run's snapshot: its figures and its output tensors.
 
     ``figures`` holds the known ones of :data:`FIGURES` by name. ``values`` holds output tensors by
     name; None if the source of the snapshot does not contain them. ``kinds`` are the layer's kinds
@@ -58,7 +58,7 @@ class LayerSnapshot:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Results of a network or a corpus on a machine.
+    """Recorded results of a network or a corpus on one machine, for comparison.
 
     ``conditions`` describe the run: equal texts mean equal conditions. ``totals`` are by name,
     those of :data:`FIGURES` first. ``kinds`` (cycles by kind) and ``command`` are empty if unknown.
@@ -74,7 +74,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class LayerPair:
-    """One layer on both sides: verdict on its values, and its figures in A and B.
+    """One layer in two compared runs A and B: verdict on its values, and its figures in both.
 
     Unknown figures are None.
     """
@@ -87,14 +87,14 @@ class LayerPair:
 
     @property
     def change(self) -> int:
-        """Cycles of B minus cycles of A; a side without the layer counts as 0."""
+        """Cycles of the layer in run B minus run A; a run without the layer counts as 0."""
         before, after = self.figures["cycles"]
         return (after or 0) - (before or 0)
 
 
 @dataclass(frozen=True, eq=False)
 class RunComparison:
-    """Changes from ``a`` to ``b``: differing conditions, totals, cycles by kind, and layers.
+    """Changes between two runs: differing conditions, totals, cycles by kind, and layers.
 
     ``kinds`` contains kinds that both sides record. Layers are matched by name and ordered as in A;
     layers of B alone come last.
@@ -113,7 +113,7 @@ class RunComparison:
 
     @property
     def movers(self) -> tuple[LayerPair, ...]:
-        """Layers whose cycles changed, largest change first."""
+        """Layers whose cycles differ between two runs, largest change first."""
         return tuple(
             sorted(
                 (layer for layer in self.layers if layer.change),
@@ -123,12 +123,12 @@ class RunComparison:
 
     @property
     def has_values(self) -> bool:
-        """True if a side records the values of any layer."""
+        """True if either of the compared snapshots records values of a layer."""
         return any(layer.values is not None for side in (self.a, self.b) for layer in side.layers)
 
     @property
     def verdict(self) -> str:
-        """Short text on the values of all layers."""
+        """Short text that says whether the values of all layers are equal in two runs."""
         if self.differing:
             return f"{len(self.differing)} differ"
         known = sum(layer.values == "equal" for layer in self.layers)
@@ -136,7 +136,7 @@ class RunComparison:
 
 
 def compare(a: Snapshot, b: Snapshot) -> RunComparison:
-    """Return the changes from ``a`` to ``b``."""
+    """Compare two snapshots and return the changes from ``a`` to ``b``."""
     first = {layer.name: layer for layer in a.layers}
     second = {layer.name: layer for layer in b.layers}
     texts = {
@@ -214,7 +214,7 @@ def comparison_json(found: RunComparison) -> dict[str, Any]:
 
 
 def comparison_rows(found: RunComparison) -> list[dict[str, Any]]:
-    """Return a row per layer: name, verdict on its values, and every figure of A and of B.
+    """Return a table row per layer of two compared runs, with its verdict and all figures.
 
     Unknown figures are None.
     """

@@ -68,18 +68,21 @@ def comparison_tables(found: RunComparison) -> Iterator[Printed]:
 
 
 def side_lines(found: RunComparison) -> Iterable[Sequence[str]]:
-    """Yield letter, title and, if known, command of both sides."""
+    """Yield letter (A or B), title and, if known, command of both compared runs."""
     for letter, side in (("A", found.a), ("B", found.b)):
         yield (letter, side.title, side.command) if side.command else (letter, side.title)
 
 
 def condition_rows(found: RunComparison) -> Iterable[Sequence[str]]:
-    """Return the conditions that differ; if none does, one row that says so."""
+    """Return a table row per run condition that differs; if none does, one row that says so."""
     return [(name, *pair) for name, pair in found.conditions.items()] or [NO_CONDITION]
 
 
 def totals_rows(found: RunComparison) -> Iterable[Sequence[str]]:
-    """Yield name, A, B, difference, and change in percent: values first, cycles by kind last."""
+    """Yield the rows of the totals table of two runs.
+
+    A row has name, A, B, difference and change in percent: values first, cycles by kind last.
+    """
     if found.has_values:
         yield "values", "", found.verdict, "", ""
     rows: list[tuple[str, str, Pair]] = [
@@ -97,7 +100,7 @@ def totals_rows(found: RunComparison) -> Iterable[Sequence[str]]:
 
 
 def _name_total(name: str) -> tuple[str, str]:
-    """Return the displayed name of a total, and its unit."""
+    """Return the displayed name and the unit of a figure of the whole run."""
     if name == MILLISECONDS:
         return "time", "ms"
     figure = OF_RUNS[name]
@@ -105,7 +108,7 @@ def _name_total(name: str) -> tuple[str, str]:
 
 
 def _number(value: float | None, unit: str) -> str:
-    """Format a figure for a cell: whole numbers with separators, others with three decimals."""
+    """Format a figure with its unit for a table cell, or ``-`` if it is unknown."""
     if value is None:
         return "-"
     return f"{value:,} {unit}".strip() if isinstance(value, int) else f"{value:,.3f} {unit}".strip()
@@ -119,7 +122,7 @@ def format_signed(value: float) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """Return the change from ``before`` to ``after`` in percent.
+    """Return the relative change from ``before`` to ``after`` as text in percent.
 
     Empty if nothing changes, "new" if it was 0.
     """
@@ -130,7 +133,7 @@ def change(before: float, after: float) -> str:
 
 
 def layer_headings(found: RunComparison) -> tuple[str, ...]:
-    """Return the headings of the columns after the layer's name.
+    """Return the column headings of the layer comparison after the layer's name.
 
     Text columns come first, then figures that a side knows.
     """
@@ -144,7 +147,7 @@ def _words(found: RunComparison) -> tuple[str, ...]:
 
 
 def first_figure(found: RunComparison) -> int:
-    """Return how many of :func:`layer_headings` are text columns."""
+    """Return the number of text columns at the start of :func:`layer_headings`."""
     return len(_words(found))
 
 
@@ -153,7 +156,7 @@ def _is_known(found: RunComparison, name: str) -> bool:
 
 
 def layer_row(found: RunComparison, layer: LayerPair) -> Sequence[str]:
-    """Return the cells of a layer under :func:`layer_headings`."""
+    """Return the table cells of one compared layer, in the order of :func:`layer_headings`."""
     cells = {"kind": " + ".join(layer.kinds), "values": layer.values}
     before, after = layer.figures["cycles"]
     cells |= {
@@ -167,7 +170,10 @@ def layer_row(found: RunComparison, layer: LayerPair) -> Sequence[str]:
 
 
 def _arrow(pair: Pair) -> str:
-    """Return ``1,000 → 900``; one number if both are equal, empty text if both are unknown."""
+    """Format the figures of two runs as ``1,000 → 900``.
+
+    The result is one number if both are equal, and empty text if both are unknown.
+    """
     if pair == (None, None):
         return ""
     return " → ".join(_number(value, "") for value in dict.fromkeys(pair))
@@ -200,7 +206,7 @@ _LAYERS = ("layer-changes", "layer-cycles", "layer-traffic")
 
 
 def comparison_charts(found: RunComparison) -> tuple[Chart, ...]:
-    """Return all charts.
+    """Return all charts that compare two runs.
 
     None if neither side has a layer, and no chart of kinds unless both sides know them.
     """
@@ -219,7 +225,7 @@ def _names(found: RunComparison) -> tuple[str, ...]:
 
 
 def change_chart(found: RunComparison) -> BarChart:
-    """Return a chart of the cycles that each layer gained or lost."""
+    """Return a chart of the change in cycles of each layer between two runs."""
     changes = [layer.change for layer in found.layers]
     series = (
         Series("B is faster", tuple(min(change, 0) for change in changes), FASTER),
@@ -238,7 +244,7 @@ def change_chart(found: RunComparison) -> BarChart:
 
 
 def cycles_chart(found: RunComparison) -> BarChart:
-    """Return a chart of the cycles of each layer on both sides."""
+    """Return a chart of the cycles of each layer in the two compared runs."""
     series = _both([layer.figures["cycles"] for layer in found.layers])
     return BarChart(
         "layer-cycles", "Cycles per layer", "cycles", "cycles", _names(found), series, grouped=True
@@ -246,7 +252,7 @@ def cycles_chart(found: RunComparison) -> BarChart:
 
 
 def traffic_chart(found: RunComparison) -> BarChart:
-    """Return a chart of the system memory traffic of each layer on both sides.
+    """Return a chart of the system memory traffic of each layer in the two compared runs.
 
     The traffic is the bytes that the layer read and wrote.
     """
@@ -265,7 +271,7 @@ def traffic_chart(found: RunComparison) -> BarChart:
 
 
 def kinds_chart(found: RunComparison) -> BarChart:
-    """Return a chart of the cycles of the run by kind, on both sides."""
+    """Return a chart of the cycles of two compared runs by kind."""
     series = _both(found.kinds.values())
     return BarChart(
         "kind-cycles",
@@ -280,7 +286,7 @@ def kinds_chart(found: RunComparison) -> BarChart:
 
 
 def _both(rows: Iterable[tuple[float | None, ...]]) -> tuple[Series, Series]:
-    """Return a series per side; missing values count as 0."""
+    """Return the chart series of run A and of run B from pairs; missing values count as 0."""
     first, second = zip(*rows, strict=True)
     return Series("A", tuple(one or 0 for one in first), FIRST), Series(
         "B", tuple(one or 0 for one in second), SECOND
@@ -288,7 +294,7 @@ def _both(rows: Iterable[tuple[float | None, ...]]) -> tuple[Series, Series]:
 
 
 def comparison_page(found: RunComparison) -> str:
-    """Return the page as HTML text; equal comparisons give equal text."""
+    """Return the HTML page that compares two runs; equal comparisons give equal text."""
     charts = comparison_charts(found)
     drawn = {chart.identity: chart for chart in charts}
     sides = [
@@ -337,7 +343,7 @@ def _data(found: RunComparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
 
 
 def _layer_table(found: RunComparison) -> dict[str, Any]:
-    """Return the table of the page: every figure of every layer on both sides.
+    """Return the HTML page's table of every figure of every layer in two runs.
 
     The largest changes come first. ``layers`` holds the layer's number for each row.
     """
@@ -368,7 +374,7 @@ def _layer_table(found: RunComparison) -> dict[str, Any]:
 
 
 def _list_cells(found: RunComparison, layer: LayerPair) -> Iterable[Any]:
-    """Yield name, kind, verdict on the values, and change of the cycles, relative and absolute.
+    """Yield the table cells of a layer: name, kind, verdict on values, and change of cycles.
 
     The relative change is None if a side does not have the layer.
     """

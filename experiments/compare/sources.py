@@ -45,7 +45,7 @@ _FORM = f"write it as preset=NAME,isa=v1,memory-mode=flash,{_OPTIONS},KEY=VALUE"
 
 
 def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
-    """Return the snapshot that ``side`` names.
+    """Return the snapshot of results that the command-line text ``side`` names.
 
     If it describes a machine, run ``model`` on that machine.
 
@@ -135,7 +135,7 @@ def take_snapshot(
 
 
 def _expose_results(package: Package) -> Package:
-    """Return the package with the result of every node as an output of its graph."""
+    """Return the model package with the result of every node as a graph output."""
     graph = package.graph
     made = (name for node in graph.nodes for name in node.outputs)
     return replace(
@@ -144,7 +144,7 @@ def _expose_results(package: Package) -> Package:
 
 
 def _figures(done: Inference) -> tuple[dict[str, Counter[str]], dict[str, tuple[str, ...]]]:
-    """Return figures and kinds by node name.
+    """Return the figures and the operation kinds of each node of a run, by node name.
 
     A layer that belongs to no node appears under its own name.
     """
@@ -180,7 +180,7 @@ def _conditions(network: Network, hardware: Preset, options: CompileOptions) -> 
 
 
 def _options(words: str, given: dict[str, str]) -> CompileOptions:
-    """Remove the compiler's options from the settings of a machine and return them."""
+    """Remove the compiler's options from a list of machine settings and return them."""
     chosen = [option for option in OPTIONS if option.word in given]
     try:
         return CompileOptions(
@@ -230,7 +230,7 @@ def _texts(machine: Mapping[str, Any]) -> dict[str, str]:
 
 
 def corpus_snapshot(folder: Path) -> Snapshot:
-    """Convert a corpus to a snapshot with one layer per case.
+    """Convert a golden corpus to a snapshot with one layer per case.
 
     Checksums of each command's writes are the values of the layer.
     """

@@ -34,7 +34,7 @@ Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class EnergyEvents:
-    """Events of a run that cost energy.
+    """Counts of the events of a run that cost energy.
 
     ``sram_bytes`` counts bytes of the scratchpad: for EX, each operand read once and each result
     written once, and for DMA. ``dram_bytes`` counts bytes that LD, ST and the command fetch moved
@@ -166,14 +166,14 @@ def _energy(table: CostTable, activity: EnergyEvents, sram_byte: float) -> Energ
 
 
 def area(table: CostTable, arch: Arch) -> AreaParts:
-    """Return the area of a machine, which does not depend on a run."""
+    """Return the estimated area of a machine, which does not depend on a run."""
     pe = arch.pe.count * table.area.pe.square_micrometres
     sram = arch.sram_bytes / 1024 * table.area.sram.square_micrometres
     return AreaParts(pe=pe, sram=sram, total=pe + sram)
 
 
 def find_measured_logic(table: CostTable, arch: Arch) -> MeasuredLogic | None:
-    """Return the measured logic of a machine, or None.
+    """Return the synthesised gate count of a machine and its area, or None if unknown.
 
     It is None if the machine was not synthesised or ``table`` has no price for gates.
     """
@@ -215,7 +215,7 @@ MainMemory = Literal["DRAM", "SRAM"]
 
 
 def run_activity(traces: Iterable[Trace], main_memory: MainMemory = "DRAM") -> EnergyEvents:
-    """Return the activity of all regions of a run together, on a machine with this main memory."""
+    """Return the counts of energy-consuming events of all regions of a run together."""
     total = EnergyEvents(0, 0, 0, 0)
     for trace in traces:
         moved = trace.dram_read_bytes + trace.dram_write_bytes + trace.fetch_bytes
@@ -230,7 +230,7 @@ def run_activity(traces: Iterable[Trace], main_memory: MainMemory = "DRAM") -> E
 
 
 def layer_activities(trace: Trace, main_memory: MainMemory = "DRAM") -> tuple[EnergyEvents, ...]:
-    """Return the activity of each of ``trace.layers``, in order.
+    """Return the counts of energy-consuming events of each layer of a trace, in order.
 
     Their sum is the activity of the run.
 
@@ -280,7 +280,7 @@ def layer_energies(
 
 
 def row_activity(row: FlatRow) -> EnergyEvents:
-    """Return the activity of a sweep point from its row of results.
+    """Return the counts of energy-consuming events of a sweep point from its row of results.
 
     ``row`` is a row of ``experiments.sweep.results.flat_rows`` with status ok.
     """
@@ -320,7 +320,7 @@ _OF_AREA = {"pe": "PEs", "sram": "SRAM"}
 
 
 def cost_lines(found: Estimate) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of every line of an estimate.
+    """Yield the name and text of every line of an energy and area estimate.
 
     The lines are about energy, area, measured logic and notes.
     """

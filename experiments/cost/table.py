@@ -33,7 +33,7 @@ class _TablePart(BaseModel):
 
 
 class Sourced(_TablePart):
-    """Base of a table's figures: the process node and the publication that a figure comes from."""
+    """Base class of cost figures: process node and publication that a figure comes from."""
 
     node: Text
     source: Text
@@ -91,7 +91,7 @@ class SramEnergy(Sourced):
         return value
 
     def byte(self, bank_bytes: int) -> EnergyCost:
-        """Return the energy per byte of a bank of ``bank_bytes``.
+        """Return the energy per byte of a scratchpad bank of ``bank_bytes`` bytes.
 
         A size outside the table gets the energy of the nearest entry, and a note that says so.
         """
@@ -130,7 +130,7 @@ def _explain_outside(bank_bytes: int, nearest: Size, than: str, bound: str) -> s
 
 
 def _power_law(below: Size, above: Size, nbytes: int) -> float:
-    """Interpolate linearly in the logarithms.
+    """Interpolate the energy per byte between two memory sizes by a power law.
 
     If one of the two energies is 0, linearly in the size.
     """
@@ -142,7 +142,7 @@ def _power_law(below: Size, above: Size, nbytes: int) -> float:
 
 
 class Energies(_TablePart):
-    """Energies of a multiply-accumulate, of memory traffic and of a register write.
+    """Energy costs of a multiply-accumulate, of memory traffic and of a register write.
 
     They are energies of one int8 multiply-accumulate, one scratchpad byte, one system memory byte
     and one register write.
@@ -155,7 +155,7 @@ class Energies(_TablePart):
 
 
 class Areas(_TablePart):
-    """Areas of a processing element, of scratchpad and of synthesised logic.
+    """Area costs of a processing element, of scratchpad memory and of a logic gate.
 
     They are areas of one processing element, one KiB of scratchpad and one gate equivalent.
     """
@@ -166,7 +166,10 @@ class Areas(_TablePart):
 
 
 class CostTable(_TablePart):
-    """Cost table. ``name`` is the built-in name or the file that was requested."""
+    """Table of energy and area costs.
+
+    ``name`` is the built-in name or the file that was requested.
+    """
 
     name: str
     description: str = Field(max_length=1000)
@@ -179,7 +182,7 @@ def table_names() -> list[str]:
 
 
 def load_table(name: str = DEFAULT_TABLE) -> CostTable:
-    """Load a built-in table or the TOML file ``name``.
+    """Load the built-in cost table ``name`` or the TOML file of that name.
 
     Raise InputError, which names file and key, if it is invalid.
     """
@@ -196,7 +199,7 @@ def load_table(name: str = DEFAULT_TABLE) -> CostTable:
 
 
 def _problem(error: ValidationError) -> str:
-    """Describe the first error in a table."""
+    """Describe the first validation error of a cost table."""
     first = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
@@ -241,7 +244,7 @@ class SynthesisedGates(BaseModel):
 
     @property
     def key(self) -> Key:
-        """Properties that determine the number of gates.
+        """Machine properties that determine the number of gates.
 
         Machines with equal keys have equal gates.
         """
@@ -249,7 +252,7 @@ class SynthesisedGates(BaseModel):
 
 
 def read_measured(path: Path = MEASURED) -> list[SynthesisedGates]:
-    """Return the rows of a table in file order."""
+    """Read the measured gate counts of synthesised machines from a CSV file, in file order."""
     with open(path, encoding="utf-8", newline="") as file:
         return [SynthesisedGates.model_validate(row) for row in csv.DictReader(file)]
 

@@ -30,7 +30,7 @@ _LAYOUT = "{:>10} {:>10} {:<4} {:>7} {:<35} {:<8} {}"
 
 
 def header(region: int, program: Program) -> Iterator[str]:
-    """Yield the two comment lines that precede a region's commands.
+    """Yield the two comment lines that precede a region's commands in a commit log.
 
     The first has the format and the hashes of program and Arch, the second has the column names.
     """
@@ -40,7 +40,7 @@ def header(region: int, program: Program) -> Iterator[str]:
 
 
 def lines(playback: Playback, program: Program, trace: Trace, until: int) -> Iterator[str]:
-    """Execute the commands that complete by cycle ``until``, and yield a line for each.
+    """Execute the commands that complete by cycle ``until``, and yield a log line for each.
 
     The commands run on ``playback``. The log of a whole run ends with ``OP_END``, which the command
     processor executes (unit CP).
@@ -84,7 +84,7 @@ def access_bytes(access: Access, machine: Machine) -> bytes:
 
 @dataclass(frozen=True)
 class LogDifference:
-    """First difference of two logs: ``line`` counts command lines from 1.
+    """First difference of two commit logs: ``line`` counts command lines from 1.
 
     A missing line is ``""``.
     """
@@ -95,7 +95,7 @@ class LogDifference:
     expected: str
 
     def message(self, source: str) -> str:
-        """Return one line that describes the difference from the log ``source``."""
+        """Return one line of text on the difference from the commit log ``source``."""
         if not self.found or not self.expected:
             which, rest = (source, self.found) if self.found else ("this run", self.expected)
             return f"command {self.line}: {which} ends before '{' '.join(rest.split())}'"
@@ -111,7 +111,7 @@ class LogDifference:
 
 
 def first_difference(found: str, expected: str) -> LogDifference | None:
-    """Return the first command line in which two logs differ, or None.
+    """Return the first command line in which two commit logs differ, or None.
 
     Comments and spacing are ignored.
     """
@@ -128,7 +128,7 @@ def first_difference(found: str, expected: str) -> LogDifference | None:
 
 
 def read(file: Path) -> str:
-    """Return the text of a log.
+    """Read a commit log from a file and return its text.
 
     Raise InputError if the file is missing or is no log of this format.
     """
@@ -152,5 +152,8 @@ def _commands(log: str) -> list[str]:
 
 
 def _values(line: str) -> list[str]:
-    """Split a line into its columns; the last one, assembly, contains spaces."""
+    """Split a line of a commit log into its columns.
+
+    The last column, assembly, contains spaces.
+    """
     return " ".join(line.split()).split(" ", len(COLUMNS) - 1)

@@ -33,7 +33,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Stop:
-    """Cycle at which the run of a region stops.
+    """Debugging stop: the region and the cycle at which its run stops.
 
     ``command`` is the number of the command that ``--break`` selected.
     """
@@ -44,7 +44,7 @@ class Stop:
 
 
 def find_stop(runs: Sequence[RegionRun], break_at: str | None, until: int | None) -> Stop | None:
-    """Return where to stop, or None.
+    """Return where ``--break`` or ``--until`` stops the run, or None without either.
 
     Raise InputError for both options at once and for a place that does not exist.
     """
@@ -56,7 +56,7 @@ def find_stop(runs: Sequence[RegionRun], break_at: str | None, until: int | None
 
 
 def _stop_at_cycle(runs: Sequence[RegionRun], until: int) -> Stop:
-    """Return the stop at a cycle of the whole run, in which regions run one after another."""
+    """Return the debugging stop at a cycle, counted over regions that run one after another."""
     offset = 0
     for number, run in enumerate(runs):
         last = number == len(runs) - 1
@@ -110,7 +110,7 @@ def _stop_at_word(run: RegionRun, number: int, word: int, after: bool, text: str
 
 
 def _stop_at_layer(runs: Sequence[RegionRun], layer: str, after: bool) -> Stop:
-    """Return the stop at the first command of a layer to start.
+    """Return the debugging stop at the first command of a layer to start.
 
     With ``after``, the stop is at the last command of the layer to complete.
     """
@@ -137,7 +137,7 @@ def _stop_at_layer(runs: Sequence[RegionRun], layer: str, after: bool) -> Stop:
 
 
 def state_lines(run: RegionRun, stop: Stop) -> Iterator[str]:
-    """Yield the state of the machine at the stop.
+    """Yield text lines on the state of the machine at a debugging stop.
 
     For a command, also its operands and register snapshot.
     """
@@ -245,7 +245,7 @@ class SramRange:
 
 
 def parse_range(text: str, sram_bytes: int) -> SramRange:
-    """Parse a half-open range such as ``0x100..0x200`` or ``256..512:FILE``.
+    """Parse a half-open address range: ``0x100..0x200`` or ``256..512:FILE``.
 
     Raise InputError for other text.
     """
@@ -266,7 +266,7 @@ def parse_range(text: str, sram_bytes: int) -> SramRange:
 
 
 def hex_lines(first: int, data: bytes) -> Iterator[str]:
-    """Yield lines of an address and 16 bytes, aligned to 16.
+    """Yield the lines of a hexadecimal dump, each an address and up to 16 bytes.
 
     Lines that repeat the previous one become one ``*``.
     """
@@ -300,7 +300,7 @@ class Findings:
 def debug(
     file: Path, hardware: Preset, regions: Sequence[SimulatedRegion], wishes: Wishes
 ) -> Findings:
-    """Write the requested files and return the lines to print.
+    """Write the requested debugging files of a simulation and return the lines to print.
 
     Raise InputError if the run cannot meet a request.
 
@@ -339,7 +339,7 @@ def debug(
 def _play(
     device: Device, regions: Sequence[SimulatedRegion], stop: Stop | None, log: list[str]
 ) -> Playback:
-    """Execute all effects up to the stop, and return the last region's playback.
+    """Execute all effects of commands up to a debugging stop, and return the last playback.
 
     Each effect appends a line to ``log``.
     """
@@ -373,7 +373,7 @@ def _dump(playback: Playback, ranges: Sequence[SramRange]) -> Iterator[str]:
 def _compare(
     log: Sequence[str], expected: str | None, against: Path | None, *, whole: bool
 ) -> str | None:
-    """Return the first difference as text.
+    """Compare a commit log with an expected one and return the first difference as text.
 
     The log of a run that stopped on request may be shorter.
     """

@@ -26,7 +26,7 @@ _BEHIND = ("isa", "byoc", "dla_sim", "experiments")
 
 
 def _home() -> Path:
-    """Return the folder of the four packages.
+    """Return the folder that contains the four Python packages of the simulator.
 
     It is the parent folder, or in a source tree the parent of ``experiments``.
     """
@@ -40,7 +40,7 @@ def _home() -> Path:
 
 
 def _claim() -> None:
-    """Load the four packages from their own folder.
+    """Import the four Python packages of the simulator from their own folder.
 
     Later imports then cannot find other packages with the same names.
     """

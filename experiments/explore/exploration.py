@@ -39,7 +39,7 @@ SCHEMA = "dla-explore/1"
 
 @dataclass(frozen=True)
 class GridComparison:
-    """Comparison of a search with the whole grid by hypervolume and number of points.
+    """Comparison of a search with the whole grid, by hypervolume and number of points.
 
     ``needed`` is the number of points that the search needed for the share ``GOAL`` of the grid's
     hypervolume. ``by_chance`` is the median over random orders of the grid. Both are None if the
@@ -56,7 +56,7 @@ class GridComparison:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exploration(Shown):
-    """Result of an exploration: evaluated points, front, and comparison with the grid.
+    """Result of an exploration: evaluated points, Pareto front, and comparison with the grid.
 
     The points are in the order of evaluation. ``settings`` are the columns that vary. ``reference``
     is the reference point of hypervolumes. ``grid`` has the objectives of all points of the grid if
@@ -106,7 +106,7 @@ class Exploration(Shown):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per point in the order of evaluation.
+        """Return one table row per evaluated point, in the order of evaluation.
 
         ``front`` is True for points of the Pareto front.
         """
@@ -121,12 +121,12 @@ class Exploration(Shown):
 
 
 def draw(found: Exploration) -> bytes:
-    """Return the image as PNG; equal explorations give equal bytes."""
+    """Draw an exploration's charts as one PNG image; equal explorations give equal bytes."""
     return picture(exploration_charts(found))
 
 
 def exploration_charts(found: Exploration) -> list[Picture]:
-    """Return the chart of the points with the front, and the chart of the growing hypervolume."""
+    """Return the charts of an exploration: its points, and its growing hypervolume."""
     return [
         points_chart(found),
         *([] if found.reference is None else [growth_chart(found, found.reference)]),
@@ -134,7 +134,7 @@ def exploration_charts(found: Exploration) -> list[Picture]:
 
 
 def points_chart(found: Exploration) -> Scatter:
-    """Return the scatter chart of the grid (if it was run), the evaluated points, and the front."""
+    """Return a scatter chart of the evaluated points, the Pareto front and any whole grid."""
     groups = [
         ("grid", Style(GREY), found.grid),
         ("evaluated", Style(ORANGE, marker="x"), [point.costs for point in found.found]),
@@ -155,7 +155,7 @@ def points_chart(found: Exploration) -> Scatter:
 
 
 def _places(found: Exploration, pairs: Sequence[Pair | None]) -> tuple[Pair, ...]:
-    """Return the pairs for display: an objective is positive again if more of it is better."""
+    """Return pairs of objective values for display, with their original signs."""
     first, second = (-1 if objective.more else 1 for objective in found.objectives)
     return tuple((first * pair[0], second * pair[1]) for pair in pairs if pair is not None)
 
@@ -186,7 +186,7 @@ def growth_chart(found: Exploration, reference: Pair) -> StepChart:
 
 
 def front_table(found: Exploration) -> ReportTable:
-    """Return the table of the front, ordered by the first objective.
+    """Return the table of the points on the Pareto front, ordered by the first objective.
 
     Each row has the settings of its point.
     """
@@ -206,7 +206,7 @@ def _cells(found: Exploration, point: EvaluatedPoint) -> Iterator[str]:
 
 
 def format_value(value: float) -> str:
-    """Return a number as text with few digits.
+    """Format a number as text with few digits, such as four below 1,000.
 
     Integers have no decimals. Other values have four digits below 1,000, and one decimal from
     1,000.
@@ -221,7 +221,7 @@ def format_value(value: float) -> str:
 
 
 def lines(found: Exploration) -> Iterator[str]:
-    """Yield the lines of text below the table."""
+    """Yield the summary lines of an exploration that follow its table."""
     total = len(found.found)
     ended = sum(point.costs is not None for point in found.found)
     share = total / found.grid_points
@@ -275,7 +275,7 @@ def _lines(found: Exploration) -> Iterator[str]:
 
 
 def exploration_tables(found: Exploration) -> Iterator[Printed]:
-    """Yield the table of the front, and its comparison with the grid."""
+    """Yield the table of the Pareto front, and its comparison with the whole grid."""
     yield front_table(found)
     yield from map(line, lines(found))
 

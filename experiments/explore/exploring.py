@@ -69,7 +69,7 @@ def make_exploration(
 
 
 def _reference(objectives: Objectives, pairs: Sequence[Pair]) -> Pair | None:
-    """Return the reference point, ``MARGIN`` times the worst value of each objective.
+    """Return the hypervolume's reference point: ``MARGIN`` times the worst value per objective.
 
     An objective of which more is better has the reference 0. Without pairs the result is None.
     """
@@ -129,7 +129,7 @@ LARGEST_GRID = 100_000
 
 
 def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
-    """Return the cost table.
+    """Check a request for an exploration and return its cost table.
 
     Raise InputError, before any work is done, if the request cannot be explored.
     """
@@ -218,7 +218,7 @@ def _evaluator(session: SweepSession, table: CostTable) -> Evaluate:
 
 
 def _columns(settings: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of the results that contain the values of ``settings``.
+    """Return the columns of a sweep's results that contain the values of ``settings``.
 
     The array ``pe`` becomes the lengths of its sides.
     """
@@ -232,7 +232,7 @@ def _columns(settings: Sequence[str]) -> tuple[str, ...]:
 def _whole_grid(
     session: SweepSession, wanted: ExploreRequest, evaluate: Evaluate
 ) -> tuple[Pair | None, ...] | None:
-    """Return the objectives of every point of the grid, by key.
+    """Run every point of the grid and return their pairs of objective values.
 
     The result is None if the grid is not to be run.
     """

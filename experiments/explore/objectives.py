@@ -16,7 +16,7 @@ from isa.errors import InputError, suggest_name
 
 
 def hypervolume(pairs: Iterable[Pair], reference: Pair) -> float:
-    """Return the hypervolume of the pairs.
+    """Return the area that pairs of costs dominate, bounded by a reference point.
 
     It is the area of all points between ``reference`` and some pair. Pairs that are not better than
     the reference in both objectives add nothing.
@@ -54,7 +54,7 @@ ESTIMATED = "estimate"
 
 @dataclass(frozen=True)
 class Objective:
-    """Column of a sweep's rows that can be optimised.
+    """Objective of an exploration: a column of a sweep's rows to make small or large.
 
     ``scale`` converts it to ``unit``; ``more``: more is better.
     """
@@ -67,20 +67,20 @@ class Objective:
 
     @property
     def title(self) -> str:
-        """Name and unit, for an axis or a column heading."""
+        """Name and unit of the objective, for an axis or a column heading."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def value(self, row: Mapping[str, Any]) -> float:
-        """Return the value of a row that ended ok, in ``unit``."""
+        """Return the objective's value of a results row that ended ok, in ``unit``."""
         return float(row[self.column]) * self.scale
 
     def cost(self, row: Mapping[str, Any]) -> float:
-        """Return the value with the sign that makes less better."""
+        """Return the objective's value, negated if more is better, so that less is better."""
         return -self.value(row) if self.more else self.value(row)
 
 
 def _objective(figure: Figure) -> Objective:
-    """Return a figure as an objective.
+    """Convert a declared figure of a run to an objective of an exploration.
 
     A unit that the figure's words or range already imply is left out.
     """
@@ -119,7 +119,7 @@ def parse_objectives(text: str) -> Objectives:
 
 
 def costs(objectives: Objectives, row: Mapping[str, Any]) -> Pair | None:
-    """Return both objectives of a row, less being better; None if the row did not end ok."""
+    """Return both objectives of a results row, less being better; None if it did not end ok."""
     if row["status"] != "ok":
         return None
     return objectives[0].cost(row), objectives[1].cost(row)

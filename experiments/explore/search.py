@@ -40,7 +40,7 @@ TRIES = 100
 
 
 class Proposer:
-    """Proposer of points.
+    """Sampler that proposes machine configurations to evaluate, none of them twice.
 
     At least one of ``axes`` has two or more values; less is better in both objectives.
 
@@ -64,11 +64,11 @@ class Proposer:
         return len(self._seen) == math.prod(len(values) for values in self._axes.values())
 
     def ask(self, count: int) -> list[tuple[Trial, dict[str, Any]]]:
-        """Return ``count`` proposals: trials, and values for the axes that vary."""
+        """Propose ``count`` configurations as (trial, values of the varying axes) pairs."""
         return [self._ask() for _ in range(count)]
 
     def tell(self, trial: Trial, costs: Pair | None, excluded: bool) -> None:
-        """Report a trial's objectives to the sampler.
+        """Report the objectives of an evaluated trial to the sampler.
 
         ``costs`` is None if the trial has none. ``excluded`` is True if the grid does not contain
         the point. A proposal that is known or excluded is not evaluated; a new neighbour of it is
@@ -111,7 +111,7 @@ class Proposer:
         )
 
     def _enqueue_neighbour(self, number: int, places: Places) -> None:
-        """Enqueue a new point that differs in one axis from the point at ``places``.
+        """Queue a new configuration that differs in one axis from the one at ``places``.
 
         It differs in more axes if no new neighbour is found.
         """
@@ -134,7 +134,7 @@ class Proposer:
 
 
 def _order(values: Sequence[Any]) -> list[int] | None:
-    """Return the indices of numeric values by size, or None if not all are numbers.
+    """Return the indices that sort numeric values, or None if not all values are numbers.
 
     Close values are neighbours in this order.
     """
@@ -197,7 +197,7 @@ ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class EvaluatedPoint:
-    """An evaluated point: its row, and its objectives if it has any."""
+    """An evaluated configuration: its row of results, and its two objectives if it ended ok."""
 
     row: FlatRow
     costs: Pair | None
@@ -213,7 +213,7 @@ def search(
     seed: int = 0,
     report: Callable[[int], None] = silent,
 ) -> list[EvaluatedPoint]:
-    """Return up to ``points`` different points in the order in which they were found.
+    """Search for the best configurations and return up to ``points`` evaluated ones, in order.
 
     Fewer are returned if the grid has no more, or if the sampler proposes nothing new. ``report``
     is called with the number of points found so far. Raises InputError if Optuna is not installed.

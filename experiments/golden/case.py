@@ -30,7 +30,7 @@ LEVELS: Mapping[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class GoldenCase:
-    """A case to run.
+    """Program with inputs and settings to run as a golden case.
 
     ``name`` is ``LEVEL/words-with-hyphens``; ``inputs`` are the bytes of each input tensor;
     ``timing`` has the values of a ``dla_sim.timing.Timing``. With ``contents``, the bytes that each
@@ -53,7 +53,7 @@ class GoldenCase:
 
 @dataclass(frozen=True)
 class CommandRecord:
-    """One executed operation. Cycles are ``[start, end)``.
+    """Record of one executed command. Its cycles are ``[start, end)``.
 
     ``reads`` and ``writes`` are CRC-32 checksums of its operands as in a commit log
     (``dla simulate --log``), separated by commas, ``-`` for none; None if the command did not
@@ -73,7 +73,7 @@ class CommandRecord:
 
 @dataclass(frozen=True)
 class GoldenCycles:
-    """Cycles of a whole run.
+    """Recorded cycles of a whole run of a golden case.
 
     For every unit, its causes in ``units`` sum to ``total``; so do the ``kinds``.
     """
@@ -85,7 +85,7 @@ class GoldenCycles:
 
 @dataclass(frozen=True, eq=False)
 class GoldenRecord:
-    """Observations of one run.
+    """Recorded observations of one run of a golden case.
 
     ``refused`` is the reason if the machine rejected the program; then nothing else is recorded.
     ``stopped`` names the command and the exception if an instruction stopped the machine; then
@@ -130,7 +130,7 @@ Contents = Callable[[str], bytes]
 
 
 def case_text(case: StoredCase, reference: Reference) -> str:
-    """Return the text of a case's file; ``reference`` stores contents.
+    """Return the file text of a golden case; ``reference`` stores byte contents.
 
     Raises InputError for unquotable text.
     """
@@ -208,7 +208,7 @@ def _table(commands: tuple[CommandRecord, ...], reference: Reference) -> str:
 
 
 def parse_case(text: str, contents: Contents) -> StoredCase:
-    """Return the case in a file's text; raise InputError that names the malformed part."""
+    """Parse a golden case's file text; raise InputError that names the malformed part."""
     document = toml_of(text, "not the text of a golden case")
     try:
         return _case(document, contents)

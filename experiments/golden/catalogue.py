@@ -41,7 +41,7 @@ NETWORKS = "networks"
 
 
 def catalogue(levels: Collection[str] = ()) -> Iterator[GoldenCase]:
-    """Yield the cases of ``levels``, ordered by level.
+    """Yield the built-in golden cases of ``levels``, ordered by level.
 
     Empty ``levels`` are all levels. Each case is built when it is needed.
     """
@@ -53,7 +53,7 @@ def catalogue(levels: Collection[str] = ()) -> Iterator[GoldenCase]:
 
 
 def find_built_in_case(name: str) -> GoldenCase | None:
-    """Return the built-in case ``name``, or None if there is none.
+    """Return the built-in golden case ``name``, or None if there is none.
 
     If ``name`` omits the level, the first case with that name is returned. Networks are found only
     by their full name.
@@ -125,7 +125,7 @@ RECIPES = (
 
 
 def _networks() -> Iterator[GoldenCase]:
-    """Yield the networks of :data:`RECIPES`, one case per region.
+    """Compile the networks of :data:`RECIPES` and yield one golden case per region.
 
     Each network is one region here.
     """

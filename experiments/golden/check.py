@@ -34,7 +34,7 @@ from isa.program import Program
 
 
 def check_case(case: StoredCase) -> CheckedCase:
-    """Return the differences of ``case`` from its record.
+    """Run the golden case ``case`` and return the differences from its record.
 
     Raise InputError if this version lacks its ISA variant.
     """
@@ -81,7 +81,7 @@ def timing_of(case: StoredCase) -> Timing:
 
 
 def assemble_case(case: StoredCase) -> Program:
-    """Assemble the text of a case, and return the program with the case's memory images.
+    """Assemble the text of a golden case into a program with the case's memory images.
 
     The current assembler is used.
     """
@@ -89,7 +89,7 @@ def assemble_case(case: StoredCase) -> Program:
 
 
 def runnable(case: StoredCase) -> Program:
-    """Return the program of a case with the words that the current assembler encodes.
+    """Return the program of a golden case with the words that the current assembler encodes.
 
     It has the recorded words if the machine must reject them, because they may be illegal, or if
     the assembler encodes none.
@@ -102,7 +102,7 @@ def runnable(case: StoredCase) -> Program:
 
 
 def _encoding(case: StoredCase) -> Iterator[Deviation]:
-    """Yield differences between the record and today's assembler or decoder.
+    """Yield differences of the current assembler and decoder from a golden record.
 
     The assembler converts text to words, the decoder words to text.
     """
@@ -165,7 +165,7 @@ def _line_word(error: Exception, case: StoredCase) -> int | None:
 
 
 class _CaseRuns:
-    """Runs of a case by both engines and both ways of execution, each compared with the record."""
+    """Runs of a golden case by both engines and both ways of execution, to be checked."""
 
     def __init__(self, case: StoredCase, program: Program) -> None:
         self.case = case
@@ -241,7 +241,7 @@ class _CaseRuns:
             yield from self._device(record)
 
     def _device(self, record: GoldenRecord) -> Iterator[Deviation]:
-        """Compare the outputs of the device itself, which chooses its own order of execution."""
+        """Yield the first difference of the simulated device's outputs from the record."""
         try:
             trace = self.trace
             engine: Engine = compute_times if trace is None else lambda workload: trace.times
@@ -271,7 +271,7 @@ def verify(
     *,
     fail_fast: bool = False,
 ) -> list[CheckedCase]:
-    """Check the cases ``names`` and return their outcomes.
+    """Check the golden cases ``names`` of a corpus and return their outcomes.
 
     All are read and validated before the first runs.
 

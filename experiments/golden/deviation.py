@@ -52,7 +52,7 @@ SHOWN_CASES = 4
 
 @dataclass(frozen=True)
 class Deviation:
-    """First difference of one aspect.
+    """First difference from a golden record in one aspect, such as values or cycles.
 
     ``word`` is the command's index in the stream, None for the whole case.
     """
@@ -64,13 +64,16 @@ class Deviation:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Sort key: index in the stream, then aspect; differences of the whole case come last."""
+        """Sort key of a difference: index in the stream, then aspect.
+
+        Differences of the whole case come last.
+        """
         return (1 << 62 if self.word is None else self.word), ASPECTS.index(self.aspect)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """State of the first command that differs, for the report."""
+    """Machine state at the first command that differs from a golden record, for the report."""
 
     word: int
     text: str
@@ -85,7 +88,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class CheckedCase:
-    """Outcome of one check: the first difference of every aspect, in order.
+    """Outcome of the check of a golden case: the first difference of every aspect, in order.
 
     ``moment`` is the state at the very first difference. ``deviations`` is empty if nothing
     differs.
@@ -99,12 +102,12 @@ class CheckedCase:
 
     @property
     def passed(self) -> bool:
-        """True if everything is as recorded."""
+        """True if every aspect of a golden case is as recorded."""
         return not self.deviations
 
 
 def format_checked_lines(checked: CheckedCase) -> list[str]:
-    """Return the report of a case that differs, as lines.
+    """Return the report of a golden case that differs from its record, as lines.
 
     The first wrong command is at the top.
     """
@@ -120,7 +123,7 @@ def format_checked_lines(checked: CheckedCase) -> list[str]:
 
 @dataclass(frozen=True)
 class DifferingInstruction:
-    """Cases whose first difference is in the same instruction and the same aspects.
+    """Golden cases whose first difference is in the same instruction and the same aspects.
 
     ``text`` names the instruction and the aspects.
     """
@@ -129,7 +132,7 @@ class DifferingInstruction:
     cases: tuple[CheckedCase, ...]
 
     def line(self) -> str:
-        """Return one line: the number of cases, and the first of them."""
+        """Return a line with the number of golden cases and the names of the first few."""
         names = ", ".join(case.name for case in self.cases[:SHOWN_CASES])
         rest = len(self.cases) - SHOWN_CASES
         more = f" and {rest} more" if rest > 0 else ""
@@ -137,7 +140,7 @@ class DifferingInstruction:
 
 
 def group_by_instruction(failed: Iterable[CheckedCase]) -> list[DifferingInstruction]:
-    """Group cases by instruction and aspects of their first difference, largest groups first."""
+    """Group golden cases by the instruction of their first difference, largest groups first."""
     groups: dict[str, list[CheckedCase]] = {}
     for case in failed:
         instruction = case.moment.text.split()[0] if case.moment is not None else "the whole case"
@@ -178,7 +181,7 @@ def _totals(checked: CheckedCase) -> str:
 
 
 def to_checked_json(checked: CheckedCase) -> dict[str, Any]:
-    """Return the outcome of a check as plain JSON values."""
+    """Return the outcome of a golden case's check as plain JSON values."""
     return {
         "case": checked.name,
         "passed": checked.passed,
@@ -194,7 +197,7 @@ def to_checked_json(checked: CheckedCase) -> dict[str, Any]:
 def moment_of(
     case: StoredCase, program: Program, trace: Trace | None, word: int | None
 ) -> Moment | None:
-    """Return the state at the command that contains ``word``, or None.
+    """Return the machine state at the command that contains ``word``, or None.
 
     A SET belongs to the next operation.
     """
@@ -232,7 +235,7 @@ def moment_of(
 def _operands(
     case: StoredCase, program: Program, trace: Trace | None, number: int
 ) -> tuple[dict[str, Any], ...]:
-    """Return the byte ranges that a command reads.
+    """Execute the commands before a command and return the operand bytes that it reads.
 
     The reference semantics execute the earlier commands first.
     """
@@ -265,7 +268,7 @@ def _operand(access: Access, machine: Machine) -> dict[str, Any]:
 def value_deviation(
     case: StoredCase, program: Program, way: str, effects: Effects, other: Effects
 ) -> Deviation | None:
-    """Return the first difference of values in stream order, or None.
+    """Return the first difference of values from a golden record in stream order, or None.
 
     Commands are compared first, then the stop, then the outputs. ``other`` has the effects of the
     other way of execution. If only checksums are recorded and the other way matches them, its bytes
@@ -292,7 +295,7 @@ def value_deviation(
 
 
 def _complete_record(row: CommandRecord, number: int, other: Effects) -> CommandRecord:
-    """Return a command's record with its bytes.
+    """Return a command's record completed with the bytes that it wrote.
 
     If only a checksum is recorded, a matching ``other`` supplies them.
     """
@@ -361,7 +364,7 @@ def _bytes_deviation(
 
 @dataclass(frozen=True)
 class Element:
-    """One element of a result, with its index, its address and its tensor.
+    """One element of a command's result, with its index, its address and its tensor.
 
     ``index`` is by axis, ``address`` is a byte in ``space``, and ``tensor`` is None outside all
     tensors.
@@ -376,7 +379,7 @@ class Element:
     coordinates: tuple[int, ...] = ()
 
     def text(self) -> str:
-        """Return the element as text: ``[channel 2, row 0, column 5] (scratchpad 0x1c4)``."""
+        """Text of a result's element, such as ``[channel 2, row 0] (scratchpad 0x1c4)``."""
         inside = ", ".join(f"{axis} {value}" for axis, value in self.index.items())
         memory = "scratchpad" if self.space == "sram" else "system memory"
         tensor = (
@@ -386,7 +389,7 @@ class Element:
 
 
 def result_shape(command: Command, nbytes: int) -> tuple[dict[str, int], int]:
-    """Return the length of each axis and the bytes per element of a result of ``nbytes`` bytes."""
+    """Return the shape and the bytes per element of a command's result of ``nbytes`` bytes."""
     unit = command.unit.name
     for axes in SHAPES:
         names = [f"{unit}_{register}" for _, register in axes]
@@ -426,7 +429,7 @@ def _address(operands: Operands, offset: int) -> tuple[str, int]:
 
 
 def _tensor(program: Program, space: str, address: int) -> tuple[str | None, tuple[int, ...]]:
-    """Return the tensor that contains a byte of system memory.
+    """Return the program's tensor that contains a byte of system memory.
 
     The second result has the coordinates of the element in the tensor.
     """

@@ -36,7 +36,7 @@ ENGINES: Mapping[str, Engine] = {"cycles": simulate, "recurrence": compute_times
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Effects of commands on the memories, by index of the command.
+    """Observed reads and writes of a run's commands, indexed by command.
 
     They are checksums of reads and writes, and the bytes written. Entries are None for commands
     that did not execute.
@@ -50,7 +50,7 @@ class Effects:
 
 
 def tensors(program: Program, inputs: Inputs) -> dict[str, NDArray[np.generic]]:
-    """Return the input tensors of ``program`` from their bytes.
+    """Convert the recorded bytes of a program's inputs to tensors by name.
 
     Raise InputError if the number of bytes is wrong.
     """
@@ -66,7 +66,7 @@ def tensors(program: Program, inputs: Inputs) -> dict[str, NDArray[np.generic]]:
 
 
 def run_timing(program: Program, timing: Timing, engine: Engine) -> Trace:
-    """Return the trace of a run by ``engine``.
+    """Simulate the timing of a program with ``engine`` and return the trace.
 
     Raise InputError if the machine rejects the program.
     """
@@ -107,7 +107,7 @@ class Watcher:
         self._stopped: str | None = None
 
     def step(self, number: int) -> bool:
-        """Execute command ``number``; return False if any exception stopped the machine."""
+        """Execute the command ``number``; return False if any exception stopped the machine."""
         command = self.commands[number]
         operands = self.operands[number]
         self._reads[number] = checksums(operands.reads, self.machine)
@@ -122,7 +122,7 @@ class Watcher:
         return True
 
     def effects(self) -> Effects:
-        """Return the observations so far; outputs only if nothing stopped the machine."""
+        """Return the memory effects so far; outputs only if nothing stopped the machine."""
         outputs = (
             {}
             if self._stopped
@@ -134,7 +134,7 @@ class Watcher:
 
 
 def read_touched(accesses: Iterable[Access], machine: Machine) -> bytes:
-    """Return the current bytes of ``accesses``, concatenated.
+    """Return the current bytes of the memory accesses ``accesses``, concatenated.
 
     A row that repeats is included as often as it repeats.
     """
@@ -150,7 +150,7 @@ def _kernels(program: Program) -> Callable[[Command, Machine], None]:
 
 
 def completion_order(trace: Trace) -> list[int]:
-    """Return the indices of the commands by completion.
+    """Return the indices of a trace's commands in the order of completion.
 
     Ties are broken by unit, as in the device.
     """
@@ -167,12 +167,12 @@ def cycles_of(trace: Trace) -> GoldenCycles:
 
 
 def present(table: Mapping[str, int]) -> dict[str, int]:
-    """Return the entries that are not 0."""
+    """Return the entries of a table whose value is not 0."""
     return {name: value for name, value in table.items() if value}
 
 
 def totals_of(trace: Trace) -> dict[str, int]:
-    """Return work and traffic of a run."""
+    """Return totals of a run: multiply-accumulates, memory traffic, instructions."""
     return {
         "macs": trace.macs,
         "dram_read_bytes": trace.dram_read_bytes,
@@ -184,7 +184,7 @@ def totals_of(trace: Trace) -> dict[str, int]:
 
 
 def command_rows(trace: Trace, effects: Effects, contents: bool) -> tuple[CommandRecord, ...]:
-    """Return one record per command, in stream order."""
+    """Return one record per executed command, in stream order."""
     starts = trace.times.start.tolist()
     ends = trace.times.end.tolist()
     rows = []
@@ -206,7 +206,7 @@ def command_rows(trace: Trace, effects: Effects, contents: bool) -> tuple[Comman
 
 
 def refusal(error: Exception) -> str:
-    """Return the reason of a rejection for the record.
+    """Return the type and the word indices of an error, to record why a program was rejected.
 
     It contains the type of the error and the words that the error names. The message is left out
     because it may be reworded at any time.
@@ -221,7 +221,10 @@ def complaint(error: Exception) -> str:
 
 
 def observe(program: Program, inputs: Inputs, timing: Timing, contents: bool) -> GoldenRecord:
-    """Return the record of a run: values by the reference semantics, cycles by the event engine."""
+    """Run a program and return its golden record.
+
+    Values follow the reference semantics, cycles the event engine.
+    """
     try:
         trace = run_timing(program, timing, simulate)
     except InputError as error:

@@ -32,19 +32,19 @@ from isa.reading import read_bytes, text_of
 
 
 class DisagreementError(Exception):
-    """The ways of execution disagree, so nothing can be recorded. The message says where."""
+    """Raised if the ways of execution disagree, so that no golden record can be made."""
 
 
 @dataclass(frozen=True)
 class Blessing:
-    """Result of :func:`bless`: the names of the cases whose record changed, and the corpus."""
+    """Result of :func:`bless`: names of the golden cases that changed, and the corpus."""
 
     changed: tuple[str, ...]
     corpus: Corpus
 
 
 def record_case(case: GoldenCase) -> StoredCase:
-    """Run ``case`` and return it with its record.
+    """Run the golden case ``case`` and return it with the record of the run.
 
     Raise DisagreementError if the kernels or an engine differ.
     """
@@ -80,7 +80,7 @@ def _check_agreement(case: StoredCase) -> StoredCase:
 
 
 def record_corpus(folder: Path, cases: Iterable[GoldenCase], progress: Progress) -> Corpus:
-    """Record ``cases`` as the corpus in ``folder``.
+    """Record golden cases and store them as the corpus in ``folder``.
 
     It replaces the old corpus in one step and keeps its history.
 
@@ -99,7 +99,7 @@ def record_corpus(folder: Path, cases: Iterable[GoldenCase], progress: Progress)
 def record_missing(
     folder: Path, cases: Iterable[GoldenCase], progress: Progress
 ) -> tuple[str, ...]:
-    """Record the ``cases`` that the corpus in ``folder`` lacks, and return their names.
+    """Record the golden cases that the corpus in ``folder`` lacks, and return their names.
 
     The new cases are added to the corpus. Existing cases do not change by a byte. A corpus that has
     all cases is not written. Raises as :func:`record_corpus`.
@@ -120,7 +120,7 @@ def record_missing(
 
 
 def add_case(folder: Path, case: GoldenCase) -> Corpus:
-    """Record ``case`` and add it to the corpus in ``folder``; create the corpus if there is none.
+    """Record a golden case and add it to the corpus in ``folder``, created if there is none.
 
     Raises InputError for an invalid name or one that exists, and as :func:`record_corpus`.
     """
@@ -141,7 +141,7 @@ def add_case(folder: Path, case: GoldenCase) -> Corpus:
 
 
 def bless(folder: Path, names: Iterable[str], reason: str, progress: Progress) -> Blessing:
-    """Accept the current machine's results for the cases ``names``, and store the ``reason``.
+    """Accept the current machine's results as correct for golden cases, with a ``reason``.
 
     A corpus in which nothing changed is not written. Before anything is written, raises InputError
     for an empty reason or an unreadable corpus or case, and DisagreementError if the ways of
@@ -167,7 +167,7 @@ def bless(folder: Path, names: Iterable[str], reason: str, progress: Progress) -
 
 
 def _renew_case(case: StoredCase) -> StoredCase:
-    """Return the case as the current machine runs it.
+    """Assemble and run a golden case again on the current machine and return its new record.
 
     The text is assembled again, and the results are observed again.
     """
@@ -181,7 +181,7 @@ def _renew_case(case: StoredCase) -> StoredCase:
 
 
 def own_case(file: Path, name: str, tensors: Iterable[str], settings: Iterable[str]) -> GoldenCase:
-    """Return a case of the user's program in ``file``.
+    """Return a golden case made from the user's program in ``file``.
 
     The file is binary or assembly text. ``tensors`` are inputs ("NAME=FILE.npy"). ``settings``
     ("key=value") belong to the Timing. Raises InputError for a file that is no program, a missing

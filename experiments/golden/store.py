@@ -48,7 +48,7 @@ MAXIMUM_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class Event:
-    """Entry of a corpus's history: why its results changed to those with ``digest``."""
+    """History entry of a golden corpus: why its results changed to those with ``digest``."""
 
     action: str
     reason: str
@@ -60,7 +60,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Entry:
-    """File of a case, and its SHA-256."""
+    """Index entry of a golden case: its file and the SHA-256 of the file."""
 
     file: str
     sha256: str
@@ -68,7 +68,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Index of a corpus in ``folder``: its cases, packs and history.
+    """Index of a golden corpus in ``folder``: its cases, packs and history.
 
     ``entries`` are the cases by name, ordered by level and name. ``unfinished`` are files that an
     interrupted writer may have left and that no case needs.
@@ -92,13 +92,13 @@ class Corpus:
 
     @property
     def places(self) -> frozenset[str]:
-        """Every file of this corpus except the index."""
+        """Paths of every file of this golden corpus except the index."""
         return frozenset(
             (*self.packs, *self.unfinished, *(entry.file for entry in self.entries.values()))
         )
 
     def case(self, name: str) -> StoredCase:
-        """Return a case.
+        """Read a golden case of the corpus by name.
 
         Raise InputError if its file is missing or edited, or if one of its objects is damaged.
         """
@@ -126,7 +126,7 @@ class Corpus:
 
 
 def open_corpus(folder: Path) -> Corpus:
-    """Return the corpus in ``folder``.
+    """Open the golden corpus in ``folder``.
 
     Raise InputError if there is none, or if it is empty or damaged.
     """
@@ -141,7 +141,7 @@ def open_corpus(folder: Path) -> Corpus:
 
 
 def corpus_to_replace(folder: Path) -> Corpus:
-    """Return the corpus to be replaced, or an empty one if the folder is missing or empty.
+    """Return the corpus to replace, or an empty one if the folder is missing or empty.
 
     Raises InputError if the folder contains other files or a damaged corpus.
     """
@@ -215,7 +215,7 @@ def _parse(folder: Path, document: dict[str, Any]) -> Corpus:
 
 
 def _own(folder: Path, place: str) -> Path:
-    """Return the file at ``place`` in a corpus's folder.
+    """Return the path of a golden corpus's file, which must not be a symbolic link.
 
     Raise InputError if the path contains a symbolic link.
     """
@@ -236,7 +236,7 @@ def _case_file(name: str, sha256: str) -> str:
 def write_corpus(
     folder: Path, cases: Iterable[StoredCase], history: tuple[Event, ...], event: Event
 ) -> Corpus:
-    """Store ``cases`` as the corpus in ``folder``, in one step.
+    """Store golden cases as the corpus in ``folder``, in one step.
 
     ``event`` and the new digest are added to the history.
 
@@ -288,7 +288,7 @@ def _has_content(file: Path, content: bytes) -> bool:
 
 
 def _remove(folder: Path, place: str) -> None:
-    """Remove a file of a corpus, and the folders that become empty."""
+    """Remove a file of a golden corpus, and the folders that become empty."""
     file = _own(folder, place)
     file.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
@@ -310,12 +310,12 @@ def _write_index(corpus: Corpus) -> None:
 
 
 def case_order(case: StoredCase) -> tuple[int, str]:
-    """Return the sort key of a case: level, then name."""
+    """Return the sort key of a golden case: level, then name."""
     return list(LEVELS).index(case.level) if case.level in LEVELS else len(LEVELS), case.name
 
 
 def check_levels(levels: Iterable[str], known: Iterable[str] = LEVELS) -> None:
-    """Raise InputError for a level that is not in ``known``."""
+    """Raise InputError for a requested level of golden cases that is not in ``known``."""
     names = tuple(dict.fromkeys(known))
     for level in levels:
         if level not in names:
@@ -323,7 +323,9 @@ def check_levels(levels: Iterable[str], known: Iterable[str] = LEVELS) -> None:
 
 
 def choose(names: Collection[str], levels: Collection[str], cases: Collection[str]) -> list[str]:
-    """Return the ``names`` of the given levels and cases; all names if neither is given.
+    """Return the ``names`` of golden cases that match the given levels and cases.
+
+    All names are returned if neither is given.
 
     A case may be named without its level. Raises InputError for a level or a case that does not
     exist.
@@ -348,7 +350,7 @@ def digest_of(content: bytes) -> str:
 
 
 class ObjectWriter:
-    """Converter of contents to references.
+    """Writer of byte contents that returns a text reference to each.
 
     It collects long contents as objects in one pack per ``level``.
     """
@@ -359,7 +361,7 @@ class ObjectWriter:
         self._packs: dict[str, dict[str, bytes]] = {}
 
     def reference(self, content: bytes) -> str:
-        """Return the reference of a content: ``hex:...`` or ``object:...``."""
+        """Return the text reference of byte content: ``hex:...`` or ``object:...``."""
         if len(content) <= INLINE_BYTES:
             return f"hex:{content.hex()}"
         digest = digest_of(content)
@@ -369,7 +371,10 @@ class ObjectWriter:
         return f"object:{digest}"
 
     def make_packs(self) -> dict[str, bytes]:
-        """Return the packs by file name; names and bytes depend only on the contents."""
+        """Return zip files of the collected contents, by name.
+
+        Names and bytes depend only on the contents.
+        """
         files = {}
         for level, objects in self._packs.items():
             raw = archive_bytes(dict(sorted(objects.items())), zipfile.ZIP_DEFLATED)
@@ -378,7 +383,7 @@ class ObjectWriter:
 
 
 class Reader:
-    """Converter of a corpus's references back to contents.
+    """Reader that converts references in a golden corpus back to byte contents.
 
     ``packs`` are the zip files in ``folder``.
     """
@@ -389,7 +394,7 @@ class Reader:
         self._places: dict[str, zipfile.ZipFile] | None = None
 
     def content(self, reference: str) -> bytes:
-        """Return the content of a reference.
+        """Return the bytes that a reference in a golden corpus stands for.
 
         Raise InputError if it is malformed or its object missing or damaged.
         """

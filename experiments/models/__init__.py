@@ -45,7 +45,7 @@ class BuiltinModel:
 
 
 def _make_builder(place: str, **how: Any) -> Callable[[int], ModelProto]:
-    """Return a builder that calls ``FILE.FUNCTION`` of this folder with a seed and ``how``."""
+    """Return a function that builds a model from a seed by ``FILE.FUNCTION`` here."""
     module, _, name = place.partition(".")
 
     def build(seed: int) -> ModelProto:
@@ -70,7 +70,7 @@ def _make_photograph_model(
     source: str = "image",
     crops: int,
 ) -> BuiltinModel:
-    """Return an untrained network that is calibrated on crops of the photograph.
+    """Return an untrained built-in network that is calibrated on crops of a photograph.
 
     Its input ``source`` is the photograph at ``size``; calibration uses ``crops`` seeded crops.
     """
@@ -106,7 +106,7 @@ def _make_seeded_model(
     feeds: Callable[[int], Feeds],
     samples: int,
 ) -> BuiltinModel:
-    """Return an untrained network whose ``feeds`` are generated from seeds."""
+    """Return an untrained built-in network whose inputs ``feeds`` generates from seeds."""
     return BuiltinModel(
         name,
         f"{title}, seeded weights",
@@ -131,7 +131,7 @@ def _sentence(tokens: int, seed: int) -> Feeds:
 
 
 def _draw_cached_token(blocks: int, seed: int) -> Feeds:
-    """Return a token and, for every block, random cached keys and values.
+    """Return a random input token and random cached keys and values for every block.
 
     The cached values have variance one, like projections of normalised rows.
     """
@@ -155,14 +155,14 @@ def _video(seed: int) -> Feeds:
 
 
 def _pillars(seed: int) -> Feeds:
-    """Return non-negative features in a tenth of the places: a scan leaves most places empty."""
+    """Return random PointPillars input features, zero in nine tenths of the places."""
     random = np.random.default_rng(seed)
     features = np.maximum(random.standard_normal((1, 64, 496, 432), np.float32), 0)
     return {"pillars": features * (random.random((496, 432)) < 0.1)}
 
 
 def _wave(seed: int) -> Feeds:
-    """Return five tones with a little noise, from -1 to 1."""
+    """Return a random audio signal of five tones with a little noise, from -1 to 1."""
     random = np.random.default_rng(seed)
     time = np.arange(2048) / 16_000
     tones = (

@@ -20,7 +20,7 @@ GAINS = {"relu": 2.0, "relu6": 2.0, "hardswish": 3.0, "silu": 3.0, "linear": 1.0
 
 
 class NetworkBuilder:
-    """Collector of nodes and initialisers.
+    """Builder of an ONNX graph that collects nodes and constant tensors.
 
     Each method adds one layer and returns the name of its output.
 
@@ -54,7 +54,9 @@ class NetworkBuilder:
         return name
 
     def constant(self, name: str, array: NDArray[Any]) -> str:
-        """Add a constant and return its name: integers keep their type, floats become float32.
+        """Add a constant tensor and return its name.
+
+        Integers keep their type, floats become float32.
 
         If the name exists, its first constant stays.
         """
@@ -72,7 +74,7 @@ class NetworkBuilder:
     def weights(
         self, name: str, shape: tuple[int, ...], fan_in: int, gain: float = 1.0, *, centred: int = 0
     ) -> str:
-        """Add a constant of normal weights.
+        """Add a constant tensor of normally distributed weights.
 
         With ``centred``, their mean over that many last axes is zero.
         """
@@ -83,13 +85,13 @@ class NetworkBuilder:
         return self.constant(name, weights)
 
     def biases(self, name: str, size: int | tuple[int, ...], mean: float = 0.0) -> str:
-        """Add a constant of biases, ``mean`` ± 0.1."""
+        """Add a constant tensor of biases, ``mean`` ± 0.1."""
         return self.constant(name, self._random.normal(mean, 0.1, size))
 
     def node(
         self, op_type: str, name: str, *inputs: str, outputs: Sequence[str] = (), **attributes: Any
     ) -> str:
-        """Add an ONNX node and return its name.
+        """Add an ONNX node and return the name of its output.
 
         The node's output has the same name unless ``outputs`` is given.
         """
@@ -208,7 +210,7 @@ class NetworkBuilder:
         return self.node("Relu", name, source)
 
     def activation(self, kind: str, name: str, source: str) -> str:
-        """Add an activation of ``GAINS`` with the nodes that exporters write.
+        """Add an activation function as the ONNX nodes that exporters write.
 
         ReLU6 is a Clip; SiLU is a Sigmoid and a Mul.
         """

@@ -94,7 +94,7 @@ def resnet_18(seed: int = 0) -> ModelProto:
 
 
 def _basic_block(net: NetworkBuilder, name: str, source: str, channels: tuple[int, int]) -> str:
-    """Add a basic block.
+    """Add a ResNet basic block of two 3×3 convolutions and a residual sum.
 
     If the number of channels changes, it halves the plane and projects the shortcut.
     """
@@ -147,7 +147,7 @@ def _add_grouped_block(
 
 @dataclass(frozen=True)
 class Inverted:
-    """An inverted residual block: widen to ``expanded``, depthwise, narrow to ``outputs``.
+    """Channels, kernel and options of one inverted residual block.
 
     ``squeezed`` is the number of squeeze-and-excite channels, 0 for none; ``inner`` is its first
     activation, ``gate`` its last.
@@ -497,7 +497,7 @@ def r2plus1d(seed: int = 0, size: int = 112, width: int = 64, classes: int = 400
 def _space_time_block(
     net: NetworkBuilder, name: str, source: str, channels: tuple[int, int]
 ) -> str:
-    """Add a residual block.
+    """Add a residual block of convolutions in the plane and in time.
 
     If the number of channels changes, it halves plane and time and projects the shortcut.
     """

@@ -183,7 +183,7 @@ def _add_upsampled(net: NetworkBuilder, name: str, source: str) -> str:
 def _yolo_head(
     net: NetworkBuilder, maps: tuple[tuple[str, int, int], ...], size: int
 ) -> ModelProto:
-    """Add the head: distances and scores of every place of every map.
+    """Add the YOLOv8 head: box distances and class scores for every place of every map.
 
     Distances become boxes in pixels.
     """

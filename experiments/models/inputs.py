@@ -70,12 +70,12 @@ def photograph_crops(count: int, seed: int, size: int = 224) -> Iterator[NDArray
 
 
 def luminance(size: int = 224) -> NDArray[np.float32]:
-    """Return the portrait in grey, float32 (1, 1, size, size) with values 0..1."""
+    """Return the portrait photograph in grey, float32 (1, 1, size, size) with values 0..1."""
     return _normalise_image(_photograph(), (1, 1, size, size))
 
 
 def video(seed: int, frames: int = 16, size: int = 112) -> NDArray[np.float32]:
-    """Return a crop of the photograph that moves one pixel per frame.
+    """Return a video input: a crop of the photograph that moves one pixel per frame.
 
     The video is float32 (1, 3, frames, size, size).
     """

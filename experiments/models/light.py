@@ -68,7 +68,7 @@ def _give_weights(graph: GraphProto, random: Generator) -> None:
 
 
 def _reader(name: str, readers: dict[str, tuple[NodeProto, int]]) -> tuple[str, int]:
-    """Return operator type and operand index of the consumer of a constant.
+    """Return the operator type and the operand index of a constant's consumer.
 
     An Unsqueeze in between is skipped.
     """
@@ -79,7 +79,7 @@ def _reader(name: str, readers: dict[str, tuple[NodeProto, int]]) -> tuple[str, 
 
 
 def _fill(op_type: str, index: int) -> Fill:
-    """Return the random distribution for the constants of one operand of one operator."""
+    """Return the random distribution for the constants of an operator's operand."""
     if op_type in ("Conv", "Gemm"):
         return _he_normal if index == 1 else _normal(0.0, 0.05)
     if op_type == "BatchNormalization":

@@ -269,7 +269,7 @@ def gpt2(
 
 
 def _add_slice(net: NetworkBuilder, name: str, source: str, axis: int, index: int) -> str:
-    """Add a Gather of one slice of an axis, which removes the axis."""
+    """Add a Gather that selects one index of an axis and removes the axis."""
     return net.node(
         "Gather", name, source, net.constant(f"at{index}", np.array(index, np.int64)), axis=axis
     )

@@ -16,7 +16,7 @@ FIGURES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class ClaimFigure:
-    """One comparison: whether it supports the claim, and the text with its figures."""
+    """One comparison of figures: whether it supports a paper's claim, and its text."""
 
     supports: bool
     text: str
@@ -24,7 +24,7 @@ class ClaimFigure:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, the rule that decides it, and the figures.
+    """A statement of a paper, the rule that decides it, and the figures that it depends on.
 
     It holds if every figure supports it.
     """
@@ -36,12 +36,12 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """True if there are figures and all of them support the statement."""
+        """True if there are figures and all of them support the paper's statement."""
         return bool(self.figures) and all(figure.supports for figure in self.figures)
 
 
 def claim_lines(claims: Iterable[Claim]) -> Iterator[str]:
-    """Yield each claim as text lines, with every figure that decides it.
+    """Yield the text lines of a paper's claims, with every figure that decides them.
 
     Each figure has its own line, and an empty line follows each claim.
     """

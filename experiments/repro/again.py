@@ -56,7 +56,10 @@ _POINT_CONDITIONS = ("key", "package", "preset", "version")
 
 @dataclass(frozen=True)
 class FigureDeviation:
-    """A value that differs. ``name`` is a key of a report, or a point with its column."""
+    """A figure that differs when a saved run is repeated.
+
+    ``name`` is a key of a report, or a point with its column.
+    """
 
     name: str
     stored: Any
@@ -68,7 +71,7 @@ class FigureDeviation:
 
 @dataclass(frozen=True)
 class Repetition:
-    """Result of a repetition.
+    """Result of repeating a saved run or sweep: what was compared and what differs.
 
     ``compared`` is the number of values or points. ``deviations`` has every value that differs, for
     points only the first one each. ``changes`` are conditions that changed.
@@ -114,7 +117,7 @@ def run_again(path: Path, command_line: CommandLine) -> Repetition:
 
 
 def _words(path: Path, command: str) -> list[str]:
-    """Return the words of a ``dla run`` command without ``dla``.
+    """Split a ``dla run`` command into words, without ``dla``.
 
     Raise InputError for an option that writes.
     """
@@ -214,7 +217,7 @@ def _is_chosen(machine: Identity, chosen: set[Identity], timing: Record) -> bool
 
 
 def _list_changes(manifest: Record, networks: dict[str, Preparation]) -> Iterator[str]:
-    """Yield the versions and packages that have changed since the sweep, one per line."""
+    """Yield each software version or package that has changed since a sweep was run."""
     now = versions()
     for name, before in manifest["versions"].items():
         if now.get(name) != before:

@@ -34,7 +34,9 @@ MEMORIES = {256 * KIB: "256 KiB", 512 * KIB: "512 KiB", MIB: "1 MiB", 256 * MIB:
 
 @dataclass(frozen=True)
 class Bar:
-    """One configuration under one schedule. ``side``: input-parallel (I) or output-parallel (O).
+    """Bar of figure 4: cycles of one machine configuration under one schedule.
+
+    ``side`` is input-parallel (I) or output-parallel (O).
 
     ``ex`` has the cycles in which EX executes, by kind; ``total`` is the whole run with DMA and
     waits. Both are empty if the configuration is impossible; then ``message`` gives the reason.
@@ -55,12 +57,12 @@ class Bar:
 
     @property
     def height(self) -> int:
-        """EX cycles of CONV, DEPTH and REQUANT together: the height of the published bar."""
+        """Height of the published bar: EX cycles of CONV, DEPTH and REQUANT together."""
         return sum(self.ex.get(kind, 0) for kind in KINDS)
 
     @property
     def other(self) -> int:
-        """EX cycles of pooling and classifier.
+        """EX cycles of the network's pooling and classifier layers.
 
         The paper runs both on the CPU; this compiler accelerates them.
         """
@@ -68,17 +70,20 @@ class Bar:
 
     @property
     def memory(self) -> str:
-        """Size of the memory as the figure writes it."""
+        """Size of the scratchpad memory, as text in the form of the published figure."""
         return MEMORIES.get(self.sram_bytes, f"{self.sram_bytes} B")
 
     @property
     def label(self) -> str:
-        """Label in the paper: memory, processing elements, side."""
+        """Label of a bar in the paper's figure: memory, processing elements, side."""
         return f"{self.memory} {self.pes} {self.side}"
 
 
 class ClaimBars:
-    """Bars of one schedule. Raises ValueError if two bars have the same configuration."""
+    """Bars of figure 4 under one schedule.
+
+    Raises ValueError if two bars have the same configuration.
+    """
 
     def __init__(self, bars: Iterable[Bar]) -> None:
         self._bars: dict[tuple[Scenario, int, int, Side], Bar] = {}
@@ -92,11 +97,11 @@ class ClaimBars:
         return iter(self._bars.values())
 
     def get_bar(self, scenario: Scenario, sram_bytes: int, pes: int, side: Side) -> Bar:
-        """Return the bar with these properties; raise KeyError if there is none."""
+        """Return the bar with the given properties; raise KeyError if there is none."""
         return self._bars[scenario, sram_bytes, pes, side]
 
     def panel(self, scenario: Scenario) -> list[Bar]:
-        """Return the bars of one scenario, sorted by memory, processing elements and side.
+        """Return the bars of one scenario of the figure, in the published order.
 
         The published figure has the same order.
         """
@@ -105,7 +110,7 @@ class ClaimBars:
 
 
 def bars_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ClaimBars]:
-    """Return the bars of each schedule.
+    """Convert a sweep's rows of results to the bars of figure 4, by schedule.
 
     The rows have the form of ``experiments.sweep.results.flat_rows``.
     """
@@ -153,7 +158,7 @@ It is a share of the line's value.
 
 
 def evaluate(bars: ClaimBars) -> tuple[Claim, ...]:
-    """Decide every claim on the bars of one schedule.
+    """Decide every claim of the paper on the bars of one schedule.
 
     Raise KeyError if a bar that decides one is missing.
     """
@@ -239,7 +244,7 @@ def evaluate(bars: ClaimBars) -> tuple[Claim, ...]:
 
 
 def _faster(fast: Bar, slow: Bar) -> ClaimFigure:
-    """Compare two bars.
+    """Return whether the bar ``fast`` takes fewer EX cycles than the bar ``slow``, with both.
 
     The figure supports the claim if ``fast`` takes fewer EX cycles than ``slow``.
     """

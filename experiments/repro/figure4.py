@@ -57,7 +57,7 @@ _DPI = 110
 
 
 def draw(bars: Mapping[str, ClaimBars]) -> bytes:
-    """Return the image as PNG; ``bars`` by schedule. Equal bars give equal bytes."""
+    """Draw figure 4 from the bars of each schedule and return it as a PNG image."""
     schedules = [schedule for schedule in ROWS if schedule in bars]
     widths = [
         max(len(bars[schedule].panel(scenario)) for schedule in schedules) for scenario in SCENARIOS
@@ -119,7 +119,7 @@ def _stack(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> None:
 
 
 def _value_bars(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> None:
-    """Write the height of every bar above it.
+    """Write the number of cycles above every bar of the chart.
 
     If this text would cover the bar's mark, it goes above the mark.
     """
@@ -135,7 +135,7 @@ def _value_bars(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> Non
 
 
 def _places(bars: Sequence[Bar]) -> list[float]:
-    """Return the positions of the bars, with a gap between memory sizes."""
+    """Return the positions of the chart's bars, with a gap between memory sizes."""
     places: list[float] = []
     for index, bar in enumerate(bars):
         gap = 1 + GAP * (bar.sram_bytes != bars[index - 1].sram_bytes) if index else 0
@@ -177,7 +177,7 @@ Cycles are empty if it does not fit.
 
 @dataclass(frozen=True)
 class Figure4:
-    """Result of the reproduction: bars and claims by schedule, and the files written."""
+    """Result of reproducing figure 4: bars and claims by schedule, and the files written."""
 
     bars: Mapping[str, ClaimBars]
     claims: Mapping[str, tuple[Claim, ...]]
@@ -190,7 +190,7 @@ class Figure4:
 
 
 def reproduce(folder: Path, *, workers: int | None = None, stage: Progress = silent) -> Figure4:
-    """Run the missing rows of the sweep, and write its table, figure and claims.
+    """Run the missing configurations of figure 4, and write its table, image and claims.
 
     The rows are in ``folder``/sponner2021-fig4.sqlite; .csv, .png and .txt files are next to it.
 
@@ -212,7 +212,7 @@ def reproduce(folder: Path, *, workers: int | None = None, stage: Progress = sil
 def run(
     results: Path, *, workers: int | None = None, stage: Progress = silent
 ) -> dict[str, ClaimBars]:
-    """Return the bars by schedule.
+    """Run the configurations of figure 4 and return its bars by schedule.
 
     Configurations with a row in ``results`` of this version are not run again.
     """
@@ -230,7 +230,7 @@ def run(
 
 
 def table(bars: Mapping[str, ClaimBars]) -> str:
-    """Return every configuration that was run as CSV with the columns :data:`COLUMNS`."""
+    """Return the table of all configurations of figure 4 that were run, as CSV text."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)

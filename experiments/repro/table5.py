@@ -124,14 +124,14 @@ priority = {priority}
 
 @dataclass(frozen=True)
 class Run:
-    """One application under one scheduling method."""
+    """Simulated run of one application of table 5 under one scheduling method."""
 
     application: str
     segment: str
     report: SystemReport
 
     def task(self, name: str) -> TaskResult:
-        """Return the result of a module."""
+        """Return the simulated result of the application's module ``name``."""
         return next(task for task in self.report.tasks if task.name == name)
 
     @property
@@ -142,7 +142,7 @@ class Run:
 
     @property
     def starved(self) -> tuple[str, ...]:
-        """Modules without a job that ended."""
+        """Names of the application's modules of which no job ended."""
         return tuple(task.name for task in self.report.tasks if not task.ended)
 
 
@@ -152,7 +152,7 @@ FRAMES = 20
 
 @dataclass(frozen=True)
 class Table5:
-    """Result of the reproduction: runs in the table's order, claims, and written files."""
+    """Result of reproducing table 5: runs in the table's order, claims, and written files."""
 
     runs: tuple[Run, ...]
     claims: tuple[Claim, ...]
@@ -164,14 +164,14 @@ class Table5:
 
 
 def applications() -> tuple[str, ...]:
-    """Return the table's applications, in its order: detector and size."""
+    """Return the names of table 5's applications (detector and size), in the table's order."""
     return tuple(f"{detector}{size}" for detector in DETECTORS for size in SIZES)
 
 
 def reproduce(
     folder: Path, *, only: Iterable[str] | None = None, progress: Progress = silent
 ) -> Table5:
-    """Run the applications and write models, systems, table and claims into ``folder``.
+    """Run the applications of table 5, and write files, table and claims to ``folder``.
 
     ``only`` limits the run to some applications.
 
@@ -213,7 +213,7 @@ def write_system(folder: Path, application: str) -> Path:
 
 
 def _model(folder: Path, name: str, build: Callable[[int, Size], ModelProto], size: Size) -> str:
-    """Write the model with weights of seed 0, unless it exists, and return its file name."""
+    """Write an ONNX model with weights of seed 0, if missing, and return its file name."""
     file = folder / f"{name}.onnx"
     if not file.is_file():
         write_atomically(file, build(0, size).SerializeToString())
@@ -228,7 +228,7 @@ def _network(name: str, models: list[str], priority: int) -> str:
 
 
 def run_application(system: System, plans: Plans, progress: Progress = silent) -> list[Run]:
-    """Run one application under every scheduling method."""
+    """Simulate one application of table 5 under every scheduling method."""
     found = []
     for segment, policy, preempt in SEGMENTS:
         progress(f"{system.name} under {policy}")
@@ -328,7 +328,7 @@ COLUMNS = (
 
 
 def table(runs: Iterable[Run]) -> str:
-    """Return the table as CSV with the columns :data:`COLUMNS`.
+    """Return table 5 as CSV text with the columns :data:`COLUMNS`.
 
     A module without an ended job has no times.
     """

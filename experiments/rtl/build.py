@@ -56,7 +56,7 @@ def write_build(
     *,
     simulated: bool = True,
 ) -> None:
-    """Create ``folder`` with the hardware of one machine, completely or not at all.
+    """Create ``folder`` with one machine's hardware, completely or not at all.
 
     An earlier build is replaced.
 
@@ -91,7 +91,7 @@ def write_build(
 
 
 def _foreign(folder: Path) -> str | None:
-    """Return a file in the folder that no build made; None if the folder may be replaced."""
+    """Return a file that a hardware build did not make, or None if there is none."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise InputError(f"{folder}: is no folder; choose another place")
     known = {MACHINE, MEMORY, SIMULATION, README, "machine.json"}
@@ -100,7 +100,7 @@ def _foreign(folder: Path) -> str | None:
 
 
 def split_text(text: str) -> tuple[str, str]:
-    """Split the Verilog into the machine and the model of its scratchpad, which comes last."""
+    """Split Verilog text into the machine and the model of its scratchpad."""
     found = re.search(rf"^module {SCRATCHPAD}\b", text, re.MULTILINE)
     at = len(text) if found is None else found.start()
     return text[:at], text[at:]

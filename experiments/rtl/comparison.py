@@ -29,7 +29,7 @@ SHOWN_BYTES = 16
 def corpus_cases(
     corpus: Corpus, names: Iterable[str], within: Callable[[Arch], Arch] | None = None
 ) -> Iterator[Case]:
-    """Yield the cases of a corpus that hardware can run.
+    """Yield the golden cases of a corpus that the hardware can run.
 
     The cases run on their own machines, or on those that ``within`` returns. Programs that the
     machine must reject are left out, and machines with banked memory, for which no hardware exists.
@@ -49,7 +49,7 @@ def corpus_cases(
 
 
 def source_case(source: ExportSource) -> Case:
-    """Return the case for the hardware of an export's source."""
+    """Convert the source of an export to a case for the hardware, with expected results."""
     program = source.program
     timing = source.timing
     inputs = tensors(program, source.inputs)
@@ -57,7 +57,7 @@ def source_case(source: ExportSource) -> Case:
 
 
 def outcome_lines(outcome: Outcome, waves: str | None = None) -> Iterator[str]:
-    """Yield text lines about the differences of one case.
+    """Yield text lines about the differences of hardware and simulator in one case.
 
     They name the case, its first differences, and the first wrong command with its registers and
     operands. ``waves`` is the command line that shows cycles of the case; it adds a last line on
@@ -104,7 +104,7 @@ def _reads(case: Case, number: int) -> Iterator[tuple[str, int, int, bytes]]:
 
 
 def comparison_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return every case with all its differences as JSON values."""
+    """Return every compared hardware case with all its differences as JSON values."""
     return {"schema": SCHEMA, "cases": [_outcome_json(outcome) for outcome in outcomes]}
 
 

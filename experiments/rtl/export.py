@@ -75,7 +75,7 @@ class ExportSource:
 
 @dataclass(frozen=True, eq=False)
 class OperandRows:
-    """Operand at the time of its command.
+    """Bytes of an operand, row by row, at the time when its command runs.
 
     ``runs`` has the rows of the access as (address, bytes), in order.
     """
@@ -91,7 +91,9 @@ class OperandRows:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One command. Cycles are ``[start, end)``, including ``waits`` for the scratchpad's ports.
+    """One executed command of an export.
+
+    Cycles are ``[start, end)``, including ``waits`` for the scratchpad's ports.
 
     ``compute_cycles`` follow from the instruction's formula, without fill and drain; 0 for LD, ST
     and ``OP_SYNC``. ``writes`` are the bytes written, read back after the command; empty if the
@@ -111,7 +113,7 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class Export:
-    """A program executed command by command in stream order.
+    """A program executed command by command in stream order, to be exported for RTL simulation.
 
     Memories are dense images from address 0.
 
@@ -131,7 +133,7 @@ class Export:
 
 
 def case_source(case: StoredCase) -> ExportSource:
-    """Return the source of a golden case.
+    """Convert a golden case to the source of an export for RTL simulation.
 
     Raise InputError if the machine must reject it or lacks its ISA variant.
     """
@@ -148,7 +150,7 @@ def case_source(case: StoredCase) -> ExportSource:
 
 
 def build_export(source: ExportSource) -> Export:
-    """Execute ``source`` with the reference semantics and record everything.
+    """Execute ``source`` with the reference semantics and record what RTL must reproduce.
 
     Raises:
         InputError: the results depend on the order of execution, so that no command has a defined
@@ -208,7 +210,7 @@ def _list_rows(access: Access, machine: Machine) -> OperandRows:
 
 
 def _check_order(source: ExportSource, in_order: Effects, timed: Effects) -> None:
-    """Raise InputError if the results depend on the order of completed commands."""
+    """Raise InputError if the results depend on the order in which commands complete."""
     if in_order.stopped != timed.stopped:
         return  # the first of two overflowing commands does not determine the memories
     for number, (one, other) in enumerate(zip(in_order.writes, timed.writes, strict=True)):
@@ -235,7 +237,9 @@ def _check_record(source: ExportSource, trace: Trace, timed: Effects) -> None:
 
 
 def corpus_source(folder: Path, name: str) -> ExportSource:
-    """Return the case ``name`` (its level may be omitted) of the corpus in ``folder``, as recorded.
+    """Return the golden case ``name`` of the corpus in ``folder`` as the source of an export.
+
+    The level in ``name`` may be omitted.
 
     Raises InputError for no case or several cases with that name, and for a case that cannot be
     read or run.
@@ -248,7 +252,7 @@ def corpus_source(folder: Path, name: str) -> ExportSource:
 
 
 def catalogue_source(name: str) -> ExportSource:
-    """Record the built-in case ``name`` and return it.
+    """Record the built-in golden case ``name`` and return it as the source of an export.
 
     Without a level the first with that name, except networks.
     """
@@ -263,7 +267,7 @@ def catalogue_source(name: str) -> ExportSource:
 
 
 def program_source(file: Path, tensors: Iterable[str], settings: Iterable[str]) -> ExportSource:
-    """Return the program in ``file`` with its input tensors and Timing.
+    """Return the program in ``file``, with inputs and Timing, as the source of an export.
 
     ``tensors`` are texts "NAME=FILE.npy", ``settings`` are texts "key=value".
 
@@ -315,7 +319,7 @@ def write_export(export: Export, folder: Path) -> None:
 
 
 def _foreign(folder: Path) -> str | None:
-    """Return a file in the folder that no export of any version wrote.
+    """Return a file in the folder that no version of the export wrote, or None.
 
     The result is None if the folder may be replaced.
     """
@@ -346,7 +350,7 @@ def _is_export(manifest: Path) -> bool:
 
 
 def _images(export: Export) -> dict[tuple[str, str], bytes]:
-    """Return the images of both memories, before and after the run."""
+    """Return the contents of scratchpad and system memory, before and after the run."""
     memories = {
         ("sram", "before"): export.sram_before,
         ("dram", "before"): export.dram_before,
@@ -357,7 +361,7 @@ def _images(export: Export) -> dict[tuple[str, str], bytes]:
 
 
 def _image_text(runs: Iterable[Run]) -> str:
-    """Return runs of bytes as text for ``$readmemh``.
+    """Format ranges of memory bytes as text for Verilog's ``$readmemh``.
 
     Each run begins with its hexadecimal address; a line has 16 bytes.
     """
@@ -465,7 +469,7 @@ def _crc(content: bytes) -> str:
 
 
 def testbench(export: Export) -> str:
-    """Return the test bench for ``export``.
+    """Return the text of the Verilog test bench for ``export``.
 
     It is the template with the sizes of the case and the machine's parameters.
     """

@@ -33,7 +33,7 @@ ESTIMATED_IS = (
 def synthesise_hardware(
     hardware: Preset, *, logs: Path | None = None, progress: Progress = silent
 ) -> Synthesis:
-    """Synthesise the machine with its configuration tied to constants.
+    """Synthesise a machine's hardware into gates, with its configuration tied to constants.
 
     Raise InputError as ``synthesise`` does.
     """
@@ -47,7 +47,7 @@ def synthesise_hardware(
 
 
 def component_rows(found: Synthesis) -> list[dict[str, Any]]:
-    """Return one row per component, ordered by its share of all gates, the largest first.
+    """Return a row of gate counts per hardware component, the largest first.
 
     ``gates`` and the later columns are those of one instance without its subcomponents.
     ``all_gates`` is the sum over all instances.
@@ -66,7 +66,7 @@ def component_rows(found: Synthesis) -> list[dict[str, Any]]:
 
 
 def synthesis_json(found: Synthesis, hardware: Preset, table: CostTable) -> dict[str, Any]:
-    """Return the whole result as JSON values, with cells by type."""
+    """Return the result of a synthesis as JSON values, with the cells of each type."""
     cells = {name: dict(component.cells) for name, component in found.components.items()}
     return {
         "schema": SCHEMA,
@@ -86,7 +86,7 @@ def synthesis_json(found: Synthesis, hardware: Preset, table: CostTable) -> dict
 
 
 def summary_lines(found: Synthesis, hardware: Preset, table: CostTable) -> Iterator[str]:
-    """Yield lines that summarise the whole machine and its estimate."""
+    """Yield text lines on the gates of a synthesised machine and its area estimate."""
     deepest = found.deepest
     bits = found.total("memory_bits")
     yield (

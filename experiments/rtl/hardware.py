@@ -48,7 +48,7 @@ def _open(
     pipelined: bool = True,
     engines: tuple[str, ...] | None = None,
 ) -> tuple[Limits, ...]:
-    """Return configurable hardware for all machines up to a size.
+    """Return limits of hardware that can be configured as any machine up to a size.
 
     There is one build for each kind of numerics.
     """
@@ -98,12 +98,12 @@ larger machines have only the engines that some of their programs need.
 
 
 def is_pipelined(timing: Timing) -> bool:
-    """Return True if EX has enough fill and drain cycles for pipeline registers."""
+    """Return True if the unit EX has enough fill and drain cycles for pipeline registers."""
     return timing.ex_fill + timing.ex_drain >= LEAST_PIPELINE
 
 
 def can_be(limits: Limits, arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> bool:
-    """Return True if hardware with these limits and engines can be configured as that machine."""
+    """Return True if hardware with these limits and engines can be configured as a machine."""
     wanted = limits_of(arch, timing, pipelined=is_pipelined(timing))
     sizes = (
         "ic",
@@ -125,7 +125,7 @@ def can_be(limits: Limits, arch: Arch, timing: Timing, engines: Collection[str] 
 
 
 def build_for(arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> Limits:
-    """Return the first of :data:`BUILDS` that can model the machine with these engines.
+    """Return the limits of the first of :data:`BUILDS` that can model a machine.
 
     If there is none, return configurable hardware of exactly the machine's size with all engines.
     """
@@ -134,7 +134,7 @@ def build_for(arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> L
 
 
 def build_of(program: Program, timing: Timing) -> Limits:
-    """Return the build for a program's machine, with the engines that the program needs.
+    """Return the limits of hardware for a program's machine and the engines that it needs.
 
     :func:`build_for` describes the choice.
     """
@@ -157,7 +157,7 @@ def own_text(
     replacing: Modules | None = None,
     engines: tuple[str, ...] | None = None,
 ) -> str:
-    """Return the Verilog of hardware for one machine only.
+    """Return the Verilog text of hardware that models one machine only.
 
     The hardware has all engines, or those in ``engines``.
     """
@@ -166,7 +166,7 @@ def own_text(
 
 
 def own_executable(arch: Arch, timing: Timing) -> Executable:
-    """Return the executable of hardware for one machine only, which runs fastest."""
+    """Return the simulation executable of hardware for one machine only, which runs fastest."""
     find_tools()
     return build_executable(own_text(arch, timing))
 
@@ -174,7 +174,7 @@ def own_executable(arch: Arch, timing: Timing) -> Executable:
 def get_traced_executable(
     program: Program, timing: Timing, replacing: Modules | None = None
 ) -> Executable:
-    """Return an executable that can write waves of ``program``.
+    """Return a hardware simulation that can write the waves of ``program``.
 
     Its hardware is for the program's machine and has only the engines that the program needs.
     """
@@ -184,7 +184,7 @@ def get_traced_executable(
 
 
 def reduce_to_limits(arch: Arch, limits: Limits) -> Arch:
-    """Return the machine with its array and lanes reduced to ``limits``.
+    """Reduce a machine's array and lanes to the ``limits`` of the hardware.
 
     Programs have the same meaning on it.
     """
@@ -198,7 +198,7 @@ def reduce_to_limits(arch: Arch, limits: Limits) -> Arch:
 def run_each(
     cases: Iterable[Case], progress: Progress = silent, replacing: Modules | None = None
 ) -> Iterator[Outcome]:
-    """Run each case on hardware and yield the outcomes.
+    """Run each case on simulated hardware and yield the outcomes.
 
     The outcomes come build by build, in the order of the cases within a build.
     """
@@ -218,7 +218,7 @@ def run_each(
 
 
 def _least(limits: Limits, cases: Iterable[Case]) -> Limits:
-    """Return the same hardware with only the engines that the cases need."""
+    """Return the hardware's limits with only the engines that the cases need."""
     mnemonics = {
         command.instruction.mnemonic for case in cases for command in case.program.commands
     }
@@ -226,7 +226,7 @@ def _least(limits: Limits, cases: Iterable[Case]) -> Limits:
 
 
 def batches(cases: Iterable[Case]) -> Iterator[list[Case]]:
-    """Yield batches of cases for one process each; cases are taken on demand."""
+    """Yield batches of hardware cases for one process each; cases are taken on demand."""
     rest = iter(cases)
     while batch := list(islice(rest, BATCH)):
         yield batch
@@ -252,7 +252,7 @@ class HardwareDevice:
         return own_executable(self._hardware.arch, self._hardware.timing)
 
     def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[Trace]:
-        """Run one program from reset.
+        """Run one program on the simulated hardware from reset.
 
         Raise InputError as the simulator's device does, and if nothing can be built.
         """
@@ -274,7 +274,7 @@ class HardwareDevice:
 
     @property
     def check(self) -> HardwareCheck:
-        """Comparison of all runs so far."""
+        """Comparison of the hardware with the simulator over all runs so far."""
         return HardwareCheck(
             programs=self._programs,
             commands=self._commands,

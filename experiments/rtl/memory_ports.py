@@ -35,7 +35,7 @@ Port = ReadPort | WritePort
 
 
 class Ports(NamedTuple):
-    """Scratchpad ports of a unit, or of an engine of EX with its instructions."""
+    """Scratchpad ports of a hardware unit, or of an engine of EX with its instructions."""
 
     owner: str
     instructions: tuple[Instruction, ...]
@@ -43,7 +43,7 @@ class Ports(NamedTuple):
 
 
 def hardware_ports(hardware: Preset) -> list[Ports]:
-    """Return the ports that the machine's hardware declares for its engines, LD and ST.
+    """Return the scratchpad ports that the hardware declares for its engines, LD and ST.
 
     The engines come first.
     """
@@ -70,7 +70,7 @@ def hardware_ports(hardware: Preset) -> list[Ports]:
 
 
 def port_rows(found: Iterable[Ports]) -> list[dict[str, Any]]:
-    """Return one row for each instruction, operand, and port that transfers it, at full rate.
+    """Return a table row for each instruction, operand, and scratchpad port that transfers it.
 
     ``bytes`` per cycle is ``lanes`` times ``lane_bytes``, which the instruction needs;
     ``port_bytes`` is the port's full width. A port that declares no operands has one row, without
@@ -100,7 +100,7 @@ def port_rows(found: Iterable[Ports]) -> list[dict[str, Any]]:
 
 
 def _operands(port: Port, instruction: Instruction) -> Iterator[str]:
-    """Yield the address registers of the operands that the port transfers for the instruction."""
+    """Yield the address registers of the operands that a port transfers for an instruction."""
     if instruction.unit in (Unit.LD, Unit.ST):
         yield side_registers(instruction.unit, "sram")[0]
     for register, mnemonics in port.serves.items():
@@ -111,7 +111,7 @@ def _operands(port: Port, instruction: Instruction) -> Iterator[str]:
 
 
 def _lane_bytes(port: Port, instruction: Instruction | None, operand: str) -> int:
-    """Return the bytes that an operand uses of each lane.
+    """Return the number of bytes that an operand uses in each lane of a port.
 
     This is one element if the operand has a single integer type, else the full width.
     """
@@ -123,7 +123,7 @@ def _lane_bytes(port: Port, instruction: Instruction | None, operand: str) -> in
 
 
 def merge_ports(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) -> dict[int, int]:
-    """Return the fewest lanes that replace the ports of any one of ``found`` at a time.
+    """Return the fewest port lanes that suffice if units use the scratchpad one at a time.
 
     The keys are widths in bytes, the values counts of lanes. The widest lanes of all owners share
     one, the next widest share the next, and so on; no other sharing has fewer bytes. The widest
@@ -141,7 +141,7 @@ def merge_ports(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) 
 
 
 class ByteStream(NamedTuple):
-    """Operand of one command: its bytes, compute cycles and banks.
+    """Scratchpad traffic of one operand of a command: its bytes, compute cycles and banks.
 
     Each byte counts once. ``banks`` is the number of banks that the operand spans.
     """
@@ -163,7 +163,7 @@ class Needs(NamedTuple):
 
 
 def streams(programs: Iterable[Program]) -> Iterator[ByteStream]:
-    """Yield the streams of all commands of EX, without operands of no bytes."""
+    """Yield the scratchpad traffic of every EX operand that transfers at least one byte."""
     for program in programs:
         arch = program.arch
         bank_bytes = arch.sram_bytes // arch.sram_banks
@@ -182,7 +182,7 @@ def streams(programs: Iterable[Program]) -> Iterator[ByteStream]:
 
 
 def _name_operands(command: Command, accesses: Sequence[Access]) -> list[str]:
-    """Return the address register of each operand, each used once if possible.
+    """Return the name of each operand's address register, each used once if possible.
 
     A second part of an operand has the register of the first.
     """
@@ -198,7 +198,7 @@ def _name_operands(command: Command, accesses: Sequence[Access]) -> list[str]:
 
 
 def stream_rows(found: Iterable[ByteStream]) -> list[dict[str, Any]]:
-    """Return one row of bandwidths per instruction and operand.
+    """Return a table row of scratchpad bandwidths per instruction and operand.
 
     A row has the mean and maximum bytes per compute cycle, and the most banks of a stream.
     """
@@ -220,7 +220,7 @@ def stream_rows(found: Iterable[ByteStream]) -> list[dict[str, Any]]:
 
 
 def compute_needs(programs: Iterable[Program]) -> Needs:
-    """Return the least bandwidths and bank ports with which no command waits.
+    """Return the least scratchpad bandwidths and bank ports with which no command waits.
 
     No wait means x = 0 in docs/machine.md, section 5.
     """
@@ -266,7 +266,7 @@ def summary_lines(hardware: Preset, found: Sequence[Ports]) -> Iterator[str]:
 
 
 def format_needs(found: Needs) -> str:
-    """Return the needs as a sentence."""
+    """Format the bandwidth and ports that a network needs as a sentence."""
     parts = (f"{name} = {value}" for name, value in found._asdict().items())
     return f"no command waits for the scratchpad with {', '.join(parts)}"
 
@@ -274,7 +274,10 @@ def format_needs(found: Needs) -> str:
 def ports_json(
     hardware: Preset, found: Sequence[Ports], programs: Sequence[Program] | None
 ) -> dict[str, Any]:
-    """Return ports and needs as JSON values; ``network`` is None without programs."""
+    """Return scratchpad ports and a network's needs as JSON values.
+
+    ``network`` is None without programs.
+    """
     lanes = {
         side: _lanes(merge_ports(_engines(found), kind))
         for side, kind in (("read", ReadPort), ("write", WritePort))

@@ -24,7 +24,7 @@ MARGIN = 8
 
 @dataclass(frozen=True)
 class RunWindow:
-    """Part of a run, chosen by command, by layer or by cycles.
+    """Part of a run to write waves of, chosen by command, by layer or by cycles.
 
     ``command`` is the word of a command, ``layer`` a name, ``cycles`` a pair (first, end). Exactly
     one of them is given.
@@ -35,7 +35,7 @@ class RunWindow:
     cycles: tuple[int, int] | None = None
 
     def find_cycles(self, trace: Trace) -> tuple[int, int]:
-        """Return the half-open range of cycles.
+        """Return the range of cycles of the chosen part of a run; its end is excluded.
 
         Raise InputError if the run has no such command, layer or cycles.
         """
@@ -76,7 +76,7 @@ def write_window(
     progress: Progress = silent,
     replacing: Modules | None = None,
 ) -> tuple[Outcome, int, int]:
-    """Write the waves of ``window`` to ``file``, and return the outcome and the cycles.
+    """Write the waves of a part of a run to ``file``, and return the outcome and the cycles.
 
     The cycles are the first one and the end of the window. The format is FST if the file name ends
     in ``.fst``, else VCD. The file appears completely or not at all. Raises InputError for an
@@ -108,7 +108,7 @@ def write_window(
 
 
 def layers_between(case: Case, first: int, end: int) -> Iterator[tuple[int, str]]:
-    """Yield number in the waves and name of each layer with a command in [first, end)."""
+    """Yield (number in the waves, name) of each layer with a command in cycles [first, end)."""
     assert case.expected is not None
     trace = case.expected.trace
     times = zip(trace.times.start.tolist(), trace.times.end.tolist(), trace.sources, strict=True)
@@ -121,7 +121,7 @@ def layers_between(case: Case, first: int, end: int) -> Iterator[tuple[int, str]
 
 
 def _compressor(file: Path) -> str:
-    """Return the path of the program that converts VCD to FST."""
+    """Return the path of the program that converts waves from VCD to FST."""
     found = shutil.which("vcd2fst")
     if found is None:
         raise InputError(

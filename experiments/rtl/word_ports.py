@@ -31,7 +31,7 @@ SCHEMA = "dla-rtl-word-ports/1"
 
 
 class Requester(NamedTuple):
-    """A port of a unit, and the operands that it transfers, each with its instructions.
+    """Scratchpad port of a unit, and the operands that it transfers, each with instructions.
 
     It moves one aligned word of any bank per cycle, in the cycles that ``slots`` describes.
     """
@@ -44,7 +44,10 @@ class Requester(NamedTuple):
 
 
 def requesters(hardware: Preset) -> list[Requester]:
-    """Return the ports of EX, LD and ST; raise ValueError for a machine without banked memory."""
+    """Return the scratchpad ports of EX, LD and ST in a machine with banked memory.
+
+    Raise ValueError for a machine without banked memory.
+    """
     every = hardware.timing.word_cycles(words_of(hardware.arch).word)
     found = variant(hardware.arch.isa).instructions
     by_unit = {unit: [one for one in found if one.unit is unit] for unit in Unit}
@@ -77,7 +80,7 @@ def _find_passing(
 
 
 def port_rows(hardware: Preset) -> list[dict[str, Any]]:
-    """Return one row for each instruction, operand, and port that transfers it.
+    """Return a table row for each instruction, operand, and scratchpad port that transfers it.
 
     ``words`` of ``word_bytes`` move per cycle, at multiples of ``aligned``, in any of ``banks``, in
     ``slots``.
@@ -125,7 +128,7 @@ def summary_lines(hardware: Preset) -> Iterator[str]:
 
 
 class WordStream(NamedTuple):
-    """An operand of one command: its words, the command's cycles, and the banks that it spans."""
+    """Scratchpad traffic of an operand: its words, its command's cycles, and the banks used."""
 
     instruction: str
     operand: str
@@ -136,7 +139,7 @@ class WordStream(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """EX commands with their cycles, and those that wait for a bank or the shared port.
+    """Counts of EX commands and cycles, in total and waiting for a bank or shared port.
 
     ``for_bank`` and ``for_port`` are pairs of commands and cycles.
     """
@@ -148,7 +151,7 @@ class Waits(NamedTuple):
 
 
 def streams(programs: Iterable[Program], timing: Timing) -> Iterator[WordStream]:
-    """Yield the streams of all commands of EX, without operands of no words.
+    """Yield the scratchpad traffic of every EX operand that transfers at least one word.
 
     Cycles include waits.
     """
@@ -175,7 +178,7 @@ def streams(programs: Iterable[Program], timing: Timing) -> Iterator[WordStream]
 
 
 def _compute_waiting(demands: Demands, timing: Timing) -> Int64:
-    """Return the cycles that each command of EX waits for the scratchpad in a run.
+    """Return the cycles that each EX command of a run waits for the scratchpad.
 
     Commands of other units have 0.
     """
@@ -185,7 +188,7 @@ def _compute_waiting(demands: Demands, timing: Timing) -> Int64:
 
 
 def stream_rows(found: Iterable[WordStream]) -> list[dict[str, Any]]:
-    """Return one row of word rates per instruction and operand.
+    """Return a table row of words per cycle for each instruction and operand.
 
     A row has the mean and maximum words per cycle, and the most banks of a stream.
     """
@@ -207,7 +210,7 @@ def stream_rows(found: Iterable[WordStream]) -> list[dict[str, Any]]:
 
 
 def compute_waits(programs: Iterable[Program], timing: Timing) -> Waits:
-    """Return the waits of a network's EX commands."""
+    """Count a network's EX commands and cycles, and those that wait for the scratchpad."""
     commands = cycles = 0
     counted = {True: [0, 0], False: [0, 0]}
     for program in programs:
@@ -229,7 +232,7 @@ def compute_waits(programs: Iterable[Program], timing: Timing) -> Waits:
 
 
 def format_waits(found: Waits) -> str:
-    """Return the waits as a sentence."""
+    """Format the scratchpad waits of a network as a sentence."""
     parts = " and ".join(
         f"{count:,} of {found.commands:,} commands for {what}, {cycles:,} of {found.cycles:,} "
         "cycles"
@@ -242,7 +245,10 @@ def format_waits(found: Waits) -> str:
 
 
 def ports_json(hardware: Preset, programs: Sequence[Program] | None) -> dict[str, Any]:
-    """Return ports and waits as JSON values; ``network`` is None without programs."""
+    """Return scratchpad ports and a network's waits as JSON values.
+
+    ``network`` is None without programs.
+    """
     arch = hardware.arch
     timing = hardware.timing
     word = words_of(arch).word
