@@ -71,9 +71,10 @@ def scales_in_int32(record: Activation, target: Target) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Activation(ElementwiseOperator):
-    """Relu, LeakyRelu, Abs or Clip: ``rint(g((x - zx) * sx) / sy) + zy`` in float32.
+    """Relu, LeakyRelu, Abs or Clip of one quantised tensor.
 
-    ``alpha`` is the slope of LeakyRelu. ``bare`` marks a change of quantisation without a function.
+    In float32 it computes ``rint(g((x - zx) * sx) / sy) + zy``. ``alpha`` is the slope of
+    LeakyRelu. ``bare`` marks a change of quantisation without a function.
     """
 
     family: ClassVar[str] = "activation"
@@ -120,7 +121,7 @@ class Activation(ElementwiseOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """Return the slope, or the bounds if they are constant."""
+        """Return the slope of a LeakyRelu, or the bounds of a Clip if they are constant."""
         if written.form.onnx == "LeakyRelu":
             return {"alpha": float(np.float32(written.node.attributes.get("alpha", 0.01)))}
         bounds = clip_bounds(written.view, written.node) if written.form.onnx == "Clip" else None
@@ -165,7 +166,7 @@ class Activation(ElementwiseOperator):
         return _MNEMONICS[self.function]
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and scales.
+        """Return the registers for the output clamp, zero points and scales of an activation.
 
         Scales are float32 bits, or multipliers and shifts with numerics ``fixed``.
         """
@@ -187,7 +188,7 @@ class Activation(ElementwiseOperator):
         return Settings(registers, {})
 
     def compute_fixed_slopes(self) -> tuple[float, float]:
-        """Return the factors of steps above and below zero with numerics ``fixed``.
+        """Return the factors for inputs above and below the zero point with numerics ``fixed``.
 
         Factors of a change of quantisation are exact; those of functions are rounded to float32, as
         in LiteRT.
@@ -207,7 +208,7 @@ class Activation(ElementwiseOperator):
 def rescale(
     node: Node, source: Value, result: Value, output: Operand, first: int = 0
 ) -> Activation:
-    """Return an operation that converts ``source`` to the quantisation of ``result``.
+    """Return an operation that converts a tensor to the quantisation of ``result``.
 
     The operation is a LeakyRelu of slope 1.
 

@@ -49,7 +49,7 @@ def _add_margin(least: float, most: float, result: Limits) -> Limits:
 
 
 def _ratio(a: np.float32, b: np.float32, y: np.float32) -> np.float32:
-    """Return the float32 factor of an integer product, rounded step by step."""
+    """Return the scale factor of an integer product, rounded to float32 after each step."""
     with np.errstate(over="ignore", under="ignore"):
         return np.float32(np.float32(a * b) / y)
 
@@ -76,7 +76,7 @@ def product_in_int32(record: Arithmetic, target: Target) -> Finding | None:
 
 
 def _compute_fixed_ratio(scale_a: float, scale_b: float, scale_y: float) -> float:
-    """Return the factor of an integer product with numerics ``fixed``."""
+    """Return the scale factor of an integer product with numerics ``fixed``."""
     return float(numerics.compute_rounded_multiplier(scale_a, scale_b, output_scale=scale_y))
 
 
@@ -86,7 +86,7 @@ SQUARED_DIFFERENCE = "SquaredDifference"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Arithmetic(Pair):
-    """Operation on two rescaled operands.
+    """Element-wise operation on two tensors that are rescaled first.
 
     Scales are float32; zero points are those of the ONNX element type. ``offset`` (0 or 128) is the
     difference between ONNX values and stored int8 values. ``low`` and ``high`` clamp the stored
@@ -110,7 +110,7 @@ class Arithmetic(Pair):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, object]:
-        """Return no attributes."""
+        """Return an empty dictionary, because a binary operation has no ONNX attributes."""
         return {}
 
     @classmethod
@@ -184,7 +184,7 @@ class Add(Arithmetic):
     def useful(
         cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
     ) -> Limits | None:
-        """Return the limits beyond which an operand saturates the result: a = y - b."""
+        """Return the range of one addend beyond which the sum saturates: a = y - b."""
         other = ranges[1 - position]
         return (
             None
@@ -193,9 +193,9 @@ class Add(Arithmetic):
         )
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp and constants of an addition.
+        """Return the registers for the output clamp and the float32 constants of an addition.
 
-        Constants are float32 bits, or multipliers and shifts with numerics ``fixed``.
+        With numerics ``fixed`` the constants are multipliers and shifts.
         """
         registers = self.clamps()
         scale_a, scale_b, scale_y = self.scales
@@ -229,14 +229,17 @@ class SubtractionOperator(Arithmetic):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Self:
-        """Return the difference that a node computes, or its square."""
+        """Return the subtraction or squared difference that a graph node computes."""
         return replace(super().parse(graph, node), squared=node.op_type == SQUARED_DIFFERENCE)
 
     @classmethod
     def useful(
         cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
     ) -> Limits | None:
-        """Return the limits beyond which an operand saturates the result: a = y + b, b = a - y."""
+        """Return the range of one operand of a subtraction beyond which the result saturates.
+
+        The limits are a = y + b and b = a - y.
+        """
         other = ranges[1 - position]
         if other is None:
             return None
@@ -245,7 +248,7 @@ class SubtractionOperator(Arithmetic):
         return _add_margin(result[0] + other[0], result[1] + other[1], result)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and scales of a subtraction.
+        """Return the registers for the output clamp, zero points and scales of a subtraction.
 
         Scales are float32 bits, or multipliers and shifts with numerics ``fixed``.
         """
@@ -292,7 +295,7 @@ class DivisionOperator(Arithmetic):
     repeating: ClassVar[str] = "OP_E_DIV"
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and scales of a division.
+        """Return the registers for the output clamp, zero points and scales of a division.
 
         Scales are float32 bits, or multiplier and shift with numerics ``fixed``.
         """
@@ -331,7 +334,7 @@ class MultiplicationOperator(Arithmetic):
     repeating: ClassVar[str] = "OP_E_MUL"
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp, zero points and scale ratio of a product.
+        """Return the registers for the output clamp, zero points and scale ratio of a product.
 
         The ratio is float32 bits, or multiplier and shift with numerics ``fixed``.
         """
@@ -443,7 +446,7 @@ class Comparison(SubtractionOperator):
 
     @classmethod
     def operations(cls, record: Self, target: Target) -> tuple[Operator, ...]:
-        """Return the differences, one operation per slice, and one look-up of all of them."""
+        """Return the subtractions of a comparison, and a table look-up of their signs."""
         signs = np.arange(TABLE_BYTES, dtype=np.uint8).view(np.int8)
         look_up = TableOperator(
             name=record.name,
@@ -457,7 +460,7 @@ class Comparison(SubtractionOperator):
 
 
 def _finest(a: domain.Affine, b: domain.Affine) -> float:
-    """Return the smallest non-zero difference of two values with these quantisations.
+    """Return the smallest non-zero difference of two numbers with given quantisations.
 
     The difference is computed in float32.
     """

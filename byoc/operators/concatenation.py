@@ -27,7 +27,7 @@ from byoc.options import Target
 
 @dataclass(frozen=True, eq=False)
 class ConcatRecord:
-    """Operands of a Concat and their first elements in the result.
+    """Operands of a Concat node, with the start of each operand in the result.
 
     With ``free``, no operand changes its quantisation. ``slices`` is the number of times that the
     sequence of all operands repeats in the result. ``starts`` are element counts over complete
@@ -47,7 +47,7 @@ class ConcatRecord:
     "--isa v4"
 )
 def permutation_available(record: ConcatRecord, target: Target) -> Finding | None:
-    """Reject a result with several slices per operand, on a machine without strided copies."""
+    """Reject a Concat with several slices per operand on a machine without strided copies."""
     return check_permutation(0 if record.slices == 1 else len(record.sources), target)
 
 
@@ -87,7 +87,7 @@ class Concatenation(Operator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """Return the axis, counted from the front."""
+        """Return the axis of a Concat, counted from the first dimension."""
         axis = int(written.node.attributes["axis"])
         return {"axis": axis + len(written.operand_shape()) if axis < 0 else axis}
 
@@ -121,7 +121,7 @@ class Concatenation(Operator):
 
     @classmethod
     def operations(cls, record: ConcatRecord, target: Target) -> tuple[Operator, ...]:
-        """Return one alias, or per operand a change of scale or a strided copy into the result."""
+        """Return the operations of a Concat: aliases, or rescalings and strided copies."""
         node = record.node
         result = record.result
         if record.slices > 1:
@@ -156,7 +156,7 @@ def _alias(record: ConcatRecord, sources: tuple[Value, ...], starts: tuple[int, 
 
 
 def _interleave_operands(record: ConcatRecord) -> Iterator[Operator]:
-    """Yield one copy per operand, preceded by a change of scale if its quantisation differs."""
+    """Yield a copy of each Concat operand, rescaled first if its quantisation differs."""
     node = record.node
     result = record.result
     whole = result.elements // record.slices
@@ -174,7 +174,7 @@ def _interleave_operands(record: ConcatRecord) -> Iterator[Operator]:
 
 
 def _constant_as(value: Value, result: Value) -> Value:
-    """Return ``value``, with a constant in the quantisation of the result."""
+    """Return a constant tensor requantised like ``result``, or a computed tensor unchanged."""
     if value.constant is None or value.quantization is None or result.quantization is None:
         return value
     return (
@@ -185,7 +185,7 @@ def _constant_as(value: Value, result: Value) -> Value:
 
 
 def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:
-    """Return True if every operand already has the quantisation of the result."""
+    """Return True if every operand of a Concat already has the quantisation of the result."""
     if node.attributes.get("plain"):
         return True
     assert result.quantization is not None

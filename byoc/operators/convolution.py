@@ -48,7 +48,7 @@ from isa.plugins import variant
 
 @dataclass(frozen=True, eq=False)
 class ConvRecord:
-    """One convolution node in the int8 domain.
+    """Data of one convolution node in the int8 domain.
 
     ``weights`` are int16 (OC, IC/group, KH, KW) minus their zero point. ``bias`` is int64 (OC,) and
     includes the correction for the input's zero point.
@@ -103,7 +103,7 @@ def grouped_wanted(record: ConvRecord, target: Target) -> Finding | None:
 
 @rule("with --grouped native, grouped convolutions run on it: use --isa v3")
 def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
-    """Reject a grouped convolution if the required native instruction is not in the ISA.
+    """Reject a grouped convolution if a required native instruction is not in the ISA.
 
     The user requires it with ``Target.grouped`` set to "native".
     """
@@ -132,7 +132,7 @@ def scales_in_int32(record: ConvRecord, target: Target) -> Finding | None:
 
 @rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
 def fits_fields(record: ConvRecord, target: Target) -> Finding | None:
-    """Reject sizes that exceed their registers."""
+    """Reject convolutions with sizes that exceed their hardware registers."""
     window = (*record.weights.shape[2:], *record.strides, *record.dilations, *record.pads)
     found = check_window_fields((record.source_plane, record.result_plane), window, target)
     if found is None and _is_grouped_on(record, target):
@@ -219,7 +219,7 @@ class Convolution(ProductOperator, WindowOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the window and the number of groups."""
+        """Return the window attributes and the number of groups of a convolution."""
         window = read_window(written)
         return (
             window
@@ -229,7 +229,7 @@ class Convolution(ProductOperator, WindowOperator):
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Divide by output channels with their constants.
+        """Divide a convolution among machines by output channels, with their constants.
 
         A depthwise convolution also by input channels.
         """
@@ -332,7 +332,7 @@ class Convolution(ProductOperator, WindowOperator):
     def _image(
         cls, record: ConvRecord, image: int, parts: int, choices: dict[str, Any], target: Target
     ) -> Iterator[Operator]:
-        """Yield the operations of one image, divided into ``parts``.
+        """Yield the operations of a convolution of one image, divided into ``parts``.
 
         Each part has one group, or all groups.
         """
@@ -382,7 +382,7 @@ class Convolution(ProductOperator, WindowOperator):
 
     @property
     def mnemonic(self) -> str:
-        """Mnemonic: the grouped, depthwise or dense instruction."""
+        """Name of the instruction of a convolution: grouped, depthwise or dense."""
         if self.on_groups:
             return self.group_instruction[0]
         return "OP_DEPTH_CONV" if self.depthwise and not self.emulated else "OP_CONV"
@@ -392,9 +392,9 @@ class Convolution(ProductOperator, WindowOperator):
         return self.weights.shape[2], self.weights.shape[3]
 
     def finer(self) -> tuple[Operator, ...]:
-        """Split like any window.
+        """Split a convolution like a window operator, or into a sum over halves of its input.
 
-        Else split one group into a sum over the two halves of its input channels.
+        The sum is used for one group, and its halves are those of the input channels.
         """
         (source,) = self.inputs
         upright = super().finer()
@@ -420,13 +420,14 @@ class Convolution(ProductOperator, WindowOperator):
 
     @property
     def loops(self) -> Loops:
-        """Loops of a window, over one filter at a time in emulation."""
+        """Loops of a convolution; an emulated one computes one filter at a time."""
         return super().loops._replace(single=self.emulated)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return requantisation, window, padding value, and the mapping of idle lanes.
+        """Return the requantisation, window and lane mapping settings of a convolution.
 
-        The mapping is included only if the instruction has a field for it.
+        The settings include the padding value. The mapping of idle lanes is included only if the
+        instruction has a field for it.
         """
         registers, fields = super().settings(arch)
         own = {"EX_INPUT_ZERO_POINT": self.input_zero_point}
@@ -436,7 +437,7 @@ class Convolution(ProductOperator, WindowOperator):
         return Settings({**registers, **self.window_registers(), **own}, fields)
 
     def _mapping(self, arch: Arch) -> int:
-        """Return the mapping with the fewest cycles.
+        """Return the lane mapping that computes the convolution in the fewest cycles.
 
         Operands are in atoms if they have a layout.
         """
@@ -457,7 +458,7 @@ class Convolution(ProductOperator, WindowOperator):
         return best_packed_mapping(product, COLUMNS if pictures else WHOLE_KERNEL, arch)
 
     def _work(self) -> ConvolutionWork:
-        """Return the loop sizes of the whole layer."""
+        """Return the loop sizes of the whole convolution."""
         outputs, rows, columns = self.output.shape
         groups = outputs if self.mnemonic == "OP_DEPTH_CONV" else self.groups
         return ConvolutionWork(
@@ -466,7 +467,7 @@ class Convolution(ProductOperator, WindowOperator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Return the registers of a window and of the number of groups per command.
+        """Return the registers for a convolution's window and its number of groups per command.
 
         The number of groups is included only if the instruction has a register for it. Within a
         group the number of groups is 1.
@@ -520,9 +521,10 @@ class Convolution(ProductOperator, WindowOperator):
 
 
 def _shift_operation(operation: Operator, source: int, result: int) -> Operator:
-    """Shift an operation by ``source`` and ``result`` elements.
+    """Return an operation with its operands and result moved by numbers of elements.
 
-    The constants stay the same.
+    Operands are moved by ``source`` elements and the result by ``result`` elements. The constants
+    stay the same.
     """
     inputs = tuple(replace(operand, offset=operand.offset + source) for operand in operation.inputs)
     return replace(

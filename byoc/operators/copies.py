@@ -39,7 +39,7 @@ def make_copies(
 def copies(
     name: str, onnx_nodes: tuple[str, ...], source: str, result: str, pieces: Iterable[Piece]
 ) -> tuple[Operator, ...]:
-    """Return the copies that move pieces of ``source`` into ``result`` for a layer.
+    """Return the copy operations that move strided pieces of ``source`` into ``result``.
 
     ``name`` is the name of the layer.
     """
@@ -54,14 +54,14 @@ def copies(
 def fills(
     name: str, onnx_nodes: tuple[str, ...], result: str, pieces: Iterable[Piece], value: int
 ) -> tuple[Operator, ...]:
-    """Return operations that write the byte ``value`` into the pieces of ``result``."""
+    """Return operations that write the byte ``value`` into strided pieces of ``result``."""
     return tuple(
         Fill(**_fields(name, onnx_nodes, piece, result), inputs=(), value=value) for piece in pieces
     )
 
 
 def _fields(name: str, onnx_nodes: tuple[str, ...], piece: Piece, result: str) -> dict[str, Any]:
-    """Return the common fields of copies and fills.
+    """Return the constructor fields that strided copies and fills have in common.
 
     They are the name, and the position of the piece in the result.
     """
@@ -72,7 +72,7 @@ def _fields(name: str, onnx_nodes: tuple[str, ...], piece: Piece, result: str) -
 
 
 def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:
-    """Select the two dimensions that tiles divide.
+    """Select the two dimensions of a strided copy that tiles divide.
 
     The first is the outermost one on both sides; the second has many steps. Dividing between
     contiguous elements would make transfers of few bytes.
@@ -96,7 +96,7 @@ def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StridedCopy(Operator):
-    """Copy of one piece with three groups of dimensions.
+    """Copy of one strided piece, with three groups of dimensions.
 
     Tiles divide ``channels`` and ``rows``, but not ``inner`` ones. Tile buffers contain elements
     densely, in the order of the tensor.
@@ -113,7 +113,7 @@ class StridedCopy(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Loops of the copy: the elements of ``channels`` and ``rows`` are channels and rows.
+        """Loops of a strided copy over its ``channels`` and ``rows`` dimensions.
 
         All other elements are columns.
         """
@@ -133,11 +133,11 @@ class StridedCopy(Operator):
         return (self.channels, self.rows, *self.inner)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return only the fill field, because every command has its own registers."""
+        """Return only the ``fill`` field, because every copy command has its own registers."""
         return Settings({}, {"fill": int(not self.inputs)})
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return two copies, each with half of the steps of the longest inner dimension.
+        """Return two halves of a strided copy, split along its longest inner dimension.
 
         No tile divides an inner dimension. The result is empty if none has two steps.
         """
@@ -152,7 +152,10 @@ class StridedCopy(Operator):
         )
 
     def _part(self, place: int, first: int, size: int) -> Operator:
-        """Return the copy of ``size`` steps from step ``first`` of dimension number ``place``."""
+        """Return the part of a strided copy with ``size`` steps along one dimension.
+
+        The dimension is number ``place``, and the part begins at its step ``first``.
+        """
         dims = list(self.dims)
         dim = dims[place]
         dims[place] = dim._replace(size=size)
@@ -201,7 +204,7 @@ class StridedCopy(Operator):
     def commands(
         self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole
     ) -> tuple[CommandPart, ...]:
-        """Return commands that copy at most four dimensions each.
+        """Return commands that copy a tile along at most four dimensions each.
 
         The source strides are not negative.
         """
@@ -244,7 +247,7 @@ class StridedCopy(Operator):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fill(StridedCopy):
-    """Write of one byte to all elements of a piece, without an operand."""
+    """Operation that writes one byte to all elements of a strided piece, without an operand."""
 
     value: int
 
@@ -254,14 +257,14 @@ class Fill(StridedCopy):
 
 
 def get_filled_byte(operation: Operator) -> int | None:
-    """Return the byte that a fill writes; None for other operations."""
+    """Return the byte that a fill operation writes; None for other operations."""
     return operation.value if isinstance(operation, Fill) else None
 
 
 def order_for_words(operation: Operator, word: int) -> Operator:
-    """Return a strided copy with its dimensions ordered for words of ``word`` bytes.
+    """Return a strided copy with its dimensions ordered for memory words of ``word`` bytes.
 
-    Other operations unchanged.
+    Other operations are returned unchanged.
     """
     return replace(operation, word=word) if isinstance(operation, StridedCopy) else operation
 
@@ -275,7 +278,7 @@ The order may be a little slower on others.
 
 
 def _unroll_dims(dims: Iterable[Dim]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """Split dimensions into the dimensions of one command, fastest last, and the rest.
+    """Split the dimensions of a copy into those of one command, fastest last, and the rest.
 
     The rest needs one command per step.
 
@@ -292,7 +295,7 @@ def _unroll_dims(dims: Iterable[Dim]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]
 
 
 def _steps(dim: Dim) -> float:
-    """Return the cycles per byte with ``dim`` as the fastest dimension."""
+    """Return the cycles per byte of a copy with ``dim`` as the fastest dimension."""
     parallel = _LANES if max(dim.source, dim.target) <= 1 else _BANKS
     return -(-dim.size // parallel) / dim.size
 
@@ -301,7 +304,7 @@ def _steps(dim: Dim) -> float:
 def fewest_words(
     dims: tuple[tuple[int, int, int], ...], word: int
 ) -> tuple[tuple[tuple[int, int, int], ...], int]:
-    """Return the order of dimensions that needs the fewest words, and these words.
+    """Return a copy's dimensions ordered for the fewest memory words, and that number.
 
     Dimensions are (steps, source, target), fastest first.
     """
@@ -311,7 +314,7 @@ def fewest_words(
 
 
 def count_asked_words(dims: Iterable[Dim], word: int) -> tuple[int, int]:
-    """Return the maximum words that a copy requests, and its number of commands.
+    """Return the memory words that a copy requests at most, and its number of commands.
 
     ``dims`` are the dimensions of the copy.
     """
@@ -325,7 +328,7 @@ def count_asked_words(dims: Iterable[Dim], word: int) -> tuple[int, int]:
 def _pack_strides(
     counts: Sequence[int], strides: Sequence[int], spread: int, runs: Runs = NO_PADDING
 ) -> list[int]:
-    """Return the bytes from element to element along each dimension in a tile buffer."""
+    """Return the byte stride of each dimension of a copy in a packed tile buffer."""
     moving = sorted(
         (n for n, stride in enumerate(strides) if stride and counts[n] > 1),
         key=lambda n: abs(strides[n]),

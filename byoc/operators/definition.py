@@ -18,7 +18,7 @@ from byoc.graph import Value
 
 @dataclass(frozen=True)
 class DefinitionStep:
-    """ONNX node of a definition.
+    """One ONNX node in the definition of an instruction.
 
     ``inputs`` name tensors of the model, results of earlier steps, or constants.
     """
@@ -30,7 +30,7 @@ class DefinitionStep:
 
 
 class Definition:
-    """Steps that compute one result, in execution order.
+    """Sequence of ONNX nodes that defines the result of an instruction.
 
     :meth:`finish` adds the last ones.
     """
@@ -42,17 +42,17 @@ class Definition:
     def add(
         self, op_type: str, *operands: str | NDArray[Any] | np.generic, **attributes: Any
     ) -> str:
-        """Add a step on tensors (by name) and constants and return the name of its result."""
+        """Add an ONNX node with named or constant inputs and return the name of its result."""
         names = tuple(name if isinstance(name, str) else self._constant(name) for name in operands)
         self.steps.append(DefinitionStep(op_type, names, f"step{len(self.steps)}", attributes))
         return self.steps[-1].output
 
     def cast(self, operand: str, dtype: str) -> str:
-        """Add a change of element type and return the name of its result."""
+        """Add a Cast node (change of element type) and return the name of its result."""
         return self.add("Cast", operand, to=dtype)
 
     def finish(self, scaled: str, result: Value) -> Definition:
-        """Add the steps for ``clip(rint(scaled) + zero point)`` and return the definition.
+        """Add the nodes for ``clip(rint(scaled) + zero point)`` and return the definition.
 
         The steps produce the 8-bit ``result`` in its shape.
         """

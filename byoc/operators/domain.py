@@ -70,9 +70,9 @@ def same_steps(one: Value, other: Value) -> bool:
 
 
 def numbers(node: Node, value: Value) -> Affine:
-    """Return :func:`affine` of an operand or result.
+    """Return the quantisation of an operand or result; bare integers have scale 1.
 
-    Scale 1 and zero point 0 for an operator on bare integers.
+    For other tensors it is :func:`affine`. Bare integers have zero point 0.
     """
     if node.attributes.get("plain"):
         return Affine(np.float32(1), 0, 128 if value.dtype == "uint8" else 0)
@@ -90,7 +90,7 @@ def to_stored_integers(data: NDArray[Any]) -> NDArray[np.int8]:
 
 
 def constants_of(values: Iterable[Value]) -> dict[str, NDArray[np.int8]]:
-    """Return the constants among ``values``, by name."""
+    """Return the stored int8 data of the constant tensors among ``values``, by name."""
     return {
         value.name: to_stored_integers(value.constant)
         for value in values
@@ -99,7 +99,7 @@ def constants_of(values: Iterable[Value]) -> dict[str, NDArray[np.int8]]:
 
 
 def clamp(node: Node, output: Affine) -> tuple[int, int]:
-    """Return the limits of the stored int8 result after a fused Relu or Clip."""
+    """Return the limits to which a fused Relu or Clip clamps the stored int8 result."""
     bounds = activation_bounds(node)
     return (-128, 127) if bounds is None else quantise_bounds(bounds, output)
 
@@ -137,14 +137,14 @@ def plane(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def elementwise_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape of one to three dimensions, with leading dimensions folded."""
+    """Return a tensor shape reduced to one to three dimensions by folding the leading ones."""
     if len(shape) <= 3:
         return shape or (1,)
     return (int(np.prod(shape[:-2])), *shape[-2:])
 
 
 def whole(value: Value, shape: tuple[int, ...]) -> Operand:
-    """Return the whole tensor as an operand of another shape."""
+    """Return an operand that is a whole tensor, viewed with the given shape."""
     return Operand(value.name, shape, dtype="int32" if value.dtype == "int32" else "int8")
 
 
@@ -183,7 +183,10 @@ def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
 
 @rule("results are int8, uint8 or bool, or int32 of an integer product")
 def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
-    """Reject results without 8 bits, except 32-bit results of an integer form without scales."""
+    """Reject results that do not have 8 bits.
+
+    32-bit results of an integer form without scales are allowed.
+    """
     value = graph.values[node.outputs[0]]
     if value.dtype in ((*STORED, "int32") if "zero_points" in node.attributes else STORED):
         return None
@@ -197,7 +200,7 @@ def per_tensor(graph: Graph, node: Node) -> Finding | None:
 
 
 def usable(scale: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Return True where all 8-bit integers of a scale are finite and distinct numbers."""
+    """Return True where a scale gives all 8-bit integers finite and distinct real values."""
     return (scale > 0) & (scale <= np.finfo(np.float32).max / 255)
 
 
@@ -242,7 +245,7 @@ def not_empty(graph: Graph, node: Node) -> Finding | None:
 
 @rule("the first operand is computed at run time")
 def variable_input(graph: Graph, node: Node) -> Finding | None:
-    """Reject constant data."""
+    """Reject nodes whose input is constant."""
     name = node.inputs[0]
     return (
         finding("input '{name}' is constant", name=name)
@@ -253,7 +256,7 @@ def variable_input(graph: Graph, node: Node) -> Finding | None:
 
 @rule("inputs and output must have the same quantisation")
 def moves_integers(graph: Graph, node: Node) -> Finding | None:
-    """Reject operands that are quantised differently from the result.
+    """Reject nodes whose operands and result are quantised differently.
 
     The operator copies integers unchanged.
     """
@@ -286,11 +289,11 @@ FIXED = "with numerics fixed, no value leaves int32 while it is scaled: choose n
 def check_int32(
     magnitude: int, ratio: float, target: Target, *, once: bool = False
 ) -> Finding | None:
-    """Reject a product of ``magnitude`` and ``ratio`` that overflows int32 with numerics ``fixed``.
+    """Reject a scaling by ``ratio`` that can overflow int32 with numerics ``fixed``.
 
-    Integer scaling shifts the value left before the multiplication. With ``once`` (rounded only
-    once) the product itself must fit. Outside int32 the behaviour of LiteRT's C++ arithmetic is
-    undefined.
+    The value to scale is at most ``magnitude``. Integer scaling shifts the value left before the
+    multiplication. With ``once`` (rounded only once) the product itself must fit. Outside int32 the
+    behaviour of LiteRT's C++ arithmetic is undefined.
     """
     shift = math.frexp(ratio * (1 + 2.0**-31))[1]
     fits = magnitude * ratio < 2.0**31 - 1 if once else magnitude << max(shift, 0) < 1 << 31
@@ -302,7 +305,7 @@ def check_int32(
 
 
 def check_size(label: str, size: int, limit: int) -> Finding | None:
-    """Reject a size that does not fit its register."""
+    """Reject a size that does not fit its hardware register."""
     if size < limit:
         return None
     return finding(
@@ -311,7 +314,7 @@ def check_size(label: str, size: int, limit: int) -> Finding | None:
 
 
 def too_large(record_shapes: tuple[tuple[int, ...], ...], target: Target) -> Finding | None:
-    """Reject the first shape with a dimension that exceeds the target's fields.
+    """Reject tensor shapes with a dimension that exceeds the target's register fields.
 
     Shapes are (C, H, W) or (rows, columns).
     """
@@ -328,7 +331,7 @@ def too_large(record_shapes: tuple[tuple[int, ...], ...], target: Target) -> Fin
 
 
 def plain_attribute(value: Value) -> dict[str, Any]:
-    """Return the attribute of a movement of integers without scale.
+    """Return the attribute that marks a data movement of integers without a scale.
 
     Other movements have none.
     """

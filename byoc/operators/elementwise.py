@@ -25,7 +25,7 @@ from isa.layout import Layout
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ElementwiseOperator(Operator):
-    """Operator whose tiles are lengths.
+    """Element-wise operator whose tiles are ranges of elements.
 
     The instruction reads EX_LENGTH elements at EX_INPUT_ADDRESS and EX_OPERAND_ADDRESS, and writes
     them at EX_OUTPUT_ADDRESS.
@@ -46,12 +46,12 @@ class ElementwiseOperator(Operator):
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Divide anywhere: every element is independent."""
+        """Divide an element-wise node among machines at any element."""
         return element_by_element(graph, node, along)
 
 
 def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:
-    """Return the fields of an operator on whole tensors.
+    """Return the constructor fields of an operator whose operands and result are whole tensors.
 
     The fields are its name, kind, operands, result and ONNX nodes.
     """
@@ -69,7 +69,7 @@ def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:
 
 @rule("all operands are computed at run time")
 def computed_operands(graph: Graph, node: Node) -> Finding | None:
-    """Reject constant operands."""
+    """Reject nodes with constant operands."""
     for name in node.inputs:
         if graph.values[name].constant is not None:
             return finding("input '{name}' is constant", name=name)
@@ -116,7 +116,7 @@ Its operands alternate between broadcast and full dimensions.
 
 
 class BroadcastAxis(NamedTuple):
-    """Merged dimension of a result: ``size``, and whether a or b is broadcast along it."""
+    """Merged dimension of a result, and which of two operands are broadcast along it."""
 
     size: int
     a: bool
@@ -126,7 +126,10 @@ class BroadcastAxis(NamedTuple):
 def axes_of(
     a: tuple[int, ...], b: tuple[int, ...], result: tuple[int, ...]
 ) -> tuple[BroadcastAxis, ...]:
-    """Return the dimensions of a result except 1s, merged where the same operands are broadcast."""
+    """Return a broadcast result's dimensions, merged where the same operands are broadcast.
+
+    Dimensions of size 1 are omitted.
+    """
     first, second = ((1,) * (len(result) - len(shape)) + shape for shape in (a, b))
     every = [
         BroadcastAxis(n, x != n, y != n)
@@ -151,11 +154,11 @@ def is_turned(axes: Sequence[BroadcastAxis]) -> bool:
 
 
 class Pairs(Protocol):
-    """Record of several pairs."""
+    """Record of a node with several binary element-wise operations."""
 
     @property
     def pairs(self) -> Sequence[Pair]:
-        """All pairs of the record."""
+        """All binary element-wise operations of the record."""
 
 
 @rule("one operand at least is computed at run time")
@@ -170,7 +173,7 @@ def any_computed(graph: Graph, node: Node) -> Finding | None:
     "compute it"
 )
 def few_slices(record: Pair | Pairs, target: Target) -> Finding | None:
-    """Reject an operation with too many slices.
+    """Reject a broadcast operation that needs too many slices.
 
     Each slice is a separate operation.
     """
@@ -203,7 +206,7 @@ def _pairs(record: Pair | Pairs) -> Sequence[Pair]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pair(ElementwiseOperator):
-    """Operation on two tensors.
+    """Element-wise operation on two tensors.
 
     Either may be constant, and either may be broadcast. Dense operands are lengths. With a
     broadcast operand the result is (channels, elements), and ``repeats`` says how each operand is
@@ -252,7 +255,7 @@ class Pair(ElementwiseOperator):
         return self.repeating if self.repeats else self.dense
 
     def fields(self) -> dict[str, int]:
-        """Return the fields of the instruction that describe the broadcast of each operand."""
+        """Return the instruction fields that describe the broadcast of each operand."""
         if self.dense != self.repeating and not self.repeats:
             return {}
         bits = [
@@ -262,9 +265,9 @@ class Pair(ElementwiseOperator):
 
     @property
     def loops(self) -> Loops:
-        """Loops over channels and elements, each channel independent.
+        """Loops of a binary operation over channels and elements, or over elements if dense.
 
-        For dense operands over elements.
+        Each channel is independent.
         """
         if not self.repeats:
             return super().loops
@@ -275,9 +278,9 @@ class Pair(ElementwiseOperator):
         )
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """Return layouts of channels by positions.
+        """Return layouts in banked memory for the operands and result of a broadcast operation.
 
-        An operand has size 1 where it is broadcast.
+        They are layouts of channels by positions. An operand has size 1 where it is broadcast.
         """
         nest = self.loops.nest
         each = [
@@ -288,7 +291,7 @@ class Pair(ElementwiseOperator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Return a length, or the number of channels and the elements per channel."""
+        """Return the registers for a tile's size: a length, or channels and elements."""
         if not geometry.repeats and cls.dense != cls.repeating:
             return super().tile_registers(geometry, tile)
         output = tile.output
@@ -299,7 +302,7 @@ class Pair(ElementwiseOperator):
 
 
 def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
-    """Return the fields of a :class:`Pair` that computes ``result`` from ``a`` and ``b``."""
+    """Return the constructor fields of a binary operation of the tensors ``a`` and ``b``."""
     shape = domain.elementwise_shape(result.shape)
     found: dict[str, Any] = {
         "name": node.name,
@@ -336,7 +339,7 @@ def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
 def _starts(
     outer: Sequence[BroadcastAxis], blocks: tuple[int, ...], block: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield the first elements of a, b and result in each slice.
+    """Yield the first elements of a, b and the result in each slice of a broadcast operation.
 
     ``blocks`` and ``block`` are the sizes per slice of the operands and of the result.
     """

@@ -47,7 +47,7 @@ def several(kind: Kind, count: int | None = None) -> Kind:
 
 @dataclass(frozen=True)
 class QLinear:
-    """Operator on integers that has its quantisations as inputs.
+    """ONNX operator on integers that takes its scales and zero points as inputs.
 
     ``operands`` are input positions (tensor, scale, zero point), ``result`` the positions (scale,
     zero point) of the result, ``bias`` the position of an int32 bias. With ``repeats`` the last
@@ -61,7 +61,7 @@ class QLinear:
     repeats: bool = False
 
     def triples(self, inputs: int) -> tuple[tuple[int, int, int], ...]:
-        """Return the input positions (tensor, scale, zero point) of every operand of a node.
+        """Return positions (tensor, scale, zero point) of the inputs for every operand.
 
         The node has ``inputs`` inputs.
         """
@@ -76,7 +76,7 @@ class QLinear:
 
 @dataclass(frozen=True)
 class IntegerProduct:
-    """Product of bare integers with an int32 result.
+    """ONNX product of integers without scales, with an int32 result.
 
     ``zero_points`` are the positions of the optional inputs with the operands' zero points.
     """
@@ -87,7 +87,7 @@ class IntegerProduct:
 
 @dataclass(frozen=True)
 class Closes:
-    """ONNX operators whose subgraphs can be merged into one node.
+    """ONNX operators of the subgraphs that can be merged into one node.
 
     The subgraph depends on one tensor and constants only.
 
@@ -110,7 +110,7 @@ class Closes:
 
     @property
     def elementwise(self) -> frozenset[str]:
-        """Operators that compute every element alike from the elements at its position."""
+        """ONNX operators that apply the same function to every element of their operands."""
         return self.functions | self.arithmetic
 
     def __or__(self, other: Closes) -> Closes:
@@ -198,10 +198,10 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """Source of each element of a result: its position in the flat operand, or -1 for ``fill``.
+    """Source position in the flat operand of each result element of a data movement.
 
-    ``index`` is int64 and has the result's shape; ``fill`` is a real number, or an integer for bare
-    integers.
+    ``index`` is int64, has the result's shape, and is -1 for ``fill``; ``fill`` is a real number,
+    or an integer for bare integers.
     """
 
     index: NDArray[np.int64]
@@ -210,7 +210,7 @@ class Positions:
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """Operator as written in a model: its ``form``, and the names of its data tensors.
+    """Operator node as it appears in an ONNX model, with its form and its data tensors.
 
     Parameters are not among these tensors. ``positions``, for a traced form, are the copied
     elements, or a text that says why they are unknown.
@@ -228,7 +228,7 @@ class Written:
 
     @property
     def op_type(self) -> str:
-        """Type of the canonical node.
+        """Operator type of the graph node that represents an ONNX operator.
 
         A node that copies elements is a movement even if its form has another type.
         """
@@ -259,7 +259,7 @@ Limits = tuple[float, float]
 
 
 class Reading:
-    """Rules for reading a family from models.
+    """Rules for reading the nodes of an operator family from ONNX models.
 
     ``forms`` lists its forms; the methods interpret a node in one of them. ``closes`` lists ONNX
     operators whose subgraphs can be merged into one node of the family.
@@ -270,7 +270,7 @@ class Reading:
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the attributes of the canonical node, independent of the opset.
+        """Return the attributes of the graph node of an ONNX operator, for any opset.
 
         Values are Python numbers, text and tuples. By default these are the attributes in the
         model. A text is the reason why they cannot be read, for example a shape of unexpected rank.
@@ -290,7 +290,7 @@ class Reading:
     def useful(
         cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
     ) -> Limits | None:
-        """Return the limits beyond which an operand no longer changes a clamped result.
+        """Return the range of operand values that can change a clamped result.
 
         The result is clamped to ``result``. None means no limits. The limits keep infinity, and
         large numbers that represent it, from consuming the operand's range, so the operand has a

@@ -49,7 +49,10 @@ class ByteMap:
 
 
 class _Step(NamedTuple):
-    """Dimension of a piece: count, and strides (surfaces, bytes) in source and result."""
+    """Dimension of a strided piece: step count, and strides in source and result.
+
+    Strides are (surfaces, bytes).
+    """
 
     size: int
     source: tuple[int, int]
@@ -57,7 +60,7 @@ class _Step(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """Bytes at every position that come from one operand or have one constant value.
+    """Bytes at every position of a gather's result that one operand or constant provides.
 
     ``operand`` is the operand's number. If it is None, the bytes have ``value``.
     """
@@ -77,7 +80,7 @@ def to_gather(
     shapes: Mapping[str, tuple[int, ...]],
     word: int,
 ) -> Gather | None:
-    """Return a byte map as one operation, or None if it cannot be one.
+    """Return one gather operation for a byte map, or None if that is impossible.
 
     It cannot be one if bytes change position or the map has too many pieces.
     """
@@ -127,7 +130,7 @@ def to_gather(
 
 
 def _rows(layout: Layout, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:
-    """Return the rows and columns of positions for a division into bands.
+    """Return the rows and columns in which a tensor's positions are arranged for bands.
 
     They come from a tensor's image, or from factoring the number of positions.
     """
@@ -143,7 +146,7 @@ def _rows(layout: Layout, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:
 def _pieces(
     index: Int64, atom: int
 ) -> list[tuple[tuple[int, int], tuple[int, int], tuple[_Step, ...]]]:
-    """Return the pieces of a byte map of shape (surfaces, atom).
+    """Return the strided pieces of a byte map of shape (surfaces, atom).
 
     Surfaces are :data:`_SURFACE_STRIDE` bytes apart.
     """
@@ -205,11 +208,11 @@ class Gather(Operator):
 
     @property
     def _source_row(self) -> int:
-        """Bytes of a row of an operand."""
+        """Bytes of one row of an operand of the gather."""
         return self.row_bytes // self.atom * self.source_atom
 
     def settings(self, arch: Arch) -> Settings:
-        """Return registers for estimates, with the average number of words per row.
+        """Return registers that estimate a gather's cost by its average memory words per row.
 
         Large strides put each byte in a word of its own. The words are those of all commands on the
         whole tensor.
@@ -227,7 +230,7 @@ class Gather(Operator):
     def commands(
         self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole
     ) -> tuple[CommandPart, ...]:
-        """Return one copy of all positions per piece.
+        """Return the copy commands of a gather: one or more for each strided piece.
 
         A piece with too many dimensions needs several copies.
         """
@@ -245,7 +248,7 @@ class Gather(Operator):
         )
 
     def _planes(self, rows: int, whole: Whole) -> tuple[int, ...]:
-        """Return the surface strides in bytes of each operand, then of the result.
+        """Return the bytes between surfaces of each operand and of the result of a gather.
 
         They are the strides in a band of ``rows``.
         """
@@ -254,14 +257,14 @@ class Gather(Operator):
 
     @cached_property
     def _known(self) -> dict[tuple[int, tuple[int, ...]], tuple[_Copied, ...]]:
-        """Commands by rows and planes of a band, as far as computed.
+        """Cache of the copy commands of a band, by its rows and surface strides.
 
         Most bands of a tiling have equal ones.
         """
         return {}
 
     def _copies(self, rows: int, planes: tuple[int, ...]) -> tuple[_Copied, ...]:
-        """Return the commands on a band of ``rows`` rows.
+        """Return the copy commands of a gather for a band of ``rows`` rows.
 
         ``planes`` has the surface strides of operands and result.
         """
@@ -302,7 +305,7 @@ class Gather(Operator):
 
 
 class _Copied(NamedTuple):
-    """One command: its operand, start offsets in source and result, registers and words.
+    """Copy command of a gather, with its operand, start offsets, registers and memory words.
 
     ``words`` is the largest number of words that the command needs.
     """
@@ -330,9 +333,9 @@ def _registers(dims: _Dims, value: int) -> dict[str, int]:
 
 
 def list_moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Piece]]:
-    """Yield (operand number, 0, piece) of the bytes that a movement copies.
+    """Yield the strided pieces that a data movement copies, with their operand numbers.
 
-    For a fill, yield (None, byte, piece).
+    The items are (operand number, 0, piece). For a fill, they are (None, byte, piece).
     """
     if isinstance(operation, Gather):
         plane = operation.rows * operation.row_bytes
@@ -360,7 +363,7 @@ def list_moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Pi
 
 
 def find_moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]:
-    """Yield (source, bytes of the source, bytes of the result) for each copy of a movement.
+    """Yield the source tensor, source bytes and result bytes of each copy of a data movement.
 
     For a fill, yield None as the source, and its value in place of the bytes of the source. Bytes
     of dense operands are elements.

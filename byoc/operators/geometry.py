@@ -45,14 +45,14 @@ from isa.packing import WeightShape, block_weights, depthwise_places
 
 
 class TiledFamily(Protocol):
-    """Part of an operator family that its geometries use."""
+    """Methods and attributes of an operator family that its tile geometries use."""
 
     traits: ClassVar[Traits]
     numbers: ClassVar[frozenset[str]]
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Return the registers that a tile's shape sets."""
+        """Return the hardware registers that depend on a tile's shape."""
         ...
 
 
@@ -73,11 +73,11 @@ class PlainChannels:
     mapping: int = 0
 
     def channels(self, atoms: Span, count: int) -> Span:
-        """Return the channels, of ``count``, in a span of atoms."""
+        """Return the range of channels in a range of atoms, limited to ``count`` channels."""
         return Span(atoms.start * self.atom, min(atoms.stop * self.atom, count))
 
     def outputs_in(self, atoms: Span) -> Span:
-        """Return the output channels in a span of atoms."""
+        """Return the range of output channels in a range of atoms."""
         return self.channels(atoms, self.plain.nest.channels)
 
     def outputs(self, atoms: int) -> int:
@@ -101,14 +101,14 @@ class PlainChannels:
     def weights(
         self, constants: ChannelConstants, part: tuple[Span, Span | None]
     ) -> NDArray[np.generic]:
-        """Return the weights of a span of output and of input atoms, in the order of their use."""
+        """Return weights for ranges of output and input atoms, in the order of their use."""
         weights = self.cut(constants, part)
         return weights.T if constants.by_row else weights
 
     def cut(
         self, constants: ChannelConstants, part: tuple[Span, Span | None]
     ) -> NDArray[np.generic]:
-        """Return the weights of a span of output and of input atoms, output channels first."""
+        """Return weights for ranges of output and input atoms, with output channels first."""
         assert constants.weights is not None
         outputs = self.outputs_in(part[0])
         depth = part[1]
@@ -129,7 +129,7 @@ class PlainChannels:
         return array.ic * array.oc if nest.grouped else array.oc
 
     def tile_registers(self, tile: Tile) -> Registers:
-        """Return the registers that a tile's shape sets."""
+        """Return the hardware registers that depend on a tile's shape."""
         return self.plain.operator.tile_registers(self.plain, tile)
 
 
@@ -161,7 +161,7 @@ class Packing(PlainChannels):
 
     @property
     def depthwise(self) -> bool:
-        """True if weights are stored atom by atom."""
+        """True for depthwise convolutions, whose weights are stored atom by atom."""
         instruction = self.plain.instruction
         return instruction is not None and instruction.mnemonic == "OP_DEPTH_CONV"
 
@@ -186,13 +186,13 @@ class Packing(PlainChannels):
 
     @cached_property
     def _product_bytes(self) -> dict[tuple[int, int], int]:
-        """Bytes of weights by output channels and input atoms, as far as computed."""
+        """Cache of the bytes of weights, by number of output channels and of input atoms."""
         return {}
 
     def weights(
         self, constants: ChannelConstants, part: tuple[Span, Span | None]
     ) -> NDArray[np.generic]:
-        """Return the weights of a span of output and of input atoms, in the order of their use."""
+        """Return weights for ranges of output and input atoms, in the order of their use."""
         weights = self.cut(constants, part).view(np.uint8)
         if not self.plain.record_bytes:
             return weights.reshape(-1)
@@ -274,12 +274,15 @@ class Geometry:
     packing: Packing | None = None
 
     def tile_registers(self, tile: Tile) -> Registers:
-        """Return the registers that a tile's shape sets, without addresses and planes."""
+        """Return the hardware registers that depend on a tile's shape.
+
+        Addresses and planes are not included.
+        """
         return self.channels.tile_registers(tile)
 
     @cached_property
     def channels(self) -> PlainChannels:
-        """Unit in which the loop nest counts channels."""
+        """Unit in which the loop nest counts channels: single channels or atoms."""
         return self.packing or PlainChannels(plain=self)
 
     def tile_dims(self, channels: int, rows: int) -> tuple[Dim, ...]:
@@ -293,7 +296,7 @@ class Geometry:
         return self.operator.traits.flat and not self.nest.grouped
 
     def parallel_channels(self, arch: Arch) -> int:
-        """Return the output channels computed in parallel.
+        """Return the number of output channels that the array computes in parallel.
 
         Channel tiles are multiples of it if possible.
         """
@@ -301,9 +304,9 @@ class Geometry:
         return 1 if one else self.channels.parallel_channels(self.nest, arch)
 
     def parallel_inputs(self, arch: Arch) -> int:
-        """Return the input channels summed in parallel.
+        """Return the number of input channels that the array sums in parallel.
 
-        Cuts of them are multiples of it if possible.
+        Tiles that divide the input channels have multiples of it if possible.
         """
         return max(1, arch.pe.ic // self.channels.atom)
 
@@ -349,11 +352,11 @@ class Geometry:
         }[self.tables]
 
     def repeat(self, index: int) -> Repeat:
-        """Return the broadcast of operand number ``index``."""
+        """Return the dimensions along which operand number ``index`` is broadcast."""
         return self.repeats[index] if self.repeats else NO_REPEAT
 
     def input_tiles(self, index: int, parts: int, bands: int) -> int:
-        """Return the number of different tiles of an operand.
+        """Return the number of different tiles of operand number ``index``.
 
         ``parts`` and ``bands`` count the channel tiles and the bands of the layer.
         """
@@ -388,11 +391,11 @@ class Geometry:
         return channels * rows * self.nest.columns * self.output_bytes
 
     def sums_bytes(self, channels: int, rows: int) -> int:
-        """Return the bytes of the int32 sums of a tile."""
+        """Return the bytes of a tile's int32 partial sums."""
         return 4 * self.channels.atom * channels * rows * self.nest.columns
 
     def weight_transfer(self, channels: Span) -> RowTransfer:
-        """Return the part of a second operand, in place of weights, for these output channels."""
+        """Return the transfer of a second operand that takes the place of weights."""
         if self.second == "rows":
             return RowTransfer(
                 channels.start * self.weight_bytes, channels.size * self.weight_bytes
@@ -403,7 +406,7 @@ class Geometry:
         )
 
     def input_box(self, tile: Tile, index: int = 0) -> Box:
-        """Return the box that a tile reads of operand number ``index``."""
+        """Return the box of operand number ``index`` that a tile reads."""
         box = tile.input
         repeat = self.repeat(index)
         one = Span(0, 1)
@@ -438,7 +441,7 @@ class Geometry:
     def transfers(
         self, tile: Tile, operand: int | None, plane: int = 0, *, whole: bool = False
     ) -> tuple[RowTransfer, ...]:
-        """Return the transfers that load a tile's part of an operand, or store its result.
+        """Return the transfers that load a tile's operand or store its result.
 
         The first transfer begins at the lowest byte. Strided sources also transfer the small gaps
         between elements.

@@ -55,7 +55,7 @@ _PLAIN: Mapping[str, Any] = {"antialias": 0, "keep_aspect_ratio_policy": "stretc
 
 
 def coordinates(written: Written) -> tuple[Coordinates, Coordinates] | str:
-    """Return the row and column coordinates of a linear Resize of (N, C, H, W).
+    """Return the row and column coordinates at which a linear Resize reads its input.
 
     If they are unknown, return a text with the reason. The formulas are those of ONNX Runtime 1.31
     (onnxruntime/core/providers/cpu/tensor/upsamplebase.h). Each step is float32, except the last
@@ -109,9 +109,9 @@ def coordinates(written: Written) -> tuple[Coordinates, Coordinates] | str:
 def _compute_coordinates(
     mode: str, size: int, count: int, scale: np.float32, region: Coordinates
 ) -> Coordinates:
-    """Return the coordinates of ``count`` elements among ``size``.
+    """Return the input coordinates of ``count`` resized elements along one dimension.
 
-    ``region`` is the (start, end) of a crop.
+    The input has ``size`` elements. ``region`` is the (start, end) of a crop.
     """
     place = np.arange(count, dtype=np.float32)
     half = np.float32(0.5)
@@ -139,7 +139,7 @@ def _compute_coordinates(
 
 @rule("sizes fit the instruction's fields")
 def fits_fields(record: tuple[Interpolation, ...], target: Target) -> Finding | None:
-    """Reject sizes that exceed their registers."""
+    """Reject interpolations with sizes that exceed their hardware registers."""
     first = record[0]
     return domain.too_large((first.inputs[0].shape, first.output.shape), target)
 
@@ -153,11 +153,9 @@ def scales_in_int32(record: tuple[Interpolation, ...], target: Target) -> Findin
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Interpolation(Operator):
-    """Interpolation of channels (C, H, W) of an image at the coordinates ``rows`` and ``columns``.
+    """Linear interpolation of the channels (C, H, W) of an image at given coordinates.
 
-    Zero points are those of the int8 domain. The result equals ONNX Runtime's Resize between
-    DequantizeLinear and QuantizeLinear: 0 of 2,069,472 elements of 2,300 random cases differ, in
-    every mode, by sizes and by scales, enlarging and reducing, including ties.
+    The coordinates are ``rows`` and ``columns``.
     """
 
     family: ClassVar[str] = "interpolation"
@@ -186,7 +184,7 @@ class Interpolation(Operator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the coordinates, or the pieces of a movement."""
+        """Return the coordinates of an interpolation, or the pieces of a data movement."""
         if isinstance(written.positions, Positions):
             return Movement.attributes(written)
         found = coordinates(written)
@@ -207,7 +205,7 @@ class Interpolation(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if a row or column of the result has no coordinate in the operand."""
+        """Return a message if a Resize lacks the coordinate of a result row or column."""
         source, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
         lines = node.attributes["rows"], node.attributes["columns"]
         if len(source) != 4 or source[:2] != result[:2] or tuple(map(len, lines)) != result[2:]:
@@ -224,7 +222,7 @@ class Interpolation(Operator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Interpolation, ...]:
-        """Return operations on a few channels of one image each.
+        """Return the interpolations of a Resize, each of a few channels of one image.
 
         One row of these channels fits a small scratchpad.
         """
@@ -258,7 +256,7 @@ class Interpolation(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Loops over independent channels, all in one tile.
+        """Loops of an interpolation over independent channels, all in one tile.
 
         A row reads the operand rows around its coordinate.
         """
@@ -280,7 +278,7 @@ class Interpolation(Operator):
         return Loops(nest, planes=True)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return zero points and scales.
+        """Return the registers for the zero points and scales of an interpolation.
 
         Scales are float32 bits, or multiplier and shift with numerics ``fixed``.
         """
@@ -296,7 +294,7 @@ class Interpolation(Operator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Return the sizes of the input and output box, and their first rows."""
+        """Return the registers for a tile's input and output sizes and its first rows."""
         sizes = {
             f"EX_{side}_{name}": span.size
             for side, box in (("INPUT", tile.input), ("OUTPUT", tile.output))
@@ -309,7 +307,7 @@ class Interpolation(Operator):
         }
 
     def constants(self) -> ChannelConstants:
-        """Return the column coordinates, then the row coordinates: one set for all channels."""
+        """Return a Resize's column and row coordinates, one set for all channels."""
         return ChannelConstants(
             weights=divide_constants(
                 np.concatenate([self.columns, self.rows]).astype("<f4"), self.output.shape[0]

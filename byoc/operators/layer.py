@@ -26,7 +26,7 @@ from isa.plugins import variant
 
 @dataclass(frozen=True, eq=False)
 class OperatorLayer:
-    """Operation on one machine, with its geometry.
+    """Operation on one machine, with its tile geometry and its registers.
 
     ``registers`` and ``fields`` are common to all tiles.
     """
@@ -60,7 +60,7 @@ class OperatorLayer:
 
 
 def make_layer(operation: Operator, arch: Arch) -> OperatorLayer:
-    """Return the layer of an operation.
+    """Return an operation as a layer of one machine.
 
     Raises InputError for an instruction that the machine's ISA lacks, and for a register or field
     that the operator sets and the instruction lacks.
@@ -135,7 +135,7 @@ def _prove_settings(layer: OperatorLayer, instruction: Instruction) -> None:
 
 
 def address_registers(geometry: Geometry) -> tuple[str, ...]:
-    """Return the registers that locate a tile's operands.
+    """Return the names of the registers that locate a tile's operands and result.
 
     An instruction without them cannot compute the tile.
     """
@@ -148,7 +148,10 @@ def address_registers(geometry: Geometry) -> tuple[str, ...]:
 
 
 class BufferSlots(NamedTuple):
-    """Copies of each tile buffer: 1 single, 2 double-buffered, more if every tile has its own."""
+    """Number of copies of each tile buffer.
+
+    1: single; 2: double-buffered; more if every tile has its own buffer.
+    """
 
     input: int = 1
     constants: int = 1
@@ -184,7 +187,7 @@ class Tiling(NamedTuple):
 
 
 def order_of(tiling: Tiling) -> Order:
-    """Return the dimension of the outer loop."""
+    """Return whether a tiling's outer loop runs over channels or over rows."""
     return "channels" if tiling.channels_outer else "rows"
 
 
@@ -221,7 +224,7 @@ def tiles(geometry: Geometry, tiling: Tiling) -> tuple[Tile, ...]:
 
 
 def sizes(tile: Tile) -> tuple[int, int, int]:
-    """Return the output channels, rows and input channels of a tile.
+    """Return the numbers of output channels, rows and input channels of a tile.
 
     The number of input channels is 0 if the tile has all of them.
     """
@@ -229,14 +232,14 @@ def sizes(tile: Tile) -> tuple[int, int, int]:
 
 
 def counts(geometry: Geometry, tiling: Tiling) -> tuple[int, int]:
-    """Return the number of channel tiles and of row bands."""
+    """Return the number of channel tiles and of row bands of a tiling."""
     return ceil_div(geometry.nest.channels, tiling.channels), ceil_div(
         geometry.nest.rows, tiling.rows
     )
 
 
 def chunk_count(geometry: Geometry, tiling: Tiling) -> int:
-    """Return the number of tiles whose sums add up to one result."""
+    """Return the number of tiles whose partial sums add up to one result."""
     return ceil_div(geometry.nest.input_channels, tiling.depth) if tiling.depth else 1
 
 
@@ -251,7 +254,7 @@ def align(nbytes: int, alignment: int) -> int:
 
 
 class Buffers(NamedTuple):
-    """Tile buffers of a tile shape: aligned bytes per buffer, and the number of different tiles.
+    """Aligned sizes in bytes of the tile buffers of a tiling, and the numbers of its tiles.
 
     The bytes are listed for each kind of buffer. ``inputs`` has one entry per operand that tiles
     divide, resident or not. ``sums`` has a single buffer. 0 bytes: no such buffer.
@@ -268,9 +271,10 @@ class Buffers(NamedTuple):
     output_tiles: int
 
     def count_taken(self, slots: BufferSlots, resident: Resident, *, constants: bool) -> int:
-        """Return the total bytes of all buffers with ``slots`` copies, at most one per tile.
+        """Return the total bytes of all tile buffers with the given numbers of copies.
 
-        With ``constants`` the buffers of loaded constants are included.
+        There is at most one copy per tile. With ``constants`` the buffers of loaded constants are
+        included.
         """
         total = self.sums + min(slots.constants, self.table_tiles) * self.tables
         for nbytes, count, near in zip(
@@ -287,7 +291,7 @@ class Buffers(NamedTuple):
     def limit_slots(
         self, slots: BufferSlots, resident: Resident, *, constants: bool
     ) -> BufferSlots:
-        """Return the slots, limited to the number of tiles.
+        """Return the numbers of buffer copies, limited to the number of tiles.
 
         Tilings with equal results need equal buffers.
         """
@@ -306,7 +310,7 @@ class Buffers(NamedTuple):
 
 
 def buffers_of(geometry: Geometry, tiling: Tiling, alignment: int) -> Buffers:
-    """Return the tile buffers of a tiling, each rounded up to ``alignment``.
+    """Return the sizes of the tile buffers of a tiling, each rounded up to ``alignment``.
 
     The slots of the tiling are ignored.
     """
@@ -353,14 +357,17 @@ def compute_working_set(
 
 @dataclass(frozen=True)
 class Shortage:
-    """Working set that exceeds ``capacity`` bytes, with its buffers as (name, bytes)."""
+    """Working set of a tiling that exceeds the capacity of the scratchpad.
+
+    The working set exceeds ``capacity`` bytes; ``buffers`` lists its buffers as (name, bytes).
+    """
 
     buffers: tuple[tuple[str, int], ...]
     capacity: int
 
     @property
     def needed(self) -> int:
-        """Bytes of the working set."""
+        """Size in bytes of the working set."""
         return sum(nbytes for _, nbytes in self.buffers)
 
     @property
@@ -369,7 +376,7 @@ class Shortage:
         return self.needed - self.capacity
 
     def __str__(self) -> str:
-        """List every buffer, their sum and the missing bytes."""
+        """List every buffer of the working set, their sum and the missing bytes."""
         listed = " + ".join(f"{name} {nbytes}" for name, nbytes in self.buffers)
         return (
             f"does not fit in {self.capacity} bytes of SRAM: {listed} = {self.needed} bytes, "
@@ -393,7 +400,7 @@ def find_shortage(geometry: Geometry, tiling: Tiling, arch: Arch) -> Shortage | 
 
 
 def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
-    """Return the bytes of each tile buffer by a descriptive name."""
+    """Return the size in bytes of each tile buffer, by descriptive name."""
     nest = geometry.nest
     channels = tiling.channels
     unit = "column" if nest.matrix else "channel"

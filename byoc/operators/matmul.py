@@ -55,9 +55,9 @@ TRANSPOSED = "transB"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatMul(ProductOperator):
-    """Matrix product (M, K) × (K, N) with constant int8 ``weights`` (K, N) and int32 ``bias`` (N,).
+    """Matrix product (M, K) × (K, N) of an activation and constant int8 weights.
 
-    ``shared`` identifies constants that several products may have in common.
+    ``weights`` has shape (K, N), and the int32 ``bias`` has shape (N,).
     """
 
     family: ClassVar[str] = "matmul"
@@ -112,7 +112,7 @@ class MatMul(ProductOperator):
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Divide a product of one row by columns, with their constants."""
+        """Divide a one-row matrix product among machines by columns, with their constants."""
         if along == "rows":
             return super().divide(graph, node, along)
         _, *constants = (graph.values[name] for name in node.inputs)
@@ -129,7 +129,7 @@ class MatMul(ProductOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """Return the factors of a Gemm, and which of its operands are transposed.
+        """Return the factors of a Gemm node, and which of its operands are transposed.
 
         The operands are the data and a computed second operand.
         """
@@ -149,7 +149,7 @@ class MatMul(ProductOperator):
 
     @classmethod
     def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Return True for Gemms that stay in float because of their bias.
+        """Return True for Gemm nodes that stay in float because of their bias.
 
         The bias is computed, has several rows, or belongs to computed weights.
         """
@@ -180,7 +180,7 @@ class MatMul(ProductOperator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> MatMulRecord:
-        """Return the record of a product that meets every requirement.
+        """Return the data of a matrix product whose node meets every requirement.
 
         Leading dimensions are folded into M if the second operand is one matrix.
         """
@@ -233,7 +233,7 @@ class MatMul(ProductOperator):
 
     @classmethod
     def operations(cls, record: MatMulRecord, target: Target) -> tuple[Operator, ...]:
-        """Return one operation per product.
+        """Return the operations of a node of matrix products, one for each product.
 
         More if weights need several int8 parts or rows have different biases.
         """
@@ -272,7 +272,7 @@ class MatMul(ProductOperator):
     def _constant(
         cls, record: MatMulRecord
     ) -> Iterator[tuple[MatMul, tuple[NDArray[np.int8], ...]]]:
-        """Yield the products with constant weights, each with all parts of its weights.
+        """Yield the matrix products with constant weights, each with all parts of its weights.
 
         A product has the first part as its weights.
         """
@@ -310,7 +310,7 @@ class MatMul(ProductOperator):
 
     @property
     def loops(self) -> Loops:
-        """Loops over the rows of a matrix; channels are its columns."""
+        """Loops of a matrix product: over its rows, with its columns as channels."""
         rows, depth = self.inputs[0].shape
         return Loops(LoopNest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True))
 
@@ -323,7 +323,7 @@ class MatMul(ProductOperator):
         }
 
     def on_channels(self) -> Operator:
-        """Return the product as a convolution with one tap: K channels of M positions.
+        """Return a matrix product as a 1 × 1 convolution of K channels at M positions.
 
         Its bands of positions are not contiguous. A family with its own instruction returns itself.
         """
@@ -347,7 +347,7 @@ class MatMul(ProductOperator):
         )
 
     def constants(self) -> ChannelConstants:
-        """Return weights by column; memory contains them row by row (K, columns of the tile)."""
+        """Return the biases, scales and transposed weights of a matrix product."""
         return ChannelConstants(
             self.bias, self.channel_scales, self.weights.T, by_row=True, shared=self.shared
         )
@@ -358,7 +358,7 @@ _MAX_TAPS = VARIANTS[PACKED].register_file.by_name["EX_KERNEL_WIDTH"].maximum
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _MatrixConvolution(Convolution):
-    """Matrix product in banked memory, computed as a convolution.
+    """Matrix product in banked memory that is computed as a convolution.
 
     ``product`` defines its requantisation.
     """
@@ -373,9 +373,9 @@ class _MatrixConvolution(Convolution):
 
 
 def to_plane(operation: Operator, layout: Layout) -> Operator:
-    """Turn a product of one row of flattened channels into a window over all positions.
+    """Convert a product of one row of flattened channels to a convolution of all positions.
 
-    Return others unchanged.
+    Other operations are returned unchanged.
     """
     (source, *_) = operation.inputs
     shape = (layout.channels, 1, layout.positions)
@@ -411,7 +411,7 @@ def _transpose_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _matrices(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Return, for every matrix of the result, the numbers of its two operand matrices.
+    """Return the operand matrices of each product of a stack, as pairs of numbers.
 
     Leading dimensions broadcast.
     """
@@ -421,7 +421,7 @@ def _matrices(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int,
 
 
 def _matrix(bias: NDArray[Any] | None, columns: int) -> NDArray[np.int64]:
-    """Return a bias as (1, columns), or (rows, columns) if rows differ."""
+    """Return a bias as a matrix with one row, or with several if its rows differ."""
     wide = (
         np.zeros((1, columns), np.int64)
         if bias is None
@@ -431,7 +431,7 @@ def _matrix(bias: NDArray[Any] | None, columns: int) -> NDArray[np.int64]:
 
 
 def _cache_factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
-    """Return :func:`_factor`, cached unless the value is very large.
+    """Return a constant operand of a matrix product, cached unless it is very large.
 
     The steps of recurrent layers have the same operand.
     """
@@ -439,7 +439,7 @@ def _cache_factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) 
 
 
 def _factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
-    """Return a constant operand of matrices of ``shape``."""
+    """Return a constant operand of a matrix product as int16 matrices of ``shape``."""
     assert value.constant is not None
     stack = (
         domain.to_stored_integers(value.constant).astype(np.int16) - np.array(zeros, np.int16)
@@ -451,9 +451,9 @@ _remembered = lru_cache(maxsize=2)(_factor)
 
 
 def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, tuple[NDArray[np.int8], ...]]]:
-    """Yield constant (M, K) × computed (K, N) as convolutions with one tap.
+    """Yield products of a constant and a computed matrix as 1 × 1 convolutions.
 
-    K planes of N pixels are convolved by M filters.
+    The product is (M, K) × (K, N): K planes of N pixels are convolved by M filters.
     """
     assert record.left is not None
     m, k, n = record.sizes
@@ -494,7 +494,7 @@ class DynamicMatMul(products.Requantised):
     zero_points: tuple[int, int]
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """Return layouts of matrices whose rows are positions of channels."""
+        """Return layouts in banked memory for matrices whose rows are positions of channels."""
         shapes = (*(operand.shape for operand in self.inputs), self.output.shape)
         return tuple(
             Layout(channels, positions, atom, by_row=True) for positions, channels in shapes
@@ -502,7 +502,7 @@ class DynamicMatMul(products.Requantised):
 
     @property
     def loops(self) -> Loops:
-        """Loops of a product.
+        """Loops of a product of two computed matrices.
 
         Channels are the columns of the second operand (its rows if transposed).
         """
@@ -511,7 +511,7 @@ class DynamicMatMul(products.Requantised):
         return Loops(nest, "rows" if self.transposed else "columns")
 
     def settings(self, arch: Arch) -> Settings:
-        """Return zero points and requantisation."""
+        """Return the registers for zero points and requantisation of a matrix product."""
         registers = {
             "EX_INPUT_ZERO_POINT": self.zero_points[0],
             "EX_OPERAND_ZERO_POINT": self.zero_points[1],

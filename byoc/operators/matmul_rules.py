@@ -25,9 +25,9 @@ MOST_ROWS = 256
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """Constant operand: a ``stack`` of int16 matrices minus zero points.
+    """Constant operand of matrix products: int16 matrices minus their zero points.
 
-    The sum of the int8 ``parts`` of a matrix is the matrix.
+    ``stack`` contains the matrices. The sum of the int8 ``parts`` of a matrix is the matrix.
     """
 
     stack: NDArray[np.int16]
@@ -36,7 +36,7 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class MatMulRecord:
-    """Matrix products (M, K) × (K, N) in the int8 domain.
+    """Data of a node of matrix products (M, K) × (K, N) in the int8 domain.
 
     There is one product for each pair of operand matrices in ``matrices``. ``sizes`` is (M, K, N).
     ``left`` and ``right`` are constant operands, else None. ``bias`` is int64 (1, N) or (M, N),
@@ -57,7 +57,10 @@ class MatMulRecord:
     requantise: RequantiseConstants | None
 
     def output(self, number: int, rows: int = 0, first: int = 0) -> Operand:
-        """Return ``rows`` rows (0: all) from row ``first`` of the result of product ``number``."""
+        """Return the operand for some rows of the result of matrix product ``number``.
+
+        The operand has ``rows`` rows (0: all) from row ``first``.
+        """
         m, _, n = self.sizes
         return Operand(
             self.result,
@@ -69,7 +72,7 @@ class MatMulRecord:
 
 @rule("one of the operands is computed at run time")
 def one_computed(graph: Graph, node: Node) -> Finding | None:
-    """Reject products of two constants."""
+    """Reject matrix products of two constants."""
     first, second = (graph.values[name] for name in node.inputs[:2])
     if first.constant is None or second.constant is None:
         return None
@@ -78,7 +81,7 @@ def one_computed(graph: Graph, node: Node) -> Finding | None:
 
 @rule("alpha is positive, beta is 1, alpha too where a bias is added in float; transA is 0")
 def plain_gemm(graph: Graph, node: Node) -> Finding | None:
-    """Reject factors of a Gemm that the result's scale cannot express, and transposed data."""
+    """Reject a Gemm with transposed data, or with factors that no result scale can express."""
     has_bias = len(node.inputs) > 2
     if not 0 < node.attributes.get("alpha", 1.0) < math.inf:
         return finding("alpha is {actual:g}", actual=node.attributes["alpha"])
@@ -93,7 +96,10 @@ def plain_gemm(graph: Graph, node: Node) -> Finding | None:
 
 @rule("constant operands have one scale, the second one may have one a column")
 def scales_of_columns(graph: Graph, node: Node) -> Finding | None:
-    """Reject several scales, except along the columns of constant weights that are one matrix."""
+    """Reject several scales of a matrix operand, except along the columns of constant weights.
+
+    The weights must be one matrix.
+    """
     for number, name in enumerate(node.inputs[:2]):
         value = graph.values[name]
         found = value.quantization
@@ -114,7 +120,7 @@ def scales_of_columns(graph: Graph, node: Node) -> Finding | None:
 
 @rule("a bias is constant, int32, fits the result, and belongs to constant weights")
 def bias_of_columns(graph: Graph, node: Node) -> Finding | None:
-    """Reject a bias that channel records cannot express."""
+    """Reject a matrix product's bias that channel records cannot express."""
     if len(node.inputs) < 3:
         return None
     bias = graph.values[node.inputs[2]]
@@ -138,7 +144,7 @@ def bias_of_columns(graph: Graph, node: Node) -> Finding | None:
 
 
 def _broadcast_to(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
-    """Return the two-dimensional shapes that broadcast to a matrix of this shape."""
+    """Return the shapes of all matrices that broadcast to a matrix of ``shape``."""
     rows = math.prod(shape[:-1])
     columns = shape[-1] if shape else 1
     return {(first, last) for first in (1, rows) for last in (1, columns)}
@@ -200,7 +206,7 @@ def list_channel_factors(
 
 @rule("rows, depth and columns fit the instruction's fields")
 def fits_fields(record: MatMulRecord, target: Target) -> Finding | None:
-    """Reject sizes that exceed their registers."""
+    """Reject matrix products with sizes that exceed their hardware registers."""
     m, k, n = record.sizes
     plane = ((k, 1, n),) if record.left is not None else ()
     return domain.too_large(((m, k), (k, n), *plane), target)

@@ -32,11 +32,11 @@ FUNCTIONS: Mapping[str, Function] = {"Min": "min", "And": "min", "Max": "max", "
 
 @dataclass(frozen=True, eq=False)
 class SelectionSteps:
-    """Operations that compute ``result`` as a minimum or maximum of several tensors.
+    """Sequence of operations that computes the minimum or maximum of several tensors.
 
-    Functions of one tensor (``before``) run first, then functions of two tensors at a time.
-    ``others`` are operands with other scales than the result; they are rescaled first. Rounding is
-    monotonic: the smaller of two numbers also becomes the smaller integer.
+    The result is ``result``. Functions of one tensor (``before``) run first, then functions of two
+    tensors at a time. ``others`` are operands with other scales than the result; they are rescaled
+    first. Rounding is monotonic: the smaller of two numbers also becomes the smaller integer.
     """
 
     result: Value
@@ -46,7 +46,7 @@ class SelectionSteps:
 
 
 class _Maker:
-    """Collector of the operations that compute ``result`` of ``node``."""
+    """Collector of the operations that compute a minimum, maximum or selection."""
 
     def __init__(self, node: Node, result: Value) -> None:
         self.node = node
@@ -125,14 +125,14 @@ class MinMax(Pair):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, object]:
-        """Return no attributes."""
+        """Return an empty dictionary, because a minimum or maximum has no ONNX attributes."""
         return {}
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> SelectionSteps:
-        """Return the operations of a node, with all constants merged into one operand.
+        """Return the operations of a minimum or maximum, with all constants merged.
 
-        Computed operands come first.
+        All constants become one operand. Computed operands come first.
         """
         maker = _Maker(node, graph.values[node.outputs[0]])
         name = maker.result.name
@@ -156,7 +156,7 @@ class MinMax(Pair):
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
-        """Return the functions of one tensor, then the comparisons, one per slice."""
+        """Return the rescalings and look-ups of a minimum or maximum, then the comparisons."""
         pairs = (
             operation
             for pair in record.pairs
@@ -166,7 +166,7 @@ class MinMax(Pair):
 
     @property
     def mnemonic(self) -> str:
-        """Mnemonic of the function.
+        """Name of the instruction for a minimum or maximum.
 
         If an operand is broadcast, both functions have the same mnemonic.
         """
@@ -175,14 +175,14 @@ class MinMax(Pair):
         return "OP_C_MIN" if self.function == "min" else "OP_C_MAX"
 
     def settings(self, arch: Arch) -> Settings:
-        """Return the function, and the broadcast of the operands."""
+        """Return the fields that select minimum or maximum and describe the broadcast."""
         return Settings(
             {}, {**self.fields(), "maximum": int(self.function == "max")} if self.repeats else {}
         )
 
 
 def _alike(value: Value, result: Value) -> bool:
-    """Return True if an operand already has the scale of the result.
+    """Return True if a tensor already has the scale of the result.
 
     Bare integers have no scale.
     """
@@ -196,7 +196,7 @@ def _alike(value: Value, result: Value) -> bool:
 
 @rule("what chooses are flags, and what is chosen has the element type of the result")
 def chosen_by_flags(graph: Graph, node: Node) -> Finding | None:
-    """Reject conditions that are not flags, and different element types of data and result.
+    """Reject a Where with a condition that is not flags, or with different element types.
 
     Stored values are selected unchanged.
     """
@@ -243,7 +243,7 @@ class Selection(Pair):
     def useful(
         cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
     ) -> Limits | None:
-        """Return the result's range for both data operands.
+        """Return the range of the result of a Where for both of its data operands.
 
         A selected value is the result.
         """
@@ -268,7 +268,7 @@ class Selection(Pair):
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
-        """Return the limits, changes of scale and comparisons."""
+        """Return the operations of a Where: limits, rescalings and comparisons."""
         return MinMax.operations(record, target)
 
 
@@ -283,7 +283,10 @@ def _to_stored_value(value: Value) -> Value:
 
 
 def _limits(maker: _Maker, condition: Value, flag: int) -> Value:
-    """Return the largest stored value where ``condition`` is ``flag``, the smallest elsewhere."""
+    """Return a tensor of the largest value where a condition holds, the smallest elsewhere.
+
+    It holds where ``condition`` is ``flag``. The values are stored int8 values.
+    """
     table = np.where(np.minimum(np.arange(TABLE_BYTES), 1) == flag, 127, -128).astype(np.int8)
     name = f"{maker.result.name}:where:{flag}"
     limits = replace(condition, name=name, dtype="int8")

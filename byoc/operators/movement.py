@@ -86,9 +86,9 @@ FORMS = (
 
 
 def node_pieces(graph: Graph, node: Node) -> tuple[Piece, ...]:
-    """Return the pieces of a canonical node, from its ``pieces`` or ``perm``.
+    """Return the strided pieces that a data movement copies, from the node's attributes.
 
-    By default all elements in order.
+    The attributes are ``pieces`` or ``perm``. Without them, all elements are copied in order.
     """
     if "pieces" in node.attributes:
         return tuple(_decode_piece(numbers) for numbers in node.attributes["pieces"])
@@ -130,9 +130,10 @@ def movement_attributes(positions: Positions, count: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class MovementRecord:
-    """A movement: the copied pieces, and the pieces filled with the stored byte ``fill``.
+    """Data of a movement node: the strided pieces that are copied, and those that are filled.
 
-    ``rescaled``: operand and result have different quantisations.
+    ``fill`` is the stored byte of the filled pieces. ``rescaled``: operand and result have
+    different quantisations.
     """
 
     node: Node
@@ -145,7 +146,7 @@ class MovementRecord:
 
     @property
     def dense(self) -> bool:
-        """True if the result is one dense slice of the operand."""
+        """True if the result of a movement is one dense slice of the operand."""
         return not self.filled and len(self.pieces) == 1 and self.pieces[0].dense
 
 
@@ -162,13 +163,13 @@ def check_permutation(copies: int, target: Target) -> Finding | None:
 
 @rule("what does not keep the elements in one dense slice is copied by OP_PERMUTE: use --isa v4")
 def permutation_available(record: MovementRecord, target: Target) -> Finding | None:
-    """Reject a movement that needs copies if the ISA lacks the instruction."""
+    """Reject a data movement that needs strided copies if the ISA lacks their instruction."""
     return check_permutation(0 if record.dense else len(record.pieces) + len(record.filled), target)
 
 
 @rule(f"a movement takes at most {MOST_COMMANDS} copies")
 def few_copies(record: MovementRecord, target: Target) -> Finding | None:
-    """Reject a map of positions that needs too many copies."""
+    """Reject a data movement that needs too many copies."""
     pieces = (*record.pieces, *record.filled)
     copies = sum(math.prod(dim.size for dim in _unroll_dims(piece.dims)[1]) for piece in pieces)
     return finding("it takes {copies} copies", copies=copies) if copies > MOST_COMMANDS else None
@@ -176,7 +177,7 @@ def few_copies(record: MovementRecord, target: Target) -> Finding | None:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: MovementRecord, target: Target) -> Finding | None:
-    """Reject a change of scale that overflows int32."""
+    """Reject a data movement with a change of scale that overflows int32."""
     return unscalable(record.source, record.result, target) if record.rescaled else None
 
 
@@ -214,12 +215,15 @@ class Movement(Operator):
     def useful(
         cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits
     ) -> Limits | None:
-        """Return the result's range for the data, because a moved value is the result."""
+        """Return the range of a movement's result, which is also the range of its data."""
         return result if position == 0 else None
 
     @classmethod
     def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Return True for interpolation, computed positions, and selection from constants."""
+        """Return True for movements that interpolate or whose positions are computed.
+
+        Movements of constants also return True.
+        """
         if node.op_type not in (*_MOVERS, RESIZE):
             return False
         chosen = all(name in constants for name in node.inputs[1:] if name)
@@ -231,12 +235,10 @@ class Movement(Operator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the permutation of a Transpose.
+        """Return the permutation of a Transpose, or the strided pieces of other data movements.
 
-        For others the pieces, unless all elements are moved in order.
-
-        ``fill`` is the real number of elements without a source, or the integer itself for bare
-        integers.
+        There are no pieces if all elements are moved in order. ``fill`` is the real number of
+        elements without a source, or the integer itself for bare integers.
         """
         found = written.positions
         if isinstance(found, str):
@@ -252,7 +254,7 @@ class Movement(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if the pieces do not write every element of the result exactly once.
+        """Return a message if a movement does not write every result element exactly once.
 
         Pieces that exceed a tensor give a message too.
         """
@@ -295,7 +297,7 @@ class Movement(Operator):
 
     @classmethod
     def operations(cls, record: MovementRecord, target: Target) -> tuple[Operator, ...]:
-        """Return an alias, or copies and fills per piece.
+        """Return the operations of a data movement: an alias, or copies and fills.
 
         A change of scale precedes them if needed.
         """
@@ -317,7 +319,7 @@ class Movement(Operator):
 
 
 def _is_written_once(pieces: Iterable[Piece], elements: int) -> bool:
-    """Return True if the pieces stay in a tensor and write no element of it twice.
+    """Return True if strided pieces stay in a tensor and write no element of it twice.
 
     The tensor has ``elements`` elements.
     """
@@ -333,7 +335,7 @@ def _is_written_once(pieces: Iterable[Piece], elements: int) -> bool:
 
 
 def _compute_stored_fill(node: Node, result: Value) -> int:
-    """Return the byte for ``fill`` in the accelerator's int8 domain.
+    """Return the stored int8 byte of a movement's fill value.
 
     It is the byte that QuantizeLinear computes.
     """
@@ -351,7 +353,7 @@ def _compute_stored_fill(node: Node, result: Value) -> int:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Alias(Operator):
-    """Alias: the unchanged elements of each input are a dense slice of the output.
+    """Operation whose inputs are, unchanged, dense slices of its output.
 
     ``offsets`` gives the first output element of each input. It costs nothing if both tensors can
     share a buffer; otherwise lowering inserts a :class:`Copy`.
@@ -363,7 +365,7 @@ class Alias(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Loops by images if there is one input."""
+        """Loops of an alias, over images if it has one input."""
         return super().loops._replace(images=len(self.inputs) == 1)
 
 

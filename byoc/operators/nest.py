@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 class Box(NamedTuple):
-    """Box of a tensor: channels, rows, columns."""
+    """Box-shaped part of a tensor: its ranges of channels, rows and columns."""
 
     channels: Span
     rows: Span
@@ -58,7 +58,7 @@ class Tile(NamedTuple):
 
     @property
     def depth(self) -> Span | None:
-        """Input channels of a tile that has only some of them, otherwise None."""
+        """Range of a tile's input channels if the tile has only some of them, else None."""
         return None if self.first and self.last else self.input.channels
 
 
@@ -114,7 +114,7 @@ class LoopNest:
 
     @property
     def rows_read(self) -> NDArray[np.bool_] | None:
-        """Mask of the input rows that are read.
+        """Mask of the input rows that the loop nest reads.
 
         It is None if all rows are read. Strides longer than the window skip rows, and the last
         window may end before the last row.
@@ -136,7 +136,10 @@ class LoopNest:
         return None if read.all() else read
 
     def read_by(self, rows: Span) -> Span:
-        """Return the input rows that a band of rows reads, according to :attr:`reads`."""
+        """Return the range of input rows that a range of output rows reads.
+
+        The ranges are those of :attr:`reads`.
+        """
         first, behind = zip(*self.reads[rows.start : rows.stop], strict=True)
         return Span(min(first), max(behind))
 
@@ -275,7 +278,7 @@ _FOUND: dict[tuple[tuple[int, ...], bytes], tuple[Piece, ...]] = {}
 
 
 class Dim(NamedTuple):
-    """Dimension of a piece: ``size`` steps, with strides in elements in source and target."""
+    """Dimension of a strided piece: step count, and element strides in source and target."""
 
     size: int
     source: int
@@ -283,7 +286,10 @@ class Dim(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Elements in nested dimensions, outermost first, from positions ``source`` and ``target``."""
+    """Strided piece: elements that are copied along nested dimensions.
+
+    The dimensions are outermost first, from positions ``source`` and ``target``.
+    """
 
     source: int
     target: int
@@ -295,7 +301,7 @@ class Piece(NamedTuple):
 
     @property
     def dense(self) -> bool:
-        """True if both its sources and its targets are contiguous."""
+        """True if a strided piece has contiguous sources and contiguous targets."""
         return self.dims in ((), (Dim(self.elements, 1, 1),))
 
     @property
@@ -317,7 +323,7 @@ class Piece(NamedTuple):
 
 
 def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
-    """Return few strided pieces that together are exactly an index map.
+    """Return few strided pieces that together copy exactly the elements of an index map.
 
     ``index`` has the position in the flat source of every element, or NOTHING. Its shape guides the
     search.
@@ -339,7 +345,7 @@ def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
 
 
 def _pieces(index: NDArray[np.int64]) -> list[Piece]:
-    """Return the pieces of an index array, axis by axis from the last.
+    """Return the strided pieces of an index map, found axis by axis from the last.
 
     Rows with equal steps share a pattern at different start positions.
     """
@@ -365,7 +371,7 @@ def _pieces(index: NDArray[np.int64]) -> list[Piece]:
 
 
 def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct ``rows``, sorted, and the number of each row's.
+    """Return the distinct rows of an array, sorted, and for each row the number of its equal.
 
     Most rows equal the previous one.
     """
@@ -378,7 +384,7 @@ def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def _row(pattern: NDArray[np.int64]) -> list[Piece]:
-    """Return the pieces of one row.
+    """Return the strided pieces of one row of an index map.
 
     Runs of equal steps are merged, then runs of equal runs, until no runs are left.
     """
@@ -422,7 +428,7 @@ def _runs(starts: NDArray[np.int64]) -> Iterable[tuple[Dim, NDArray[np.int64]]]:
 
 
 def _select_runs(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which stretches of equal steps become runs.
+    """Return a mask of the stretches of equal steps that become runs.
 
     Single steps that begin at the end of a run do not.
     """
@@ -458,7 +464,7 @@ def _alike(kinds: NDArray[np.int64]) -> Iterable[tuple[list[int], NDArray[np.int
 
 
 def spread_of(dims: Iterable[Dim]) -> int:
-    """Return the tile buffer bytes per source byte.
+    """Return the number of tile buffer bytes that a copy needs for each source byte.
 
     Small gaps between elements are transferred too.
     """
@@ -467,9 +473,9 @@ def spread_of(dims: Iterable[Dim]) -> int:
 
 
 class Runs(NamedTuple):
-    """Runs of ``nbytes`` bytes whose transfers include the padding after each run.
+    """Contiguous runs of a copy, whose transfers include the padding after each run.
 
-    A run begins ``stride`` bytes after the previous one.
+    A run has ``nbytes`` bytes and begins ``stride`` bytes after the previous one.
     """
 
     nbytes: int
@@ -480,7 +486,7 @@ NO_PADDING = Runs(1, 1)
 
 
 def find_padded_runs(dims: Sequence[Dim]) -> Runs:
-    """Return the runs of a copy whose padding is transferred too.
+    """Return the contiguous runs of a copy whose padding is transferred too.
 
     By default single bytes without padding.
 
@@ -501,9 +507,10 @@ def find_padded_runs(dims: Sequence[Dim]) -> Runs:
 
 
 def plane_dims(dims: Iterable[Dim], nbytes: int, elements: int) -> tuple[Dim, ...] | None:
-    """Return a copy to ``elements`` bytes as dimensions of whole planes of ``nbytes`` bytes.
+    """Return the dimensions of a copy, counted in planes of ``nbytes`` bytes.
 
-    Return None if it does not copy every plane once, or needs more than one command.
+    The copy writes ``elements`` bytes. Return None if it does not copy every plane once, or needs
+    more than one command.
     """
     copied = merge_dims(dims)
     dense = copied[-1] if copied and copied[-1][1:] == (1, 1) else None
@@ -521,7 +528,7 @@ def plane_dims(dims: Iterable[Dim], nbytes: int, elements: int) -> tuple[Dim, ..
 
 
 def merge_dims(dims: Iterable[Dim]) -> tuple[Dim, ...]:
-    """Return the dimensions without single steps, with contiguous dimensions merged."""
+    """Return the dimensions of a copy, with single steps omitted and contiguous ones merged."""
     kept: list[Dim] = []
     for dim in reversed(tuple(dims)):
         if dim.size == 1:
@@ -540,7 +547,7 @@ def merge_dims(dims: Iterable[Dim]) -> tuple[Dim, ...]:
 def layout(
     dims: Sequence[tuple[int, int]], spread: int, runs: Runs = NO_PADDING
 ) -> tuple[TransferAxis, ...]:
-    """Return the dimensions of a tensor's part as stored in a tile buffer, innermost first.
+    """Return the dimensions of a part of a tensor in a tile buffer, innermost first.
 
     ``dims`` are (count, stride in the tensor); the result is sorted by stride. Dimensions of one
     step or of stride 0 are omitted. ``runs`` are stored with their padding.
@@ -565,9 +572,9 @@ def make_strided_transfers(
     *,
     whole: bool = False,
 ) -> tuple[RowTransfer, ...]:
-    """Return transfers of at most three dimensions, with the padding of ``runs``.
+    """Return the transfers of a strided part of a tensor, with at most three dimensions each.
 
-    ``whole``: the scratchpad has the tensor's strides too.
+    The padding of ``runs`` is included. ``whole``: the scratchpad has the tensor's strides too.
     """
     extent = spread
     row = 1

@@ -33,7 +33,7 @@ _ROOT_MEAN_SQUARE = "RMSNormalization"
 
 
 def layout(graph: Graph, node: Node) -> tuple[int, int, int]:
-    """Return (rows, channels, elements per channel) of a normalisation.
+    """Return the (rows, channels, elements per channel) of a normalisation node.
 
     Each row is normalised; each channel has one gain and one bias.
     """
@@ -46,7 +46,10 @@ def layout(graph: Graph, node: Node) -> tuple[int, int, int]:
 
 
 def compute_gains(graph: Graph, node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return gains and biases: (1, channels) if all rows share them, else (rows, channels)."""
+    """Return the gains and biases of a normalisation, with one row or one for each data row.
+
+    The shape is (1, channels) if all rows share them, else (rows, channels).
+    """
     channels = layout(graph, node)[1]
     data = graph.values[node.inputs[0]].shape
     found = [graph.values[name].constant for name in node.inputs[1:]]
@@ -219,16 +222,16 @@ class Normalisation(RowsOperator):
 
     @classmethod
     def operations(cls, record: Normalisation, target: Target) -> tuple[Operator, ...]:
-        """Return one operation with the constants of the target's numerics."""
+        """Return one normalisation with the constants of the target's numerics."""
         return (replace(record, fixed=target.numerics == "fixed"),)
 
     @property
     def loops(self) -> Loops:
-        """Loops of rows; the instruction reads dense planes only."""
+        """Loops of a normalisation over rows, which must be dense."""
         return super().loops._replace(planes=False)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return the shape of a row, zero points and epsilon."""
+        """Return the registers for a normalisation's row shape, zero points and epsilon."""
         registers = dict(
             zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True)
         )
@@ -238,7 +241,7 @@ class Normalisation(RowsOperator):
 
     @property
     def by_row(self) -> bool:
-        """True if every row has its own gains and biases."""
+        """True if every normalised row has its own gains and biases."""
         return False
 
     @classmethod
@@ -247,18 +250,21 @@ class Normalisation(RowsOperator):
 
     @property
     def pairs(self) -> NDArray[Any]:
-        """Gains and biases as the instruction reads them, (rows or 1, channels, 2)."""
+        """Gains and biases of a normalisation as the instruction reads them.
+
+        The shape is (rows or 1, channels, 2).
+        """
         both = np.stack([self.gain, self.bias], axis=2)
         units = np.array([1 << GAIN_BITS, 1 << FRACTION_BITS])
         return np.rint(both * units).astype("<i4") if self.fixed else both.astype("<f4")
 
     def constants(self) -> ChannelConstants:
-        """Return the gains and biases, one set for all rows."""
+        """Return the gains and biases of a normalisation, one set for all rows."""
         return ChannelConstants(weights=divide_constants(self.pairs, self.loops.nest.channels))
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition:
-        """Return the definition: sums of integers, then elementary float32 steps."""
+        """Return a normalisation as ONNX nodes: integer sums, then float32 steps."""
         record = cls.parse(graph, node)
         made = Definition()
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
@@ -296,17 +302,20 @@ class GroupNormalisation(Normalisation):
 
     @property
     def loops(self) -> Loops:
-        """Loops over rows as planes."""
+        """Loops of a group normalisation over rows, each of them one plane."""
         rows, elements = self.inputs[0].shape
         return Loops(LoopNest(rows, 1, elements, rows, 1, elements, groups=rows))
 
     @property
     def by_row(self) -> bool:
-        """True: every row has its own gains and biases."""
+        """True, because every row of a group normalisation has its own gains and biases."""
         return True
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """Return a finding: channels in atoms have no rows with their own parameters."""
+        """Return a finding, because group normalisation needs rows of its own parameters.
+
+        Channels in atoms have no rows with their own parameters.
+        """
         return finding("{mnemonic} has parameters of its own for every row", mnemonic=self.mnemonic)
 
     @classmethod
@@ -314,7 +323,7 @@ class GroupNormalisation(Normalisation):
         return {"EX_ROWS": tile.output.channels.size}
 
     def constants(self) -> ChannelConstants:
-        """Return the gains and biases, one set per row."""
+        """Return the gains and biases of a group normalisation, one set per row."""
         pairs = self.pairs
         return ChannelConstants(
             weights=np.ascontiguousarray(pairs).view(np.int8).reshape(len(pairs), -1)

@@ -47,7 +47,7 @@ class OnnxNode:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Tensors that the node reads, without duplicates, in order."""
+        """Names of the tensors that the node reads, without duplicates, in order."""
         return tuple(dict.fromkeys(name for name in (*self.inputs, *self.captured) if name))
 
     @property
@@ -62,7 +62,7 @@ class OnnxNode:
 
 @dataclass(frozen=True, eq=False)
 class OnnxView:
-    """Live part of a model.
+    """Part of an ONNX model that contributes to its outputs.
 
     ``tensors`` maps every known tensor to its static shape and NumPy element type.
 
@@ -146,7 +146,7 @@ class OnnxView:
         return ((steps.astype(np.int64) - zero_point).astype(np.float32) * scale).astype(np.float32)
 
     def scalar(self, name: str) -> float | None:
-        """Return the single constant number of ``name`` (see :meth:`constant`).
+        """Return the value of a constant tensor with one number (see :meth:`constant`).
 
         The result is None if the tensor is computed or has several numbers.
         """
@@ -154,7 +154,7 @@ class OnnxView:
         return float(found.reshape(())) if found is not None and found.size == 1 else None
 
     def real(self, name: str) -> NDArray[np.float32] | None:
-        """Return the constant real numbers of ``name`` (see :meth:`constant`).
+        """Return the values of a constant floating-point tensor (see :meth:`constant`).
 
         The result is None if the tensor is computed or has integers.
         """
@@ -166,7 +166,7 @@ class OnnxView:
         )
 
     def quantization(self, scale: str, zero_point: str, axis: int | None) -> Quantization | None:
-        """Return the quantisation with the named parameters, or None.
+        """Return the quantisation with the named scale and zero point, or None.
 
         The result is None if the parameters are not constant or have an unknown form.
         """

@@ -54,7 +54,7 @@ Layouts = tuple[Layout, ...]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Operator(Reading):
-    """Operator family.
+    """Base class of operator families, whose instances are single operations.
 
     An instance is one operation: layer ``name`` of account ``kind``, made from ``onnx_nodes``.
 
@@ -95,7 +95,7 @@ class Operator(Reading):
 
     @property
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
-        """Pairs of each input and the equal slice of the output.
+        """Pairs of an input operand and the slice of the output that contains it unchanged.
 
         Pairs exist only if the operation places its inputs unchanged. Such an operation needs no
         instruction if buffers can be shared.
@@ -107,20 +107,20 @@ class Operator(Reading):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return the shape assumption of the requirements that the graph violates, or None.
+        """Return a message if a node violates an assumption of the requirements on shapes.
 
-        It may be malformed.
+        Otherwise return None. The graph may be malformed.
         """
         return None
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Any:
-        """Return the record of a node that meets every requirement."""
+        """Return the data of a node that meets every requirement, for its later operations."""
         raise NotImplementedError(f"{cls.__name__} does not say how its nodes are read")
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
-        """Return the operations of a record that meets every constraint.
+        """Return the operations for a node's record that meets every constraint.
 
         By default the record itself, as a tuple.
         """
@@ -128,7 +128,7 @@ class Operator(Reading):
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
-        """Return the definition of the instruction's result, or None.
+        """Return ONNX nodes that define the result of the node's instruction, or None.
 
         A definition is needed if ONNX Runtime computes the node in float with other bits. Return
         None otherwise.
@@ -137,10 +137,10 @@ class Operator(Reading):
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Return how several machines share a node that meets every requirement.
+        """Return how several machines divide a node among them, or why they cannot.
 
-        They divide its channels or its rows, as ``along`` says. If they cannot, return the reason
-        in a few words, which is the default.
+        The node meets every requirement. They divide its channels or its rows, as ``along`` says.
+        The reason is a few words, and is the default.
         """
         return (
             "its channels are not independent"
@@ -149,7 +149,7 @@ class Operator(Reading):
         )
 
     def rows_read(self) -> NDArray[np.bool_] | None:
-        """Return a mask of the rows that each plane of the only input reads.
+        """Return a mask of the input rows that an operation reads in each plane.
 
         None means that all elements are read.
         """
@@ -207,7 +207,7 @@ class Operator(Reading):
 
     @property
     def mnemonic(self) -> str | None:
-        """Instruction that computes the operation; None if there is nothing to compute."""
+        """Name of the instruction that computes the operation; None if nothing is computed."""
         return self.traits.mnemonic or (self.instructions[0] if self.instructions else None)
 
     @property
@@ -217,29 +217,32 @@ class Operator(Reading):
         return Loops(LoopNest(1, elements, 1, 1, elements, 1))
 
     def settings(self, arch: Arch) -> Settings:
-        """Return the registers and fields that are the same for all tiles."""
+        """Return the registers and instruction fields that are the same for all tiles."""
         return Settings({}, {})
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Return the registers that a tile's shape sets, without addresses and planes."""
+        """Return the registers that depend on a tile's shape.
+
+        Addresses and planes are not included.
+        """
         return {"EX_LENGTH": tile.output.elements}
 
     def commands(
         self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole
     ) -> tuple[CommandPart, ...]:
-        """Return the commands of a tile.
+        """Return the commands that compute one tile.
 
         ``registers`` has the registers of layer and tile, with planes.
         """
         return (CommandPart(registers, {}),)
 
     def constants(self) -> ChannelConstants | None:
-        """Return the channel records and weights, or None."""
+        """Return the channel records and weights of an operation, or None."""
         return None
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return equivalent operations with smaller tiles, to fit in memory.
+        """Return equivalent operations that allow smaller tiles, to fit in memory.
 
         Empty if there are none.
         """

@@ -65,7 +65,7 @@ def boundary_layout(shape: tuple[int, ...], stored: tuple[int, ...]) -> Layout:
 
 
 def map_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape in which to search a byte map for pieces.
+    """Return the tensor shape in which strided pieces of a byte map are searched.
 
     A dense tensor has its own shape, another tensor its stored shape.
     """
@@ -78,7 +78,7 @@ def map_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def narrow(graph: Graph, name: str) -> bool:
-    """Return whether a tensor has narrow atoms.
+    """Return whether a tensor is an image of few channels, stored in narrow atoms.
 
     Such a tensor is an image from the host with few channels that only convolutions read. These
     convolutions have one group and put several taps of the kernel on the lanes (mapping 3). A
@@ -116,7 +116,7 @@ def _is_convolved_image(graph: Graph, name: str) -> bool:
 
 
 def _is_inner(graph: Graph, name: str) -> bool:
-    """Return whether only integer operators read a tensor."""
+    """Return whether all consumers of a tensor are integer operators."""
     return name not in graph.outputs and all(
         node.integer for node in graph.nodes if name in node.inputs
     )
@@ -255,7 +255,7 @@ def to_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
 
 
 def from_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
-    """Return the elements of a stored tensor in their order.
+    """Return the elements of a stored tensor in row-major order of the model's tensor.
 
     This is the inverse of :func:`to_atoms`.
     """

@@ -38,7 +38,7 @@ _MODES: dict[Mode, int] = {"max": 0, "average": 1, "global_average": 2}
 
 @rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
 def fits_fields(record: PoolOperator, target: Target) -> Finding | None:
-    """Reject sizes that exceed their registers."""
+    """Reject pools with sizes that exceed their hardware registers."""
     window = (*record.kernel, *record.strides, *record.dilations, *record.pads)
     return check_window_fields((record.inputs[0].shape, record.output.shape), window, target)
 
@@ -108,7 +108,7 @@ class PoolOperator(WindowOperator):
     def attributes(cls, written: Written) -> dict[str, Any] | str:
         """Return the attributes of the pooling window, or why they cannot be read.
 
-        It is empty for a pool of the whole plane.
+        They are empty for a pool of the whole plane.
         """
         return read_window(written, cuts=True)
 
@@ -125,7 +125,7 @@ class PoolOperator(WindowOperator):
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Divide by channels, or by rows with the halo of the window."""
+        """Divide a pool among machines by channels, or by rows with the halo of the window."""
         if along == "rows":
             return super().divide(graph, node, along)
         return element_by_element(graph, node, along, planes=True)
@@ -134,7 +134,7 @@ class PoolOperator(WindowOperator):
     def make_pool(cls, graph: Graph, node: Node, mode: Mode, **numbers: Any) -> Self:
         """Return the operation of a pooling node.
 
-        ``numbers`` are the fields of its mode.
+        ``numbers`` are the constructor fields of its mode.
         """
         source = graph.values[node.inputs[0]]
         result = graph.values[node.outputs[0]]
@@ -160,12 +160,12 @@ class PoolOperator(WindowOperator):
 
     @property
     def loops(self) -> Loops:
-        """Loops of a window over independent channels."""
+        """Loops of a pool's window over independent channels."""
         return super().loops._replace(images=True)
 
     @property
     def window(self) -> tuple[int, int]:
-        """Rows and columns of the kernel.
+        """Number of rows and columns of the pooling window.
 
         For a global average, the kernel is the whole plane.
         """
@@ -180,7 +180,7 @@ class PoolOperator(WindowOperator):
         return self.inputs[0].shape[0]
 
     def settings(self, arch: Arch) -> Settings:
-        """Return the registers of the window and of the mode, and the mode."""
+        """Return a pool's registers for the window and the mode, and its mode fields."""
         registers = {**self.window_registers(), **self.number_registers(arch)}
         return Settings(
             registers,
@@ -195,12 +195,12 @@ class PoolOperator(WindowOperator):
         return False
 
     def number_registers(self, arch: Arch) -> Registers:
-        """Return the clamp registers and the other registers of the mode."""
+        """Return a pool's clamp registers and the other registers of its mode."""
         raise NotImplementedError
 
 
 def kernel_of(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return rows and columns of a pooling node's window.
+    """Return the numbers of rows and columns of a pooling node's window.
 
     Without a kernel, the window is the whole plane.
     """
@@ -232,7 +232,7 @@ class MaxPool(PoolOperator):
         return cls.make_pool(graph, node, "max")
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return the operation upright, or the maxima of rows of windows and then of columns."""
+        """Return the max pool on reshaped planes, or as maxima along rows and then columns."""
         upright, (source,), result = super().finer(), self.inputs, self.output
         if upright or 1 in self.window:
             return upright
@@ -256,7 +256,7 @@ class MaxPool(PoolOperator):
         return rows, columns
 
     def number_registers(self, arch: Arch) -> Registers:
-        """Return the full clamp range, because a maximum can have any value."""
+        """Return clamp registers of the full range, because a maximum can have any value."""
         return {"EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
 
 
@@ -312,9 +312,9 @@ class AveragePool(PoolOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the window, how padding counts, and whether ``ceil_mode`` added windows.
+        """Return an average pool's window, how its padding counts, and its rounding mode.
 
-        Added windows reach beyond the padding of the model.
+        ``ceil_mode`` is set if it added windows, which reach beyond the padding of the model.
         """
         source = written.node.attributes
         window = read_window(written, cuts=True)
@@ -364,7 +364,7 @@ class AveragePool(PoolOperator):
         )
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return the operation upright, or the reduction of planes one by one.
+        """Return the average pool on reshaped planes, or as reductions of single planes.
 
         A tile reads one plane after the other.
         """
@@ -388,7 +388,7 @@ class AveragePool(PoolOperator):
         return (rows,)
 
     def mode_of(self, arch: Arch) -> Mode:
-        """Return the mode.
+        """Return the pooling mode for a machine's numerics.
 
         With numerics ``fixed`` a window named by the model is TensorFlow Lite's average pool.
         """
@@ -399,7 +399,7 @@ class AveragePool(PoolOperator):
         return self.count_include_pad
 
     def number_registers(self, arch: Arch) -> Registers:
-        """Return clamp, zero points and scales.
+        """Return an average pool's registers for the clamp, zero points and scales.
 
         Scales are float32 bits, or multiplier and shift with numerics ``fixed``.
         """

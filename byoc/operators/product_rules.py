@@ -16,7 +16,7 @@ ACCUMULATOR_LIMIT = 2**31
 
 
 def zero_points(graph: Graph, node: Node, number: int) -> NDArray[np.int64]:
-    """Return the zero points of an operand in the int8 domain: (1,), or one per channel."""
+    """Return the int8-domain zero points of a product's operand: one, or one per channel."""
     value = graph.values[node.inputs[number]]
     if "zero_points" in node.attributes:
         found = np.asarray(node.attributes["zero_points"][number], np.int64)
@@ -70,7 +70,7 @@ def check_accumulator(
 
 @rule(domain.eight_bit_input.text)
 def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
-    """Reject data that does not have 8 bits.
+    """Reject products whose data does not have 8 bits.
 
     Weights and bias have other rules.
     """
@@ -79,7 +79,7 @@ def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
 
 @rule(domain.eight_bit_input.text)
 def eight_bit_operands(graph: Graph, node: Node) -> Finding | None:
-    """Reject operands that do not have 8 bits.
+    """Reject products whose operands do not have 8 bits.
 
     A bias has other rules.
     """
@@ -88,7 +88,7 @@ def eight_bit_operands(graph: Graph, node: Node) -> Finding | None:
 
 @rule("bare integers have one zero point an operand, weights that or one an output channel")
 def known_zero_points(graph: Graph, node: Node) -> Finding | None:
-    """Reject bare integers with an unsupported number of zero points.
+    """Reject products of bare integers with an unsupported number of zero points.
 
     Supported are one per operand and one per output channel.
     """
@@ -104,13 +104,13 @@ def known_zero_points(graph: Graph, node: Node) -> Finding | None:
 
 @rule(domain.per_tensor.text)
 def per_tensor(graph: Graph, node: Node) -> Finding | None:
-    """Reject data or results that are quantised per channel."""
+    """Reject products whose data or results are quantised per channel."""
     return domain.find_per_channel(graph, (node.inputs[0], *node.outputs))
 
 
 @rule("only constant weights run on the accelerator")
 def constant_weights(graph: Graph, node: Node) -> Finding | None:
-    """Reject computed weights."""
+    """Reject products with computed weights."""
     name = node.inputs[1]
     return (
         finding("weights '{name}' are computed at run time", name=name)
@@ -125,7 +125,7 @@ def _is_computed(graph: Graph, name: str) -> bool:
 
 @rule("only int8 and uint8 weights run on the accelerator")
 def eight_bit_weights(graph: Graph, node: Node) -> Finding | None:
-    """Reject weights that do not have 8 bits."""
+    """Reject products whose weights do not have 8 bits."""
     value = graph.values[node.inputs[1]]
     if value.dtype in domain.INT8:
         return None
@@ -134,7 +134,7 @@ def eight_bit_weights(graph: Graph, node: Node) -> Finding | None:
 
 @rule("weights have one scale, or one an output channel")
 def weights_per_output_channel(graph: Graph, node: Node) -> Finding | None:
-    """Reject several scales along another axis than the output channels."""
+    """Reject weights with several scales along another axis than the output channels."""
     quantization = graph.values[node.inputs[1]].quantization
     if quantization is None or quantization.per_tensor:
         return None

@@ -100,7 +100,7 @@ class Requantisation(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Loops over independent channels, or columns of a matrix."""
+        """Loops of a requantisation over independent channels, or columns of a matrix."""
         shape = self.output.shape
         if len(shape) == 2:
             return Loops(
@@ -110,7 +110,7 @@ class Requantisation(Operator):
         return Loops(LoopNest(channels, rows, columns, channels, rows, columns, groups=channels))
 
     def settings(self, arch: Arch) -> Settings:
-        """Return zero point and clamp."""
+        """Return the registers for a requantisation's zero point and output clamp."""
         requantise = self.requantise
         registers = {
             "EX_OUTPUT_ZERO_POINT": requantise.zero_point,
@@ -131,7 +131,10 @@ class Requantisation(Operator):
         return {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": length}
 
     def constants(self) -> ChannelConstants:
-        """Return the scales with zero biases, because the accumulators include the biases."""
+        """Return the scales of a requantisation with zero biases.
+
+        The biases are zero because the accumulators include them.
+        """
         channels = self.output.shape[1 if len(self.output.shape) == 2 else 0]
         return ChannelConstants(np.zeros(channels, np.int32), self.requantise.scales)
 
@@ -176,9 +179,9 @@ def float_reason(view: OnnxView, form: Form, node: OnnxNode) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Requantised(Operator):
-    """Operation with int32 accumulators that are converted by ``requantise``.
+    """Operation whose int32 accumulators may be requantised to int8.
 
-    If ``requantise`` is None, the result is int32.
+    ``requantise`` gives the constants. If it is None, the result is int32.
     """
 
     requantise: RequantiseConstants | None
@@ -186,7 +189,7 @@ class Requantised(Operator):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProductOperator(Requantised):
-    """Product of one input with constant int8 ``weights`` and int32 ``bias`` (channels,).
+    """Product of one input with constant int8 weights and an int32 bias per channel.
 
     The result is requantised or int32. The bias includes the input's zero point: ``bias - zx *
     sum(weights)``.
@@ -203,7 +206,7 @@ class ProductOperator(Requantised):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return no attributes."""
+        """Return an empty dictionary, because a product has no ONNX attributes by default."""
         return {}
 
     @classmethod
@@ -214,7 +217,7 @@ class ProductOperator(Requantised):
         return super().misfit(graph, node)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return clamp and fields of fused requantisation.
+        """Return a product's output clamp and fields of fused requantisation.
 
         A lower limit at the zero point sets the ``relu`` field.
         """
@@ -232,7 +235,7 @@ class ProductOperator(Requantised):
 
     @property
     def channel_scales(self) -> ChannelScales:
-        """Scales of the channel records.
+        """Requantisation scales in the channel records of a product.
 
         They are 1 for an int32 result, which does not use them.
         """
@@ -302,7 +305,7 @@ def int8_parts(weights: NDArray[np.int8] | NDArray[np.int16]) -> tuple[NDArray[n
 
 
 def has_repeated_input(parts: Sequence[NDArray[np.int8]], target: Target) -> bool:
-    """Return whether a product of weights in ``parts`` reads its input once for each part.
+    """Return whether a product reads its input once for each int8 part of its weights.
 
     It does so if the machine has no sum of int32 tensors.
     """
@@ -312,7 +315,7 @@ def has_repeated_input(parts: Sequence[NDArray[np.int8]], target: Target) -> boo
 def split_weights(
     whole: ProductOperator, parts: Sequence[NDArray[np.int8]], target: Target
 ) -> tuple[Operator, ...]:
-    """Return ``whole`` for weights that are the sum of ``parts``.
+    """Return the operations of a product whose weights are the sum of int8 ``parts``.
 
     The result is exact. Two parts take twice the work. The int32 products with each part are added.
     Without an instruction for that sum, one product has the parts side by side, and reads its input
@@ -326,7 +329,7 @@ def split_weights(
 def _concatenate_parts(
     whole: ProductOperator, parts: Sequence[NDArray[np.int8]]
 ) -> tuple[Operator, ...]:
-    """Return a product of concatenated ``parts``, and of an input with rows or groups repeated."""
+    """Return one product with concatenated weight parts and a repeated input."""
     (source,), matrix, count = whole.inputs, whole.loops.nest.matrix, len(parts)
     rows = source.shape[0] if matrix else whole.loops.nest.groups
     size, (first, *others) = source.elements // rows, source.shape
@@ -346,9 +349,9 @@ def _concatenate_parts(
 
 
 def add_terms(whole: ProductOperator, terms: Sequence[ProductOperator]) -> tuple[Operator, ...]:
-    """Return the operations that compute ``whole`` as the int32 sum of the products ``terms``.
+    """Return the operations that compute a product as the int32 sum of several products.
 
-    The bias is that of the first term.
+    They compute ``whole`` from ``terms``. The bias is that of the first term.
     """
     first, *others = terms
     if not others:

@@ -70,10 +70,10 @@ Layers that differ only in them have the same tiling.
 
 @dataclass(frozen=True)
 class Operand:
-    """Dense slice of a tensor: ``shape`` elements in row-major order from element ``offset``.
+    """Operand of an operation: a dense slice of a tensor.
 
-    ``assigned``: its layout in banked memory, which has whole channels of all positions and begins
-    with an atom.
+    The slice has ``shape`` elements in row-major order from element ``offset``. ``assigned``: its
+    layout in banked memory, which has whole channels of all positions and begins with an atom.
     """
 
     value: str
@@ -102,11 +102,14 @@ class Operand:
 
     @property
     def start(self) -> int:
-        """Byte of its tensor at which the operand begins."""
+        """Position of the operand's first byte in its tensor."""
         return self.layout.begin * self.element_bytes
 
     def part(self, source: Operand, offset: int) -> Operand:
-        """Return the slice from element ``offset`` on with the shape and layout of ``source``."""
+        """Return a slice of the operand with the shape and layout of ``source``.
+
+        The slice begins at element ``offset``.
+        """
         layout = source.change_layout(begin=self.layout.count_bytes_before(offset))
         return Operand(self.value, source.shape, self.offset + offset, source.dtype, layout)
 
@@ -116,7 +119,7 @@ class Operand:
 
 
 class Repeat(NamedTuple):
-    """Dimensions of the loop nest along which an operand is broadcast: ``channels``, ``rows``."""
+    """Flags for the loop nest dimensions along which an operand is broadcast."""
 
     channels: bool = False
     rows: bool = False
@@ -178,7 +181,7 @@ class Loops(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """Flags of operands and result that are whole tensors in the scratchpad instead of tiles.
+    """Flags for operands and results that are whole tensors in the scratchpad, not tiles.
 
     ``operand`` is the first operand, ``result`` the result. ``operands``: the same for each
     operand. ``planes``: bytes from plane to plane of each operand, then of the result, if they are
@@ -192,17 +195,20 @@ class Whole(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Registers in the order of their writes, and fields, for all tiles of a layer."""
+    """Register and field values that are the same for all tiles of a layer.
+
+    Registers are in the order of their writes.
+    """
 
     registers: Registers
     fields: Mapping[str, int]
 
 
 class CommandPart(NamedTuple):
-    """One command of a tile: its registers, and the byte offsets added to its address registers.
+    """One command of a tile, with its registers and the offsets added to its addresses.
 
-    ``operand``: number of the operand at EX_INPUT_ADDRESS. ``fields``: fields of this command
-    alone.
+    Offsets are in bytes. ``operand``: number of the operand at EX_INPUT_ADDRESS. ``fields``: fields
+    of this command alone.
     """
 
     registers: Registers

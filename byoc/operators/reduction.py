@@ -92,7 +92,7 @@ class Reduction(RowsOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Return the reduced axes.
+        """Return the axes that a reduction node reduces.
 
         By default these are all axes.
         """
@@ -146,11 +146,11 @@ class Reduction(RowsOperator):
 
     @property
     def steps(self) -> int:
-        """Largest magnitude that is scaled."""
+        """Largest magnitude that the reduction scales, in quantisation steps."""
         return 255 * (self.count if _FIELDS[self.mode] == SUM else 1)
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """Return layouts of rows with contiguous results.
+        """Return layouts in banked memory for the rows and contiguous results of a reduction.
 
         There is no padding between the results of different rows.
         """
@@ -158,7 +158,7 @@ class Reduction(RowsOperator):
         return Layout(self.count, rows.channels, atom, by_row=not self.across), rows
 
     def settings(self, arch: Arch) -> Settings:
-        """Return mode, zero points and scales.
+        """Return the mode field of a reduction, and its registers for zero points and scales.
 
         Scales are float32 bits, or multiplier and shift with numerics ``fixed``.
         """
@@ -184,7 +184,7 @@ class Reduction(RowsOperator):
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
-        """Return the definition of a sum or mean, or None for other modes.
+        """Return a sum or mean as ONNX nodes, or None for other reductions.
 
         The definition adds the integers and scales the sum once.
         """
@@ -250,7 +250,7 @@ def short_axis(graph: Graph, node: Node) -> Finding | None:
 
 @rule("indices are int64")
 def whole_indices(graph: Graph, node: Node) -> Finding | None:
-    """Reject results that are not int64, the type of indices in ONNX."""
+    """Reject index results that are not int64, the type of indices in ONNX."""
     result = graph.values[node.outputs[0]]
     if result.dtype == domain.INDEX:
         return None
@@ -275,13 +275,13 @@ class SearchRecord:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """Operations on two tensors."""
+        """Operations on two tensors in the search for an extreme element."""
         return self.distance, self.choice
 
 
 @rule(fits_fields.text)
 def searched_rows_fit(record: SearchRecord, target: Target) -> Finding | None:
-    """Reject rows that exceed the registers.
+    """Reject searches along rows that exceed the hardware registers.
 
     Both reductions have rows of the same shape.
     """

@@ -48,14 +48,17 @@ PROJECT = "the project"
 
 @dataclass(frozen=True, eq=False)
 class Registry:
-    """Families in the order in which they are tried, and the owner of each by family name."""
+    """Registry of operator families, in the order in which they are tried.
+
+    ``owners`` gives the owner of each family by its name.
+    """
 
     families: tuple[type[Operator], ...]
     owners: Mapping[str, str]
 
     @cached_property
     def by_operator(self) -> Mapping[str, tuple[type[Operator], ...]]:
-        """Families by canonical operator type."""
+        """Operator families by the operator type of the graph nodes that they run."""
         found: dict[str, tuple[type[Operator], ...]] = {}
         for family in self.families:
             for op_type in op_types(family):
@@ -93,7 +96,7 @@ class Registry:
         yield from sorted(self.families, key=lambda family: self.owners[family.family] != PROJECT)
 
     def extend(self, owner: str, family: type[Operator]) -> Registry:
-        """Return a registry with ``family`` tried first.
+        """Return a registry in which ``family`` is tried before all other operator families.
 
         Raise InputError naming the owner of a name already in use.
         """
@@ -118,7 +121,7 @@ class Registry:
 
 
 def op_types(family: type[Operator]) -> tuple[str, ...]:
-    """Return the types of a family's canonical nodes."""
+    """Return the operator types of a family's graph nodes."""
     return tuple(dict.fromkeys((*(form.op_type for form in family.forms), *family.inner_types)))
 
 
@@ -145,7 +148,7 @@ def check(family: type[Operator], graph: Graph, node: Node) -> Refusal | None:
 def lower(
     family: type[Operator], graph: Graph, node: Node, target: Target
 ) -> tuple[Operator, ...] | Refusal:
-    """Return the operations of a node that passed :func:`check`, or the reason for a refusal.
+    """Return the operations of a node that passed :func:`check`, or why it is refused.
 
     The reason is the first constraint that the node violates on ``target``.
     """

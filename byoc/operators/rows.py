@@ -31,7 +31,7 @@ from isa.numerics import float32_bits
 
 
 def fold_axes(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | None:
-    """Return (outer, elements per row, inner) of rows along ``axes``.
+    """Return (outer, elements per row, inner) sizes of a tensor whose rows are along ``axes``.
 
     Returns None if other axes longer than 1 are between them.
     """
@@ -63,7 +63,7 @@ def adjacent_axes(graph: Graph, node: Node) -> Finding | None:
 
 @rule("rows and their elements fit the instruction's fields")
 def fits_fields(record: RowsOperator | tuple[RowsOperator, ...], target: Target) -> Finding | None:
-    """Reject counts that exceed their registers."""
+    """Reject operations on rows with counts that exceed their hardware registers."""
     first = record[0] if isinstance(record, tuple) else record
     nest = first.loops.nest
     sizes = {"rows": nest.rows, "elements": nest.input_columns, "channels": nest.channels}
@@ -104,9 +104,9 @@ class RowsOperator(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Loops over the rows of one channel.
+        """Loops of an operation over rows, as rows of one channel or as positions of channels.
 
-        With ``across`` over planes of one column, all in one tile.
+        In the second case (``across``) planes have one column and all channels are in one tile.
         """
         elements, rows = self.inputs[0].shape if self.across else self.inputs[0].shape[::-1]
         if self.across:
@@ -126,11 +126,14 @@ class RowsOperator(Operator):
 
     @property
     def spacing(self) -> dict[str, int]:
-        """Plane registers, which are equal for all tiles of dense rows."""
+        """Registers of the plane sizes, which are equal for all tiles of dense rows."""
         return {} if self.across else {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """Return layouts in which elements of a row are channels and rows are positions."""
+        """Return layouts in banked memory in which row elements are channels.
+
+        Rows are positions.
+        """
         shapes = [
             one.shape if self.across else one.shape[::-1] for one in (self.inputs[0], self.output)
         ]
@@ -139,7 +142,7 @@ class RowsOperator(Operator):
         )
 
     def on_channels(self) -> Operator:
-        """Return the operation with ``across`` rows."""
+        """Return the operation with the elements of its rows as channels."""
         if self.across:
             return self
         (source,) = self.inputs
@@ -151,10 +154,11 @@ class RowsOperator(Operator):
 def slices(
     node: Node, source: str, target: str, shape: tuple[int, int, int], kind: str, results: int
 ) -> tuple[dict[str, Any], ...]:
-    """Return the fields of operations that compute ``results`` elements per row of ``source``.
+    """Return the constructor fields of operations on rows, one operation per dense slice.
 
-    The operations write ``target``. ``shape`` is (outer, elements per row, inner). Dense rows are
-    one operation; ``across`` rows are one per outer index.
+    Each operation reads rows of ``source``, computes ``results`` elements per row and writes
+    ``target``. ``shape`` is (outer, elements per row, inner). Dense rows are one operation;
+    ``across`` rows are one per outer index.
     """
     outer, count, inner = shape
     common = {"name": node.name, "kind": kind, "onnx_nodes": node.onnx_nodes}
@@ -175,9 +179,9 @@ def slices(
 
 
 def divide_constants(data: NDArray[Any], channels: int) -> NDArray[np.int8]:
-    """Return bytes that every tile needs, divided over ``channels`` channels.
+    """Return constants as bytes that are divided over ``channels`` channels.
 
-    Every tile has all channels.
+    Every tile needs all of them, and has all channels.
     """
     raw = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
     padded = np.zeros((channels, -(-raw.size // channels)), np.uint8)
@@ -253,7 +257,7 @@ class Softmax(RowsOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """Return the axes of a row."""
+        """Return the axes of the rows that a Softmax node normalises."""
         source = written.node.attributes
         rank = len(written.operand_shape())
         legacy = int(source.get("opset", _LEGACY)) < _LEGACY
@@ -294,7 +298,7 @@ class Softmax(RowsOperator):
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
-        """Return `isa.numerics.softmax` as ONNX nodes.
+        """Return the softmax of `isa.numerics.softmax` as ONNX nodes.
 
         The result is None if a numerator may be infinite. ONNX Runtime's own rounding changed
         between 1.31 and 1.32 in some rows with several equal maxima.
@@ -321,11 +325,11 @@ class Softmax(RowsOperator):
 
     @classmethod
     def operations(cls, record: tuple[Softmax, ...], target: Target) -> tuple[Operator, ...]:
-        """Return the operations with the exponentials of the target's numerics."""
+        """Return softmax operations with the exponentials of the target's numerics."""
         return tuple(replace(one, fixed=target.numerics == "fixed") for one in record)
 
     def settings(self, arch: Arch) -> Settings:
-        """Return zero point and factor of the result."""
+        """Return the registers for the zero point and scale factor of a softmax result."""
         fixed = arch.numerics == "fixed"
         scale = self.output_scale
         factor = (
@@ -339,7 +343,7 @@ class Softmax(RowsOperator):
         )
 
     def constants(self) -> ChannelConstants:
-        """Return the exponentials, one set for all rows."""
+        """Return the exponentials of a softmax as constants, one set for all rows."""
         scale = self.input_scale
         table = (
             numerics.softmax_table_fixed(scale, self.beta)

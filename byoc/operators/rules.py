@@ -14,7 +14,10 @@ Asked = ParamSpec("Asked")
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule violation: the actual ``values``, and ``text``, the format string of the message."""
+    """Rule violation: the actual values and the format string of the message.
+
+    ``values`` are the actual values, and ``text`` is the format string.
+    """
 
     text: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -30,10 +33,9 @@ def finding(text: str, **values: Any) -> Finding:
 
 @dataclass(frozen=True)
 class Rule(Generic[Asked]):
-    """A rule: ``check`` returns None if it holds, otherwise a finding.
+    """Rule that a node must meet, with the check that decides it.
 
-    ``text`` states the rule once: it ends the message to the user and is the row of the support
-    table.
+    ``check`` returns None if the rule holds, otherwise a finding.
     """
 
     name: str

@@ -29,7 +29,7 @@ def _nothing(span: Span) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Sharding:
-    """Computation of a span of a node's result from parts of its operands.
+    """Division of a node among machines: which operand parts give a part of its result.
 
     Attributes:
         axis: axis of the result that is divided.
@@ -54,7 +54,7 @@ def is_image(value: Value) -> bool:
 def element_by_element(
     graph: Graph, node: Node, along: Along, *, planes: bool = False
 ) -> Sharding | str:
-    """Return the division of a node that computes its result element by element.
+    """Return the division among machines of a node that computes its result element by element.
 
     Elements depend only on operand elements at the same position. Constants may be broadcast, but
     must not differ along rows.

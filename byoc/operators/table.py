@@ -54,7 +54,7 @@ CLOSED = FUNCTIONS | ARITHMETIC | {
 
 
 def channels_of(shape: tuple[int, ...]) -> int:
-    """Return the channels of a tensor: its second dimension, or its only one.
+    """Return the number of channels of a tensor: its second dimension, or its only one.
 
     The result is 0 for a scalar.
     """
@@ -63,7 +63,7 @@ def channels_of(shape: tuple[int, ...]) -> int:
 
 @rule("the data is computed at run time, the table is constant")
 def constant_table(graph: Graph, node: Node) -> Finding | None:
-    """Reject constant data and computed tables."""
+    """Reject look-ups of constant data or in computed tables."""
     data, table = (graph.values[name] for name in node.inputs)
     if data.constant is not None:
         return finding("input '{name}' is constant", name=data.name)
@@ -74,7 +74,7 @@ def constant_table(graph: Graph, node: Node) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TableOperator(ElementwiseOperator):
-    """Look-up of every element in a table.
+    """Look-up of every element of a tensor in one table.
 
     ``table`` is int8 (256,), the stored result of every stored value in byte order.
     """
@@ -123,7 +123,7 @@ class TableOperator(ElementwiseOperator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Operator, ...]:
-        """Return the look-ups of a node in the int8 domain.
+        """Return the table look-ups of a node in the int8 domain.
 
         There is one look-up, or one per image if channels have their own tables.
         """
@@ -162,7 +162,7 @@ class TableOperator(ElementwiseOperator):
         )
 
     def settings(self, arch: Arch) -> Settings:
-        """Return the registers of one table for all elements."""
+        """Return the registers of a look-up in one table."""
         return Settings({"EX_ROWS": 1, "EX_OUTPUT_CHANNELS": 1}, {})
 
     def constants(self) -> ChannelConstants:
@@ -199,7 +199,7 @@ class ChannelTable(Operator):
     table: NDArray[np.int8]
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return one look-up per channel.
+        """Return one table look-up per channel.
 
         Tiles can then have any number of elements.
         """
@@ -222,7 +222,7 @@ class ChannelTable(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Loops over independent channels, with all elements of a channel in one row."""
+        """Loops of a look-up over independent channels, each of them one row."""
         channels, elements = self.output.shape
         return Loops(LoopNest(channels, 1, elements, channels, 1, elements, groups=channels))
 
@@ -237,7 +237,7 @@ class ChannelTable(Operator):
         }
 
     def constants(self) -> ChannelConstants:
-        """Return the tables as the weights of the channels."""
+        """Return the look-up tables as the weights of the channels."""
         return ChannelConstants(weights=self.table)
 
 

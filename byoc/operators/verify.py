@@ -22,7 +22,7 @@ from isa.errors import InputError
 
 
 def verify_graph(graph: Graph) -> Graph:
-    """Return ``graph``.
+    """Check the invariants of a graph, and return the graph unchanged if they hold.
 
     Raise :class:`InputError` naming the first node or tensor that breaks an invariant.
 

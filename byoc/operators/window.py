@@ -22,13 +22,16 @@ ATTRIBUTES = ("kernel", "strides", "dilations", "pads")
 
 
 class _Rows(NamedTuple):
-    """Input rows, out of ``height``, that a node's window reads for rows of its result."""
+    """Input rows that a node's window reads for given rows of its result.
+
+    The input has ``height`` rows.
+    """
 
     node: Node
     height: int
 
     def _reach_span(self, span: Span) -> Span:
-        """Return the span of rows including padding."""
+        """Return the input rows that result rows read, including rows of padding."""
         attributes = self.node.attributes
         start, stop = span
         stride = attributes["strides"][0]
@@ -38,12 +41,12 @@ class _Rows(NamedTuple):
         return start * stride - top, (stop - 1) * stride - top + (kernel - 1) * dilation + 1
 
     def read(self, span: Span) -> Span:
-        """Return the span of rows without padding."""
+        """Return the input rows that result rows read, without rows of padding."""
         first, last = self._reach_span(span)
         return max(0, first), min(self.height, last)
 
     def attributes(self, span: Span) -> Mapping[str, Any]:
-        """Return the padding that remains for a span."""
+        """Return the padding that remains for a range of result rows."""
         first, last = self._reach_span(span)
         _, left, _, right = self.node.attributes["pads"]
         return {"pads": (max(0, -first), left, max(0, last - self.height), right)}
@@ -51,9 +54,9 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WindowOperator(Operator):
-    """Window over the planes of one input (C, H, W) to one output (OC, OH, OW).
+    """Operator with a sliding window over the planes of one input.
 
-    ``pads``: top, left, bottom, right.
+    The input is (C, H, W) and the output (OC, OH, OW).
     """
 
     traits: ClassVar[Traits] = Traits(mapping="many-to-many")
@@ -113,7 +116,7 @@ class WindowOperator(Operator):
         }
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return the operation on planes reshaped to one column, or () if impossible.
+        """Return the window operator on planes reshaped to one column, or () if impossible.
 
         Tiles can divide such planes. Planes of one row and windows of one element can be reshaped.
         """
@@ -134,12 +137,12 @@ class WindowOperator(Operator):
         return (turned,)
 
     def transpose_fields(self) -> dict[str, Any]:
-        """Return the other fields that change when rows and columns are exchanged."""
+        """Return other fields that change when a window's rows and columns are exchanged."""
         return {}
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Divide by rows of an image, with the halo of the window.
+        """Divide a window operator among machines by rows, with the halo of the window.
 
         Constants are read whole.
         """
@@ -155,7 +158,7 @@ class WindowOperator(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if a size is missing or the last window exceeds the padded input."""
+        """Return a message if a window's size is missing or it exceeds the padded input."""
         source = graph.values[node.inputs[0]].shape
         result = graph.values[node.outputs[0]].shape
         if "kernel" not in node.attributes:
@@ -175,7 +178,7 @@ def _is_line(window: WindowOperator) -> bool:
 
 
 def column(operation: Operator) -> Operator | None:
-    """Return a window over planes of one row as a window over planes of one column.
+    """Return a window operator on planes of one row, changed to planes of one column.
 
     The result is None for other operations.
     """
@@ -185,7 +188,7 @@ def column(operation: Operator) -> Operator | None:
 
 
 def upright(operand: Operand) -> Operand:
-    """Return planes as planes of one column, with the same bytes."""
+    """Return an operand with its planes reshaped to one column."""
     channels, rows, columns = operand.shape
     return replace(operand, shape=(channels, rows * columns, 1))
 
@@ -204,7 +207,7 @@ def _is_inside(
 
 
 def read_window(written: Written, *, cuts: bool = False) -> dict[str, tuple[int, ...]] | str:
-    """Return the window of an ONNX operator.
+    """Return the attributes of an operator's window, or why they cannot be read.
 
     Without ``kernel_shape`` its weights define the kernel.
 
