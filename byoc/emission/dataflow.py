@@ -58,7 +58,7 @@ class _Dataflow:
         )
 
     def _place(self, operand: Operand) -> tuple[int, int]:
-        """Return the value of an operand and the operand's first byte in it."""
+        """Return the data-flow value that contains an operand, and the operand's first byte."""
         place = self._memory.lowered.place(operand)
         if place.buffer in self._memory.lowered.constants:
             return CONSTANT, self._memory.address(place)
@@ -108,7 +108,7 @@ class _Dataflow:
         )
 
     def _extent(self, operand: Operand, part: RowTransfer) -> Extent:
-        """Return the bytes of a part of an operand, in the order of a command's accesses."""
+        """Return the extent of a part of an operand: its bytes in a command's access order."""
         value, begin = self._place(operand)
         return Extent(
             value,

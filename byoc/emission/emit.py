@@ -77,7 +77,7 @@ def derive_tokens(
 
 
 class _State:
-    """Clock of every unit's next command, and the bytes accessed by all commands so far."""
+    """Clock of each unit's next command, and the bytes that all issued commands access."""
 
     def __init__(self) -> None:
         self.stream: list[Ordered] = []
@@ -86,7 +86,7 @@ class _State:
         self._touched: tuple[dict[int, list[tuple[int, _Touched]]], ...] = ({}, {}, {})
 
     def count_needed(self, unit: int, touched: _Touched) -> list[int]:
-        """Return how many commands of each unit must complete before these accesses."""
+        """Return how many commands of each unit must complete before a command's accesses."""
         needs = [0, 0, 0]
         for other in (LD, EX, ST):
             if other != unit:
@@ -129,7 +129,7 @@ class _State:
         self.stream.append(item)
 
     def _count_through_ex(self, item: Ordered, near: int, far: int, needed: int) -> int:
-        """Return the number of EX commands that imply ``needed`` complete commands of ``far``."""
+        """Return how many EX commands imply, once done, ``needed`` done ones of ``far``."""
         if needed <= self.known[item.unit][far]:
             return 0
         executed = self._issued[EX]
@@ -180,7 +180,7 @@ def _hulls(accesses: Sequence[Access]) -> list[_Hull]:
 
 
 def _pages(touched: _Touched) -> set[int]:
-    """Return the pages that a command reads or writes.
+    """Return the numbers of the memory pages that a command reads or writes.
 
     Commands that share no page share no byte. The search for a conflict visits only commands of the
     same pages, instead of every earlier command of a unit.
@@ -287,7 +287,7 @@ def _issue(
 def _word(
     instruction: Instruction, flags: tuple[int, ...], fields: tuple[tuple[str, int], ...]
 ) -> int:
-    """Encode an operation word.
+    """Encode the operation word of an instruction with token flags and fields.
 
     The result is cached, because programs contain few distinct words.
     """
@@ -303,7 +303,7 @@ def _words(issues: Iterable[Issue], file: RegisterFile) -> NDArray[np.uint64]:
 
 
 def _provenance(issues: Sequence[Issue], sources: Sequence[StepSource]) -> tuple[Provenance, ...]:
-    """Return word ranges, merging neighbours of one source.
+    """Return the command words of each source as ranges, merging adjacent equal sources.
 
     The last issue, OP_END, belongs to no layer.
     """

@@ -51,7 +51,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Nodes that run as one program.
+    """Nodes of a model that the accelerator runs as one program.
 
     ``inputs`` and ``outputs`` are names of integer tensors, in order.
     """
@@ -174,7 +174,7 @@ def values_of(region: Region, values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _orders(region: Region, values: Mapping[str, Value]) -> tuple[Region, ...]:
-    """Return the region, preceded for a batch by a version that is computed image by image."""
+    """Return the orders to try for a region: image by image if it differs, then as given."""
     operations = order_by_image(region.operations, values, (*region.inputs, *region.outputs))
     return (
         (region,)
@@ -194,7 +194,7 @@ def _price(scheduled: Scheduled) -> float:
 def empty_memory(
     lowered: Lowered, arch: Arch, bus: MemoryBus, *, data: bool
 ) -> Callable[[], Memory]:
-    """Return a function that makes an empty memory.
+    """Return a function that makes a Memory without scratchpad buffers or constants.
 
     Without ``data`` constants have no contents.
     """
@@ -208,7 +208,7 @@ def empty_memory(
 def order_layers(
     region: Region, values: Mapping[str, Value], arch: Arch, choices: Choices
 ) -> tuple[Lowered, tuple[OperatorLayer, ...]]:
-    """Return :func:`layers_of` a region in the order that complete ``choices`` apply to."""
+    """Return a region's lowered form and layers in the order that ``choices`` apply to."""
     orders = [layers_of(order, values, arch) for order in _orders(region, values)]
     return orders[choices.orders_of([[layer.name for layer in layers] for _, layers in orders])[0]]
 
@@ -261,7 +261,7 @@ def _least_bytes(geometry: Geometry, arch: Arch) -> int:
 def _compute_demand(
     region: Region, values: Mapping[str, Value], lowered: Lowered, arch: Arch
 ) -> tuple[int, Demand]:
-    """Return the bytes of inputs and outputs moved, and the demand of any program."""
+    """Return the input and output bytes moved, and the lower bounds of any program."""
     moved = count_moved_bytes(lowered, [values[name] for name in region.outputs])
     return moved, demand(region.operations, region.outputs, moved, arch)
 
@@ -312,7 +312,7 @@ def _emit_region(
 
 
 def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | None:
-    """Return the buffers of the smallest tiling if it does not fit, else None."""
+    """Return the buffers of an operation's smallest tiling if they do not fit, else None."""
     if operation.slices:
         return None
     seed = schedule == "seed"
@@ -332,7 +332,7 @@ Search = Callable[[Geometry, Arch], TileSearch]
 def fit_operations(
     operations: tuple[Operator, ...], arch: Arch, schedule: Schedule, search: Search = TileSearch
 ) -> tuple[Operator, ...] | Shortage:
-    """Return ``operations`` in a form that fits, or the buffers of one that does not.
+    """Return operations that fit the scratchpad, or the buffers of one that does not.
 
     Operations on a single row become columns if that is faster, and an operation that does not fit
     is split into finer ones. The shortage belongs to the first operation without a fitting form.
@@ -374,7 +374,7 @@ def _align_up(address: int) -> int:
 
 
 def _layout(buffers: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
-    """Return the address of every buffer and the first free address after them."""
+    """Assign addresses to buffers and return them with the first free address."""
     addresses = {}
     end = 0
     for role in ("input", "output", "intermediate"):
@@ -408,7 +408,7 @@ def _tensors(
 
 @dataclass(frozen=True)
 class Demand:
-    """Lower bounds of a region for any schedule, tiling or mapping.
+    """Lower bounds of a region's cycles, commands and bytes, for any schedule or mapping.
 
     ``compute_cycles`` excludes fill and drain; ``commands`` is the number of EX commands.
     ``nbytes`` counts inputs that are read, outputs, and constants without gaps and look-up tables,
@@ -427,7 +427,7 @@ class Demand:
 
 
 def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, arch: Arch) -> Demand:
-    """Return the demand of ``operations``.
+    """Return lower bounds of the cycles, commands and bytes of ``operations``.
 
     They store the values ``stored`` and move ``moved`` bytes of inputs and outputs.
     """
@@ -448,7 +448,7 @@ def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, ar
 
 
 def _constants(original: Iterable[Operator], fused: Iterable[Operator], arch: Arch) -> int:
-    """Return the bytes of weights, channel records and constant operands.
+    """Return the number of bytes of weights, channel records and constant operands.
 
     Tables that fusion merged are not counted, because a schedule that fuses less may not need them.
     """

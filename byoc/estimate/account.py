@@ -67,7 +67,7 @@ class TileCost(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """Pieces of a tile shape along channels, rows and input channels, each as (size, count)."""
+    """Pieces that a tile shape cuts a layer into, by dimension, as (size, count) pairs."""
 
     channels: tuple[tuple[int, int], ...]
     rows: tuple[tuple[int, int], ...]
@@ -75,7 +75,7 @@ class _Cut(NamedTuple):
 
 
 class _Moved(NamedTuple):
-    """Cycles of the transfers of LD and of ST, each one after another, and bus slots of both.
+    """Transfer cycles of LD and of ST for one layer, and the bus slots of both.
 
     ``first`` is the cycles of the loads that the first tile waits for, ``last`` of the last store.
     ``apart`` is the cycles of transfers that cannot overlap with computation because an operand or
@@ -107,7 +107,7 @@ class LayerCost:
         self._share = 0.0
 
     def shape(self, channels: int, rows: int, depth: int = 0) -> TileCost:
-        """Return the costs of a tile shape."""
+        """Return the costs of tiles with these numbers of channels, rows and input channels."""
         key = channels, rows, depth
         found = self._shapes.get(key)
         if found is None:
@@ -125,7 +125,7 @@ class LayerCost:
         )
 
     def drop_surplus_buffers(self, tiling: Tiling, resident: Resident) -> Tiling:
-        """Return the tiling without surplus buffers.
+        """Return a tiling reduced to the tile buffers that it uses.
 
         Tilings with equal results stream the same commands.
         """
@@ -200,7 +200,7 @@ class LayerCost:
         return HIDDEN * min(transfer_cycles(shape.constant_slots), shape.compute)
 
     def overhead(self, tiles: int, follows: bool = True) -> float:
-        """Return the overhead cycles of ``tiles`` tiles.
+        """Return the overhead cycles of a layer that has ``tiles`` tiles.
 
         ``follows`` has the meaning of :class:`Resident`.
         """
@@ -255,7 +255,7 @@ class LayerCost:
         return _Moved(loading, storing, moved + shape.output_all, first, last, max(alone, apart))
 
     def _find_moved_by(self, resident: Resident) -> tuple[tuple[int, ...], bool]:
-        """Return the indices of streamed operands and whether constants are loaded.
+        """Return the indices of streamed operands, and whether a layer loads constants.
 
         Cached for speed.
         """
@@ -284,11 +284,11 @@ class LayerCost:
         return bands * chunks * (1 if kept else parts)
 
     def traffic(self, tiling: Tiling, resident: Resident) -> int:
-        """Return the bus slots of all loads and stores."""
+        """Return the bus slots of all loads and stores of a layer under a tiling."""
         return self._compute_moved(self.shape_of(tiling), tiling, resident).slots
 
     def compute_waits(self, tiling: Tiling, resident: Resident) -> int:
-        """Return by how many cycles the transfers exceed the computation.
+        """Return by how many cycles a layer's transfers exceed its computation.
 
         Negative if the bus idles.
         """
@@ -350,7 +350,7 @@ class LayerCost:
         return sum(found)
 
     def _input_all(self, cut: _Cut, index: int) -> int:
-        """Return the bus slots of all different tiles of an operand."""
+        """Return the bus slots for loading each different tile of an operand once."""
         geometry = self.geometry
         repeat = self.geometry.repeat(index)
         parted = geometry.nest.grouped and not repeat.channels
@@ -373,13 +373,13 @@ class LayerCost:
 
 
 def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
-    """Cut ``size`` in steps of ``step`` and return the pieces as (size, count)."""
+    """Divide a dimension into pieces of ``step`` elements; return (size, count) pairs."""
     whole, rest = divmod(size, step)
     return ((step, whole), (rest, 1)) if rest else ((step, whole),)
 
 
 def _chunks(inputs: int, depth: int) -> tuple[tuple[int, int], ...]:
-    """Return the pieces of the input channels.
+    """Return the pieces of the input channels as (size, count) pairs.
 
     A size of 0 means that they are not cut.
     """
@@ -429,12 +429,12 @@ class GroupFloor:
     constants: int = 0
 
     def store(self, slots: int) -> None:
-        """Add a store of ``slots`` bus slots in every band."""
+        """Add to the lower bound a store of ``slots`` bus slots in every band."""
         self.stored += self.bands * slots
         self.least = price_cycles(self.least, self.bands * slots)
 
     def compute(self, cycles: int, overhead: float, nbytes: int) -> None:
-        """Add a layer with ``nbytes`` bytes of constants.
+        """Add to the lower bound a layer with ``nbytes`` bytes of constants.
 
         The constants are loaded once, and the first layer waits for all of them, or they are loaded
         again in every band; the bound assumes the cheaper way.
@@ -493,12 +493,12 @@ class GroupAccount:
     alone: list[tuple[int, int, int]] = field(default_factory=list)
 
     def load(self, slots: int, transfers: int) -> None:
-        """Add ``transfers`` loads that use ``slots`` bus slots together."""
+        """Add to the group ``transfers`` loads that use ``slots`` bus slots together."""
         self.traffic += slots
         self.loads += transfer_cycles(slots, transfers)
 
     def store(self, slots: int, transfers: int) -> None:
-        """Add ``transfers`` stores that use ``slots`` bus slots together."""
+        """Add to the group ``transfers`` stores that use ``slots`` bus slots together."""
         self.traffic += slots
         self.stores += transfer_cycles(slots, transfers)
 

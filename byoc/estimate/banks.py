@@ -32,17 +32,17 @@ class EngineStep(Protocol):
 
     @property
     def instruction(self) -> Instruction:
-        """Instruction of the command."""
+        """Instruction that the command executes."""
         ...
 
     @property
     def fields(self) -> Mapping[str, int]:
-        """Fields of its word."""
+        """Fields of the command's operation word, by name."""
         ...
 
     @property
     def registers(self) -> Mapping[str, int]:
-        """Registers, without the addresses of operands."""
+        """Register values of the command, without the addresses of operands."""
         ...
 
     @property
@@ -64,7 +64,7 @@ class OperandLoad(NamedTuple):
 
 
 class BankUse(NamedTuple):
-    """Words that a command accesses in each of the banks ``first`` to ``last``.
+    """Words that a command accesses in each of the scratchpad banks ``first`` to ``last``.
 
     For a transfer, ``words`` is the number of words moved. For an EX command, it is the number of
     transferred words that do not delay the command.
@@ -127,7 +127,7 @@ class ComputeLoad(NamedTuple):
 
 
 class CommandLoads:
-    """Loads of one machine's commands, each computed once.
+    """Cache of the cycles and scratchpad accesses of one machine's commands.
 
     They do not depend on the scratchpad size.
 
@@ -187,7 +187,7 @@ class CommandLoads:
         return found
 
     def compute(self, step: EngineStep) -> ComputeLoad:
-        """Return the load of a command of EX."""
+        """Return the cycles, words and operand accesses of an EX command."""
         # The words of some operands depend on the byte of a word at which they begin.
         offsets = [offset % self._word for _, offset in step.pointers.values()]
         registers = step.registers

@@ -34,7 +34,7 @@ class BusTiming(Protocol):
 
     @property
     def bus_bytes(self) -> int:
-        """Bytes per cycle."""
+        """Bus width: bytes transferred per cycle."""
         ...
 
     @property
@@ -125,7 +125,7 @@ class MemoryBus:
         return first + between + (max(last, self.burst_gap) if rest else 0)
 
     def dense_slots(self, nbytes: int) -> int:
-        """Return the slots of ``nbytes`` contiguous bytes that begin at a burst."""
+        """Return the bus slots of ``nbytes`` contiguous bytes from a burst boundary on."""
         return self.rows_slots(1, nbytes, self.burst_bytes)
 
     def run_slots(self, nbytes: int) -> int:
@@ -136,7 +136,7 @@ class MemoryBus:
         return self.cycles_of(nbytes) + 1
 
     def transfer_slots(self, registers: Mapping[str, int], unit: Unit) -> int:
-        """Return the slots of a transfer by ``unit``, LD or ST."""
+        """Return the bus slots of a transfer by ``unit``, LD or ST."""
         address, nbytes, loops = registers_of(unit)
         rows = 1
         pitch = registers[address]

@@ -132,12 +132,12 @@ def _count_strided_slots(
 
 
 def _count_parted_slots(bus: MemoryBus, nbytes: int, count: int, pitch: int) -> int:
-    """Return the bus slots of ``nbytes`` bytes in ``count`` rows."""
+    """Return the bus slots of ``nbytes`` bytes divided into ``count`` equal rows."""
     return bus.rows_slots(count, nbytes // count, pitch)
 
 
 class Demanded(NamedTuple):
-    """Compute cycles, without fill and drain, and the number of commands."""
+    """Compute cycles of commands, without fill and drain, and the number of commands."""
 
     cycles: int
     commands: int
@@ -148,7 +148,7 @@ class _UnknownNumberError(LookupError):
 
 
 class _Known(dict[str, int]):
-    """Registers or fields of a command for cycle formulas.
+    """Register or field values of a command for the evaluation of cycle formulas.
 
     Reading one of the operator's ``numbers`` raises an error.
     """
@@ -224,7 +224,7 @@ class Compute:
         return Command(0, instruction, Unit.EX, False, False, False, False, self._fields, registers)
 
     def _evaluate_formula(self, formula: Callable[[Command, Arch], int], command: Command) -> int:
-        """Return the result of a cycle formula.
+        """Evaluate an instruction's cycle formula for a command.
 
         Raises InputError if it reads one of the operator's ``numbers``.
         """
@@ -258,7 +258,7 @@ _UNKNOWN = sys.maxsize
 
 
 class Stored(NamedTuple):
-    """Bus slots of a store, and the buffers that it empties."""
+    """Bus slots of a store, and the scratchpad buffers that the store empties."""
 
     slots: int
     buffers: tuple[int, ...]
@@ -282,7 +282,7 @@ class TileClock:
 
     @property
     def end(self) -> int:
-        """Estimated cycles of all work so far."""
+        """Estimated cycle at which all computations and transfers added so far end."""
         return max(self._ex, self._ld)
 
     def load(self, cycles: int, release: int, *, late: bool = False) -> int:
@@ -300,7 +300,7 @@ class TileClock:
         self._ex = max(self._ex, arrival)
 
     def compute(self, cycles: int, stores: Iterable[Stored]) -> None:
-        """Add a computation that writes the buffers of ``stores``.
+        """Add a tile's computation, which writes the scratchpad buffers of ``stores``.
 
         EX waits until earlier stores have emptied these buffers.
         """
@@ -381,7 +381,7 @@ class _CommandClock:
         self._moving: dict[int, tuple[int, int, int]] = {}
 
     def run(self) -> None:
-        """Run all commands."""
+        """Advance the clock until no transfer is left and all commands have run."""
         while self._proceed():
             pass
 
@@ -406,7 +406,7 @@ class _CommandClock:
         return delay(task.banks, begin, end, passing) if passing else 0
 
     def _proceed(self) -> bool:
-        """Run commands until a transfer ends and return False if there is none."""
+        """Advance the clock to the end of a transfer; return False if none is running."""
         moving = True
         while moving:
             moving = self._issue()
@@ -439,7 +439,7 @@ class _CommandClock:
         return number > first
 
     def _try_begin(self, unit: int, number: int, begin: int) -> bool:
-        """Start a unit's next command if its start cycle is known and return whether it is."""
+        """Start a unit's next command if its start cycle is known; return whether it began."""
         ends = self.ends
         free = self.free
         if free[unit] > begin:
@@ -458,7 +458,7 @@ class _CommandClock:
         return True
 
     def _grant(self) -> bool:
-        """Move bytes until a transfer ends.
+        """Advance the running transfers until one of them ends.
 
         Two concurrent transfers share the bus equally.
         """

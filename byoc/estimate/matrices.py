@@ -40,7 +40,7 @@ class Layouts(NamedTuple):
 
     @property
     def matrix(self) -> int:
-        """Cycles as a matrix product, with the conversion."""
+        """Cycles of the convolution as a matrix product, including the conversion."""
         return self.product + self.conversion
 
 
@@ -83,14 +83,17 @@ def layouts_of(
 
 
 def _count_copied(operation: Convolution, atom: int, word: int) -> tuple[int, int]:
-    """Return (words accessed by the copies into the matrix, number of copies), without padding."""
+    """Return the words that copies into the im2col matrix access, and the number of copies.
+
+    Padding is not counted.
+    """
     index = _matrix(operation, atom)
     found = [count_asked_words(piece.dims, word) for piece in find_pieces(index)]
     return sum(words for words, _ in found), sum(commands for _, commands in found)
 
 
 def _matrix(operation: Convolution, atom: int) -> NDArray[np.int64]:
-    """Return the input byte of each matrix byte, or NOTHING.
+    """Return the input byte that is copied to each byte of the im2col matrix, or NOTHING.
 
     The result has shape (surfaces, positions, atom).
     """

@@ -71,7 +71,7 @@ def assign_layouts(
 
 
 def _group_movements(operations: Iterable[Operator]) -> Iterator[tuple[Operator, ...]]:
-    """Yield the operations in order.
+    """Yield a region's operations in order, with the movements into one tensor grouped.
 
     Consecutive movements into one tensor form one group.
     """
@@ -130,7 +130,7 @@ def _output_layout(state: Assignment, group: tuple[Operator, ...]) -> Layout:
 
 
 def _narrow(layout: Layout) -> Layout:
-    """Return the layout of one large plane of few channels in atoms of at most half the size.
+    """Return a layout with smaller atoms for one large plane of few channels.
 
     Others unchanged.
     """
@@ -140,7 +140,7 @@ def _narrow(layout: Layout) -> Layout:
 
 
 def _add(state: Assignment, group: tuple[Operator, ...]) -> None:
-    """Add an operation, or the movements into one tensor."""
+    """Add an operation, or the movements into one tensor, with assigned layouts."""
     operation = group[0]
     if operation.traits.moves:
         add_movements(state, group)
@@ -202,7 +202,7 @@ def _split_images(state: Assignment, operation: Operator) -> tuple[Operator, ...
 
 
 def _rows_of(operand: Operand, number: int, rows: int, images: int) -> Operand:
-    """Return the rows of image ``number`` of an operand of shape (elements, rows).
+    """Return the part of an operand of shape (elements, rows) that holds image ``number``.
 
     The operand may also be a result with one element per row.
     """

@@ -30,7 +30,7 @@ Moved = tuple[Int64, Int64]
 
 
 class CopyKey(NamedTuple):
-    """Elements of a tensor in a layout.
+    """Key of a copy: elements of a tensor, and the layout that they have in the copy.
 
     With ``padded``, zeros follow the last channel.
     """
@@ -69,7 +69,7 @@ class Assignment:
 
 
 def slice_layout(layout: Layout, offset: int, required: Layout) -> Layout | None:
-    """Return ``required`` at the place of element ``offset`` of a tensor with ``layout``.
+    """Return layout ``required`` moved to element ``offset`` of a tensor with ``layout``.
 
     Return None if the elements there have another layout.
     """
@@ -155,7 +155,7 @@ def copy_elements(
 def find_copies(
     state: Assignment, target: str, moved: Mapping[str, Moved]
 ) -> dict[str, tuple[Piece, ...]]:
-    """Return the pieces of bytes that move elements of each source to ``target``.
+    """Return, by source tensor, the pieces of bytes to copy from it to ``target``.
 
     The bytes follow from the layouts of both tensors.
     """

@@ -37,7 +37,7 @@ _NOT_COPIED = CONSTANT - 2
 
 @dataclass(frozen=True)
 class MoveContext:
-    """Constraints on merged movements.
+    """Constraints on the merging of copies of tensors.
 
     ``layouts`` by tensor, without tensors that omit padding, because their atoms are incomplete;
     ``word``, bytes of a memory word; ``fits``, true if an operation has a tiling; ``shapes`` of the
@@ -164,7 +164,7 @@ def _is_move(operation: Operator) -> bool:
 def _merge(
     name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: MoveContext
 ) -> Merge | None:
-    """Return the merge of a tensor that reads the sources of ``merges``, or None if impossible."""
+    """Merge the movements of a tensor with those of its sources, or return None."""
     bytes_moved = _compose(tensor, merges)
     if bytes_moved is None:
         return None

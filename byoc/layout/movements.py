@@ -82,7 +82,7 @@ def _keep_layout(state: Assignment, operation: Operator) -> bool:
 
 
 def _choose_layout(state: Assignment, group: tuple[Operator, ...]) -> Layout:
-    """Return the layout of a moved tensor whose consumers need none in particular.
+    """Choose the layout of a moved tensor whose consumers need no particular layout.
 
     The tensor is by row if its source is by row.
     """
@@ -160,7 +160,7 @@ def _layout_cost(layout: Layout, moved: Iterable[Moved]) -> float:
 
 
 def _share_or_fill(state: Assignment, group: tuple[Operator, ...]) -> dict[str, Moved]:
-    """Add the fills of a group, and aliases for the slices that need no copy.
+    """Add fill operations of a movement group, and aliases for slices that need no copy.
 
     Return the elements left to copy.
     """

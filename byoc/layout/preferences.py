@@ -17,7 +17,7 @@ from isa.layout import Layout
 
 @dataclass(frozen=True)
 class RegionTensors:
-    """Facts about the tensors of a region.
+    """Shapes, sizes, preferred layouts and uses of a region's tensors.
 
     Attributes:
         atom: channels stored together, one byte each.
@@ -39,7 +39,7 @@ class RegionTensors:
     read: frozenset[str]
 
     def dense(self, elements: int) -> Layout:
-        """Return the layout of consecutive elements without a position of their own."""
+        """Return the layout of ``elements`` consecutive elements at a single position."""
         return Layout(elements, 1, self.atom)
 
     def default(self, name: str) -> Layout:
@@ -73,7 +73,7 @@ def describe_tensors(
     atom: int,
     fits: Callable[[Operator], bool],
 ) -> RegionTensors:
-    """Return the facts about a region's tensors.
+    """Collect the shapes, sizes, preferred layouts and uses of a region's tensors.
 
     Arguments as for :func:`byoc.layout.assign.assign_layouts`.
     """
@@ -92,7 +92,7 @@ def describe_tensors(
 def _find_results(
     operations: Sequence[Operator], boundary: Iterable[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the fields ``results`` and ``read`` of :class:`RegionTensors`."""
+    """Find the tensors that only lead to region outputs, and the tensors with consumers."""
     results = {*boundary}
     read = set[str]()
     for operation in reversed(operations):

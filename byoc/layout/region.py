@@ -43,7 +43,7 @@ def lay_out(
 
 
 def _split_to_fit(operation: Operator, fits: Callable[[Operator], bool]) -> tuple[Operator, ...]:
-    """Return a movement in parts that each have a tiling.
+    """Split a movement into parts that each have a tiling.
 
     Other operations stay whole.
     """
@@ -55,7 +55,7 @@ def _split_to_fit(operation: Operator, fits: Callable[[Operator], bool]) -> tupl
 
 
 def finer_parts(operation: Operator, arch: Arch) -> tuple[Operator, ...]:
-    """Return the parts of an operation that does not fit.
+    """Divide an operation that does not fit into smaller operations.
 
     None if the machine cannot run one of them.
     """
@@ -87,7 +87,7 @@ def has_stated_layouts(memory: Memory) -> bool:
 
 
 def operand_text(operand: Operand) -> str:
-    """Return the bytes and the layout of an operand as text."""
+    """Describe the layout of an operand as text, or the operand's size if it has none."""
     layout = operand.assigned
     return f"{operand.nbytes:,} bytes, wherever they lie" if layout is None else layout_text(layout)
 
@@ -118,7 +118,7 @@ def compute_stored_shape(shape: tuple[int, ...], layout: Layout, memory: Memory)
 
 
 def to_stored(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
-    """Return a tensor of the model as a program reads it.
+    """Return an array with its elements in the memory order that a program reads.
 
     The tensor is dense in ideal memory and consists of atoms in banked memory.
     """

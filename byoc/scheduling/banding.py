@@ -42,7 +42,7 @@ from isa.plugins import variant
 
 
 class BufferWindow(NamedTuple):
-    """Rows of a buffer: row 0 of plane ``first`` is at ``pointer``.
+    """Scratchpad window on rows of a buffer, with row 0 of plane ``first`` at ``pointer``.
 
     Planes are ``rows`` rows apart.
     """
@@ -53,7 +53,7 @@ class BufferWindow(NamedTuple):
     row_bytes: int
 
     def point_to_row(self, plane: int, row: int) -> Pointer:
-        """Return the address of a row of a plane."""
+        """Return a scratchpad pointer to a row of a plane."""
         return self.pointer.move_by(((plane - self.first) * self.rows + row) * self.row_bytes)
 
     def plane(self, rows: int) -> int:
@@ -62,7 +62,7 @@ class BufferWindow(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """Steps of a tile with its estimated compute cycles."""
+    """Steps of one tile, with the estimated compute cycles of the tile."""
 
     steps: TileSteps
     cycles: int
@@ -81,7 +81,7 @@ def stream_group(
 
 
 class _GroupStream:
-    """Windows and layers of one group while its bands are made."""
+    """Builder of the steps of one layer group, band by band."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _GroupStream:
         )
 
     def _slices(self) -> dict[str, Span]:
-        """Return the planes of every buffer that layers of the group read."""
+        """Return the range of planes that layers of the group read, by buffer name."""
         found: dict[str, Span] = {}
         for member in self._members:
             for piece in member.reads:
@@ -133,7 +133,10 @@ class _GroupStream:
         return found
 
     def _list_fixed(self) -> Iterator[str]:
-        """Yield the buffers with one window for all bands: residents and kept buffers."""
+        """Yield the names of buffers that keep one scratchpad window for all bands.
+
+        They are the residents and the kept buffers of the group.
+        """
         for name in dict.fromkeys((*self._slices(), *self._made)):
             if name in self._memory.residents or name in self._group.kept:
                 yield name
@@ -212,7 +215,7 @@ class _GroupStream:
         )
 
     def _operand(self, name: str) -> Pointer:
-        """Return the buffer for one band's rows of an operand."""
+        """Return a scratchpad buffer for the rows of an operand that one band reads."""
         rounds = self._rounds.get(name)
         if rounds is None or self._group.smallest:
             planes = self._graph.planes[name]
@@ -230,7 +233,7 @@ class _GroupStream:
         windows: Mapping[str, BufferWindow],
         loads: tuple[CommandStep, ...],
     ) -> Iterator[Timed]:
-        """Yield the tiles of a layer in one band, with the stores of rows needed outside."""
+        """Yield a layer's tiles in one band, with stores of rows needed outside the group."""
         member = self._members[position]
         layer = self._layers[position]
         piece = member.writes
@@ -315,7 +318,7 @@ class _LayerBands:
         return source_of(self._layer, self.number)
 
     def parts(self) -> tuple[Span, ...]:
-        """Return the output channels of every tile of a band."""
+        """Return the range of output channels of each tile in a band."""
         return split(self._layer.nest.channels, self._channels)
 
     def begin(self) -> None:
@@ -337,7 +340,7 @@ class _LayerBands:
             )
 
     def result(self, planes: int, rows: int, row_bytes: int) -> Pointer:
-        """Return a buffer for the results of a tile that are stored.
+        """Return a scratchpad buffer for results of a tile that are stored to system memory.
 
         The first tile must be the largest.
         """
@@ -393,7 +396,7 @@ class _LayerBands:
         constants: Pointer | None,
         tables: Pointer | None,
     ) -> tuple[list[CommandStep], int]:
-        """Return the commands on ``planes`` planes of operands and result, and their cycles.
+        """Return commands of an element-wise layer on ``planes`` planes, and their cycles.
 
         ``places`` has the window and first plane of each operand and, last, of the result. Bands
         that are not dense in their windows are copied. On a machine without the copy instruction,
@@ -475,7 +478,7 @@ class _LayerBands:
         tables: Pointer | None,
         transfers: tuple[RowTransfer, ...],
     ) -> tuple[tuple[CommandStep, ...], int]:
-        """Return the command on ``length`` bytes of operands and result, and its cycles.
+        """Return the command for ``length`` bytes of a layer's result, and its cycles.
 
         ``transfers`` are the transfers of the operands and the result.
         """

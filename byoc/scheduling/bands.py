@@ -21,7 +21,7 @@ from isa.instruction import ceil_div
 
 @dataclass(frozen=True)
 class Band:
-    """Rows that every layer of the group computes in one band, None for none.
+    """Rows that each layer of a group computes in one band, None for a layer without rows.
 
     ``wanted``: rows of every buffer that the group's layers read in this band.
     """
@@ -33,7 +33,7 @@ class Band:
 def bands_of(
     group: BandedGroup, layers: Sequence[OperatorLayer], graph: FusionGraph
 ) -> tuple[Band, ...]:
-    """Return all bands of a group.
+    """Return all bands of rows of a layer group, in the order in which they run.
 
     Each layer runs ahead of the last layer by the rows that windows overlap, and starts that many
     bands earlier. All bands are then about equally large, and windows are as small as possible.
@@ -60,7 +60,7 @@ class BandWalk:
         self._done = [0] * len(self._members)
 
     def early(self) -> int:
-        """Return the number of bands until the last layer computes its first rows.
+        """Return the number of bands until a group's last layer computes its first rows.
 
         That band is included.
         """
@@ -72,7 +72,7 @@ class BandWalk:
         )
 
     def _stops(self, number: int) -> list[int]:
-        """Return the row that each layer reaches at the end of a band.
+        """Return the row at which each layer of a group stops in band ``number``.
 
         The bounds of the tensors are ignored.
         """
@@ -90,7 +90,7 @@ class BandWalk:
         return stops
 
     def band(self, number: int, *, final: bool) -> Band:
-        """Return a band; number 0 has the last layer's first rows.
+        """Return the band with this number; band 0 has the first rows of the last layer.
 
         Bands must be requested in order.
         """

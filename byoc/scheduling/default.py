@@ -100,7 +100,7 @@ def schedule_default(
 
 
 class _Rating(NamedTuple):
-    """Result of a plan that was tried: estimated cycles and number of tiles.
+    """Estimated cycles and number of tiles of a schedule plan that was tried.
 
     ``free``: the scratchpad size limited nothing.
     """
@@ -111,7 +111,7 @@ class _Rating(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """Plan with its schedule, its rehearsal and the number of its tiles.
+    """Candidate plan with its schedule, rehearsed timing and number of tiles.
 
     ``compute``: cycles in which EX computes. ``least``: lower bound of the cycles with its tiles.
     ``free``: the scratchpad size limited nothing.
@@ -134,14 +134,14 @@ class _Candidate(NamedTuple):
         return _Rating(self.cycles, self.tiles, self.free)
 
     def is_within(self, share: float) -> bool:
-        """Return whether the candidate takes at most ``share`` times its lower bound."""
+        """Return whether a candidate takes at most ``share`` times its lower bound of cycles."""
         return self.cycles <= share * self.least
 
 
 def _finish_schedule(
     context: RegionContext, best: _Candidate, fresh: Callable[[], Memory]
 ) -> Scheduled:
-    """Return the schedule of the best plan, with the placement of buffers that takes fewest cycles.
+    """Return the schedule of the best plan, with buffers placed to take the fewest cycles.
 
     The candidates are the placement for this machine and those for other numbers of banks. Places
     of a machine with fewer banks or less memory are among these, so more of them costs no cycles.
@@ -159,7 +159,7 @@ def _finish_schedule(
 
 
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
-    """Return the schedule of a plan, or None if memory planning fails."""
+    """Return a plan as a candidate with its schedule, or None if memory planning fails."""
     return _place_plan(
         context, plan, memory, _stream(context, plan, memory), memory.arch.sram_banks
     )
@@ -196,7 +196,7 @@ def _place_plan(
 
 
 class _Trials:
-    """Trials of alternative plans of a region, and the ``best`` so far.
+    """Search that tries alternative plans of a region and keeps the ``best`` so far.
 
     Of two similar ones, the first.
 
@@ -240,7 +240,7 @@ class _Trials:
         self._sizes = [size for size in SIZES if size < most]
 
     def improve(self) -> None:
-        """Try other plans.
+        """Try other plans for the region and keep the best.
 
         For a region of few layers also the plans of every smaller scratchpad.
         """
@@ -250,7 +250,7 @@ class _Trials:
             self._try_smaller_sizes()
 
     def _smaller(self) -> None:
-        """Try plans with fewer residents, and the plans of smaller scratchpads.
+        """Try plans with fewer resident buffers, and plans made for smaller scratchpads.
 
         Residents are chosen one by one, and fewer may be better. Smaller tilings leave more bytes
         for prefetches, and ensure that more memory hardly ever costs cycles.
@@ -278,7 +278,7 @@ class _Trials:
             self._try(plan)
 
     def _try_smaller_sizes(self) -> None:
-        """Try the plans of all smaller scratchpads and keep the best.
+        """Try the plans made for all smaller scratchpad sizes and keep the best.
 
         For each of them, the tilings near its plan are tried too. A compilation for a smaller
         scratchpad tries the same plans, so more memory finds at least the same schedule. If the
@@ -296,7 +296,7 @@ class _Trials:
                 self.best = own
 
     def _plan_for_size(self, nbytes: int) -> _Candidate | None:
-        """Return the plan of a smaller scratchpad, or None.
+        """Return the candidate planned for a scratchpad of ``nbytes`` bytes, or None.
 
         The result is None if there is no plan, or if the plan has groups or is too slow.
         """
@@ -319,7 +319,7 @@ class _Trials:
         return found
 
     def _nearby(self) -> None:
-        """Try tilings near those of the best plan.
+        """Choose a byte limit and try layer tilings near those of the best plan.
 
         If possible, they use only bytes that a larger scratchpad would use too. For few tiles the
         estimate of a layer is poor: it lacks the first load, the last store and prefetches.
@@ -330,7 +330,7 @@ class _Trials:
         self._climb(min(room, self._arch.sram_bytes) if self.free else self._arch.sram_bytes)
 
     def _climb(self, room: int) -> None:
-        """Try tilings near those of the best plan in ``room`` bytes, layer by layer.
+        """Try, layer by layer, tilings near those of the best plan that fit ``room`` bytes.
 
         The search goes on while the plan improves and tiles are few.
         """
@@ -348,7 +348,7 @@ class _Trials:
                     self._try(plan)
 
     def _list_neighbour_plans(self, alike: Sequence[int], capacity: int) -> Iterator[LayerPlan]:
-        """Yield the best plan with other tilings of the layers ``alike``.
+        """Yield variants of the best plan with other tilings of the similar layers ``alike``.
 
         The tilings fit ``capacity`` bytes and have few enough compute cycles.
         """
@@ -368,7 +368,7 @@ class _Trials:
                 yield replace(plan, tilings=tuple(tilings.values()))
 
     def _try(self, plan: LayerPlan) -> None:
-        """Take a plan if its rehearsal beats the best plan by more than the error of estimates."""
+        """Try a plan and keep it if it beats the best by more than the error of estimates."""
         if plan in self._tried:
             return
         self._tried.add(plan)
@@ -386,7 +386,7 @@ class _Trials:
             self.best = other or _candidate(self._context, plan, self._fresh()) or self.best
 
     def _drop_unused_buffers(self, plan: LayerPlan) -> LayerPlan:
-        """Return the plan without unused buffers.
+        """Return a plan whose tilings have no unused tile buffers.
 
         Plans that are then equal have the same stream.
         """
@@ -412,7 +412,7 @@ def _no_place(arch: Arch, choices: Choices) -> InputError:
 
 
 def _to_choices(layers: Sequence[OperatorLayer], chosen: LayerPlan) -> Choices:
-    """Return a plan as complete choices."""
+    """Return choices that fix every tiling, resident and group of a plan."""
     tilings = tuple(
         choice_of(layer.name, tiling) for layer, tiling in zip(layers, chosen.tilings, strict=True)
     )
@@ -476,7 +476,7 @@ ONE_SIZE = {"sram_bytes": Arch.model_fields["sram_bytes"].default}
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """Schedule that every scratchpad of at least ``sram_bytes`` bytes gets.
+    """Cached schedule that is valid for every scratchpad of at least ``sram_bytes`` bytes.
 
     The scratchpad size did not limit it.
     """
@@ -502,7 +502,7 @@ class SearchPool(Generic[Compiled]):
         self._contexts = Answers[tuple[Hashable, Arch], RegionContext]()
 
     def schedule(self, subject: Hashable, plan: Hashable, arch: Arch) -> Scheduled | None:
-        """Return a cached schedule of this subject and plan that is valid for ``arch``, or None."""
+        """Return a cached schedule of ``subject`` and ``plan`` valid for ``arch``, or None."""
         kept = self._schedules.get((subject, plan, sizeless(arch)))
         return kept.scheduled if kept is not None and kept.sram_bytes <= arch.sram_bytes else None
 
@@ -534,7 +534,7 @@ class SearchPool(Generic[Compiled]):
         arch: Arch,
         make: Callable[[Budget], tuple[Lowered, Sequence[OperatorLayer]]],
     ) -> RegionContext:
-        """Return the context shared by all plans of a subject on a machine.
+        """Return the data shared by all plans of a region on a machine.
 
         ``make`` returns the lowered region and its layers; it must query its budget for every
         dependency on scratchpad size.

@@ -89,7 +89,7 @@ class _Batch:
         return not self._whole.issuperset(self._sizes)
 
     def order_operations(self) -> Iterator[Operator]:
-        """Yield the operations, sorted by image between two operations on all images."""
+        """Yield a batch's operations, sorted by image between two operations on all images."""
         waiting: list[Operator] = []
         for operation in self._operations:
             if self._image(operation) == ALL:
@@ -101,19 +101,19 @@ class _Batch:
         yield from map(self._rename_tensors, sorted(waiting, key=self._image))
 
     def _image_of(self, operand: Operand) -> int:
-        """Return the image that contains an operand, or ALL."""
+        """Return the number of the batch image that contains an operand, or ALL."""
         size, rest = divmod(self._sizes[operand.value], self._images)
         first = operand.offset // max(size, 1)
         last = (operand.offset + operand.elements - 1) // max(size, 1)
         return first if first == last and not rest else ALL
 
     def _image(self, operation: Operator) -> int:
-        """Return the image that contains all operands, or ALL."""
+        """Return the number of the image that contains all operands of an operation, or ALL."""
         found = {self._image_of(operand) for operand in _variable(operation)}
         return found.pop() if len(found) == 1 else ALL
 
     def _parts(self, operation: Operator) -> tuple[Operator, ...]:
-        """Return one operation per image, if the operation treats all images alike.
+        """Split an operation into one operation per image, if it treats all images alike.
 
         Otherwise return the operation itself.
         """
@@ -143,7 +143,7 @@ class _Batch:
         )
 
     def _rename_tensors(self, operation: Operator) -> Operator:
-        """Return the operation on the tensors of its image."""
+        """Return an operation that uses the separate tensors of its image."""
         inputs = tuple(
             operand if operand.value in operation.constant_operands else self._own(operand)
             for operand in operation.inputs
@@ -159,7 +159,7 @@ class _Batch:
 
 
 def _variable(operation: Operator) -> Iterator[Operand]:
-    """Yield the operands that are not constant, then the result."""
+    """Yield the non-constant inputs of an operation, then its result."""
     for operand in operation.inputs:
         if operand.value not in operation.constant_operands:
             yield operand
@@ -215,7 +215,7 @@ def fuse(
 
 
 def _find_uses(operations: Sequence[Operator]) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """Return the positions of the producers and of the consumers of each tensor."""
+    """Return the positions of each tensor's producers and consumers in the operations."""
     makers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}
     for index, operation in enumerate(operations):
@@ -226,7 +226,7 @@ def _find_uses(operations: Sequence[Operator]) -> tuple[dict[str, list[int]], di
 
 
 def _is_covered(source: Operand, makers: Sequence[Operator]) -> bool:
-    """Return True if the results of ``makers`` cover ``source`` exactly."""
+    """Return True if results of the producers ``makers`` cover all of ``source`` exactly."""
     ends = [maker.output.offset + maker.output.elements for maker in makers]
     return source.offset == 0 and max(ends) == source.elements == sum(
         maker.output.elements for maker in makers
@@ -236,7 +236,7 @@ def _is_covered(source: Operand, makers: Sequence[Operator]) -> bool:
 def _fuse_tables(
     maker: Operator, operation: Operator, tables: Tables, arch: Arch
 ) -> Operator | None:
-    """Return ``maker`` with the look-up ``tables`` of ``operation`` fused into it.
+    """Fuse the table look-up ``operation`` into its producer ``maker``.
 
     Return None if the instruction of ``maker`` cannot look up.
     """
@@ -283,7 +283,7 @@ def _compose_tables(first: Tables, second: Tables) -> Tables:
 
 
 def _function(operation: Operator, arch: Arch) -> Tables | None:
-    """Return the table of an operation that is a function of one int8 tensor, or None.
+    """Return the look-up table of an operation on one int8 tensor, or None.
 
     Entries are in the order of the input bytes. The shape is (1, 256), or (channels, 256) if
     channels have different functions.

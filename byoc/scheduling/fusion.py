@@ -1,4 +1,4 @@
-"""Search for groups: layers that are computed band by band.
+"""Search for groups of layers that the accelerator computes band by band.
 
 The search also chooses the rows per band, and the rows and constants that stay in the scratchpad.
 Groups and single layers cover the region in order. Dynamic programming over the layers finds the
@@ -36,7 +36,7 @@ Taken = Callable[[int, int], int]
 
 
 class Question(NamedTuple):
-    """Request for a cover of a region.
+    """Input of the search for the layer groups of a region.
 
     ``singles``: cycles of each layer alone. ``pinned``: layers that stay outside groups.
     ``residents``: resident buffers as (name, first layer, last layer, bytes).
@@ -67,7 +67,7 @@ class Question(NamedTuple):
 
 
 class _Region(NamedTuple):
-    """State of the search for a cover.
+    """State of the search for the layer groups of a region.
 
     ``singles``: cycles of each layer alone. ``saved``: the most cycles that groups up to each layer
     can save. ``best``: cycles of the cheapest cover of all layers before each. ``begun``: lower
@@ -86,13 +86,13 @@ class _Region(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Cheapest:
-    """Cheapest cover so far of all layers up to one: its cycles, and the group at its end."""
+    """Cheapest grouping so far of the layers up to one layer: its cycles and last group."""
 
     cycles: float
     group: BandedGroup | None = None
 
     def offer(self, cycles: float, group: BandedGroup) -> None:
-        """Take a cover of ``cycles`` cycles that ends with ``group``, if it is cheaper."""
+        """Record a grouping that ends with ``group`` if it has the fewest cycles so far."""
         if cycles < self.cycles:
             self.cycles = cycles
             self.group = group
@@ -100,7 +100,7 @@ class _Cheapest:
 
 @dataclass(eq=False, slots=True)
 class _Tried:
-    """First layers of the groups tried that end with one layer.
+    """First layers of all groups that the search has tried with one given last layer.
 
     ``held``: groups that load all constants once. ``fitted``: groups that fit in the current bands.
     ``unfit``: some group did not fit. ``finer``: some group could gain from finer bands.
@@ -130,7 +130,7 @@ class Fusion:
         self._covers = Answers[Question, tuple[BandedGroup, ...]]()
 
     def cover(self, question: Question, capacity: Budget) -> tuple[BandedGroup, ...]:
-        """Return the groups of the cheapest cover of all layers.
+        """Return the layer groups with the lowest estimated cost for the whole region.
 
         ``capacity`` is in bytes and includes the residents.
         """
@@ -201,7 +201,7 @@ class Fusion:
             cheapest.offer(region.best[first] + cycles, BandedGroup(first, last, 0, (), (), ()))
 
     def _offer_ending(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
-        """Offer groups that end with a layer, each in the coarsest bands that fit."""
+        """Offer to the search groups that end with a layer, in the coarsest bands that fit."""
         rows = self._facts[last].made.rows
         tried = _Tried()
         heights = dict.fromkeys(ceil_div(rows, cut) for cut in (*BAND_CUTS, rows))
@@ -219,7 +219,7 @@ class Fusion:
     def _offer_grown(
         self, growth: Growth, region: _Region, tried: _Tried, cheapest: _Cheapest
     ) -> None:
-        """Offer groups that grow from one layer.
+        """Offer to the search groups made by adding earlier layers to one last layer.
 
         A group is skipped if a group of the same layers was found before.
         """

@@ -26,7 +26,7 @@ from isa.instruction import ceil_div
 
 
 class GroupCandidate(NamedTuple):
-    """Candidate group with its estimated cycles.
+    """Candidate group of layers with its estimated cycles.
 
     ``parts`` has one (channel tile, constants loaded once) per layer; None: all layers have whole
     tiles and load their constants once.
@@ -39,7 +39,7 @@ class GroupCandidate(NamedTuple):
 
     @property
     def held(self) -> bool:
-        """True if all constants are loaded once."""
+        """True if the group loads each of its constants only once."""
         return self.parts is None or all(held for _, held in self.parts)
 
     @property
@@ -52,7 +52,7 @@ class GroupCandidate(NamedTuple):
 
 
 class _ChannelTile(NamedTuple):
-    """Channel tile of a layer, with its constants.
+    """Channel tile of a layer, with the size of its constants.
 
     ``tiles`` counts the tiles of the layer, ``nbytes`` the bytes of this tile's constants, and
     ``slots`` the bus slots of all tiles' constants.
@@ -64,7 +64,10 @@ class _ChannelTile(NamedTuple):
     slots: int
 
     def add_part(self, other: _ChannelTile) -> _ChannelTile:
-        """Return the sum of both; tiles without constants are not counted."""
+        """Return the summed tile counts, bytes and bus slots of two channel tiles.
+
+        Tiles without constants are not counted.
+        """
         loaded = other.tiles if other.slots else 0
         return _ChannelTile(
             0, self.tiles + loaded, self.nbytes + other.nbytes, self.slots + other.slots
@@ -72,7 +75,7 @@ class _ChannelTile(NamedTuple):
 
 
 class _Fact(NamedTuple):
-    """Facts about a layer that the search reads repeatedly; ``whole`` has all channels."""
+    """Facts about a layer for the group search; ``whole`` is the tile of all channels."""
 
     member: Member
     made: Planes
@@ -158,7 +161,7 @@ class _Wanted:
 
 
 class _Way(NamedTuple):
-    """Way to load operands: whether bands load shared rows ``again``, and buffers per operand."""
+    """Way to load a group's operands: whether bands reload shared rows, and buffers of each."""
 
     again: bool
     slots: int
@@ -194,7 +197,7 @@ class _Layer(NamedTuple):
 
 
 class Growth:
-    """Groups that end with layer ``last`` in bands of ``height`` rows; they grow backwards.
+    """Group that grows backwards from layer ``last``, in bands of ``height`` rows.
 
     ``halo``: bands overlap in a buffer of the group. ``least``: lower bound of the cycles of these
     layers, for any layers added in front. ``fixed``: lower bound of the bytes of windows.
@@ -227,11 +230,11 @@ class Growth:
 
     @property
     def least(self) -> float:
-        """Lower bound of the cycles of these layers, for any layers added in front."""
+        """Lower bound of the present layers' cycles, whichever layers join in front."""
         return self._floor.least
 
     def grow(self) -> bool:
-        """Add one layer in front; return False if no group can contain it."""
+        """Add the preceding layer to the group; return False if no group can contain it."""
         index = self.first - 1
         last = self._last
         if last - index >= LONGEST:
@@ -281,7 +284,7 @@ class Growth:
         self._floor.compute(cycles, self._layers[-1].overhead, fact.whole.nbytes)
 
     def floor(self) -> float:
-        """Return a lower bound of the cycles of a group of these layers in any scratchpad."""
+        """Return a lower bound of the group's cycles for any scratchpad size."""
         moved = 0
         for name, wanted in self._wanted.items():
             planes = self._planes[name]
@@ -294,7 +297,7 @@ class Growth:
         return self._floor.add_slots(moved)
 
     def _make(self, wanted: _Wanted, made: Planes) -> None:
-        """Mark a buffer that the group reads as computed in the group."""
+        """Record that the group itself computes a buffer that it reads."""
         wanted.made = True
         wanted.moves.clear()
         overlap = wanted.stop - wanted.start > wanted.step
@@ -307,7 +310,7 @@ class Growth:
             self.fixed += window_bytes(made.count, rows, made.rows, made.row_bytes)
 
     def _want(self, index: int, buffer: str, new: _Wanted) -> None:
-        """Add the rows that one more layer reads."""
+        """Extend the rows needed of a buffer by those that one more layer reads."""
         new.step = min(new.step, self._planes[buffer].rows)
         before = self._wanted.setdefault(buffer, new)
         if before is not new:
@@ -348,7 +351,7 @@ class Growth:
         )
 
     def _overhead(self, index: int, tiles: int) -> float:
-        """Return the overhead cycles of ``tiles`` tiles in every band."""
+        """Return the overhead cycles of a layer that has ``tiles`` tiles in every band."""
         return self._facts.searches[index].cost.overhead(tiles * self._bands)
 
     def group(self, choice: GroupCandidate) -> BandedGroup:
@@ -360,7 +363,7 @@ class Growth:
         )
 
     def choice(self, room: Room) -> GroupCandidate | None:
-        """Return the cheapest way to compute the layers so far as a group that fits in ``room``.
+        """Return the cheapest candidate group of the layers so far that fits in ``room``.
 
         Return None if no way fits. As many constants as fit are loaded once. Operand rows that
         bands share are kept, or loaded again into alternating buffers. A single buffer per operand
@@ -386,7 +389,7 @@ class Growth:
         )
 
     def _choice(self, room: Room, way: _Way, *, hold: bool) -> GroupCandidate | None:
-        """Return the group loaded in one way.
+        """Return the candidate group with operands loaded in one way, or None if too large.
 
         With ``hold``, only if all constants are loaded once.
         """
@@ -459,7 +462,7 @@ class Growth:
                 account.alone.append((at, at, transfer_cycles(out, tiles) * self._bands))
 
     def _move(self, name: str, wanted: _Wanted, way: _Way) -> Carried:
-        """Return the costs of a buffer that layers of the group read."""
+        """Return the scratchpad bytes and transfers of a buffer that the group reads."""
         planes = self._planes[name]
         rows = min(wanted.stop - wanted.start, planes.rows)
         overlap = wanted.stop - wanted.start > wanted.step
@@ -508,7 +511,7 @@ class Growth:
         )
 
     def _copies(self, index: int, sides: int, account: GroupAccount) -> int:
-        """Return the copy cycles of an element-wise layer.
+        """Return the cycles in which an element-wise layer copies bands that are not dense.
 
         The bands of ``sides`` operands and results are not dense.
 
@@ -530,7 +533,7 @@ class Growth:
     def _parts(
         self, account: GroupAccount, room: Room, slots: int
     ) -> list[tuple[_ChannelTile, bool]] | None:
-        """Return the channel tiles of each layer if not all constants fit in the scratchpad.
+        """Choose channel tiles of each layer when not all constants fit in the scratchpad.
 
         The largest constants are loaded in every band.
         """
@@ -558,8 +561,9 @@ class Growth:
         order: Sequence[int],
         share: int,
     ) -> list[tuple[_ChannelTile, bool]] | None:
-        """Return the tiles with constants reloaded in this ``order`` until the group fits, or None.
+        """Return channel tiles that reload constants, in ``order``, so that the group fits.
 
+        Return None if the group does not fit.
         A reloaded tile's constants take at most 1/``share`` of the room in both buffers, if tiles
         can be that small.
         """

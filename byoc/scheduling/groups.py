@@ -48,7 +48,7 @@ class BandedGroup:
 
     @property
     def smallest(self) -> bool:
-        """True if bands cannot need fewer bytes.
+        """True if the group cannot have smaller bands or fewer buffers for an operand.
 
         An operand's only buffer is then free while no layer reads it.
         """
@@ -62,7 +62,7 @@ class BandedGroup:
 
 @dataclass(frozen=True)
 class Slice:
-    """Planes of a buffer: ``planes`` planes, beginning with plane number ``first``."""
+    """Consecutive planes of a buffer: ``planes`` planes from plane number ``first`` on."""
 
     buffer: str
     first: int
@@ -70,7 +70,7 @@ class Slice:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Numbers of the first plane and of the plane after the last."""
+        """Numbers of the first plane of the slice and of the plane after its last."""
         return self.first, self.first + self.planes
 
     def has_common_plane(self, other: Slice) -> bool:
@@ -81,7 +81,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Planes:
-    """Buffer as ``count`` planes of ``rows`` rows of ``row_bytes`` bytes.
+    """Division of a buffer into ``count`` planes of ``rows`` rows of ``row_bytes`` bytes.
 
     ``makers`` are its producers, ``readers`` its consumers. ``leaves``: the buffer is an output of
     the region. ``enters``: it is an input. ``last_reader`` is -1 without consumers.
@@ -99,7 +99,7 @@ class Planes:
 
 @dataclass(frozen=True)
 class Member:
-    """Planes that a layer reads and writes, as a member of groups.
+    """Layer as a member of groups: the planes that it reads and writes.
 
     A result row r needs ``extent`` rows of the operand, beginning with row ``r * stride - pad``.
     ``flat``: the layer is element-wise. ``moves``: the layer copies planes in these dimensions.
@@ -127,7 +127,10 @@ class Member:
 
 @dataclass(frozen=True)
 class FusionGraph:
-    """Layers of a region that can be in groups, None for one that cannot, and buffers as planes."""
+    """Layers of a region that can form groups, and the planes of the region's buffers.
+
+    A layer that cannot be in a group is None.
+    """
 
     members: tuple[Member | None, ...]
     planes: Mapping[str, Planes]
@@ -170,7 +173,7 @@ def _link_member(
     types: Sequence[MappingType],
     thorough: Sequence[bool],
 ) -> Member | None:
-    """Return a member with its first consumer and its limit.
+    """Complete the group member of layer ``number`` with its first consumer and its limit.
 
     The limit is the first later layer that it cannot be grouped with. Bands compute only rows that
     are read. If no consumer reads all rows, grouping is not allowed: every schedule computes the
@@ -290,7 +293,7 @@ def _plane_sizes(layers: Sequence[OperatorLayer], uses: Sequence[_Use]) -> dict[
 def _list_gathered_planes(
     layer: OperatorLayer, sources: Sequence[TensorStart], target: TensorStart
 ) -> Iterator[tuple[str, _Size]]:
-    """Yield the buffers and plane sizes of a layer that gathers bytes.
+    """Yield (buffer, plane size) of each operand and the result of a gathering layer.
 
     They are those of its operands, then that of its result.
     """
@@ -358,7 +361,7 @@ def _member(
 
 
 def _slice(place: TensorStart, nbytes: int, planes: Mapping[str, Planes]) -> Slice | None:
-    """Return the planes in ``nbytes`` bytes at a place.
+    """Return the planes of a buffer that ``nbytes`` bytes from ``place`` on occupy.
 
     The result is None if the bytes are not whole planes.
     """
@@ -426,5 +429,8 @@ def is_needed_after(planes: Planes, last: int) -> bool:
 
 
 def window_bytes(planes: int, rows: int, of: int, row_bytes: int) -> int:
-    """Return the bytes of a window of ``rows`` rows of planes that have ``of`` rows."""
+    """Return the scratchpad bytes of a window on ``rows`` rows of each of ``planes`` planes.
+
+    Each whole plane has ``of`` rows.
+    """
     return ((planes - 1) * rows + of) * row_bytes

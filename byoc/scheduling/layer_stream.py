@@ -50,7 +50,7 @@ def stream_layer(
 
 
 class LayerStream:
-    """Buffers of one layer while the steps of its tiles are made."""
+    """Builder of the steps of one layer, tile by tile, with the layer's buffers."""
 
     def __init__(self, layer: OperatorLayer, tiling: Tiling, memory: Memory) -> None:
         self._layer = layer

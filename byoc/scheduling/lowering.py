@@ -28,7 +28,7 @@ Role = Literal["input", "output", "intermediate"]
 
 @dataclass(frozen=True)
 class Buffer:
-    """Dense memory of ``nbytes`` bytes.
+    """Dense memory buffer of ``nbytes`` bytes that holds one or more tensors.
 
     Inputs and outputs of the region never share a buffer.
     """
@@ -48,7 +48,7 @@ class TensorStart:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Operations that compute or copy, the place of every tensor, and the buffers.
+    """Lowered region: operations that compute or copy, places of tensors, and buffers.
 
     The buffers are in order of first use. ``constants``: constant operands by name; the place of
     each has its own name, and no buffer exists for it. ``layouts``: the layouts of inputs and
@@ -62,7 +62,7 @@ class Lowered:
     layouts: Mapping[str, Layout]
 
     def place(self, operand: Operand) -> TensorStart:
-        """Return the place of the first element of ``operand``."""
+        """Return the buffer and offset of the first element of ``operand``."""
         start = self.places[operand.value]
         return TensorStart(start.buffer, start.offset + operand.start)
 
@@ -118,7 +118,7 @@ def lower(
 def _sizes(
     operations: Iterable[Operator], boundary: Mapping[str, int], constants: Container[str]
 ) -> dict[str, int]:
-    """Return the bytes of every non-constant tensor in order of first mention.
+    """Return the size in bytes of each non-constant tensor, in order of first mention.
 
     ``boundary`` has the bytes of the region's inputs and outputs.
     """
@@ -165,7 +165,7 @@ def _copies_of_constants(free: Operator) -> list[Operator]:
 def _neighbours(
     pairs: Iterable[tuple[Operand, Operand]], sharing: _Sharing
 ) -> list[list[tuple[Operand, Operand]]]:
-    """Group slices that are contiguous on both sides.
+    """Group pairs of tensor slices that are contiguous in both buffers.
 
     For example, they are the parts of a tensor that is split and concatenated.
     """
@@ -183,7 +183,7 @@ def _neighbours(
 
 
 class _Sharing:
-    """Tensors by shared buffer.
+    """Assignment of tensors to shared buffers.
 
     Tensors that share a byte are equal there because of an alias.
     """
@@ -201,12 +201,12 @@ class _Sharing:
             self._roles[name].add("output")
 
     def place(self, operand: Operand, offset: int = 0) -> TensorStart:
-        """Return the place ``offset`` bytes after the first element of ``operand``."""
+        """Return the buffer position ``offset`` bytes after the start of ``operand``."""
         start = self.places[operand.value]
         return TensorStart(start.buffer, start.offset + operand.start + offset)
 
     def share(self, source: Operand, target: Operand, nbytes: int) -> bool:
-        """Merge the first ``nbytes`` bytes of both slices into one buffer.
+        """Let the first ``nbytes`` bytes of two operands share one buffer.
 
         Return False if impossible.
         """
@@ -241,7 +241,7 @@ class _Sharing:
 
 
 def split(lowered: Lowered, arch: Arch) -> Lowered:
-    """Return ``lowered`` without fusion, as the published system runs it.
+    """Return the lowered region without fusion, as the published system runs it.
 
     Tensors between the parts of a fused operation get buffers of their own.
     """

@@ -63,7 +63,7 @@ def plan(
 
 
 class _Banks(NamedTuple):
-    """Banks of ``nbytes`` bytes each.
+    """Scratchpad banks of ``nbytes`` bytes each, and the rules for sharing a bank.
 
     With 0 bytes, banks are ignored. ``alone``: other buffers avoid the banks of a buffer that is
     ``apart``. ``one_operand``: a bank serves one operand at a time.
@@ -75,11 +75,11 @@ class _Banks(NamedTuple):
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """Numbers of buffers that may share a bank with a buffer that is ``apart``, best first."""
+        """Counts of buffers allowed in a bank beside one that is ``apart``, best first."""
         return NEIGHBOURS if self.alone else NEIGHBOURS[-1:]
 
     def find_begin(self, request: Request, end: int, capacity: int) -> int:
-        """Return where a later buffer may begin after one that ends at ``end``.
+        """Return where a buffer may begin after another buffer that ends at address ``end``.
 
         A buffer that is ``apart`` reserves the rest of its last bank, because the smaller operands
         of the same commands are placed after it and would share that bank. Where a bank serves one
@@ -119,7 +119,7 @@ def _first_fit(
     banks: _Banks,
     addresses: list[int | None],
 ) -> int | None:
-    """Set ``addresses`` in this order and return the first request without a place, or None.
+    """Assign addresses to requests in ``order``; return the first that does not fit, or None.
 
     ``lives`` has a bit for each step of a request's life. ``addresses`` are those of the previous
     order, which differs only in its first request; None if unknown. A request keeps its address if
@@ -145,7 +145,7 @@ def _first_fit(
 
 
 def _gap(request: Request, placed: _Placed, capacity: int, alignment: int, banks: _Banks) -> int:
-    """Return the address of a request beside those already placed.
+    """Return a free address for a requested buffer among the buffers already placed.
 
     It may exceed the capacity.
     """
@@ -169,7 +169,7 @@ class Taken(NamedTuple):
 
 
 class _Placed:
-    """Placed buffers sorted by address and indexed by span of steps.
+    """Placed scratchpad buffers, sorted by address and indexed by span of steps.
 
     The index saves time because most buffers live for few steps.
     """
@@ -222,7 +222,7 @@ def _quiet_gap(
     banks: _Banks,
     lowest: int,
 ) -> int:
-    """Return the lowest free address in banks that few live buffers use.
+    """Return the lowest free scratchpad address in banks that few live buffers use.
 
     If there is none, return ``lowest``.
     """

@@ -68,14 +68,14 @@ class BufferFetch:
     merged: bool = False
 
     def reset(self) -> None:
-        """Undo all choices of a plan."""
+        """Clear the position, place and arrival that a plan chose for the fetch."""
         self.position = self.place = -1
         self.arrival = 0
         self.merged = False
 
 
 def list_fetches(tiles: Sequence[TileSteps]) -> list[BufferFetch]:
-    """Return the fetches of all tiles in the order of first use."""
+    """Group the load steps of all tiles into fetches, in the order of first use."""
     found: list[BufferFetch] = []
     current: dict[int, BufferFetch] = {}
     written: list[tuple[int, Access]] = []
@@ -102,7 +102,7 @@ def list_fetches(tiles: Sequence[TileSteps]) -> list[BufferFetch]:
 
 
 def _link(fetches: Sequence[BufferFetch], end: int) -> None:
-    """Link fetches of the same bytes through ``again``.
+    """Link each fetch to the next fetch of the same bytes through ``again``.
 
     Only bytes from address ``end`` on are linked, because no store writes them.
     """
@@ -180,7 +180,7 @@ A plan that is the same there is valid for every larger scratchpad: if it separa
 
 
 class Pipelined(NamedTuple):
-    """Stream of commands with its scratchpad plan.
+    """Pipelined command stream with the scratchpad plan of its buffers.
 
     ``cycles``: the estimate used to place loads. ``free``: every larger scratchpad gets the same
     stream. ``crowded``: some loads were delayed because the scratchpad was full.
@@ -296,7 +296,7 @@ def _pipeline_once(
 
 
 class _Profile:
-    """Live bytes at every tile.
+    """Number of live scratchpad bytes at every tile of a stream.
 
     First fetches of buffers move earlier while at most ``limit`` bytes are live.
     """
@@ -389,7 +389,7 @@ def _run(
 
 
 def _candidates(fetches: Sequence[BufferFetch], head: int, number: int) -> Iterator[BufferFetch]:
-    """Yield the fetches that may and should overlap tile ``number``, nearest first."""
+    """Yield the operand fetches that may and should overlap tile ``number``, nearest first."""
     for fetch in fetches[head : head + WINDOW]:
         if fetch.wanted > number:
             return
@@ -436,12 +436,12 @@ class _Space:
         return self._failed >= TRIES
 
     def settle(self, fetch: BufferFetch, position: int) -> None:
-        """Load into the fetch's own buffer, which is free."""
+        """Schedule a fetch at tile ``position`` into its own buffer, which is free."""
         fetch.position, fetch.place = position, fetch.buffer
         self._held[fetch.buffer] = fetch
 
     def try_place(self, fetch: BufferFetch, position: int) -> bool:
-        """Find and take a place for the fetch during tile ``position``.
+        """Find and reserve a scratchpad place for a fetch during tile ``position``.
 
         Return whether there is one.
         """
@@ -459,7 +459,7 @@ class _Space:
         return self._copy(fetch, position, fetch.last)
 
     def try_keep(self, fetch: BufferFetch, position: int) -> bool:
-        """Take a place that all later fetches of the same bytes share, if there is one.
+        """Try to reserve one scratchpad place for a fetch and all later ones of its bytes.
 
         The place is taken from tile ``position`` on.
         """
@@ -482,7 +482,7 @@ class _Space:
         return True
 
     def _copy(self, fetch: BufferFetch, position: int, last: int) -> bool:
-        """Take a place for a copy from tile ``position`` to tile ``last``.
+        """Reserve a scratchpad place for a copy, from tile ``position`` to tile ``last``.
 
         Return whether there is one.
         """
@@ -536,7 +536,7 @@ class _Space:
         return True
 
     def _advance(self, position: int, until: int) -> None:
-        """Drop places that are free again at tile ``position``.
+        """Drop reserved scratchpad places that are free again at tile ``position``.
 
         Add those that are taken by tile ``until``.
         """

@@ -80,7 +80,7 @@ def rehearse(
     loads: CommandLoads,
     arch: Arch,
 ) -> Rehearsed:
-    """Return the estimated times of a stream of commands.
+    """Estimate when each command of a stream starts and ends.
 
     A command that writes to bytes of another buffer waits for the last uses of that buffer.
 
@@ -143,11 +143,11 @@ class _Use:
         return next((number for number, wanted in reversed(self._loads) if wanted <= tile), -1)
 
     def part(self, unit: int, writes: bool, offset: int, number: int) -> None:
-        """Record a command that uses the buffer from ``offset`` to the offset of the next part."""
+        """Record a command that uses the buffer from ``offset`` to the next recorded offset."""
         self._parts.setdefault((unit, writes), {})[offset] = number
 
     def last_of(self, low: int, high: int) -> tuple[int, int, int]:
-        """Return the last commands of LD, EX and ST on these bytes.
+        """Return the last LD, EX and ST commands that used bytes ``low`` to ``high``.
 
         On any bytes if no parts are recorded.
         """
@@ -177,7 +177,7 @@ class _Order:
         self._stores: list[tuple[int, int]] = []  # tile and number of each store
 
     def find_needed(self, number: int, cue: Cue) -> tuple[int, int]:
-        """Return the last command of each other unit that must end before this one; -1 for none."""
+        """Return the last command of each other unit that command ``number`` needs, or -1."""
         unit = cue.step.unit.value
         found = [-1, -1, -1]
         for name, (buffer, offset) in cue.step.pointers.items():
@@ -267,14 +267,14 @@ class _Meetings:
 
 
 class _Occupants:
-    """Buffer that was last placed at each byte of the scratchpad."""
+    """Map from each scratchpad byte to the buffer that was last placed there."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []
         self._held: list[tuple[int, int, int]] = []  # address, end, buffer; sorted
 
     def replace(self, start: int, end: int, buffer: int) -> list[int]:
-        """Place a buffer; return the buffers that occupied any of its bytes."""
+        """Record a newly placed buffer; return the buffers that occupied any of its bytes."""
         first = last = bisect_left(self._ends, start + 1)
         pieces = [(start, end, buffer)]
         before = []

@@ -87,12 +87,12 @@ class RegionContext:
 
     @cached_property
     def rooms(self) -> Rooms:
-        """Buffers that could be resident."""
+        """Buffers that could be resident, with the bytes that they leave each layer."""
         return Rooms(self.layers, self.lowered, self.arch)
 
     @cached_property
     def loads(self) -> CommandLoads:
-        """Scratchpad accesses of commands."""
+        """Cache of the cycles and scratchpad accesses of the machine's commands."""
         return CommandLoads(self.arch, self.bus)
 
     @cached_property
@@ -109,7 +109,7 @@ _Beside = tuple[Resident, int]
 
 
 class Rooms:
-    """Buffers that could be resident, and the bytes that they leave each layer.
+    """Buffers that could be resident, and the scratchpad bytes that they leave each layer.
 
     ``lives`` has the buffers in order of production.
     """
@@ -150,7 +150,7 @@ class Rooms:
     def find_with_resident(
         self, index: int, name: str, room: _Beside, residents: Collection[str]
     ) -> _Beside:
-        """Return :meth:`find_beside` for ``residents``, which include ``name``.
+        """Update a result of :meth:`find_beside` after ``name`` joined ``residents``.
 
         ``room`` is the result without ``name``.
         """
@@ -183,7 +183,7 @@ def plan_layers(
 def _plan_capacity(
     context: RegionContext, arch: Arch, whole: Budget, capacity: Budget | None, choices: Choices
 ) -> LayerPlan:
-    """Return the plan for the scratchpad ``whole`` and the budget ``capacity``.
+    """Return the layer plan for scratchpad size ``whole`` and the budget ``capacity``.
 
     ``capacity`` is the limit while residents are live.
     """
@@ -201,7 +201,7 @@ def _plan_capacity(
 
 
 class _Planner:
-    """Residents chosen so far, and the best tilings with them."""
+    """Planner of a region: residents chosen so far, and the best tilings with them."""
 
     def __init__(self, context: RegionContext, arch: Arch, whole: Budget, choices: Choices) -> None:
         layers = context.layers
@@ -272,7 +272,7 @@ class _Planner:
                 self._places[span] = rooms
 
     def _find_rooms(self) -> None:
-        """Compute what every layer has beside itself, after a change of residents."""
+        """Recompute each layer's resident operands and the bytes that residents take."""
         self._places = [
             self._rooms.find_beside(index, self.residents) for index in range(len(self._searches))
         ]
@@ -303,7 +303,7 @@ class _Planner:
         self._find_rooms()
 
     def tilings(self) -> tuple[Tiling, ...]:
-        """Return the tilings.
+        """Return the tiling of every layer of the region.
 
         Those before a layer that waits for the bus leave bytes free for its prefetches.
         """
@@ -343,7 +343,7 @@ class _Planner:
         return search.find_pinned(pin, resident, budget.all() - taken)
 
     def _room(self, index: int) -> tuple[Resident, Budget, int]:
-        """Return which operands of a layer are resident, a budget, and the residents' bytes.
+        """Return a layer's resident operands, its scratchpad budget, and the residents' bytes.
 
         Without live residents, the budget is the whole scratchpad.
         """
@@ -359,7 +359,10 @@ def _candidates(
     buffers: Sequence[Buffer],
     arch: Arch,
 ) -> dict[str, Life]:
-    """Return buffers written and read here that no copy touches, in order of production."""
+    """Return the buffers that could be resident, in order of production.
+
+    The region writes and reads them, and no copy touches them.
+    """
     made: dict[str, int] = {}
     read: dict[str, int] = {}
     excluded = {buffer.name for buffer in buffers if buffer.role == "input"}
@@ -380,7 +383,7 @@ def _candidates(
 def pins_of(
     choices: Choices, layers: Sequence[OperatorLayer], arch: Arch
 ) -> list[LayerChoice | None]:
-    """Return the choice for each layer.
+    """Return the user's choice for each layer, None for a layer without a choice.
 
     Raises InputError for a choice that no tiling of the layer can meet.
     """
@@ -392,20 +395,20 @@ def pins_of(
 
 
 def list_chosen_residents(choices: Choices, candidates: Iterable[str]) -> tuple[str, ...] | None:
-    """Return the chosen ``candidates`` in their order, or None if the compiler chooses."""
+    """Return the residents that the user chose from ``candidates``, or None if unchosen."""
     wanted = choices.residents
     return None if wanted is None else tuple(name for name in candidates if name in wanted)
 
 
 def choice_of(name: str, tiling: Tiling) -> LayerChoice:
-    """Return the tiling of a layer as a complete choice."""
+    """Return a layer choice that fixes every parameter of a tiling."""
     order = order_of(tiling)
     slots = tiling.slots
     return LayerChoice(name, tiling.channels, tiling.rows, tiling.depth, order, (*slots,))
 
 
 def tiling_of(choice: LayerChoice) -> Tiling:
-    """Return the tiling of a complete choice."""
+    """Return the tiling that a complete layer choice describes."""
     assert choice.channels is not None
     assert choice.rows is not None
     assert choice.depth is not None
@@ -420,7 +423,7 @@ def tiling_of(choice: LayerChoice) -> Tiling:
 
 
 def group_choice_of(names: Sequence[str], group: BandedGroup) -> GroupChoice:
-    """Return a group of layers with these names as a complete choice."""
+    """Return a complete choice that describes a layer group by the names of its layers."""
     named = tuple(names[group.first : group.last + 1])
     if group.rides:
         return GroupChoice(named, 0)
@@ -430,7 +433,7 @@ def group_choice_of(names: Sequence[str], group: BandedGroup) -> GroupChoice:
 def list_chosen_groups(
     choices: Choices, layers: Sequence[OperatorLayer], graph: FusionGraph
 ) -> tuple[BandedGroup, ...]:
-    """Return the chosen groups of a region's layers.
+    """Return the layer groups that the user's choices state for a region.
 
     A group whose layers are not consecutive here belongs to another region.
 
@@ -448,7 +451,7 @@ def group_at(
     layers: Sequence[OperatorLayer],
     graph: FusionGraph,
 ) -> BandedGroup:
-    """Return a group of ``choices`` that begins with layer number ``first``.
+    """Return the group that a user's choice describes, from layer number ``first`` on.
 
     Raises InputError if impossible.
     """
@@ -505,7 +508,7 @@ def _make_fused_group(
 
 
 def misfit(choices: Choices, layer: OperatorLayer, choice: LayerChoice, arch: Arch) -> InputError:
-    """Return the error that no tiling agrees with a choice and fits."""
+    """Return the error for a user's choice that no fitting tiling agrees with."""
     geometry = layer.geometry
     nest = geometry.nest
     channels = choice.channels or find_allowed_channels(nest, 1)

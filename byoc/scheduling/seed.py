@@ -76,7 +76,7 @@ def _tiling(geometry: Geometry, size: int) -> Tiling:
 
 
 def schedule_seed(layers: Sequence[OperatorLayer], memory: Memory) -> Scheduled:
-    """Return all steps, tile by tile: loads, computation, store."""
+    """Return the steps of the published schedule: loads, computation and store of each tile."""
     arch = memory.arch
     steps = list[CommandStep]()
     for layer in layers:

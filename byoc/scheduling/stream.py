@@ -58,7 +58,7 @@ class ConstantPool:
         self._shared: dict[Hashable, dict[_Part, int]] = {}
 
     def packer(self, layer: OperatorLayer) -> Callable[[Span, Span | None], int]:
-        """Return a function that packs the constants of a span of channels.
+        """Return a function that packs a layer's constants for a span of channels.
 
         The function returns the address of the constants. Each span is packed once. The function's
         second argument is the span of input channels, None for all.
@@ -77,8 +77,9 @@ class ConstantPool:
         return pack
 
     def table_packer(self, layer: OperatorLayer) -> Callable[[Span], int]:
-        """Return a function that packs the tables of a span of channels once.
+        """Return a function that packs a layer's look-up tables for a span of channels.
 
+        Each span is packed once.
         The function returns the address of the tables.
         """
         tables = layer.operation.tables
@@ -106,7 +107,7 @@ class ConstantPool:
         return self._tensors[name]
 
     def _begin(self, nbytes: int) -> int:
-        """Reserve ``nbytes`` bytes; return their offset."""
+        """Reserve ``nbytes`` bytes in the constant pool and return their offset."""
         start = align(self.nbytes, PIECE_ALIGNMENT)
         self.nbytes = start + nbytes
         return start
@@ -129,7 +130,7 @@ class ConstantPool:
         return self.address + start
 
     def image(self) -> NDArray[np.uint8]:
-        """Return the bytes of the pool; gaps are 0."""
+        """Return the contents of the constant pool, with zeros in the gaps."""
         if not self.has_data:
             return np.broadcast_to(np.uint8(0), (self.nbytes,))
         data = np.zeros(self.nbytes, dtype=np.uint8)
@@ -140,7 +141,7 @@ class ConstantPool:
 
 
 def _records(constants: ChannelConstants | None, arch: Arch) -> NDArray[np.uint8]:
-    """Return the channel records, one scale per channel even if one serves all.
+    """Pack a layer's channel records, each with a scale even if one serves all channels.
 
     Empty without records.
     """
@@ -164,12 +165,12 @@ class Pointer(NamedTuple):
     offset: int = 0
 
     def move_by(self, offset: int) -> Pointer:
-        """Return the pointer ``offset`` bytes further."""
+        """Return a scratchpad pointer ``offset`` bytes after this one."""
         return Pointer(self.buffer, self.offset + offset)
 
 
 class StepSource(NamedTuple):
-    """Origin of a step: fields of :class:`isa.program.Provenance`."""
+    """Layer, operation and tile that a command step belongs to, for program provenance."""
 
     layer: str
     kind: str
@@ -191,7 +192,7 @@ class ComputedTile(NamedTuple):
 
 
 class CommandStep(NamedTuple):
-    """One command before scratchpad planning.
+    """Command whose scratchpad addresses are not planned yet.
 
     ``registers`` have known values, ``pointers`` are registers that are set after planning.
     ``slots``: estimated bus slots of a transfer. ``computed``: the tile that a layer's command
@@ -209,7 +210,7 @@ class CommandStep(NamedTuple):
 
 
 def source_of(layer: OperatorLayer, tile: int) -> StepSource:
-    """Return the source of the steps of tile number ``tile`` of a layer."""
+    """Return the provenance of the steps of tile number ``tile`` of a layer."""
     operation = layer.operation
     return StepSource(operation.name, operation.kind, layer.mnemonic, tile, operation.onnx_nodes)
 
@@ -217,7 +218,7 @@ def source_of(layer: OperatorLayer, tile: int) -> StepSource:
 def load(
     address: int, pointer: Pointer, transfer: RowTransfer, source: StepSource, bus: MemoryBus
 ) -> CommandStep:
-    """Return a step that loads ``transfer`` of the tensor at ``address`` to ``pointer``.
+    """Return a step that loads part of the tensor at ``address`` to scratchpad ``pointer``.
 
     ``address`` is a byte address in system memory.
     """
@@ -229,7 +230,7 @@ def load(
 def store(
     address: int, pointer: Pointer, transfer: RowTransfer, source: StepSource, bus: MemoryBus
 ) -> CommandStep:
-    """Return a step that stores from ``pointer`` to ``transfer`` of the tensor at ``address``.
+    """Return a step that stores from scratchpad ``pointer`` to the tensor at ``address``.
 
     ``address`` is a byte address in system memory.
     """
@@ -449,7 +450,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """Steps in stream order with the scratchpad plan.
+    """Schedule of a region: steps in stream order, with the scratchpad plan.
 
     ``memory`` holds the constants that the steps load. ``choices``: the complete choices, which
     reproduce the same steps; empty for the published schedule. ``cycles``: an estimate; ``layers``:
@@ -483,7 +484,7 @@ class TileBuffers:
         return self._pointers[number], True
 
     def take(self) -> Pointer:
-        """Return the next buffer, for a new result."""
+        """Return the next scratchpad buffer of the ring, for a new result."""
         number = self._next
         self._next = (number + 1) % len(self._pointers)
         return self._pointers[number]

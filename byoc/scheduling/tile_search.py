@@ -181,7 +181,7 @@ class TileSearch:
         return best
 
     def _list_pinned_shapes(self, pin: LayerChoice, resident: Resident) -> Iterator[TileCost]:
-        """Yield tile shapes with the sizes of ``pin``.
+        """Yield the tile shapes that have the sizes fixed by the user's choice ``pin``.
 
         Open sizes are those that the search tries.
         """
@@ -204,7 +204,7 @@ class TileSearch:
     def _list_pinned_buffers(
         self, pin: LayerChoice, shape: TileCost, resident: Resident, budget: int
     ) -> Iterator[Tiling]:
-        """Yield fitting tilings of a shape with the order and buffers of ``pin``.
+        """Yield fitting tilings of a tile shape with the loop order and buffers of ``pin``.
 
         An order or buffers that ``pin`` leaves open take all values. If channels or rows are not
         cut, only one order exists and ``pin.order`` has no effect.
@@ -228,7 +228,7 @@ class TileSearch:
                 yield tiling
 
     def _search(self, resident: Resident, budget: Budget) -> TilingChoice | None:
-        """Return the best tiling with all input channels.
+        """Return the best tiling of a layer whose tiles have all input channels.
 
         If that is not good enough, also cut input channels.
 
@@ -252,7 +252,7 @@ class TileSearch:
         return best
 
     def _sort_by_count(self, depths: Iterable[int]) -> list[tuple[int, Tiling]]:
-        """Return tiles with all rows, each with their number, fewest tiles first."""
+        """Return tile shapes with all rows as (number of tiles, shape), fewest tiles first."""
         channels = (*self.channels, *self._narrow)
         rows = self._geometry.nest.rows
         found = [Tiling(size, rows, depth=depth) for depth, size in product(depths, channels)]
@@ -268,7 +268,7 @@ class TileSearch:
         floor: float,
         best: TilingChoice | None,
     ) -> TilingChoice | None:
-        """Return the better of ``best`` and all tilings with the channels of ``tile``.
+        """Return the best tiling among ``best`` and those with the channels of ``tile``.
 
         The coarsest bands are tried first. ``floor`` is the lower bound of the layer's cycles.
         """
@@ -297,7 +297,7 @@ class TileSearch:
         return best
 
     def _bands(self, channels: int, resident: Resident) -> tuple[int, ...]:
-        """Return the band heights that are tried for ``channels`` channels."""
+        """Return the heights of row bands that are tried for ``channels`` channels."""
         return (
             self._rows
             if may_cut_rows(self._geometry, channels, resident)
@@ -307,7 +307,7 @@ class TileSearch:
     def _list_fitting(
         self, shape: TileCost, resident: Resident, budget: Budget
     ) -> Iterator[Tiling]:
-        """Yield fitting tilings of a shape in every loop order.
+        """Yield the tilings of a tile shape that fit the budget, in every loop order.
 
         A tiling is omitted if one with more buffers dominates it.
         """

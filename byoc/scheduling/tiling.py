@@ -44,7 +44,7 @@ Answer = TypeVar("Answer")
 
 
 class Budget:
-    """Number of bytes.
+    """Scratchpad budget in bytes, which records the sizes for which an answer is valid.
 
     Records the range ``least`` to ``most`` (exclusive) with the same answers so far.
     """
@@ -66,24 +66,24 @@ class Budget:
         return False
 
     def count_left(self, taken: int) -> int:
-        """Return the bytes left besides ``taken``.
+        """Return the bytes of the budget that remain after ``taken`` bytes.
 
         The caller must record the valid range with :meth:`narrow`.
         """
         return self._nbytes - taken
 
     def all(self) -> int:
-        """Return all bytes; the answer is then valid for exactly this number."""
+        """Return the whole budget in bytes; an answer is then valid only for this size."""
         self.narrow(self._nbytes, self._nbytes + 1)
         return self._nbytes
 
     def narrow(self, least: float, most: float) -> None:
-        """Record that an answer is valid for ``least`` bytes or more, but fewer than ``most``."""
+        """Restrict an answer to budgets of at least ``least`` and fewer than ``most`` bytes."""
         self.least, self.most = max(self.least, least), min(self.most, most)
 
 
 class Room:
-    """Part of a budget that remains besides ``taken`` bytes."""
+    """Remainder of a scratchpad budget after ``taken`` bytes."""
 
     __slots__ = ("_budget", "_taken")
 
@@ -96,19 +96,19 @@ class Room:
 
 
 class Answers(Generic[Question, Answer]):
-    """Cached answers, each with the range of budgets for which it is valid."""
+    """Cache of search results, each with the scratchpad budgets for which it is valid."""
 
     def __init__(self) -> None:
         self._known: dict[Question, list[tuple[float, float, Answer]]] = {}
 
     def find(self, question: Question, budget: int, ask: Callable[[Budget], Answer]) -> Answer:
-        """Return the answer for a budget; ``ask`` computes it if none is cached."""
+        """Return the cached search result for a budget, or compute the result with ``ask``."""
         return self._find(question, budget, ask)[2]
 
     def get_answer(
         self, question: Question, budget: Budget, taken: int, ask: Callable[[Budget], Answer]
     ) -> Answer:
-        """Return the answer for the rest of ``budget`` besides ``taken`` bytes.
+        """Return the search result for the bytes that ``taken`` bytes leave of ``budget``.
 
         The range of ``budget`` narrows to the budgets with the same answer.
         """
@@ -190,7 +190,7 @@ def list_buffered(
 
 
 def useful(different: int, chunks: int = 1) -> tuple[int, ...]:
-    """Return numbers of buffers worth trying for ``different`` tiles, from 1 up.
+    """Return the buffer counts worth trying for ``different`` tiles, from 1 up.
 
     The loop repeats ``chunks`` of them.
 
@@ -242,7 +242,7 @@ def depths(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
 
 
 def is_flat(geometry: Geometry) -> bool:
-    """Return True if rows are single elements or atoms of elements."""
+    """Return True if each row of an operation is one element or one atom of elements."""
     nest = geometry.nest
     return geometry.channels.plain.flat or (not nest.matrix and nest.columns == nest.channels == 1)
 
@@ -275,7 +275,7 @@ def may_cut_depth(geometry: Geometry, resident: Resident) -> bool:
 
 
 def is_dense(geometry: Geometry, channels: int, resident: Resident) -> bool:
-    """Return True if operands and result are dense as the instruction requires.
+    """Return True if a tile's operands and result are as dense as the instruction requires.
 
     A subset of a resident matrix's columns is not.
     """
@@ -362,7 +362,7 @@ def _full_chunks(geometry: Geometry, lanes: int) -> Iterator[int]:
 
 
 def _row_bands(geometry: Geometry) -> Iterator[int]:
-    """Yield band heights from high to low.
+    """Yield heights of row bands, from high to low.
 
     Heights of element-wise operations are multiples of 64 elements.
     """

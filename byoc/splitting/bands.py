@@ -37,7 +37,7 @@ class NodeBand:
         self.made: dict[str, Span] = {}
 
     def rows(self, name: str, span: Span) -> str:
-        """Return the local name of rows ``span`` of a tensor and add nodes that gather them."""
+        """Return a name for rows ``span`` of a tensor; add nodes that gather the rows."""
         if name in self.made:
             return self._take_rows(name, self.made[name], span)
         parts = [
@@ -54,7 +54,7 @@ class NodeBand:
         return result
 
     def _sources(self, name: str, span: Span) -> Iterable[tuple[str, Span, Span]]:
-        """Yield tensors in memory that cover rows of ``name``, their rows, and the rows used."""
+        """Yield stored tensors that cover rows of ``name``, with their rows and those used."""
         value = self.splitter.graph.values[name]
         stored = self.bands.get(name, [(name, (0, value.shape[HEIGHT]))])
         at = span[0]
@@ -78,7 +78,7 @@ class NodeBand:
         return result
 
     def add(self, member: SharedNode, span: Span) -> None:
-        """Add a node that computes the rows ``span`` of a member's output."""
+        """Add a node that computes rows ``span`` of the output of a shared node."""
         node, sharding = member
         graph = self.splitter.graph
         (output,) = node.outputs
@@ -113,7 +113,7 @@ class NodeBand:
         return self._piece({name: TensorRange(name) for name in outputs})
 
     def gather_outputs(self, names: Sequence[str]) -> SplitProgram:
-        """Return a piece that joins the region's outputs from their bands."""
+        """Return a program that joins the region's outputs from their bands."""
         values = self.splitter.graph.values
         joined = {
             self.rows(name, (0, values[name].shape[HEIGHT])): TensorRange(name) for name in names
@@ -121,7 +121,7 @@ class NodeBand:
         return self._piece(joined)
 
     def band(self, outputs: Sequence[str]) -> SplitProgram:
-        """Return the piece that stores this accelerator's rows of ``outputs``."""
+        """Return a program that stores the rows of ``outputs`` computed on this accelerator."""
         return self._piece(
             {
                 name: TensorRange(band_name(name, self.number))

@@ -45,7 +45,7 @@ def _can_use_shares(splitter: Splitter, group: Group, other: SharedNode) -> bool
 
 
 def _unit(splitter: Splitter, group: Group) -> int:
-    """Return the number of channels whose multiples start at bursts in all cut tensors."""
+    """Return the channel count whose multiples start at bursts in all cut tensors."""
     values = splitter.graph.values
     burst = max(ALIGNMENT, *(one.bus.burst_bytes for one in splitter.accelerators))
     cut = [
@@ -60,7 +60,7 @@ def _unit(splitter: Splitter, group: Group) -> int:
 
 
 def _shares(splitter: Splitter, group: Group) -> int:
-    """Return the maximum number of accelerators that can have channels of the group."""
+    """Return the maximum number of accelerators that can share the channels of a group."""
     return -(-group[0].sharding.size // _unit(splitter, group))
 
 

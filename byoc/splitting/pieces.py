@@ -70,7 +70,7 @@ def unit(value: Value, axis: int, burst: int) -> int:
 
 
 def part(node: Node, sharding: Sharding, inputs: tuple[str, ...], output: str, span: Span) -> Node:
-    """Return ``node`` restricted to a ``span`` of its result, with other tensor names."""
+    """Return the part of a node that computes ``span`` of its result, with renamed tensors."""
     attributes = {**node.attributes, **sharding.attributes(span)}
     macs = node.macs * (span[1] - span[0]) // sharding.size
     return replace(node, inputs=inputs, outputs=(output,), attributes=attributes, macs=macs)
@@ -173,7 +173,7 @@ class Splitter:
         reads: Mapping[str, TensorRange],
         writes: Mapping[str, TensorRange],
     ) -> SplitProgram:
-        """Compile nodes for an accelerator.
+        """Compile nodes to a program for one accelerator.
 
         Raise RefusedError if one would run on the CPU.
         """
@@ -202,7 +202,7 @@ class Splitter:
         )
 
     def whole(self, nodes: Sequence[Node], accelerator: int = 0) -> SplitProgram:
-        """Compile consecutive nodes unsliced, between whole tensors."""
+        """Compile consecutive nodes to a program that one accelerator runs on whole tensors."""
         inputs, outputs = self.ends(nodes)
         everything = ({name: TensorRange(name) for name in names} for names in (inputs, outputs))
         return self.piece(accelerator, nodes, self.graph.values, *everything)

@@ -45,7 +45,7 @@ Cost = Callable[[int, int, int], float]
 
 
 def best_cuts(count: int, parts: int, cost: Cost) -> list[int]:
-    """Return where to cut ``parts`` into ``count`` groups so that the most expensive costs least.
+    """Cut a sequence into ``count`` groups so that the most expensive group costs least.
 
     The result is 0, the cuts, ``parts``. Groups may be empty and then cost nothing. The cuts are
     optimal if adding a part never makes a group cheaper, which holds for nearly all programs. The
@@ -62,7 +62,10 @@ def best_cuts(count: int, parts: int, cost: Cost) -> list[int]:
 
 
 def _cuts_below(limit: float, count: int, parts: int, cost: Cost) -> list[int] | None:
-    """Return cuts with every group below ``limit``, each as long as possible, or None."""
+    """Return cuts that keep the cost of every group below ``limit``, or None.
+
+    Each group is as long as possible.
+    """
     cuts = [0]
     for number in range(count):
         start = cuts[-1]

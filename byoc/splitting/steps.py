@@ -16,7 +16,7 @@ def make_steps(
     pieces_of: Callable[[Splitter, Group], list[SplitProgram]],
     storage: Bands | None = None,
 ) -> list[SplitStep]:
-    """Return a step for each shared group, and a whole one for each run of other nodes."""
+    """Return the steps of a split: one for each shared group and each run of other nodes."""
     steps: list[SplitStep] = []
     waiting: list[Node] = []
     reasons: dict[str, None] = {}
@@ -70,7 +70,7 @@ def _find_single_node(splitter: Splitter, nodes: Sequence[Node]) -> int | None:
 def _first(
     splitter: Splitter, bands: Bands, make: Callable[[NodeBand], SplitProgram]
 ) -> SplitProgram:
-    """Return the piece on the first accelerator that can join bands.
+    """Return the program that ``make`` builds on the first accelerator that can join bands.
 
     Raise RefusedError if there is none.
     """
