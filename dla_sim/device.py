@@ -31,7 +31,7 @@ from isa.progress import Progress, report_each, silent
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Record of one run.
+    """Record of one run of a program on the simulated device.
 
     ``times`` holds the arrival, start and end of each command, ``causes.commands`` its cycles by
     cause.
@@ -44,7 +44,7 @@ class Trace:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """Commands in stream order, without ``OP_END``."""
+        """Commands of the program in stream order, without ``OP_END``."""
         return self.prepared.commands
 
     @property
@@ -68,7 +68,7 @@ class Trace:
 
     @property
     def units(self) -> Mapping[str, Mapping[str, int]]:
-        """Cycles by cause for LD, EX and ST; each unit's cycles sum to ``cycles``."""
+        """Cycles by cause for the units LD, EX and ST; each unit's cycles sum to ``cycles``."""
         return self.causes.units
 
     @cached_property
@@ -88,12 +88,12 @@ class Trace:
 
     @property
     def layers(self) -> tuple[LayerAccount, ...]:
-        """Layers in order of first appearance; their cycles sum to ``cycles``."""
+        """Account of each layer, in order of first appearance; the cycles sum to ``cycles``."""
         return self.accounts.layers
 
     @cached_property
     def breakdown(self) -> tuple[Mapping[str, int], ...]:
-        """Cycles by part (``dla_sim.engine.breakdown.PARTS``) for each of ``layers``.
+        """Cycles by part of the breakdown (``dla_sim.engine.breakdown.PARTS``) for each layer.
 
         The parts of a layer sum to its ``cycles``; otherwise AssertionError is raised.
         """
@@ -122,7 +122,7 @@ class Trace:
 
     @property
     def flash_read_bytes(self) -> int:
-        """Part of ``dram_read_bytes`` that came from the flash; 0 without a flash."""
+        """Bytes that LD read from the flash, part of ``dram_read_bytes``; 0 without a flash."""
         return int((self.labels.read * self.workload.columns["flash"]).sum())
 
     @property

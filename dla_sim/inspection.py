@@ -29,7 +29,7 @@ from isa.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Cycles ``[begin, end)`` with a constant set of ports in their data phase.
+    """Interval of cycles ``[begin, end)`` in which the same bus ports transfer data.
 
     ``granted`` counts the slots of each of ``PORTS``. A slot is granted in every cycle, so it sums
     to the number of cycles.
@@ -42,7 +42,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class BusUsage:
-    """Use of the bus: ``stretches`` without idle cycles, and the data phases of ``chunks``.
+    """Use of the bus in a run: intervals without idle cycles, and the fetches of command words.
 
     ``stretches`` are in order; a data phase is [begin, end) in cycles.
     """
@@ -52,7 +52,7 @@ class BusUsage:
 
 
 def bus_usage(workload: Workload, times: CommandTimes) -> BusUsage:
-    """Return the use of the bus under ``times``, at the cost of a few steps per transfer.
+    """Return when ports used the bus in a run whose commands have the times ``times``.
 
     It asserts that every transfer of LD and ST ends as in ``times``, which makes the bus an
     independent check.
@@ -98,7 +98,7 @@ class _Replay:
         return BusUsage(tuple(stretches), tuple(self._fetch.phases))
 
     def _announce(self, port: int) -> None:
-        """Record the next data phase of ``port``, if there is one."""
+        """Record when the next data phase of ``port`` begins, if it has another one."""
         if port == FETCH_PORT:
             self._begins[port], self._slots[port] = self._fetch.next()
         else:
@@ -117,7 +117,7 @@ class _Replay:
 
 
 def _phases(workload: Workload, times: CommandTimes, unit: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, slots, end) of the data phases of one unit."""
+    """Yield the data phases of one unit as (begin, slots, end)."""
     columns = workload.columns
     members = workload.demands.by_unit[unit]
     members = members[columns["slots"][members] > 0]
@@ -145,7 +145,10 @@ class _Chunks:
         self.phases: list[tuple[int, int]] = []
 
     def next(self) -> tuple[int, int]:
-        """Return (begin, slots) of the next chunk; the previous one must have arrived."""
+        """Return when the next chunk of command words is read, as (begin, slots).
+
+        The previous chunk must have arrived.
+        """
         chunk = len(self.phases)
         if chunk == len(self._slots):
             return NEVER, 0
@@ -159,7 +162,7 @@ class _Chunks:
         self.phases.append((self._begin, now))
 
     def _find_used_up(self, chunk: int) -> int:
-        """Return the cycle in which the last word of ``chunk`` was executed.
+        """Return the cycle in which the last command word of ``chunk`` was executed.
 
         SETs after an operation never wait within a chunk.
         """
@@ -226,7 +229,7 @@ MANY = 64
 
 
 def _sum_changes(changes: list[tuple[Int64, Int64]]) -> tuple[Int64, Int64]:
-    """Return the distinct times in ascending order, and the sum of the changes at each."""
+    """Return the distinct times in ascending order, and the sum of the changes at each time."""
     cycles, position = np.unique(np.concatenate([time for time, _ in changes]), return_inverse=True)
     deltas = np.zeros(len(cycles), dtype=np.int64)
     np.add.at(deltas, position, np.concatenate([delta for _, delta in changes]))
@@ -234,7 +237,7 @@ def _sum_changes(changes: list[tuple[Int64, Int64]]) -> tuple[Int64, Int64]:
 
 
 class _Pieces:
-    """Scratchpad divided at both ends of every row.
+    """Pieces of the scratchpad, which is divided at both ends of every accessed row.
 
     An access touches each piece wholly or not at all.
     """
@@ -248,11 +251,11 @@ class _Pieces:
 
     @property
     def lengths(self) -> Int64:
-        """Bytes of each piece."""
+        """Length of each piece of the scratchpad, in bytes."""
         return np.diff(self._cuts)
 
     def find_touched(self, access: Access) -> Int64:
-        """Return the numbers of the pieces that ``access`` touches.
+        """Return the numbers of the scratchpad pieces that ``access`` touches.
 
         None if it is not in the scratchpad.
         """
@@ -310,18 +313,21 @@ class Playback:
         return number if self._end[number] <= until else None
 
     def step(self) -> None:
-        """Apply the next effect; errors are those of :func:`dla_sim.kernels.dispatch.carry_out`."""
+        """Apply the effect of the next command that completes.
+
+        Errors are those of :func:`dla_sim.kernels.dispatch.carry_out`.
+        """
         number = self._order[self._position]
         carry_out(self._effects[number], self._commands[number], self.machine)
         self._position += 1
 
     def run(self, until: int) -> None:
-        """Apply all effects of commands that complete at cycle ``until`` or before."""
+        """Apply the effects of all commands that complete at cycle ``until`` or before."""
         while self.find_next(until) is not None:
             self.step()
 
     def sram(self, first: int, end: int) -> bytes:
-        """Return the scratchpad's bytes [first, end).
+        """Return the bytes [first, end) of the scratchpad.
 
         Bytes that the program cannot touch are 0, as after reset.
         """
@@ -429,7 +435,10 @@ def _explain_block(
 
 
 def token_pairs(workload: Workload) -> tuple[tuple[int, int, int], ...]:
-    """Return (counter, pusher, popper) of every popped token, in order of counter and pop."""
+    """Return the command that pushes and the one that pops each token, by token counter.
+
+    An entry is (counter, pusher, popper); entries are in order of counter and pop.
+    """
     pairs = []
     for counter, (pushing, popping) in enumerate(
         zip(workload.demands.pushing, workload.demands.popping, strict=True)
@@ -442,7 +451,7 @@ def token_pairs(workload: Workload) -> tuple[tuple[int, int, int], ...]:
 
 
 def _token_counts(workload: Workload, times: CommandTimes, cycle: int) -> tuple[int, ...]:
-    """Return all counters at ``cycle``: completions push, starts pop."""
+    """Return the values of all token counters at ``cycle``: completions push, starts pop."""
     demands = workload.demands
     return tuple(
         int((times.end[pushing] <= cycle).sum() - (times.start[popping] <= cycle).sum())
@@ -453,7 +462,7 @@ def _token_counts(workload: Workload, times: CommandTimes, cycle: int) -> tuple[
 def _find_missing(
     workload: Workload, times: CommandTimes, cycle: int
 ) -> Mapping[int, tuple[tuple[int, int], ...]]:
-    """Return for each waiting command the (counter, pusher) pairs not yet pushed at ``cycle``."""
+    """Return the tokens that each waiting command lacks at ``cycle``, as (counter, pusher)."""
     found: dict[int, tuple[tuple[int, int], ...]] = defaultdict(tuple)
     for counter, pusher, popper in token_pairs(workload):
         if times.end[pusher] > cycle:

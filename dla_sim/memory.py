@@ -24,7 +24,7 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ExPort:
-    """Port of EX on banked memory, and the operands that use it.
+    """Port through which EX accesses a banked scratchpad, and the operands that use it.
 
     ``registers`` are the operands' address registers.
     """
@@ -63,7 +63,10 @@ memory.
 def streams_of(
     commands: Sequence[Command], operands: Sequence[Operands], arch: Arch
 ) -> list[Streams]:
-    """Return the streams of each command; empty for LD and ST."""
+    """Return the operand streams with which each EX command loads the memory banks.
+
+    LD and ST have none.
+    """
     ones = zip(commands, operands, strict=True)
     return [
         operand_loads(command, item, arch) if command.unit is Unit.EX else ()
@@ -72,7 +75,10 @@ def streams_of(
 
 
 def operand_bytes(operands: Operands, streams: Streams, arch: Arch) -> tuple[int, int]:
-    """Return the bytes that a command reads and writes; banked memory counts whole words."""
+    """Return the scratchpad bytes that a command reads and writes.
+
+    Banked memory counts whole words.
+    """
     if arch.memory == IDEAL:
         return sum([access.total for access in operands.reads]), sum(
             [access.total for access in operands.writes]
@@ -148,7 +154,7 @@ class Served:
 
     @property
     def total(self) -> int:
-        """Words of all operands."""
+        """Total words that a bank or port transfers for all operands."""
         return sum(self.words.values())
 
 

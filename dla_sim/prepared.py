@@ -79,7 +79,7 @@ def highest_byte(operands: Iterable[Operands], space: str) -> int:
 
 
 def scratchpad(arch: Arch, highest: int, reset: int) -> NDArray[np.uint8]:
-    """Return the scratchpad at reset, filled with the value ``reset``.
+    """Return a scratchpad in its reset state, with every byte set to ``reset``.
 
     Its size is ``highest`` (one past the highest byte in use), rounded up to a multiple of 64
     bytes, at most that of the machine's scratchpad.
@@ -117,7 +117,7 @@ class SystemMemory:
         ]
 
     def reset(self) -> None:
-        """Undo the writes of a run.
+        """Undo the writes of a run to system memory.
 
         The written ranges become zeros or the program's images again.
         """
@@ -127,20 +127,20 @@ class SystemMemory:
             self.data[address : address + image.size] = image
 
     def put(self, tensor: Tensor, value: NDArray[Any]) -> None:
-        """Write an input tensor; ``value`` has its shape and type."""
+        """Write an input tensor to system memory; ``value`` has its shape and type."""
         self.data[tensor.address : tensor.address + tensor.nbytes] = (
             np.ascontiguousarray(value).view(np.uint8).reshape(-1)
         )
 
     def take(self, tensor: Tensor) -> NDArray[Any]:
-        """Return a copy of a tensor."""
+        """Return a copy of a tensor in system memory."""
         raw = self.data[tensor.address : tensor.address + tensor.nbytes].copy()
         value: NDArray[Any] = raw.view(tensor.dtype).reshape(tensor.shape)
         return value
 
 
 def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the same bytes as disjoint ranges in ascending order."""
+    """Return byte ranges merged to disjoint ranges in ascending order."""
     merged: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if merged and low <= merged[-1][1]:
@@ -155,7 +155,7 @@ def _is_touching(low: int, high: int, ranges: list[tuple[int, int]]) -> bool:
 
 
 def check_inputs(tensors: Sequence[Tensor], inputs: Mapping[str, NDArray[Any]]) -> None:
-    """Raise InputError if ``inputs`` do not fit the input tensors.
+    """Raise InputError if the arrays ``inputs`` do not fit a program's input tensors.
 
     An input can be missing or unknown, or differ from its tensor in shape or type.
     """
@@ -219,7 +219,7 @@ class Footprints:
         self._known: dict[tuple[int, int], tuple[str, int, int] | None] = {}
 
     def check(self, times: CommandTimes) -> None:
-        """Raise HazardError for the first collision under ``times``.
+        """Raise HazardError for the first memory collision of commands that run at ``times``.
 
         Commands that collide with themselves come first, then pairs by unit and stream order.
         """
@@ -238,7 +238,7 @@ class Footprints:
 
     @cached_property
     def _alone(self) -> tuple[int, Range] | None:
-        """First command that collides with itself, and the bytes where it does."""
+        """First command whose own accesses collide, and the bytes where they do."""
         for number, (command, item) in enumerate(zip(self._commands, self._operands, strict=True)):
             found = find_overwritten(command, item)
             if found is not None:
@@ -270,7 +270,7 @@ class Footprints:
 
 
 def _concurrent(left: Int64, right: Int64, times: CommandTimes) -> tuple[Int64, Int64]:
-    """Return all pairs of commands of ``left`` and ``right`` that execute together.
+    """Return all pairs of a command of ``left`` and one of ``right`` that overlap in time.
 
     ``left`` and ``right`` are each in time order.
     """

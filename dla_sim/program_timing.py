@@ -58,7 +58,7 @@ class ProgramTiming:
         self._last: tuple[Timing, ProgramCycles] | None = None
 
     def resize(self, program: Program) -> ProgramTiming | None:
-        """Return the timing of ``program`` if it differs only in the scratchpad size, or None.
+        """Return the timing of ``program`` if only its scratchpad size differs, otherwise None.
 
         It must have the same words. Expensive results are shared. Raises InputError like the class.
         """
@@ -91,7 +91,7 @@ class ProgramTiming:
         return self._last[1]
 
     def layers(self, timing: Timing) -> dict[str, int]:
-        """Return the cycles of a run under ``timing`` by layer, which sum to its total.
+        """Return the cycles of a run under ``timing`` by layer; they sum to the run's total.
 
         Raise as :meth:`run`.
         """

@@ -24,7 +24,7 @@ from isa.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class MemoryTiming:
-    """Memory behind the bus, with beats of ``width`` bytes and bursts of ``burst_bytes``.
+    """Timing of a memory behind the bus, with its beat width and burst size.
 
     At most ``outstanding`` bursts are in flight. ``latency`` is in cycles, from request to first
     data or from last data to acknowledgement.
@@ -37,7 +37,7 @@ class MemoryTiming:
 
     @property
     def burst_beats(self) -> int:
-        """Beats of a whole burst."""
+        """Number of bus beats of a whole burst."""
         return self.burst_bytes // self.width
 
     @property
@@ -47,7 +47,7 @@ class MemoryTiming:
 
     @property
     def sustained_bytes(self) -> float:
-        """Bytes per cycle of consecutive whole bursts.
+        """Bytes per cycle that a memory delivers in consecutive whole bursts.
 
         This is ``width``, or less if ``burst_gap`` is the limit.
         """
@@ -224,14 +224,14 @@ class Timing(BaseModel):
 
     @property
     def main(self) -> MemoryTiming:
-        """Main memory, which holds everything that is not in the flash."""
+        """Timing of the main memory, which holds everything that is not in the flash."""
         return MemoryTiming(
             self.bus_bytes, self.burst_bytes, self.dram_latency, self.outstanding_bursts
         )
 
     @property
     def flash(self) -> MemoryTiming | None:
-        """Memory of the constants if it is separate, otherwise None."""
+        """Timing of the separate memory of the constants, or None if there is none."""
         if not self.flash_bytes:
             return None
         return MemoryTiming(
@@ -243,14 +243,14 @@ class Timing(BaseModel):
 
     @property
     def constants(self) -> MemoryTiming:
-        """Memory that holds constants and command words.
+        """Timing of the memory that holds constants and command words.
 
         This is the flash or, without one, the main memory.
         """
         return self.flash or self.main
 
     def lower_bound(self, macs: int, elements: int, nbytes: int, apart: tuple[int, int]) -> int:
-        """Return a lower bound of the cycles of any program.
+        """Return a lower bound of the cycles of any program with given EX and bus work.
 
         It assumes that all processing elements are busy, or that the bus moves only whole beats.
 

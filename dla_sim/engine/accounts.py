@@ -44,13 +44,13 @@ DRAINED = 9
 
 
 def causes_of(timing: Timing) -> tuple[str, ...]:
-    """Return the causes that cycles of a machine can have: ``flash`` only with a flash."""
+    """Return the causes that a machine's cycles can have; ``flash`` only with a flash."""
     return tuple(cause for cause in CAUSES if cause != CAUSES[FLASH] or timing.flash is not None)
 
 
 @dataclass(frozen=True, eq=False)
 class Causes:
-    """Cycles by command and cause.
+    """Cycles of the commands of a run by cause.
 
     Attributes:
         commands: int64 (commands, 10): cycles before a command's start and within it, by
@@ -82,7 +82,7 @@ class Causes:
 
 
 def explain(workload: Workload, times: CommandTimes) -> Causes:
-    """Return the causes of all cycles of a run.
+    """Return the cause of every cycle of every unit in a run.
 
     The function applies the machine's rules again to the times that the engine found.
 
@@ -157,7 +157,7 @@ def _explain_waits(
 
 
 def _check(workload: Workload, times: CommandTimes, causes: NDArray[np.int64]) -> None:
-    """Assert that the causes of each unit sum to the end of its last command.
+    """Assert that the cycles of each unit by cause sum to the end of its last command.
 
     No figure may be negative.
     """
@@ -205,7 +205,7 @@ class Labels:
 def label(
     commands: Sequence[Command], operands: Sequence[Operands], sources: Sequence[Provenance | None]
 ) -> Labels:
-    """Return the labels of ``commands`` (without ``OP_END``).
+    """Return the kind, layer, work and traffic of each of ``commands`` (without ``OP_END``).
 
     The kind is that of the provenance if it has one, so that an emulated depthwise convolution
     counts as DEPTH. DMA and SYNC commands keep their own kind. Words without provenance belong to
@@ -267,7 +267,7 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LayerAccount:
-    """A layer's share of the run.
+    """Account of one layer: its share of the cycles of a run.
 
     Attributes:
         name: name of the layer.
@@ -325,14 +325,14 @@ def account(labels: Labels, causes: Causes, times: CommandTimes) -> Accounts:
 
 
 def layer_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> dict[str, int]:
-    """Return the cycles of the run by layer as :func:`account` does; they sum to the total."""
+    """Return the cycles of a run by layer; they sum to the total cycles."""
     lengths, _, layer = _timeline(labels, demands.by_unit, times)
     cycles = np.bincount(layer, weights=lengths, minlength=len(labels.layers)).astype(np.int64)
     return dict(zip(labels.layers, cycles.tolist(), strict=True))
 
 
 def layer_bank_waits(labels: Labels, causes: Causes) -> dict[str, int]:
-    """Return the cycles of EX with the cause ``sram``, by layer."""
+    """Return the cycles by layer in which EX waits for the scratchpad (cause ``sram``)."""
     members = causes.by_unit[EX]
     waits = causes.commands[members, SRAM]
     cycles = np.bincount(labels.layer[members], weights=waits, minlength=len(labels.layers)).astype(
@@ -363,7 +363,7 @@ def _timeline(
 
 
 def _ex_table(labels: Labels, causes: Causes, times: CommandTimes) -> Int64:
-    """Return (layers, kinds): cycles in which EX executes."""
+    """Return a table of the cycles in which EX executes, by layer and by kind."""
     members = causes.by_unit[EX]
     table = np.zeros((len(labels.layers), len(KINDS)), dtype=np.int64)
     np.add.at(

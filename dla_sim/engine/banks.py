@@ -33,13 +33,13 @@ class PassingWords:
     ahead: int
 
     def count_passed(self, granted: int) -> int:
-        """Return the number of words that pass with the first ``granted`` slots."""
+        """Return how many words a transfer has moved after its first ``granted`` bus slots."""
         return (granted * self.words + self.ahead) // self.slots
 
 
 @dataclass(frozen=True, slots=True)
 class BankLoad:
-    """Compute work of an EX command that LD and ST may delay.
+    """Load of an EX command on the scratchpad banks, where LD and ST may delay it.
 
     ``cycles`` is the minimum between fill and drain; ``words`` lists (bank, words) of the banks
     where LD and ST may delay it.
@@ -50,7 +50,7 @@ class BankLoad:
 
 
 class Grants(Protocol):
-    """Interface to the arbiter of a bus.
+    """Interface to a bus arbiter that tells how many slots it grants.
 
     ``now`` is the cycle up to which slots are granted; ``left`` is the number of slots that each
     requester still needs.
@@ -80,12 +80,12 @@ class Banks:
         self.busy = False
 
     def begin(self, requester: int, passing: PassingWords) -> None:
-        """Start a data phase of ``requester`` in this cycle."""
+        """Record that ``requester`` starts to transfer data in this cycle."""
         self._passing[requester] = passing
         self._passed[requester] = 0
 
     def compute(self, load: BankLoad) -> None:
-        """Start the computation of an EX command in this cycle."""
+        """Record that an EX command starts to compute in this cycle."""
         self.busy = True
         self._time = self._arbiter.now
         self._least = self._time + load.cycles
@@ -93,7 +93,7 @@ class Banks:
         self._count()
 
     def settle(self) -> None:
-        """Subtract the cycles that EX has had until now.
+        """Subtract the cycles that EX has computed until now from the cycles it still needs.
 
         It must be called before the set of requesters changes.
         """
@@ -107,7 +107,7 @@ class Banks:
                 )
 
     def _count(self) -> list[Hull]:
-        """Return the words that have passed since the last call, by range of banks."""
+        """Return the words that transfers have moved since the last call, by range of banks."""
         found = []
         for requester, passing in self._passing.items():
             passed = passing.count_passed(passing.slots - self._arbiter.left[requester])

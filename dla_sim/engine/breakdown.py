@@ -22,7 +22,7 @@ COMPUTE, SCRATCHPAD, WEIGHTS, INPUT, BUS, STORE, ISSUE = range(len(PARTS))
 
 
 def roles(demands: Demands) -> Int64:
-    """Return the part of the breakdown that each command belongs to.
+    """Return the part of the cycle breakdown that each command belongs to.
 
     The parts are ``COMPUTE``, ``WEIGHTS``, ``INPUT``, ``STORE``, and ``ISSUE`` for ``OP_SYNC``.
 
@@ -39,7 +39,7 @@ def roles(demands: Demands) -> Int64:
 def break_down(
     workload: Workload, labels: Labels, times: CommandTimes, causes: Causes
 ) -> tuple[dict[str, int], ...]:
-    """Return the cycles of each layer by part, zeros included, in the order of ``labels.layers``.
+    """Return each layer's cycles by part: computing, and waiting for a load, a store or issue.
 
     All cycles sum to the total of the run.
 
@@ -68,7 +68,7 @@ def _add_waits(
     times: CommandTimes,
     causes: Causes,
 ) -> None:
-    """Add the intervals of the run in which EX does not execute."""
+    """Add the cycles in which EX does not execute to the breakdown table."""
     lost = causes.commands[:, BUS_CAUSE]
     changes = (times.start, times.end, times.arrival, times.end - lost)
     edges = np.unique(np.concatenate([[0, times.total], *changes]))
@@ -106,7 +106,7 @@ def _find_awaited(workload: Workload, times: CommandTimes, cycles: Int64) -> Int
 
 
 def _is_missing(pushers: Int64, times: CommandTimes, cycles: Int64) -> NDArray[np.bool_]:
-    """Return True where the token that a command needs is not yet available.
+    """Return for each command whether the token that it needs is not yet available.
 
     ``pushers`` are the commands that push the tokens; -1 means that no token is needed.
     """

@@ -42,7 +42,7 @@ class BusArbiter:
         self.now = 0
 
     def begin(self, port: int, slots: int) -> None:
-        """Start a data phase of ``slots`` > 0 slots for ``port``.
+        """Start a transfer that needs ``slots`` > 0 bus slots for ``port``.
 
         The port competes for the grant of this cycle.
         """
@@ -68,7 +68,7 @@ class BusArbiter:
         return (time - self.now - order.index(requester) + len(order) - 1) // len(order)
 
     def grant(self, horizon: int) -> int:
-        """Grant slots up to cycle ``horizon``, or to the first end of a data phase not after it.
+        """Grant bus slots up to cycle ``horizon``, or until a data phase ends before it.
 
         Returns the port whose data phase has ended, or -1. Two data phases never end in the same
         cycle.
@@ -93,7 +93,7 @@ class BusArbiter:
         return -1
 
     def _grant_among(self, horizon: int) -> int:
-        """Grant slots as :meth:`grant` does, for zero or several ports."""
+        """Grant bus slots as :meth:`grant` does, when the number of active ports is not one."""
         left = self.left
         now = self.now
         order = self._order()
@@ -116,13 +116,13 @@ class BusArbiter:
         return ended
 
     def _order(self) -> list[int]:
-        """Return the ports in their data phase, next one to be served first."""
+        """Return the bus ports that transfer data, in the order in which they are served."""
         left = self.left
         return [port for port in self._cyclic[self._last] if left[port]]
 
 
 class BusPort(Protocol):
-    """A machine's connection to the system memory.
+    """Interface of a machine to the bus of the system memory.
 
     The machine announces its data phases, and the EX commands that they may delay.
     """
@@ -136,7 +136,7 @@ class BusPort(Protocol):
         tail: int,
         passing: PassingWords | None = None,
     ) -> None:
-        """Announce a data phase of ``slots`` > 0 at ``time``.
+        """Announce that a data phase of ``slots`` > 0 bus slots begins at ``time``.
 
         Its end plus ``tail`` goes to ``known[result]``.
         """
@@ -152,7 +152,7 @@ _COMPUTE = len(PORTS)
 
 
 class SharedBus(BusArbiter):
-    """Bus of one machine.
+    """Bus of one machine, shared by its command fetch, LD and ST.
 
     Data phases may be announced in any order, but not before the time that the bus has reached.
     When one ends, the bus writes ``known``.
@@ -178,7 +178,7 @@ class SharedBus(BusArbiter):
         tail: int,
         passing: PassingWords | None = None,
     ) -> None:
-        """Announce a data phase of ``slots`` > 0 at ``time``.
+        """Announce that a data phase of ``slots`` > 0 bus slots begins at ``time``.
 
         Its end plus ``tail`` goes to ``known[result]``.
         """
@@ -194,7 +194,7 @@ class SharedBus(BusArbiter):
         self._announced.sort()
 
     def proceed(self) -> bool:
-        """Advance until a data phase or EX ends; return False if neither is in progress."""
+        """Advance the bus until a data phase or EX ends; return False if none is active."""
         announced = self._announced
         waiting = self.waiting
         banks = self._banks
@@ -226,7 +226,7 @@ class SharedBus(BusArbiter):
         return False
 
     def _advance(self, horizon: int) -> int:
-        """Grant slots up to ``horizon`` or the first end.
+        """Grant bus slots up to cycle ``horizon``, or until a data phase or EX ends.
 
         Return the port that ended, ``_COMPUTE`` or -1.
         """

@@ -52,7 +52,7 @@ class Callback(Event):
 
 
 class BusEvents:
-    """Bus that grants slots as events.
+    """Bus of the event engine, which grants slots and signals the ends of data phases.
 
     ``done[port]`` is called in the cycle in which the data phase of ``port`` has ended;
     ``computed`` is called when EX has had all its bank cycles. Ends of data phases are urgent, so
@@ -86,13 +86,13 @@ class BusEvents:
         self._plan()
 
     def _advance(self) -> int:
-        """Grant slots up to now; return the port whose data phase has ended, or -1."""
+        """Grant bus slots up to now; return the port whose data phase has ended, or -1."""
         ended = self._arbiter.grant(self._clock.cycle)
         self._banks.settle()
         return ended
 
     def _plan(self) -> None:
-        """Schedule the next end of a data phase and of EX; earlier plans become invalid."""
+        """Schedule events for the next end of a data phase and of EX; discard earlier ones."""
         arbiter = self._arbiter
         banks = self._banks
         self._pending = self._computing = None
@@ -142,14 +142,14 @@ class CommandFetch:
         bus.done[FETCH_PORT] = self._handle_arrival
 
     def request(self, time: int) -> None:
-        """Request the next chunk, if there is one, in cycle ``time``, which is now or later."""
+        """Request the next chunk of command words, if any, in cycle ``time`` (now or later)."""
         if len(self._requests) < len(self._slots):
             self._requests.append(time)
             if not self._busy:
                 self._prepare()
 
     def _prepare(self) -> None:
-        """Schedule the data phase of the next chunk.
+        """Schedule the data phase of the next chunk of command words.
 
         It begins after the chunk's latency and after the previous chunk.
         """
@@ -181,7 +181,7 @@ class Tokens:
 
 
 class ExecutionUnit:
-    """Unit that executes the commands of its queue in order (docs/machine.md, sections 3 and 5).
+    """Model of LD, EX or ST, which executes the commands of its queue in order.
 
     It takes commands of ``costs`` by number and records when each one starts and ends. ``port`` is
     its bus port, or None for EX, which does not use the bus.
@@ -220,7 +220,7 @@ class ExecutionUnit:
             bus.computed = self._data_end
 
     def offer(self, command: int) -> None:
-        """Append a command to the queue.
+        """Append a command to the queue of an execution unit.
 
         It can start from its arrival on, which may be in the future.
         """
@@ -311,7 +311,7 @@ class CommandProcessor:
             unit.on_complete = self.proceed
 
     def proceed(self) -> None:
-        """Execute words until one has to wait.
+        """Execute command words until one of them has to wait.
 
         Called at the end of any event that it may wait for.
         """
@@ -334,7 +334,7 @@ class CommandProcessor:
             self.total = self._time + 1
 
     def _run_to(self, word: int) -> bool:
-        """Execute the SETs before ``word``.
+        """Execute the register writes (SETs) of the command stream before ``word``.
 
         Return False if a chunk up to the one with ``word`` is missing.
         """

@@ -28,7 +28,7 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class CommandTimes:
-    """Times of all commands except ``OP_END``, as int64 arrays.
+    """Arrival, start and end times of all commands except ``OP_END``, as int64 arrays.
 
     Attributes:
         arrival: first cycle in which the command is in its unit's queue, one after the command
@@ -45,7 +45,7 @@ class CommandTimes:
 
 
 class DeadlockError(InputError):
-    """Deadlock of a program.
+    """Error of a program that cannot continue because its units wait for each other.
 
     The message names what each unit and the command processor wait for.
     """
@@ -80,7 +80,7 @@ def completion_order(workload: Workload, times: CommandTimes) -> list[int]:
 
 
 def deadlock(workload: Workload, arrivals: Sequence[int], ends: Sequence[int]) -> DeadlockError:
-    """Return the error that names what each unit waits for.
+    """Return the error for a deadlocked program; it names what each unit waits for.
 
     ``NEVER`` marks missing arrivals and ends.
     """
@@ -123,7 +123,7 @@ def _list_missing(workload: Workload, number: int, ends: Sequence[int]) -> list[
 
 
 class Times:
-    """All times of a run in one list ``known``: ends, arrivals, chunk readiness and chunk requests.
+    """List ``known`` of all times of a run: ends, arrivals, chunk readiness, chunk requests.
 
     - ``known[n]`` is the end of command n, ``known[commands + n]`` its arrival.
     - ``known[ready + c]`` is the end of chunk c's data phase, ``known[requested + c]`` its request.
@@ -270,7 +270,10 @@ def _compute(workload: Workload, times: Times, bus: BusPort) -> InOrder:
 
 
 def _move(workload: Workload, times: Times, unit: int, bus: BusPort) -> InOrder:
-    """Run LD or ST like EX; the end of a data phase is known when the bus has granted its slots."""
+    """Run LD or ST: start each command after its arrival, its predecessor and its tokens.
+
+    The end of a data phase is known when the bus has granted its slots.
+    """
     known = times.known
     starts = times.starts
     free = 0
@@ -302,7 +305,7 @@ def _move(workload: Workload, times: Times, unit: int, bus: BusPort) -> InOrder:
 
 
 def _rows(workload: Workload, times: Times, unit: int) -> Iterator[tuple[int, ...]]:
-    """Yield the number, the time indices and the costs of each command of a unit.
+    """Yield a row for each command of a unit: its number, its time indices and its costs.
 
     A row is (number, indices of arrival and two tokens, lead, slots, tail).
     """
@@ -316,7 +319,7 @@ def _rows(workload: Workload, times: Times, unit: int) -> Iterator[tuple[int, ..
 
 
 def _places(commands: Int64, times: Times) -> Int64:
-    """Return the indices in ``Times.known`` of the ends of ``commands``."""
+    """Return the indices in ``Times.known`` of the end times of ``commands``."""
     return np.where(commands >= 0, commands, np.where(commands == AT_ONCE, times.zero, times.never))
 
 
@@ -336,7 +339,7 @@ def compute_times(workload: Workload) -> CommandTimes:
 
 
 class Sequences:
-    """The five sequences of a machine, and the time that each of them waits for."""
+    """Units of a machine (fetch, processor, EX, ST, LD), each run as far as times are known."""
 
     __slots__ = ("_known", "_waiting")
 
@@ -352,7 +355,7 @@ class Sequences:
         self._waiting = dict.fromkeys(sequences, times.zero)
 
     def settle(self) -> None:
-        """Run all sequences as far as the known times allow."""
+        """Run the units of a machine as far as the known times allow."""
         known = self._known
         waiting = self._waiting
         moving = True

@@ -43,7 +43,7 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class _Groups:
-    """Groups of equal rows, as int64 arrays.
+    """Groups of equal memory rows of transfers, as int64 arrays.
 
     ``owner`` is the transfer and ``count`` the number of rows. ``first`` and ``last`` are the beats
     of the first and last burst, ``between`` the bursts in between. ``last`` is 0 if there is one
@@ -57,7 +57,7 @@ class _Groups:
     between: Int64
 
     def slots(self, memory: MemoryTiming) -> Int64:
-        """Return the slots of each group.
+        """Return the bus slots that each group of rows takes.
 
         A burst takes its beats or the burst gap, whichever is longer.
         """
@@ -69,7 +69,7 @@ class _Groups:
 
 
 class TransferTable:
-    """System-memory sides of transfers with dense dimensions merged.
+    """Table of the system-memory accesses of transfers, with dense dimensions merged.
 
     Computes their slots and beats.
     """
@@ -79,7 +79,7 @@ class TransferTable:
         self._groups: dict[tuple[int, int], _Groups] = {}
 
     def cost(self, memory: MemoryTiming) -> tuple[Int64, Int64]:
-        """Return the slots and the beats of each transfer in ``memory``."""
+        """Return the bus slots and the beats of each transfer when ``memory`` serves it."""
         width = memory.width
         burst = memory.burst_bytes
         if (width, burst) not in self._groups:
@@ -97,13 +97,13 @@ class TransferTable:
 
 
 def transfer(access: Access, memory: MemoryTiming) -> tuple[int, int]:
-    """Return the slots and beats of the rows of ``access``."""
+    """Return the bus slots and the beats of a transfer of the rows of ``access``."""
     slots, beats = TransferTable([access]).cost(memory)
     return int(slots[0]), int(beats[0])
 
 
 def row_slots(starts: Int64, nbytes: Int64, memory: MemoryTiming) -> Int64:
-    """Return the slots of single rows of ``nbytes`` > 0 bytes at addresses ``starts``."""
+    """Return the bus slots of separate rows of ``nbytes`` > 0 bytes at addresses ``starts``."""
     burst = memory.burst_bytes
     none = np.zeros_like(starts)
     return _split_into_beats(none, starts % burst, none + 1, nbytes, memory.width, burst).slots(
@@ -147,7 +147,10 @@ def _split_into_beats(
 def _places(
     residue: int, dims: tuple[tuple[int, int], ...], burst: int
 ) -> tuple[tuple[int, int], ...]:
-    """Return (offset in the burst block, number of rows) pairs, for a first row at ``residue``."""
+    """Return how many rows start at each offset in a burst block, as (offset, rows) pairs.
+
+    The first row is at ``residue``.
+    """
     if not dims:
         return ((residue, 1),)
     rows = np.zeros(burst, dtype=np.int64)
@@ -239,7 +242,7 @@ class Demands:
 
     @cached_property
     def by_unit(self) -> tuple[Int64, ...]:
-        """Numbers of the commands of LD, EX and ST, in order."""
+        """Numbers of the commands of each of the units LD, EX and ST, in order."""
         return tuple(np.flatnonzero(self.unit == number) for number in (LD, EX, ST))
 
     @cached_property
@@ -257,7 +260,7 @@ class Demands:
 
     @cached_property
     def pushers(self) -> Int64:
-        """(2, commands): the commands whose tokens each command pops, the previous unit's first.
+        """Array (2, commands) of the commands that push the tokens which each command pops.
 
         ``AT_ONCE`` marks no pop, ``NOTHING`` a missing push.
         """
@@ -270,7 +273,7 @@ class Demands:
         return found
 
     def room(self, depth: int) -> Int64:
-        """Return for each command the command that must complete before it enters the queue.
+        """Return the command that must complete before each command fits into its unit's queue.
 
         The queue holds ``depth`` commands. ``AT_ONCE`` marks the first commands, which always find
         room.
@@ -290,7 +293,7 @@ def _include_counter(counters: Sequence[tuple[int, ...]]) -> tuple[Int64, ...]:
 
 
 def demands(commands: Sequence[Command], operands: Sequence[Operands], program: Program) -> Demands:
-    """Return the demands of ``commands`` with their ``operands``.
+    """Return the properties of ``commands`` that determine their cycles under any Timing.
 
     ``commands`` are all commands of ``program`` except ``OP_END``.
     """
@@ -325,7 +328,7 @@ def demands(commands: Sequence[Command], operands: Sequence[Operands], program: 
 
 
 def continue_demands(head: Demands, whole: Demands, stop: int) -> Demands:
-    """Return the demands of ``head`` followed by the commands of ``whole`` from ``stop`` on.
+    """Return the demands of ``head`` followed by those of ``whole`` from command ``stop`` on.
 
     The result describes a program at the address of ``head``. Combining demands avoids decoding its
     commands again.
@@ -377,7 +380,7 @@ def _is_within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[n
 
 
 def _row(command: Command, operands: Operands, streams: Streams, arch: Arch) -> tuple[int, ...]:
-    """Return (unit, word, sync, compute, reads, writes) of a command."""
+    """Return a command's properties as (unit, word, sync, compute, reads, writes)."""
     unit = command.unit.value
     sync = command.instruction.unit is None
     if sync or unit != EX:
@@ -389,7 +392,10 @@ def _row(command: Command, operands: Operands, streams: Streams, arch: Arch) -> 
 def assign_banks(
     found: Demands, commands: Sequence[Command], operands: Sequence[Operands], arch: Arch
 ) -> Demands:
-    """Return the demands with other scratchpad banks; ``found`` itself if nothing changes."""
+    """Return the demands ``found`` with the scratchpad banks of ``arch``.
+
+    Returns ``found`` itself if nothing changes.
+    """
     streams = streams_of(commands, operands, arch)
     hulls = hulls_of(operands, streams, arch)
     crowd = count_crowds_of(operands, streams, hulls, arch)
@@ -399,7 +405,7 @@ def assign_banks(
 
 
 def _count_touched(sides: Sequence[Access], arch: Arch) -> Int64:
-    """Return the words that the rows of each of ``sides`` touch; 0 for ideal memory."""
+    """Return the memory words touched by the rows of each of ``sides``; 0 for ideal memory."""
     word_bytes = arch.memory.word
     if not word_bytes:
         return np.zeros(len(sides), dtype=np.int64)
@@ -454,7 +460,7 @@ class Workload:
 
     @property
     def word_count(self) -> int:
-        """Number of command words."""
+        """Number of words in the command stream of a program."""
         return self.demands.word_count
 
     @cached_property
@@ -505,7 +511,7 @@ class Workload:
 
     @cached_property
     def bank_loads(self) -> dict[int, BankLoad]:
-        """EX commands that words of LD and ST may delay in banked memory.
+        """EX commands that LD and ST may delay in banked memory.
 
         Others take their ``lead``.
         """
@@ -529,7 +535,7 @@ class Workload:
 
     @cached_property
     def passing_words(self) -> dict[int, PassingWords]:
-        """Words of the DMA commands, if there is an EX command that they may delay."""
+        """Words that DMA commands move through the banks, if they may delay an EX command."""
         if not self.bank_loads:
             return {}
         demands = self.demands
@@ -566,7 +572,7 @@ class Workload:
 
     @cached_property
     def chunk_slots(self) -> list[int]:
-        """Slots of the data phase of each chunk of command words."""
+        """Bus slots that each chunk of command words takes."""
         first = self.demands.command_address
         timing = self.timing
         starts = np.arange(first, first + 8 * self.word_count, timing.fetch_bytes, dtype=np.int64)

@@ -56,14 +56,14 @@ Reader = Callable[[Bytes], NDArray[Any]]
 
 @dataclass(eq=False)
 class KeptWeights:
-    """Weights as stored, and the array made from them."""
+    """Cached weights: the bytes as stored in the scratchpad, and the array made from them."""
 
     stored: Bytes
     made: NDArray[Any]
 
 
 class WeightStore:
-    """Cache of reordered weights; weights with equal bytes and equal use are kept once."""
+    """Cache of reordered weights; equal bytes with equal use share one entry."""
 
     def __init__(self) -> None:
         self._kept: WeakValueDictionary[tuple[Any, bytes], KeptWeights] = WeakValueDictionary()
@@ -71,7 +71,7 @@ class WeightStore:
     def reader(
         self, start: int, nbytes: int, use: Any, make: Callable[[Bytes], NDArray[Any]]
     ) -> Reader:
-        """Return a function of the scratchpad that applies ``make`` to some of its bytes.
+        """Return a function that reads stored weights and reorders them with ``make``.
 
         These are the ``nbytes`` bytes at ``start``. Every call compares the bytes with the cached
         ones: the result depends only on the bytes in the scratchpad and on ``use``.
@@ -109,7 +109,7 @@ class PackedTensor:
     channels: int
 
     def atoms(self, memory: Bytes, first: int, positions: int) -> NDArray[np.void]:
-        """Return the atoms (positions, surfaces) of ``positions`` positions from ``first`` on."""
+        """Return a tensor's atoms (positions, surfaces) for positions from ``first`` on."""
         strides = (self.atom, self.surface)
         start = self.address + first * self.atom
         return np.ndarray(
@@ -117,12 +117,12 @@ class PackedTensor:
         )
 
     def elements(self, memory: Bytes) -> NDArray[np.int32]:
-        """Return the int32 elements, position by position, including padding channels."""
+        """Return a tensor's int32 elements by position, including padding channels."""
         return np.ascontiguousarray(self.atoms(memory, 0, self.positions)).view("<i4").reshape(-1)
 
 
 def describe_packed_tensor(layout: Atoms, command: Command, arch: Arch) -> PackedTensor:
-    """Return address, strides and sizes of an operand in atoms."""
+    """Return an operand as a packed tensor with its address, strides and sizes."""
     channels = layout.narrow or words_of(arch).atom
     atom = channels * layout.element
     surface = (command.registers[layout.plane] if layout.plane else 0) or layout.positions * atom
@@ -193,7 +193,7 @@ def _prepare_product(
     run: Callable[[ResultConverter, Workspace], None],
     partial: PackedTensor | None = None,
 ) -> Attempt | None:
-    """Return the attempt of a command with ``weights`` weights per output channel.
+    """Prepare the kernel of a command that sums ``weights`` products per result.
 
     It may start from packed sums.
     """
@@ -224,7 +224,7 @@ def _bands(shape: WindowRegisters, positions: int, channels: int) -> tuple[_Band
 
 
 class _Band(NamedTuple):
-    """Rows of results that are converted together.
+    """Band of result rows that are converted together.
 
     ``top`` is the first row, ``rows`` their number, ``first`` the first position; ``wide``
     positions are requantised as one row.
@@ -257,7 +257,7 @@ def _arrange_by_pixels(
 
 
 class _Ending:
-    """Conversion of sums to packed results.
+    """Conversion of sums of products to packed results, with an optional look-up table.
 
     It stores the place of the results, their bands, and the table that looks them up.
     """
@@ -284,7 +284,7 @@ class _Ending:
         band: _Band,
         table: bytes | None,
     ) -> None:
-        """Write the results of ``sums`` (positions, channels).
+        """Convert ``sums`` (positions, channels) and write the results to the scratchpad.
 
         Zeros follow the last channel.
         """
@@ -313,7 +313,7 @@ class _Ending:
     def _repeat_results(
         self, results: ResultConverter, times: int, channels: int
     ) -> ResultConverter:
-        """Return ``results`` with records repeated for ``times`` positions.
+        """Return a converter whose channel records are repeated for ``times`` positions.
 
         Conversion of longer rows is cheaper. The records include padding channels.
         """
@@ -365,7 +365,7 @@ class _PixelProduct:
     weights: Reader
 
     def run(self, results: ResultConverter, scratch: Workspace) -> None:
-        """Compute and store the results, band by band."""
+        """Compute and store the results of a convolution, band by band."""
         sram = results.machine.sram
         weights = self.weights(sram)
         table = self.ending.table(sram)
@@ -375,7 +375,7 @@ class _PixelProduct:
             self.ending.store(sums, results, scratch, band, table)
 
     def _image(self, sram: Bytes, scratch: Workspace) -> NDArray[Any]:
-        """Return the pixels (rows, columns, channels) as the left operand of the product.
+        """Return the input pixels (rows, columns, channels) as the left operand of a product.
 
         They include padding.
         """
@@ -383,7 +383,7 @@ class _PixelProduct:
         return self.way.prepare_left(image, scratch)
 
     def _columns(self, image: NDArray[Any], band: _Band, scratch: Workspace) -> NDArray[Any]:
-        """Return the inputs of all taps for a band of results: (results, KH * KW * channels)."""
+        """Return the inputs of all kernel taps for a band: (results, KH * KW * channels)."""
         shape = self.shape
         _, columns, channels = image.shape
         first = image[band.top * shape.sy :]
@@ -415,7 +415,7 @@ class _PixelProduct:
 def read_packed_image(
     shape: WindowRegisters, source: PackedTensor, fill: int, sram: Bytes, scratch: Workspace
 ) -> NDArray[np.int8]:
-    """Return the pixels (rows, columns, channels) that windows read.
+    """Return the input pixels (rows, columns, channels) that the sliding windows read.
 
     Pixels in the padding have the value ``fill``.
     """
@@ -470,7 +470,7 @@ def depthwise(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None
 
 @dataclass(frozen=True, eq=False)
 class _PixelWindows:
-    """Depthwise convolution by pixels: conversion, window, input, padding value and weights."""
+    """Depthwise convolution of packed tensors, computed pixel by pixel."""
 
     ending: _Ending
     shape: WindowRegisters
@@ -479,7 +479,7 @@ class _PixelWindows:
     weights: Reader
 
     def run(self, results: ResultConverter, scratch: Workspace) -> None:
-        """Compute and store the results, band by band."""
+        """Compute and store the results of a depthwise convolution, band by band."""
         sram = results.machine.sram
         shape = self.shape
         weights = self.weights(sram)
@@ -493,7 +493,7 @@ class _PixelWindows:
 
 
 def _phases(rows: NDArray[np.int8], stride: int, scratch: Workspace) -> NDArray[np.float32]:
-    """Return pixels as float32, with their columns divided by phases of the stride.
+    """Return pixels as float32, with columns grouped by their phase of the stride.
 
     ``rows`` has the shape (rows, columns, channels), the result (rows, phases, columns, channels).
     """

@@ -48,7 +48,7 @@ class Workspace:
 
     @property
     def nbytes(self) -> int:
-        """Total bytes of all buffers."""
+        """Total bytes of all scratch buffers."""
         return sum(buffer.size for buffer in self._buffers.values())
 
 
@@ -74,10 +74,10 @@ def prepare_whole(kernel: AtOnce) -> Prepare:
 
 
 def disjoint(output: Range, reads: Sequence[Range]) -> bool:
-    """Return True if no byte of ``output`` is in any of ``reads``."""
+    """Return True if the byte range ``output`` overlaps none of the ranges ``reads``."""
     return all(end <= output[0] or output[1] <= first for first, end in reads)
 
 
 def highest(*ranges: Range) -> int:
-    """Return one past the highest byte of the ranges."""
+    """Return one past the highest byte of several byte ranges."""
     return max(end for _, end in ranges)

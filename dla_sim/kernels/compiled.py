@@ -29,7 +29,7 @@ result.
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """The compiled functions; each has the name of its Python function in this module."""
+    """Kernels compiled by numba; each has the name of its Python function in this module."""
 
     records_fit: Callable[..., bool]
     requantise_rows: Callable[..., None]
@@ -39,7 +39,7 @@ class Compiled:
 
 @cache
 def load_compiled() -> Compiled:
-    """Return the compiled functions.
+    """Return the kernels that numba compiles.
 
     The first call compiles them, later processes read numba's cache.
 
@@ -86,7 +86,7 @@ def _scale(records: Int32, channel: int) -> np.float32:
 
 
 def can_use_records(records: Int32, largest_bias: int, largest_squares: float) -> bool:
-    """Return True if the biases and scales of ``records`` are small enough.
+    """Return True if the channels' biases and scales are small enough for compiled kernels.
 
     Every bias must be at most ``largest_bias``, and the sum of squared scales at most
     ``largest_squares``.
@@ -211,7 +211,7 @@ def _pick(found: Bytes, row: int, skip: int, columns: int, target: Bytes) -> Non
 
 
 def _stack(planes: Planes, taps: Taps, memory: Bytes) -> tuple[int, int, Bytes]:
-    """Copy the input once per kernel column.
+    """Copy the input of a depthwise convolution once per kernel column.
 
     Returns the rows per channel, the padding rows before each channel, and the copies.
 
@@ -247,7 +247,7 @@ def _stack(planes: Planes, taps: Taps, memory: Bytes) -> tuple[int, int, Bytes]:
 
 
 def _take(source: Bytes, first: int, every: int, target: Bytes) -> None:
-    """Set ``target[:] = source[first::every]``, written so that common strides are vectorised."""
+    """Copy every ``every``-th element of ``source``, from ``first`` on, to ``target``."""
     values = source[first:]
     if every == 1:
         for place in range(len(target)):
@@ -263,7 +263,7 @@ def _take(source: Bytes, first: int, every: int, target: Bytes) -> None:
 def _add_kernel_row(
     sums: Int32, columns: Bytes, first: int, size: int, memory: Bytes, weights: int, taps: int
 ) -> None:
-    """Add the products with ``taps`` weights of a kernel row to all sums.
+    """Add the products of the inputs with a kernel row's weights ``taps`` to all sums.
 
     The weights begin at ``memory[weights]``. Kernel column c reads ``columns[first + c*size + p]``
     for sum p. Three columns are added at a time.

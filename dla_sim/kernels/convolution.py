@@ -42,7 +42,7 @@ Few calls matter more than cache sizes, which BLAS handles.
 
 
 def convolution(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare an ``OP_CONV``; None if it must run on its semantics."""
+    """Prepare a kernel for ``OP_CONV``; None if the command must run on its semantics."""
     element = element_bytes(command)
     shape = window(command, element)
     if shape is None:
@@ -51,7 +51,7 @@ def convolution(command: Command, arch: Arch) -> Attempt | None:
 
 
 def prepare_grouped(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare an ``OP_GROUP_CONV``; None if it must run on its semantics."""
+    """Prepare a kernel for ``OP_GROUP_CONV``; None if the command must run on its semantics."""
     element = element_bytes(command)
     shape = window(command, element)
     groups = command["EX_GROUPS"]
@@ -93,7 +93,7 @@ def _groups(shape: WindowRegisters, groups: int) -> tuple[WindowRegisters, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Convolution:
-    """Convolution with the window of each group and the implementation of its products.
+    """Convolution prepared from a command: sliding windows, weight address and padding value.
 
     It also holds the address of the weights and the padding value.
     """
@@ -117,7 +117,7 @@ class _Convolution:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """One group of a running convolution: its input and its weights.
+    """Inputs and weights of one group of a running convolution.
 
     The weights are in the form that ``way`` needs.
     """
@@ -128,7 +128,7 @@ class _Group:
     scratch: Workspace
 
     def run(self, shape: WindowRegisters, first: int, results: ResultConverter) -> None:
-        """Compute a window in blocks of outputs.
+        """Compute a convolution group in blocks of outputs.
 
         ``first`` is the number of the window's first channel in the command.
         """
@@ -150,7 +150,7 @@ class _Group:
                 results.store(sums, part.output, part.output_plane, first, 0, top * shape.ow + left)
 
     def _sums(self, part: WindowRegisters, skip: int) -> NDArray[Any]:
-        """Return the exact sums (OC, OH * OW) of one block."""
+        """Return the exact convolution sums (OC, OH * OW) of one block of outputs."""
         taps = part.kh * part.kw
         chunk = self.way.longest // taps
         if part.ic <= chunk:
@@ -162,7 +162,7 @@ class _Group:
         return add_chunks(parts, (part.oc, part.pixels), self.scratch)
 
     def _product(self, part: WindowRegisters, first: int, channels: int, skip: int) -> NDArray[Any]:
-        """Return the sums (OC, OH * OW) over some input channels."""
+        """Return the convolution sums (OC, OH * OW) over some input channels."""
         planes = self.planes
         taps = part.kh * part.kw
         skip += first * planes.plane

@@ -38,7 +38,7 @@ first-level cache.
 
 
 def depthwise(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare an ``OP_DEPTH_CONV``; None if it must run on its semantics."""
+    """Prepare a kernel for ``OP_DEPTH_CONV``; None if the command must run on its semantics."""
     element = element_bytes(command)
     shape = window(command, element)
     return None if shape is None else depthwise_window(shape, element, command, arch)
@@ -72,7 +72,10 @@ def depthwise_window(
 def _prepare_at_once(
     shape: WindowRegisters, fill: int, weights: int
 ) -> Callable[[ResultConverter, Compiled], None] | None:
-    """Return the compiled kernel; None if an output starts in a column beyond the input."""
+    """Return the compiled kernel of a depthwise convolution, or None if it does not apply.
+
+    It does not apply if an output starts in a column beyond the input.
+    """
     if (shape.ow - 1) * shape.sx >= shape.iw:
         return None
     multiplier = shape.oc // shape.ic
@@ -121,7 +124,7 @@ def compute_by_planes(
     results: ResultConverter,
     scratch: Workspace,
 ) -> None:
-    """Compute the window by planes.
+    """Compute a depthwise convolution plane by plane.
 
     ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding value.
     """
@@ -144,7 +147,7 @@ def compute_by_planes(
 def _copies(
     shape: WindowRegisters, planes: PlaneSource, first: int, count: int, scratch: Workspace
 ) -> NDArray[np.float32]:
-    """Return the columns that each kernel column reads, for some channels, as float32.
+    """Return the input columns that each kernel column reads, for some channels, as float32.
 
     The shape is (KW, channels, phases, rows, OW).
 
@@ -201,7 +204,7 @@ def compute_by_pixels(
     results: ResultConverter,
     scratch: Workspace,
 ) -> None:
-    """Compute the window by pixels.
+    """Compute a depthwise convolution pixel by pixel.
 
     ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding value.
     """
@@ -261,7 +264,7 @@ def _pixels(
 def _factors(
     shape: WindowRegisters, weights: NDArray[np.int8], scratch: Workspace
 ) -> NDArray[np.float32]:
-    """Return float32 weights (KW, KH, OW * channels), repeated for each column of outputs."""
+    """Return weights as float32 (KW, KH, OW * channels), repeated for each output column."""
     channels = len(weights)
     short = scratch.array("short factors", (shape.kw, shape.kh, channels), np.float32)
     np.copyto(short, weights.transpose(2, 1, 0))

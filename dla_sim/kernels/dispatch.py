@@ -147,7 +147,7 @@ class Kernels:
         return attempt
 
     def run(self, command: Command, machine: Machine) -> None:
-        """Execute ``command`` on ``machine``."""
+        """Execute ``command`` on ``machine`` by its kernel, or else by its semantics."""
         attempt = self.attempt(command)
         if attempt is None or not attempt(machine, self.scratch):
             command.instruction.semantics(command, machine)
@@ -158,12 +158,12 @@ def _semantics(command: Command, machine: Machine) -> None:
 
 
 def kernel_for(mnemonic: str, arch: Arch) -> Kernel:
-    """Return `Kernels.kernel_for` with its own scratch memory."""
+    """Return the function that executes ``mnemonic``, with scratch memory of its own."""
     return Kernels(arch).kernel_for(mnemonic)
 
 
 def carry_out(effect: Kernel, command: Command, machine: Machine) -> None:
-    """Apply ``effect`` to one command.
+    """Execute one command by the kernel ``effect``; errors name the command.
 
     Name its word and assembly text in an InputError or OverflowError.
     """

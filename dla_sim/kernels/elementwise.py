@@ -31,7 +31,7 @@ _EVERY = np.arange(256, dtype=np.uint8).view(np.int8)
 
 
 def _operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8] | None:
-    """Return the tensor at an address register; None if it is empty or exceeds the scratchpad."""
+    """Return the tensor at an address register; None if empty or beyond the scratchpad."""
     address = command[f"EX_{name}_ADDRESS"]
     length = command["EX_LENGTH"]
     if not length or address + length > machine.sram.size:
@@ -82,7 +82,10 @@ _OPERAND = 128 + 255
 
 
 def addition(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute the command; return False, with nothing written, if it must run on its semantics."""
+    """Execute an element-wise addition; return False if it must run on its semantics.
+
+    Nothing is written if it returns False.
+    """
     length = command["EX_LENGTH"]
     offset = command["EX_OFFSET"]
     low = command["EX_CLAMP_LOW"]
@@ -163,7 +166,10 @@ def _add_fused(
 
 
 def look_up_tensor(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute the command; return False, with nothing written, if it must run on its semantics."""
+    """Execute a table look-up of a tensor; return False if it must run on its semantics.
+
+    Nothing is written if it returns False.
+    """
     outer, channels, inner = shape(command)
     count = outer * channels * inner
     table_bytes = TABLE_BYTES * channels
@@ -189,7 +195,7 @@ def look_up_tensor(command: Command, machine: Machine, scratch: Workspace) -> bo
 
 
 def add_look_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
-    """Return an attempt that runs ``attempt`` and then looks up its results.
+    """Return a kernel that runs ``attempt`` and then looks up its results in a table.
 
     The registers of ``command`` give the tables.
     """
@@ -238,7 +244,10 @@ _REQUANT_BLOCK = 64 * 1024
 
 
 def requantisation(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute the command; return False, with nothing written, if it must run on its semantics."""
+    """Execute a requantisation; return False if it must run on its semantics.
+
+    Nothing is written if it returns False.
+    """
     outer, channels, inner = planes_of(command)
     low = command["EX_CLAMP_LOW"]
     high = command["EX_CLAMP_HIGH"]
@@ -266,7 +275,7 @@ def requantisation(command: Command, machine: Machine, scratch: Workspace) -> bo
 
 
 def _safe(command: Command, machine: Machine, elements: int) -> bool:
-    """Return True if blocks in ascending order overwrite nothing that is still to be read.
+    """Return True if computing blocks in ascending order never overwrites unread input.
 
     In place is safe: the byte of result i is at or below the first byte of accumulator i, which has
     been read.
@@ -282,7 +291,7 @@ def _safe(command: Command, machine: Machine, elements: int) -> bool:
 
 
 def _blocks(outer: int, channels: int, inner: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield blocks of at most about 64 Ki elements in memory order.
+    """Yield blocks of a tensor with at most about 64 Ki elements, in memory order.
 
     A block has several matrices, several channels of one matrix, or part of one channel.
     """

@@ -16,7 +16,7 @@ from isa.ops.dma import side
 
 
 def transfer(command: Command, arch: Arch) -> Attempt | None:
-    """Prepare a transfer, or return None if it must run on its semantics.
+    """Prepare a kernel for a DMA transfer, or return None if it must run on its semantics.
 
     Transfers of no bytes, and transfers that write bytes twice, run on their semantics.
     """
@@ -56,7 +56,7 @@ class _Transfer:
     reading: bool
 
     def run(self, machine: Machine, scratch: Workspace) -> bool:
-        """Execute the transfer; return False if it exceeds a memory."""
+        """Execute a prepared DMA transfer; return False if it exceeds a memory."""
         if self.sram_end > machine.sram.size or self.dram_end > machine.dram.size:
             return False
         sram = np.ndarray(self.size, np.uint8, machine.sram, self.sram, self.sram_strides)
@@ -101,7 +101,7 @@ def permutation(command: Command, arch: Arch) -> Attempt | None:
 
 
 def _is_nested(access: Access) -> bool:
-    """Return True if each stride exceeds the extent of the inner dimensions.
+    """Return True if each stride of a box exceeds the extent of its inner dimensions.
 
     Then no byte is accessed twice.
     """

@@ -28,7 +28,7 @@ Work = Callable[[Command, Block, Workspace], None]
 
 
 def _pairs(work: Work, usable: Callable[[Command], bool]) -> AtOnce:
-    """Return a kernel that applies ``work`` to blocks of commands that are ``usable``."""
+    """Return a kernel that runs ``work`` on blocks of two operands, for ``usable`` commands."""
 
     def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
         repeats = command.fields["repeat_a"], command.fields["repeat_b"], 0
@@ -62,7 +62,7 @@ def _pairs(work: Work, usable: Callable[[Command], bool]) -> AtOnce:
 
 
 def _cut(operand: NDArray[np.int8], part: tuple[slice, slice]) -> NDArray[np.int8]:
-    """Return the part of an operand that matches a part of the result.
+    """Return the elements of a broadcast operand that match a block of the result.
 
     This is all of the operand along broadcast axes.
     """
@@ -82,7 +82,7 @@ def _compare(command: Command, block: Block, scratch: Workspace) -> None:
 
 
 def _multiply(command: Command, block: Block, scratch: Workspace) -> None:
-    """Multiply a block: the product is exact in float32.
+    """Multiply a block of two operands, exactly in float32, and requantise the products.
 
     The zero point is added before rounding; the offset is subtracted after it.
     """
@@ -113,7 +113,7 @@ def _can_multiply(command: Command) -> bool:
 
 
 def _scale_operands(function: np.ufunc) -> Work:
-    """Return work that applies ``function`` to both scaled operands.
+    """Return a block function that applies ``function`` to both scaled operands.
 
     NaN becomes the smallest value.
     """
@@ -156,7 +156,7 @@ def _can_scale(command: Command) -> bool:
 
 
 def _add(command: Command, block: Block, scratch: Workspace) -> None:
-    """Add a block like ``OP_E_ADD``; each operand is scaled before it is broadcast."""
+    """Add a block of two operands like ``OP_E_ADD``; scale each operand before broadcasting."""
     a, b, y = block
     ratio_a, ratio_b, constant = _constants(command)
     offset = command["EX_OFFSET"]

@@ -24,7 +24,10 @@ _SANE = (1e-20, 1e20)
 
 
 def pooling(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute the command; return False, with nothing written, if it must run on its semantics."""
+    """Execute a pooling command; return False if it must run on its semantics.
+
+    Nothing is written if it returns False.
+    """
     shape = window(command, 1)
     mode = command.fields["mode"]
     if shape is None or command["EX_CLAMP_LOW"] > command["EX_CLAMP_HIGH"]:
@@ -58,7 +61,7 @@ def _maximum(
     scratch: Workspace,
     target: NDArray[np.int8],
 ) -> bool:
-    """Compute maxima over the rows of each window, then over its columns."""
+    """Compute max pooling: maxima over the rows of each window, then over its columns."""
     planes = source(shape, machine, scratch, -128, split=False)
     tall: NDArray[np.int8] = scratch.array("rows", (shape.ic, shape.oh, shape.columns), np.int8)
     for row in range(shape.kh):
@@ -87,7 +90,7 @@ def _average(
     scratch: Workspace,
     target: NDArray[np.int8],
 ) -> bool:
-    """Compute the running sum of dequantised taps, row by row, each step rounded to float32.
+    """Compute average pooling as a running float32 sum of dequantised taps, row by row.
 
     Padding adds nothing.
     """
@@ -124,7 +127,7 @@ def _average(
 
 
 def _counts(shape: WindowRegisters, command: Command) -> NDArray[np.int64]:
-    """Return the divisors of all outputs (OH, OW).
+    """Return the divisor of each output (OH, OW) of an average pooling.
 
     A divisor is the number of taps inside the input, or of all taps if padding counts.
     """
@@ -171,7 +174,7 @@ def _dequantise_input(
 def _global_average(
     shape: WindowRegisters, command: Command, machine: Machine, target: NDArray[np.int8]
 ) -> bool:
-    """Average whole planes.
+    """Compute an average pooling whose window is the whole plane.
 
     The sum of each plane, exact in float32, is scaled as in the semantics.
     """
@@ -190,7 +193,10 @@ def _global_average(
 
 
 def interpolation(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute the command; return False, with nothing written, if it must run on its semantics."""
+    """Execute a resize command; return False if it must run on its semantics.
+
+    Nothing is written if it returns False.
+    """
     planes, results = (
         tuple(command[f"EX_{side}_{name}"] for name in ("CHANNELS", "HEIGHT", "WIDTH"))
         for side in ("INPUT", "OUTPUT")

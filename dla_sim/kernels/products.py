@@ -59,21 +59,21 @@ class FloatProducts:
     dtype = np.float32
 
     def prepare_left(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
-        """Return a left operand in the form that :meth:`multiply` needs.
+        """Return a matrix in the form that :meth:`multiply` needs as its left operand.
 
         Valid until the next call.
         """
         return _copy_to(values, scratch.array("left", values.shape, np.float32))
 
     def right(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
-        """Return a right operand in the form that :meth:`multiply` needs.
+        """Return a matrix in the form that :meth:`multiply` needs as its right operand.
 
         Valid until the next call.
         """
         return _copy_to(values, scratch.array("columns", values.shape, np.float32))
 
     def prepare_right(self, values: NDArray[np.int8]) -> NDArray[Any]:
-        """Return a right operand in the form that :meth:`multiply` needs, valid permanently."""
+        """Return a right operand for :meth:`multiply` in a form that stays valid."""
         return values.astype(np.float32)
 
     def multiply(self, left: NDArray[Any], right: NDArray[Any], scratch: Workspace) -> NDArray[Any]:
@@ -112,11 +112,11 @@ class IntegerProducts:
 
     @property
     def kind(self) -> str:
-        """Type of right operands."""
+        """Element type of the right operands of matrix products."""
         return "uint8" if self._flipped else "int8"
 
     def prepare_left(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
-        """Return a left operand in the form that :meth:`multiply` needs.
+        """Return a matrix in the form that :meth:`multiply` needs as its left operand.
 
         Valid until the next call.
         """
@@ -124,7 +124,7 @@ class IntegerProducts:
         return np.bitwise_xor(values.view(np.uint8), _FLIP, out=flipped)
 
     def right(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
-        """Return a right operand in the form that :meth:`multiply` needs.
+        """Return a matrix in the form that :meth:`multiply` needs as its right operand.
 
         It is ``values`` itself if these are dense.
         """
@@ -133,7 +133,7 @@ class IntegerProducts:
         return _copy_to(values, scratch.array("columns", values.shape, np.int8))
 
     def prepare_right(self, values: NDArray[np.int8]) -> NDArray[Any]:
-        """Return a right operand in the form that :meth:`multiply` needs, valid permanently."""
+        """Return a right operand for :meth:`multiply` in a form that stays valid."""
         return np.ascontiguousarray(values)
 
     def multiply(
@@ -163,13 +163,13 @@ _BLAS = FloatProducts()
 
 
 def products(macs: int) -> Products:
-    """Return the faster implementation for a product of ``macs`` multiply-accumulates."""
+    """Return the faster way to multiply int8 matrices with ``macs`` multiply-accumulates."""
     return (integer_products() if macs > _SMALL else None) or _BLAS
 
 
 @cache
 def integer_products() -> IntegerProducts | None:
-    """Return ONNX Runtime's integer products; None if it is not installed or not exact.
+    """Return int8 matrix products by ONNX Runtime; None if not installed or not exact.
 
     ONNX Runtime's kernels for uint8 by int8 add pairs of products in 16 bits on processors that
     only have AVX2, and this addition saturates. Kernels for uint8 by uint8 never saturate, but take
@@ -218,7 +218,7 @@ def session(right: str) -> Any:
 
 
 def is_exact(ways: IntegerProducts) -> bool:
-    """Return True if products of the most extreme values are exact.
+    """Return True if a matrix product of the most extreme int8 values is exact.
 
     The shapes that it tests use every kernel and remainder.
     """
@@ -252,14 +252,14 @@ def float_product(
 
 
 def spans(count: int, longest: int) -> list[slice]:
-    """Split ``count`` products into slices of at most ``longest``."""
+    """Split the range of ``count`` products into slices of at most ``longest``."""
     return [slice(first, min(first + longest, count)) for first in range(0, count, longest)]
 
 
 def add_chunks(
     parts: Iterable[NDArray[Any]], shape: tuple[int, ...], scratch: Workspace
 ) -> NDArray[np.int32]:
-    """Return the int32 sum of exact ``parts``, which may share one buffer.
+    """Return the int32 sum of the partial sums ``parts``, which may share one buffer.
 
     The caller ensures that it fits int32.
     """
@@ -276,7 +276,7 @@ def _copy_to(values: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
 
 
 class Sums(NamedTuple):
-    """Size of a command's result: output channels, results, and products per sum."""
+    """Sizes of a product command: output channels, results, and products per sum."""
 
     channels: int
     results: int
@@ -288,7 +288,7 @@ Compute = Callable[[ResultConverter, Workspace], None]
 
 
 class Initial(NamedTuple):
-    """Packed sums of an earlier command: their byte range, and a function that reads them."""
+    """Packed sums of an earlier command, as their byte range and a function that reads them."""
 
     place: Range
     read: Callable[[NDArray[np.uint8]], NDArray[np.int32]]
@@ -303,7 +303,7 @@ def prepare_sums(
     compute: Compute,
     initial: Initial | None = None,
 ) -> Attempt | None:
-    """Return an attempt that loads the converter of a command and runs ``compute`` with it.
+    """Prepare a kernel that runs ``compute`` with the result converter of a command.
 
     Args:
         command: the command to prepare.

@@ -62,18 +62,21 @@ class Finish:
 
     @property
     def dtype(self) -> type[np.int8] | type[np.int32]:
-        """Type of the result's elements."""
+        """Type of a result's elements: int8 after requantisation, otherwise int32."""
         return np.int8 if self.requantise else np.int32
 
     @cached_property
     def compilable(self) -> bool:
-        """True if compiled kernels can convert the sums; they read whole words."""
+        """True if compiled kernels can convert the sums to results.
+
+        Compiled kernels read whole words.
+        """
         fit = self.partial is None and abs(self.zero_point) < 1 << 15 and self.address % 4 == 0
         return self.requantise and self.is_float and fit
 
     @cached_property
     def limits(self) -> Limits:
-        """Limits in the form that compiled kernels need."""
+        """Clamp limits of the results in the form that compiled kernels need."""
         return (
             float(self.low - self.zero_point),
             float(self.high - self.zero_point),
@@ -160,7 +163,7 @@ class ResultConverter:
     def store(
         self, sums: NDArray[Any], address: int, step: int, first: int, axis: int, start: int = 0
     ) -> None:
-        """Write the results of exact ``sums`` to the scratchpad.
+        """Convert exact ``sums`` to results and write them to the scratchpad.
 
         ``sums`` has two axes, is float32 or int32, and is overwritten.
 
@@ -201,7 +204,7 @@ class ResultConverter:
     def write(
         self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int = 0
     ) -> None:
-        """Write results as :meth:`store` does, to the array ``output`` of the same shape."""
+        """Convert exact sums to results in the array ``output`` of the same shape."""
         if _FEW <= sums.shape[1] <= _MANY and sums.shape[0] > 1:
             with np.errstate():
                 np.setbufsize(_BUFFER)

@@ -21,7 +21,7 @@ _ONE = np.ones((), np.float32)
 
 
 def reduction(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute a sum or mean.
+    """Execute a sum or mean over an axis of a tensor.
 
     Return False, with nothing written, if the command must run on its semantics.
 
@@ -50,7 +50,10 @@ def reduction(command: Command, machine: Machine, scratch: Workspace) -> bool:
 
 
 def softmax(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute the command; return False, with nothing written, if it must run on its semantics."""
+    """Execute a softmax command; return False if it must run on its semantics.
+
+    Nothing is written if it returns False.
+    """
     outer, count, inner = shape(command)
     start = command["EX_OPERAND_ADDRESS"]
     if (
@@ -87,7 +90,10 @@ def softmax(command: Command, machine: Machine, scratch: Workspace) -> bool:
 
 
 def normalisation(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Execute the command; return False, with nothing written, if it must run on its semantics."""
+    """Execute a normalisation command; return False if it must run on its semantics.
+
+    Nothing is written if it returns False.
+    """
     outer, count, inner = shape(command)
     size = count * inner
     pairs = parameters(command)

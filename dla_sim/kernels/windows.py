@@ -1,4 +1,4 @@
-"""Windows over planes in memory, as views that kernels read."""
+"""Sliding windows over planes in memory, as views that kernels read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WORTH_SPLITTING = 1 << 14
 
 @dataclass(frozen=True)
 class WindowRegisters:
-    """Registers of a sliding window, by short names.
+    """Registers that describe a sliding window, by short names.
 
     Plane strides are in bytes and never 0: a dense plane has its size as stride.
     """
@@ -59,12 +59,12 @@ class WindowRegisters:
 
     @cached_property
     def rows(self) -> int:
-        """Rows, including padding, that the windows of all outputs cover."""
+        """Input rows, including padding, that the windows of all outputs cover."""
         return (self.oh - 1) * self.sy + (self.kh - 1) * self.dy + 1
 
     @cached_property
     def columns(self) -> int:
-        """Columns, including padding, that the windows of all outputs cover."""
+        """Input columns, including padding, that the windows of all outputs cover."""
         return (self.ow - 1) * self.sx + (self.kw - 1) * self.dx + 1
 
     @cached_property
@@ -74,12 +74,12 @@ class WindowRegisters:
 
     @cached_property
     def split(self) -> bool:
-        """True if splitting even and odd columns saves time: see :class:`PlaneSource`."""
+        """True if a sliding window is faster when even and odd columns are separated."""
         return self.sx == 2 and self.ic * self.rows * self.columns >= _WORTH_SPLITTING
 
     @property
     def pixels(self) -> int:
-        """Outputs per channel."""
+        """Number of outputs of a sliding window per channel."""
         return self.oh * self.ow
 
     @property
@@ -109,7 +109,7 @@ class WindowRegisters:
 
 
 def window(command: Command, element: int) -> WindowRegisters | None:
-    """Return the window of a command whose output elements have ``element`` bytes.
+    """Return the sliding window of a command, or None if it must run on its semantics.
 
     Returns None if the command must run on its semantics: a size or stride is 0, or output planes
     overlap.
@@ -125,7 +125,7 @@ def window(command: Command, element: int) -> WindowRegisters | None:
 
 
 class PlaneSource(NamedTuple):
-    """int8 planes in ``buffer`` from byte ``offset``.
+    """Source of a sliding window: int8 planes in ``buffer`` from byte ``offset`` on.
 
     Planes are ``plane`` bytes apart, their rows ``row`` bytes.
 
@@ -165,7 +165,7 @@ class PlaneSource(NamedTuple):
     def view(
         self, shape: tuple[int, ...], strides: tuple[int, ...], skip: int = 0
     ) -> NDArray[np.int8]:
-        """Return a view with any shape and byte strides.
+        """Return a view of the planes in memory with any shape and byte strides.
 
         It begins ``skip`` bytes after the first element.
         """
@@ -175,7 +175,7 @@ class PlaneSource(NamedTuple):
 def source(
     shape: WindowRegisters, machine: Machine, scratch: Workspace, fill: int, split: bool
 ) -> PlaneSource:
-    """Return where taps read: the scratchpad itself, or a copy padded with ``fill``.
+    """Return the planes that a sliding window reads: the scratchpad or a padded copy.
 
     The copy is made if the window has padding or its columns are split. With ``split`` (for a
     column stride of 2) even and odd columns are separated. The caller has checked that the input is
@@ -204,7 +204,7 @@ def source(
 
 
 def _split(extended: NDArray[np.int8], scratch: Workspace) -> PlaneSource:
-    """Separate even and odd columns by 16-bit little-endian words, which is fast.
+    """Return planes with even and odd columns separated, by operations on 16-bit words.
 
     Overwrites its input.
     """
@@ -226,7 +226,7 @@ def prepare_window(
     arch: Arch,
     compute: Compute,
 ) -> Attempt | None:
-    """Call :func:`prepare_sums` for a sliding window.
+    """Prepare a kernel that sums products over a sliding window.
 
     Args:
         shape: the window.

@@ -29,7 +29,7 @@ Table = Literal["arch", "timing"]
 
 @dataclass(frozen=True)
 class Setting:
-    """A key of a machine; table ``arch`` affects programs, table ``timing`` affects cycles only.
+    """Configuration key of a machine; ``arch`` keys affect programs, ``timing`` keys cycles.
 
     ``values`` describes the allowed values. ``unit`` is empty for a key whose value is text.
     ``words`` is the name in plain words.
@@ -88,7 +88,7 @@ SRAM_LATENCY = 32
 
 @dataclass(frozen=True)
 class MemoryMode:
-    """A memory mode: the keys of Timing that it sets, and the type of the main memory."""
+    """Memory mode of a machine: the Timing keys that it sets, and the main memory's type."""
 
     name: str
     description: str
@@ -126,7 +126,7 @@ SRAM_MODES = tuple(mode.name for mode in MEMORY_MODES if mode.main == "SRAM")
 
 
 def memory_mode(name: str) -> MemoryMode:
-    """Return the memory mode of that name; raise InputError if it does not exist."""
+    """Return the memory mode with a given name; raise InputError if it does not exist."""
     names = [mode.name for mode in MEMORY_MODES]
     if name not in names:
         raise InputError(
@@ -196,7 +196,7 @@ def load_hardware(
     isa: str | None = None,
     memory_mode: str | None = None,
 ) -> Preset:
-    """Return the machine ``preset`` with a memory mode, settings and an ISA on top.
+    """Return the machine ``preset`` after applying a memory mode, settings and an ISA.
 
     Args:
         preset: name or file of the preset; None means the recommended machine.
@@ -214,7 +214,7 @@ def load_hardware(
 
 
 def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
-    """Return the preset of that name or from that TOML file.
+    """Return the machine preset with a given name or from a given TOML file.
 
     A text that ends in ``.toml`` or contains a slash is a file. It may have ``name``,
     ``description``, ``memory_mode`` and the tables ``arch`` and ``timing``; the latter overrides
@@ -436,7 +436,7 @@ def _validate_values(values: dict[str, Any], source: str) -> Preset:
 
 
 def _first_problem(error: ValidationError) -> str:
-    """Return one line for pydantic's first finding: key, value, and the expected value."""
+    """Return pydantic's first validation error as one line: key, value, expected value."""
     problem = error.errors(include_url=False)[0]
     path = [str(part) for part in problem["loc"]]
     key = ".".join(path[1:] if path[:1] in (["arch"], ["timing"]) and len(path) > 1 else path)

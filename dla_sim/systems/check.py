@@ -1,4 +1,4 @@
-"""Check of preemption: preempted programs in pieces give the same bits as whole programs.
+"""Check that programs preempted and resumed in pieces give the same bits as whole programs.
 
 A job has its own tensors, and no other program uses the machine while one runs. Other programs can
 change only the scratchpad in between, so every piece here starts on a scratchpad full of garbage.
@@ -23,7 +23,7 @@ GARBAGE = 0xA5
 
 @dataclass(frozen=True)
 class PreemptionCheck:
-    """Result of the check of preemption.
+    """Result of comparing preempted programs with uninterrupted ones.
 
     ``ways`` counts the distinct ways in which programs ran in pieces, ``elements`` the elements of
     their outputs, ``mismatches`` those that differ.
@@ -38,7 +38,7 @@ class PreemptionCheck:
 
 
 def check_preemption(found: Ways, seed: int = 0) -> PreemptionCheck:
-    """Run every way in pieces and compare the bits with those of the whole program.
+    """Run every program in preempted pieces and compare the bits with an uninterrupted run.
 
     Input tensors are drawn from ``seed``. ``first`` of the result is the first job, in the order of
     ``found``, whose program differs.

@@ -1,4 +1,4 @@
-"""Choices made by simulation: variants that meet all deadlines, and the highest rate that does."""
+"""Search by simulation for task variants that meet all deadlines, and for the highest rate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Variants = tuple[int, ...]
 
 
 def policy_of(system: System) -> Policy:
-    """Return a new instance of the policy in a system's conditions.
+    """Return a new instance of the scheduling policy in a system's conditions.
 
     Raise InputError for an unknown one.
     """
@@ -64,7 +64,7 @@ def variants_of(system: System, plans: Plans, progress: Progress = silent) -> Va
 
 @dataclass(frozen=True)
 class VariantChoice:
-    """Variant of every task, and how many jobs miss their deadlines with it.
+    """Chosen variant of every task, and the number of jobs that miss their deadlines with it.
 
     ``tried`` is the number of combinations tried.
     """
@@ -75,7 +75,7 @@ class VariantChoice:
 
 
 def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> VariantChoice:
-    """Return the variants of highest quality without a miss, or else those with the fewest misses.
+    """Return the task variants of best quality without a missed deadline, or with the fewest.
 
     Quality is the sum over tasks. Combinations are tried from the best quality down, at most
     :data:`MOST_CHOICES`; ties follow the order of the variants. Method: section 2.5 of Li et al.
@@ -95,7 +95,7 @@ def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> Va
 
 
 def _list_by_quality(system: System) -> Iterator[Variants]:
-    """Yield all combinations, the best quality first, ties in the order of the variants.
+    """Yield all combinations of task variants, the best quality first.
 
     Generated on demand.
     """
@@ -125,7 +125,7 @@ def _list_by_quality(system: System) -> Iterator[Variants]:
 
 @dataclass(frozen=True)
 class Rate:
-    """Highest rate without a missed deadline, in thousandths of the given rate.
+    """Highest job rate without a missed deadline, in thousandths of the given rate.
 
     ``tried`` has (rate, misses) in order.
     """
@@ -135,7 +135,7 @@ class Rate:
 
 
 def highest_rate(system: System, plans: Plans, progress: Progress = silent) -> Rate:
-    """Search the highest rate at which no job misses its deadline, by bisection.
+    """Search the highest job rate at which no job misses its deadline, by bisection.
 
     The rate applies to all periodic tasks together. Deadlines and offsets stay; periods are divided
     by the rate. Lower rates are known to hold only if they were tried, because schedules have
@@ -164,7 +164,7 @@ def highest_rate(system: System, plans: Plans, progress: Progress = silent) -> R
 
 
 def check_rate(system: System) -> None:
-    """Raise InputError if no task has a deadline, because then every rate holds."""
+    """Raise InputError if no task has a deadline, because then every job rate is feasible."""
     if not any(task.deadline for task in system.tasks):
         raise InputError(
             f"{system.source}: --highest-rate needs a task with a deadline; add "

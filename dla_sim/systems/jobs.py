@@ -52,7 +52,7 @@ class Account:
 
     @property
     def speed_up(self) -> float:
-        """Speed-up against the first accelerator alone."""
+        """Speed-up of all accelerators together over the first accelerator alone."""
         return self.once / self.cycles
 
     def __add__(self, other: Account) -> Account:
@@ -68,7 +68,7 @@ Spans = list[tuple[int, int]]
 
 
 def simulate(jobs: Sequence[ProgramJob], system: System) -> tuple[Spans, int]:
-    """Return each job's start and end, and the memory slots used.
+    """Return each job's start and end, and the number of memory slots used.
 
     Jobs run in their order on each accelerator, and after the jobs for which they wait.
     """
@@ -100,7 +100,7 @@ def simulate(jobs: Sequence[ProgramJob], system: System) -> tuple[Spans, int]:
 
 
 def account(jobs: Sequence[ProgramJob], spans: Spans, once: int, accelerators: int) -> Account:
-    """Return the account of the jobs.
+    """Return how the accelerators spend their time while they run the jobs.
 
     ``once`` is the cycles of the same work on the first accelerator alone.
     """
@@ -118,7 +118,7 @@ def account(jobs: Sequence[ProgramJob], spans: Spans, once: int, accelerators: i
 
 
 def jobs_of_images(works: Sequence[ProgramWork], images: int) -> list[ProgramJob]:
-    """Return the jobs of a batch, one for each image.
+    """Return the jobs of a batch of images, one for each image.
 
     Each image goes to the accelerator that would end it first if all ran alone.
     """

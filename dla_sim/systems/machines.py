@@ -69,7 +69,7 @@ class MemoryArbiter:
         return not self._count
 
     def begin(self, requester: int, slots: int) -> None:
-        """Begin a data phase of ``slots`` > 0 slots now.
+        """Start a transfer that needs ``slots`` > 0 memory slots now.
 
         ``requester`` takes part in this cycle's grant.
         """
@@ -77,7 +77,7 @@ class MemoryArbiter:
         self._count += 1
 
     def count_granted(self, requester: int, time: int) -> int:
-        """Return the slots that a requester receives from ``now`` to ``time``.
+        """Return the memory slots that a requester receives from ``now`` to ``time``.
 
         The set of requesters must not change in these cycles.
         """
@@ -89,7 +89,7 @@ class MemoryArbiter:
         return mine // len(members) + (members.index(requester) < mine % len(members))
 
     def grant(self, horizon: int) -> list[int]:
-        """Grant slots up to ``horizon`` or the first end of a data phase, whichever is first.
+        """Grant memory slots up to ``horizon`` or to the first end of a transfer.
 
         Returns the requesters whose data phases end there, in ascending order.
         """
@@ -135,7 +135,7 @@ class MemoryArbiter:
         return self.now + (place + last * len(asking)) // self._grants + 1
 
     def _advance(self, asking: list[tuple[int, list[int]]], cycles: int) -> None:
-        """Grant the slots of ``cycles`` cycles; no data phase ends before the last of them."""
+        """Grant memory slots for ``cycles`` cycles; no transfer ends before the last cycle."""
         total = cycles * min(self._grants, len(asking))
         self.served += total
         if self._meter is not None and total:
@@ -154,7 +154,7 @@ _Announced = tuple[int, int, int | BankLoad, list[int], int, int, PassingWords |
 
 
 class SharedMemory:
-    """Memory shared by several machines, without events.
+    """System memory shared by several machines, modelled without events.
 
     Machines announce data phases, whose ends become known later. Announcements may come in any
     order, but not before cycle :attr:`now`. Commands of EX that words of LD and ST may delay are
@@ -175,19 +175,19 @@ class SharedMemory:
 
     @property
     def now(self) -> int:
-        """Cycle up to which slots have been granted."""
+        """Cycle up to which memory slots have been granted."""
         return self._arbiter.now
 
     @property
     def served(self) -> int:
-        """Number of slots granted so far."""
+        """Number of memory slots granted so far."""
         return self._arbiter.served
 
     def announce(
         self, requester: int, time: int, slots: int, known: list[int], result: int, tail: int,
         passing: PassingWords | None = None,
     ) -> None:  # fmt: skip
-        """Announce a data phase of ``slots`` > 0 that begins at ``time``.
+        """Announce a transfer of ``slots`` > 0 memory slots that begins at ``time``.
 
         ``known[result]`` is set to the cycle of its end plus ``tail``. A requester has one data
         phase at a time.
@@ -220,7 +220,7 @@ class SharedMemory:
         return set()
 
     def _begin(self, one: _Announced) -> None:
-        """Begin the announced work whose time is now."""
+        """Begin the announced transfers and EX commands whose time is now."""
         _, requester, work, known, result, tail, passing = one
         if isinstance(work, BankLoad):
             self._busy[-1 - requester] = known, result, tail
@@ -237,7 +237,7 @@ class SharedMemory:
         return self._banks[machine]
 
     def _advance(self, horizon: int) -> set[int]:
-        """Grant slots up to cycle ``horizon`` or the first end, whichever is first.
+        """Grant memory slots up to ``horizon`` or to the first end of a transfer or of EX.
 
         Ends are those of data phases and of commands of EX.
         """
@@ -280,7 +280,7 @@ class MachinePort:
         tail: int,
         passing: PassingWords | None = None,
     ) -> None:
-        """Announce a data phase of ``slots`` > 0 slots at ``time``.
+        """Announce a transfer of ``slots`` > 0 memory slots that begins at ``time``.
 
         ``known[result]`` is set to its end plus ``tail``.
         """
@@ -296,7 +296,7 @@ class MachinePort:
 
 
 class Running:
-    """A program on a machine from cycle ``start`` on.
+    """Program that runs on a machine from cycle ``start`` on.
 
     ``stops`` are the commands, ascending, before which it can be preempted: its command processor
     then waits for an answer. ``cut`` is the command before which it was preempted. ``end`` is the
@@ -346,14 +346,14 @@ class Running:
         return self._times.stops[self._asking]
 
     def go_on(self) -> None:
-        """Let the program continue; the question costs no cycles."""
+        """Let a program continue that could have been preempted; this costs no cycles."""
         times = self._times
         times.known[times.answered + self._asking] = times.known[times.asked + self._asking]
         self._asking += 1
         self.settle()
 
     def give_way(self) -> None:
-        """Preempt the program.
+        """Preempt a running program before command :attr:`stop`.
 
         No further command is issued, and the machine executes ``OP_END`` instead.
         """
@@ -362,12 +362,12 @@ class Running:
         self._settle_end()
 
     def settle(self) -> None:
-        """Compute all times that follow from the known ones."""
+        """Compute all command times of a program that follow from the known ones."""
         self._sequences.settle()
         self._settle_end()
 
     def times(self) -> CommandTimes:
-        """Return when its commands arrived, started and ended.
+        """Return when the commands of a program arrived, started and ended.
 
         It must have ended without preemption.
         """
@@ -389,7 +389,7 @@ class Running:
         )
 
     def _settle_end(self) -> None:
-        """Set ``end`` if it is known.
+        """Set the end of a program's run if it is known.
 
         ``OP_END`` runs after all commands and all requested chunks of command words.
         """
@@ -408,7 +408,10 @@ class Running:
             self.end = max(times.issued, last) + 1
 
     def deadlock(self) -> InputError:
-        """Return the error that says what each unit waits for when no unit can continue."""
+        """Return the error for a program in which no unit can continue.
+
+        The error says what each unit waits for.
+        """
         known = self._times.known
         count = self._times.commands
         return deadlock(self.workload, known[count : 2 * count], known[:count])
@@ -472,7 +475,7 @@ class Machines:
         return happening
 
     def _next(self) -> list[MachineEvent]:
-        """Return the next events known so far, by machine."""
+        """Return the earliest events of the machines that are known so far."""
         found: list[MachineEvent] = []
         for running in self.running:
             if running is None:

@@ -16,20 +16,20 @@ from isa.errors import InputError, suggest_name
 
 
 class WaitingJob(Protocol):
-    """A job as a policy sees it.
+    """Job that waits for a unit, as a scheduling policy sees it.
 
     Times are in cycles; ``remaining`` estimates the cycles it still needs alone.
     """
 
     @property
     def index(self) -> int:
-        """Index of its task."""
+        """Index of the task that a job belongs to."""
 
     @property
     def task(self) -> SystemTask: ...
     @property
     def number(self) -> int:
-        """Index of the job within its task."""
+        """Index of a job among the jobs of its task."""
 
     @property
     def release(self) -> int: ...
@@ -37,7 +37,7 @@ class WaitingJob(Protocol):
     def deadline(self) -> int | None: ...
     @property
     def turn(self) -> int:
-        """Index of its last entry into a queue, counted over the entries of all jobs."""
+        """Number of a job's last entry into a queue, counted over the entries of all jobs."""
 
     def estimate_remaining(self, now: int) -> int: ...
 
@@ -46,7 +46,7 @@ NO_DEADLINE = 1 << 62
 
 
 class Policy:
-    """First come, first served; base class of all policies."""
+    """Scheduling policy that runs jobs first come, first served; base class of all policies."""
 
     migrates: ClassVar[bool] = False
     """True if jobs that have not begun may leave their home for a unit on which they are
@@ -70,14 +70,14 @@ class Policy:
         return job.number
 
     def can_preempt(self, running: WaitingJob, best: WaitingJob, now: int, begun: int) -> bool:
-        """Return True if the waiting job ``best`` takes the unit of ``running``.
+        """Return True if the waiting job ``best`` may preempt the job ``running`` on its unit.
 
         ``running`` has had the unit since cycle ``begun``.
         """
         return self.preemption != "none" and self.urgency(best, now) < self.urgency(running, now)
 
     def note_end(self, job: WaitingJob, now: int) -> None:
-        """Update the policy when a job has ended."""
+        """Update the scheduling policy when a job has ended."""
 
 
 class FixedPriority(Policy):
@@ -105,7 +105,7 @@ class RoundRobin(Policy):
 
 
 class EarliestDeadline(Policy):
-    """Earliest deadline first; jobs without a deadline come last."""
+    """Policy that runs the job with the earliest deadline; jobs without one come last."""
 
     title = "earliest deadline first"
 
@@ -114,7 +114,7 @@ class EarliestDeadline(Policy):
 
 
 class LeastLaxity(Policy):
-    """Policy that prefers the job with the least laxity.
+    """Policy that prefers the job with the least time to spare before its deadline.
 
     Laxity is the time to the deadline minus the cycles that the job still needs alone.
     """
@@ -156,7 +156,7 @@ class JustInTime(Policy):
 
 
 class Migration(JustInTime):
-    """Just-in-time priorities with migration.
+    """Policy with just-in-time priorities whose jobs may move to another kind of unit.
 
     Jobs leave their home for the unit that is predicted to end them first.
     """
@@ -181,7 +181,7 @@ POLICIES: dict[str, Callable[[Preemption, int], Policy]] = {
 
 
 def make_policy(name: str, preemption: Preemption, quantum: int) -> Policy:
-    """Return a new policy with that name, because policies have state.
+    """Return a new scheduling policy with a given name.
 
     Raise InputError for an unknown name.
     """

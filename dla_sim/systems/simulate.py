@@ -41,7 +41,7 @@ TRAFFIC_BINS = 200
 
 
 class Job:
-    """One release of a task."""
+    """Job of a task: the work that one release of the task starts."""
 
     __slots__ = (
         "cuts", "deadline", "index", "left", "number", "plan", "ran", "release", "since", "spent",
@@ -68,29 +68,29 @@ class Job:
 
     @property
     def current(self) -> JobStage:
-        """Stage that it waits for or runs."""
+        """Stage of its work that a job waits for or runs."""
         assert self.plan is not None
         return self.plan.stages[self.stage]
 
     @property
     def wants(self) -> str:
-        """Kind of unit that its stage runs on."""
+        """Kind of unit that a job's current stage runs on."""
         assert self.plan is not None
         return self.plan.kind if self.current.on == "dla" else CPU
 
     @property
     def fresh(self) -> bool:
-        """True if no part of it has run."""
+        """True if no part of a job has run."""
         return not self.stage and not self.ran
 
     def estimate_remaining(self, now: int) -> int:
-        """Return the cycles that it still needs alone; an estimate while a stage runs."""
+        """Return how many more cycles a job needs alone; an estimate while a stage runs."""
         assert self.plan is not None
         return max(0, self.current.cycles - self.ran) + self.plan.behind[self.stage]
 
     @property
     def name(self) -> str:
-        """Name of the task and number of the job."""
+        """Name of a job: the name of its task and its number."""
         return f"{self.task.name}#{self.number}"
 
 
@@ -112,7 +112,7 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class Interval:
-    """Activity of a unit in the cycles [start, end).
+    """Interval [start, end) of cycles in which a unit does one activity.
 
     The unit ran job ``number`` of the task with index ``task`` or, with ``saving``, saved the
     scratchpad of that job.
@@ -130,7 +130,7 @@ class Interval:
 
 @dataclass
 class SystemRecord:
-    """Results of a run.
+    """Results of the simulation of a system.
 
     ``busy``: cycles by unit. ``compute``: cycles of each accelerator's EX, in programs that ended.
     ``traffic``: memory slots in each of :data:`TRAFFIC_BINS` equal parts of the run.
@@ -252,7 +252,7 @@ class SystemSimulation:
         return self.record
 
     def _meter(self, start: int, cycles: int, slots: int) -> None:
-        """Count memory slots, spread evenly over the cycles, in the parts of the run."""
+        """Add memory slots to the traffic of each time bin, spread evenly over the cycles."""
         end = start + cycles
         while start < end:
             part = min(start * TRAFFIC_BINS // self._until, TRAFFIC_BINS - 1)
@@ -295,7 +295,7 @@ class SystemSimulation:
     # Placement.
 
     def _place(self, job: Job) -> None:
-        """Set the job's plan to the one with which it is predicted to end first.
+        """Give a job the plan with which it is predicted to end first.
 
         A job with a home uses the plan of its home. A job without a home, or under a policy that
         migrates, has several plans. Ties follow the task's ``on``.
@@ -309,7 +309,7 @@ class SystemSimulation:
         self._load[job.plan.kind] += job.plan.cycles
 
     def _predict_end(self, plan: Plan) -> float:
-        """Return the estimated cycles until a job with that plan ends.
+        """Return the estimated cycles until a job ends if it follows ``plan``.
 
         The job runs after all other jobs of its kind.
         """
@@ -337,7 +337,10 @@ class SystemSimulation:
             self._swap_cores()
 
     def _reconsider(self) -> None:
-        """Place the first waiting job of every task and kind again if no part of it has run."""
+        """Choose plans again for the first waiting job of every task and kind if it is fresh.
+
+        A fresh job is one of which no part has run.
+        """
         heads = [
             queue[0]
             for queues in self._queues.values()
@@ -350,7 +353,7 @@ class SystemSimulation:
             self._wait(job)
 
     def _list_waiting(self, kind: str) -> Iterator[Job]:
-        """Yield the first job of each task that waits for a unit of that kind."""
+        """Yield the first job of each task that waits for a unit of a given kind."""
         return (queue[0] for queue in self._queues[kind] if queue)
 
     def _best(self, kind: str) -> Job | None:
@@ -441,7 +444,7 @@ class SystemSimulation:
         return job
 
     def _swap_cores(self) -> None:
-        """Replace the least urgent job on a core while the policy preempts.
+        """Preempt the least urgent job on a CPU core while the policy allows it.
 
         The most urgent waiting job takes its core.
         """
@@ -460,7 +463,10 @@ class SystemSimulation:
             self._take_core(last, best)
 
     def _next_core_end(self) -> int:
-        """Return when the next stage on a core ends, or its quantum if a job waits for a core."""
+        """Return when the next stage or quantum ends on a CPU core.
+
+        Quanta count only if a job waits for a core.
+        """
         jobs = [job for job in self._cores if job is not None]
         first = min((job.until for job in jobs), default=NEVER)
         if (
@@ -518,7 +524,7 @@ class SystemSimulation:
             self._watch(Interval(unit, start, self._now, job.index, job.number, saving))
 
     def _stop(self) -> None:
-        """Cut off unfinished work, and count unfinished jobs whose deadline has passed."""
+        """Cut off unfinished work at the end of the simulation, and count overdue jobs."""
         record = self.record
         record.cycles = self._now
         record.unfinished = sum(map(len, self._live))
@@ -542,7 +548,7 @@ class SystemSimulation:
 
 
 def memory_ports(system: System) -> list[list[int]]:
-    """Return the requesters of each memory port.
+    """Return the memory requesters (fetch, LD, ST of machines) that share each memory port.
 
     There is one port for all, or one per accelerator with its parts.
     """

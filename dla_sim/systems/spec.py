@@ -121,7 +121,7 @@ class _WrittenSystem(_Table):
 
 @dataclass(frozen=True)
 class Accelerator:
-    """An accelerator of the system, or a part of one, with the system's memory constants.
+    """Accelerator of a system or a share of one, with the system's memory constants.
 
     ``number`` is the index of the accelerator; its parts share the number and its memory port.
     """
@@ -142,7 +142,7 @@ class TaskVariant:
 
 @dataclass(frozen=True)
 class SystemTask:
-    """Recurring work. Times are in cycles.
+    """Task of a system, which releases jobs again and again; times are in cycles.
 
     Jobs are released every ``period`` from ``offset`` on, each up to ``jitter`` later. With
     ``sporadic``, the gaps are ``period`` plus a random time with that mean. With ``after``, a job
@@ -172,7 +172,7 @@ class SystemTask:
 
 @dataclass(frozen=True)
 class SystemConditions:
-    """Conditions of a run: policy, preemption points, quantum and end.
+    """Conditions of a simulated run: policy, preemption points, quantum and end.
 
     The quantum and the end are in cycles; ``policy`` is the policy's name.
     """
@@ -206,11 +206,11 @@ class System:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Names of the accelerators and cores."""
+        """Names of a system's accelerators and CPU cores."""
         return (*(one.name for one in self.accelerators), *map(core_name, range(self.cores)))
 
     def model_path(self, model: str) -> str:
-        """Return the model as ``load_network`` expects it.
+        """Return a model's name or path in the form that ``load_network`` expects.
 
         Built-in names stay unchanged; files are relative to the system's folder.
         """
@@ -259,7 +259,7 @@ Specification = str | Path | Mapping[str, Any] | System
 
 @dataclass(frozen=True, eq=False)
 class SystemDocument:
-    """Unchecked keys of a system.
+    """Keys of a system description as read from TOML, before they are checked.
 
     These are the ``values`` of a TOML file, its name in messages, and the base of its paths.
     """
@@ -270,7 +270,7 @@ class SystemDocument:
 
 
 def document(spec: str | Path | Mapping[str, Any]) -> SystemDocument:
-    """Read the keys of a system without checking them.
+    """Read the keys of a system description without checking them.
 
     Paths in a dict are relative to the working folder.
 
@@ -286,7 +286,7 @@ def document(spec: str | Path | Mapping[str, Any]) -> SystemDocument:
 
 
 def read_system(spec: Specification) -> System:
-    """Return a system, read and checked.
+    """Return the system that a TOML file describes, read and checked.
 
     Raise InputError in one line that names the file and the key or task.
 
@@ -319,7 +319,7 @@ def check_system(given: SystemDocument, *, idle: bool = False) -> System:
 
 
 def keys_of(given: SystemDocument) -> dict[str, tuple[str | int, ...]]:
-    """Return the path in ``given.values`` of every key with a single value, by dotted name.
+    """Return the dotted names of a system's keys and the path in ``given.values`` of each.
 
     Entries of lists are named: ``accelerator.npu.count`` is at ``("accelerator", 0, "count")``.
     Omitted keys are included. ``given`` must have been checked.
@@ -341,7 +341,7 @@ def _keys(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], tuple[st
 
 
 def _keys_of_table(table: type[_Table]) -> Iterator[tuple[str, ...]]:
-    """Yield the keys of a table, without ``name`` and without lists of tables.
+    """Yield the keys of a TOML table, without ``name`` and without lists of tables.
 
     ``name`` identifies the entry.
     """
@@ -355,7 +355,7 @@ def _keys_of_table(table: type[_Table]) -> Iterator[tuple[str, ...]]:
 
 
 def _first_problem(error: ValidationError, values: Mapping[str, Any]) -> str:
-    """Return the first problem as one line that names the task or accelerator if it has a name."""
+    """Return the first validation error as one line that names its task or accelerator."""
     problem = error.errors(include_url=False)[0]
     path = list(problem["loc"])
     where = ""
@@ -402,7 +402,7 @@ def _check_document(written: _WrittenSystem, source: str, folder: Path) -> Syste
 
 
 def conditions(run: Mapping[str, Any], clock_hz: int) -> SystemConditions:
-    """Return the conditions for ``policy``, ``preempt``, ``quantum`` and ``until``.
+    """Return a system's run conditions from ``policy``, ``preempt``, ``quantum`` and ``until``.
 
     Raise InputError for a bad one.
     """
@@ -443,7 +443,7 @@ def _check_distinct(what: str, names: Iterable[str]) -> None:
 
 
 def _accelerators(written: _WrittenSystem, folder: Path) -> Iterable[Accelerator]:
-    """Yield ``count`` accelerators for each entry.
+    """Yield the accelerators of a system: ``count`` for each entry of its description.
 
     All have the system's memory constants; those not given are taken from the first accelerator.
     """
@@ -476,7 +476,7 @@ def _accelerators(written: _WrittenSystem, folder: Path) -> Iterable[Accelerator
 
 
 def _part(hardware: Preset, parts: int) -> Preset:
-    """Return one of ``parts`` machines that share the resources of ``hardware`` equally.
+    """Return a machine with an equal share of the resources of ``hardware``, one of ``parts``.
 
     They share the output-channel lanes, the scratchpad and its banks.
     """
@@ -491,7 +491,7 @@ def _part(hardware: Preset, parts: int) -> Preset:
 
 
 def cycles_of(key: str, span: Span, clock_hz: int) -> int:
-    """Return a span in clock cycles, rounded to nearest (halves up).
+    """Return a time span converted to clock cycles, rounded to nearest (halves up).
 
     Raises InputError for an unknown unit, or a span below 0 or above :data:`MOST_CYCLES`.
     """
@@ -569,7 +569,7 @@ def _task(task: _Task, clock_hz: int, names: list[str], kinds: tuple[str, ...]) 
 
 
 def _check_order(tasks: Iterable[SystemTask]) -> None:
-    """Raise InputError if tasks wait for each other."""
+    """Raise InputError if tasks wait for each other in a cycle."""
     try:
         graphlib.TopologicalSorter({task.name: task.after for task in tasks}).prepare()
     except graphlib.CycleError as error:

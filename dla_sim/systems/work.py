@@ -41,7 +41,7 @@ _LINE = 64
 
 @dataclass(frozen=True, eq=False)
 class PreemptedProgram:
-    """Preemption of ``program`` before command ``stop``, and its continuation.
+    """Preemption of ``program`` before command ``stop``, and the programs that continue it.
 
     ``live`` are half-open byte ranges of the scratchpad. ``save`` and ``resume`` use system memory
     from ``program.dram_bytes`` on. ``restore`` is the beginning of ``resume`` as a separate
@@ -56,7 +56,7 @@ class PreemptedProgram:
 
     @property
     def first(self) -> int:
-        """Command of ``resume`` that is the program's command ``stop``."""
+        """Number in ``resume`` of the command at which the program was preempted."""
         return len(self.restore.commands) - 1
 
     @cached_property
@@ -78,7 +78,7 @@ class PreemptedProgram:
 
 
 def boundaries(program: Program, *, tiles: bool) -> tuple[int, ...]:
-    """Return the commands of EX that begin another layer or, with ``tiles``, another tile.
+    """Return the EX commands that begin another layer or, with ``tiles``, another tile.
 
     The first command is not among them.
     """
@@ -95,7 +95,7 @@ def boundaries(program: Program, *, tiles: bool) -> tuple[int, ...]:
 
 
 class Preemptible:
-    """A program and its ``stops``: the commands, ascending, before which it may be preempted."""
+    """Program with the commands before which it may be preempted, in ascending order."""
 
     def __init__(self, program: Program, stops: Sequence[int]) -> None:
         self.program = program
@@ -109,7 +109,10 @@ class Preemptible:
         return _live_ranges(operands, self.stops, arch.sram_bytes)
 
     def piece(self, stop: int) -> PreemptedProgram:
-        """Return a new piece for one of :attr:`stops`; it is not cached here."""
+        """Return a program preempted before command ``stop``, with its continuation.
+
+        ``stop`` must be one of :attr:`stops`; the result is not cached here.
+        """
         registers = _registers_before(self.program, stop)
         return _piece(
             self.program, stop, self._live[stop], registers, _count_tokens_left(self.program, stop)
@@ -134,7 +137,7 @@ def expose_memory(program: Program, dram_bytes: int) -> Program:
 
 
 def leave(program: Program, stop: int, save: Program) -> Program:
-    """Return one program of the commands before ``stop`` and of ``save``.
+    """Return one program that runs the commands before ``stop`` and then saves the scratchpad.
 
     ST saves after LD and EX have finished. It is for executors that do not keep the scratchpad
     between programs.
@@ -170,7 +173,7 @@ def _align_up(address: int) -> int:
 def _live_ranges(
     operands: Sequence[Operands], stops: Sequence[int], sram_bytes: int
 ) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Return, for each stop, the scratchpad ranges that are live.
+    """Return the live scratchpad ranges at each command where a program may be preempted.
 
     Later commands read these ranges before they write them. Ranges are whole lines.
     """
@@ -189,14 +192,14 @@ def _live_ranges(
 
 
 def _bytes_of(mask: NDArray[np.bool_], access: Access) -> NDArray[np.bool_]:
-    """Return a view of the mask for the bytes of an access."""
+    """Return a view of a byte mask for the bytes of an access."""
     shape = (*(count for count, _ in access.dims), access.nbytes)
     strides = (*(stride for _, stride in access.dims), 1)
     return np.lib.stride_tricks.as_strided(mask[access.address :], shape, strides)
 
 
 def _ranges(lines: NDArray[np.bool_], sram_bytes: int) -> tuple[tuple[int, int], ...]:
-    """Return the half-open byte ranges of the lines that are True."""
+    """Return the half-open byte ranges of the scratchpad lines that are True in a mask."""
     edges = np.flatnonzero(np.diff(lines.astype(np.int8), prepend=0, append=0)) * _LINE
     return tuple((low, min(high, sram_bytes)) for low, high in edges.reshape(-1, 2).tolist())
 
@@ -220,7 +223,7 @@ _GIVER = {
 
 
 def _count_tokens_left(program: Program, stop: int) -> Counter[tuple[Unit, str]]:
-    """Return the tokens that no command before ``stop`` has popped.
+    """Return the tokens that the commands before ``stop`` push and do not pop.
 
     They are counted by unit and side of the push.
     """
@@ -250,7 +253,7 @@ def _piece(
 
 
 def _program(program: Program, words: Sequence[int], address: int) -> Program:
-    """Return a program whose command words at ``address`` are ``words`` and ``OP_END``.
+    """Return ``program`` with its command words replaced by ``words`` and ``OP_END``.
 
     It uses the system memory of ``program``.
     """
@@ -268,7 +271,7 @@ def _program(program: Program, words: Sequence[int], address: int) -> Program:
 
 
 def _moves(unit: Unit, live: Iterable[tuple[int, int]], context: int) -> Iterable[int]:
-    """Yield the words that move the live ranges between scratchpad and context.
+    """Yield command words that move live scratchpad ranges to or from a saved context.
 
     LD restores, ST saves.
     """
@@ -287,7 +290,7 @@ def _prologue(
     tokens: Counter[tuple[Unit, str]],
     context: int,
 ) -> list[int]:
-    """Return the words of ``restore``: loads of the live ranges, token pushes, and register writes.
+    """Return the command words that restore scratchpad, tokens and registers after preemption.
 
     EX and ST must not start before the scratchpad is restored: a token from LD passes through EX to
     ST.
@@ -320,7 +323,7 @@ MOST_KEPT = 1 << 17
 
 
 class ProgramWork:
-    """A program on one machine, with its workload and its cycles alone.
+    """Work of running a program on one machine, with its workload and its cycles alone.
 
     It computes the remainders after preemption.
     """
@@ -347,7 +350,7 @@ class ProgramWork:
         return self._stops[preemption]
 
     def make_remainder(self, preemption: Preemption, stop: int) -> Remainder:
-        """Return the remainder after preemption before command ``stop``.
+        """Return the rest of a program that was preempted before command ``stop``.
 
         Remainders with :data:`MOST_KEPT` commands in total are cached.
         """
@@ -373,7 +376,7 @@ class ProgramWork:
 
 @dataclass(frozen=True, eq=False)
 class Remainder:
-    """Rest of a preempted program.
+    """Rest of a program after a preemption.
 
     ``save`` stores live scratchpad bytes, if any, and ``resume`` continues later. ``resume`` may be
     preempted before ``stops``. Its command n is the program's command ``shift`` + n, except for the
@@ -388,7 +391,7 @@ class Remainder:
 
 @dataclass(frozen=True, eq=False)
 class JobStage:
-    """Part of a job: a program, or an estimated time on a CPU core.
+    """Stage of a job: a program on an accelerator, or an estimated time on a CPU core.
 
     ``on`` is ``dla`` for a program (``work``), otherwise ``cpu`` or ``transfer``. ``cycles`` of a
     program are those that it takes alone.
@@ -401,7 +404,7 @@ class JobStage:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Stages of a network on one kind of accelerator, or on the cores only.
+    """Plan of a job: its network's stages on one kind of accelerator, or on CPU cores only.
 
     The stages are in order. Fixed CPU work has a plan, too.
     """
@@ -411,12 +414,12 @@ class Plan:
 
     @cached_property
     def cycles(self) -> int:
-        """Cycles of all stages alone, one after another."""
+        """Sum of the cycles of all stages of a plan, each running alone."""
         return sum(stage.cycles for stage in self.stages)
 
     @cached_property
     def behind(self) -> tuple[int, ...]:
-        """For each stage, the cycles of all later stages alone."""
+        """Cycles of the later stages of a plan, for each stage."""
         ends = np.cumsum([stage.cycles for stage in self.stages]).tolist()
         return tuple(self.cycles - end for end in ends)
 
