@@ -90,7 +90,7 @@ class CompilerPool:
         return self._interfaces[options.integer_io]
 
     def searches(self, arch: Arch, bus: MemoryBus = DEFAULT_BUS) -> SearchPool[Compiled]:
-        """Return the tile searches that machines with other scratchpad sizes share."""
+        """Return the tile searches shared by machines that differ only in scratchpad size."""
         return self._searches(sizeless(arch), bus)
 
 

@@ -156,7 +156,7 @@ class Graph:
 
 
 def drop_unread(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
-    """Return the nodes whose results reach an output; ``nodes`` are in execution order."""
+    """Return those of ``nodes``, in execution order, on which ``outputs`` depend."""
     needed = set(outputs)
     kept = []
     for node in reversed(nodes):

@@ -113,7 +113,10 @@ AS_GIVEN = Fidelity(tensors=0, elements=0, difference=0.0, integer=0.0)
 
 @contextmanager
 def _advice(model: ModelProto) -> Iterator[None]:
-    """Add the advice to fix an input to the InputError of a model with branches."""
+    """Advise to fix an input when the import of a model with branches raises InputError.
+
+    The advice is added to the message.
+    """
     branches = any(True for node in model.graph.node for _ in bodies(node))
     del model
     try:
@@ -135,7 +138,7 @@ def _import_only(
     origin: str,
     progress: Progress,
 ) -> Package:
-    """Import the only model of ``handed``.
+    """Import the only model in the list ``handed`` and return its package.
 
     It is removed from the list so that its memory can be freed.
     """
@@ -202,7 +205,10 @@ def _import_only(
 def _compare_with_file(
     file: ModelProto, model: ModelProto, first: Sequence[Feeds], seed: int, in_half: bool
 ) -> FileCheck | None:
-    """Compare a float ``model`` with its ``file`` on the ``first`` and on drawn samples."""
+    """Compare a float ``model`` with its ``file`` on calibration and random samples.
+
+    The calibration samples are ``first``.
+    """
     for draw in (draw_feeds, default_feeds):
         feeds = [*first, *draw(model, seed, SAMPLES)][:SAMPLES]
         wanted = file_outputs(file, feeds)
@@ -238,7 +244,7 @@ class _Samples:
         self._feeds: Iterator[Feeds] | None = None
 
     def first(self, prepared: ModelProto) -> Feeds:
-        """Return the first sample for ``prepared``, the same at every call.
+        """Return the first calibration sample for ``prepared``, the same at every call.
 
         Raises InputError if there is none.
         """
@@ -250,12 +256,12 @@ class _Samples:
         return self.kept[0]
 
     def hear(self, outputs: Feeds) -> None:
-        """Record the outputs of the prepared model on the next sample."""
+        """Record the prepared model's outputs for the next calibration sample."""
         if len(self.outputs) < len(self.kept):
             self.outputs.append(outputs)
 
     def all(self) -> Iterator[Feeds]:
-        """Yield and count every sample; only the first call yields all of them."""
+        """Yield and count every calibration sample; only the first call yields all of them."""
         kept = 0
         for feed in chain(tuple(self.kept), self._feeds or ()):
             self._counted(self.count)
@@ -301,7 +307,7 @@ def _choose_precision(
 
 
 class _CheckedImport(NamedTuple):
-    """Integer model compared with its file.
+    """Imported integer model with the result of its comparison with the user's file.
 
     ``integer`` and ``file`` are as in :class:`Fidelity`.
     """
@@ -312,7 +318,10 @@ class _CheckedImport(NamedTuple):
 
     @property
     def right(self) -> bool:
-        """True if outputs are within a step of the file's, or equal ONNX Runtime's integers."""
+        """True if the imported model's outputs are as right as the file's.
+
+        They are within a step of the file's, or equal ONNX Runtime's integers.
+        """
         return not (self.file.beyond and self.integer)
 
 
@@ -325,7 +334,7 @@ def _import_quantised(
     seed: int,
     facts: Mapping[str, Any],
 ) -> Package:
-    """Return the package of a model that came quantised.
+    """Return the package of a model whose file is already quantised.
 
     The model is compared with its file if it accepts inputs drawn from ``seed``. A pass that may
     change rounding is omitted only if the result is wrong with it and right without it.

@@ -69,7 +69,7 @@ class GroupChoice:
 
     @property
     def turns(self) -> str:
-        """Text that says how the layers alternate."""
+        """Text that says how the layers of a group alternate."""
         return f"in bands of {self.rows} rows" if self.rows else "tile by tile"
 
 
@@ -149,7 +149,7 @@ class Choices:
         return found
 
     def orders_of(self, orders: Sequence[Sequence[str]]) -> list[int]:
-        """Return the indices of those ``orders`` of layers, by name, that the choices can apply to.
+        """Return the indices of those layer ``orders`` to which the schedule choices can apply.
 
         Choices that leave nothing open apply to the order that contains exactly their layers, each
         equally often, if there is one.
@@ -181,7 +181,7 @@ class Choices:
                 )
 
     def check_made(self, made: Sequence[Choices]) -> None:
-        """Raise InputError for a choice that is not in ``made``.
+        """Raise InputError if a choice names a layer, tensor or group that no schedule has.
 
         ``made`` are the whole schedules of all regions. Such a choice names an unknown layer or
         tensor, or a group of layers that are not consecutive.
@@ -357,7 +357,7 @@ def _layer(name: str, values: Mapping[str, Any], source: str) -> LayerChoice:
 
 
 def _wrong(key: str, value: Any) -> str:
-    """Return a message with the accepted values of a key; empty if ``value`` is one of them."""
+    """Return a message with the accepted values of a key; empty if ``value`` is accepted."""
     if key == "order":
         return (
             "" if value in ORDERS else f"write {' or '.join(ORDERS)}: what the outer loop runs over"
@@ -501,19 +501,19 @@ class Option:
 
     @property
     def texts(self) -> dict[str, Any]:
-        """Values by the text that users write for them."""
+        """Values of the option, by the text that users write for them."""
         return (
             {"yes": True, "no": False} if self.switch else {value: value for value in self.values}
         )
 
     def words(self, value: Any) -> list[str]:
-        """Return the command-line words that select ``value``; none for the default."""
+        """Return command-line words that set the option to ``value``; none for the default."""
         if value == self.default:
             return []
         return [f"--{self.word}"] if self.switch else [f"--{self.word}", value]
 
     def check(self, value: Any) -> None:
-        """Raise InputError if ``value`` is not one of the values."""
+        """Raise InputError if the option does not accept ``value``."""
         try:
             known = value in self.values
         except (TypeError, ValueError):  # comparing an array with a value does not give a bool
@@ -525,7 +525,7 @@ class Option:
             )
 
     def parse(self, text: str) -> Any:
-        """Return the value that ``text`` names, ``yes`` or ``no`` for switches.
+        """Return the option value that ``text`` names, ``yes`` or ``no`` for switches.
 
         Raises InputError for other texts.
         """
@@ -556,7 +556,7 @@ DEFAULTS = CompileOptions()
 
 @dataclass(frozen=True)
 class Target:
-    """Properties of a machine that operator patterns read.
+    """Properties of a machine that decide which operators it can run.
 
     ``instructions`` are mnemonics. Limits are exclusive.
     """

@@ -75,7 +75,7 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 class Difference(NamedTuple):
-    """Largest difference of two tensors, as shares of the range of the first.
+    """Largest difference between two tensors, relative to the range of the first.
 
     Both shares are infinite for different shapes or types, and if a number is infinite or NaN and
     its counterpart is not the same.
@@ -88,7 +88,7 @@ class Difference(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Larger of both shares."""
+        """Larger of the tensor's and the channels' relative differences."""
         return max(self.tensor, float(self.channels.max(initial=0.0)))
 
     def is_beyond(self, moves: Difference | None) -> bool:
@@ -224,14 +224,14 @@ def _compare_tensors(
 
 
 def round_share(share: float) -> float:
-    """Round a share to two digits."""
+    """Round a relative difference to two digits."""
     return float(f"{share:.2g}")
 
 
 def _worst(
     found: Differences, moves: Differences = MappingProxyType({})
 ) -> tuple[str, float] | None:
-    """Return the tensor with the largest unacceptable difference and its share.
+    """Return the tensor whose difference is unacceptable and largest, and that difference.
 
     Returns None if there is none.
     """
@@ -246,7 +246,10 @@ def _worst(
 def _find_excessive(
     found: Differences, moves: Differences = MappingProxyType({})
 ) -> dict[str, Difference]:
-    """Return the differences that exceed the limits, given the own sensitivity of some tensors."""
+    """Return the tensor differences that exceed the limits.
+
+    The limits depend on the own sensitivity of some tensors.
+    """
     return {name: each for name, each in found.items() if each.is_beyond(moves.get(name))}
 
 
@@ -258,9 +261,10 @@ def _guilty(
     feed: Tensors,
     moves: Differences,
 ) -> tuple[str, str, float] | None:
-    """Return the first of ``steps`` that changes a tensor of ``before`` beyond the limits.
+    """Return the first pass of ``steps`` that changes a tensor beyond the limits.
 
-    The worst tensor and its difference are returned too.
+    ``before`` are the tensors of the given model. The worst tensor and its difference are returned
+    too.
     """
     current = given
     for step in steps:
@@ -301,7 +305,7 @@ def _own_moves(
 
 
 def _change_last_bits(array: NDArray[Any], generator: np.random.Generator | None) -> NDArray[Any]:
-    """Change the last bits of float32 numbers, all away from zero or at random."""
+    """Change the last bits of an array of float32 numbers, away from zero or at random."""
     if array.dtype != np.float32:
         return array
     signs = 1.0 if generator is None else generator.choice((-1.0, 1.0), array.shape)
@@ -309,7 +313,7 @@ def _change_last_bits(array: NDArray[Any], generator: np.random.Generator | None
 
 
 def _change_constants(model: ModelProto, generator: np.random.Generator | None) -> ModelProto:
-    """Return a copy in which every float32 constant is changed by :func:`_change_last_bits`."""
+    """Return a copy of a model whose float32 constants are changed in their last bits."""
     result = copy_model(model)
     for tensor in result.graph.initializer:
         if is_float32(tensor):
@@ -320,7 +324,7 @@ def _change_constants(model: ModelProto, generator: np.random.Generator | None) 
 
 
 def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -> float:
-    """Return how much a quantised model's outputs differ after passes.
+    """Return how much the import passes change a quantised model's outputs.
 
     Both models run with integer operators. The result is a share of the worst output's range: 0 if
     bit-equal, infinite if the prepared model does not run. Passes, even dead-code removal, can
@@ -389,7 +393,7 @@ def _has_class_scores(array: NDArray[Any]) -> bool:
 
 
 def _error(signal: NDArray[Any], found: NDArray[Any]) -> float:
-    """Return the sum of squares of the difference between two outputs.
+    """Return the sum of squared differences between two outputs.
 
     If a data-dependent output has another shape, the result is the signal's own sum of squares.
     """
@@ -446,9 +450,10 @@ def _differences(
     *,
     optimised: bool = False,
 ) -> dict[str, Difference]:
-    """Return the difference of each tensor of ``made`` from ``before``.
+    """Compare tensors of the model ``made`` with the tensors ``before`` of the given model.
 
-    The difference is infinite if ``made`` does not run. ``before`` are tensors of ``given``.
+    Returns a difference for each tensor. The difference is infinite if ``made`` does not run.
+    ``before`` are tensors of ``given``.
     """
     try:
         after = values_of(made, names, feed, optimised=optimised)
@@ -460,7 +465,7 @@ def _differences(
 def _compare(
     before: Tensors, after: Tensors, given: ModelProto, made: ModelProto
 ) -> dict[str, Difference]:
-    """Compare tensors of two models: outputs by position, others by name.
+    """Compare tensors of two models: outputs by position, other tensors by name.
 
     Results have the first model's names.
     """
@@ -474,7 +479,7 @@ def _compare(
 
 
 def difference(before: NDArray[Any], after: NDArray[Any]) -> float:
-    """Return the largest difference of two tensors as one figure (:attr:`Difference.share`)."""
+    """Return the largest relative difference between two tensors (:attr:`Difference.share`)."""
     return compare(before, after).share
 
 

@@ -175,7 +175,7 @@ def _to_kind(array: NDArray[Any], kind: int) -> NDArray[Any]:
 
 
 def compare_outputs(wanted: Outputs, found: Outputs, model: ModelProto) -> FileCheck:
-    """Compare outputs ``found`` of ``model`` with those ``wanted``, sample by sample.
+    """Compare the outputs ``found`` of ``model`` with the outputs ``wanted``, by sample.
 
     The result contains the worst element.
     """
@@ -205,7 +205,10 @@ def _text(number: Any) -> str:
 
 
 def _gaps(wanted: NDArray[Any], found: NDArray[Any], step: float) -> NDArray[np.float64]:
-    """Return the difference of each element in steps; infinite where only one value is a number."""
+    """Return the difference of two outputs, element by element, in quantisation steps.
+
+    It is infinite where only one value is a number.
+    """
     if wanted.shape != found.shape or wanted.dtype.kind not in "biuf":
         same = wanted.shape == found.shape and np.array_equal(wanted, found)
         return np.full(wanted.shape, 0.0 if same else np.inf)
@@ -218,7 +221,7 @@ def _gaps(wanted: NDArray[Any], found: NDArray[Any], step: float) -> NDArray[np.
 
 
 def _share(arrays: Sequence[NDArray[Any]]) -> float:
-    """Return the step in which differences of outputs without a scale are measured.
+    """Return the unit that measures differences between outputs without a scale.
 
     The step is 1 for integers, and the range divided by :data:`STEPS` for floats.
     """
@@ -231,7 +234,10 @@ def _share(arrays: Sequence[NDArray[Any]]) -> float:
 
 
 def _steps(model: ModelProto) -> dict[str, float]:
-    """Return the scale of every dequantised output; the largest if it has one per channel."""
+    """Return the quantisation scale of every dequantised output, by name.
+
+    It is the largest scale if an output has one per channel.
+    """
     outputs = {value.name for value in model.graph.output}
     scales = ConstantArrays(model.graph, is_float32)
     ends = [
@@ -288,7 +294,7 @@ def is_explained_by_ties(file: ModelProto, model: ModelProto, feeds: Sequence[Te
 def own_optimiser(
     model: ModelProto, feeds: Sequence[Tensors], wanted: Outputs, final: ModelProto
 ) -> str:
-    """Return the optimiser of ONNX Runtime that causes the deviation from the file.
+    """Return the ONNX Runtime optimiser that makes our outputs deviate from the file's.
 
     The name is "optimisers" if several together cause it.
     """

@@ -1,4 +1,4 @@
-"""Run a model piece by piece on ONNX Runtime, each from tensors of previous pieces.
+"""Run a model piece by piece on ONNX Runtime; each piece reads tensors of previous pieces.
 
 All tensors of a large model can then be inspected, some at a time, without running it from the
 start each time.
@@ -23,7 +23,7 @@ Tensors = Mapping[str, NDArray[Any]]
 def stretches(
     model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the tensors of each of ``parts`` that nodes of ``model`` compute.
+    """Run a model piece by piece and yield the computed tensors that each of ``parts`` names.
 
     The last also has the outputs. Nothing is optimised. Raises InputError if ONNX Runtime cannot
     run the model.
@@ -60,7 +60,7 @@ def stretches(
 def _list_dependencies(
     wanted: Sequence[str], makers: Mapping[str, int], reads: Sequence[set[str]], done: set[int]
 ) -> set[int]:
-    """Return the nodes that ``wanted`` depend on, without those already ``done``."""
+    """Return the nodes on which the tensors ``wanted`` depend, without nodes already ``done``."""
     found: set[int] = set()
     waiting = [makers[name] for name in wanted if name in makers]
     while waiting:
@@ -72,7 +72,7 @@ def _list_dependencies(
 
 
 def _piece(model: ModelProto, taken: Sequence[int], used: set[str], known: Tensors) -> GraphProto:
-    """Return the nodes ``taken`` as a graph.
+    """Return the nodes ``taken`` of a model as a graph of their own.
 
     The ``known`` tensors that are ``used`` are its inputs.
     """

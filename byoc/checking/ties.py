@@ -74,7 +74,7 @@ def _explain_tensor(
     after: NDArray[Any],
     tolerance: float,
 ) -> dict[str, NDArray[Any]] | None:
-    """Return the other model's integers of a quantised tensor by name.
+    """Return the other model's integers of a quantised tensor if ties explain them.
 
     Returns None if ties do not explain them. Ties explain differences of one step where the value
     before rounding was halfway. All consumers read these integers, including those after other
@@ -104,7 +104,7 @@ def _explain_tensor(
 
 
 def _expose_inputs(model: ModelProto, replaced: Tensors) -> ModelProto:
-    """Return a copy in which the ``replaced`` tensors are inputs."""
+    """Return a copy of a model in which the ``replaced`` tensors are inputs."""
     if not replaced:
         return model
     result = copy_model(model)

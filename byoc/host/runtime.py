@@ -63,7 +63,7 @@ class Runtime(Generic[TraceT]):
         )
 
     def run(self, inputs: Tensors) -> NetworkRun[TraceT]:
-        """Run one inference.
+        """Run one inference of the compiled network.
 
         Raises InputError if :meth:`byoc.package.interface.Interface.take_arrays` rejects an input.
         """

@@ -35,10 +35,10 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 class PartSession(Protocol):
-    """Part of a model, ready to run."""
+    """Session that runs one part of a model."""
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """Return the part's outputs by name.
+        """Run one part of a model and return its outputs by name.
 
         ``tensors`` has at least its inputs. All have the graph's layout.
         """
@@ -69,7 +69,7 @@ def _resolver(numerics: Numerics) -> Resolver:
 
 
 class _OnnxPart:
-    """Part on ONNX Runtime."""
+    """Session that runs one part of a model on ONNX Runtime."""
 
     def __init__(
         self, cut: onnx.ModelProto, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]
@@ -79,12 +79,15 @@ class _OnnxPart:
         self._session = OnnxRuntimeSession(cut)
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """See :meth:`PartSession.run`."""
+        """Run one part of a model on ONNX Runtime and return its outputs by name.
+
+        See :meth:`PartSession.run`.
+        """
         return self._session.run(self._outputs, {name: tensors[name] for name in self._inputs})
 
 
 class _ReferencePart:
-    """Part on onnx's reference evaluator."""
+    """Session that runs one part of a model on onnx's reference evaluator."""
 
     def __init__(
         self, cut: onnx.ModelProto, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]
@@ -104,7 +107,10 @@ class _ReferencePart:
         self._evaluator = ReferenceEvaluator(cut)
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """See :meth:`PartSession.run`."""
+        """Run one part of a model on onnx's reference evaluator and return its outputs.
+
+        See :meth:`PartSession.run`.
+        """
         try:
             results = self._evaluator.run(
                 list(self._values), {name: tensors[name] for name in self._inputs}
@@ -141,7 +147,7 @@ def runtime_name(model: Model, numerics: Numerics) -> str:
 
 
 def definitions(model: Model) -> Mapping[str, str]:
-    """Return the tensors that instruction definitions compute.
+    """Return the tensors whose reference values come from the definition of an instruction.
 
     Each is mapped to the tensor that the runtime's own float operator computes.
     """
@@ -206,7 +212,7 @@ class Oracle:
         inputs: Sequence[str] = (),
         numerics: Numerics = "onnxruntime",
     ) -> None:
-        """Prepare the oracle.
+        """Prepare the computation of reference values for the tensors ``names``.
 
         ``inputs`` are the tensors passed to :meth:`values`, by default the graph's inputs. Starting
         at the inputs of a region isolates that region from errors of earlier ones.
@@ -218,7 +224,7 @@ class Oracle:
         )
 
     def values(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """Return the named tensors, in the model's element types.
+        """Return the reference values of the oracle's tensors, in the model's element types.
 
         ``tensors`` has at least the inputs.
         """
@@ -227,7 +233,7 @@ class Oracle:
 
 @dataclass(frozen=True)
 class DefinedUnits:
-    """Comparison of units that follow their definition with ONNX Runtime's operators.
+    """Comparison of operators computed by the ISA's definitions with ONNX Runtime's own.
 
     The units of one operator type are checked against the definition. On the same operands, ONNX
     Runtime's float operators differ in ``differences`` of ``elements``, by at most ``max_abs_diff``
@@ -246,7 +252,7 @@ class DefinedUnits:
     def count_pairs(
         cls, op_type: str, pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]
     ) -> DefinedUnits:
-        """Summarise ``pairs`` of a unit's results: by its definition, and by ONNX Runtime."""
+        """Summarise pairs of an operator's results: by its definition, and by ONNX Runtime."""
         gaps = [np.abs(ours.astype(np.int64) - own) for ours, own in pairs]
         return cls(
             op_type=op_type,
@@ -258,7 +264,7 @@ class DefinedUnits:
 
 
 def compute_defined_values(package: Package, tensors: Tensors) -> Tensors:
-    """Return the results of units that definitions compute, and ONNX Runtime's own.
+    """Return operators' results by the ISA's definitions, and ONNX Runtime's own results.
 
     ``tensors`` are the inputs of the network.
     """
@@ -267,7 +273,7 @@ def compute_defined_values(package: Package, tensors: Tensors) -> Tensors:
 
 
 def compare_defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...]:
-    """Compare units that definitions compute with ONNX Runtime, by operator.
+    """Compare results by the ISA's definitions with ONNX Runtime's, by operator type.
 
     ``tensors`` are network inputs.
     """

@@ -40,7 +40,7 @@ def members(model: str) -> tuple[str, ...]:
 
 
 def read_archive(file: Path | bytes, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the bytes of members ``names``, after checking the whole archive.
+    """Return the bytes of a package's members ``names``, after checking the whole archive.
 
     The checks cover members, storage and bounds. ``file`` is a path or the content. Raises
     :class:`InputError`, whose message does not name the file.
@@ -102,7 +102,7 @@ Json = Any
 
 
 class ArrayWriter:
-    """Writer that collects arrays into one block.
+    """Writer that collects a package's arrays into one block of bytes.
 
     The same arrays in the same order give the same block.
     """
@@ -123,7 +123,7 @@ class ArrayWriter:
         return {"start": start, "dtype": array.dtype.name, "shape": list(array.shape)}
 
     def block(self) -> bytes:
-        """Return all arrays added so far as bytes."""
+        """Return all arrays added to the writer so far as one block of bytes."""
         return b"".join(self._chunks)
 
 

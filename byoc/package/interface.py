@@ -86,7 +86,7 @@ class Interface:
 
     @property
     def ports(self) -> tuple[NetworkPort, ...]:
-        """Inputs, then outputs."""
+        """Ports of the network: inputs, then outputs."""
         return (*self.inputs, *self.outputs)
 
     def take_arrays(self, given: Tensors) -> dict[str, NDArray[Any]]:
@@ -121,7 +121,7 @@ class Interface:
         }
 
     def real(self, passed: Tensors) -> dict[str, NDArray[Any]]:
-        """Convert port arrays to the element types of the model."""
+        """Convert the arrays of network ports to the element types of the model."""
         integer = {port.name: port for port in self.ports if port.integer}
         return {
             name: integer[name].dequantise(a) if name in integer else a
@@ -153,7 +153,7 @@ def _take_array(port: NetworkPort, given: Tensors) -> NDArray[Any]:
 
 
 def connect(package: Package, options: CompileOptions = DEFAULTS) -> Interface:
-    """Return the interface of a network for ``options``."""
+    """Return the interface of a package's network, with integer ports if ``options`` say so."""
     graph = package.graph
     if not options.integer_io:
         inputs, outputs = (
@@ -185,7 +185,7 @@ def _cut_graph(
     inputs: Sequence[NetworkPort],
     outputs: Sequence[NetworkPort],
 ) -> Graph:
-    """Return ``graph`` reduced to these ``nodes``, between the tensors of its ports."""
+    """Return ``graph`` reduced to the given ``nodes``, between the tensors of its ports."""
     ends = [
         tuple(dict.fromkeys(name for port in ports for name in port.tensors))
         for ports in (inputs, outputs)
@@ -196,7 +196,7 @@ def _cut_graph(
 
 
 def _input(graph: Graph, name: str, readers: Sequence[Node]) -> NetworkPort:
-    """Return the port of an input with consumers ``readers``."""
+    """Return the network port of an input tensor with consumers ``readers``."""
     value = graph.values[name]
     reason = _not_float(value) if readers else finding("nothing reads it")
     for node in readers:
@@ -218,7 +218,7 @@ def _input(graph: Graph, name: str, readers: Sequence[Node]) -> NetworkPort:
 
 
 def _output(graph: Graph, name: str, maker: Node | None) -> NetworkPort:
-    """Return the port of an output with producer ``maker``."""
+    """Return the network port of an output tensor with producer ``maker``."""
     value = graph.values[name]
     reason = _not_float(value)
     if maker is None or not maker.inputs:
@@ -236,7 +236,10 @@ def _output(graph: Graph, name: str, maker: Node | None) -> NetworkPort:
 
 
 def _make_plain_port(value: Value, reason: Finding) -> NetworkPort:
-    """Return a port with the model's own type; if that is 8-bit integers, ``reason`` is dropped."""
+    """Return a network port with the model's own type.
+
+    ``reason`` is dropped if that type is 8-bit integers.
+    """
     return NetworkPort(
         value.name, value.in_model, (value.name,), reason=None if value.dtype in _BYTES else reason
     )

@@ -68,15 +68,15 @@ class Calibration:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """Difference between our outputs and the file's (:mod:`byoc.checking.file_check`).
+    """Difference between our outputs and those of the user's model file.
 
-    The file runs unoptimised. Of ``elements`` on ``samples`` inputs, ``beyond`` differ by more than
-    a step of their output's scale. The worst is at ``coordinates`` of output ``tensor``; it differs
-    by ``steps``, and ``file`` and ``ours`` are the two values. ``optimiser`` names the optimiser of
-    ONNX Runtime that gives the same result as ours. ``fused`` counts elements that differ by more
-    than a step if ONNX Runtime optimises the file, for files that are quantised or in half
-    precision. ``ties`` is True if all differing elements come from numbers halfway between two
-    steps, which both models may round either way.
+    Computed by :mod:`byoc.checking.file_check`. The file runs unoptimised. Of ``elements`` on
+    ``samples`` inputs, ``beyond`` differ by more than a step of their output's scale. The worst is
+    at ``coordinates`` of output ``tensor``; it differs by ``steps``, and ``file`` and ``ours`` are
+    the two values. ``optimiser`` names the optimiser of ONNX Runtime that gives the same result as
+    ours. ``fused`` counts elements that differ by more than a step if ONNX Runtime optimises the
+    file, for files that are quantised or in half precision. ``ties`` is True if all differing
+    elements come from numbers halfway between two steps, which both models may round either way.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = KNOWN
@@ -94,7 +94,7 @@ class FileCheck:
     ties: bool = False
 
     def message(self) -> str:
-        """Return one line on the comparison and on elements that differ by more than a step."""
+        """Return one line on how many outputs differ from the user's file by more than a step."""
         drawn = (
             f"the file without optimiser ({self.elements:,} elements, {self.samples} random inputs)"
         )
@@ -119,7 +119,7 @@ class FileCheck:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Comparison of the imported model with the given one (:mod:`byoc.checking.fidelity`).
+    """Comparison of the imported model with the user's model (:mod:`byoc.checking.fidelity`).
 
     Both run one inference. ``tensors`` and ``elements`` count what was compared; ``difference`` is
     the largest one, as a share of its tensor's range. ``integer`` is the difference of the outputs

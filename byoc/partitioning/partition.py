@@ -124,9 +124,10 @@ class Partitioner:
         fit: Fit,
         shortages: dict[str, Shortage],
     ) -> Outcome:
-        """Return the operations of the first family that lowers a node, or the last refusal.
+        """Return a node's operations on the accelerator, or the last family's refusal.
 
-        Adds a node that no family fits into memory to ``shortages``.
+        They come from the first family that lowers it. Adds a node that no family fits into memory
+        to ``shortages``.
         """
         outcome: Outcome = make_unknown_operator(node)
         if annotation.reason is not None:
@@ -205,7 +206,7 @@ def _escape_braces(text: str) -> str:
 
 
 def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[NodeGroup, ...]:
-    """Return groups in execution order, after moving unprofitable components to the CPU.
+    """Return groups of nodes in order, after moving unprofitable components to the CPU.
 
     A component that only moves data, or computes only flags from flags, is not worth its transfers
     if the CPU computes something anyway; the CPU parts around it then merge. If the CPU computes
@@ -265,7 +266,7 @@ def _operations(outcome: Outcome) -> tuple[Operator, ...]:
 
 
 def _runs(nodes: Sequence[Node], outcomes: Mapping[str, Outcome]) -> Iterator[tuple[Node, ...]]:
-    """Yield runs of consecutive nodes with at most :data:`MAX_OPERATIONS` operations in each.
+    """Yield runs of consecutive nodes with at most :data:`MAX_OPERATIONS` operations a run.
 
     The nodes are in topological order, so no path leaves such a run and comes back.
     """
@@ -295,7 +296,7 @@ def readers(graph: Graph) -> dict[str, set[str]]:
 def boundary(
     graph: Graph, nodes: Sequence[Node], read_by: Mapping[str, set[str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the inputs and outputs of ``nodes``.
+    """Return the names of tensors that enter and leave the set ``nodes``.
 
     Inputs are tensors read from outside, in order of first use. Outputs are tensors that other
     nodes or the model read, in order of production. ``read_by`` is the result of the graph's
@@ -342,7 +343,10 @@ def _placement(
 
 @dataclass(frozen=True, eq=False)
 class NodeGroup:
-    """Nodes of one side that run together, in topological order within each connected component."""
+    """Nodes that run together on the CPU or on the accelerator.
+
+    They are in topological order within each connected component.
+    """
 
     accelerated: bool
     components: tuple[tuple[Node, ...], ...]
@@ -353,7 +357,7 @@ class NodeGroup:
 
 
 def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[NodeGroup, ...]:
-    """Return the fewest groups in execution order.
+    """Divide the nodes into the fewest groups for CPU or accelerator, in execution order.
 
     Each is a wave of host nodes or of accelerator nodes. ``accelerated`` names the nodes of the
     accelerator. Nodes must be in topological order; every node is in exactly one group.
@@ -382,9 +386,9 @@ def _wave(
     needs: Mapping[str, set[str]],
     done: set[str],
 ) -> tuple[list[Node], list[Node]]:
-    """Return the nodes of ``side`` that can run now, in order, and the rest.
+    """Split waiting nodes into those of one ``side`` that can run now, and the rest.
 
-    Adds the former to ``done``.
+    The side is the CPU or the accelerator. Adds the former to ``done``.
     """
     wave = []
     rest = []
@@ -398,7 +402,7 @@ def _wave(
 
 
 def _components(wave: list[Node], needs: Mapping[str, set[str]]) -> tuple[tuple[Node, ...], ...]:
-    """Return the weakly connected components of a wave by first node.
+    """Return the weakly connected components of a set of nodes, ordered by first node.
 
     Each component keeps the order of nodes.
     """

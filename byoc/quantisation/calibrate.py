@@ -181,7 +181,7 @@ def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None
     found: dict[str, list[Limits]] = {}
 
     def is_cut(name: str) -> bool:
-        """Narrow a tensor's range to the part that its consumers use.
+        """Narrow a tensor's range to the values that its consumers distinguish.
 
         Return True if the tensor is in ``cut`` or every consumer uses only part of its range.
         """
@@ -228,11 +228,11 @@ def _observer(
     large: Sequence[ValueInfoProto],
     reductions: Mapping[str, Sequence[str]],
 ) -> Callable[[Feeds], dict[str, NDArray[Any]]]:
-    """Return a function that runs a feed and returns ``shown`` and reduced tensors.
+    """Return a function that runs a model on one sample and returns observed tensors.
 
-    Those ``large`` are reduced. ``reductions`` gives the names of each large tensor's minimum,
-    maximum and sum. Shown tensors are all in memory at the same time. Tensors that are shown or
-    reduced are not fused with others.
+    It returns the tensors ``shown`` and reductions of the tensors ``large``. ``reductions`` gives
+    the names of each large tensor's minimum, maximum and sum. Shown tensors are all in memory at
+    the same time. Tensors that are shown or reduced are not fused with others.
     """
     import onnxruntime
 
@@ -347,7 +347,7 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
 
 @dataclass(eq=False)
 class _SharedRange:
-    """Range that a group of tensors shares.
+    """Quantisation range that a group of tensors shares.
 
     ``floor`` is the greatest low end among the results of clamps from below. ``ceiling`` is the
     least high end among the results of clamps from above. Groups merge into the larger one, so that
@@ -362,11 +362,11 @@ class _SharedRange:
 
     @property
     def width(self) -> np.float32:
-        """High end minus low end."""
+        """Width of the range: high end minus low end."""
         return np.float32(self.high - self.low)
 
     def absorb(self, other: _SharedRange) -> None:
-        """Add the tensors of another group."""
+        """Add the tensors of another group to this shared range."""
         if other is not self:
             self.names += other.names
             self.low, self.high = min(self.low, other.low), max(self.high, other.high)
@@ -376,7 +376,7 @@ class _SharedRange:
             )
 
     def widen(self, required: np.float32) -> None:
-        """Move both ends away from zero by one factor if the range is too narrow.
+        """Move both ends of a range away from zero by one factor if the range is too narrow.
 
         It must not be narrower than ``required``.
         """
@@ -386,13 +386,13 @@ class _SharedRange:
 
 
 def _is_wider_than_clamp(groups: Sequence[_SharedRange]) -> bool:
-    """Return True if the range of all groups is wider than a clamp's result in one of them."""
+    """Return True if the union of the groups' ranges is wider than a clamp's result in one."""
     low = min(group.low for group in groups)
     high = max(group.high for group in groups)
     return any(group.floor > low or group.ceiling < high for group in groups)
 
 
 def _forms(model: ModelProto) -> list[tuple[NodeProto, Form]]:
-    """Return the nodes of the model that operator families know, each with its form."""
+    """Return the nodes whose operator type is known to operator families, each with its form."""
     known = load_installed_families().forms
     return [(node, known[node.op_type][1]) for node in model.graph.node if node.op_type in known]

@@ -78,9 +78,10 @@ def find_ranges(
     seed: int = 0,
     heard: Callable[[Feeds], None] = lambda outputs: None,
 ) -> Ranges:
-    """Return the ranges in which tensors are quantised, the first half of :func:`quantise`.
+    """Return the ranges in which a float model's tensors are quantised.
 
-    The result is empty if no tensor is float. ``heard`` receives the model's outputs per sample.
+    This is the first half of :func:`quantise`. The result is empty if no tensor is float. ``heard``
+    receives the model's outputs per sample.
     """
     if not has_floats(model):
         return {}
@@ -183,7 +184,7 @@ class _Plan:
             self.biases.add(node.name)
 
     def _clamp(self, node: NodeProto) -> None:
-        """Plan a clamp: remove it if it is its operand's only consumer.
+        """Plan a clamp node: remove the node if it is its operand's only consumer.
 
         The operand then gets the result's range.
         """
@@ -357,7 +358,7 @@ class _Boundaries:
         weights.scale = _coarser(weights.scale, first, self._plan.constants[node.input[BIAS]])
 
     def _write_parameters(self, parameters: _Parameters, name: str) -> tuple[str, str]:
-        """Return the names of scale and zero point; write both on the first call."""
+        """Return the names of a tensor's scale and zero point; write both on the first call."""
         if parameters.names is None:
             zero_point = self._tensor(f"{name}_zero_point", parameters.zero_point)
             parameters.names = self._tensor(f"{name}_scale", parameters.scale), zero_point
@@ -381,12 +382,12 @@ BIAS = 2
 
 
 def _range_parameters(low: np.float32, high: np.float32) -> _Parameters:
-    """Return the parameters of a computed tensor with range ``low`` to ``high``."""
+    """Return scale and zero point of a computed tensor with range ``low`` to ``high``."""
     return _make_parameters(np.asarray(low), np.asarray(high), symmetric=False)
 
 
 def _constant_parameters(array: NDArray[np.float32], scaling: Scaling) -> _Parameters:
-    """Return the parameters of a constant, for all its numbers or for each channel."""
+    """Return scale and zero point of a constant, per tensor or per channel."""
     others = (
         None
         if scaling.axis is None
@@ -403,10 +404,11 @@ def _constant_parameters(array: NDArray[np.float32], scaling: Scaling) -> _Param
 def _make_parameters(
     low: NDArray[np.float32], high: NDArray[np.float32], *, symmetric: bool
 ) -> _Parameters:
-    """Return parameters with 255 steps from ``low`` to ``high``, or 254 if symmetric.
+    """Return scale and zero point that divide a range into 255 steps, or 254 if symmetric.
 
-    0 is one of the steps. An empty range gets steps of 1. Computed in float64 and rounded once, as
-    by ``compute_scale_zp`` in onnxruntime/python/tools/quantization/quant_utils.py.
+    The range is ``low`` to ``high``. 0 is one of the steps. An empty range gets steps of 1.
+    Computed in float64 and rounded once, as by ``compute_scale_zp`` in
+    onnxruntime/python/tools/quantization/quant_utils.py.
     """
     low = np.minimum(low, np.float32(0))
     high = np.maximum(high, np.float32(0))
@@ -433,7 +435,7 @@ ROOM = 1.0001
 
 
 def _coarser(scale: Scale, first: NDArray[np.float64], bias: NDArray[np.float32]) -> Scale:
-    """Return weight scales with which no bias takes more than half of int32.
+    """Coarsen weight scales until no quantised bias takes more than half of int32.
 
     The rest is room for the sums. Follows ``_adjust_weight_scale_for_int32_bias`` in
     onnxruntime/python/tools/quantization/qdq_quantizer.py, which allows all of int32. A single
@@ -513,7 +515,7 @@ def is_quantised_whole(model: ModelProto) -> bool:
 
 
 def _float_nodes(model: ModelProto, closed: Collection[str]) -> list[str]:
-    """Return the names of nodes that stay float.
+    """Return the names of nodes that the quantiser leaves in float.
 
     These are nodes whose family requires it, nodes that only pass on results of float operators,
     and nodes with an empty tensor, which no instruction supports. ``closed`` are results of
@@ -539,7 +541,7 @@ def _float_nodes(model: ModelProto, closed: Collection[str]) -> list[str]:
 
 
 def _data(node: NodeProto) -> list[str]:
-    """Return a node's results and data operands, without operands that are parameters."""
+    """Return the names of a node's results and data operands, without parameter operands."""
     found = load_installed_families().forms.get(node.op_type)
     return [
         *node.output,

@@ -54,7 +54,7 @@ def _make_missing_error(error: Exception) -> InputError:
 
 
 def schema() -> Any:
-    """Return the module of flatbuffer classes (``ModelT``, ``TensorT``, ...).
+    """Return the module of LiteRT's flatbuffer classes (``ModelT``, ``TensorT``, ...).
 
     Raises InputError without the extra.
     """
@@ -96,7 +96,7 @@ def readable_errors(thing: str, resolver: Resolver = "default") -> Iterator[None
 def interpreter(
     model: bytes, resolver: Resolver = "reference", *, keep: bool = False, thing: str = "the model"
 ) -> Any:
-    """Return an ``Interpreter`` with allocated tensors.
+    """Return a LiteRT ``Interpreter`` of a model, with allocated tensors.
 
     ``keep`` preserves intermediate tensors for reading. ``thing`` is the model's name in messages.
     Raises InputError without the extra, and for a model that LiteRT rejects.
@@ -117,7 +117,7 @@ def interpreter(
 
 
 def find_delegated(made: Any) -> list[tuple[list[int], list[int]]]:
-    """Return the parts of a model that XNNPACK runs, as tensor indices read and written."""
+    """Return the parts of a model that XNNPACK runs, each as (inputs, outputs) tensor indices."""
     parts = (one for one in made._get_ops_details() if one["op_name"] == "DELEGATE")
     return [(one["inputs"].tolist(), one["outputs"].tolist()) for one in parts]
 
@@ -137,7 +137,7 @@ def pack_model(model: Any) -> bytes:
             self.buffer = buffer
 
         def Pack(self, builder: Any) -> int:  # noqa: N802
-            """Write the buffer; flatbuffers' object API prescribes the method's name."""
+            """Write the buffer of a constant; flatbuffers prescribes the method's name."""
             if self.buffer.data is not None:
                 builder.Prep(ALIGNMENT, len(self.buffer.data))
             return int(self.buffer.Pack(builder))

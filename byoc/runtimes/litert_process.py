@@ -52,7 +52,7 @@ class LiteRTModel:
     def __init__(
         self, model: bytes, resolver: Resolver, *, keep: bool = False, thing: str = "the model"
     ) -> None:
-        """Open the model.
+        """Open a model in the LiteRT child process.
 
         Raises InputError as :func:`byoc.runtimes.litert.interpreter`, or if the process ends.
         """
@@ -96,7 +96,7 @@ class LiteRTModel:
 
 
 def get_session(model: bytes, thing: str = "the model") -> LiteRTModel:
-    """Return a session on the reference kernels.
+    """Return a LiteRT session on the reference kernels.
 
     It uses the default kernels if the former lack an operator. Both compute the same shapes and
     move elements alike. Raises InputError if neither runs the model.
@@ -123,7 +123,7 @@ class _Process:
 
     @property
     def there(self) -> bool:
-        """True if the child runs and belongs to this process.
+        """True if the child process runs and belongs to this process.
 
         A forked process shares the child's pipes with its parent and must not use them.
         """
@@ -132,7 +132,7 @@ class _Process:
     def ask(
         self, request: Mapping[str, Any], arrays: Arrays, thing: str
     ) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-        """Send a request about ``thing`` and return the answer.
+        """Send a request about the model ``thing`` to the child process and return the answer.
 
         Raises InputError if LiteRT rejects the request or the child process ends.
         """
@@ -157,7 +157,7 @@ class _Process:
             self.ask({"do": "close", "session": session}, [], "the model")
 
     def end(self) -> None:
-        """End the child if it belongs to this process."""
+        """End the child process if it belongs to this process."""
         if self._owner != os.getpid():
             return
         for pipe in (self._child.stdin, self._child.stdout):
@@ -168,7 +168,7 @@ class _Process:
 
 @cache
 def _last() -> list[_Process]:
-    """Return the list of the current child process; it is empty before the first one starts."""
+    """Return a list with the current child process, empty before the first one starts."""
     return []
 
 

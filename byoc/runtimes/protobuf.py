@@ -135,7 +135,7 @@ def separate_names(graph: GraphProto, *, name_all: bool = False) -> None:
 
 
 def names_of(graph: GraphProto) -> set[str]:
-    """Return the names of all tensors of the graph itself, without bodies."""
+    """Return the names of all tensors of a graph, without those of control-flow bodies."""
     names = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
     return names | {name for node in graph.node for name in node.output}
 
@@ -160,7 +160,7 @@ _STEP = re.compile(r"@\d+$")
 
 
 def step_family(name: str) -> str:
-    """Return the name that corresponding tensors of all unrolled steps share.
+    """Return the name shared by tensors that correspond to each other in unrolled loop steps.
 
     The result is empty for other tensors.
     """
@@ -168,7 +168,7 @@ def step_family(name: str) -> str:
 
 
 def make_unused_step_name(base: str, step: int, taken: set[str]) -> str:
-    """Return an unused name for one step's tensor.
+    """Return an unused tensor name for one step of an unrolled loop.
 
     It has a base that no other tensor uses, and the step number.
     """
@@ -208,7 +208,7 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def count_of(graph: GraphProto, op_types: Collection[str]) -> int:
-    """Return the number of nodes of these operator types in the graph itself."""
+    """Return the number of a graph's nodes with given operator types, without bodies."""
     return sum(node.op_type in op_types for node in graph.node)
 
 
@@ -326,7 +326,7 @@ def types_of(graph: GraphProto) -> dict[str, int]:
 
 
 def remove_initializers(model: ModelProto) -> ModelProto:
-    """Return a copy without constants, which make up most of a model's size."""
+    """Return a copy of a model without constants, which make up most of its size."""
     result = ModelProto()
     copy_fields(model, result, "graph")
     copy_fields(model.graph, result.graph, "initializer")

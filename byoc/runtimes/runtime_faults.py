@@ -54,7 +54,7 @@ def has_ending_pool(graph: GraphProto) -> bool:
 
 
 class MixedProduct(NamedTuple):
-    """Positions of the inputs of an operator whose product saturates.
+    """Input positions of an operator whose int8 products saturate in ONNX Runtime.
 
     ``unsigned`` is the uint8 operand, None if the operator itself quantises it to uint8. ``signed``
     is the int8 operand. Operators with integer operands also have its ``zero`` point and ``scale``.
@@ -334,7 +334,7 @@ class _Rewriter:
     def _move_input(
         self, node: NodeProto, position: int, zero: int, scale: int | None
     ) -> Iterator[NodeProto]:
-        """Make an int8 input of a node uint8, with its zero point.
+        """Convert an int8 input of a node and its zero point to uint8.
 
         Yields the nodes that compute them.
         """
@@ -348,7 +348,10 @@ class _Rewriter:
         yield from self._move(node, position)
 
     def _move(self, node: NodeProto, position: int) -> Iterator[NodeProto]:
-        """Add 128 to an int8 input of a node, in the constant or with nodes that are yielded."""
+        """Convert an int8 input of a node to uint8 by adding 128.
+
+        A constant is replaced; for other inputs, the nodes that convert are yielded.
+        """
         name = node.input[position]
         tensor = self._constants.get(name)
         if tensor is None:
@@ -378,7 +381,7 @@ def _input(node: NodeProto, position: int) -> str:
 
 
 def _path(name: str, producers: Mapping[str, NodeProto]) -> Iterator[NodeProto]:
-    """Yield the nodes from a tensor's producer back to the first that is not a view.
+    """Yield the nodes from a tensor's producer back to the first node that is not a view.
 
     That node is included.
     """

@@ -139,7 +139,7 @@ def lean_session(
 
 
 def _read(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of all tensors that a graph's nodes read, and of its inputs.
+    """Return the names of a graph's inputs and of all tensors that its nodes read.
 
     A constant may be the default of an input.
     """
@@ -147,7 +147,10 @@ def _read(graph: onnx.GraphProto) -> set[str]:
 
 
 def _place(graph: onnx.GraphProto, further: Sequence[onnx.NodeProto]) -> None:
-    """Insert the nodes ``further``, each directly after the producer of its first operand."""
+    """Insert the nodes ``further`` into a graph, each directly after its operand's producer.
+
+    The operand is the node's first one.
+    """
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in further:
         readers.setdefault(node.input[0], []).append(node)
@@ -232,7 +235,7 @@ class OnnxRuntimeSession:
             raise
 
     def _fall_back(self, error: NotRunError) -> None:
-        """Switch to a session without optimisation; raise ``error`` if that does not run either."""
+        """Switch to a session without optimisation; raise ``error`` if that session fails too."""
         if self._plain is None:
             raise error
         try:
@@ -286,7 +289,7 @@ _TRANSPOSING = ["TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider"]
 
 
 def _list_disabled(graph: onnx.GraphProto) -> list[str]:
-    """Return the optimisers that must not run on ``graph``.
+    """Return the names of ONNX Runtime's optimisers that must not run on ``graph``.
 
     Moving a DequantizeLinear to a tensor that a control-flow body reads from outside ends the
     process by an assertion (ONNX Runtime 1.31), because the optimiser searches the node's inputs

@@ -1,1 +1,1 @@
-"""Schedules chosen by measurement: what can be chosen, moves, and measured results."""
+"""Tuning: schedules chosen by measuring random changes of tilings, groups and residents."""

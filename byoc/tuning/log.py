@@ -78,7 +78,7 @@ Line = TypeVar("Line", bound=_Line)
 
 @dataclass(frozen=True)
 class MeasuredSchedule:
-    """A schedule and its measurement."""
+    """A schedule and its measured cycles."""
 
     choices: Choices
     measurement: Measurement
@@ -94,7 +94,7 @@ class MeasuredSchedule:
 
 @dataclass(frozen=True)
 class TuningLog:
-    """Content of a log."""
+    """Content of a tuning log."""
 
     path: Path
     header: TuningHeader
@@ -102,7 +102,7 @@ class TuningLog:
 
     @property
     def best(self) -> MeasuredSchedule:
-        """First schedule with the fewest cycles.
+        """First of the log's schedules with the fewest cycles.
 
         Raise InputError if there is none.
         """
@@ -115,7 +115,7 @@ class TuningLog:
 
 
 def read_log(path: Path) -> TuningLog:
-    """Read a log and ignore an incomplete last line.
+    """Read a tuning log and ignore an incomplete last line.
 
     Raises InputError naming the line for other errors.
     """
@@ -128,7 +128,7 @@ def read_log(path: Path) -> TuningLog:
 
 
 def mend(path: Path) -> None:
-    """Remove an incomplete last line."""
+    """Remove an incomplete last line from a tuning log."""
     whole = sum(len(line) + 1 for line in _whole_lines(path))
     if whole < path.stat().st_size:
         with path.open("r+b") as file:
@@ -136,7 +136,7 @@ def mend(path: Path) -> None:
 
 
 def load_tuned(path: Path, options: CompileOptions, compiler: str) -> Choices:
-    """Return the best schedule of a log.
+    """Return the best schedule of a tuning log.
 
     Raises InputError if its options or compiler digest differ.
     """
@@ -159,9 +159,9 @@ def load_tuned(path: Path, options: CompileOptions, compiler: str) -> Choices:
 
 
 def difference(logged: TuningHeader, wanted: TuningHeader) -> str | None:
-    """Return a text with the first difference of two headers and both values.
+    """Return a message with the first difference between two tuning logs' headers.
 
-    Returns None if they are equal.
+    It contains both values. Returns None if they are equal.
     """
     old, new = (
         header.model_dump(exclude={"search"}) | header.search for header in (logged, wanted)

@@ -1,4 +1,4 @@
-"""Measurements of all schedules by piece, and the best schedule that combines measured pieces.
+"""Measurements of all schedules, by piece, and the best schedule that combines the pieces.
 
 A piece is a layer with its tiling, or a group. A measurement gives the cycles of each piece after
 its predecessor. A schedule is a path of pieces from the first layer to the last. Dynamic
@@ -22,7 +22,10 @@ WIDTH = 8
 
 
 class MeasuredPiece(NamedTuple):
-    """Sites ``first`` to ``last`` that run as one, with the tensors resident meanwhile."""
+    """Consecutive layers that run as one unit of a schedule, and the tensors resident meanwhile.
+
+    They are the sites ``first`` to ``last``.
+    """
 
     first: int
     last: int
@@ -32,7 +35,7 @@ class MeasuredPiece(NamedTuple):
 
 
 class _PieceMeasurements(NamedTuple):
-    """Measurements of a piece: their number, and the sum of their cycles by site."""
+    """Measurements of one piece of a schedule: their number, and summed cycles by layer."""
 
     often: int
     sites: tuple[int, ...]
@@ -45,7 +48,7 @@ class _PieceMeasurements(NamedTuple):
 def _add_measurement(
     before: _PieceMeasurements | None, sites: tuple[int, ...]
 ) -> _PieceMeasurements:
-    """Return ``before`` with one more measurement."""
+    """Return the measurements of a schedule's piece with one more measurement."""
     if before is None:
         return _PieceMeasurements(1, sites)
     return _PieceMeasurements(
@@ -54,7 +57,7 @@ def _add_measurement(
 
 
 class MeasuredPieces:
-    """Measured pieces of schedules with ``count`` sites.
+    """Measured pieces of schedules for a network with ``count`` layers.
 
     ``spans`` has, for each tensor that can be resident, the sites during which it stays in the
     scratchpad.
@@ -69,7 +72,7 @@ class MeasuredPieces:
         self._promised: dict[int, float] = {}
 
     def note(self, state: State, sites: Sequence[int] | None) -> None:
-        """Record a measurement: cycles by site.
+        """Record the measured cycles of a schedule, layer by layer.
 
         The cycles are None if memory planning failed for the schedule. After a failure, pairs of
         consecutive pieces that never ran together are assumed not to fit.
@@ -88,14 +91,14 @@ class MeasuredPieces:
             before = number
 
     def expect(self, state: State, cycles: Sequence[float]) -> None:
-        """Add unmeasured pieces, each with the ``cycles`` that a model predicts."""
+        """Add unmeasured pieces of a schedule, each with the ``cycles`` that a model predicts."""
         for piece, taken in zip(self._list_pieces(state), cycles, strict=True):
             number = self._pieces.setdefault(piece, len(self._pieces))
             known = self._promised.get(number, math.inf)
             self._promised[number] = min(known, taken)
 
     def best(self, stretch: Callable[[], float] | None = None) -> Tried:
-        """Return the schedule with the fewest expected cycles.
+        """Return the combination of known pieces with the fewest expected cycles, as a schedule.
 
         ``stretch`` returns a factor for the cycles of each piece, by default 1.
         """
@@ -126,7 +129,7 @@ class MeasuredPieces:
         return self._join_path([(pieces[number], number) for number in reversed(path)])
 
     def _cycles(self, before: int, number: int) -> float:
-        """Return the mean cycles of a piece after ``before``.
+        """Return the mean cycles of a schedule's piece that runs after the piece ``before``.
 
         Without such a measurement, it is the mean after any piece, or the prediction.
         """
@@ -136,7 +139,7 @@ class MeasuredPieces:
         return math.inf if known is None else known.cycles
 
     def _mean(self, number: int) -> float:
-        """Return the mean measured or predicted cycles of a piece.
+        """Return the mean measured or predicted cycles of a schedule's piece.
 
         They are infinite if the piece never fitted.
         """
@@ -144,7 +147,7 @@ class MeasuredPieces:
         return self._promised.get(number, math.inf) if known is None else known.cycles
 
     def _sites(self, piece: MeasuredPiece, number: int) -> list[int]:
-        """Return the cycles of a piece by site.
+        """Return the cycles of a schedule's piece, layer by layer.
 
         A prediction is assigned to its first site.
         """
@@ -162,7 +165,7 @@ class MeasuredPieces:
         return Tried(State(tilings, residents, groups), sum(sites), sites)
 
     def _starts(self) -> dict[int, list[int]]:
-        """Return the pieces that start at each site.
+        """Return the pieces of schedules that start at each layer.
 
         Of interchangeable pieces only the fastest are returned.
         """
@@ -185,7 +188,10 @@ class MeasuredPieces:
             yield MeasuredPiece(first, last, state.tilings[first : last + 1], group, here)
 
     def _find_across(self, piece: MeasuredPiece, place: int) -> frozenset[str]:
-        """Return the residents that stay in the scratchpad across the start of site ``place``."""
+        """Return the resident tensors that are in the scratchpad before and after a layer starts.
+
+        The layer is the site ``place``.
+        """
         return frozenset(
             name
             for name in piece.residents

@@ -1,4 +1,4 @@
-"""Moves: changes of a schedule at one place, such as a tiling, a group or a resident.
+"""Random changes of a schedule at one place, such as a tiling, a group or a resident.
 
 Tilings are drawn from all legal ones, or one step from a known one. Groups are one step from the
 current ones.
@@ -30,17 +30,17 @@ GROUP_TRIES = 12
 
 
 class Grouping:
-    """Generator of random steps from one set of groups to another."""
+    """Generator of random changes to the groups of layers that a schedule runs together."""
 
     def __init__(self, subject: TuningSubject, random: np.random.Generator) -> None:
         self._subject = subject
         self._random = random
 
     def change(self, groups: PlacedGroups, place: int) -> PlacedGroups | None:
-        """Return the groups with one property of group ``place`` changed, or with one more for -1.
+        """Return a schedule's groups with a property of one changed, or with a group added.
 
-        A step changes ends, band height, tiles or kept tensors. Returns None if no legal change was
-        found.
+        ``place`` is the index of the changed group, -1 to add one. A step changes ends, band
+        height, tiles or kept tensors. Returns None if no legal change was found.
         """
         for _ in range(GROUP_TRIES):
             found = self._add_group(groups) if place < 0 else self._step_group(groups, place)
@@ -49,7 +49,7 @@ class Grouping:
         return None
 
     def _add_group(self, groups: PlacedGroups) -> PlacedGroups | None:
-        """Add a group of two or three ungrouped neighbours, or of two that run tile by tile."""
+        """Add a group of two or three ungrouped layers, or of two that run tile by tile."""
         first = int(self._random.integers(len(self._subject.sites)))
         if self._subject.find_excluded(first) is not None and self._random.random() < RIDES:
             return self._fuse_pair(groups, None, first)
@@ -85,7 +85,7 @@ class Grouping:
     def _fuse_pair(
         self, groups: PlacedGroups, place: int | None, first: int
     ) -> PlacedGroups | None:
-        """Return the groups with two sites that run tile by tile.
+        """Return a schedule's groups with two layers that run tile by tile.
 
         They are new, or replace group ``place``.
         """
@@ -96,7 +96,7 @@ class Grouping:
         return insert_group(others, first, GroupChoice(names, 0))
 
     def _change_bands(self, group: GroupChoice, last: int) -> GroupChoice:
-        """Return the group with higher or lower bands."""
+        """Return a group of layers with a larger or smaller number of rows per band."""
         rows = self._subject.rows(last)
         return replace(
             group,
@@ -104,7 +104,7 @@ class Grouping:
         )
 
     def _change_tiles(self, group: GroupChoice, first: int) -> GroupChoice:
-        """Change one layer's channel tiles or constant loads, or whether one tensor is kept."""
+        """Change one layer's tiles or constant loads in a group, or whether a tensor is kept."""
         count = len(group.layers)
         member = int(self._random.integers(count))
         sites = self._subject.sites[first : first + count]
@@ -133,9 +133,9 @@ class Grouping:
     def _replace_group(
         self, groups: PlacedGroups, place: int | None, first: int, last: int
     ) -> PlacedGroups | None:
-        """Return the groups with one from site ``first`` to ``last``, new or in place of ``place``.
+        """Return a schedule's groups with a group of the layers ``first`` to ``last``.
 
-        Returns None if the result would be illegal.
+        It is new or replaces the group ``place``. Returns None if the result would be illegal.
         """
         others = tuple(one for number, one in enumerate(groups) if number != place)
         if last <= first:
@@ -149,7 +149,7 @@ class Grouping:
     def _make_group(
         self, sites: Sequence[TilingSite], first: int, before: tuple[int, GroupChoice] | None
     ) -> GroupChoice:
-        """Return a group of ``sites``, with the settings that they had in group ``before``.
+        """Return a group of the layers ``sites``, with their settings from the group ``before``.
 
         Other sites compute all channels in one tile, load their constants once and keep all rows.
         """
@@ -176,12 +176,12 @@ class Grouping:
 
 
 def _free(groups: PlacedGroups, first: int, last: int) -> bool:
-    """Return True if no group contains any of the sites ``first`` to ``last``."""
+    """Return True if no group contains any of the layers ``first`` to ``last``."""
     return all(other > last or other + len(one.layers) <= first for other, one in groups)
 
 
 def insert_group(groups: PlacedGroups, first: int, group: GroupChoice) -> PlacedGroups:
-    """Return the groups with one more, which replaces groups that share layers with it."""
+    """Return a schedule's groups with ``group`` added and without those that share its layers."""
     last = first + len(group.layers) - 1
     others = (one for one in groups if one[0] > last or one[0] + len(one[1].layers) <= first)
     return tuple(sorted((*others, (first, group)), key=lambda one: one[0]))
@@ -198,7 +198,7 @@ The remaining steps change one size.
 
 
 class Drawing:
-    """Generator of random tilings of one geometry within ``budget`` bytes.
+    """Generator of random tilings of one layer geometry within ``budget`` bytes.
 
     The resident operands are given.
     """
@@ -242,7 +242,7 @@ class Drawing:
         return None
 
     def _step_size(self, random: np.random.Generator, known: Tiling) -> Tiling:
-        """Return ``known`` with one of its sizes slightly larger or smaller."""
+        """Return the tiling ``known`` with one of its sizes slightly larger or smaller."""
         axis = ("channels", "rows", "depth")[int(random.integers(3))]
         if axis == "rows":
             return known._replace(
@@ -255,7 +255,7 @@ class Drawing:
         return known._replace(channels=channels, rows=known.rows if len(rows) > 1 else rows[0])
 
     def _draw_buffered(self, random: np.random.Generator, shape: Tiling) -> Tiling | None:
-        """Return a random order and buffering of a shape.
+        """Return a tiling with the sizes of ``shape`` and a random loop order and buffering.
 
         The result is None if no buffering fits.
         """
@@ -276,7 +276,7 @@ class Drawing:
 def _sizes(
     geometry: Geometry, arch: Arch, resident: Resident
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the channel tiles and depths to draw from, from coarse to fine."""
+    """Return the tile sizes in output and input channels to draw from, from coarse to fine."""
     nest = geometry.nest
     parallel = geometry.parallel_channels(arch)
     channels = even_sizes(channel_tiles(geometry, resident), nest.channels, parallel)
@@ -300,7 +300,7 @@ def even_sizes(sizes: Sequence[int], whole: int, parallel: int = 0) -> tuple[int
 
 
 def _pick(random: np.random.Generator, sizes: Sequence[int]) -> int:
-    """Return a random size.
+    """Return a random one of ``sizes``, with the first ones more likely.
 
     The first, coarse ones are more likely.
     """
@@ -308,7 +308,7 @@ def _pick(random: np.random.Generator, sizes: Sequence[int]) -> int:
 
 
 def draw_near_size(random: np.random.Generator, sizes: Sequence[int], known: int) -> int:
-    """Return a size up to three positions from ``known``.
+    """Return a size that is up to three positions from ``known`` in the list ``sizes``.
 
     If ``known`` is no size, it counts from the first that is not larger.
     """
@@ -324,7 +324,10 @@ Item = TypeVar("Item")
 
 
 class Moves:
-    """Generator of moves, each once: legal changes that fit, and a ``donor``'s schedules."""
+    """Generator of changes to a schedule, each made once: legal ones that fit.
+
+    They include a ``donor``'s schedules.
+    """
 
     def __init__(self, subject: TuningSubject, random: np.random.Generator) -> None:
         self._subject = subject
@@ -336,7 +339,7 @@ class Moves:
         self.donor: Donor | None = None
 
     def make(self, moves: Iterable[Move]) -> None:
-        """Mark moves as measured, so that they are not drawn again."""
+        """Mark changes of a schedule as measured, so that they are not drawn again."""
         self._made.update(move.content for move in moves)
 
     def note(self, state: State) -> None:
@@ -346,7 +349,7 @@ class Moves:
             self._tested.setdefault((number, resident), set()).add(state.tilings[number])
 
     def pools(self, base: State, tilings: int, groups: int, flips: int) -> Iterator[list[Move]]:
-        """Yield moves from ``base`` by place.
+        """Yield random changes of the schedule ``base``, one list for each place.
 
         ``tilings`` and ``groups`` are the numbers of changes drawn for each layer and group,
         ``flips`` that of tensors whose residency changes.
@@ -366,19 +369,19 @@ class Moves:
             yield self._new(base, [self._refit(base, base.residents ^ {name}, base.groups)])
 
     def _some(self, items: Sequence[Item], most: int) -> Sequence[Item]:
-        """Return all ``items``, or ``most`` random ones in order."""
+        """Return all ``items``, or ``most`` randomly chosen ones in their order."""
         if len(items) <= most:
             return items
         chosen = self._random.choice(len(items), most, replace=False)
         return [items[number] for number in sorted(chosen.tolist())]
 
     def _new(self, base: State, states: Iterable[State | None]) -> list[Move]:
-        """Return the moves to ``states`` that were not made before."""
+        """Return the changes of ``base`` to each of ``states`` that were not made before."""
         moves = [self._move(base, state) for state in states if state is not None and state != base]
         return [move for move in moves if move.content not in self._made]
 
     def _move(self, base: State, state: State) -> Move:
-        """Return the move between two schedules.
+        """Return the change that turns one schedule into another.
 
         It covers all sites whose tiling, group or room differ, extended to whole groups.
         """
@@ -400,7 +403,7 @@ class Moves:
         return Move(low, high, state)
 
     def _refit(self, state: State, residents: frozenset[str], groups: PlacedGroups) -> State | None:
-        """Return a schedule with other residents and groups.
+        """Return a schedule with the given resident tensors and groups.
 
         Returns None if a layer or group no longer fits. Sites with different residents or less room
         get the compiler's tilings.
@@ -431,7 +434,7 @@ class Moves:
         return replace(found, tilings=tuple(tilings))
 
     def _draw_tilings(self, number: int, base: State, count: int) -> list[Tiling]:
-        """Return up to ``count`` tilings of a site that were not measured there.
+        """Return up to ``count`` tilings of a layer that were not measured for it.
 
         Those of the donor come first.
         """

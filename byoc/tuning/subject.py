@@ -1,4 +1,4 @@
-"""The network and machine being tuned: the sites of a choice, and the cycles of a schedule.
+"""The network and machine being tuned: layers with choices, and cycles of a schedule.
 
 A complete schedule is a state. A search changes it at one site, or at several separate sites
 together.
@@ -60,7 +60,7 @@ class ProgramClock(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """Cycles of a network and of each of its sites, in order.
+    """Measured cycles of a network and of each of its layers, in order.
 
     They are None if memory planning failed.
     """
@@ -70,7 +70,7 @@ class Measurement:
 
 
 class LoneGroupCost(NamedTuple):
-    """Cost of a group by itself.
+    """Cost of a group of layers by itself, without the layers around it.
 
     ``compute``, ``loading`` and ``storing`` are cycles of EX and of the bus. ``first`` are the bus
     cycles that the first tile waits for. ``nbytes`` is the peak of its buffers and ``budget`` the
@@ -92,7 +92,7 @@ class LoneGroupCost(NamedTuple):
 def bare_memory(
     arch: Arch, lowered: Lowered, residents: Iterable[str], bus: MemoryBus = DEFAULT_BUS
 ) -> Memory:
-    """Return a memory for steps that are never executed, with these buffers resident."""
+    """Return a scratchpad memory for steps that are never executed, with given residents."""
     memory = empty_memory(lowered, arch, bus, data=False)()
     for name in residents:
         memory.residents[name] = memory.reserve(name, 0)
@@ -114,7 +114,7 @@ def _join_choices(found: Sequence[Choices]) -> Choices:
 
 
 def _peak(sizes: Sequence[int], tiles: Sequence[TileSteps], alignment: int) -> int:
-    """Return the peak bytes of buffers in use at any tile."""
+    """Return the peak bytes of the buffers in use during any tile."""
     changes = [0] * (len(tiles) + 1)
     for buffer, (first, last) in lifetimes(tiles).items():
         changes[first] += align(sizes[buffer], alignment)
@@ -164,19 +164,19 @@ class TuningSubject:
 
     @property
     def candidates(self) -> tuple[tuple[int, str], ...]:
-        """Every tensor that could be resident, with the index of its region."""
+        """Every tensor that could be resident in the scratchpad, with the index of its region."""
         return tuple(
             (number, name) for number, rooms in enumerate(self._rooms) for name in rooms.lives
         )
 
     def span(self, region: int, name: str) -> range:
-        """Return the sites during which a tensor of a region would be resident."""
+        """Return the range of layers during which a tensor of a region would be resident."""
         life = self._rooms[region].lives[name]
         first = self._firsts[region]
         return range(first + life.first, first + life.last + 1)
 
     def groupable(self, first: int, last: int) -> bool:
-        """Return True if the sites ``first`` to ``last`` can be computed together, band by band."""
+        """Return True if layers ``first`` to ``last`` can be computed together in bands."""
         if (
             first < 0
             or last >= len(self.sites)
@@ -187,11 +187,14 @@ class TuningSubject:
         return lawful(self._graphs[self.sites[first].region], *ends)
 
     def count_loaded_beside(self, number: int) -> int:
-        """Return the operands loaded in addition to a site's if the next site uses its tiles."""
+        """Count the operands that a fused next layer loads in addition to a layer's own.
+
+        The next site then uses the site's tiles.
+        """
         return len(self._layer(number + 1).operation.inputs) - 1
 
     def find_excluded(self, number: int) -> frozenset[str] | None:
-        """Return tensors that cannot be resident if the next site runs on a site's tiles.
+        """Return tensors that cannot be resident if the next layer runs on a layer's tiles.
 
         Returns None if the next site cannot run on the tiles.
         """
@@ -207,7 +210,7 @@ class TuningSubject:
         return self._lowered[site.region][1][site.index]
 
     def rows(self, number: int) -> int:
-        """Return the number of rows of a groupable site's output, which bands divide."""
+        """Return the number of output rows of a groupable layer, which are divided into bands."""
         site = self.sites[number]
         graph = self._graphs[site.region]
         member = graph.members[site.index]
@@ -215,7 +218,10 @@ class TuningSubject:
         return graph.planes[member.writes.buffer].rows
 
     def account(self, first: int, group: GroupChoice, residents: Collection[str]) -> LoneGroupCost:
-        """Return the cost of a group that starts at site ``first``, with these ``residents``."""
+        """Return the cost of a group of layers that starts at layer ``first``.
+
+        The tensors ``residents`` are resident.
+        """
         site = self.sites[first]
         lives = self._rooms[site.region].lives.items()
         last = site.index + len(group.layers) - 1
@@ -267,14 +273,14 @@ class TuningSubject:
         )
 
     def room(self, site: TilingSite, residents: Collection[str]) -> tuple[Resident, int]:
-        """Return which operands of a site are resident, and the bytes that residents leave it."""
+        """Return which operands of a layer are resident, and the scratchpad bytes left for it."""
         rooms = self._rooms[site.region]
         return rooms.find_resident(
             site.index, [name for name in rooms.lives if name in residents], self.arch.sram_bytes
         )
 
     def search(self, number: int) -> TileSearch:
-        """Return the compiler's tile search of a site, with its estimates."""
+        """Return the compiler's tile search of a layer, with its estimates."""
         return self._searches[number]
 
     def own(self) -> Choices:
@@ -357,7 +363,10 @@ class State:
 
     @cached_property
     def spans(self) -> list[tuple[int, int, GroupChoice | None]]:
-        """Units in order: first and last site with their group, or a single site."""
+        """Units of a schedule in order: first and last layer with their group, or one layer.
+
+        A layer without a group has None.
+        """
         groups = dict(self.groups)
         found = list[tuple[int, int, GroupChoice | None]]()
         number = 0
@@ -370,7 +379,7 @@ class State:
 
     @property
     def tiled(self) -> tuple[tuple[int, int], ...]:
-        """Sites whose own tiling applies.
+        """Layers whose own tiling applies in this schedule.
 
         Each comes with the last site that runs on its tiles, usually itself.
         """
@@ -379,7 +388,7 @@ class State:
         )
 
     def room(self, subject: TuningSubject, number: int) -> tuple[Resident, int]:
-        """Return which operands of a tiled site are resident, and its free bytes.
+        """Return which operands of a tiled layer are resident, and its free scratchpad bytes.
 
         Operands loaded for the next site on its tiles are included.
         """
@@ -391,7 +400,7 @@ class State:
 
 
 def state_of(choices: Choices) -> State:
-    """Return the state of complete choices."""
+    """Convert choices for every layer to a complete schedule."""
     groups = place_groups([choice.layer for choice in choices.layers], choices.groups or ())
     return State(tuple(map(tiling_of, choices.layers)), frozenset(choices.residents or ()), groups)
 
@@ -407,7 +416,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Move:
-    """Change of a schedule at sites ``first`` to ``last``.
+    """Change of a schedule at the layers ``first`` to ``last``.
 
     ``state`` is the schedule with only this change.
     """
@@ -417,7 +426,7 @@ class Move:
     state: State
 
     def is_apart_from(self, other: Move) -> bool:
-        """Return True if at least one unchanged site separates two moves.
+        """Return True if at least one unchanged layer separates two changes of a schedule.
 
         Neither move then changes what runs immediately before the other's sites.
         """
@@ -425,7 +434,7 @@ class Move:
 
     @property
     def content(self) -> Hashable:
-        """Key of the change at its sites, independent of the rest of the schedule."""
+        """Key that identifies a change of a schedule, independent of the unchanged layers."""
         here = [
             (first, group) for first, group in self.state.groups if self.first <= first <= self.last
         ]
@@ -438,7 +447,7 @@ class Move:
 
 
 def combine_moves(base: State, moves: Sequence[Move]) -> State:
-    """Return ``base`` with all ``moves``, which were made from it and are pairwise separate."""
+    """Return the schedule ``base`` with several changes that do not touch each other."""
     tilings = list(base.tilings)
     residents = set(base.residents)
     groups = set(base.groups)

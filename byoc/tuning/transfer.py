@@ -23,7 +23,7 @@ from isa.instruction import ceil_div
 
 
 def donor_score(shares: Mapping[str, float], schedules: Mapping[str, int]) -> float:
-    """Return the sum over classes of P² · √W.
+    """Return how well a network's schedules suit another: the sum over classes of P² · √W.
 
     P is the share of the target's untuned cycles in the class, W the number of the donor's tuned
     schedules.
@@ -32,7 +32,7 @@ def donor_score(shares: Mapping[str, float], schedules: Mapping[str, int]) -> fl
 
 
 def shares_of(sites: Sequence[TilingSite], cycles: Sequence[int]) -> dict[str, float]:
-    """Return the share of cycles that each class of layers takes."""
+    """Return each layer class's share of the network's cycles."""
     spent: Counter[str] = Counter()
     for site, taken in zip(sites, cycles, strict=True):
         spent[site.kind] += taken
@@ -41,7 +41,7 @@ def shares_of(sites: Sequence[TilingSite], cycles: Sequence[int]) -> dict[str, f
 
 
 def schedules_of(log: TuningLog) -> dict[str, int]:
-    """Count a log's tuned schedules by class.
+    """Count a log's tuned schedules by class of layer.
 
     Layers equal in sizes and schedule count once.
     """
@@ -53,12 +53,15 @@ def schedules_of(log: TuningLog) -> dict[str, int]:
 
 
 def choose_donor(logs: Sequence[TuningLog], shares: Mapping[str, float]) -> TuningLog:
-    """Return the log with the highest score, the first of equal ones."""
+    """Return the tuning log with the highest donor score, the first of equal ones."""
     return max(logs, key=lambda log: donor_score(shares, schedules_of(log)))
 
 
 class Donor:
-    """Log whose best schedule is offered to the sites of a subject where it is legal and fits."""
+    """Tuning log whose best schedule is offered to another network's layers.
+
+    A schedule is offered where it is legal and fits.
+    """
 
     def __init__(self, subject: TuningSubject, log: TuningLog) -> None:
         self._subject = subject
@@ -72,7 +75,7 @@ class Donor:
 
     @property
     def whole(self) -> Choices | None:
-        """The log's schedule, if it has the same layers.
+        """The log's whole schedule, if the tuned network has the same layers as this one.
 
         It may be from another machine or compiler. Residents and groups that are not possible on
         this machine are left out.
@@ -98,7 +101,7 @@ class Donor:
         )
 
     def tilings(self, number: int, resident: Resident, budget: int) -> Iterator[Tiling]:
-        """Yield tilings for the class of site ``number``, each once.
+        """Yield the log's tilings for layers of the same class as layer ``number``, each once.
 
         Each known tiling is tried with its sizes, and with its numbers of tiles.
         """
@@ -115,7 +118,7 @@ class Donor:
                         yield tiling
 
     def groups(self) -> Iterator[tuple[int, GroupChoice]]:
-        """Yield groups for layers of the same classes in the same order.
+        """Yield the log's groups where layers of the same classes follow in the same order.
 
         Each comes with the index of its first site. Each is tried with the same rows per band and
         with the same number of bands; bands keep all shared rows, or none.
@@ -143,7 +146,7 @@ class Donor:
 def _fit_groups(
     known: GroupChoice, own: Sequence[LoggedSite], sites: Sequence[TilingSite], rows: int
 ) -> Iterator[GroupChoice]:
-    """Adapt a group of layers ``own`` to ``sites`` whose result has ``rows`` rows.
+    """Adapt a group of logged layers to the layers ``sites``, whose result has ``rows`` rows.
 
     An element-wise layer counts its elements as rows, so the number of bands comes from the other
     layers.
@@ -165,7 +168,7 @@ def _fit_groups(
 def _fit_tiling(
     known: Tiling, own: LoggedSite, site: TilingSite, resident: Resident
 ) -> Iterator[Tiling]:
-    """Adapt a tiling of layer ``own`` to ``site``.
+    """Adapt the tiling of a logged layer ``own`` to the layer ``site``.
 
     First it has the same sizes, then the same numbers of tiles.
     """

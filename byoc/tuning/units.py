@@ -24,7 +24,10 @@ They are the predecessor's.
 
 
 class ScheduleUnit(NamedTuple):
-    """Sites ``first`` to ``last`` that run as one, with features and a lower bound in cycles."""
+    """Consecutive layers that run as one, with model features and a lower bound in cycles.
+
+    They are the sites ``first`` to ``last``.
+    """
 
     first: int
     last: int
@@ -33,11 +36,11 @@ class ScheduleUnit(NamedTuple):
 
 
 class _Sight(NamedTuple):
-    """Features of a unit without its predecessor, with lower bound and estimate in cycles.
+    """Features of a schedule's unit without its predecessor, with its bound and estimate.
 
-    ``idle`` are cycles in which it leaves the bus free and ``spare`` the bytes that it leaves
-    unused, both for prefetches of its successor. ``first`` are the bus cycles of the loads that its
-    first tile waits for.
+    Both are in cycles. ``idle`` are cycles in which it leaves the bus free and ``spare`` the bytes
+    that it leaves unused, both for prefetches of its successor. ``first`` are the bus cycles of the
+    loads that its first tile waits for.
     """
 
     features: Features
@@ -62,7 +65,7 @@ class Units:
     def list_units(
         self, state: State, first: int = 0, last: int | None = None
     ) -> Iterator[ScheduleUnit]:
-        """Yield the units of sites ``first`` to ``last``, and the next unit, in order."""
+        """Yield the units of a schedule from layer ``first`` to ``last``, and the next unit."""
         spans = state.spans
         end = len(state.tilings) if last is None else last + 1
         wanted = [
@@ -92,7 +95,7 @@ class Units:
     def _layer_sight(
         self, number: int, last: int, tiling: Tiling, resident: Resident, budget: int
     ) -> _Sight:
-        """Return the features of a layer, with the layers up to ``last`` on its tiles."""
+        """Return the features of a layer and of the next layers that run on its tiles."""
         rider = sum(
             self._subject.search(other).cost.compute.least().cycles
             for other in range(number + 1, last + 1)
@@ -139,7 +142,7 @@ class Units:
         )
 
     def _least(self, compute: int, loading: int) -> int:
-        """Return the lower bound of a unit in cycles.
+        """Return a lower bound for the cycles of a schedule's unit.
 
         A scratchpad's worth of loads may be prefetched.
         """
@@ -180,7 +183,7 @@ class Units:
 
 
 def _add_predecessor(sight: _Sight, before: _Sight, bus: MemoryBus) -> Features:
-    """Return a unit's features with its predecessor's.
+    """Return the features of a schedule's unit, completed with those of its predecessor.
 
     The last two are the logarithms of the bound and the estimate.
     """

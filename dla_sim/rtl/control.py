@@ -166,13 +166,13 @@ class UnitControl(Component):
         return m
 
     def _flags(self, what: str) -> Value:
-        """Return the bits ``{what}_previous`` and ``{what}_next`` of the command word."""
+        """Return two token flags of the command word: those of the previous and the next unit."""
         return Cat(
             bits_of(self._command.word, _TOKENS[f"{what}_{side}"]) for side in ("previous", "next")
         )
 
     def _time_sync(self, m: Module, syncs: Value, over: Signal) -> None:
-        """Drive ``over`` in the last cycle of an ``OP_SYNC``.
+        """Count the cycles of an ``OP_SYNC`` command and drive ``over`` in the last one.
 
         ``syncs`` is 1 during the whole command.
         """
@@ -182,7 +182,7 @@ class UnitControl(Component):
             m.d.control += passed.eq(Mux(over, 0, passed + 1))
 
     def _account(self, m: Module, executing: Value, is_sync: Value) -> None:
-        """Drive ``accounted``.
+        """Drive ``accounted``, the cause under which the unit's current cycle is counted.
 
         If the tokens of both neighbours are missing, the cause names the previous one.
         """

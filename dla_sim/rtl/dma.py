@@ -34,7 +34,7 @@ from isa.ops.dma import side_registers
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Registers of one side of a transfer.
+    """Registers that describe the source or the destination of a DMA transfer.
 
     ``address`` is its first byte and ``nbytes`` the bytes of a row. ``counts`` and ``strides`` give
     the number of rows and their distance in bytes, by dimension, innermost first.
@@ -47,7 +47,7 @@ class Side:
 
 
 def side_of(command: CommandView, unit: Unit, space: Space) -> Side:
-    """Return the registers that the instruction declares for one side of a transfer."""
+    """Return the registers that an instruction declares for one memory of a DMA transfer."""
     address, nbytes, dimensions = side_registers(unit, space)
     value = command.register
     pairs = [(value(count), value(stride)) for count, stride in dimensions[::-1]]
@@ -104,7 +104,7 @@ class Walk:
     def advance_by_byte(
         self, counts: Sequence[Value], strides: Sequence[Value]
     ) -> tuple[Walk, list[Value]]:
-        """Return the next byte's position and the dimensions that end here.
+        """Return the position of the transfer's next byte, and the dimensions that end here.
 
         Entry d of the list is 1 if dimensions 0 to d all end at this byte.
         """
@@ -201,7 +201,7 @@ class Transfer(Elaboratable):
     # Scratchpad side
 
     def _walk(self, m: Module) -> list[list[Value]]:
-        """Advance byte by byte.
+        """Advance the scratchpad position of a transfer through every byte of a beat.
 
         Return for each lane and dimension d whether dimensions 0 to d end there.
 
@@ -246,7 +246,7 @@ class Transfer(Elaboratable):
         return over
 
     def _clamp_count(self, value: Value) -> Value:
-        """Return the smaller of ``value`` and ``most``."""
+        """Return the smaller of a count and the largest number of bytes in a beat."""
         return Mux(value < self.most, value, self.most)[: self.most.bit_length()]
 
     def _name_walk(self, m: Module, walk: Walk, number: int) -> Walk:
@@ -258,7 +258,7 @@ class Transfer(Elaboratable):
         return Walk(tuple(signals[:4]), tuple(signals[4:8]), tuple(signals[8:]))
 
     def _advance_by_beat(self, m: Module, places: Sequence[Walk]) -> Walk:
-        """Return the position after this beat, or the current position in a wait slot."""
+        """Return the transfer's position after this beat; a wait slot does not change it."""
         behind = self._name_walk(m, places[0], len(places))
         with m.Switch(self.count):
             for count, place in enumerate(places[1:], start=1):
@@ -298,7 +298,7 @@ class Transfer(Elaboratable):
                 m.d[self.domain] += [register.eq(now) for now, register in begins]
 
     def _first(self, lanes: Sequence[Value]) -> Value:
-        """Return the number of bytes up to and including the first lane that is 1.
+        """Return the number of lanes up to and including the first whose flag is 1.
 
         The result is ``most`` if no lane is 1.
         """
@@ -310,7 +310,7 @@ class Transfer(Elaboratable):
     def _find_breaks(
         self, m: Module, over: Sequence[Sequence[Value]], moved: Signal
     ) -> list[Value]:
-        """Return for each lane whether a row of bursts ends with its byte.
+        """Return for each lane of a beat whether its byte is the last of a row of bursts.
 
         The row continues if the advancing dimension and all dimensions within it are dense. A
         dimension is dense if its stride equals the bytes moved of the row when the inner dimensions
@@ -378,7 +378,7 @@ class DmaUnit(Elaboratable):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Build the unit.
+        """Build the logic of the DMA unit LD or ST.
 
         Registers that only change with slots are clocked only by granted slots.
         """
@@ -400,7 +400,7 @@ class DmaUnit(Elaboratable):
         return m
 
     def _memory(self, m: Module) -> tuple[Value, Value]:
-        """Return whether the transfer uses the flash, and its memory's latency.
+        """Return whether a DMA transfer uses the flash, and the latency of its memory.
 
         Set the slots' constants.
         """
@@ -418,7 +418,7 @@ class DmaUnit(Elaboratable):
         return flash, Mux(flash, config.flash_latency, config.dram_latency)
 
     def _sequence(self, m: Module, latency: Value) -> dict[str, Value]:
-        """Step through the phases, skipping empty ones.
+        """Step through setup, latency, data and drain of a DMA transfer, skipping empty phases.
 
         Return by name which phase this cycle is in.
         """

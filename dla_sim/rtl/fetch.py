@@ -96,13 +96,13 @@ class Fetch(Component):
         return m
 
     def _next(self, number: Signal) -> Value:
-        """Return the index after ``number``, modulo ``fetch_buffers``."""
+        """Return the index of the fetch buffer after ``number``, modulo ``fetch_buffers``."""
         return Mux(number + 1 == self._configuration.fetch_buffers, 0, number + 1)
 
     def _times(
         self, m: Module, arrived: Signal, freed: Signal, requested: Signal, due: Signal
     ) -> None:
-        """Drive ``requested`` and ``due`` of the next chunk.
+        """Drive flags that tell whether the next command chunk is requested and has arrived.
 
         ``requested``: the next chunk, if any, is requested. ``due``: its latency is over.
         """
@@ -162,7 +162,7 @@ class Fetch(Component):
         return (moved + slots.count) >> 3
 
     def _words(self, m: Module, arrived: Signal, moved_words: Value, freed: Signal) -> None:
-        """Deliver the words.
+        """Deliver the command words of fetched chunks to the processor.
 
         Drive ``freed`` in the cycle that executes the last word of a chunk.
         """

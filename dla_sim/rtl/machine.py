@@ -81,7 +81,7 @@ class HardwareMachine(Elaboratable):
 
     @property
     def lookups(self) -> list[Lookup]:
-        """Memory lookups of LD and ST."""
+        """Address decoder interfaces of the units LD and ST."""
         return [unit.lookup for unit in self._dma.values()]
 
     @property
@@ -119,7 +119,7 @@ class HardwareMachine(Elaboratable):
         return m
 
     def _hold(self, m: Module) -> None:
-        """Register the inputs that are constant during a run.
+        """Register the machine's inputs that are constant during a run.
 
         Simulators evaluate logic that depends on an input at every edge.
         """
@@ -137,7 +137,7 @@ class HardwareMachine(Elaboratable):
             m.d.control += [held.eq(given) for held, given in pairs]
 
     def _units(self, m: Module) -> None:
-        """Connect each unit with its controller and its probe."""
+        """Connect each hardware unit with its controller and its probe."""
         for unit, control in self._control.units.items():
             probe = self.probes[unit]
             works = self._ex if unit is Unit.EX else self._dma[unit]
@@ -157,7 +157,7 @@ class HardwareMachine(Elaboratable):
         ]
 
     def _bus(self, m: Module) -> None:
-        """Connect the granted requester's beat with the memory port."""
+        """Connect the bus beat of the granted unit with the memory port."""
         control = self._control
         fetch = self._control.fetch
         requesters: tuple[Fetch | DmaUnit, ...] = (fetch, *self._dma.values())

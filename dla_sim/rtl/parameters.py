@@ -96,7 +96,7 @@ def has_hardware(arch: Arch) -> bool:
 
 
 def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:
-    """Return the sizes of exactly this machine.
+    """Return the hardware sizes of a build that fits exactly one machine.
 
     Raise InputError if it has too many elements or lanes.
     """
@@ -223,7 +223,7 @@ class Configuration:
         values: Mapping[str, int] | None = None,
         prefix: str = "configuration_",
     ) -> None:
-        """Tie straps to ``values`` (:func:`strap_values`).
+        """Tie configuration inputs of the hardware to ``values`` (:func:`strap_values`).
 
         If None, create signals named ``prefix`` + name.
         """
@@ -241,9 +241,9 @@ class Configuration:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Value:
-            """Return a strap by name."""
+            """Return the configuration value ``name``."""
 
     @property
     def open(self) -> dict[str, Value]:
-        """Straps that are inputs of the hardware."""
+        """Configuration values that are inputs of the hardware."""
         return {name: value for name, value in self.straps.items() if isinstance(value, Signal)}

@@ -61,7 +61,7 @@ register.
 
 
 class ReadPort:
-    """Port with ``lanes`` independent reads of ``width`` bytes per cycle.
+    """Scratchpad port with ``lanes`` independent reads of ``width`` bytes per cycle.
 
     Reads begin at any byte address and are little-endian. With ``domain`` None the data are valid
     in the cycle of their address; otherwise the clock of ``domain`` registers them. The ``data`` of
@@ -86,7 +86,7 @@ class ReadPort:
 
 
 class WritePort:
-    """``lanes`` independent writes per cycle at any byte address.
+    """Scratchpad port with ``lanes`` independent writes per cycle at any byte address.
 
     The later lane wins at equal addresses.
 
@@ -122,7 +122,7 @@ def drive_clocks(m: Module, ports: Iterable[ReadPort | WritePort]) -> None:
 
 
 class MemoryPort:
-    """Only port to system memory, with one beat per cycle.
+    """The machine's only port to system memory, with one beat per cycle.
 
     A beat has ``count`` bytes within one memory word. ``read_data`` answers in the same cycle,
     because the latency is over by then. Byte 0 is the lowest.
@@ -138,7 +138,7 @@ class MemoryPort:
 
     @property
     def outputs(self) -> tuple[Signal, ...]:
-        """Signals that the machine drives."""
+        """Signals of the memory port that the machine drives."""
         return self.valid, self.write, self.address, self.count, self.write_data
 
 
@@ -155,7 +155,7 @@ class Lookup:
 
 
 class Probe:
-    """Observable state of a unit.
+    """Observable state of a hardware unit: first and last cycle of commands, and causes.
 
     It pulses in a command's first and last cycle, and has each cycle's cause.
     """
@@ -167,7 +167,7 @@ class Probe:
 
     @property
     def outputs(self) -> tuple[Signal, ...]:
-        """Signals that the machine drives."""
+        """Signals of a unit's probe that the machine drives."""
         return self.start, self.done, self.cause
 
 
@@ -185,7 +185,7 @@ def register_signal(register: Register, prefix: str = "") -> Signal:
 
 
 def bits_of(word: Value, item: Field) -> Value:
-    """Return a field of a command word; a signed field is two's complement."""
+    """Return a field of a command word as a value; a signed field is two's complement."""
     bits = word[item.low : item.low + item.width]
     return bits.as_signed() if item.signed else bits
 
@@ -213,7 +213,7 @@ class CommandView:
         return found
 
     def is_(self, *mnemonics: str) -> Value:
-        """Return 1 if the command is one of these instructions.
+        """Return 1 if the command is one of the instructions ``mnemonics``.
 
         The variant may lack some of them.
         """
@@ -226,7 +226,7 @@ class CommandView:
         )
 
     def field(self, mnemonic: str, name: str) -> Value:
-        """Return a field of the word in the layout of ``mnemonic``.
+        """Return a field of the command word in the layout of the instruction ``mnemonic``.
 
         The result is constant 0 if the layout has no such field.
         """

@@ -42,7 +42,7 @@ class Decoder(Component):
         return m
 
     def _unitless(self, m: Module, item: Instruction) -> None:
-        """Decode an instruction of no fixed unit.
+        """Decode an instruction that does not belong to a fixed unit.
 
         A field names the unit, or the word ends the program.
         """

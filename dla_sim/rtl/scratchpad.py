@@ -26,7 +26,7 @@ MOST_READ_BITS = 1 << 16
 
 
 def add_scratchpad(m: Module, reads: Sequence[ReadPort], writes: Sequence[WritePort]) -> None:
-    """Instantiate the memory with all its ports.
+    """Instantiate the scratchpad memory with all its ports.
 
     Raise InputError if they read more bits than allowed.
     """

@@ -99,7 +99,7 @@ class Component:
 
     @property
     def gates(self) -> float:
-        """Gate equivalents of the module's own cells."""
+        """Gate equivalents of a module's own cells, without submodules."""
         return (
             sum(_TRANSISTORS[kind] * count for kind, count in self.cells.items())
             / TRANSISTORS_A_GATE
@@ -107,7 +107,7 @@ class Component:
 
     @property
     def registers(self) -> int:
-        """Flip-flops of the module itself."""
+        """Number of flip-flops of a module, without submodules."""
         return sum(count for kind, count in self.cells.items() if "DFF" in kind)
 
 
@@ -129,7 +129,7 @@ class Synthesis:
             self._count(part, times * number, found)
 
     def total(self, what: str) -> float:
-        """Return ``gates``, ``registers`` or ``memory_bits`` of the whole machine."""
+        """Return the whole machine's total of ``gates``, ``registers`` or ``memory_bits``."""
         return float(
             sum(
                 getattr(self.components[name], what) * count
@@ -139,7 +139,7 @@ class Synthesis:
 
     @property
     def deepest(self) -> Component:
-        """Component with the most logic levels."""
+        """Hardware module with the most logic levels."""
         return max(
             self.components.values(), key=lambda component: (component.levels, component.name)
         )
@@ -179,7 +179,7 @@ def synthesise(
 
 
 def check(verilog: str, macros: str, top: str, *, logs: Path | None = None) -> None:
-    """Check ``top`` with Yosys; the arguments are as in :func:`synthesise`.
+    """Check the module ``top`` with Yosys; the arguments are as in :func:`synthesise`.
 
     Raises:
         InputError: Yosys finds a latch, a combinational loop, a register or memory with an initial
@@ -254,7 +254,7 @@ def _modules(verilog: str) -> dict[str, str]:
 
 
 def _box(text: str) -> str:
-    """Return a module's text with ports only."""
+    """Return the Verilog of a module reduced to its ports (a black box)."""
     head, _, body = text.partition(");\n")
     return "\n".join((f"{head});", *filter(_PORT.match, body.splitlines()), "endmodule"))
 

@@ -81,9 +81,10 @@ class AddShift(wiring.Component):
         return m
 
     def _right(self, m: Module) -> Value:
-        """Shift right: add half a unit, minus the last bit if a tie rounds down.
+        """Return ``a`` shifted right, rounded to nearest or down as the command selects.
 
-        The value is doubled first, so that half a unit is an integer.
+        Half a unit is added, minus the last bit if a tie rounds down. The value is doubled first,
+        so that half a unit is an integer.
         """
         unit = (Const(1, 1) << self.amount)[:32]
         odd = (self.a >> self.amount)[0]
@@ -93,7 +94,7 @@ class AddShift(wiring.Component):
 
 
 class UnaryFunction(IntEnum):
-    """Functions of `Unary`; SAME only changes the quantisation."""
+    """Unary functions of an element-wise lane; SAME only changes the quantisation."""
 
     SAME = 0
     RELU = 1
@@ -147,7 +148,7 @@ class Unary(Lane):
         )
 
     def _integer(self, m: Module, centred: Value) -> Value:
-        """Apply the function and scale.
+        """Apply the unary function and the output scale to an integer without zero point.
 
         The sign of a negative leaky ReLU slope is applied after rounding.
         """
@@ -196,7 +197,7 @@ class _Pair(Lane):
         return wire(m, self.a - self.input_zero), wire(m, self.b - self.operand_zero)
 
     def _reals(self, m: Module) -> tuple[floats.Float, floats.Float]:
-        """Return both operands as real numbers; two stages."""
+        """Return both operands, dequantised to float32, after two pipeline stages."""
         found = []
         for value, scale in zip(
             self._subtract_zero_points(m), (self.scale_a, self.scale_b), strict=True
@@ -206,7 +207,7 @@ class _Pair(Lane):
         return found[0], found[1]
 
     def _steps(self, m: Module, real: floats.Float) -> Value:
-        """Return a normalised number in steps of the output scale, rounded; two stages."""
+        """Return a float divided by the output scale and rounded, after two pipeline stages."""
         quotient = floats.quotient(m, real, to_float(self.scale_y))
         quotient = self.delay_number(m, quotient)
         return self.delay_value(
@@ -214,14 +215,17 @@ class _Pair(Lane):
         )
 
     def _scale_value(self, m: Module, value: Value, scale: Value) -> Value:
-        """Return ``value`` times a multiplier and a shift; two stages."""
+        """Return ``value`` scaled by a multiplier and a shift, after two pipeline stages."""
         multiplier, places = split_scaling(scale)
         return integers_only.scale_value(
             m, value, multiplier, places, pipelined=self.pipelined, steady=True
         )
 
     def _scale_pair(self, m: Module, shift: int) -> tuple[Value, Value]:
-        """Return both operands, shifted left by ``shift``, in a common unit; two stages."""
+        """Return both operands scaled to a common unit, after two pipeline stages.
+
+        The scaling follows a shift to the left by ``shift``.
+        """
         a, b = (_shift_up(value, shift) for value in self._subtract_zero_points(m))
         return self._scale_value(m, a, self.scale_a), self._scale_value(m, b, self.scale_b)
 
@@ -284,7 +288,7 @@ class Subtraction(_Pair):
         return self._steps(m, chosen) + self.zero_point
 
     def _build_fixed(self, m: Module) -> Value:
-        """Subtract with fixed numerics.
+        """Build the logic that subtracts two operands with integer-only numerics.
 
         Operands of a squared difference are shifted left by fewer places.
         """
@@ -365,7 +369,7 @@ class Division(_Pair):
         return self._steps(m, real) + self.zero_point
 
     def _build_fixed(self, m: Module) -> Value:
-        """Divide with fixed numerics.
+        """Build the logic that divides two operands with integer-only numerics.
 
         Flags for a zero divisor and a positive dividend accompany the quotient.
         """

@@ -28,16 +28,17 @@ ONCE_LIMIT = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """A shift split into places to the left (5 bits) and places to the right (6 bits)."""
+    """Shift amount, split into bits to the left (5-bit count) and to the right (6-bit count)."""
 
     left: Value
     right: Value
 
 
 def places(m: Module, shift: Value) -> Places:
-    """Split a signed ``shift`` of at most LARGEST_SHIFT.
+    """Split a signed shift amount into a left and a right shift.
 
-    Lanes that share a shift also share the result, which is computed once outside them.
+    ``shift`` is at most LARGEST_SHIFT. Lanes that share a shift also share the result, which is
+    computed once outside them.
     """
     to_right = wire(m, shift < 0)
     left = wire(m, Mux(to_right, 0, shift[:5]))

@@ -68,7 +68,7 @@ Number = TypeVar("Number", "Float", "Exact")
 
 
 def stage_number(m: Module, x: Number, *, pipelined: bool) -> Number:
-    """Return the number behind a pipeline register; constant fields need none."""
+    """Return a float delayed by one pipeline register; constant fields need no register."""
     parts = ((field.name, getattr(x, field.name)) for field in fields(x))
     held = (
         part if isinstance(part, Const) else stage(m, part, pipelined=pipelined, name=name)
@@ -78,7 +78,7 @@ def stage_number(m: Module, x: Number, *, pipelined: bool) -> Number:
 
 
 def _either(m: Module, *flags: Value) -> Value:
-    """Return 1 if any flag is 1; constant flags cost no gate."""
+    """Return the OR of one-bit flags; constant flags cost no gate."""
     possible = [flag for flag in flags if not isinstance(flag, Const)]
     return wire(m, reduce(or_, possible)) if possible else NEVER
 
@@ -88,7 +88,7 @@ def _both(a: Value, b: Value) -> Value:
 
 
 def choose_number(m: Module, condition: Value, a: Float, b: Float) -> Float:
-    """Return ``a`` if ``condition`` is 1, otherwise ``b``."""
+    """Return the float ``a`` if ``condition`` is 1, otherwise the float ``b``."""
     names = [field.name for field in fields(a)]
     return Float(
         *(wire(m, Mux(condition, getattr(a, name), getattr(b, name)), name) for name in names)
@@ -153,7 +153,7 @@ def from_integer(m: Module, value: Value) -> Float:
 
 @dataclass(frozen=True, eq=False)
 class Exact:
-    """Unrounded number ``size`` · 2^exponent.
+    """Result of float32 arithmetic before rounding: ``size`` · 2^exponent.
 
     Unless it is 0, its first bit has the index ``drop`` + 23. The last bit of ``size`` may
     represent all lower bits (`shift_down`).
@@ -168,7 +168,7 @@ class Exact:
 
 
 def round_number(m: Module, exact: Exact, *, tiny: bool = True) -> Float:
-    """Return the nearest float32.
+    """Round an exact result to the nearest float32.
 
     With ``tiny`` False subnormal results may keep too many places. Use it only before `to_integer`,
     which turns them into 0.
@@ -191,7 +191,7 @@ def round_number(m: Module, exact: Exact, *, tiny: bool = True) -> Float:
 
 
 def product(m: Module, a: Float, b: Float) -> Exact:
-    """Return a · b of normalised numbers.
+    """Return the unrounded product of two normalised float32 numbers.
 
     B may be in stored form if subnormal results do not matter.
     """
@@ -208,7 +208,7 @@ def product(m: Module, a: Float, b: Float) -> Exact:
 
 
 def quotient(m: Module, a: Float, b: Float) -> Exact:
-    """Return a / b of normalised numbers."""
+    """Return the quotient of two normalised float32 numbers before its rounding."""
     places = MANTISSA + 2
     dividend = wire(m, Cat(Const(0, places), a.significand))
     whole = Signal(places + 1)
@@ -231,7 +231,7 @@ def quotient(m: Module, a: Float, b: Float) -> Exact:
 
 
 def total(m: Module, a: Float, b: Float) -> Exact:
-    """Return a + b of stored numbers."""
+    """Return the sum of two stored float32 numbers before its rounding."""
     guard = 3
     a_size, b_size = (Cat(x.significand, (x.exponent - LOWEST)[:8]) for x in (a, b))
     swap = wire(m, a_size < b_size)
@@ -258,7 +258,7 @@ def total(m: Module, a: Float, b: Float) -> Exact:
 
 
 def multiply_add(m: Module, value: Value, factor: Float, addend: Float) -> Exact:
-    """Return value · factor + addend before its only rounding.
+    """Return value · factor + addend of a fused multiply-add, before its only rounding.
 
     ``value`` is signed with at most 10 bits; the other operands are stored numbers. Product and
     addend are added exactly, unless one begins more than 13 places below the last place of the
@@ -319,10 +319,10 @@ def to_integer(m: Module, x: Float) -> Value:
 
 
 def multiply(m: Module, a: Float, b: Float, *, tiny: bool = True) -> Float:
-    """Return `product`, `round_number`."""
+    """Return the product of two float32 numbers, rounded to float32."""
     return round_number(m, product(m, a, b), tiny=tiny)
 
 
 def add(m: Module, a: Float, b: Float) -> Float:
-    """Return `total`, `round_number`."""
+    """Return the sum of two float32 numbers, rounded to float32."""
     return round_number(m, total(m, a, b))

@@ -87,7 +87,10 @@ def root_of(radicand: Value) -> PartialRoot:
 
 
 def root_rows(m: Module, x: PartialRoot, rows: int) -> PartialRoot:
-    """Compute ``rows`` more bits of the root, first bit first; a radicand of 2n bits has n."""
+    """Compute the next ``rows`` bits of a square root, most significant first.
+
+    The root of a radicand of 2n bits has n bits.
+    """
     for _ in range(rows):
         rest = Cat(x.radicand[-2:], x.rest)
         trial = Cat(Const(1, 2), x.root)

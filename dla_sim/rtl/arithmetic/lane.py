@@ -96,7 +96,10 @@ def command_constants(
 
 
 def number(m: Module, x: Float) -> Value:
-    """Return a finite number as NUMBER; 0 keeps the lowest exponent, as sums require."""
+    """Return a finite float in the lanes' stored form (NUMBER).
+
+    0 keeps the lowest exponent, as sums require.
+    """
     full = floats.normalise_number(m, x)
     exponent = Signal(signed(10))
     m.d.comb += exponent.eq(Mux(full.significand[floats.FIRST], full.exponent, floats.LOWEST))
@@ -114,7 +117,7 @@ def scaling(m: Module, multiplier: Value, shift: Value) -> Value:
 
 
 def split_scaling(constant: Value) -> tuple[Value, integers_only.Places]:
-    """Split a SCALING into its multiplier and its shift."""
+    """Split a packed fixed-point scale (SCALING) into its multiplier and its shift."""
     return constant[:32].as_signed(), integers_only.Places(constant[32:37], constant[37:43])
 
 
@@ -156,7 +159,7 @@ class Lane(wiring.Component):
         raise NotImplementedError
 
     def clamp_result(self, m: Module, value: Value) -> None:
-        """Clamp a signed ``value`` into the result.
+        """Clamp a signed ``value`` to the command's output limits and drive ``result`` with it.
 
         The limits are those of the command or, without them, those of int8.
         """
@@ -171,5 +174,5 @@ class Lane(wiring.Component):
         return value
 
     def delay_number(self, m: Module, x: Number) -> Number:
-        """Return ``x`` behind a pipeline register."""
+        """Return the float ``x`` delayed by one pipeline register."""
         return floats.stage_number(m, x, pipelined=self.pipelined)

@@ -30,7 +30,7 @@ COUNT = unsigned(22)
 
 
 def sum_shape(*, fixed: bool) -> Shape:
-    """Return the shape of terms and running sums: an integer, or the bits of a float32."""
+    """Return the signal shape of the terms and sums of an average: an integer or float32 bits."""
     return signed(40) if fixed else unsigned(32)
 
 
@@ -121,7 +121,7 @@ class AverageResult(Lane):
         )
 
     def _build_fixed(self, m: Module) -> Value:
-        """Average with fixed numerics.
+        """Build the logic that averages pooling taps with integer-only numerics.
 
         If input and result share a quantisation, the stored values are averaged, without fraction
         bits and zero point.
@@ -168,7 +168,7 @@ HALF = 0x3F000000
 
 
 def weight_shape(*, fixed: bool) -> Shape:
-    """Return the shape of interpolation weights.
+    """Return the signal shape of interpolation weights: an integer or float32 bits.
 
     Weights are integers from 0 to 2^10, or the bits of a float32.
     """
@@ -244,7 +244,10 @@ class Neighbours(wiring.Component):
         return wire(m, Mux(x.negative, 0, Mux(bits > limit, limit, bits)))
 
     def _weight(self, m: Module, distance: floats.Float, only: Value) -> Value:
-        """Return |distance| as a weight, or one half if both neighbours are the same element."""
+        """Return the interpolation weight for the distance of a coordinate to its neighbour.
+
+        It is one half if both neighbours are the same element.
+        """
         if not self.fixed:
             return wire(m, Mux(only, HALF, floats.pack(m, replace(distance, negative=Const(0, 1)))))
         scaled = replace(distance, negative=Const(0, 1), exponent=distance.exponent + WEIGHT_BITS)

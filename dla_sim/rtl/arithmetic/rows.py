@@ -53,7 +53,7 @@ _RATIO_BITS = 31
 
 
 class _Part(wiring.Component):
-    """Base class of components for one kind of numerics, with or without pipeline registers.
+    """Base class of arithmetic components of row instructions, for one kind of numerics.
 
     ``registers`` lists the ports that are registers of the command, in lower case and without EX_.
     """
@@ -136,7 +136,7 @@ class ReduceLane(_Part):
 
 
 class SoftmaxSum(_Part):
-    """Combinational sum of ``total`` and ``entry``.
+    """Combinational adder of a softmax exponential ``entry`` to the sum ``total`` of its row.
 
     The operands are float32, or integers that lose 12 bits per entry.
     """
@@ -252,7 +252,7 @@ class NormRow(_Part):
         return self._later(m, spread)
 
     def _float(self, m: Module) -> None:
-        """Compute the root with float32 numerics.
+        """Compute the square root of a row's variance with float32 numerics.
 
         The radicand has 52 bits and an even exponent. The root therefore has 26 bits, and the
         remainder gives a sticky bit.
@@ -284,7 +284,7 @@ class NormRow(_Part):
         m.d.comb += self.state.eq(Mux(root == 0, 1, root))
 
     def _compute_root_bits(self, m: Module, x: PartialRoot, rows: int) -> PartialRoot:
-        """Compute ``rows`` bits of the root, followed by a register."""
+        """Compute ``rows`` more bits of a square root and register the state."""
         x = root_rows(m, x, rows)
         return PartialRoot(*(self._later(m, part) for part in (x.radicand, x.rest, x.root)))
 
@@ -319,7 +319,7 @@ class NormLane(_Part):
         _int8(m, self.result, self._later(m, nearest) + self.output_zero_point)
 
     def _build_fixed(self, m: Module) -> None:
-        """Normalise with fixed numerics.
+        """Build the logic that normalises an element with integer-only numerics.
 
         For negative n, ⌊n / r⌋ is the complement of ⌊~n / r⌋, so a single division of positive
         numbers is enough. The ratio of a deviation to the root is below 2^30.

@@ -82,7 +82,7 @@ class Nest:
             m.d[domain] += begun.eq(~self.last)
 
     def offset(self, m: Module, name: str, strides: Sequence[Value | None]) -> Value:
-        """Return the sum over levels of stride · steps taken, modulo 2^32.
+        """Return the sum over nested loops of stride · steps taken, modulo 2^32.
 
         A stride of None counts as 0.
         """
@@ -100,7 +100,7 @@ class Nest:
 
 @dataclass(frozen=True, eq=False)
 class NestWalk:
-    """Steps of a nest as a later pipeline stage sees them.
+    """Step signals of nested loops as a later pipeline stage sees them.
 
     ``valid`` marks a step, ``first`` the first one of the command; ``ends`` are those of the nest.
     """
@@ -110,7 +110,7 @@ class NestWalk:
     ends: Sequence[Value]
 
     def later(self, m: Module, stages: int, *, pipelined: bool, domain: str) -> NestWalk:
-        """Return the same signals ``stages`` stages later."""
+        """Return the step signals of nested loops, delayed by ``stages`` pipeline stages."""
         packed = Cat(self.valid, self.first, *self.ends)
         held = delayed(m, packed, stages, pipelined=pipelined, domain=domain, name="walk")
         return NestWalk(held[0], held[1], [held[2 + number] for number in range(len(self.ends))])
@@ -179,7 +179,7 @@ class Odometer:
         self.weights = weights
 
     def sum(self, m: Module, a: Position, b: Position) -> Position:
-        """Return the position n elements after ``a``.
+        """Return the sum of two element positions: n elements after position ``a``.
 
         ``b`` is n elements after the first element.
         """
@@ -201,7 +201,7 @@ class Odometer:
         return Position(tuple(digits), tuple(offsets))
 
     def zero(self) -> Position:
-        """Return the position of the first element."""
+        """Return the position of a tensor's first element."""
         widths = [len(radix) for radix in self.radices] + [self.outer_bits] * bool(self.outer_bits)
         return Position(
             tuple(Const(0, width) for width in widths),
@@ -225,7 +225,7 @@ class Odometer:
     def register_position(
         self, m: Module, position: Position, *, pipelined: bool, domain: str
     ) -> Position:
-        """Return the position behind a pipeline register."""
+        """Return an element position delayed by one pipeline register."""
         keep = [
             [stage(m, part, pipelined=pipelined, domain=domain, name="held") for part in parts]
             for parts in (position.digits, position.offsets)
@@ -235,7 +235,7 @@ class Odometer:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Constants of a command from which the positions of lanes are computed.
+    """Constants of a command from which the element position of every lane is computed.
 
     ``powers`` are the positions of elements 1, 2, 4, …; ``step`` is the position by which all lanes
     advance.
@@ -266,7 +266,7 @@ class Group:
     def positions(
         self, m: Module, lanes: int, valid: Value, first: Value, *, domain: str
     ) -> list[Position]:
-        """Return the positions of all lanes in this step.
+        """Return the element positions of all lanes in this step.
 
         The positions advance with ``valid``; with ``first`` they are the initial ones.
         """

@@ -47,7 +47,7 @@ WORDS = ("OP_E32_ADD", "OP_E32_SHIFT")
 
 @dataclass(frozen=True)
 class Function:
-    """A lane of arithmetic and the instructions that use it.
+    """Element-wise function: its lane of arithmetic and the instructions that use it.
 
     Attributes:
         name: name of the lane.
@@ -179,7 +179,7 @@ class Elementwise(Engine):
         return ((rows * channels)[:ADDRESS_BITS] * self.length)[:ADDRESS_BITS]
 
     def _look_up(self) -> Value:
-        """Return the command's field ``look_up``, or 0 without one.
+        """Return the command's table look-up mode, or 0 for instructions without a look-up.
 
         1 uses one table for all results, 2 one table per channel.
         """
@@ -190,7 +190,7 @@ class Elementwise(Engine):
         return found
 
     def _repeat(self, register: str) -> Value:
-        """Return how the operand at ``register`` repeats.
+        """Return how an element-wise operand is repeated (broadcast); ``register`` selects it.
 
         The result is 0 for instructions whose operands do not repeat.
         """
@@ -285,7 +285,7 @@ class Elementwise(Engine):
     def _positions(
         self, m: Module, group: Group, walk: NestWalk, at: int, wanted: Value
     ) -> list[Position]:
-        """Return the lanes' positions at stage ``at``.
+        """Return the element positions of all lanes at pipeline stage ``at``.
 
         If not ``wanted`` they are undefined and cost nothing.
         """
@@ -296,7 +296,10 @@ class Elementwise(Engine):
         return group.positions(m, self.lanes, walk.valid, walk.first, domain=domain)
 
     def _read(self, m: Module, base: Value, there: Value, positions: Sequence[Position]) -> None:
-        """Drive the addresses of both operands; ``base`` is the first lane's element."""
+        """Drive the read addresses of both operands of an element-wise command.
+
+        ``base`` is the first lane's element.
+        """
         command = self.command
         requantises = self.command.is_("OP_REQUANT")
         for port, register, wide in (
@@ -320,7 +323,7 @@ class Elementwise(Engine):
                 m.d.comb += port.address[lane].eq(address)
 
     def _compute(self, m: Module, there: Value) -> list[Value]:
-        """Return the results of the command's function, ``work`` stages later."""
+        """Return the results of the command's element-wise function, ``work`` stages later."""
         results: list[Value] = [Const(0, 32)] * self.lanes
         constants = command_constants(m, self.command.register, fixed=self.limits.fixed)
         for function in FUNCTIONS:
@@ -341,7 +344,7 @@ class Elementwise(Engine):
     def _lane(
         self, m: Module, function: Function, constants: Mapping[str, Value], domain: str, lane: int
     ) -> dict[str, Value]:
-        """Return one lane's outputs, delayed to the latency of the slowest function."""
+        """Return one lane's outputs for a function, delayed to the slowest function's latency."""
         made = self.made[function.name]
         operands = (
             stage(
@@ -372,7 +375,10 @@ class Elementwise(Engine):
         base: Value,
         there: Value,
     ) -> None:
-        """Look results up and write them; ``base`` and ``there`` belong to stage 1."""
+        """Apply the table look-up to the results of all lanes and write them to the scratchpad.
+
+        ``base`` and ``there`` belong to stage 1.
+        """
         command = self.command
         looks_up = wire(m, (self.look_up != 0) | command.is_("OP_LUT"), "looks_up")
         start = Mux(

@@ -27,7 +27,7 @@ class Steps:
             self.valid[1:] = list(held)
 
     def between(self, first: int, last: int) -> Value:
-        """Return 1 if a step is at one of these stages."""
+        """Return 1 if a step is at any pipeline stage from ``first`` to ``last``."""
         return Cat(*self.valid[first : last + 1]).any()
 
 

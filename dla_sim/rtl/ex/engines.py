@@ -35,7 +35,7 @@ ENGINES: tuple[type[Engine], ...] = (Elementwise, Mac, Permute, Pool, Resize, Ro
 def engines(
     limits: Limits, configuration: Configuration, command: CommandView, library: Library
 ) -> list[Engine]:
-    """Return one engine of each class that hardware with these limits has.
+    """Return one engine of each class that hardware with the given size limits has.
 
     Raises:
         InputError: an instruction has no engine, or an engine of a package does not fit.
@@ -107,7 +107,7 @@ def _further_engines(isa: str) -> Iterator[type[Engine]]:
 
 
 def _take(taken: dict[str, str], names: tuple[str, ...], owner: str, refusal: str) -> None:
-    """Record ``owner`` for each of ``names``; raise InputError if one already has an owner."""
+    """Record ``owner`` for each of ``names``; raise InputError if a name already has an owner."""
     for name in names:
         if name in taken:
             raise InputError(f"{owner}: {refusal.format(name, taken[name])}")

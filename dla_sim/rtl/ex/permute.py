@@ -39,7 +39,10 @@ class Permute(Engine):
         self.streams = [self._stream("INPUT", write=False), self._stream("OUTPUT", write=True)]
 
     def _stream(self, side: str, *, write: bool) -> Stream:
-        """Return the stream of one side; a byte that is read or written repeatedly counts once."""
+        """Return the operand stream of a permutation's input or output.
+
+        A byte that is read or written repeatedly counts once.
+        """
         first = self.command.register(f"EX_{side}_ADDRESS")
         last = first
         nbytes = Value.cast(1)
@@ -99,7 +102,7 @@ class Permute(Engine):
         return m
 
     def _write(self, m: Module, target: Value) -> None:
-        """Write to the address in ``target``; its upper bits enable the lanes."""
+        """Write permuted bytes to the address in ``target``; its upper bits enable the lanes."""
         apart = multiples(m, self._strides("OUTPUT")[0], self.limits.lanes, "output_apart")
         filling = self.command.register("EX_INPUT_ZERO_POINT")[:8]
         for lane, more in enumerate(apart):

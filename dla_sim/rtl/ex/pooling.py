@@ -36,11 +36,11 @@ Fold = Callable[[Module, Value, Value], Value]
 
 @dataclass(frozen=True, eq=False)
 class Taps:
-    """Taps of one ``kind`` of pooling lane, which has its own clock.
+    """Elements that pooling lanes of one ``kind`` process in a step, with their flags.
 
-    ``values`` (one per lane) and ``inside`` (one bit per column, 1 within the plane) are those of
-    stage 3. The others belong to the stage of the sums: ``counted`` equals ``inside``, ``first``
-    marks the first tap of a window, and ``valid`` marks a step.
+    The kind has its own clock. ``values`` (one per lane) and ``inside`` (one bit per column, 1
+    within the plane) are those of stage 3. The others belong to the stage of the sums: ``counted``
+    equals ``inside``, ``first`` marks the first tap of a window, and ``valid`` marks a step.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Taps:
 
 
 class Pool(Engine):
-    """Engine of pooling.
+    """Engine of pooling instructions.
 
     It runs five nested loops over channel blocks, rows, groups of columns and window taps.
 
@@ -99,7 +99,7 @@ class Pool(Engine):
     # Properties of the command
 
     def _understand(self) -> None:
-        """Derive everything that depends on the command only."""
+        """Derive all signals of a pooling command that are constant during its execution."""
         mode = self.command.field(NAME, "mode")
         self.is_max = mode == MAX
         self.is_average = mode == AVERAGE
@@ -183,7 +183,7 @@ class Pool(Engine):
         return wire(m, Mux(left < level.step, left, level.step)[: most.bit_length()], "number")
 
     def _clocks(self, m: Module, nest: Nest) -> None:
-        """Clock each step to the lanes of its mode.
+        """Declare the clocks that send each step only to the lanes of its pooling mode.
 
         Later stages are clocked for a window's last tap only.
         """
@@ -208,7 +208,7 @@ class Pool(Engine):
         drive_clocks(m, (*self.read_ports, *self.write_ports))
 
     def _read(self, m: Module, walk: NestWalk, steps: Sequence[ValueLike], there: Value) -> Value:
-        """Drive the addresses of the taps.
+        """Drive the read addresses of the taps of pooling windows.
 
         Return one bit per column, 1 if its tap is inside the plane.
         """
@@ -263,7 +263,7 @@ class Pool(Engine):
     # Taps and their combination
 
     def _pool(self, m: Module, taps: Value) -> list[Value]:
-        """Return the results of the selected mode, ``work`` stages after the stage of the sums."""
+        """Return the results of the selected pooling mode, ``work`` stages after the sums."""
         constants = command_constants(m, self.command.register, fixed=self.fixed)
         largest = self._taps(m, taps, "max")
         whole = self._taps(m, taps, "whole")
@@ -294,7 +294,7 @@ class Pool(Engine):
         ]
 
     def _taps(self, m: Module, taps: Value, kind: str) -> Taps:
-        """Return the taps at stage 3 and their flags at the stage of the sums.
+        """Return the taps of pooling windows at stage 3, with flags at the stage of the sums.
 
         The taps are in the clock domain of their kind.
         """
@@ -308,7 +308,7 @@ class Pool(Engine):
         return Taps(kind, values, held[2:], later[2:], later[1], later[0])
 
     def _lanes(self, taps: Taps) -> Iterator[tuple[Value, Value]]:
-        """Yield for each lane its value and whether it is inside the plane."""
+        """Yield for each lane the value of its tap, and whether the tap is inside the plane."""
         for lane, value in enumerate(taps.values):
             yield value, taps.inside[lane % self.columns]
 
@@ -317,7 +317,7 @@ class Pool(Engine):
         return delayed(m, value, self.term, pipelined=self.pipelined, domain=domain, name="term")
 
     def _terms(self, m: Module, taps: Taps, constants: Mapping[str, Value]) -> list[Value]:
-        """Return the terms that taps add to the sums of averages."""
+        """Return the terms that the taps of average pooling add to its sums."""
         found = []
         for value, inside in self._lanes(taps):
             inputs = {"value": value, "valid": inside}
@@ -350,7 +350,7 @@ class Pool(Engine):
     def _fold(
         self, m: Module, taps: Taps, terms: Sequence[Value], width: int, both: Fold, start: int = 0
     ) -> list[Signal]:
-        """Return for each lane the combination of its taps' ``terms`` so far.
+        """Return for each lane its pooling window's ``terms``, combined over the taps so far.
 
         It includes the terms of this step.
         """
@@ -365,7 +365,7 @@ class Pool(Engine):
         return found
 
     def _counts(self, m: Module, taps: Taps) -> list[Signal]:
-        """Return for each column the number of taps that divides an average."""
+        """Return for each column the number of taps by which an average is divided."""
         counted = taps.counted | self.command.field(NAME, "count_include_pad").replicate(
             self.columns
         )
@@ -375,11 +375,14 @@ class Pool(Engine):
         return [pair[:COUNT_BITS] for pair in pairs]
 
     def _register_last_taps(self, m: Module, value: Value, kind: str) -> Signal:
-        """Register a value of the last taps in the clock that ticks only for them."""
+        """Register a value of the last taps of windows, in the clock that ticks only for them."""
         return stage(m, value, pipelined=self.pipelined, domain=f"{self.name}_{kind}", name="ended")
 
     def _delay_result(self, m: Module, value: Value, taken: int, kind: str) -> Value:
-        """Delay a result that took ``taken`` stages to the latency of the slowest mode."""
+        """Delay a pooling result to the latency of the slowest mode.
+
+        It took ``taken`` stages.
+        """
         wait = self.work - taken
         domain = f"{self.name}_{kind}"
         return delayed(m, value, wait, pipelined=self.pipelined, domain=domain, name=kind)
@@ -452,7 +455,10 @@ class Pool(Engine):
         there: Value,
         block: Value,
     ) -> None:
-        """Look results up and write them; ``there``, ``block`` and ``walk`` belong to stage 1."""
+        """Apply the table look-up to pooling results and write them to the scratchpad.
+
+        ``there``, ``block`` and ``walk`` belong to stage 1.
+        """
         tabled = self.writes - 1
         width = self._register("OUTPUT_WIDTH")
         plane = self.output_plane

@@ -1,4 +1,4 @@
-"""Engine of ``OP_RESIZE``: scales planes.
+"""Engine of ``OP_RESIZE``: resizes the planes of a tensor by interpolation.
 
 Each group of lanes takes four steps, one per neighbour.
 """
@@ -36,7 +36,7 @@ In a corner's number, bit COLUMN selects the right neighbour, bit ROW the lower.
 
 
 class Resize(Engine):
-    """Engine of resizing: a loop over groups of lanes around a loop over four neighbours.
+    """Engine of resizing: for each group of lanes, a loop over the four neighbours.
 
     Stages: 0 counts; 1 computes the lanes' positions and reads their coordinates; 2 finds the
     neighbours; then each step reads one neighbour, computes its term and adds it. The sum of four
@@ -88,7 +88,7 @@ class Resize(Engine):
     # Properties of the command
 
     def _understand(self) -> None:
-        """Derive everything that depends on the command only."""
+        """Derive all signals of a resize command that are constant during its execution."""
         dense = {}
         plane = {}
         for side in ("INPUT", "OUTPUT"):
@@ -182,7 +182,7 @@ class Resize(Engine):
     def _neighbours(
         self, m: Module, positions: Sequence[Position], corner: Value, there: Value
     ) -> tuple[list[Value], list[dict[str, Value]]]:
-        """Return the elements and weights of the neighbours, both of the same stage.
+        """Return neighbouring elements and their interpolation weights, of the same stage.
 
         ``corner`` and ``there`` belong to stage 1.
         """
@@ -237,7 +237,7 @@ class Resize(Engine):
         weights: Sequence[Mapping[str, Value]],
         step: Value,
     ) -> list[Value]:
-        """Return each lane's sum up to this neighbour.
+        """Return for each lane its interpolation sum, up to the current neighbour.
 
         ``step`` has two bits: a step is present, and it is the first of its four.
         """
@@ -256,7 +256,7 @@ class Resize(Engine):
     def _write(
         self, m: Module, totals: Sequence[Value], positions: Sequence[Position], at: Value
     ) -> None:
-        """Write the results of ``totals`` to their ``positions``.
+        """Compute results from interpolation sums and write them to their ``positions``.
 
         ``at`` consists of the bits of active lanes, followed by the first element.
         """

@@ -27,7 +27,7 @@ _DOMAIN = "ex_prepare"
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Properties of a command that are known before its first step.
+    """Properties of a command that the unit EX computes before the first step.
 
     Attributes:
         factor: cycles per step.
@@ -45,7 +45,7 @@ class Prepared:
 
 
 class ExUnit(Elaboratable):
-    """EX without its queue.
+    """The execution unit EX without its command queue.
 
     ``start`` and ``done`` mark a command's first and last cycle; ``cause`` is the cause of this
     cycle. ``fault`` is 1 from a result that does not fit until reset.
@@ -86,14 +86,14 @@ class ExUnit(Elaboratable):
     # Properties of the command
 
     def _select_engine(self, values: Sequence[Value]) -> Value:
-        """Return the value, one per engine, of the engine that the command belongs to."""
+        """Return the entry of ``values`` for the engine that executes the command."""
         found: Value = Const(0, 1)
         for engine, value in zip(self.engines, values, strict=True):
             found = Mux(engine.selected, value, found)
         return found
 
     def _streams(self) -> list[tuple[Stream, Value]]:
-        """Return the command's streams, and for each whether it is written."""
+        """Return the command's operand streams, and for each whether it is written."""
         nothing = Stream(Const(0, 1), Const(0, 1), Const(0, 1), Const(0, 1))
         found = []
         for number in range(max((len(engine.streams) for engine in self.engines), default=0)):
@@ -114,7 +114,7 @@ class ExUnit(Elaboratable):
         return found
 
     def _prepare(self, m: Module) -> Prepared:
-        """Prepare a command in two stages.
+        """Compute the properties of a command before its first step, in two pipeline stages.
 
         The first stage computes the banks and bytes of its streams, the second the streams per
         bank.
@@ -208,7 +208,7 @@ class ExUnit(Elaboratable):
     def _slots(
         self, m: Module, prepared: Prepared, window: Value, over: Signal, nothing: Signal
     ) -> Signal:
-        """Grant one slot every ``factor`` cycles until all steps are done.
+        """Grant a step to the engine every ``factor`` cycles until all steps are done.
 
         The window also lasts until the lanes had time for all results.
 

@@ -48,7 +48,7 @@ those after it.
 
 @dataclass(frozen=True, eq=False)
 class Write:
-    """Result of a command: the bytes of ``access``, row by row."""
+    """Bytes that a command is expected to write, row by row, and their memory access."""
 
     access: Access
     content: Bytes
@@ -91,7 +91,7 @@ class Preload:
     dram: tuple[Run, ...] = ()
 
     def lay(self, machine: Machine) -> None:
-        """Write the bytes into the memories of ``machine``, as far as these extend."""
+        """Write the preloaded bytes into the memories of ``machine``, as far as these extend."""
         for memory, runs in ((machine.sram, self.sram), (machine.dram, self.dram)):
             for address, content in runs:
                 reached = memory[address : address + content.size]
@@ -103,7 +103,7 @@ NOTHING = Preload()
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A program with inputs and a Timing.
+    """Test case for the hardware: a program with inputs and a Timing.
 
     Attributes:
         name: name of the case.
@@ -187,7 +187,10 @@ UNKNOWN_LIMIT = 1 << 33
 
 
 def case_bytes(case: Case, straps: Mapping[str, int], order: Sequence[str]) -> bytes:
-    """Return the file of ``case`` for an executable whose open straps are ``order``."""
+    """Return a test case in the file format that a simulator executable reads.
+
+    ``order`` names the open straps of the executable.
+    """
     return b"".join(_parts(case, [straps[name] for name in order]))
 
 
@@ -236,7 +239,7 @@ def _write(write: Write) -> Iterator[bytes]:
 
 
 def _images(case: Case) -> Iterator[Run]:
-    """Yield the initial contents of system memory; later ones overwrite earlier ones."""
+    """Yield the pieces of system memory's initial content; later ones overwrite earlier ones."""
     program = case.program
     yield from ((segment.address, segment.data) for segment in program.segments)
     yield program.command_address, program.words.astype("<u8").view(np.uint8)
@@ -249,7 +252,7 @@ def _images(case: Case) -> Iterator[Run]:
 
 
 def constant_ranges(program: Program) -> list[tuple[int, int]]:
-    """Return half-open ranges of system memory with constants.
+    """Return half-open address ranges of the constants in system memory.
 
     Constants are the bytes of the program's segments that are in none of its tensors.
     """

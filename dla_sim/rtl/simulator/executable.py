@@ -1,4 +1,4 @@
-"""Build and cache of simulators.
+"""Build and cache of executables that simulate the hardware.
 
 Verilator and a C++ compiler turn a machine's Verilog into a program.
 
@@ -55,7 +55,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class Executable:
-    """A simulator executable.
+    """Executable that simulates the hardware of a machine.
 
     ``straps`` are the names of the open configuration values, in the order in which cases list
     them.
@@ -76,7 +76,7 @@ class Tools:
 
     @property
     def identity(self) -> str:
-        """Versions of the tools and the processor.
+        """Versions of Verilator and the C++ compiler, and the processor, as one line.
 
         Executables that were built with others cannot be reused.
         """

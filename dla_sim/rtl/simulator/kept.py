@@ -41,7 +41,7 @@ _passing_once = threading.Lock()
 
 
 def get_or_make(name: str, make: Callable[[Path], Path]) -> Path:
-    """Return the file ``name``; if it is missing, one process at a time makes it.
+    """Return the cached file ``name``; if it is missing, one process at a time makes it.
 
     Args:
         name: name of the cached file.

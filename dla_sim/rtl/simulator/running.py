@@ -26,7 +26,7 @@ Straps = Mapping[str, int]
 
 @dataclass(frozen=True)
 class HardwareDifference:
-    """A difference between hardware and expectation.
+    """A difference between the hardware's behaviour and the simulator's.
 
     Attributes:
         kind: kind of difference.
@@ -41,7 +41,7 @@ class HardwareDifference:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Result of a case on the hardware.
+    """Result of running a test case on the simulated hardware.
 
     Attributes:
         case: the case.
@@ -67,7 +67,7 @@ class Outcome:
 
     @property
     def first(self) -> HardwareDifference | None:
-        """First difference in the order of cycles, or None."""
+        """First difference between hardware and simulator in the order of cycles, or None."""
         return self.differences[0] if self.differences else None
 
 
@@ -99,7 +99,7 @@ def run_cases(
 def write_waves(
     executable: Executable, case: Case, straps: Straps, file: Path, first: int, end: int
 ) -> Outcome:
-    """Run a case on a traced executable and write its signals to ``file`` (VCD).
+    """Run a test case on a traced executable and write its signals to ``file`` (VCD).
 
     The signals of the cycles [first, end) are written.
     """

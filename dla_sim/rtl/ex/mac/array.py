@@ -27,7 +27,9 @@ PRODUCT_BITS = 32
 
 
 class ArrayLane(NamedTuple):
-    """A lane along i, for j = 0 and k = 0 of the first group.
+    """Operands of one input-channel lane i of the array, for j = 0 and k = 0.
+
+    The values are those of the first group.
 
     Attributes:
         address: address of its input.
@@ -45,7 +47,7 @@ class ArrayLane(NamedTuple):
 
 
 class Tap(NamedTuple):
-    """Column and row in the kernel, and the offset of the input channel."""
+    """Kernel tap: its column and row in the kernel, and the offset of the input channel."""
 
     column: Value
     row: Value
@@ -54,7 +56,7 @@ class Tap(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Multiplied:
-    """Factors of the products at stage 4.
+    """Factors that the multipliers of the array receive at pipeline stage 4.
 
     ``inputs`` by (i, j, k) have their zero point subtracted, and are 0 if there is no product;
     ``weights`` are by (i, j). ``excess`` by k is the amount that the zero point of the weights adds
@@ -67,7 +69,7 @@ class Multiplied:
 
 
 class OperandReader:
-    """Driver of the read ports for inputs (i, j, k) and weights (i, j).
+    """Driver of the array's read ports for inputs (i, j, k) and weights (i, j).
 
     The inputs of j = 0 have a port of their own.
     """
@@ -92,7 +94,7 @@ class OperandReader:
     def address(
         self, m: Module, step: ArrayStep, mapping: Mapping, groups: Groups, domains: tuple[str, str]
     ) -> None:
-        """Drive the reads of stages 1 and 2.
+        """Drive the read addresses of inputs and weights in pipeline stages 1 and 2.
 
         ``domains`` are the clock domains of the elements with j = 0 and of the others.
         """
@@ -122,7 +124,7 @@ class OperandReader:
         self, m: Module, port: ReadPort, lanes: Sequence[ArrayLane], across: Sequence[int],
         mapping: Mapping, groups: Groups, domain: str,
     ) -> None:  # fmt: skip
-        """Drive the reads of the elements whose j is in ``across``."""
+        """Drive the reads of the inputs of processing elements whose j is in ``across``."""
         work = self.work
         width = self.work.command.register("EX_INPUT_WIDTH")
         m.d.comb += port.enable.eq(-1)
@@ -146,7 +148,7 @@ class OperandReader:
                     self._inside[i, j, k] = self._stage(m, inside, domain, f"inside_{i}_{j}_{k}")
 
     def _taps(self, m: Module, step: ArrayStep, mapping: Mapping, domain: str) -> list[Tap]:
-        """Return the tap of each lane along i.
+        """Return the kernel tap of each lane along i.
 
         The channel is only valid if taps are side by side.
         """
@@ -162,7 +164,7 @@ class OperandReader:
     def _tap(
         self, m: Module, step: ArrayStep, mapping: Mapping, i: int, places: Sequence[Position]
     ) -> Tap:
-        """Return the tap of lane i.
+        """Return the kernel tap of lane i of the array.
 
         With taps side by side, its position is that of the lane whose number equals its index
         within its block.
@@ -199,7 +201,7 @@ class OperandReader:
         )
 
     def values(self, m: Module, several: Value, domains: tuple[str, str]) -> Multiplied:
-        """Return the factors at stage 4.
+        """Return the inputs and weights that are multiplied at pipeline stage 4.
 
         With ``several``, elements with j > 0 have inputs of their own. ``domains`` is as in
         :meth:`address`.
@@ -309,7 +311,7 @@ class Array:
                     self.sums[i, j, k] = held if limits.pipelined else now
 
     def _totals(self, m: Module, products: list[Value]) -> list[Value]:
-        """Return the sums of the first 0, 1, 2, … products."""
+        """Return the running sums of ``products``: of the first 0, 1, 2, … of them."""
         totals: list[Value] = [Const(0, PRODUCT_BITS)]
         for product in products:
             totals.append(
@@ -320,7 +322,10 @@ class Array:
         return totals
 
     def _segment(self, m: Module, totals: list[Value], i: int, mapping: Mapping) -> Value:
-        """Return the sum of a block that begins in lane i; lanes that are not used contribute 0."""
+        """Return the sum of the products of the block that begins in lane i.
+
+        Lanes that are not used contribute 0.
+        """
         size = mapping.deep.size
         lanes = self.limits.ic
         if not i:

@@ -30,12 +30,12 @@ INT32 = 1 << 31
 
 
 def stages(limits: Limits) -> int:
-    """Return the stages from a step to the write of its results."""
+    """Return the number of pipeline stages from a step to the write of its results."""
     return SUMMED + 1 + STAGES if limits.pipelined else 0
 
 
 class Results:
-    """Post-processing of the blocks that begin in the lanes ``along`` i.
+    """Post-processing of the sums of blocks that begin in the lanes ``along`` i of the array.
 
     Another instance has the rest.
     """
@@ -93,7 +93,7 @@ class Results:
         return [(i, j, k) for i in self.along for j in range(limits.oc) for k in range(limits.ow)]
 
     def gate(self, m: Module, steps: Steps) -> None:
-        """Declare the clocks; each ticks only when its stage has work.
+        """Declare the clocks of post-processing; each ticks only when its stage has work.
 
         ``steps`` are the steps that finish results, by stage.
         """
@@ -130,7 +130,7 @@ class Results:
         )
 
     def finish(self, m: Module, mapping: Mapping, sums: Table[tuple[int, int, int], Value]) -> None:
-        """Build the post-processing of ``sums``.
+        """Build the post-processing of finished sums, from requantisation to the write.
 
         The sums are complete at stage 5 after their last step at stage 4.
         """
@@ -151,7 +151,7 @@ class Results:
         return Nest(m, f"{self.name}_{name}", Const(1), levels, domain=domain)
 
     def _there(self, m: Module, mapping: Mapping, nest: Nest) -> Value:
-        """Return one bit per lane, 1 if it has a result."""
+        """Return one bit per lane of post-processing, 1 if the lane has a result."""
         work = self.work
         columns, outputs, groups = (
             wire(m, count - nest.index[level], f"{self.name}_left_{level}")
@@ -210,7 +210,7 @@ class Results:
     def _totals(
         self, m: Module, there: Value, sums: Table[tuple[int, int, int], Value]
     ) -> list[Value]:
-        """Return the int32 results behind a register, and drive ``fault`` if one overflows."""
+        """Return the int32 results after a register; drive ``fault`` to 1 if one overflows."""
         work = self.work
         totals = []
         wrong = []
@@ -228,7 +228,7 @@ class Results:
         return totals
 
     def _requantise(self, m: Module, totals: Sequence[Value]) -> list[Value]:
-        """Return the int8 results, STAGES later."""
+        """Return the sums requantised to int8, after STAGES pipeline stages."""
         work = self.work
         register = self.work.command.register
         low = register("EX_CLAMP_LOW")

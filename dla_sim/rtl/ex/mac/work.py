@@ -29,10 +29,10 @@ BYTES_BITS = 40
 
 
 class Work:
-    """Signals that depend on the command only; :meth:`drive` assigns them.
+    """Signals of a multiply-accumulate command that are constant during its execution.
 
-    A product of (M, K) by (K, N) is a convolution with one row of M columns, K input channels, N
-    output channels and one tap. Strides are in bytes, modulo 2^32.
+    :meth:`drive` assigns them. A product of (M, K) by (K, N) is a convolution with one row of M
+    columns, K input channels, N output channels and one tap. Strides are in bytes, modulo 2^32.
 
     - ``group_stride``: distance between the input channels of neighbouring groups; ``shares``
       groups of ``OP_DEPTH_CONV`` read the same channel.
@@ -70,7 +70,7 @@ class Work:
         return held
 
     def _field(self, name: str, bits: int) -> Signal:
-        """Return a field of the instructions that have it; 0 for the others."""
+        """Return a field of the command word; 0 for instructions without the field."""
         found: Value = Const(0, bits)
         for mnemonic in MNEMONICS:
             if any(item.name == name for item in self.command.instruction(mnemonic).layout):
@@ -157,7 +157,7 @@ class Work:
 
     @property
     def empty(self) -> Value:
-        """1 if the command has no multiplication."""
+        """1 if the multiply-accumulate command has nothing to multiply."""
         return (self.sums == 0) | (self.columns == 0) | (self.outputs == 0)
 
     @property
@@ -167,7 +167,7 @@ class Work:
 
     @property
     def streams(self) -> list[Stream]:
-        """Input, weights, records, partial sums, tables and result, in this order."""
+        """Operand streams: input, weights, records, partial sums, tables and result, in order."""
         register = self.command.register
         count = self.count
         plane = Mux(
@@ -288,7 +288,7 @@ def loops(
 
 
 def outer_levels(work: Work, mapping: Mapping, configuration: Configuration) -> list[Level]:
-    """Return the loops over results: columns, rows, output channels and groups."""
+    """Return a command's loops over results: columns, rows, output channels and groups."""
     return [
         Level(work.columns, mapping.columns),
         Level(work.rows),

@@ -41,7 +41,7 @@ SQUARE_BITS = 48
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """Totals of some elements: signed sum, sum of squares, and largest element (signed, 8 bits)."""
+    """Signed sum, sum of squares, and maximum (signed, 8 bits) of some elements of a row."""
 
     total: Value
     squares: Value
@@ -49,7 +49,10 @@ class Totals:
 
     @staticmethod
     def make_totals(value: Value, key: Value) -> Totals:
-        """Return the totals of one element: ``value`` for the sums, ``key`` for the largest."""
+        """Return the sum, sum of squares and maximum of a row that has one element only.
+
+        ``value`` is used in the sums, ``key`` for the largest.
+        """
         return Totals(value, value * value, key)
 
     def register(self, name: str, *, reset_less: bool = True) -> tuple[Totals, list[Signal]]:
@@ -120,7 +123,7 @@ _ENTRY = 3
 
 @dataclass(frozen=True, eq=False)
 class RowLane:
-    """State of a lane in a step.
+    """State of a lane in one step of a row instruction: its element and addresses.
 
     Attributes:
         place: position of its element.
@@ -177,7 +180,7 @@ class Rows(Engine):
     # Properties of the command
 
     def _plane(self, name: str) -> Value:
-        """Return the bytes from one plane to the next; planes of OP_NORM are adjacent."""
+        """Return the distance in bytes between planes; planes of OP_NORM are adjacent."""
         plane = self._register(f"{name}_PLANE")
         dense = self._register("LENGTH")
         return Mux(self.norm | (plane == 0), dense, plane)
@@ -244,7 +247,10 @@ class Rows(Engine):
         return held_
 
     def _valid(self, m: Module) -> list[Value]:
-        """Return the valid bits by stage, which are registers of ``sync`` with a reset."""
+        """Return bits that mark a valid step in each pipeline stage.
+
+        They are registers of ``sync`` with a reset.
+        """
         found: list[Value] = [self.advance]
         for number in range(self.latency):
             found.append(Signal(name=f"{self.name}_valid_{number + 1}"))
@@ -264,7 +270,7 @@ class Rows(Engine):
     def _places(
         self, m: Module, task: Task, step: Step, numbers: list[Place], width: Place, valid: Value
     ) -> list[RowLane]:
-        """Return the lanes' elements and drive their addresses."""
+        """Return the row elements that the lanes process, and drive their addresses."""
         between = step.kind == Pass.BETWEEN
         # positions of rows: advancing by one row adds one
         down = Radix(task.radix.middle, Const(0, 1), Const(0, 1))
@@ -296,7 +302,7 @@ class Rows(Engine):
         return lanes
 
     def _lane(self, m: Module, task: Task, place: Place, lane: int) -> RowLane:
-        """Return one lane's element and addresses."""
+        """Return the row element that one lane processes, with its addresses."""
         number = Mux(self.norm, place.middle, place.inner)
         inner = Mux(self.norm, place.inner, place.middle)
         count = self._register("INPUT_CHANNELS")
@@ -417,7 +423,7 @@ class Rows(Engine):
         return Mux(mode == SUM, totals.total, extreme - self._register("INPUT_ZERO_POINT"))
 
     def _memory(self, m: Module, name: str, bits: int) -> Memory:
-        """Return a memory with one entry per row of the group."""
+        """Return a memory with one entry for each row of a group of rows."""
         memory = Memory(
             shape=bits, depth=max(2, 1 << (self.limits.lanes - 1).bit_length()), init=[]
         )
@@ -528,7 +534,7 @@ class Rows(Engine):
         return self.command.field("OP_NORM", "centred")
 
     def _part(self, m: Module, name: str, inputs: dict[str, ValueLike]) -> dict[str, Signal]:
-        """Add an arithmetic component.
+        """Add an instance of the arithmetic component ``name`` for row instructions.
 
         Ports named like a register of the command are connected to it.
         """

@@ -21,7 +21,7 @@ DIGIT_BITS = 33
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Position of an element: digits, innermost first, and the number of its row in the group.
+    """Position of an element in a group of rows, as digits, innermost first, and a row number.
 
     The outermost digit never wraps.
     """
@@ -32,7 +32,7 @@ class Place:
     row: Value
 
     def values(self) -> tuple[Value, ...]:
-        """Return all digits and the row."""
+        """Return the digits of an element's position and the number of its row."""
         return self.inner, self.middle, self.outer, self.row
 
 
@@ -124,7 +124,7 @@ def choose_place(m: Module, places: list[Place], number: Value, name: str) -> Pl
 
 
 class Pass(IntEnum):
-    """Kind of a step: first pass, work between the passes, last pass."""
+    """Pass of a row instruction: first pass, work between the passes, or last pass."""
 
     FIRST = 0
     BETWEEN = 1
@@ -225,7 +225,7 @@ def _go_on(
     registers: Sequence[Signal],
     following: Place,
 ) -> None:
-    """Advance to the next step or pass, or restart after the last step."""
+    """Advance the passes over rows to the next step or pass; restart after the last step."""
     now, closes, last = flags
     kind, opens, number = state
     m.d.sync += [
