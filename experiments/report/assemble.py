@@ -184,7 +184,7 @@ def _sort_by_network(layers: Iterable[Layer], partition: Partition) -> tuple[Lay
 def _hashes(
     hardware: Preset, compiled: CompiledNetwork, inputs: Mapping[str, NDArray[Any]]
 ) -> dict[str, str]:
-    """Return shortened hashes of everything that the figures depend on.
+    """Return short hashes of a run's package, machine, inputs and programs, by name.
 
     Each hash is the first 16 hexadecimal digits of a SHA-256 sum.
     """
@@ -209,7 +209,7 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 
 def port_entries(interface: Interface) -> tuple[PortEntry, ...]:
-    """Return an entry for every input, then for every output, of a network's interface.
+    """Return a report entry for every input, then for every output, of a network.
 
     An entry describes the tensor that the application and the network exchange.
     """
@@ -237,7 +237,7 @@ def _port_entry(port: NetworkPort, role: Literal["input", "output"]) -> PortEntr
 
 
 def placement_entries(partition: Partition) -> tuple[PlacementEntry, ...]:
-    """Return where every node runs, in the graph's order."""
+    """Return the placement of every node (accelerator or CPU), in the graph's order."""
     return tuple(
         PlacementEntry(
             node=entry.node,
@@ -269,7 +269,7 @@ def _compilation(compiled: CompiledNetwork) -> Compilation:
 
 
 def host_estimate(partition: Partition) -> Host:
-    """Return an estimate for every node on the CPU, and their total."""
+    """Return estimated run times of the nodes that run on the CPU, and their total."""
     graph = partition.graph
     layers = [
         HostLayer(
@@ -288,7 +288,7 @@ def host_estimate(partition: Partition) -> Host:
 def end_to_end(
     compiled: CompiledNetwork, host: Host, regions: Mapping[int, int], bus_bytes: int
 ) -> EndToEnd:
-    """Return the account of a whole inference, in which no part overlaps with another.
+    """Return the estimated cycles of a whole inference, whose segments run in sequence.
 
     ``regions`` are the cycles of each region; the bus moves ``bus_bytes`` per cycle. A region's
     input that no other region produces crosses the bus once, and so does a region's output that the
@@ -336,7 +336,7 @@ def _segments(
     regions: Mapping[int, int],
     transfer: Callable[[Sequence[str], int], Iterator[RunSegment]],
 ) -> Iterator[RunSegment]:
-    """Yield every part in execution order, with the transfers before and after each region."""
+    """Yield the regions, CPU parts and transfers of an inference in execution order."""
     graph = partition.graph
     made = {name for region in partition.regions for name in region.outputs}
     wanted = {*graph.outputs, *(name for part in partition.host_parts for name in part.inputs)}
@@ -381,7 +381,7 @@ def _transfer(
 
 
 def _fallbacks(partition: Partition, host: Host) -> tuple[Fallback, ...]:
-    """Return the nodes on the CPU grouped by operator and rule, most expensive first."""
+    """Group the nodes that run on the CPU by operator and rule, most expensive first."""
     estimates = {layer.node: layer for layer in host.layers}
     keys = {
         place.node: (place.op_type, place.rule or "")

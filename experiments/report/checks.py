@@ -13,7 +13,10 @@ from experiments.report.parts import Count, Fraction, Part, Text
 
 
 class FirstDifference(Part):
-    """First wrong element: region outputs in order of execution, elements row-major."""
+    """First element at which a run and the oracle differ, with coordinates and both values.
+
+    Region outputs are compared in order of execution, elements row-major.
+    """
 
     tensor: Text
     coordinates: tuple[Count, ...]
@@ -21,7 +24,7 @@ class FirstDifference(Part):
     oracle: int | float | Text
 
     def message(self) -> str:
-        """Return one line with tensor, coordinates and both values."""
+        """Return one line with the wrong element's tensor, coordinates and both values."""
         where = ", ".join(map(str, self.coordinates))
         return (
             f"tensor '{self.tensor}' at [{where}]: the DLA has {self.dla}, the oracle has "
@@ -30,7 +33,7 @@ class FirstDifference(Part):
 
 
 class OutputsCheck(Part):
-    """Comparison of the model's outputs with the outputs of the whole model on its runtime.
+    """Comparison of a simulated run's outputs with those of the whole model on its runtime.
 
     ``exact`` means that the CPU only quantises and dequantises, so that outputs must be equal.
     Otherwise ``differences`` come from the CPU's own computation.
@@ -44,7 +47,7 @@ class OutputsCheck(Part):
 
 
 class Check(Part):
-    """Exact comparison of every output of every region with the oracle.
+    """Result of the exact comparison of every region output with the oracle.
 
     Elements are compared one by one, without tolerance. ``outputs`` compares the model's outputs
     with the whole model on the oracle; if they must be equal, their differences count as
@@ -118,7 +121,9 @@ _SUSPICIONS = {
 
 
 class Suspicion(Part):
-    """Warning about a run that is correct to the bit; the names in ``figures`` depend on ``kind``.
+    """Warning about something suspicious in a run that is correct to the bit.
+
+    The names in ``figures`` depend on ``kind``.
 
     ``tensor`` is empty if the warning is about the whole network.
     """

@@ -37,7 +37,7 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RegionRun:
-    """Program of one region and its trace.
+    """Program of one region of a network, with the trace of its simulation.
 
     The other fields come from the region's compilation, if that is known: ``compulsory_bytes``,
     ``demand``, ``groups`` (the layer names of each group) and ``estimates`` (expected cycles by
@@ -54,7 +54,7 @@ class RegionRun:
 
     @property
     def counts(self) -> Counts:
-        """Counts that figures are computed from."""
+        """Counts of a region's run from which the report's figures are computed."""
         if self.compulsory_bytes is None or self.demand is None:
             once, apart = count_moved_once(self.program)
         else:
@@ -64,7 +64,7 @@ class RegionRun:
 
 
 def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
-    """Return the figures of all regions together; raise ValueError if a sum does not add up."""
+    """Return a run's figures over all regions; raise ValueError if a sum does not add up."""
     causes = tuple(causes_of(hardware.timing))
     machine = FigureMachine(hardware.arch, hardware.timing)
     return Figures(
@@ -127,7 +127,7 @@ def _layers(machine: FigureMachine, runs: Sequence[RegionRun]) -> Iterable[Layer
 
 
 def occupancy(runs: Sequence[RegionRun]) -> Occupancy | None:
-    """Return the live bytes of the scratchpad over all regions, which run in sequence.
+    """Return the live scratchpad bytes over time, for regions that run in sequence.
 
     Returns None if no cycle passed. The values are exact: the peak and the mean of a point cover
     all of its cycles, not samples.
@@ -151,7 +151,7 @@ def occupancy(runs: Sequence[RegionRun]) -> Occupancy | None:
 
 
 def _steps(runs: Sequence[RegionRun]) -> tuple[Int64, Int64]:
-    """Return (cycles, bytes): from each cycle on, the given number of bytes is live.
+    """Return cycles at which the live scratchpad bytes change, and the bytes from then on.
 
     The first level is 0, because the scratchpad is empty when a region begins.
     """
@@ -176,7 +176,7 @@ def _steps(runs: Sequence[RegionRun]) -> tuple[Int64, Int64]:
 
 
 def timeline(runs: Sequence[RegionRun], layers: Sequence[Layer]) -> Timeline:
-    """Return the spans of ``runs``, with the positions of their layers in ``layers``.
+    """Return the activity of each unit over a run, condensed to a limited number of spans.
 
     The window is the smallest power of two for which no unit has more than :data:`TIMELINE_SPANS`
     spans.
@@ -212,7 +212,7 @@ def _list_executed(
 
 
 def _spans(begin: Int64, end: Int64, layer: Int64, window: int) -> Spans:
-    """Return one span for the commands that begin in each window of cycles.
+    """Merge a unit's commands that begin in the same window of cycles into one span.
 
     A span has the layer that takes most of its cycles. Of layers with equally many cycles, it is
     the first in the report.

@@ -37,7 +37,7 @@ _SHARED = ("page.js", "words.js", "table.js")
 
 @dataclass(frozen=True)
 class Section:
-    """Section of a page: a heading with an anchor, and HTML below it."""
+    """Section of an HTML page: a heading with an anchor, and HTML below it."""
 
     identity: str
     heading: str
@@ -47,7 +47,7 @@ class Section:
 def page(
     title: str, sections: Sequence[Section], data: dict[str, Any], scripts: Sequence[str]
 ) -> str:
-    """Return a whole page.
+    """Return a complete HTML page.
 
     ``scripts`` are files in the folder of the charts' modules, run in order; they find ``data`` as
     ``DATA``. Raises InputError if plotly is not installed.
@@ -107,7 +107,7 @@ def _hash_code(code: str) -> str:
 
 
 def chart_place(identity: str, heading: str = "", note: str = "") -> Html:
-    """Return the place where the script draws a chart, with its heading and a note.
+    """Return the HTML in which the script draws a chart, with the chart's heading and note.
 
     The note says how to read the chart.
     """
@@ -121,12 +121,12 @@ def chart_place(identity: str, heading: str = "", note: str = "") -> Html:
 
 
 def table_place(identity: str) -> Html:
-    """Return the place where the script puts a table that the reader can sort, filter and copy."""
+    """Return the HTML for a table that the reader can sort, filter and copy."""
     return Html(f'<div id="{identity}"></div>')
 
 
 def join_parts(*parts: Html) -> Html:
-    """Concatenate parts of a page."""
+    """Concatenate fragments of HTML."""
     return Html("".join(parts))
 
 
@@ -135,7 +135,7 @@ def paragraph(text: str) -> Html:
 
 
 def listing(text: str) -> Html:
-    """Return preformatted text, which keeps its line breaks and spaces."""
+    """Return text as preformatted HTML, which keeps its line breaks and spaces."""
     return Html(f"<pre>{escape_html(text)}</pre>")
 
 
@@ -164,7 +164,7 @@ def table(
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Html:
-    """Return a table of names and values."""
+    """Return an HTML table with one row for each pair of name and value."""
     lines = "".join(
         f"<tr><th>{escape_html(name)}</th><td>{escape_html(str(value))}</td></tr>"
         for name, value in rows
@@ -173,7 +173,7 @@ def pairs(rows: Iterable[tuple[str, object]]) -> Html:
 
 
 def fold_block(summary: str, body: Html) -> Html:
-    """Return a block that opens on a click."""
+    """Return an HTML block that opens on a click."""
     return Html(f"<details><summary>{escape_html(summary)}</summary>{body}</details>")
 
 
@@ -185,7 +185,7 @@ def asset(name: str) -> str:
 
 @cache
 def _pack_plotly() -> str:
-    """Return plotly.js, compressed; the page's script unpacks it."""
+    """Return plotly.js compressed, in base64; the page's script unpacks it."""
     return b64encode(gzip.compress(_plotly().encode(), mtime=0)).decode()
 
 

@@ -31,7 +31,7 @@ class Part(BaseModel):
     )
 
     def __repr__(self) -> str:
-        """Return one line; a long one is cut off."""
+        """Return the object's fields in one line, cut off if the line is too long."""
         shown = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in self)
         return f"{type(self).__name__}({shown if len(shown) <= SHOWN else shown[:SHOWN] + '...'})"
 

@@ -117,7 +117,7 @@ def draw_chart(chart: Picture, axes: Axes | None = None) -> Axes:
 
 
 def picture(charts: Sequence[Picture]) -> bytes:
-    """Return charts next to each other as PNG.
+    """Return several charts next to each other as one PNG image.
 
     Equal charts give equal bytes, whatever the user's matplotlibrc contains.
     """
@@ -323,7 +323,7 @@ def _ticks(measure: Measure, axis: Axis, values: Sequence[float]) -> None:
 
 
 def draw_heat(axes: Axes, chart: Heat) -> None:
-    """Draw cells with their values; smaller values are darker, on a logarithmic scale."""
+    """Draw a heat map on a logarithmic scale; cells with smaller values are darker."""
     scaled = [
         [None if cell is None else log10(max(cell, 1)) for cell in row] for row in chart.cells
     ]
@@ -344,7 +344,7 @@ def draw_heat(axes: Axes, chart: Heat) -> None:
 
 
 def draw_parallel(axes: Axes, chart: Parallel) -> None:
-    """Draw an axis per column and a line per point.
+    """Draw parallel coordinates: an axis per column and a line per point.
 
     Better points are darker, the Pareto front is on top.
     """
@@ -380,7 +380,7 @@ def draw_parallel(axes: Axes, chart: Parallel) -> None:
 
 
 def draw_spans(axes: Axes, chart: SpanChart) -> None:
-    """Draw a row per place with its intervals of time."""
+    """Draw a chart of time intervals, with one row for each place."""
     for row, (name, style) in enumerate(chart.rows):
         found = [(span.begin, span.cycles) for span in chart.spans if span.row == row]
         axes.broken_barh(
@@ -393,7 +393,7 @@ def draw_spans(axes: Axes, chart: SpanChart) -> None:
 
 
 def draw_gantt(axes: Axes, chart: Gantt) -> None:
-    """Draw a row per unit with its activities over time."""
+    """Draw a Gantt chart of activities over time, with one row for each unit."""
     places = [name for name, _ in chart.rows]
     for number, (name, style) in enumerate(chart.groups):
         for row, (_, activities) in enumerate(chart.rows):
@@ -418,7 +418,7 @@ def _step(axes: Axes, series: Series, edges: list[float], filled: bool) -> None:
 
 
 def _finish(axes: Axes, title: str, across: str, up: str, entries: int) -> None:
-    """Set the title, the labels of the axes with their units, and the legend.
+    """Set a chart's title, axis labels with their units, and legend.
 
     The legend is between the title and the chart.
     """

@@ -81,7 +81,7 @@ def run_charts(report: RunReport) -> tuple[Chart, ...]:
 
 
 def whole_run(report: RunReport) -> SpanChart | None:
-    """Return a chart of accelerator, CPU and transfers over time.
+    """Return a chart of when accelerator, CPU and transfers work during an inference.
 
     Returns None if nothing takes time, or if the report is older than this account.
     """
@@ -115,7 +115,7 @@ def _segment_label(segment: RunSegment) -> str:
 
 
 def layer_cycles(report: RunReport) -> BarChart:
-    """Return a chart of each layer's cycles by part.
+    """Return a bar chart of each layer's cycles, divided by cause.
 
     Older reports without a breakdown give one part.
     """
@@ -194,7 +194,7 @@ def layer_traffic(report: RunReport) -> BarChart:
 
 
 def units_chart(report: RunReport) -> Gantt | None:
-    """Return the activities of units, CPU and transfers over time.
+    """Return a Gantt chart of the accelerator's units, the CPU and the transfers.
 
     Returns None for older reports without a timeline. If the report has the account of the whole
     run, the chart uses its time: a region begins where its segment begins.
@@ -359,7 +359,7 @@ def roofline(report: RunReport) -> Roofline:
 
 
 def intensity(layer: Layer) -> float | None:
-    """Return the MACs per byte of DRAM traffic; None if a logarithmic axis has no place for it."""
+    """Return the MACs per byte of DRAM traffic; None if a logarithmic axis cannot show it."""
     moved = layer.dram_read_bytes + layer.dram_write_bytes
     return layer.macs / moved if layer.macs and moved else None
 

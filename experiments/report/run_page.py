@@ -67,7 +67,7 @@ _Column = tuple[str, str, list[Any]]
 
 
 def run_page(report: RunReport) -> str:
-    """Return the page as HTML text; equal reports give equal text."""
+    """Return the HTML page of a run report; equal reports give equal text."""
     charts = run_charts(report)
     drawn = {chart.identity: chart for chart in charts}
     whole = (
@@ -136,7 +136,7 @@ def _layer_table(report: RunReport) -> dict[str, Any]:
 
 
 def _has_content(unit: str, cells: list[Any]) -> bool:
-    """Return whether a column has content.
+    """Return whether a table column has content.
 
     The value 0 counts as content only in columns without a unit, such as region.
     """
@@ -203,7 +203,7 @@ def _cell(cycles: int, total: int) -> tuple[str, str]:
 
 
 def _placement(report: RunReport) -> Html:
-    """Return the nodes on the CPU with their reasons, then a table of all nodes."""
+    """Return HTML with the nodes on the CPU and their reasons, then a table of all nodes."""
     entries = report.placement
     fallbacks = [entry for entry in entries if entry.on == "cpu"]
     estimates = {layer.node: layer.estimated_cycles for layer in report.host.layers}
@@ -305,7 +305,7 @@ def _bar_row(layer: Layer, most: int) -> str:
 
 
 def _bar(layer: Layer, most: int) -> str:
-    """Return a bar of the layer's cycles, part by part; ``most`` cycles fill the cell."""
+    """Return an HTML bar of a layer's cycles by cause; ``most`` cycles fill the cell."""
     parts = "".join(
         f'<span title="{PART_NAMES[part]}: {cycles:,} cycles" '
         f'style="background:{STYLES[part].color};width:{100 * cycles / most:.2f}%"></span>'
@@ -316,7 +316,7 @@ def _bar(layer: Layer, most: int) -> str:
 
 
 def _legend(layers: list[Layer]) -> str:
-    """Return the colours of the bars with their names."""
+    """Return an HTML legend for the colours of the layers' bars."""
     seen = [part for part in STYLES if any(layer.breakdown.get(part) for layer in layers)]
     marks = (
         f'<span style="color:{STYLES[part].color}">&#9632;</span> {PART_NAMES[part]}'

@@ -62,7 +62,7 @@ _HOST_CYCLES = Figure(
 
 
 class Measured(Part):
-    """Figures of all regions together, for a run or for a point of a sweep.
+    """Performance figures of a run or of a sweep point, over all regions together.
 
     ``lower_bound_cycles`` is the larger of two bounds: every multiply-accumulate on a full array,
     or inputs, outputs and constants at the width of the bus. ``roofline_cycles`` is the same for
@@ -81,7 +81,7 @@ class Measured(Part):
 
 
 class RunTotals(Measured):
-    """Figures of a run.
+    """Total performance figures of a run, over all regions.
 
     ``instructions`` counts operations, not register writes. ``flash_read_bytes`` is the part of the
     bytes read from system memory that came from its flash, if it has one.
@@ -95,7 +95,7 @@ class RunTotals(Measured):
 
 
 class PointFigures(Measured):
-    """Figures of a sweep point, which are the columns of its row.
+    """Performance figures of a sweep point, stored as columns of its results row.
 
     ``sram_moved_bytes`` counts the bytes that EX, LD and ST read from and wrote to the scratchpad.
     """
@@ -112,7 +112,7 @@ class PointFigures(Measured):
 
 
 class Bus(Part):
-    """Bus of ``width_bytes`` per cycle; whole bursts can use ``sustained_bytes`` of them.
+    """Memory bus of ``width_bytes`` per cycle; bursts can use ``sustained_bytes`` of them.
 
     The bus sustains less than its width if fewer than ``bursts_to_fill`` bursts are in flight
     (``outstanding_bursts``).
@@ -125,7 +125,7 @@ class Bus(Part):
 
 
 class Layer(Part):
-    """One layer of one region.
+    """Report entry with the figures of one layer of one region.
 
     Attributes:
         stalls: cycles that the layer's commands waited, by unit and cause.
@@ -189,7 +189,7 @@ class PlacementEntry(Part):
 
 
 class HostLayer(Part):
-    """Estimate for one node on the CPU, in cycles of the accelerator."""
+    """Estimated cost of one node that runs on the CPU, in accelerator cycles."""
 
     node: Text
     op_type: Text
@@ -198,7 +198,7 @@ class HostLayer(Part):
 
 
 class Host(Part):
-    """Estimate of the nodes on the CPU, in cycles of the accelerator.
+    """Estimated cost of all nodes that run on the CPU, in accelerator cycles.
 
     These cycles are never part of the totals.
     """
@@ -291,12 +291,12 @@ class EndToEnd(Part):
         return self
 
     def share(self, cycles: int) -> float:
-        """Return ``cycles`` as a share of the run; 0 if the whole takes no cycles."""
+        """Return ``cycles`` as a fraction of the inference's cycles; 0 if it takes none."""
         return cycles / self.cycles if self.cycles else 0.0
 
     @property
     def integer_cpu_share(self) -> float:
-        """Share of the CPU with integer inputs and outputs (``--integer-io``).
+        """CPU's share of the time with integer inputs and outputs (``--integer-io``).
 
         The share is 0 if nothing takes cycles.
         """
@@ -347,7 +347,7 @@ class Occupancy(Part):
 
 
 class Spans(Part):
-    """Activity of one unit: a span per entry, in order of time.
+    """Spans of time in which one unit is active, in order of time.
 
     In a span, ``commands`` execute in ``active`` of the cycles ``[begin, end)``. ``layer`` is the
     index in ``layers`` of the layer that took most of the active cycles; -1 if none.
@@ -389,7 +389,7 @@ class Timeline(Part):
 
 
 class Figures(Part):
-    """Figures of the machine.
+    """Performance figures of a simulated run: totals, layers, and each unit's cycles by cause.
 
     Validation checks that kinds, layers and every unit's causes add up to the total.
     """

@@ -66,7 +66,7 @@ class Shown:
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """Object with the results, and its presentation."""
+        """Results object to display, and the functions that present it."""
         raise NotImplementedError
 
     def lines(self) -> list[str]:
@@ -88,14 +88,14 @@ class Shown:
         return f"<div><p>{told}</p>{table if how.notebook is None else how.notebook(subject)}</div>"
 
     def show(self, console: Console, brief: bool = False) -> None:
-        """Print all tables or, with ``brief``, only totals."""
+        """Print all tables of the results or, with ``brief``, only totals."""
         subject, how = self.presented
         wanted = how.brief if brief else how.tables
         for one in map(line, self.lines()) if wanted is None else wanted(subject):
             console.print(one)
 
     def records(self) -> Sequence[Mapping[str, Any]]:
-        """Return the rows of a CSV file; raise InputError if this kind of results has none."""
+        """Return the results as CSV rows; raise InputError if they have no such form."""
         subject, how = self.presented
         if how.records is None:
             raise InputError(f"{self!r}: there is no table of it")
@@ -103,21 +103,21 @@ class Shown:
 
     @property
     def table(self) -> pandas.DataFrame:
-        """Rows of the CSV file as a DataFrame.
+        """Rows of the results' CSV file as a DataFrame.
 
         Raises InputError if there are none, or pandas is not installed.
         """
         return data_frame(self.records())
 
     def save(self, path: str | Path) -> None:
-        """Write the file of ``--json``; raise InputError if this kind of results has none."""
+        """Write the results as ``--json`` does; raise InputError if they have no JSON form."""
         subject, how = self.presented
         if how.json is None:
             raise InputError(f"{self!r}: there is no file of it")
         write_atomically(Path(path), how.json(subject))
 
     def page(self) -> str:
-        """Return the HTML page, equal for equal results.
+        """Return the HTML page of the results; equal results give equal pages.
 
         Raise InputError if this kind of results has none.
         """
@@ -127,7 +127,7 @@ class Shown:
         return how.page(subject)
 
     def pictures(self, folder: Path) -> tuple[Path, ...]:
-        """Draw all charts into a folder; raise InputError if a file cannot be written."""
+        """Draw all charts of the results into a folder; raise InputError if writing fails."""
         from experiments.report.plots import save_charts
 
         subject, how = self.presented
@@ -168,7 +168,7 @@ class Plots:
             )
 
         def draw_chart(axes: Axes | None = None) -> Axes:
-            """Draw the chart; raise InputError if there is nothing to show."""
+            """Draw one chart of the results; raise InputError if there is nothing to show."""
             from experiments.report.plots import draw_chart
 
             for chart in self.how.charts(self.subject):

@@ -28,7 +28,7 @@ Kind = TypeVar("Kind", bound=Part)
 
 
 def default_path(report: RunReport) -> Path:
-    """Return ``runs/<model>-<hash>.json``.
+    """Return the default path of a run report, ``runs/<model>-<hash>.json``.
 
     The hash is the first 8 digits of the SHA-256 of the report.
     """
@@ -45,14 +45,14 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def npy_bytes(array: NDArray[Any]) -> bytes:
-    """Return the content of a ``.npy`` file."""
+    """Return an array as the content of a ``.npy`` file."""
     content = io.BytesIO()
     np.save(content, array, allow_pickle=False)
     return content.getvalue()
 
 
 def load_report(path: str | Path) -> RunReport:
-    """Read a report.
+    """Read a run report from a file.
 
     Raise InputError if the file is missing or is not a valid report of this version.
     """
@@ -79,7 +79,7 @@ def read_saved(path: Path) -> Any:
 
 
 def schema_of(content: Any) -> Any:
-    """Return the schema that saved content declares; None if it declares none."""
+    """Return the schema that a saved report declares; None if it declares none."""
     return content.get("schema") if isinstance(content, dict) else None
 
 

@@ -63,7 +63,7 @@ def layer_rows(report: RunReport) -> list[Row]:
 
 
 def figure_rows(figures: Figures) -> list[Row]:
-    """Return a row per layer of the machine's figures, with the keys of :func:`layer_rows`."""
+    """Return a data row for each layer in ``figures``, with the keys of :func:`layer_rows`."""
     return [_layer_record(layer) for layer in figures.layers]
 
 
@@ -140,7 +140,9 @@ def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]
 
 
 def end_to_end_line(found: EndToEnd) -> str:
-    """Return the cycles of the whole inference and the shares of its three places.
+    """Return a line with an inference's cycles and the shares of its three places.
+
+    The places are the accelerator, the CPU and the transfers.
 
     The places are the accelerator, the CPU and the transfers.
     """
@@ -209,7 +211,7 @@ def fallback_cells(found: EndToEnd, item: Fallback) -> tuple[str, ...]:
 
 
 def machine_line(report: RunReport) -> str:
-    """Return array, memory, bus, instruction set and schedule in one line."""
+    """Return one line with a machine's array, memory, bus, instruction set and schedule."""
     pe = report.arch["pe"]
     array = f"{pe['ic']}x{pe['oc']}" + (f"x{pe['ow']}" if pe["ow"] > 1 else "")
     memory = f"{report.arch['sram_bytes'] / 1024:g} KiB SRAM"
@@ -375,7 +377,7 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
 
 
 def _traffic_lines(report: RunReport) -> Iterator[tuple[str, str]]:
-    """Yield the bytes moved from and to each memory behind the bus."""
+    """Yield lines with the bytes moved from and to each memory behind the bus."""
     totals = report.totals
     main = "DRAM"
     if report.memory_mode in SRAM_MODES:
@@ -415,7 +417,7 @@ def bus_line(bus: Bus) -> str:
 
 
 def port_line(port: PortEntry) -> str:
-    """Return the type, shape and quantisation of a port."""
+    """Return the type, shape and quantisation of a network's input or output."""
     text = f"{port.name}: {port.dtype} {list(port.shape)}"
     if port.scale is not None:
         text += f", scale {port.scale:.9g}, zero point {port.zero_point}"
@@ -455,7 +457,7 @@ def _hardware_line(found: HardwareCheck) -> Text:
 
 
 def _outputs_line(outputs: OutputsCheck) -> str:
-    """Describe the comparison of the outputs with the whole model.
+    """Describe in one line how a run's outputs compare with those of the whole model.
 
     Float operators on the CPU may cause differences.
     """
@@ -500,7 +502,7 @@ def _fidelity_line(found: Fidelity | None) -> str:
 
 
 def calibration_line(found: Calibration) -> str:
-    """Describe the samples that quantised a float model, and the agreement of int8.
+    """Describe the calibration samples of a float model, and its agreement with int8.
 
     The agreement is how often int8 and float give the same class.
     """
@@ -552,7 +554,10 @@ def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
 
 
 def _cells(layer: Layer, shown: list[str]) -> list[str]:
-    """Return the cells of a layer; zeros stay empty, so that its waits are easy to see."""
+    """Return a layer's cycles by cause as table cells; zeros stay empty.
+
+    Empty cells make the layer's waits easy to see.
+    """
     return [f"{layer.breakdown[part]:,}" if layer.breakdown[part] else "" for part in shown]
 
 
@@ -560,7 +565,7 @@ _SUMMED_UP = ("cycles", "MACs", "check", "hardware", "warning")
 
 
 def summary_lines(report: RunReport) -> Iterator[str]:
-    """Yield the network and the machine, the time, the check, and warnings."""
+    """Yield the lines of a run's summary: network, machine, time, check and warnings."""
     yield f"{report.model} on {machine_line(report)}"
     if report.end_to_end is not None and report.host.nodes:
         yield f"end to end {end_to_end_line(report.end_to_end)}"

@@ -43,7 +43,7 @@ class LiteralTable(Table):
     """Table that shows every character of its texts, without markup."""
 
     def add_row(self, *cells: Any, **options: Any) -> None:
-        """Add a row; the style of a Text applies to its whole cell."""
+        """Add a row to the table; the style of a Text applies to its whole cell."""
         super().add_row(*(map(_cell, cells)), **options)
 
 
@@ -81,11 +81,11 @@ class ReportTable:
         self._sections: list[int] = []
 
     def add_row(self, *cells: str) -> None:
-        """Add a row with a cell per column; missing cells at the end are empty."""
+        """Add a row to the table, a cell per column; missing cells at the end are empty."""
         self.rows.append((*cells, *[""] * (len(self.columns) - len(cells))))
 
     def add_section(self) -> None:
-        """Separate the rows that follow from the rows before."""
+        """Separate the table rows that follow from the rows before."""
         self._sections.append(len(self.rows))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -108,14 +108,14 @@ class ReportTable:
         return Measurement(1, Measurement.get(console, options, whole).maximum)
 
     def _can_fit(self, shown: list[int], stacked: bool, width: int) -> bool:
-        """Return whether the columns ``shown`` fit in ``width`` characters.
+        """Return whether the table columns ``shown`` fit in ``width`` characters.
 
         Between columns are 2 characters, and 1 at either end.
         """
         return sum(self._least(place, stacked) for place in shown) + 2 * len(shown) <= width
 
     def _least(self, place: int, stacked: bool) -> int:
-        """Return the minimum width of a column, in characters."""
+        """Return the minimum width of a table column, in characters."""
         column = self.columns[place]
         heading = _stack_words(column.heading) if stacked else column.heading
         texts = [*heading.split("\n"), *(row[place] for row in self.rows)]
@@ -154,7 +154,7 @@ Printed = ReportTable | LiteralTable | Text
 
 
 def _stack_words(heading: str) -> str:
-    """Return a heading with one word per line."""
+    """Return a column heading with one word per line."""
     return heading.replace(" ", "\n")
 
 

@@ -53,7 +53,7 @@ def timeline_json(runs: Sequence[RegionRun]) -> str:
 
 
 def microseconds(cycle: int) -> float:
-    """Return ``cycle`` thousandths, the format's unit.
+    """Return a cycle number divided by 1000, a timeline's time stamp in microseconds.
 
     Readers that round and readers that truncate get ``cycle``.
     """
@@ -79,7 +79,7 @@ def _metadata() -> Iterator[Event]:
 
 
 def _region_events(run: RegionRun, offset: int, flows: int) -> Iterable[Event]:
-    """Yield all events of a region whose first cycle is ``offset``.
+    """Yield all timeline events of a region whose first cycle is ``offset``.
 
     Token flows are numbered from ``flows``.
     """
@@ -101,7 +101,7 @@ def _slice(
 
 
 def _commands(trace: Trace, arch: Arch, offset: int) -> Iterator[Event]:
-    """Yield a slice per command, labelled with its layer.
+    """Yield a timeline slice for every command, labelled with its layer.
 
     A command of an unknown layer is labelled with its mnemonic. An EX command that waits for banked
     memory names the bank or port, and how many words of which operands that serves.
@@ -142,7 +142,7 @@ def _to_list(column: Any) -> list[int]:
 
 
 def _tokens(trace: Trace, offset: int, flows: int) -> Iterator[Event]:
-    """Yield a flow per token, from the command that pushes it to the command that pops it.
+    """Yield timeline flows from each command that pushes a token to the one that pops it.
 
     The flow starts in the last cycle of the pushing command. The token arrives one cycle later, but
     then the slice of the command has ended, and viewers would bind the flow to the next slice.
@@ -168,7 +168,7 @@ def _tokens(trace: Trace, offset: int, flows: int) -> Iterator[Event]:
 
 
 def _bus(trace: Trace, offset: int) -> Iterator[Event]:
-    """Yield the chunks of command words, and the bus shares of the requesters.
+    """Yield timeline events for the chunks of command words and the requesters' bus shares.
 
     Each chunk is a slice. A share is the percentage of bus slots that a requester gets.
     """

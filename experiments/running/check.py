@@ -52,7 +52,7 @@ Tensors = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class WrongElement:
-    """One element that differs; ``coordinates`` index the tensor."""
+    """Tensor element whose actual and expected values differ, with its coordinates."""
 
     tensor: str
     coordinates: tuple[int, ...]
@@ -62,7 +62,7 @@ class WrongElement:
 
 @dataclass(frozen=True)
 class TensorComparison:
-    """Counts over all compared tensors, and the first difference.
+    """Result of comparing tensors: counts over all of them, and the first difference.
 
     The order is that of the tensors, and row-major within a tensor.
     """
@@ -75,7 +75,7 @@ class TensorComparison:
 
 
 def compare_tensors(actual: Tensors, expected: Tensors) -> TensorComparison:
-    """Compare ``actual`` with ``expected``, in the order of ``expected``; NaN equals NaN.
+    """Compare tensors by name in the order of ``expected``; NaN equals NaN.
 
     Raises InputError if a tensor has another shape or element type, because the model then has
     another shape than it declares.
@@ -223,7 +223,7 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
 
 
 def joint_check(package: Package, numerics: Numerics, checks: Sequence[Check]) -> Check:
-    """Return the check of several inferences of one network, with the counts added."""
+    """Merge the checks of several inferences of one network and add their counts."""
     first, *others = checks
     if not others:
         return first
@@ -246,7 +246,7 @@ def joint_check(package: Package, numerics: Numerics, checks: Sequence[Check]) -
 
 
 def _joint_units(found: Sequence[Sequence[DefinedUnits]]) -> tuple[DefinedUnits, ...]:
-    """Return the same units with the elements of every inference added."""
+    """Add the numbers of checked elements of several inferences, unit by unit."""
     return tuple(
         DefinedUnits(
             op_type=same[0].op_type,
@@ -274,7 +274,7 @@ def _restore_tensors(graph: Graph, tensors: Tensors) -> dict[str, NDArray[Any]]:
 
 
 def to_reported(first: WrongElement) -> FirstDifference:
-    """Return the difference in the form of the run report."""
+    """Convert a wrong element to the form of the run report."""
     return FirstDifference(
         tensor=first.tensor, coordinates=first.coordinates, dla=first.actual, oracle=first.expected
     )
@@ -329,7 +329,7 @@ def find_warnings(
 
 
 def _same_everywhere(name: str, output: NDArray[Any]) -> Iterator[Suspicion]:
-    """Warn if all numbers of an output are equal; equal texts are not suspicious."""
+    """Warn if all numbers of an output tensor are equal; equal texts are not suspicious."""
     if output.dtype.kind not in "biuf" or output.size < 2 or not (output == output.flat[0]).all():
         return
     if np.isfinite(output.flat[0]):
@@ -412,7 +412,10 @@ LABELS = "labels"
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Held-out samples, one feed each, and their classes: int64 (samples,)."""
+    """Labelled samples for measuring accuracy: a feed for each, and their classes.
+
+    The classes are int64 of shape (samples,).
+    """
 
     feeds: Sequence[Feeds]
     labels: NDArray[np.int64]
@@ -497,7 +500,7 @@ def _float_outputs(
 
 
 def _share(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> float:
-    """Return the share of images whose largest output is the label's.
+    """Return the fraction of images whose largest output is at the index of their label.
 
     Of equal outputs the first counts.
     """

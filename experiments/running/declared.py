@@ -18,7 +18,7 @@ _KEY = "option"
 
 
 def spell_value(given: object) -> list[str]:
-    """Return a value as words of a command.
+    """Return a value as the words that give it on a command line.
 
     Files and names are unchanged; objects in memory are in angle brackets.
     """
@@ -67,7 +67,7 @@ class CommandOption:
     former: str = ""
 
     def words(self, value: Any) -> list[str]:
-        """Return the words of a command line that give ``value``."""
+        """Return the command-line words that set this option to ``value``."""
         named = self.word.split()[:1]
         return (
             named
@@ -77,12 +77,12 @@ class CommandOption:
 
 
 def option(word: str, help: str, kind: Any = str, **more: Any) -> dict[str, CommandOption]:
-    """Return the metadata of a field that command lines have as an :class:`CommandOption`."""
+    """Return the metadata of a record's field that is a command-line option."""
     return {_KEY: CommandOption(word, help, kind, **more)}
 
 
 def specification(help: str, metavar: str, nowhere: str) -> dict[str, CommandOption]:
-    """Return the metadata of an argument that is a file of keys.
+    """Return the metadata of a record's field that names a specification file.
 
     ``nowhere`` spells a value that is in no file.
     """
@@ -96,12 +96,12 @@ def specification(help: str, metavar: str, nowhere: str) -> dict[str, CommandOpt
 
 
 def same(record: Any, name: str) -> dict[str, CommandOption]:
-    """Return the metadata of a field with the same option as a field of another record."""
+    """Return the metadata of a record's field that shares the option of another record."""
     return {_KEY: list_declared(record)[name]}
 
 
 def list_declared(record: Any) -> dict[str, CommandOption]:
-    """Return the options of a record, or of its class, by field name."""
+    """Return the command-line options of a record, or of its class, by field name."""
     return {item.name: item.metadata[_KEY] for item in fields(record) if _KEY in item.metadata}
 
 
@@ -115,7 +115,7 @@ def list_given_options(record: Any) -> Iterator[tuple[str, CommandOption, Any]]:
 
 
 def words_of(record: Any) -> list[str]:
-    """Return the words of a command line that give a record, arguments first.
+    """Return the command-line words that reproduce a record, arguments first.
 
     Options at their defaults are omitted.
     """

@@ -22,7 +22,7 @@ _CHOICES = tuple(item.name for item in fields(CompileOptions))
 
 
 def _check_least(made: Any) -> None:
-    """Raise InputError for a number below the minimum of its field."""
+    """Raise InputError if a number is below the minimum that its field declares."""
     for name, one in list_declared(made).items():
         value = getattr(made, name)
         if one.least is not None and value is not None and value < one.least:
@@ -32,7 +32,7 @@ def _check_least(made: Any) -> None:
 def _rename_former(
     function: str, given: dict[str, Any], former: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the keywords ``given`` under their present names, and warn about former names."""
+    """Replace former names of keywords by the present names, and warn about them."""
     for old in given.keys() & former.keys():
         new = former[old]
         if new in given:
@@ -53,7 +53,7 @@ def door(
     request: type[Request],
     work: Callable[[Request], Found],
 ) -> Callable[Keywords, Found]:
-    """Return ``work`` as a function that takes the fields of its request as keywords.
+    """Wrap ``work``, which takes a request record, as a function of the record's fields.
 
     The function is called ``name``; ``request`` is the type of its request. ``keywords`` gives the
     signature for type checkers: the request, or the request and :class:`CompileOptions`. The

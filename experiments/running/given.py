@@ -90,7 +90,7 @@ class NetworkChoice:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Given(NetworkChoice):
-    """All inputs that determine the package of a network.
+    """Arguments that determine how a network is imported as a package.
 
     ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes on the
     CPU (:func:`keep_on_cpu`). ``calibration`` are the samples that quantise a float model: a .npz
@@ -170,7 +170,7 @@ class Given(NetworkChoice):
     )
 
     def drop_settled(self) -> Self:
-        """Return a copy without the options that do not apply to a quantised model."""
+        """Return a copy without the arguments that do not apply to a quantised model."""
         settled: dict[str, Any] = {
             name: None for name, one in list_declared(self).items() if one.settled
         }
@@ -242,14 +242,14 @@ class MachineChoice:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Compiling(Given, MachineChoice):
-    """Network to compile, and the machine to compile it for."""
+    """Arguments that choose a network to compile and the machine to compile it for."""
 
     options: CompileOptions = DEFAULTS
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Inferring:
-    """Inputs of an inference, and the runtime of the nodes on the CPU."""
+    """Arguments of an inference: its inputs, and the runtime of the nodes on the CPU."""
 
     host: Host = field(
         default="onnxruntime",
@@ -397,5 +397,5 @@ class Wishes:
 
     @property
     def stop(self) -> bool:
-        """True if the run stops before its end."""
+        """True if the simulation is asked to stop before its end."""
         return (self.break_at, self.until) != (None, None)

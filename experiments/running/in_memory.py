@@ -59,7 +59,7 @@ Samples = (
 
 
 def to_onnx(given: Model) -> str | Path | ModelProto | Package:
-    """Return the model; a program of PyTorch is converted to its ONNX model.
+    """Return a model in memory as an ONNX model; a program of PyTorch is converted.
 
     Raises InputError if ``given`` is not a model.
     """
@@ -81,14 +81,14 @@ def model_name(model: ModelProto) -> str:
 
 
 class ComparedExecutor(Executor[Trace], Protocol):
-    """Executor that is compared with the simulator.
+    """Executor, such as hardware, whose results are compared with the simulator.
 
     ``experiments.rtl.hardware.HardwareDevice`` is one.
     """
 
     @property
     def check(self) -> HardwareCheck:
-        """Result of the comparison so far."""
+        """Result of the executor's comparison with the simulator so far."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class InputBatch:
     stacked: bool = True
 
     def join_results(self, results: Sequence[Mapping[str, NDArray[Any]]]) -> Feeds:
-        """Return the outputs of all inferences.
+        """Join the outputs of all inferences of a batch.
 
         The outputs of a batch are stacked or concatenated like its inputs.
         """
@@ -125,7 +125,7 @@ class InputBatch:
 
 
 def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") -> InputBatch:
-    """Return arrays as the feeds of one inference or of several.
+    """Convert arrays to the feeds of one inference or of several.
 
     An array of the input's shape is one inference; an array with samples along a first axis is
     several. The first axis is an additional one, or the first axis of the input if that has length
@@ -180,7 +180,7 @@ def _name_arrays(given: Any, wanted: Mapping[str, object], what: str) -> Feeds:
 
 
 def _array(given: Any, what: str) -> NDArray[Any]:
-    """Convert to an array; raise InputError for anything else.
+    """Convert an input to an array; raise InputError if it is no array.
 
     Masked arrays are rejected as well, because a network would use their hidden values.
     """
@@ -198,7 +198,7 @@ def _array(given: Any, what: str) -> NDArray[Any]:
 
 
 def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:
-    """Yield the samples to quantise on, one by one, from one array per input or from any iterable.
+    """Yield calibration samples one by one, from an array per input or from any iterable.
 
     An item of an iterable is a sample, a batch (as a data loader gives), or a list of these. Raises
     InputError for arrays of other shapes or types, and for different numbers of samples.

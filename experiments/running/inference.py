@@ -140,7 +140,7 @@ run = door("run", RunKeywords, RunRequest, run_requested)
 
 
 def _get_executor(machine: ComparedExecutor) -> ComparedExecutor:
-    """Return the executor that an engine made; raise InputError if it cannot run programs."""
+    """Check that an engine returned an executor that can run programs, and return it."""
     if not callable(getattr(machine, "run", None)) or not hasattr(machine, "check"):
         raise InputError(
             f"engine returns {type(machine).__name__}, which runs no programs; "
@@ -151,7 +151,7 @@ def _get_executor(machine: ComparedExecutor) -> ComparedExecutor:
 
 
 def _import_package(given: Given) -> Package:
-    """Import ``model`` as a package for every machine; a float model is quantised.
+    """Import a model as a package for every machine; a float model is quantised.
 
     The arguments are those of :func:`run`. Raises InputError for a model that cannot be imported.
     """
@@ -177,7 +177,7 @@ class _CheckedOutputs:
 
 
 def _check_batch(done: Inference, batch: InputBatch, progress: Progress) -> _CheckedOutputs:
-    """Run the rest of a batch and check every inference against the oracle.
+    """Run the remaining inferences of a batch and check all of them against the oracle.
 
     ``done`` is the first inference, which has already run.
     """
@@ -242,7 +242,7 @@ def infer(
 
 
 def cache_times(engine: Engine) -> Engine:
-    """Return ``engine`` with its times cached.
+    """Wrap a timing engine so that it computes the times of each program only once.
 
     Timing depends only on the program, so further inputs reuse the times.
     """

@@ -129,7 +129,7 @@ Nodes are kept on the CPU after import.
 
 
 def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
-    """Return the name of the network's package in a cache; None if the package must not be cached.
+    """Return the cache key of a network's package; None if it must not be cached.
 
     A package is not cached in four cases: the network has labels, so that a run needs more than the
     package; the model file is missing; the samples are not in a file; the weights may be in further
@@ -226,14 +226,14 @@ def _open_model(
 
 
 def _origin(calibration: Samples | None) -> str:
-    """Return where the samples come from, for reports."""
+    """Return the source of the calibration samples, as text for reports."""
     if calibration is None:
         return "the network's own samples"
     return calibration.name if isinstance(calibration, Path) else "the arrays given"
 
 
 def _float32(source: ModelProto, shapes: Shapes) -> ModelProto:
-    """Return a float model with float32 numbers and fixed shapes.
+    """Convert a float model to float32 numbers and fixed shapes.
 
     Its inputs are only those that a run must give.
     """
@@ -255,7 +255,7 @@ def _has_fixed_scales(model: ModelProto) -> bool:
 def _samples(
     source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, given: Given
 ) -> Iterable[Feeds] | None:
-    """Return the samples to quantise on; None leaves the choice to the quantiser."""
+    """Return a model's calibration samples; None leaves the choice to the quantiser."""
     calibration = given.calibration
     if calibration is None:
         own = builtin.calibration(given.seed) if builtin else ()
@@ -275,7 +275,7 @@ def _samples(
 
 
 def _list_wanted(model: ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return shapes and types of a model's inputs, by name."""
+    """Return shape and type of each input of an ONNX model, by name."""
     return {
         value.name: (
             tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim),
@@ -333,7 +333,7 @@ def _read_feeds(interface: Interface, graph: Graph, file: Path) -> Feeds:
 
 
 def _is_matching(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
-    """Return whether a built-in network's feeds match the inputs of this graph."""
+    """Return whether a built-in network's feeds match the inputs of a graph."""
     return tuple(feeds) == graph.inputs and all(
         array.shape == graph.values[name].in_model.shape
         and array.dtype.name == graph.values[name].dtype
@@ -342,7 +342,7 @@ def _is_matching(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
 
 
 def _draw_input(value: Value, generator: np.random.Generator) -> NDArray[Any]:
-    """Draw an input from random numbers.
+    """Create random values for one input of a network.
 
     Floats are standard-normal, 8-bit integers and Booleans uniform; other types are zeros.
     """

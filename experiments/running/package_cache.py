@@ -46,13 +46,13 @@ _SOURCES = ("isa", "byoc", "experiments/models", "experiments/running")
 
 @dataclass(frozen=True)
 class PackageCache:
-    """Entries in ``folder``, of at most ``largest`` bytes together."""
+    """Cache of packages in ``folder``, limited to ``largest`` bytes."""
 
     folder: Path
     largest: int = LARGEST
 
     def entries(self) -> list[Path]:
-        """Return the files of the cache, least recently used first."""
+        """Return the paths of the cache's files, least recently used first."""
         with contextlib.suppress(OSError):
             files = [
                 (path.lstat().st_mtime_ns, path) for path in self.folder.iterdir() if _is_ours(path)
@@ -61,7 +61,7 @@ class PackageCache:
         return []
 
     def clear(self) -> int:
-        """Remove all entries and return their number.
+        """Remove all cached packages and return their number.
 
         The secret is removed as well if it belongs to one of them.
         """
@@ -72,7 +72,7 @@ class PackageCache:
         return len(found)
 
     def find(self, key: str) -> Package | None:
-        """Return the package stored under ``key``; None if there is no valid one."""
+        """Return the package cached under ``key``; None if there is no valid one."""
         path = self.folder / f"{key}{_SUFFIX}"
         try:
             if not is_private(self.folder):
@@ -91,7 +91,7 @@ class PackageCache:
         return found
 
     def keep(self, key: str, package: Package) -> None:
-        """Store ``package`` under ``key`` unless it is large.
+        """Store ``package`` in the cache under ``key`` unless it is large.
 
         Other processes may write at the same time.
 
@@ -109,7 +109,7 @@ class PackageCache:
                 self._shrink()
 
     def _secret(self) -> bytes:
-        """Return the secret of the folder, and create it if it is missing.
+        """Return the secret of the cache folder, and create it if it is missing.
 
         If two processes create a secret at the same time, one secret remains; entries with the
         other are made again.
@@ -126,7 +126,7 @@ class PackageCache:
         return made
 
     def _shrink(self) -> None:
-        """Remove leftovers of killed processes and entries until the rest fits.
+        """Remove leftovers of killed processes, and packages until the cache fits its limit.
 
         The least recently used are removed first.
         """
@@ -139,7 +139,7 @@ class PackageCache:
 
 
 def _content(path: Path, most: int) -> bytes:
-    """Return the content of a file.
+    """Return the content of a file in the cache.
 
     Raise OSError if it is not a regular file or has more than ``most`` bytes.
     """
@@ -150,7 +150,7 @@ def _content(path: Path, most: int) -> bytes:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a file is a package with its code, or the leftover of one.
+    """Return whether a file in the cache folder is a cached package or its leftover.
 
     The file's name and content decide.
     """
@@ -172,7 +172,7 @@ def users_cache() -> PackageCache | None:
 
 
 def key_of(given: Mapping[str, Any]) -> str | None:
-    """Return the name of the package that import makes of ``given`` on this computer.
+    """Return the cache key of the package that import makes of ``given`` on this computer.
 
     ``given`` is JSON. The name depends on the project's code as well. Import runs float models to
     find their ranges, so the name depends on the processor and the libraries. The result is None if
@@ -200,5 +200,5 @@ def _version(name: str) -> str:
 
 
 def sum_of(content: bytes) -> str:
-    """Return the SHA-256 that represents a file in the name of an entry."""
+    """Return the SHA-256 of a file's content, which is used in cache keys."""
     return hashlib.sha256(content).hexdigest()

@@ -50,7 +50,7 @@ class SimulatedRegion(RegionRun):
 
 @dataclass(frozen=True, eq=False)
 class PreparedSimulation:
-    """Simulation that is ready to run.
+    """Simulation of a package or program that is ready to run.
 
     ``regions`` returns the timing of its regions, ``finish`` the outputs and figures.
     """
@@ -82,7 +82,7 @@ def simulate_package(file: Path, wanted: ProgramRequest) -> PreparedSimulation:
 
 
 def list_region_inputs(done: Inference) -> dict[int, Tensors]:
-    """Return the input tensors that each region's program had in a run, by the region's index."""
+    """Return the input tensors of each region's program in a run, by the region's index."""
     return {
         index: region_inputs(done.compiled.programs[index], done.result.values)
         for index in done.result.traces
@@ -121,7 +121,7 @@ def simulate_program(file: Path, wanted: ProgramRequest) -> PreparedSimulation:
 
 
 def hardware_for(file: Path, program: Program, machine: MachineChoice) -> Preset:
-    """Return the machine for ``program``.
+    """Return the simulated machine on which ``program`` runs.
 
     This is the preset with its changes, or the program's Arch with default timing.
 
@@ -143,7 +143,7 @@ def hardware_for(file: Path, program: Program, machine: MachineChoice) -> Preset
 
 
 def _differences(program: Program, hardware: Preset) -> str:
-    """Return the keys in which the two machines differ, with both values, as text."""
+    """Return the keys in which two machines differ, with both values, as text."""
     found = program.arch.differences(hardware.arch)
     return ", ".join(
         f"{key} is {made} there and {given} here" for key, (made, given) in found.items()
@@ -151,7 +151,7 @@ def _differences(program: Program, hardware: Preset) -> str:
 
 
 def image_segments(program: Program, images: Iterable[str]) -> list[Segment]:
-    """Return the bytes of texts ADDRESS=FILE.
+    """Return the memory segments that texts of the form ADDRESS=FILE give.
 
     Raises InputError for other texts, missing files, and bytes outside the memory.
     """
@@ -185,7 +185,7 @@ def program_inputs(
     images: Iterable[Segment] = (),
     file: Path | None = None,
 ) -> Tensors:
-    """Return the program's input tensors.
+    """Return a program's input tensors, read from files or memory images.
 
     They come from texts NAME=FILE, else from a ``.npz``, else from ``images``. Images must cover
     the whole tensor. Raises InputError for an unknown name, for a file that does not contain the
@@ -237,7 +237,7 @@ def _tensor(program: Program, text: str) -> tuple[str, NDArray[Any]]:
 
 
 def _from_images(tensor: Tensor, images: list[Segment]) -> NDArray[Any]:
-    """Return the tensor's bytes from the images, later images on top.
+    """Return a tensor's bytes from memory images; later images override earlier ones.
 
     Raise InputError unless they cover every byte.
     """

@@ -44,7 +44,7 @@ _CHECKERS = _ARCH | _checkers(Timing)
 
 
 def axis_values(key: str, written: Any) -> tuple[Any, ...]:
-    """Return the values of an axis in order, without duplicates.
+    """Return the values of a sweep axis in order, without duplicates.
 
     Args:
         key: a key of ``Arch``, ``pe.ic`` / ``pe.oc`` / ``pe.ow``, or a key of ``Timing``.

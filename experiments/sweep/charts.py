@@ -61,7 +61,7 @@ class Usual:
 
 
 def usual(sweep: Sweep) -> Usual:
-    """Return the default columns for the axes that vary.
+    """Return the charts' default columns for the axes that vary in a sweep.
 
     The array size and the SRAM size have priority.
     """
@@ -109,7 +109,7 @@ def front_chart(
     front: Sequence[int],
     by: str | None,
 ) -> Scatter:
-    """Return the scatter chart of all points, with the Pareto front as a line.
+    """Return the scatter chart of a sweep's points, with the Pareto front as a line.
 
     Column ``by`` gives the colours.
     """

@@ -89,7 +89,7 @@ class Constraint:
 
 
 def parse_constraint(text: str) -> Constraint:
-    """Parse a constraint.
+    """Parse the text of a sweep constraint.
 
     Raise InputError that names the constraint and the part that the language does not allow.
     """
@@ -123,7 +123,7 @@ class _ConstraintBuilder:
         self.names: set[str] = set()
 
     def condition(self, node: ast.expr) -> _Evaluate:
-        """Return a function for a truth value: comparisons combined by and, or, not.
+        """Return a function that evaluates comparisons combined by and, or, not.
 
         Or the name of a switch.
         """
@@ -141,7 +141,7 @@ class _ConstraintBuilder:
         raise self._make_refusal(node, "compares nothing")
 
     def _alternatives(self, node: ast.BoolOp) -> list[ast.expr]:
-        """Return the operands; ``N == 64 or 128`` is read as ``N == 64 or N == 128``."""
+        """Return the operands of ``or``; ``N == 6 or 8`` is read as ``N == 6 or N == 8``."""
         parts: list[ast.expr] = []
         for part in node.values:
             before = parts[-1] if parts else None

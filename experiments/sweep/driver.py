@@ -51,7 +51,7 @@ Report = Callable[[Tally], None]
 
 @dataclass(eq=False, kw_only=True)
 class SweepTask:
-    """A job and the conversion of its result into rows.
+    """Task of a sweep: a job for a worker, and the conversion of its result into rows.
 
     ``suspect`` is True after the death of a worker that may have run this task. ``deaths`` counts
     the workers that certainly died while they ran it.
@@ -81,10 +81,10 @@ Points = TypeVar("Points", contravariant=True)
 
 
 class Planner(Protocol[Points]):
-    """Creates the tasks and rows for one kind of points."""
+    """Planner that creates the tasks and rows for one kind of sweep points."""
 
     def items(self, points: Iterable[Points]) -> Iterator[Item]:
-        """Yield the tasks and rows for ``points``, in their order."""
+        """Yield tasks that run ``points``, and rows of points that need no task, in order."""
 
     def take_skipped(self) -> Collection[str]:
         """Return the statuses of the points that were skipped since the last call.
@@ -93,14 +93,14 @@ class Planner(Protocol[Points]):
         """
 
     def note_settled(self, keys: Iterable[str]) -> None:
-        """Note that the points with these keys now have rows."""
+        """Record that the points with these keys now have rows in the results file."""
 
 
 Wanted = TypeVar("Wanted")
 
 
 class Driver(Generic[Wanted]):
-    """Runs points of any kind until each has a row in ``store``."""
+    """Driver that runs sweep points of any kind until each has a row in ``store``."""
 
     def __init__(
         self, planner: Planner[Wanted], store: Store, pool: WorkerPool, report: Report = silent
@@ -115,7 +115,7 @@ class Driver(Generic[Wanted]):
         self._sources: deque[Iterator[Item]] = deque()
 
     def run(self, points: Iterable[Wanted]) -> None:
-        """Run all points.
+        """Run all points of a sweep.
 
         Finished points keep their rows even if an error or an interrupt ends the run.
 
@@ -132,7 +132,7 @@ class Driver(Generic[Wanted]):
             raise
 
     def _fill(self) -> bool:
-        """Start tasks up to the window and return False when no work is left.
+        """Start sweep tasks until enough are running; return False when no work is left.
 
         A suspect task runs alone.
         """
@@ -147,7 +147,7 @@ class Driver(Generic[Wanted]):
         return bool(self._running or self._suspects)
 
     def _next(self) -> SweepTask | None:
-        """Return the next task, and write rows that need no task on the way."""
+        """Return the next sweep task, and write the results rows that need no task."""
         while self._sources:
             item = next(self._sources[0], None)
             self._count(self._planner.take_skipped())
@@ -206,7 +206,7 @@ class Driver(Generic[Wanted]):
         self._report(self.tally)
 
     def _count(self, statuses: Collection[str]) -> None:
-        """Count points whose rows an earlier or another sweep wrote."""
+        """Add points that already have results rows to the tally of stored points."""
         self.tally.stored += len(statuses)
         self.tally.stored_ok += sum(status == "ok" for status in statuses)
 

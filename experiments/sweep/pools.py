@@ -125,7 +125,7 @@ class LocalPool:
 
 
 def _context() -> Any:
-    """Return a context whose processes share no threads or locks with this one.
+    """Return a multiprocessing context that shares no threads or locks with this process.
 
     The start method is forkserver if available, else spawn.
     """
@@ -252,7 +252,7 @@ def _nothing() -> None:
 
 
 def _begin(leash: Connection) -> None:
-    """Initialise a worker process.
+    """Prepare a new worker process: signals, garbage collection, and exit with its parent.
 
     It ignores SIGINT, which the parent handles, and exits when the leash is closed. Imported
     modules are never freed, and compilations leave few reference cycles. With the default
@@ -297,7 +297,7 @@ class Here:
 
 
 class DaskPool:
-    """Workers of the Dask scheduler at ``address``.
+    """Pool of the workers of the Dask scheduler at ``address``.
 
     Dask itself repeats the jobs of workers that die.
     """

@@ -44,7 +44,7 @@ class PreparedPartition:
 
 
 class Preparation:
-    """One network, partitioned for one machine after another.
+    """Network that is partitioned for one machine after another.
 
     Work that depends on no machine is done once.
     """
@@ -55,7 +55,7 @@ class Preparation:
         self._last: PreparedPartition | None = None
 
     def prepare(self, arch: Arch, options: CompileOptions) -> PreparedPartition:
-        """Return the partition for a machine.
+        """Return the network's partition for a machine.
 
         A partition equal to the previous one is the same object.
         """

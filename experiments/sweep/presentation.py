@@ -49,7 +49,7 @@ def _lines(found: Front) -> Iterator[str]:
 
 
 def sweep_tables(found: Front) -> Iterator[Printed]:
-    """Yield how the points ended, and the front of every network."""
+    """Yield tables of the points' statuses and of every network's Pareto front."""
     sweep, objectives = found
     yield from map(line, _lines(found))
     if len(sweep.statuses.keys() - {"ok"}):
@@ -112,7 +112,7 @@ _NOTES = {
 
 
 def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
-    """Return the page as HTML text; equal results give equal text."""
+    """Return the HTML page of a sweep; equal results give equal text."""
     ended = [
         ("points", f"{sweep.points:,}"),
         *((status, f"{count:,}") for status, count in sweep.statuses.items()),
@@ -146,7 +146,7 @@ def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
 
 
 def _origin(sweep: Sweep) -> Html:
-    """Return the section with the constant columns and the manifests."""
+    """Return the HTML section with a sweep's constant columns and manifests."""
     constant = _constant(sweep).items()
     said = [
         fold_block(
@@ -174,7 +174,7 @@ def _origin(sweep: Sweep) -> Html:
 
 
 def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
-    """Return the data for the page's scripts; columns that do not vary are left out."""
+    """Return a sweep's data for the page's scripts, without columns that do not vary."""
     varied = [name for name in sweep.chosen if len(set(sweep.columns.get(name, ()))) > 1]
     drawn = usual(sweep)
     wanted = dict.fromkeys(
@@ -203,7 +203,7 @@ def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
 
 
 def _column(sweep: Sweep, name: str) -> dict[str, Any]:
-    """Return a column as JSON data.
+    """Return a column of sweep results as JSON data.
 
     Chosen columns are stored as indices into a list of distinct values.
     """

@@ -90,7 +90,7 @@ def flat_rows(path: Path, cost: str | None = None) -> Iterator[FlatRow]:
 
 
 def flat_row(row: dict[str, Any]) -> FlatRow:
-    """Return one row, given by column, in the form of :func:`flat_rows`.
+    """Return one row of a results file, given by column, in the form of :func:`flat_rows`.
 
     Raise ValueError if it is damaged.
     """
@@ -142,7 +142,7 @@ def flat_system_row(row: dict[str, Any]) -> FlatRow:
 
 
 def _leaf(column: str, key: str, value: Any) -> Any:
-    """Return a value of a JSON column.
+    """Check a value from a JSON column of a results file, and return it.
 
     Raise ValueError if its type is wrong or its key is a reserved column name.
     """
@@ -312,12 +312,12 @@ def title(name: str) -> str:
 
 
 def sign(name: str) -> int:
-    """Return 1 if less of the column is better, -1 if more is."""
+    """Return 1 if smaller values of a column are better, -1 if larger ones are."""
     return -1 if name in SWEPT and SWEPT[name].better == "more" else 1
 
 
 def check_column(option: str, name: str, known: Iterable[str]) -> str:
-    """Return ``name``.
+    """Check that a results column can be drawn, and return its name.
 
     Raise InputError that suggests a close name if no such column can be drawn.
     """
@@ -390,7 +390,7 @@ class Sweep:
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """Axes that vary, ``network`` first.
+        """Axes of the sweep that vary, ``network`` first.
 
         If several always vary together, only the first is included.
         """
@@ -425,7 +425,7 @@ class Sweep:
         return (*self.figures, *usual, *numbers)
 
     def objectives(self, across: str | None, up: str | None) -> Objectives:
-        """Return the two columns of the front; raise InputError for a column without numbers.
+        """Return the Pareto front's two columns; raise InputError for one without numbers.
 
         The default is the estimated area (if a cost table gives it) or processing elements × SRAM,
         against cycles.
@@ -464,7 +464,7 @@ class Sweep:
 
 
 def _pattern(values: Column) -> Column:
-    """Return a pattern that is equal for columns that distinguish the same points."""
+    """Return a pattern of a column's equal values, which columns that vary together share."""
     numbers: dict[Any, int] = {}
     return tuple(numbers.setdefault(value, len(numbers)) for value in values)
 

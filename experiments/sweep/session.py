@@ -117,7 +117,7 @@ class SweepSession:
         self._stack.close()
 
     def run(self, batches: Iterable[Batch], report: Report = silent) -> Tally:
-        """Give every point of ``batches`` a row and return the tally.
+        """Run the points of ``batches`` until each has a results row, and return the tally.
 
         Points with a row are not run again.
 
@@ -128,7 +128,7 @@ class SweepSession:
         return driver.tally
 
     def evaluate(self, choices: Iterable[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
-        """Return the rows of chosen points, and run the points that have no row yet.
+        """Return the results rows of chosen points, and run the points that have no row yet.
 
         Args:
             choices: each maps axes (``grid.axes``) to values.
@@ -204,7 +204,7 @@ class Swept(Shown):
 
     @property
     def summary(self) -> str:
-        """Number of points, by status, in one line."""
+        """Number of sweep points, by status, in one line."""
         new = ", ".join(f"{count} {status}" for status, count in self.tally.new.items())
         before = f"; {self.tally.stored} had a row before" if self.tally.stored else ""
         machines = (
@@ -269,7 +269,7 @@ def note_place(place: Path) -> Iterator[None]:
 
 
 def read_specification(wanted: Sweeping) -> Spec:
-    """Return the specification, read and checked; raise InputError as :func:`load_spec` does."""
+    """Return a checked sweep specification; raise InputError as :func:`load_spec` does."""
     spec = wanted.spec
     if isinstance(spec, Mapping):
         spec = parse_spec(toml_text(spec, IN_MEMORY), Path(), IN_MEMORY)

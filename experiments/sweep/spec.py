@@ -31,7 +31,7 @@ _SEVERAL = BeforeValidator(lambda value: value if isinstance(value, list) else [
 
 
 class _WrittenSpec(BaseModel):
-    """Keys in the text of a specification, without the compiler's options."""
+    """Keys of a sweep specification as written, without the compiler's options."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -67,7 +67,7 @@ _KEYS = ("networks", "presets", "isa", *_OPTIONS, *_GIVEN, "constraints", "arch"
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """A checked specification.
+    """Checked specification of a sweep.
 
     ``options``, ``arch`` and ``timing`` map axes to values, in grid order. The values of axis
     ``pe`` are whole arrays (``{"ic": .., "oc": .., "ow": ..}``); those of other axes are numbers or
@@ -104,7 +104,7 @@ Specification = str | Path | Mapping[str, Any] | Spec
 
 
 def load_spec(path: Path) -> Spec:
-    """Read a specification.
+    """Read and check the specification file of a sweep.
 
     Raise InputError in one line that starts with the file and names the key.
     """
@@ -196,7 +196,7 @@ def _flat_arch(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arrays(written: Any) -> tuple[dict[str, int], ...]:
-    """Return whole arrays of processing elements as tables with ``ic``, ``oc`` and ``ow``.
+    """Return the given arrays of processing elements as tables of ``ic``, ``oc`` and ``ow``.
 
     A missing ``ow`` is 1.
     """

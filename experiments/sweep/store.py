@@ -88,7 +88,7 @@ Row = tuple[Any, ...]
 
 
 def canonical(values: Mapping[str, Any]) -> str:
-    """Return JSON with sorted keys and no spaces.
+    """Convert a value to JSON with sorted keys and no spaces.
 
     Equal values give equal texts, which can be compared, hashed and stored.
     """
@@ -101,13 +101,13 @@ def is_finite(value: object) -> bool:
 
 
 class Store:
-    """An open results file; a context manager.
+    """Results file of a sweep, opened for reading or writing; a context manager.
 
     Every method raises InputError in one line that names the file.
     """
 
     def __init__(self, path: Path, *, create: bool = False, kind: Kind = NETWORKS) -> None:
-        """Open ``path`` for reading.
+        """Open the results file ``path`` for reading.
 
         With ``create`` also for writing, and create the file and its folder if missing.
 
@@ -207,7 +207,9 @@ class Store:
         return found
 
     def add(self, rows: Iterable[Row]) -> list[Row]:
-        """Add rows (values in column order), all or none, and return the added ones.
+        """Add rows to the results file, all or none, and return the added ones.
+
+        The values of a row are in column order.
 
         A key that exists keeps its row.
         """
@@ -216,7 +218,7 @@ class Store:
             return [row for row in rows if self._connection.execute(insert, row).rowcount]
 
     def forget(self, status: str) -> int:
-        """Remove the rows with this status and return their number.
+        """Remove the results rows with the given status and return their number.
 
         The next sweep runs their points again.
         """
@@ -240,7 +242,7 @@ class Store:
             )
 
     def rows(self) -> Iterator[Row]:
-        """Yield all rows by key; raise InputError for a value of the wrong type."""
+        """Yield all results rows by key; raise InputError for a value of the wrong type."""
         with self._clearly():
             for row in self._connection.execute("SELECT * FROM points ORDER BY key"):
                 for value, (name, kind) in zip(row, self.kind.columns.items(), strict=True):
@@ -252,7 +254,7 @@ class Store:
         self._check_unchanged()
 
     def row(self, key: str) -> dict[str, Any] | None:
-        """Return the row with this key by column, or None."""
+        """Return the results row with the given key by column, or None."""
         with self._clearly():
             found = self._connection.execute(
                 "SELECT * FROM points WHERE key = ?", (key,)
@@ -260,7 +262,7 @@ class Store:
         return None if found is None else dict(zip(self.kind.columns, found, strict=True))
 
     def status_of(self, row: Row) -> str:
-        """Return how the point of a row ended."""
+        """Return the status with which the point of a results row ended."""
         found: str = row[tuple(self.kind.columns).index("status")]
         return found
 
@@ -312,7 +314,7 @@ class Store:
 
     @contextlib.contextmanager
     def _begin_transaction(self) -> Iterator[None]:
-        """Run the block as one transaction."""
+        """Run a ``with`` block as one transaction of the database."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield

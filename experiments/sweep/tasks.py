@@ -59,7 +59,7 @@ class SharedColumns:
     host_cycles: int | None = None
 
     def add_host(self, nodes: int, cycles: int) -> SharedColumns:
-        """Return the same columns with the number and estimated cycles of the CPU nodes."""
+        """Return the columns with the number and estimated cycles of the CPU nodes added."""
         return replace(self, host_nodes=nodes, host_cycles=cycles)
 
     def outcome_rows(
@@ -124,7 +124,7 @@ Points = tuple[SweepPoint, ...]
 
 @dataclass(eq=False)
 class NetworkTask(SweepTask):
-    """A job with the points that it settles, machine by machine.
+    """Task that runs sweep points of one network, machine by machine.
 
     ``rest`` has further points of its only machine; they wait for the compiled programs.
     """
@@ -149,7 +149,7 @@ class NetworkTask(SweepTask):
         )
 
     def list_following(self, result: WorkerResult) -> Iterator[Item]:
-        """Yield the tasks for the points that waited for the machine's programs."""
+        """Yield tasks for points that waited until the machine's programs were compiled."""
         shared = self.points[0][0]
         machine = self.job.machines[0]
         for points in self.rest or ():
@@ -184,7 +184,7 @@ POINTS = 64
 
 @dataclass(frozen=True, eq=False)
 class _Load:
-    """One machine with few points, which can share a task with other machines."""
+    """Machine with few sweep points, which can share a task with other machines."""
 
     prepared: PreparedPartition
     batch: Batch
@@ -193,7 +193,7 @@ class _Load:
     points: Points
 
     def can_join(self, others: list[_Load], given: int) -> bool:
-        """Return True if this load can share a task with ``others``.
+        """Return True if this machine's points can share a task with those of ``others``.
 
         ``given`` is the number of machines in earlier tasks.
         """
@@ -222,7 +222,7 @@ class NetworkPlanner:
         self._under_way.difference_update(keys)
 
     def items(self, batches: Iterable[Batch]) -> Iterator[Item]:
-        """Yield the tasks and rows for ``batches``, in their order."""
+        """Yield tasks that run batches of points, and rows of points that need no task."""
         loads = list[_Load]()
         given = 0
         for batch in batches:

@@ -39,7 +39,7 @@ Blank = tuple[tuple[Region, ...], dict[str, Value]]
 
 
 def blank_regions(regions: Iterable[Region], values: Mapping[str, Value]) -> bytes:
-    """Return the regions and their values, pickled without the contents of arrays.
+    """Pickle regions and their values without the contents of arrays.
 
     A broadcast of its first number replaces every array. Only this project's workers read these
     bytes back. They are never read from a file, because unpickling is unsafe.
@@ -91,7 +91,7 @@ class RegionCompiler:
         self._timings: dict[int, ProgramTiming] = {}
 
     def compile(self, arch: Arch, options: CompileOptions) -> tuple[CompiledProgram, ...]:
-        """Return the regions compiled for ``arch``, without data."""
+        """Compile the partition's regions for ``arch``, without data."""
         made = compile_regions(
             self._regions, self._values, arch, options, data=False, searches=self._pool
         )
@@ -101,7 +101,7 @@ class RegionCompiler:
         )
 
     def prepare_timings(self, programs: tuple[CompiledProgram, ...]) -> tuple[ProgramTiming, ...]:
-        """Return the programs ready for timing.
+        """Prepare compiled programs for timing.
 
         Reuses the analysis of the previous programs where possible.
         """
@@ -131,7 +131,7 @@ Programs = Mapping[MemoryBus, tuple[CompiledProgram, ...]]
 
 @dataclass(frozen=True)
 class MachineJob:
-    """One Arch and the Timings for which the network is timed on it.
+    """Job for one machine: an Arch, and the Timings with which the network is timed.
 
     ``programs`` are already compiled.
     """
@@ -155,7 +155,7 @@ class NetworkJob:
     keep: bool = False
 
     def run(self) -> WorkerResult:
-        """Return the outcomes of the job, as :func:`outcome_of` does."""
+        """Compile and time the network of the job, as :func:`outcome_of` does."""
         return outcome_of(self)
 
 
@@ -188,11 +188,11 @@ class WorkerJob(Protocol):
     """A unit of work for a worker, for any kind of points."""
 
     def run(self) -> WorkerResult:
-        """Return the outcomes of its points."""
+        """Run the points of a worker's job and return their outcomes."""
 
 
 def run_job(job: WorkerJob) -> bytes:
-    """Run a job and return its result, compressed.
+    """Run a worker's job and return its result, compressed.
 
     Small results fit into a pipe at once, so that a worker does not die in the middle of sending
     one.
@@ -307,7 +307,7 @@ def _figures(
     timed: Sequence[ProgramTiming],
     runs: Sequence[ProgramCycles],
 ) -> tuple[Any, ...]:
-    """Return the figures of all regions together, in the order of ``FIGURE_COLUMNS``.
+    """Return a network's figures over all regions, in the order of ``FIGURE_COLUMNS``.
 
     The last three are JSON texts.
     """

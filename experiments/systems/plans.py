@@ -31,7 +31,7 @@ class DoesNotFitError(InputError):
 
 
 class PlanMaker:
-    """Maker of plans; work that several tasks or several systems share is read and compiled once.
+    """Maker of plans for the tasks of systems; it does work that tasks share only once.
 
     ``cache`` True uses the user's cache of imported models; no figure depends on it.
     """
@@ -45,7 +45,7 @@ class PlanMaker:
         self._plans: dict[tuple[str, str, Preset | None, float], Plan] = {}
 
     def plans(self, system: System) -> Plans:
-        """Return the plans of all tasks.
+        """Return the execution plans of all tasks of a system.
 
         Raises:
             InputError: a model is invalid; the message names the task.
@@ -133,7 +133,7 @@ class PlanMaker:
 
 
 def _first_refusal(compiled: CompiledNetwork) -> str:
-    """Return why the first node runs on the CPU.
+    """Return why the first node of a network runs on the CPU, as text for an error.
 
     The boundary operators of every float network do not count.
     """
@@ -155,7 +155,7 @@ def _stages_on_cores(network: Network, speed: float) -> list[JobStage]:
 def _stages(
     compiled: CompiledNetwork, works: Mapping[int, ProgramWork], bus_bytes: int, speed: float
 ) -> list[JobStage]:
-    """Return the stages of a job, as the end-to-end account of ``dla run`` has them.
+    """Return the stages of a job: regions, CPU parts and transfers, as ``dla run`` has them.
 
     CPU time is divided by the cores' speed.
     """

@@ -41,13 +41,13 @@ _sweeps = itertools.count()
 
 @lru_cache(maxsize=1)
 def _planner(sweep: str, cache: bool) -> PlanMaker:
-    """Return the plan maker that the points of a sweep share in this process."""
+    """Return the plan maker that all points of a system sweep share in this process."""
     return PlanMaker(cache=cache)
 
 
 @dataclass(frozen=True, eq=False)
 class SystemPoint:
-    """System of a sweep with its values on the axes and its package digests.
+    """Point of a system sweep: a system, its values on the axes, and its package digests.
 
     ``digests`` has the digest of each network's package by the network's path.
     """
@@ -60,7 +60,10 @@ class SystemPoint:
 
     @cached_property
     def key(self) -> str:
-        """First 32 hexadecimal digits of the SHA-256 of everything that its figures depend on."""
+        """Key of a sweep point: a hash of everything that its figures depend on.
+
+        The key is the first 32 hexadecimal digits of a SHA-256.
+        """
         system = _SYSTEM.dump_python(self.system, mode="json", exclude={"source", "folder"})
         packages = list(self.digests.values())
         wanted = {"rate": self.search_rate, "code": compiler_version()}
@@ -70,14 +73,17 @@ class SystemPoint:
 
 @dataclass(frozen=True, eq=False)
 class PointJob:
-    """Job that runs a point of the sweep ``sweep``; relative paths start from ``folder``."""
+    """Job that simulates one point of the system sweep ``sweep``.
+
+    Relative paths start from ``folder``.
+    """
 
     sweep: str
     point: SystemPoint
     folder: Path
 
     def run(self) -> WorkerResult:
-        """Return the figures.
+        """Simulate the system of a sweep point and return its figures.
 
         Infeasible if a network fits no accelerator, failed after any other error.
         """
@@ -107,7 +113,7 @@ class PointJob:
 
 
 def figures(report: SystemReport, choices: Sequence[str] = ()) -> Figures:
-    """Return the columns of a point that follow the axes.
+    """Return the result columns of a sweep point, which follow the columns of the axes.
 
     :class:`experiments.systems.sweep.SystemSweep` describes them. ``choices`` are the names of
     tasks with several variants.
@@ -130,7 +136,7 @@ def figures(report: SystemReport, choices: Sequence[str] = ()) -> Figures:
 
 @dataclass(eq=False)
 class PointTask(SweepTask):
-    """Task of the driver with the job of one point."""
+    """Task of the sweep driver that runs one point of a system sweep."""
 
     job: PointJob
 
@@ -158,7 +164,7 @@ class PointTask(SweepTask):
 
 
 class PointPlanner:
-    """Planner that creates a task for every point without a row."""
+    """Planner that creates a task for every point of a system sweep that has no row."""
 
     def __init__(self, sweep: str, store: Store) -> None:
         self._sweep = sweep
@@ -185,7 +191,7 @@ class PointPlanner:
         return skipped
 
     def note_settled(self, keys: Iterable[str]) -> None:
-        """Do nothing: the rows themselves show which points are done."""
+        """Ignore the keys of finished points, because the rows show which points are done."""
 
 
 def run_points(

@@ -48,7 +48,7 @@ class Predecessor(Part):
 
 
 class TaskResult(Part):
-    """Results of a task's jobs.
+    """Results of a task's jobs in a system's run.
 
     ``alone`` is the cycles of one job alone in the system, on its fastest unit. ``skipped`` counts
     releases while the previous job was unfinished. ``late`` jobs ended after their deadline;
@@ -84,12 +84,12 @@ class TaskResult(Part):
 
     @property
     def slowdown(self) -> float | None:
-        """Mean response time divided by the time alone; None if no job ended."""
+        """Mean response time relative to the task running alone; None if no job ended."""
         return self.response.mean / self.alone if self.response and self.alone else None
 
 
 class UnitResult(Part):
-    """Results of an accelerator or core.
+    """Figures of one accelerator or CPU core in a system's run.
 
     ``compute``: cycles in which an accelerator's EX executed, None for cores.
 
@@ -116,7 +116,7 @@ class MemoryResult(Part):
 
 
 class Pieces(Part):
-    """Check of preempted programs, run in pieces on data and compared with whole programs.
+    """Comparison of preempted programs, which run in pieces on data, with whole programs.
 
     ``ways`` counts the distinct sets of preemption points; ``mismatches`` counts the output
     elements that differ.
@@ -319,5 +319,5 @@ def task_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
 
 
 def unit_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
-    """Yield one row per accelerator or core; ``compute`` is None for cores."""
+    """Yield one row of figures per accelerator or core; ``compute`` is None for cores."""
     yield from (unit.model_dump(mode="json") for unit in report.units)

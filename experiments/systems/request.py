@@ -127,7 +127,7 @@ class SystemOptions(Described):
 
     @property
     def chosen(self) -> dict[str, int | str]:
-        """Given replacements of keys of the table ``run``, by key."""
+        """Replacement values for keys of a system's table ``run``, by key."""
         given = {
             "policy": self.policy,
             "preempt": self.preempt,

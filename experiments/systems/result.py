@@ -55,7 +55,7 @@ _NOTE = "Times from a job's release to its end. CPU and transfers are estimates.
 
 
 def system_page(report: SystemReport) -> str:
-    """Return the page as HTML text; equal reports give equal text."""
+    """Return the HTML page of a system's run; equal reports give equal text."""
     charts = system_charts(report)
     places = {
         chart.identity: chart_place(chart.identity, chart.title, chart.note) for chart in charts

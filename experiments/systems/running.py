@@ -20,7 +20,7 @@ MOST_SPANS = 16_384
 
 @dataclass
 class _Span:
-    """Intervals of a unit that begin in one window: their number, and their cycles by task."""
+    """Intervals of a unit that begin in one window of cycles: number, and cycles by task."""
 
     begin: int
     end: int
@@ -28,7 +28,7 @@ class _Span:
     cycles: dict[int, int]
 
     def add(self, other: _Span) -> None:
-        """Add the intervals of ``other``, which come later."""
+        """Add the intervals of a later span to this one."""
         self.end = other.end
         self.intervals += other.intervals
         for task, cycles in other.cycles.items():
@@ -36,7 +36,9 @@ class _Span:
 
 
 class Recorder:
-    """Recorder of intervals in the order in which they end on each unit; its memory use is bounded.
+    """Recorder of the intervals in which units are busy; its memory use is bounded.
+
+    Intervals arrive in the order in which they end on each unit.
 
     Intervals of a unit that begin in the same window form one span. Windows start with one cycle,
     and double whenever there are more than :data:`MOST_SPANS` spans.
@@ -68,7 +70,7 @@ class Recorder:
         return True
 
     def timeline(self) -> SystemTimeline:
-        """Return the recorded timeline.
+        """Return the recorded intervals of all units as the report's timeline.
 
         A span's task is the one with the most cycles, or the lowest of several.
         """

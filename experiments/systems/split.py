@@ -73,12 +73,12 @@ class SplitPart(Part):
 
     @property
     def loses(self) -> bool:
-        """True if the nodes would be as fast or faster as one program."""
+        """True if one program would run the nodes at least as fast as the pieces do."""
         return self.once is not None and max(self.cycles) >= self.once
 
 
 class SplitRegion(Part):
-    """A region of the network, with the account of its own split."""
+    """Region of a split network, with the account of the region's own speed-up."""
 
     name: Text
     account: Account
@@ -160,7 +160,7 @@ class TimedPrograms:
         return self._works[piece.program]
 
     def jobs_of_steps(self, steps: Sequence[SplitStep]) -> list[ProgramJob]:
-        """Return the jobs of steps: every step waits for all jobs of the previous one."""
+        """Return a split network's jobs; each step waits for all jobs of the previous step."""
         jobs: list[ProgramJob] = []
         before: tuple[int, ...] = ()
         for step in steps:
@@ -190,7 +190,7 @@ class TimedPrograms:
 
 
 class SplitExecutor:
-    """Executor that runs a region's program in pieces and as a whole.
+    """Executor that runs a region's program both in pieces and whole, and compares them.
 
     It counts the elements that differ. It has the interface of the host runtime, so the CPU parts
     and the check are those of an ordinary run.
@@ -199,14 +199,16 @@ class SplitExecutor:
     def __init__(
         self, compiled: CompiledNetwork, steps: Mapping[int, Sequence[Sequence[SplitStep]]]
     ) -> None:
-        """Create the executor; ``steps`` has, by region, all ways in which it runs on data."""
+        """Create the executor; ``steps`` has, by region, all ways to run it in pieces."""
         self._values = compiled.graph.values
         self._steps = {compiled.programs[index].name: ways for index, ways in steps.items()}
         self.mismatches = 0
         self.elements = 0
 
     def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[None]:
-        """Return the outputs of the pieces, of the last way.
+        """Run a program whole and in pieces, and return the outputs of the pieces.
+
+        With several ways to split, the outputs are those of the last way.
 
         Compare every way with the whole program.
 
@@ -336,7 +338,7 @@ def _report(
     timed: Mapping[int, _Timed],
     **about: Any,
 ) -> SplitReport:
-    """Return the report of regions that were split and timed.
+    """Return the report of a network whose regions were split and timed.
 
     ``steps`` and ``timed`` are by region; ``about`` has further fields of the report.
     """
@@ -406,7 +408,7 @@ def _check_possible(system: System, way: str, images: int, options: CompileOptio
 def _split(
     compiled: CompiledNetwork, index: int, programs: TimedPrograms, way: str
 ) -> list[SplitStep]:
-    """Return a region's steps.
+    """Split a region over accelerators and return the steps in which it runs.
 
     For ``batch``, one step for each kind of accelerator, which runs the whole region.
     """

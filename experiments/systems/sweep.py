@@ -58,7 +58,7 @@ Row = Mapping[str, Any]
 
 
 class Lowest(NamedTuple):
-    """Lowest value of an axis without a miss at fixed values of the other axes.
+    """Lowest value of a sweep axis at which no job misses its deadline, other axes fixed.
 
     ``at`` has these fixed values. ``value`` is None if every value has a miss.
     """
@@ -104,7 +104,7 @@ class SystemSweep(Shown):
 
     @property
     def lowest(self) -> dict[str, tuple[Lowest, ...]]:
-        """Lowest sufficient values of each axis of numbers, sizes or times.
+        """Lowest values of each numeric axis at which no job misses its deadline.
 
         There is one value for every combination of the other axes.
         """
@@ -115,7 +115,7 @@ class SystemSweep(Shown):
         }
 
     def _sizes(self, key: str) -> dict[Value, float]:
-        """Return the size of each value of an axis; empty for an axis of texts or of one value."""
+        """Return each value of a sweep axis as a number; empty for texts or a single value."""
         found = {value: _size(key, value, self.clock_hz) for value in self.axes[key]}
         known = {value: size for value, size in found.items() if size is not None}
         return known if len(known) == len(found) > 1 else {}
@@ -154,7 +154,7 @@ class SystemSweep(Shown):
             yield f"lowest {key} with 0 misses: {'; '.join(told)}"
 
     def _where(self, point: Row) -> str:
-        """Return the point's values on axes with several values, as text."""
+        """Return a sweep point's values on the axes that vary, as text."""
         return _format_point(
             {
                 key: point[key]
@@ -243,7 +243,7 @@ def number_or_text(text: str) -> Value:
 
 
 def check_axes(axes: Mapping[str, Any], given: SystemDocument) -> dict[str, tuple[Value, ...]]:
-    """Return the axes in their order, each with its values once.
+    """Check the axes of a sweep and remove duplicate values.
 
     Raises InputError for a key that the system does not have, for invalid values, and if ``given``
     is no valid system.
@@ -274,7 +274,7 @@ def check_axes(axes: Mapping[str, Any], given: SystemDocument) -> dict[str, tupl
 
 
 def replace_values(given: SystemDocument, values: Mapping[str, Value]) -> SystemDocument:
-    """Return the document with other values for some dotted keys."""
+    """Return a system's document with other values for some dotted keys."""
     known = keys_of(given)
     changed = deepcopy(dict(given.values))
     for key, value in values.items():
@@ -288,7 +288,7 @@ def replace_values(given: SystemDocument, values: Mapping[str, Value]) -> System
 
 
 def systems_of(given: SystemDocument, axes: Axes) -> list[System]:
-    """Return the system of every point, in order.
+    """Return the system of every sweep point, in order.
 
     Raise InputError that locates the first invalid one.
     """
@@ -325,7 +325,10 @@ def run_sweep(given: SystemDocument, wanted: SystemSweepRequest) -> SystemSweep:
 
 
 def _complete(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return the rows with the same columns, each column at its place in the longest rows."""
+    """Return rows that all have the same columns, with None for missing values.
+
+    Each column is at its place in the longest rows.
+    """
     places: dict[str, int] = {}
     for row in rows:
         for place, name in enumerate(row):
@@ -335,7 +338,7 @@ def _complete(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _size(key: str, value: Value, clock_hz: int) -> float | None:
-    """Return a number, a size or a time as a number; None for other values."""
+    """Convert a number, a size or a time to a number; return None for other values."""
     if key.rpartition(".")[2] in _WITHOUT_ORDER:
         return None
     if not isinstance(value, str):
@@ -349,5 +352,5 @@ def _size(key: str, value: Value, clock_hz: int) -> float | None:
 
 
 def _format_point(point: Mapping[str, Value]) -> str:
-    """Return the values of a point as text; empty without axes."""
+    """Return the axis values of a sweep point as text; empty without axes."""
     return f" with {', '.join(f'{key} = {value}' for key, value in point.items())}" if point else ""

@@ -93,7 +93,7 @@ class Explanation:
     layouts: LayerLayouts | None = None
 
     def content(self) -> dict[str, Any]:
-        """Return the explanation as JSON values.
+        """Return the explanation of a layer's tiling as JSON values.
 
         All figures of tilings are estimates, except bytes.
         """
@@ -102,7 +102,7 @@ class Explanation:
         return found if self.layouts is None else found | {"layouts": self.layouts.content()}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per tiling, the chosen one first.
+        """Return one row per considered tiling, the chosen one first.
 
         ``missing`` is the number of bytes that do not fit.
         """
@@ -115,7 +115,7 @@ class Explanation:
 
     @property
     def together(self) -> str:
-        """Layers that are computed together with this one, and the reason.
+        """Layers that are computed together with the explained layer, and the reason.
 
         Empty for a layer on its own.
         """
@@ -129,7 +129,7 @@ class Explanation:
 
     @property
     def why(self) -> str:
-        """Reason for the choice of the winner, in one sentence."""
+        """Reason why the compiler chose the tiling, in one sentence."""
         if self.chosen_by != "compiler":
             return f"chosen by {self.chosen_by}"
         if self.group is not None:
@@ -167,7 +167,7 @@ class Explanation:
 
 
 class _WatchedCost(LayerCost):
-    """Layer cost that records the estimates that were requested."""
+    """Cost estimator of a layer that records every estimate requested from it."""
 
     def __init__(self, geometry: Geometry, arch: Arch, bus: MemoryBus) -> None:
         super().__init__(geometry, arch, bus)
@@ -179,7 +179,7 @@ class _WatchedCost(LayerCost):
 
 
 class _WatchedSearch(TileSearch):
-    """Tile search that records the room for which it was asked."""
+    """Tile search that records the scratchpad space for which it was asked."""
 
     def __init__(self, geometry: Geometry, arch: Arch, bus: MemoryBus) -> None:
         super().__init__(geometry, arch, bus)
@@ -198,7 +198,7 @@ class _WatchedSearch(TileSearch):
 
 
 class _WatchingPool(SearchPool[Compiled]):
-    """Pool that records the search of one layer, or of all layers (None)."""
+    """Pool of tile searches that records the search of one layer, or of all layers (None)."""
 
     def __init__(self, layer: str | None, bus: MemoryBus) -> None:
         super().__init__(bus)
@@ -239,7 +239,7 @@ def compile_package(
 def list_chosen_schedules(
     package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
 ) -> tuple[Choices, ...]:
-    """Return the complete choices of the compiler, region by region."""
+    """Return all schedule choices that the compiler made, region by region."""
     return tuple(report.choices for _, report in compile_package(package, arch, options, timing))
 
 
@@ -366,7 +366,7 @@ def _check_explainable(options: CompileOptions) -> None:
 
 
 class _Account:
-    """One layer of a compiled region whose search was recorded."""
+    """Layer of a compiled region whose recorded tile search is to be explained."""
 
     def __init__(
         self,
@@ -399,7 +399,7 @@ class _Account:
         self._budget = self._get_asked_budget(room)
 
     def _get_asked_budget(self, room: int) -> int:
-        """Return the budget in bytes with which the search found the choice.
+        """Return the scratchpad budget in bytes with which the search found its choice.
 
         If the search has none, return the room that residents leave.
         """

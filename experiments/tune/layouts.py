@@ -114,7 +114,7 @@ class LayerLayouts:
 def layer_layouts(
     program: Program, layers: Sequence[OperatorLayer], arch: Arch, timing: Timing
 ) -> Mapping[str, LayerLayouts]:
-    """Return the layouts of banked memory by layer.
+    """Return the operand layouts of each layer on banked memory, by layer.
 
     None of ideal memory, where all tensors are dense.
     """

@@ -45,7 +45,7 @@ _SETTINGS = {
 
 
 def _excess(seen: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the least cycles of each sample, and the logarithm of its excess.
+    """Return each sample's least possible cycles, and the logarithm of the estimated excess.
 
     The excess is the estimate minus the least cycles, plus :data:`BLUR`.
     """
@@ -72,7 +72,7 @@ class CostModel:
         self._booster = self._other = booster
 
     def train(self, samples: Sequence[Features], cycles: Sequence[int]) -> None:
-        """Train on ``samples`` and their measured cycles.
+        """Train the cost model on ``samples`` and their measured cycles.
 
         Training starts from the model that was taken over, if any.
         """
@@ -90,7 +90,7 @@ class CostModel:
         self._booster = lightgbm.train(_SETTINGS, data, ROUNDS, init_model=self._other)
 
     def predict(self, samples: Sequence[Features]) -> NDArray[np.float64]:
-        """Return the cycles of each sample, never below its least cycles."""
+        """Predict the cycles of each sample, never below its least possible cycles."""
         seen = np.array(samples)
         least, found = _excess(seen)
         if self._booster is not None:
@@ -98,7 +98,7 @@ class CostModel:
         return np.asarray(least + np.maximum(np.exp(found) - BLUR, 0.0), np.float64)
 
     def take_over(self, other: CostModel) -> None:
-        """Start with another model's training."""
+        """Start from the trained state of another cost model."""
         self._booster = self._other = other._booster
 
     def save(self, path: Path) -> None:

@@ -107,7 +107,7 @@ class Evolution:
             idle = idle + 1 if len(self._seen) == known else 0
 
     def _expect(self, state: State) -> None:
-        """Use the model's prediction for the pieces of a schedule that was not measured."""
+        """Store the cycles that the model predicts for the pieces of an unmeasured schedule."""
         assert self._model is not None
         self._measured.expect(
             state,
@@ -115,7 +115,7 @@ class Evolution:
         )
 
     def _stretch(self) -> float:
-        """Return a random factor near 1 for a piece."""
+        """Return a random factor near 1 for one piece of a schedule."""
         return float(np.exp(NOISE * self._random.normal()))
 
     def _try(self, state: State) -> Generator[Choices, Measurement, Tried | None]:
@@ -137,7 +137,7 @@ class Evolution:
             moves = moves[: len(moves) // 2]
 
     def _learn(self, state: State, found: Measurement) -> Tried | None:
-        """Learn from a measurement and return it; None if memory planning failed."""
+        """Update the search with a measured schedule and return it; None if planning failed."""
         self._seen.add(state)
         self._moves.note(state)
         self._measured.note(state, None if found.cycles is None else found.sites)
@@ -153,7 +153,7 @@ class Evolution:
         return Tried(state, found.cycles, found.sites)
 
     def _choose_moves(self, best: Tried) -> list[Move]:
-        """Return the moves to make at once, the best first.
+        """Return the moves to apply together to the best schedule, the most promising first.
 
         The model's prediction ranks them or, without a model, the possible gain.
         """
@@ -178,7 +178,7 @@ class Evolution:
         return self._moves.donor is not None and self._model is not None and len(self._seen) < EAGER
 
     def _random_moves(self, best: Tried) -> tuple[list[Move], list[float]]:
-        """Return one random move per place, and its largest possible gain in cycles."""
+        """Return one random move per place in a schedule, and each move's largest possible gain."""
         moves = [move for pool in self._moves.pools(best.state, 1, 1, 1) for move in pool[:1]]
         slack = [
             max(taken - least, 1) for taken, least in zip(best.sites, self._least, strict=True)
@@ -209,7 +209,7 @@ class Evolution:
         return [move for move, _ in tried], [weight for _, weight in tried]
 
     def _excess(self, best: Tried, move: Move) -> float:
-        """Return the cycles of a move's sites above their least cycles with the present tilings."""
+        """Return the cycles of a move's layers above the minimum for their present tilings."""
         units = self._units.list_units(best.state, move.first, move.last)
         least = sum(unit.least for unit in units if unit.first <= move.last)
         return sum(best.sites[move.first : move.last + 1]) - least

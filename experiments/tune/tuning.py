@@ -62,14 +62,14 @@ class Tuned(Shown):
 
     @property
     def best_options(self) -> CompileOptions:
-        """Options of ``dla run --tuned LOG``."""
+        """Compiler options of ``dla run --tuned LOG``, with the best schedule of the log."""
         return replace(
             self.options, chosen=load_tuned(self.log.path, self.options, compiler_version())
         )
 
     @property
     def summary(self) -> str:
-        """Cycles before and after, in one line."""
+        """Cycles before and after tuning, in one line."""
         records = self.log.records
         best = self.log.best
         own = records[0].measurement.cycles
@@ -84,7 +84,7 @@ class Tuned(Shown):
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """Cycles before and after, and the name of the log."""
+        """Cycles before and after tuning, and the name of the log."""
         return self, Presentation(lambda tuned: [tuned.summary, f"log in {tuned.log.path}"])
 
 
@@ -93,7 +93,7 @@ def model_file(log: Path) -> Path:
 
 
 def clock_of(timing: Timing) -> ProgramClock:
-    """Return the clock of the timing-only engine."""
+    """Return the clock that measures programs with the timing-only engine."""
     return ProgramClock(lambda program: ProgramTiming(program).layers(timing), bus_of(timing))
 
 
@@ -185,7 +185,7 @@ def _donor_files(wanted: SearchOptions) -> Iterator[Path]:
 
 
 def _open_log(path: Path, header: TuningHeader) -> tuple[MeasuredSchedule, ...]:
-    """Return the records of a log.
+    """Return the records of a tuning log.
 
     Create it if it is missing or if not even its first line is complete.
 
@@ -210,7 +210,7 @@ def _open_log(path: Path, header: TuningHeader) -> tuple[MeasuredSchedule, ...]:
 
 
 class _Session:
-    """Search over a subject that reads logged measurements first and then makes new ones."""
+    """Search for schedules that reuses logged measurements first and then makes new ones."""
 
     def __init__(
         self, subject: TuningSubject, wanted: SearchOptions, donors: Sequence[TuningLog]
@@ -250,7 +250,7 @@ class _Session:
                 return
 
     def _donor(self, own: Tried) -> Donor | None:
-        """Return the best donor log; its model, if stored, ranks candidates from the beginning."""
+        """Return the best log of another tuning; its stored model ranks candidates at once."""
         if not self._donors:
             return None
         log = choose_donor(self._donors, shares_of(self._subject.sites, own.sites))

@@ -34,7 +34,7 @@ Above the plot are buttons and a legend of one line, below it numbers and a titl
 
 
 def figure(chart: Chart) -> Figure:
-    """Return ``id``, ``data`` and ``layout`` for plotly.js, and entries for the page's script.
+    """Convert a chart to the ``id``, ``data`` and ``layout`` that plotly.js draws.
 
     ``title`` is shown above the chart. ``layers`` says that the ``customdata`` of the points are
     layer numbers. ``row`` is the height of a row of bars, from which the script computes the height
@@ -113,7 +113,7 @@ def _bars(chart: BarChart) -> Figure:
 
 
 def _bar_trace(chart: BarChart, series: Series, names: list[str]) -> dict[str, Any]:
-    """Return the bars of a series.
+    """Return the bars of a chart's series as a trace for plotly.js.
 
     Rows with value 0 have no bar, which keeps pages with many layers fast.
     """
@@ -277,7 +277,7 @@ def _spans(chart: SpanChart) -> Figure:
 
 
 def _gantt(chart: Gantt) -> Figure:
-    """Return the axes, and activities as columns of numbers.
+    """Return a Gantt chart's axes, and its activities as columns of numbers.
 
     The page's script draws the visible part.
     """

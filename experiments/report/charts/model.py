@@ -122,7 +122,7 @@ For other units, the unit itself is chosen so that numbers are short.
 
 @dataclass(frozen=True)
 class Series:
-    """Named values, one for each row of the chart."""
+    """Named series of a chart, with one value for each row."""
 
     name: str
     values: tuple[float, ...]
@@ -163,7 +163,7 @@ class BarChart:
 
 @dataclass(frozen=True)
 class Mark:
-    """Point of the roofline for one layer, which ``layer`` numbers.
+    """Point of one layer in a roofline chart; ``layer`` is the layer's number.
 
     ``note`` explains the place of a layer outside the axes.
     """
@@ -195,7 +195,7 @@ class Roofline:
 
 @dataclass(frozen=True)
 class StepChart:
-    """Step chart: levels over time in ``unit``, each constant for ``width`` cycles.
+    """Step chart of levels over time; each level is constant for ``width`` cycles.
 
     ``axis`` names the levels, ``across`` the time. ``limits`` are horizontal lines by name,
     ``marks`` vertical lines.
@@ -216,7 +216,7 @@ class StepChart:
 
 @dataclass(frozen=True)
 class ChartSpan:
-    """Interval of time on one row: ``cycles`` from ``begin`` on."""
+    """Interval in a chart over time: row, first cycle, number of cycles and label."""
 
     row: int
     begin: int
@@ -226,7 +226,7 @@ class ChartSpan:
 
 @dataclass(frozen=True)
 class SpanChart:
-    """Chart of intervals over time: a row per place, with name and style."""
+    """Chart of intervals over time, with one row for each place such as the CPU."""
 
     identity: str
     title: str
@@ -238,7 +238,7 @@ class SpanChart:
 
 @dataclass(frozen=True)
 class UnitActivity:
-    """Activity of a unit from ``begin`` to ``end``.
+    """Activity of a unit between two points in time, for a Gantt chart.
 
     Its ``commands`` take ``active`` of these cycles. ``group`` is the index of its style in the
     groups of the chart. ``layer`` is the number of its layer; -1 if none.
@@ -276,7 +276,7 @@ Chart = BarChart | Roofline | StepChart | SpanChart | Gantt
 
 @dataclass(frozen=True)
 class Measure:
-    """Axis of numbers: its title, the unit of the numbers, and whether it is logarithmic."""
+    """Axis of a chart: title, unit of its numbers, and whether it is logarithmic."""
 
     title: str
     unit: str
@@ -300,7 +300,7 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Heat:
-    """Heat map with a value for each of ``rows`` and ``columns``.
+    """Heat map with one value for each pair of a row and a column.
 
     Less is better. A cell without a value is None.
     """
