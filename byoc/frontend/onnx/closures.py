@@ -30,7 +30,7 @@ Origins = Mapping[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Closure:
-    """Nodes, in order, that compute ``result`` from ``source`` alone.
+    """Connected element-wise nodes that compute tensor ``result`` from tensor ``source`` alone.
 
     ``origins`` names, for other tensors too, the one tensor that they are computed from.
     """
@@ -42,7 +42,7 @@ class Closure:
 
 
 def integer_closures(view: OnnxView) -> dict[str, Closure]:
-    """Return the closures from 8-bit tensors or flags to QuantizeLinear nodes or flags, by result.
+    """Return the closures from 8-bit tensors or flags to QuantizeLinear or flags, by result.
 
     Only closures whose result is used outside are returned. A node that a family other than tables
     can run by itself does not become a table: closures end before it and start after it where
@@ -90,7 +90,7 @@ def float_closures(view: OnnxView) -> dict[str, Closure]:
 
 
 def find_absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
-    """Return the names of the nodes that ``closures`` make unnecessary."""
+    """Return the names of the nodes that are not needed once tables replace ``closures``."""
     needed = set(view.outputs)
     unneeded = set()
     for node in reversed(view.nodes):
@@ -106,7 +106,7 @@ def find_absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
 def tabulate(
     model: ModelProto, view: OnnxView, closure: Closure, protos: Mapping[str, NodeProto]
 ) -> NDArray[Any]:
-    """Run a closure on every value and return its table.
+    """Run a closure's nodes on every value of its source and return the look-up table.
 
     The shape is (256,), in the order of the source type's bytes, or (channels, 256) if every
     channel has its own function. For flags, entry 0 is the result of False and the 255 others are
@@ -164,7 +164,7 @@ def _information(view: OnnxView, name: str) -> Any:
 
 
 def _has_outside_uses(view: OnnxView, closure: Closure, node: OnnxNode) -> bool:
-    """Return True if a QuantizeLinear's result has uses not computed from the source alone."""
+    """Return True if nodes outside a closure read its given QuantizeLinear's result."""
     name = node.outputs[0]
     users = view.consumers.get(name, ())
     outside = any(closure.origins.get(user.outputs[0]) != closure.source for user in users)
@@ -172,7 +172,7 @@ def _has_outside_uses(view: OnnxView, closure: Closure, node: OnnxNode) -> bool:
 
 
 def _has_one_meaning(view: OnnxView, name: str) -> bool:
-    """Return True if all DequantizeLinear nodes of a tensor have the same quantisation."""
+    """Return True if all DequantizeLinear nodes of a tensor have equal scale and zero point."""
     readers = [
         node
         for node in view.consumers.get(name, ())
@@ -219,7 +219,7 @@ def _closures(
     alone: Callable[[OnnxNode], bool],
     whole: bool,
 ) -> dict[str, Closure]:
-    """Return closures that end at nodes for which ``ends`` is true, by result, last one first.
+    """Return the closures that end at nodes accepted by ``ends``, by result, last one first.
 
     With ``whole``, no tensor inside a closure may have other consumers. Closures start as early as
     possible, but not before a node that can run ``alone``, unless that node is inside a diamond.
@@ -249,7 +249,7 @@ def _closures(
 
 
 def _is_kept_inside(view: OnnxView, origins: Origins, source: str, node: OnnxNode) -> bool:
-    """Return True if a result inside a closure has no use outside.
+    """Return True if only nodes of the same closure read the result of one of its nodes.
 
     ONNX Runtime then fuses it in the part as in the whole model. Flags do not count, because ONNX
     Runtime never fuses them. Dequantised tensors do not count, because it gives every consumer a
@@ -281,7 +281,7 @@ def _find_between(view: OnnxView, source: str, results: Collection[str]) -> tupl
 
 
 def _find_computed_from(view: OnnxView, origins: Origins, source: str) -> tuple[OnnxNode, ...]:
-    """Return the nodes computed from ``source`` alone, and its producer."""
+    """Return the producer of tensor ``source`` and the nodes computed from ``source`` alone."""
     maker = view.producer.get(source)
     waiting = [source]
     found = {} if maker is None else {view.places[maker.name]: maker}
@@ -295,7 +295,7 @@ def _find_computed_from(view: OnnxView, origins: Origins, source: str) -> tuple[
 
 
 def _origins(view: OnnxView, begins: Callable[[str], bool], apart: Collection[str]) -> Origins:
-    """Return, for each tensor computed from one tensor alone, that tensor.
+    """Map each tensor computed element by element from a single tensor to that tensor.
 
     Tensors ``apart`` are their own origin.
     """
@@ -312,7 +312,7 @@ def _origins(view: OnnxView, begins: Callable[[str], bool], apart: Collection[st
 
 
 def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
-    """Return the origin of an element-wise node's result.
+    """Return the only tensor that an element-wise node's result is computed from.
 
     Returns None if there is none or if the shape changes.
     """
@@ -340,7 +340,7 @@ def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
 
 
 def _is_per_channel(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -> bool:
-    """Return True if a constant has one number per channel, for a table per channel."""
+    """Return True if a constant operand has one number per channel of the data."""
     own = view.shape(name)
     if node.op_type in load_installed_families().closes.vectors:
         return name in node.inputs[1:] and own == shape[1:2]

@@ -15,7 +15,7 @@ from isa.errors import InputError
 
 
 class Cutter:
-    """Cutter of parts of ``model``; ``graph`` gives the shapes and element types of tensors.
+    """Cutter that extracts parts of an ONNX model between named tensors as models.
 
     It indexes the model once for any number of parts. Raises InputError if an input's shape differs
     between the package's graph and its model.
@@ -70,7 +70,7 @@ class Cutter:
     def _find_between(
         self, sources: set[str], results: Iterable[str]
     ) -> tuple[list[onnx.NodeProto], set[str]]:
-        """Return the nodes that ``results`` depend on up to ``sources``, and their operands."""
+        """Return the nodes from ``sources`` to ``results`` and all names that they read."""
         chosen = set[int]()
         read = set[str]()
         waiting = [name for name in results if name not in sources]
@@ -116,7 +116,7 @@ class Cutter:
 
     @cached_property
     def _inferred(self) -> dict[str, onnx.ValueInfoProto]:
-        """Results of onnx's shape inference, needed for the types of sequences."""
+        """Tensor types that onnx's shape inference finds, by name; needed for sequences."""
         return {
             found.name: found
             for found in onnx.shape_inference.infer_shapes(self._model).graph.value_info
@@ -137,7 +137,7 @@ def _check_inputs(model: onnx.ModelProto, graph: Graph) -> None:
 
 @cache
 def _element_types() -> dict[str, int]:
-    """Return ONNX element types by the NumPy names that the importer uses."""
+    """Return the ONNX element type of each NumPy type name."""
     elements = [
         number
         for number in onnx.TensorProto.DataType.values()

@@ -115,7 +115,7 @@ def load_model(path: str | Path) -> ModelProto:
 
 
 def open_dimensions(model: ModelProto) -> ModelProto:
-    """Replace dimensions of -1 with unknown ones.
+    """Replace dimensions of -1 in an ONNX model by unknown dimensions.
 
     Returns a copy, or the model itself if it has no such dimension.
     """
@@ -210,7 +210,7 @@ def has_external_data(content: bytes, source: str) -> bool:
 
 
 def _check_text(message: Any, source: str) -> None:
-    """Raise InputError if a text in a message is not UTF-8, or a name is too long."""
+    """Raise InputError if a text field of an ONNX file is not UTF-8 or a name is too long."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
             for item in (value,) if hasattr(value, "ListFields") else value:
@@ -292,10 +292,10 @@ def _check_opsets(model: ModelProto) -> None:
 
 
 class _Scopes:
-    """Checker that every value of a graph is computed once, and before it is read."""
+    """Checker that every tensor in an ONNX graph is produced once, and before it is read."""
 
     def check(self, graph: GraphProto, outer: frozenset[str]) -> None:
-        """Check a graph; ``outer`` are the values of the graphs around it."""
+        """Check the names in a graph; ``outer`` has the tensor names of enclosing graphs."""
         check_values((*graph.input, *graph.output, *graph.value_info))
         check_unique((value.name for value in graph.input), "input")
         check_unique((value.name for value in graph.output), "output")
@@ -370,7 +370,7 @@ def _check_calls(model: ModelProto) -> None:
 
 
 def check_values(values: Iterable[ValueInfoProto]) -> None:
-    """Check the element types and dimensions of declared values."""
+    """Check the element types and dimensions of an ONNX model's declared values."""
     for value in values:
         if not value.type.HasField("tensor_type"):
             continue
@@ -398,7 +398,7 @@ def check_unique(names: Iterable[str], what: str) -> None:
 
 
 def _checkable(model: ModelProto) -> ModelProto:
-    """Return the model, or a copy without details that only onnx's checker rejects.
+    """Return the model without details that onnx's checker rejects but ONNX Runtime accepts.
 
     Inputs and outputs without a shape are common, and shapes are inferred later. Some operators of
     ONNX Runtime are in ONNX's own domain, where the checker does not know them.
@@ -427,7 +427,7 @@ def _checkable(model: ModelProto) -> ModelProto:
 
 
 def _only_in_onnxruntime(node: NodeProto, model: ModelProto) -> bool:
-    """Return True if a node's operator in ONNX's domain is only ONNX Runtime's.
+    """Return True if a node in ONNX's domain has an operator that only ONNX Runtime knows.
 
     The model's opset lacks it.
     """

@@ -49,7 +49,7 @@ def import_graph(model: onnx.ModelProto) -> Graph:
 
 
 class _Builder:
-    """Builder of values and nodes in one pass over the ONNX nodes."""
+    """Builder of a canonical graph in one pass over the nodes of an ONNX model."""
 
     def __init__(self, model: onnx.ModelProto, view: OnnxView) -> None:
         self._model = model
@@ -66,7 +66,7 @@ class _Builder:
         self._derived: dict[str, str] = {}
 
     def visit(self, node: OnnxNode) -> None:
-        """Add the canonical node of ``node``, unless an earlier unit covers it."""
+        """Add the canonical node of an ONNX node, unless a unit added earlier contains it."""
         if node.name in self._absorbed:
             return
         closure = self._closures.get(node.outputs[0]) if node.outputs else None
@@ -84,7 +84,7 @@ class _Builder:
                 self._add_host(own, found.remark)
 
     def _table(self, closure: Closure) -> IntegerUnit:
-        """Return a closure as a unit with its table as second operand.
+        """Return a table look-up unit that replaces a closure of element-wise nodes.
 
         The unit is named after the closure's last operator.
         """
@@ -119,7 +119,7 @@ class _Builder:
         )
 
     def _claim(self, unit: IntegerUnit, written: Written | None) -> dict[str, Any] | Unrecognised:
-        """Return the attributes that the unit's family reads, or why the unit is not recognised.
+        """Return the attributes of an integer unit, or why the unit is rejected.
 
         A unit is rejected if its attributes cannot be read, or if the rest of the model uses one of
         its tensors with another quantisation.
@@ -162,13 +162,13 @@ class _Builder:
         self._add_values((*operands, unit.result))
 
     def _name(self, wanted: str) -> str:
-        """Return an unused name close to ``wanted``, the same at every call."""
+        """Return an unused value name close to ``wanted``, the same one at every call."""
         if wanted not in self._derived:
             self._derived[wanted] = make_unused_name(wanted, self._taken)
         return self._derived[wanted]
 
     def _add_transpose(self, name: str) -> str:
-        """Return the name of a matrix's transpose.
+        """Add the transpose of a constant matrix and return its name.
 
         Constants are transposed at import, so weights are always K × N.
         """
@@ -234,7 +234,7 @@ class _Builder:
                 )
 
     def finish(self) -> Graph:
-        """Return the graph with quantisations, without unused dequantisations of host nodes."""
+        """Return the canonical graph, with quantised values and without unused nodes."""
         view = self._view
         self._add_values((*view.inputs, *view.outputs))
         values = {name: self._quantize_value(value) for name, value in self._values.items()}
@@ -288,7 +288,7 @@ def _canonical_attributes(
 
 
 def _write_unit(view: OnnxView, unit: IntegerUnit) -> Written | None:
-    """Return a unit in the model's form; None if it has no form."""
+    """Return an integer unit in the form that families read; None if it has no form."""
     if unit.form is None:
         return None
     positions = trace(view, unit.node, view.shape(unit.operands[0])) if unit.form.traced else None
@@ -300,7 +300,7 @@ _FUSED = {"FusedConv": "Conv"}
 
 
 def count_macs(view: OnnxView, node: OnnxNode) -> int:
-    """Return the MACs of one node, including those on padding.
+    """Return the multiply-accumulates (MACs) of one node, including those on padding.
 
     They are those that the node's family counts, on whichever device the node runs.
     """
@@ -339,7 +339,7 @@ def _recurrent(view: OnnxView, node: OnnxNode) -> int:
 
 
 def _product(view: OnnxView, node: OnnxNode) -> int:
-    """Return the MACs M·K·N of a matrix product."""
+    """Return the MACs of a matrix product, M·K·N."""
     left = view.shape(node.inputs[0])
     depth = left[-2] if node.attributes.get("transA") and len(left) > 1 else left[-1]
     return prod(view.shape(node.outputs[0])) * depth
@@ -362,7 +362,7 @@ _OTHERS: Mapping[str, Callable[[OnnxView, OnnxNode], int]] = {
 
 
 def _macs_within(view: OnnxView, node: OnnxNode) -> int:
-    """Return the MACs of control-flow bodies.
+    """Return the MACs in the bodies of a control-flow node, such as If or Loop.
 
     They are those of the most expensive branch, or of all iterations if their number is constant.
     The result is 0 if the shapes in the body are unknown.
@@ -376,7 +376,7 @@ def _macs_within(view: OnnxView, node: OnnxNode) -> int:
 
 
 def _macs_of_body(view: OnnxView, node: OnnxNode, body: onnx.GraphProto) -> int:
-    """Return the MACs of one body times its iterations.
+    """Return the MACs of one iteration of a loop's body times the number of iterations.
 
     Loop has a count, Scan runs along its first axis.
     """
@@ -429,7 +429,7 @@ LARGEST = 1 << 23
 
 
 def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions | str:
-    """Return which element the operator copies to each position of its result.
+    """Return, for each element of a data movement's result, the position it is copied from.
 
     Returns a text with the reason if that is unknown: a parameter is computed at run time, or the
     operator does more than copy. The operator runs twice, on the positions and on permuted, offset
@@ -469,7 +469,7 @@ def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions |
 def _session(
     opset: int, node: OnnxNode, parameters: dict[str, NDArray[Any]], shape: tuple[int, ...]
 ) -> OnnxRuntimeSession:
-    """Return a session of the operator alone, in float."""
+    """Return an ONNX Runtime session that runs a data movement operator alone on floats."""
     part = helper.make_graph(
         [
             helper.make_node(

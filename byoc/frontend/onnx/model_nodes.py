@@ -50,7 +50,7 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def list_nested_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Yield ``nodes`` and the nodes of their bodies."""
+    """Yield ``nodes`` and all nodes inside their If, Loop and Scan bodies."""
     yield from nodes
     for _, body in list_nested_graphs(nodes):
         yield from list_nested_nodes(body.node)

@@ -135,7 +135,7 @@ def _check_frames(label: str, names: Sequence[str], fixed: Mapping[str, TensorPr
 
 
 def _parameter_places(node: NodeProto) -> tuple[int, ...]:
-    """Return the positions of the scales and zero points among an operator's inputs."""
+    """Return the input positions of an operator's scales and zero points."""
     *_, form = load_installed_families().integer_forms.get(node.op_type, (None,))
     if not isinstance(form, QLinear):
         return (3, 6) if node.op_type == "QMoE" else ()
@@ -182,7 +182,7 @@ def check_loops(nodes: Iterable[NodeProto], constants: dict[str, TensorProto], a
 
 
 def _trips(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> int:
-    """Return the maximum iterations of a loop; 1 if they depend on data."""
+    """Return the maximum number of iterations of a loop; 1 if it depends on data."""
     limit, start = (*node.input, "", "")[:2]
     if _can_end(node, body, constants):
         return 1

@@ -26,7 +26,7 @@ def build_view(
     tensors: Mapping[str, tuple[tuple[int, ...], str]],
     open_tensors: frozenset[str] = frozenset(),
 ) -> OnnxView:
-    """Index ``model``, without nodes that no output needs; ``Constant`` nodes become constants."""
+    """Index an ONNX model without its unused nodes; ``Constant`` nodes become constants."""
     graph = model.graph
     constants: dict[str, Array] = {
         tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer
@@ -57,7 +57,7 @@ def build_view(
 
 
 def node_label(proto: onnx.NodeProto) -> str:
-    """Return the node's own name, or one made of its operator and first output."""
+    """Return a node's own name, or one made of its operator and first output."""
     return proto.name or f"{proto.op_type}:{next((name for name in proto.output if name), '')}"
 
 
@@ -71,7 +71,7 @@ def _unique_nodes(protos: Iterable[onnx.NodeProto]) -> Iterator[OnnxNode]:
 
 
 def read_node(proto: onnx.NodeProto, name: str) -> OnnxNode:
-    """Return the node in the form that operator families read, named ``name``."""
+    """Convert an ONNX protobuf node to the form that operator families read."""
     return OnnxNode(
         name=name,
         op_type=proto.op_type,
@@ -84,7 +84,7 @@ def read_node(proto: onnx.NodeProto, name: str) -> OnnxNode:
 
 
 def _attribute(attribute: onnx.AttributeProto) -> Any:
-    """Return an attribute in Python: bytes as text, lists as tuples, graphs as protobufs."""
+    """Convert an ONNX attribute to Python: bytes to text, lists to tuples, graphs unchanged."""
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
@@ -116,7 +116,7 @@ def list_captured_names(proto: onnx.NodeProto) -> list[str]:
 
 
 def _fold(node: OnnxNode, constants: dict[str, Array]) -> bool:
-    """Turn a ``Constant``, or an ``Identity`` of a constant, into a constant.
+    """Record the output of a ``Constant``, or ``Identity`` of a constant, as a constant.
 
     Returns True if done.
     """
@@ -143,7 +143,7 @@ def _constant_value(node: OnnxNode) -> Array:
 
 
 def _live(nodes: list[OnnxNode], outputs: tuple[str, ...]) -> list[OnnxNode]:
-    """Return the nodes that an output depends on, in order."""
+    """Return, in execution order, the nodes that the model's outputs depend on."""
     needed = set(outputs)
     live: list[OnnxNode] = []
     for node in reversed(nodes):
@@ -182,7 +182,7 @@ def rows_to_choose(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def softmax_operands(model: onnx.ModelProto) -> dict[str, int]:
-    """Return tensors whose only consumer is one Softmax, with its axis."""
+    """Return tensors whose only consumer is a Softmax, each with the Softmax's axis."""
     uses = use_counts(model.graph)
     found = (
         node for node in model.graph.node if node.op_type == "Softmax" and uses[node.input[0]] == 1

@@ -29,7 +29,7 @@ NOT_QUANTISED = "is not quantised with constant parameters"
 
 @dataclass(frozen=True, eq=False)
 class IntegerUnit:
-    """One operator on integer tensors; ``operands`` and ``result`` are ONNX tensor names.
+    """Operator on integer tensors, with the ONNX nodes that quantise and dequantise around it.
 
     ``quantizations`` are those of operands and result. ``family`` and ``form`` describe the
     operator; both are None for a change of quantisation, whose canonical type is ``op_type``.
@@ -61,7 +61,7 @@ class Unrecognised:
 
 
 def recognise(view: OnnxView, node: OnnxNode) -> IntegerUnit | Unrecognised:
-    """Return the integer unit of or around an operator, or the reason why there is none."""
+    """Return the integer unit that an ONNX node is part of, or the reason if there is none."""
     registry = load_installed_families()
     if node.op_type in registry.integer_forms:
         family, form, integer = registry.integer_forms[node.op_type]
@@ -83,7 +83,7 @@ def recognise(view: OnnxView, node: OnnxNode) -> IntegerUnit | Unrecognised:
 
 
 def _table_reason(view: OnnxView, node: OnnxNode) -> str:
-    """Return why an operator that can become a table does not."""
+    """Return why an element-wise operator is not replaced by a look-up table."""
     computed = [name for name in node.reads if not view.is_constant(name)]
     other = next(
         (
@@ -197,7 +197,7 @@ def _add(
     zero_point: str,
     axis: int | None,
 ) -> Unrecognised | None:
-    """Record the quantisation of ``tensor``.
+    """Record the scale and zero point of ``tensor``.
 
     Returns Unrecognised if it is computed or contradictory.
     """
@@ -214,7 +214,7 @@ def _add(
 
 
 def _explain_parameter(view: OnnxView, tensor: str, scale: str, zero_point: str) -> str:
-    """Return which parameter of a quantisation is computed or has an invalid type or shape."""
+    """Return which scale or zero point is computed or has an invalid type or shape."""
     for name, role in ((scale, "scale"), (zero_point, "zero point")):
         if name and name not in view.constants:
             return f"the {role} '{name}' of '{tensor}' is computed at run time"
@@ -232,7 +232,10 @@ def _explain_quantisation(view: OnnxView, node: OnnxNode) -> str:
 
 
 def shape_cause(view: OnnxView, unit: IntegerUnit) -> str:
-    """Return which run-time operand determines the shape of a unit's result; empty if none does."""
+    """Explain which run-time operand determines the shape of an integer unit's result.
+
+    The text is empty if none does.
+    """
     if unit.form is None or unit.form.operands is None or unit.result not in view.open:
         return ""
     decides = (
@@ -320,7 +323,7 @@ def _find_unit_between(
 def _find_dequantised_unit(
     view: OnnxView, node: OnnxNode, family: type[Operator], form: Form
 ) -> IntegerUnit | Unrecognised:
-    """Return a unit that ends at ``node`` itself, with dequantised operands or flags."""
+    """Return an integer unit that ends at ``node``, with dequantised operands or flags."""
     quantizations: dict[str, Quantization] = {}
     covers: list[OnnxNode] = []
     operands: list[str] = []
@@ -361,7 +364,7 @@ def _float_reason(view: OnnxView, node: OnnxNode, form: Form, name: str) -> str:
 
 
 def _explain_unquantised(view: OnnxView, name: str) -> str:
-    """Return why an operand is not quantised: its type, or only that it is not."""
+    """Return why an operator's operand is not quantised, such as its element type."""
     kind = view.element_type(name)
     source = view.producer.get(name)
     if source is not None and source.op_type == DEQUANTIZE:
@@ -379,7 +382,7 @@ def _explain_unquantised(view: OnnxView, name: str) -> str:
 
 
 def _rescale(view: OnnxView, node: OnnxNode) -> IntegerUnit | Unrecognised:
-    """Return a DequantizeLinear–QuantizeLinear pair as a change of scale or an identity."""
+    """Read DequantizeLinear followed by QuantizeLinear as a change of scale or an identity."""
     source = view.producer.get(node.inputs[0])
     if source is None or source.op_type != DEQUANTIZE:
         return Unrecognised("")
@@ -405,7 +408,7 @@ def _rescale(view: OnnxView, node: OnnxNode) -> IntegerUnit | Unrecognised:
 def _tail(
     view: OnnxView, node: OnnxNode, form: Form
 ) -> tuple[OnnxNode | None, OnnxNode] | Unrecognised:
-    """Return the activation, if any, and the QuantizeLinear that end a unit."""
+    """Return the optional activation and the QuantizeLinear that follow an operator."""
     if any(node.outputs[1:]):
         return Unrecognised(f"it has a second output '{node.outputs[1]}'")
     user = _only_user(view, node)

@@ -32,7 +32,7 @@ CLOSES = _LONE | {
 
 @dataclass(frozen=True)
 class TFLiteClosure:
-    """Operators, by index, that compute tensor ``result`` element by element from ``source``.
+    """Element-wise operators that compute tensor ``result`` from tensor ``source`` alone.
 
     If ``channels`` is not 1, every channel has a function of its own.
     """
@@ -44,7 +44,10 @@ class TFLiteClosure:
 
 
 def find_closures(model: TfliteModel) -> tuple[dict[int, TFLiteClosure], frozenset[int]]:
-    """Return closures by result tensor, and the indices of operators that become unnecessary."""
+    """Return chains of element-wise operators that become tables, by result tensor.
+
+    The indices of the operators that become unnecessary are returned too.
+    """
     origins: dict[int, int] = {}
     for operator in model.operators:
         source = _source(model, operator, origins)
@@ -70,7 +73,7 @@ def find_closures(model: TfliteModel) -> tuple[dict[int, TFLiteClosure], frozens
 
 
 def _source(model: TfliteModel, operator: TFLiteOperator, origins: dict[int, int]) -> int | None:
-    """Return the one 8-bit tensor that the result is an element-wise function of.
+    """Return the only 8-bit tensor that an element-wise operator's result is computed from.
 
     Returns None if there is none.
     """
@@ -120,7 +123,7 @@ def _closure(model: TfliteModel, result: int, origins: dict[int, int]) -> TFLite
 
 
 def tabulate(model: TfliteModel, closure: TFLiteClosure) -> tuple[NDArray[np.generic], str]:
-    """Return the table of a closure, and the numerics that it is limited to (empty: none).
+    """Return the look-up table of element-wise operators, and the numerics it is valid for.
 
     The table is in the order of the source type's bytes and has shape (256,) or (channels, 256). If
     LiteRT's reference and default kernels differ, the reference table is returned. Raises

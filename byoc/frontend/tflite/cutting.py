@@ -17,7 +17,7 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 def cut_model(model: TfliteModel, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """Return the operators between tensors ``inputs`` and ``outputs``, by index, as a model.
+    """Return the operators between two sets of tensors of a TensorFlow Lite model as a model.
 
     Tensors keep their indices, and constants are included if something reads them. Equal cuts give
     equal models.
@@ -57,7 +57,7 @@ def operators_between(
 
 
 class LitertPart:
-    """Part of a model between values of a graph, on LiteRT; its tensors have the graph's layout.
+    """Part of a TensorFlow Lite model between two sets of values, run by LiteRT.
 
     With ``reference`` kernels, a part that starts at the model's inputs runs the user's unchanged
     file. The interpreter then keeps every tensor.
@@ -71,7 +71,10 @@ class LitertPart:
         outputs: Sequence[str],
         resolver: litert.Resolver,
     ) -> None:
-        """Prepare the part; raise InputError if LiteRT rejects it."""
+        """Create a LiteRT interpreter for a part of a model.
+
+        Raises InputError if LiteRT rejects the part.
+        """
         self._graph = graph
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
@@ -91,7 +94,10 @@ class LitertPart:
             )
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """Return the part's outputs; ``tensors`` has at least its inputs."""
+        """Run a model part on LiteRT and return its outputs.
+
+        ``tensors`` has at least the part's inputs.
+        """
         values = self._graph.values
         numbers = self._numbers
         given = {numbers[name]: values[name].restore(tensors[name]) for name in self._inputs}

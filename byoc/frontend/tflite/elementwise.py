@@ -13,7 +13,7 @@ from byoc.operators.arithmetic import SQUARED_DIFFERENCE
 
 
 def operands(unit: UnitContext, positions: Sequence[int] = (0, 1)) -> tuple[list[str], TensorView]:
-    """Return the names of broadcasting operands and the view of the result, all in one layout."""
+    """Bring broadcasting operands into one layout; return their names and the result's view."""
     shape = unit.result().shape
     computed = [position for position in positions if unit.tensor(position).data is None]
     views = [unit.view(position) for position in computed]
@@ -32,7 +32,7 @@ def operands(unit: UnitContext, positions: Sequence[int] = (0, 1)) -> tuple[list
 
 
 def broadcast(shape: tuple[int, ...], axes: tuple[int, ...]) -> TensorView:
-    """Return the view of a tensor with leading axes of size 1, in the order ``axes``."""
+    """Return the view of a tensor extended by leading axes of size 1, in the order ``axes``."""
     factors = (*(1,) * (len(axes) - len(shape)), *shape)
     return TensorView(
         shape,
@@ -82,7 +82,7 @@ def clamp(number: int, unit: UnitContext) -> None:
 
 
 def rescale(unit: UnitContext) -> None:
-    """Read QUANTIZE of integers.
+    """Read a TensorFlow Lite QUANTIZE operator with integer input.
 
     It is a change of scale, or a conversion between uint8 and int8, which keeps the bytes.
     """
@@ -92,7 +92,7 @@ def rescale(unit: UnitContext) -> None:
 
 
 def _steps(tensor: TFLiteTensor) -> tuple[float, int] | None:
-    """Return scale and zero point in the accelerator's int8 domain; None without a single scale."""
+    """Return a tensor's scale and zero point as int8; None without a single scale."""
     found = tensor.quantization
     if found is None or not found.per_tensor:
         return None

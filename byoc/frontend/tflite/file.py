@@ -60,7 +60,7 @@ _BITS = {"int4": 4, "uint4": 4, "int2": 2, "bfloat16": 16}
 
 @dataclass(frozen=True, eq=False)
 class TFLiteTensor:
-    """Tensor of the main subgraph; ``name`` is unique.
+    """Tensor of a TensorFlow Lite model's main subgraph, with a unique name.
 
     ``constant`` is True if the file contains its data. ``data`` are a constant's elements, None for
     types that NumPy lacks. ``variable`` marks a state that operators keep between inferences.
@@ -77,7 +77,7 @@ class TFLiteTensor:
 
 @dataclass(frozen=True, eq=False)
 class TFLiteOperator:
-    """Operator of the main subgraph.
+    """Operator of a TensorFlow Lite model's main subgraph.
 
     ``kind`` is its builtin name, or a ``custom`` one's; ``name`` is kind and index in the file.
     ``inputs`` and ``outputs`` are tensor indices, -1 for omitted ones. ``options`` is the schema
@@ -94,7 +94,7 @@ class TFLiteOperator:
 
 @dataclass(frozen=True, eq=False)
 class TfliteModel:
-    """Checked model: the file's ``content`` and its main subgraph, which gives the ``name``.
+    """Checked TensorFlow Lite model: the file's bytes and its main subgraph.
 
     ``content`` is the file's own unless data follow the flatbuffer or LiteRT would reject the axis
     of a bias's scales.
@@ -109,7 +109,7 @@ class TfliteModel:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Index of every tensor by its name."""
+        """Mapping from each tensor's name to its index in the model."""
         return {tensor.name: number for number, tensor in enumerate(self.tensors)}
 
 
@@ -119,7 +119,7 @@ def is_tflite(path: Path) -> bool:
 
 
 def load_tflite(path: str | Path) -> TfliteModel:
-    """Read and check the model in ``path``.
+    """Read and check the TensorFlow Lite model in the file ``path``.
 
     Raises InputError if it is missing, of another kind or damaged.
     """
@@ -132,7 +132,7 @@ def load_tflite(path: str | Path) -> TfliteModel:
 
 
 def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteModel:
-    """Read and check the model in ``content``.
+    """Read and check the TensorFlow Lite model in the bytes ``content``.
 
     ``source`` is its name in messages. Raises InputError.
     """
@@ -154,7 +154,7 @@ def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteMode
 
 
 def _rewrite_inline(content: bytes, schema: Any) -> bytes:
-    """Return the file with all data inside the flatbuffer.
+    """Rewrite a TensorFlow Lite file so that all its data is inside the flatbuffer.
 
     Scales of one-axis tensors are on that axis. Some quantisers write data after the flatbuffer.
     LiteRT 2.3 rejects other axes, which older converters wrote.
@@ -170,7 +170,7 @@ def _rewrite_inline(content: bytes, schema: Any) -> bytes:
 
 
 class _Reader:
-    """Reader of one file, which limits the number of entries that it reads."""
+    """Reader of one TensorFlow Lite file that limits the number of entries read."""
 
     def __init__(self, content: bytes, schema: Any) -> None:
         self._content = content
@@ -200,13 +200,13 @@ class _Reader:
         return found[0]
 
     def _items(self, table: Any, name: str) -> Iterator[Any]:
-        """Return the entries of a vector after checking its position and length."""
+        """Return the entries of a flatbuffer vector after checking its position and length."""
         count = self._count(table, name)
         read = getattr(table, name)
         return (read(number) for number in range(count))
 
     def _count(self, table: Any, name: str, element: int = 4) -> int:
-        """Return the number of entries of a vector after checking it.
+        """Return the number of entries of a flatbuffer vector after checking it.
 
         Each entry has ``element`` bytes.
         """
@@ -232,7 +232,7 @@ class _Reader:
         return text
 
     def _code(self, code: Any) -> tuple[str, bool]:
-        """Return the kind of an operator code and whether it is custom."""
+        """Return the name of an operator code, and True if the operator is custom."""
         number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
         kind = self._kinds.get(number, f"BUILTIN_{number}")
         if kind != "CUSTOM":
@@ -387,7 +387,7 @@ def _names(enumeration: Any) -> dict[int, str]:
 
 
 def _unique(names: list[str], ends: Collection[int]) -> list[str]:
-    """Return the names, with the number of the tensor appended to those that are empty or repeated.
+    """Make tensor names unique by appending the tensor's index to empty and repeated ones.
 
     Of tensors with one name, the only input or output keeps it.
     """
@@ -407,7 +407,7 @@ def _unique(names: list[str], ends: Collection[int]) -> list[str]:
 def _array(
     raw: NDArray[np.uint8], name: str, shape: tuple[int, ...], dtype: str
 ) -> NDArray[Any] | None:
-    """Return the elements of a constant; None for types that NumPy lacks."""
+    """Return the elements of a constant tensor; None for types that NumPy lacks."""
     if dtype in ("str", "resource", "variant"):
         return None
     bits = _BITS.get(dtype) or 8 * np.dtype(dtype).itemsize

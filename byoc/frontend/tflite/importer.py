@@ -206,7 +206,7 @@ def _check_shapes(model: TfliteModel, shapes: Mapping[int, tuple[int, ...]]) -> 
 
 
 class _TFLiteBuilder:
-    """Builder of values and nodes in one pass over the operators."""
+    """Builder of a canonical graph in one pass over a TensorFlow Lite model's operators."""
 
     def __init__(self, model: TfliteModel) -> None:
         self._model = model
@@ -237,7 +237,7 @@ class _TFLiteBuilder:
         return verify_graph(Graph(model.name, inputs, outputs, values, tuple(nodes)))
 
     def _free(self, number: int) -> TensorView:
-        """Return the preferred view of a tensor that the CPU or the application provides.
+        """Return the preferred layout of a tensor that the CPU or the application writes.
 
         Both can provide any layout.
         """
@@ -300,7 +300,7 @@ class _TFLiteBuilder:
             raise KeptOnCpuError("it is no function of one tensor and a constant a channel")
 
     def _table(self, closure: TFLiteClosure, operator: TFLiteOperator) -> None:
-        """Add a closure as a table look-up.
+        """Add a table look-up that replaces a chain of element-wise operators.
 
         Its numerics are limited if LiteRT's kernels give different tables.
         """
@@ -327,7 +327,7 @@ class _TFLiteBuilder:
         )
 
     def _host(self, operator: TFLiteOperator, remark: str) -> None:
-        """Add a node that LiteRT runs.
+        """Add a node for an operator that LiteRT runs on the CPU.
 
         A quantisation of float tensors gets the operator type that the interface knows.
         """
@@ -359,7 +359,7 @@ class _TFLiteBuilder:
         )
 
     def _output(self, number: int) -> str:
-        """Return the name of an output in the model's layout, or with channels first."""
+        """Return the name of a model output in the model's layout, or with channels first."""
         made = self._made
         tensor = self._model.tensors[number]
         if tensor.constant:
@@ -372,7 +372,7 @@ class _TFLiteBuilder:
 def _order_by_channel(
     view: TensorView, table: NDArray[np.generic]
 ) -> tuple[TensorView, NDArray[np.generic]]:
-    """Return a view with channels as second or only dimension, and the table in that order."""
+    """Return a view with channels second, or alone, and a per-channel table in that order."""
     shape = view.shape
     channels = len(table)
     if len(shape) == 4:
@@ -385,7 +385,7 @@ def _order_by_channel(
 
 
 def _boundary(model: TfliteModel, operator: TFLiteOperator) -> str:
-    """Return the type of a float-integer conversion at the network's edge.
+    """Return QUANTIZE or DEQUANTIZE for an operator that converts between float and integers.
 
     The result is empty for other operators.
     """
@@ -398,7 +398,7 @@ def _boundary(model: TfliteModel, operator: TFLiteOperator) -> str:
 
 
 def _macs(model: TfliteModel, operator: TFLiteOperator) -> int:
-    """Return the MACs of an operator on the CPU, for products with weights and of matrices."""
+    """Return the multiply-accumulates (MACs) of an operator that runs on the CPU."""
     shapes = [model.tensors[number].shape if number >= 0 else () for number in operator.inputs]
     made = prod(model.tensors[operator.outputs[0]].shape) if operator.outputs else 0
     if operator.kind in ("CONV_2D", "FULLY_CONNECTED"):

@@ -74,7 +74,7 @@ def pack(unit: UnitContext) -> None:
 
 
 def read_movement(op_type: str, unit: UnitContext, operand: int = 0) -> None:
-    """Read an operator that copies elements of one operand.
+    """Read an operator that only copies elements of one operand, such as a slice.
 
     Its parameters are constant, and it fills with one number.
     """
@@ -118,8 +118,9 @@ def _real(unit: UnitContext, number: int, stored: int) -> float:
 def _trace_elements(
     unit: UnitContext, operand: int, count: int
 ) -> list[tuple[NDArray[np.int64], int | None]]:
-    """Return for every result the source index of each element, and the fill value.
+    """Return the source index of each element that an operator copies, for every result.
 
+    The fill value of other elements is returned too.
     The operator runs on the elements' positions, a byte at a time, and on the inverted first byte.
     An element that is the same in both runs is not a copy.
     """

@@ -22,7 +22,7 @@ VALID = 1
 def window(
     unit: UnitContext, kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]
 ) -> dict[str, Any]:
-    """Return the attributes of a window on planes; SAME puts the smaller half first.
+    """Return the attributes of a two-dimensional window; SAME puts the smaller padding first.
 
     As in LiteRT's ComputePaddingWithOffset.
     """
@@ -39,8 +39,9 @@ def window(
 
 
 def _constant_weights(unit: UnitContext, source: int, *, symmetric: bool = False) -> NDArray[Any]:
-    """Return the constant weights; raise KeptOnCpuError if LiteRT would read them differently.
+    """Return the constant weights of a product.
 
+    Raises KeptOnCpuError if LiteRT would read them differently.
     LiteRT's kernels interpret the weights' bytes as the type of operand ``source``. Kernels with
     ``symmetric`` weights ignore the zero point of int8.
     """
@@ -76,7 +77,7 @@ def depthwise(unit: UnitContext) -> None:
 
 
 def _convolution(unit: UnitContext, order: tuple[int, int, int, int]) -> None:
-    """Add a convolution with the given order of filter axes.
+    """Add a Conv node for a TensorFlow Lite convolution with a given order of filter axes.
 
     ``order`` transposes the filters to (outputs, inputs of a group, rows, columns).
     """
@@ -175,8 +176,9 @@ _EVERY_STEP = {"strides": (1, 1), "dilations": (1, 1)}
 def _phase_filters(
     weights: TFLiteTensor, data: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any]
 ) -> NDArray[Any]:
-    """Return filters (r of rows and columns and outputs, inputs, taps, taps).
+    """Rearrange the filters of a transposed convolution so that each phase has its own.
 
+    The shape is (r of rows and columns and outputs, inputs, taps, taps).
     Missing taps read the zero point.
     """
     zero = 0 if weights.quantization is None else int(weights.quantization.zero_point.flat[0])
@@ -191,7 +193,7 @@ def _phase_filters(
 def _phases(
     kernel: int, stride: int, source: int, result: int, padding: int
 ) -> tuple[NDArray[Any], int, int]:
-    """Return, along one axis, the taps of each phase and the pads.
+    """Return the kernel taps of each output phase of a transposed convolution, and the pads.
 
     The taps are by phase and position, ``kernel`` for none. Element stride · q + r uses tap k of
     input (stride · q + r + pad - k) / stride.
@@ -215,7 +217,7 @@ def _phases(
 def _add_repeated(
     unit: UnitContext, position: int, label: str, data: NDArray[Any], copies: int
 ) -> str:
-    """Add a per-channel constant, repeated for several copies of the channels."""
+    """Add a per-channel constant, repeated once for each copy of the channels."""
     found = unit.tensor(position).quantization
     if found is not None and not found.per_tensor:
         found = Quantization(np.tile(found.scale, copies), np.tile(found.zero_point, copies), 0)
@@ -223,7 +225,7 @@ def _add_repeated(
 
 
 def _biases(unit: UnitContext, position: int, copies: int) -> list[str]:
-    """Return the bias repeated for several copies of the channels."""
+    """Return the biases of a convolution, repeated once for each copy of the channels."""
     if not unit.is_given(position):
         return []
     data = unit.get_constant(position)
@@ -242,7 +244,10 @@ def _filters(unit: UnitContext, data: NDArray[Any], order: tuple[int, ...]) -> s
 
 
 def _bias(unit: UnitContext, position: int) -> list[str]:
-    """Return the bias if there is one; its scale is the accumulators' by definition."""
+    """Return the bias of a product if there is one.
+
+    Its scale is the accumulators' by definition.
+    """
     if not unit.is_given(position):
         return []
     found = unit.tensor(position)
@@ -277,7 +282,7 @@ def read_fully_connected(unit: UnitContext) -> None:
 
 
 def _rows(unit: UnitContext, rows: int, depth: int) -> tuple[TensorView, NDArray[Any]]:
-    """Return a view of the input as rows, and the weight column for each element."""
+    """Return a layer's input as a matrix, and the column of the weights for each element."""
     have = unit.view(0)
     positions = have.arrange(np.arange(rows * depth).reshape(have.shape)).reshape(rows, depth)
     columns = positions[0] if rows else np.arange(depth)

@@ -61,7 +61,7 @@ def reduction(op_type: str, unit: UnitContext) -> None:
 
 
 def resize(unit: UnitContext) -> None:
-    """Read RESIZE_BILINEAR of planes.
+    """Read RESIZE_BILINEAR of images.
 
     Each result is interpolated between four elements of the operand.
     """

@@ -59,7 +59,7 @@ _OTHERS = {4: "TANH", 5: "SIGN_BIT"}
 
 
 class Collection:
-    """Values and nodes of a graph under construction, and the views in which each tensor exists."""
+    """Values and nodes of a graph under construction, and the layouts of each tensor."""
 
     def __init__(self, model: TfliteModel) -> None:
         self.model = model
@@ -70,7 +70,7 @@ class Collection:
     def add_computed(
         self, number: int, view: TensorView, *, open: bool = False, dtype: str = ""
     ) -> str:
-        """Add tensor ``number`` in a view as a computed value and return its name.
+        """Add a tensor, by index and in one layout, as a computed value; return its name.
 
         ``dtype`` replaces the model's type. The default is the type of an existing view of the
         tensor, if there is one.
@@ -91,7 +91,7 @@ class Collection:
         return name
 
     def _name(self, number: int, view: TensorView) -> str:
-        """Return an unused name for one more view of a tensor.
+        """Return an unused value name for a tensor in another layout.
 
         The first view gets the tensor's name.
         """
@@ -107,11 +107,11 @@ class Collection:
         return name
 
     def view(self, number: int) -> TensorView:
-        """Return the view in which a computed tensor was produced."""
+        """Return the layout in which a computed tensor was produced."""
         return next(iter(self._views[number]))
 
     def value(self, number: int, view: TensorView, reader: str) -> str:
-        """Return the name of tensor ``number`` in a view.
+        """Return the name of a tensor, by index, in a layout, and convert it if necessary.
 
         Adds nodes that convert it for operator ``reader``.
         """
@@ -142,7 +142,7 @@ class Collection:
         )
 
     def add_constant(self, name: str, data: NDArray[Any], quantization: Quantization | None) -> str:
-        """Add a constant and return its name.
+        """Add a constant to the graph and return its name.
 
         An apostrophe is appended if another constant has the name.
         """
@@ -156,8 +156,9 @@ class Collection:
         return name
 
     def name_as_in_file(self, ends: Mapping[int, str]) -> list[str]:
-        """Give the output views, by tensor index, the names of their tensors; return these names.
+        """Rename values that are model outputs as their tensors in the file.
 
+        Returns the new names.
         Another view with the tensor's name gets the output's previous name in exchange.
         """
         own = {name: self.model.tensors[number].name for number, name in ends.items()}
@@ -175,7 +176,7 @@ class Collection:
         return list(own.values())
 
     def _ensure_view(self, number: int, view: TensorView, reader: str) -> TensorView:
-        """Add ``view`` of a tensor, if it does not exist, and return it.
+        """Add a tensor in the layout ``view`` unless it exists, and return that layout.
 
         A Reshape computes it from a view with the same elements in the same order.
         """
@@ -186,7 +187,7 @@ class Collection:
         return view
 
     def _reorder_view(self, number: int, have: TensorView, view: TensorView, reader: str) -> None:
-        """Reorder a tensor's elements from view ``have`` to ``view`` with the same factors."""
+        """Reorder a tensor's elements from layout ``have`` to ``view``, with equal factors."""
         views = self._views[number]
         source = self._ensure_view(number, _unfold_view(have), reader)
         result = _unfold_view(view)
@@ -217,7 +218,7 @@ class Collection:
 
 
 def _rename_value(value: Value, names: Mapping[str, str]) -> Value:
-    """Return the value under its new name.
+    """Return a graph value under its new name in ``names``.
 
     It has no layout if its bytes are in the model's own order.
     """
@@ -229,7 +230,7 @@ def _rename_value(value: Value, names: Mapping[str, str]) -> Value:
 
 
 def _unfold_view(view: TensorView) -> TensorView:
-    """Return a view as an array of its factors, in the view's order."""
+    """Return a view in which every factor of the tensor's size is a dimension."""
     return replace(view, lies=tuple(view.factors[axis] for axis in view.order))
 
 
@@ -239,7 +240,7 @@ def _factor_order(view: TensorView) -> TensorView:
 
 
 def _move_quantization(quantization: Quantization | None, view: TensorView) -> Quantization | None:
-    """Return the quantisation of a tensor in a view.
+    """Return a tensor's quantisation with its channel axis as in a view.
 
     Per-channel scales need a view with that axis.
     """
@@ -253,7 +254,7 @@ class KeptOnCpuError(Exception):
 
 
 class UnitContext:
-    """One operator during conversion; its reader adds nodes through it.
+    """Context for converting one TensorFlow Lite operator to nodes of the graph.
 
     ``wanted`` are the tensors that should have channels first. ``delegated`` is True if XNNPACK
     runs the operator.
@@ -276,7 +277,7 @@ class UnitContext:
     # Operands.
 
     def number(self, position: int) -> int:
-        """Return the tensor index of an operand; -1 if it is omitted."""
+        """Return the tensor index of an operator's operand; -1 if it is omitted."""
         inputs = self.operator.inputs
         return inputs[position] if position < len(inputs) else -1
 
@@ -303,18 +304,18 @@ class UnitContext:
         return self.tensor(position).shape
 
     def view(self, position: int) -> TensorView:
-        """Return the view of an operand: as produced, or as in the model for a constant."""
+        """Return the layout of an operand; constants have the model's layout."""
         if self.tensor(position).data is not None:
             return natural(self.shape(position))
         return self._collection.view(self.number(position))
 
     def axes_view(self, position: int) -> TensorView:
-        """Return the view of an operand, or the model's own if the view does not keep the axes."""
+        """Return an operand's layout, or the model's own if that does not keep the axes."""
         view = self.view(position)
         return view if view.axes is not None else natural(view.shape)
 
     def alone(self, operand: int) -> Callable[[NDArray[Any]], list[NDArray[Any]]]:
-        """Return a function that runs the operator on LiteRT with another array for one operand."""
+        """Return a function that runs one operator on LiteRT with a given operand."""
         number = self.number(operand)
         outputs = self.operator.outputs
         made = get_session(cut_model(self._model, [number], outputs), self.operator.name)
@@ -336,7 +337,7 @@ class UnitContext:
         )
 
     def find_common_view(self, positions: Sequence[int]) -> TensorView:
-        """Return a common view, with axes, of operands of equal rank.
+        """Return one layout, which keeps the axes, for operands of equal rank.
 
         The common view is channels first if one of the operands is.
         """
@@ -351,7 +352,7 @@ class UnitContext:
         return self._model.tensors[self.operator.outputs[index]]
 
     def free_view(self, index: int = 0) -> TensorView:
-        """Return the preferred view of a result that can have any view."""
+        """Return the preferred layout of an operator's result that can have any layout."""
         number = self.operator.outputs[index]
         shape = self._model.tensors[number].shape
         return planes(shape) if number in self._wanted else natural(shape)
@@ -366,7 +367,7 @@ class UnitContext:
         macs: int = 0,
         dtype: str = "",
     ) -> None:
-        """Add a canonical node that computes result ``index`` in a view.
+        """Add a canonical node that computes an operator's result ``index`` in a layout.
 
         ``dtype`` replaces the model's type.
         """
@@ -383,7 +384,7 @@ class UnitContext:
         self._collection.nodes.append(found)
 
     def activation(self) -> dict[str, Any]:
-        """Return the attributes of a fused activation.
+        """Return the attributes of an operator's fused activation.
 
         Raises KeptOnCpuError if it cannot be fused.
         """

@@ -20,7 +20,7 @@ PLANES = (0, 3, 1, 2)
 
 @dataclass(frozen=True)
 class TensorView:
-    """Elements of a tensor of ``shape`` in another order and shape.
+    """Layout of a tensor whose elements have another order and shape than in the model.
 
     They are reshaped to ``factors``, transposed by ``order`` and shaped as ``lies``. ``axes`` gives
     the tensor's axis for each axis of ``lies``; None if these are not axes of the tensor.
@@ -34,18 +34,19 @@ class TensorView:
 
     @property
     def plain(self) -> bool:
-        """True if the view has the model's shape and element order."""
+        """True if the tensor has the shape and element order of the model."""
         return self.lies == self.shape and not self.moved
 
     @property
     def moved(self) -> bool:
-        """True if the element order differs from the model's."""
+        """True if the tensor's element order differs from the model's."""
         return len(self.steps) > 1 or any(step != 1 for _, step in self.steps)
 
     @property
     def steps(self) -> tuple[tuple[int, int], ...]:
-        """Dimensions as (size, stride in the model), outermost first, merged, without size 1.
+        """Merged dimensions of a layout as (size, stride in the model), outermost first.
 
+        Dimensions of size 1 are left out.
         Views with equal steps have the same elements in the same order.
         """
         strides = [prod(self.factors[axis + 1 :]) for axis in range(len(self.factors))]
@@ -62,11 +63,11 @@ class TensorView:
         return tuple(found)
 
     def layout(self, tensor: str, dtype: str) -> ModelView:
-        """Return the view as a layout of the graph."""
+        """Convert a view of a TensorFlow Lite tensor to the graph's layout type."""
         return ModelView(tensor, self.shape, self.factors, self.order, dtype)
 
     def arrange(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the model's ``array`` in the view's layout."""
+        """Rearrange an array in the model's layout into this view's layout."""
         return np.ascontiguousarray(array.reshape(self.factors).transpose(self.order)).reshape(
             self.lies
         )
@@ -94,12 +95,12 @@ def refine_views(one: TensorView, other: TensorView) -> tuple[TensorView, Tensor
 
 
 def _ends(factors: tuple[int, ...]) -> list[int]:
-    """Return the number of elements after each factor."""
+    """Return the stride of each factor: the number of elements in the factors after it."""
     return [prod(factors[axis + 1 :]) for axis in range(len(factors))]
 
 
 def _split_factors(view: TensorView, factors: tuple[int, ...]) -> TensorView:
-    """Return the view with finer factors, as an array of them."""
+    """Return a view as an array of finer factors of its tensor's dimensions."""
     parts: list[list[int]] = [[] for _ in view.factors]
     ends = _ends(view.factors)
     finer = _ends(factors)
@@ -131,7 +132,7 @@ def permute_axes(shape: Sequence[int], axes: Sequence[int]) -> TensorView:
 
 
 def natural(shape: Sequence[int]) -> TensorView:
-    """Return the view of a tensor as in the model."""
+    """Return the layout that a tensor has in the model."""
     return permute_axes(shape, range(len(shape)))
 
 
@@ -141,7 +142,7 @@ def planes(shape: Sequence[int]) -> TensorView:
 
 
 def reshape_view(view: TensorView, shape: Sequence[int]) -> TensorView:
-    """Return a view of another shape with the same elements in the same order.
+    """Return a view with another shape and the elements in the same order.
 
     It is the natural view or planes if possible.
     """

@@ -25,7 +25,7 @@ _MICROSOFT = "com.microsoft"
 
 
 class _CompositeWriter(NodeWriter):
-    """Writer of nodes that replace one node, with float32 constants and shapes of tensors."""
+    """Writer of elementary nodes that replace one composite operator such as Attention."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -41,7 +41,10 @@ class _CompositeWriter(NodeWriter):
         return super().constant(values, dtype, part)
 
     def reshape(self, name: str, shape: Sequence[int], result: str = "") -> str:
-        """Reshape ``name`` if it has another shape; if ``result`` is given, always add the node."""
+        """Add a Reshape of tensor ``name``, unless it already has that shape.
+
+        Add the node in any case if ``result`` is given.
+        """
         if self.shapes.get(name) == tuple(shape) and not result:
             return name
         made = self.add("Reshape", name, self.constant(shape, np.int64), result=result)
@@ -49,7 +52,7 @@ class _CompositeWriter(NodeWriter):
         return made
 
     def transpose(self, name: str, order: Sequence[int], result: str = "") -> str:
-        """Permute the axes of ``name`` if their order differs.
+        """Add a Transpose of tensor ``name``, unless its axes already have that order.
 
         If ``result`` is given, the node is always added.
         """
@@ -71,7 +74,7 @@ def _attend(
     masks: Sequence[str],
     attending: str = "",
 ) -> str:
-    """Write softmax(q k^T · scale + masks) v and return its name.
+    """Write the attention softmax(q k^T · scale + masks) v and return its name.
 
     Shapes are (B, H, S, d) of the result, (B, H, S, d') of q, (B, G, d', L) of k and (B, G, L, d)
     of v; ``sizes`` are H, S and L. If G is less than H, groups of consecutive heads share k and v.
@@ -105,8 +108,9 @@ def _attend(
 
 
 def _heads(writer: _CompositeWriter, name: str, heads: int, *, last: bool = False) -> str:
-    """Return (B, heads, S, d), or (B, heads, d, S) with ``last``, from (B, S, heads · d).
+    """Split a (B, S, heads · d) tensor into heads: (B, heads, S, d).
 
+    With ``last`` the result has shape (B, heads, d, S).
     A tensor with four dimensions is already split.
     """
     shape = writer.shapes[name]
@@ -117,7 +121,7 @@ def _heads(writer: _CompositeWriter, name: str, heads: int, *, last: bool = Fals
 
 
 def _join(writer: _CompositeWriter, mixed: str, result: str) -> None:
-    """Merge the heads: (B, heads, S, d) becomes (B, S, heads · d)."""
+    """Merge the heads of an attention result: (B, heads, S, d) becomes (B, S, heads · d)."""
     batch, heads, rows, width = writer.shapes[mixed]
     turned = writer.transpose(mixed, (0, 2, 1, 3))
     writer.reshape(turned, (batch, rows, heads * width), result)
@@ -129,7 +133,7 @@ def _causal(writer: _CompositeWriter, rows: int, columns: int, past: int = 0) ->
 
 
 def _padding(writer: _CompositeWriter, mask: str, filter_value: float) -> str | None:
-    """Return the addend for a (B, L) integer mask that is 0 at masked positions.
+    """Turn a (B, L) integer padding mask into a tensor to add to attention scores.
 
     Returns None for other masks.
     """
@@ -147,7 +151,7 @@ def _padding(writer: _CompositeWriter, mask: str, filter_value: float) -> str | 
 
 
 def _standard_attention(writer: _CompositeWriter) -> bool:
-    """Write Attention of ONNX opset 23 and later."""
+    """Write Attention of ONNX opset 23 and later as elementary operators."""
     options = writer.options
     names = [writer.input(index) for index in range(6)]
     if not all(name in writer.shapes for name in (*names[:3], *filter(None, names[3:]))):
@@ -203,7 +207,10 @@ def _append_past(writer: _CompositeWriter, past: str, new: str) -> str:
 
 
 def _write_given_mask(writer: _CompositeWriter, mask: str, columns: int) -> str | None:
-    """Return the addend for a float or boolean mask; None if the mask has too few columns."""
+    """Turn a float or boolean attention mask into a tensor to add to attention scores.
+
+    Returns None if the mask has too few columns.
+    """
     if writer.shapes[mask][-1] not in (1, columns):
         return None
     if writer.graph.types.get(mask) != TensorProto.BOOL:
@@ -214,7 +221,7 @@ def _write_given_mask(writer: _CompositeWriter, mask: str, columns: int) -> str 
 
 
 def _write_attending_factors(writer: _CompositeWriter, mask: str) -> str:
-    """Return factors for a boolean mask's rows, 0 for those that attend to nothing.
+    """Return one factor per row of a boolean attention mask: 0 for fully masked rows, else 1.
 
     The result is empty if all rows attend to something.
     """
@@ -228,7 +235,7 @@ def _write_attending_factors(writer: _CompositeWriter, mask: str) -> str:
 
 
 def _write_packed_attention(writer: _CompositeWriter) -> bool:
-    """Write Attention of ONNX Runtime, whose projections are one matrix."""
+    """Write ONNX Runtime's Attention, which has one weight matrix for q, k and v."""
     data, weights, bias = (writer.input(index) for index in range(3))
     heads = writer.options["num_heads"]
     options = writer.options
@@ -304,7 +311,7 @@ def _multi_head(
 
 
 def _write_fused_product(writer: _CompositeWriter) -> bool:
-    """Write FusedMatMul: transposed operands and a factor."""
+    """Write FusedMatMul as Transposes, a MatMul and a multiplication by its factor."""
     names = [writer.input(0), writer.input(1)]
     options = writer.options
     if options.get("transBatchA", 0) or options.get("transBatchB", 0):
@@ -351,13 +358,16 @@ def _make_biased_gelu(approximate: str) -> Callable[[_CompositeWriter], bool]:
 
 
 def _rotary(writer: _CompositeWriter) -> bool:
-    """Write RotaryEmbedding of ONNX 23; without positions its caches have a row per token."""
+    """Write RotaryEmbedding of ONNX opset 23 as elementary operators."""
     data, cosine, sine, positions = (writer.input(index) for index in range(4))
     return _rotate(writer, data, positions, (cosine, sine))
 
 
 def _write_fused_rotary(writer: _CompositeWriter) -> bool:
-    """Write RotaryEmbedding of ONNX Runtime; a single position belongs to the first token."""
+    """Write ONNX Runtime's RotaryEmbedding as elementary operators.
+
+    A single position belongs to the first token.
+    """
     data, positions, cosine, sine = (writer.input(index) for index in range(4))
     options = writer.options
     if (
@@ -378,7 +388,7 @@ def _write_fused_rotary(writer: _CompositeWriter) -> bool:
 
 
 def _rotate(writer: _CompositeWriter, data: str, positions: str, caches: tuple[str, str]) -> bool:
-    """Write x · cos + (x with the numbers of each pair exchanged) · (-sin, sin)."""
+    """Write a rotary embedding: x · cos + (x with each pair exchanged) · (-sin, sin)."""
     shape = writer.shapes.get(data, ())
     options = writer.options
     heads = options.get("num_heads", 0)
@@ -447,7 +457,7 @@ KNOWN: Mapping[tuple[str, str], Callable[[_CompositeWriter], bool]] = {
 
 @write_operators(*{op_type for _, op_type in KNOWN}, foreign=True)
 def _decompose(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Rewrite in one pass the composite operators whose shapes are known.
+    """Rewrite composite operators with known shapes, such as Attention, in one pass.
 
     Shapes after operators of other domains are still unknown.
     """

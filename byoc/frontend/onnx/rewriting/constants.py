@@ -86,7 +86,7 @@ def write_out_sparse(model: ModelProto) -> ModelProto:
 
 
 def _dense(sparse: SparseTensorProto) -> TensorProto:
-    """Return the dense form of a sparse tensor, whose indices are flat or coordinates."""
+    """Convert a sparse ONNX tensor, with flat or coordinate indices, to a dense one."""
     values = array_of(sparse.values)
     places = array_of(sparse.indices)
     memory.require(
@@ -142,7 +142,7 @@ def _replace(graph: GraphProto, folded: set[str], known: ConstantArrays) -> None
 def _fold(
     node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, ...]]
 ) -> list[NDArray[Any]] | None:
-    """Return the node's results if it can be folded, else None."""
+    """Compute the results of a node with constant operands; None if it must not be folded."""
     if (
         node.op_type in _NEVER
         or node.domain not in ("", "ai.onnx")
@@ -168,7 +168,7 @@ def _fold(
 
 
 def _quantise_constant(node: NodeProto, known: ConstantArrays) -> NDArray[Any] | None:
-    """Return the integers of a QuantizeLinear as ONNX Runtime rounds them.
+    """Quantise a constant as a QuantizeLinear node in ONNX Runtime does.
 
     Returns None for blocks and other types.
     """
@@ -190,7 +190,7 @@ def _quantise_constant(node: NodeProto, known: ConstantArrays) -> NDArray[Any] |
 
 
 def _is_too_large(node: NodeProto, known: ConstantArrays) -> bool:
-    """Return True if the results would exceed the limit, as far as onnx can infer their size."""
+    """Return True if the results of a node are too large to be stored as constants."""
     operands = {name: known[name] for name in node.input if name}
     types = {
         name: helper.make_tensor_type_proto(
@@ -246,8 +246,9 @@ def evaluate(node: NodeProto, known: Mapping[str, NDArray[Any]]) -> list[NDArray
 
 @look_at("If")
 def take_branches(model: ModelProto) -> ModelProto:
-    """Replace every If that has a constant condition with its branch; needs inferred shapes.
+    """Replace every If node with a constant condition by the branch that is taken.
 
+    Needs inferred shapes.
     Conditions that depend on shapes which become known this way are resolved too. A model without
     If is returned unchanged.
     """
@@ -264,7 +265,7 @@ def take_branches(model: ModelProto) -> ModelProto:
 def fix_inputs(
     model: ModelProto, fixed: Mapping[str, float], shapes: Mapping[str, Sequence[int]] | None = None
 ) -> ModelProto:
-    """Turn the inputs that ``fixed`` names into constants with that number in every element.
+    """Turn model inputs into constants that have one given number in every element.
 
     Examples are a sampling rate that selects one of two networks, a flag, or a length. ``shapes``
     gives the shapes of inputs with dynamic ones. Raises InputError for a name that is no input, an
@@ -308,7 +309,10 @@ def fix_inputs(
 
 
 def _take_branches(model: ModelProto) -> ModelProto | None:
-    """Replace If nodes of the outermost graph by their decided branches; None if there are none."""
+    """Replace If nodes of the main graph that have a constant condition by their branch.
+
+    Returns None if there are none.
+    """
     known = constants(model.graph)
     decided = {
         index: bool(array_of(known[node.input[0]]).reshape(-1)[0])
@@ -342,7 +346,7 @@ def _take_branches(model: ModelProto) -> ModelProto | None:
 def _inline_branch(
     branch: GraphProto, names: Mapping[str, str], outputs: tuple[str, ...]
 ) -> Iterator[NodeProto]:
-    """Yield the branch's nodes with their new names, and an Identity for each result of the If."""
+    """Yield the renamed nodes of an If's branch, and an Identity for each result of the If."""
     for node in branch.node:
         _rename(node, names)
         yield node
@@ -358,7 +362,7 @@ def _rename_constants(branch: GraphProto, names: Mapping[str, str]) -> Iterator[
 
 
 def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
-    """Rename tensors that a node, bodies included, reads and produces, in place."""
+    """Rename, in place, the tensors that a node and its bodies read and produce."""
     for field in (node.input, node.output):
         for index, name in enumerate(field):
             field[index] = names.get(name, name)
@@ -370,7 +374,7 @@ def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
 
 
 def _own(graph: GraphProto) -> Iterator[str]:
-    """Yield the names of a graph's constants and of the results of its nodes, without bodies."""
+    """Yield the names of constants and node results that a graph defines outside its bodies."""
     yield from (tensor.name for tensor in graph.initializer)
     yield from (name for node in graph.node for name in node.output if name)
 

@@ -35,7 +35,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class _Axis:
-    """One spatial dimension of a ConvTranspose: sizes of input and output, and the window."""
+    """Sizes, stride, dilation and first padding of a ConvTranspose along one dimension."""
 
     size: int
     result: int
@@ -45,7 +45,7 @@ class _Axis:
     begin: int
 
     def taps(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (position r between two inputs, tap of the kernel, offset e of its input)."""
+        """Yield (output phase, kernel tap, input offset) of each product of a ConvTranspose."""
         for position, tap in product(range(self.stride), range(self.kernel)):
             behind = position + self.begin - tap * self.dilation
             if behind % self.stride == 0:
@@ -53,28 +53,28 @@ class _Axis:
 
     @property
     def first(self) -> int:
-        """Offset of the first input that a window of the new kernel reads, at most 0."""
+        """Smallest input offset, at most 0, of the Conv that replaces a ConvTranspose."""
         return min(0, *(behind for _, _, behind in self.taps()))
 
     @property
     def window(self) -> int:
-        """Size of the new kernel."""
+        """Kernel size, along one dimension, of the Conv that replaces a ConvTranspose."""
         return max(0, *(behind for _, _, behind in self.taps())) - self.first + 1
 
     @property
     def end(self) -> int:
-        """Padding after the input, so that every output position has a window."""
+        """Padding at the end of the input, so that every output position has a window."""
         return max(0, -(-self.result // self.stride) + self.window - 1 - self.size + self.first)
 
     @property
     def count(self) -> int:
-        """Number of windows of the new convolution, at least as many as needed."""
+        """Output size, along one dimension, of the Conv that replaces a ConvTranspose."""
         return self.size - self.first + self.end - self.window + 1
 
 
 @dataclass(frozen=True)
 class _TransposedConvolution:
-    """A ConvTranspose: its groups, output channels and spatial dimensions."""
+    """Groups, output channels and spatial dimensions of a ConvTranspose."""
 
     groups: int
     channels: int
@@ -94,8 +94,9 @@ class _TransposedConvolution:
         return self.groups == 1 and self.channels % MOST_CHANNELS == 0
 
     def filters(self, weights: Array, fill: Array) -> Array:
-        """Convert weights (IC, OC/G, kernel...) to filters (OC · strides, IC/G, window...).
+        """Rearrange the weights of a ConvTranspose as filters of an equivalent Conv.
 
+        Weights (IC, OC/G, kernel...) become filters (OC · strides, IC/G, window...).
         Taps without a weight get ``fill``, one number or one per new output channel.
         """
         inputs = weights.shape[0] // self.groups
@@ -117,7 +118,10 @@ class _TransposedConvolution:
         return made.reshape(-1, inputs, *windows)
 
     def repeat_channels(self, values: Array) -> Array:
-        """Repeat a value, or one per channel of a group or of all, for the new output channels."""
+        """Repeat per-channel constants of a ConvTranspose for all channels of its Conv.
+
+        The values are one number, or one per channel of a group or of all groups.
+        """
         every = np.resize(values, self.channels)
         return (
             np.tile(every, prod(self.strides))
@@ -127,7 +131,7 @@ class _TransposedConvolution:
 
 
 def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _TransposedConvolution | None:
-    """Return the layer of a ConvTranspose; None if shapes are unknown or do not fit."""
+    """Read the parameters of a ConvTranspose; None if shapes are unknown or do not fit."""
     options = attributes(node)
     source, weights, result = (shapes.get(name, ()) for name in (*node.input[:2], node.output[0]))
     rank = len(source) - 2
@@ -184,7 +188,7 @@ def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _Transpose
 
 @dataclass(frozen=True, eq=False)
 class _Constant:
-    """Constant numbers: ``values``, with scale and zero point if they are dequantised."""
+    """Constant tensor, with a scale and a zero point if it is quantised."""
 
     values: Array
     scale: Array | None = None
@@ -192,7 +196,10 @@ class _Constant:
 
 
 def _constant(graph: GraphView, name: str) -> _Constant | None:
-    """Return the constant that ``name`` is or dequantises; None if it is computed."""
+    """Return a constant tensor, or the quantised constant it is dequantised from.
+
+    Returns None if the tensor is computed.
+    """
     if name in graph.constants:
         return _Constant(graph.constants[name])
     reader = graph.maker(name, DEQUANTIZE)
@@ -254,7 +261,7 @@ def spread_transposed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
 
 
 def _interleave_positions(w: NodeWriter, layer: _TransposedConvolution, source: str) -> str:
-    """Move the positions between inputs from channels of ``source`` to spatial dimensions."""
+    """Move the output phases of a ConvTranspose from channels to spatial dimensions."""
     strides = layer.strides
     rank = len(layer.axes)
     channels = layer.channels
@@ -293,11 +300,11 @@ class _ConvolutionWriter(NodeWriter):
 
     @property
     def regular(self) -> bool:
-        """True if padding is never negative."""
+        """True if no padding of the pool is negative."""
         return min(self.window["pads"]) >= 0
 
     def convolve(self, name: str, weight: float) -> str:
-        """Add a Conv that computes ``weight`` times the sum of every window."""
+        """Add a Conv that sums every window of a pool and multiplies the sum by ``weight``."""
         channels = self.source[1]
         window = self.window
         kernel = window["kernel"]
@@ -309,8 +316,9 @@ class _ConvolutionWriter(NodeWriter):
         return self.add("Conv", name, weights, group=channels, **options)
 
     def shares(self) -> NDArray[np.float32] | None:
-        """Return the ratio of each window's average to its sum divided by the kernel's size.
+        """Return factors that correct the averages of an AveragePool's windows at the borders.
 
+        A factor is a window's average divided by (its sum / the kernel's size).
         The shape is ``(1, 1, *spatial)``, computed by ONNX Runtime's own operator. Returns None if
         a window is empty or the operator does not run.
         """
@@ -339,7 +347,7 @@ class _ConvolutionWriter(NodeWriter):
         return factors
 
     def _taps(self, axis: int, size: int) -> NDArray[np.float32]:
-        """Return the number of input elements in each window along an axis."""
+        """Return how many input elements, not padding, each window covers along an axis."""
         window = self.window
         firsts = np.arange(self.pooled[2 + axis]) * window["strides"][axis] - window["pads"][axis]
         taps = firsts[:, None] + np.arange(window["kernel"][axis]) * window["dilations"][axis]

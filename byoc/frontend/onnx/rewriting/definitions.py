@@ -60,7 +60,7 @@ def integer_clamps(model: ModelProto, graph: Graph) -> tuple[ModelProto, int]:
 
 
 def _has_wider_range(graph: Graph, node: Node) -> bool:
-    """Return True if the quantised range exceeds the activation's, so that it is not dropped."""
+    """Return True if a quantised range exceeds an activation's, so the clamp has an effect."""
     result = graph.values[node.outputs[0]]
     if (
         result.quantization is None
@@ -78,7 +78,7 @@ def _has_wider_range(graph: Graph, node: Node) -> bool:
 
 
 def _clamp_group(view: GraphView, quantize: NodeProto, graph: Graph, node: Node) -> list[NodeProto]:
-    """Connect a group's QuantizeLinear to the operator directly, and clip its integers."""
+    """Replace the float activation of an operator by a Clip of its quantised result."""
     activation = view.maker(quantize.input[0])
     name = node.outputs[0]
     assert activation is not None
@@ -101,7 +101,7 @@ def _clamp_group(view: GraphView, quantize: NodeProto, graph: Graph, node: Node)
 
 
 def define(model: ModelProto, graph: Graph) -> ModelProto:
-    """Return a model in which units with definitions follow them; tensors keep names and types.
+    """Replace integer units of a model by the exact operators that define their results.
 
     ``graph`` is the canonical graph of ``model``, which is not changed.
     """
@@ -138,7 +138,7 @@ def define(model: ModelProto, graph: Graph) -> ModelProto:
 
 
 def _steps(view: GraphView, result: str, definition: Definition) -> list[NodeProto]:
-    """Return the nodes of a definition, and add its constants to the graph."""
+    """Return ONNX nodes that compute a unit by its definition, and add their constants."""
     own = {
         key: view.constant(f"{result}:{key}", array) for key, array in definition.constants.items()
     }

@@ -52,7 +52,7 @@ def make_static_ranges(model: ModelProto, feeds: Iterable[Arrays]) -> ModelProto
 
 
 def _ranges(model: ModelProto, feeds: Iterable[Arrays]) -> dict[str, tuple[float, float]]:
-    """Return the range of every operand of DynamicQuantizeLinear, extended to include zero."""
+    """Return the range of every operand of DynamicQuantizeLinear nodes, including 0."""
     names = list(
         dict.fromkeys(node.input[0] for node in model.graph.node if node.op_type == DYNAMIC)
     )
@@ -75,7 +75,7 @@ def _ranges(model: ModelProto, feeds: Iterable[Arrays]) -> dict[str, tuple[float
 
 
 class _DynamicRewriter:
-    """Rewriter that visits a graph from its results upwards, so producers are still unchanged."""
+    """Rewriter of dynamically quantised operators as float ones, from the results upwards."""
 
     def __init__(self, graph: GraphView, ranges: Mapping[str, tuple[float, float]]) -> None:
         self.graph = graph
@@ -89,7 +89,7 @@ class _DynamicRewriter:
                 self.real.update(node.output)
 
     def rewrite(self, node: NodeProto) -> Sequence[NodeProto] | None:
-        """Return the nodes that replace ``node``; None if it stays."""
+        """Return float nodes that replace a dynamically quantised node; None if it stays."""
         if node.op_type == DYNAMIC and standard(node):
             return self._quantise(node)
         if self._is_product(node):
@@ -127,7 +127,7 @@ class _DynamicRewriter:
         ]
 
     def _product(self, node: NodeProto) -> NodeProto:
-        """Return the float product, divided by the activation's scale as the integers were."""
+        """Return the float product that replaces a dynamically quantised product."""
         dynamic = self.graph.maker(node.input[0], DYNAMIC)
         assert dynamic is not None
         matrix = node.op_type == "MatMulInteger"
@@ -140,13 +140,13 @@ class _DynamicRewriter:
         return made
 
     def _zero_point(self, node: NodeProto, position: int, axis: int) -> NDArray[np.float32]:
-        """Return the zero point of the weights, broadcastable to them."""
+        """Return the zero point of a product's weights, in a shape that broadcasts to them."""
         name = node.input[position] if len(node.input) > position else ""
         rank = self.arrays[node.input[1]].ndim
         return _broadcast_along(self.arrays[name], axis, rank) if name else np.zeros((), np.float32)
 
     def _matmul(self, node: NodeProto) -> list[NodeProto]:
-        """Rewrite DynamicQuantizeMatMul (A, B, scale of B, zero point of B, bias)."""
+        """Rewrite DynamicQuantizeMatMul as float operators."""
         parameters = [
             self.arrays[name] if name else None for name in (*node.input, "", "", "")[2:5]
         ]
@@ -164,7 +164,7 @@ class _DynamicRewriter:
         return w.finish()
 
     def _lstm(self, node: NodeProto) -> NodeProto:
-        """Rewrite DynamicQuantizeLSTM.
+        """Rewrite DynamicQuantizeLSTM as a float LSTM.
 
         Its weights are transposed; there is a scale per direction or per gate row.
         """
@@ -184,7 +184,7 @@ class _DynamicRewriter:
         return made
 
     def _follow(self, node: NodeProto) -> list[NodeProto] | None:
-        """Rewrite a consumer of integers that are now real: cast its remaining integer operands."""
+        """Rewrite an operator with operands that became floats; cast its other operands."""
         if node.op_type == "Cast":
             return [helper.make_node("Identity", list(node.input), list(node.output), node.name)]
         if node.op_type not in POLYNOMIAL:

@@ -25,7 +25,7 @@ class _Term:
 
 @write_operators("Einsum")
 def write_out_einsums(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return an Einsum as elementary operators.
+    """Rewrite an Einsum as elementary operators.
 
     Returns None for repeated letters in an operand or unknown shapes. In a quantised model the
     operands and result must be quantised and the Einsum must be one sum or product, because the
@@ -51,7 +51,7 @@ def write_out_einsums(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
 
 
 def _is_quantised(graph: GraphView, node: NodeProto) -> bool:
-    """Return True if every operand is dequantised and the result's only consumer quantises it."""
+    """Return True if an Einsum reads only dequantised operands and its result is quantised."""
     (result,) = node.output
     readers = list(graph.readers(result))
     sources = [graph.maker(name, DEQUANTIZE) for name in node.input]
@@ -63,8 +63,9 @@ def _is_quantised(graph: GraphView, node: NodeProto) -> bool:
 
 
 def _parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
-    """Return the letters of the operands' and the result's axes; None if the equation does not fit.
+    """Return the axis letters of an Einsum's operands and result.
 
+    Returns None if the equation does not fit the operands.
     The axes of an ellipsis get letters of their own, counted from the last axis.
     """
     left, arrow, result = equation.replace(" ", "").partition("->")
@@ -94,7 +95,7 @@ class _Contraction(NodeWriter):
     sizes: Mapping[str, int]
 
     def write(self, terms: Sequence[_Term], result: str) -> None:
-        """Multiply the operands from left to right and order the axes as in ``result``."""
+        """Multiply an Einsum's operands from left to right and order the result's axes."""
         pairs = [
             pair
             for term in terms
@@ -120,7 +121,7 @@ class _Contraction(NodeWriter):
             self.add("Identity", ordered)
 
     def _drop_ones(self, term: _Term) -> _Term:
-        """Return a term without size-1 axes that are broadcast to a larger size."""
+        """Remove the size-1 axes of an Einsum's term that are broadcast to a larger size."""
         kept = [
             letter
             for letter in term.letters
@@ -136,7 +137,7 @@ class _Contraction(NodeWriter):
         return dict(zip(term.letters, self.graph.shapes[term.name], strict=True))
 
     def _sum(self, term: _Term, needed: Collection[str]) -> _Term:
-        """Return a term summed along the axes that are not ``needed``."""
+        """Return a term of an Einsum, summed along the axes that are not ``needed``."""
         axes = [axis for axis, letter in enumerate(term.letters) if letter not in needed]
         if not axes:
             return term
@@ -144,7 +145,7 @@ class _Contraction(NodeWriter):
         return _Term(total, "".join(letter for letter in term.letters if letter in needed))
 
     def _multiply(self, first: _Term, second: _Term, needed: str) -> _Term:
-        """Return the product of two terms, summed along the axes that are not ``needed``."""
+        """Return the product of two terms of an Einsum, summed along axes not ``needed``."""
         shared = [letter for letter in first.letters if letter in second.letters]
         inner = [letter for letter in shared if letter not in needed]
         left = [letter for letter in first.letters if letter not in shared]
@@ -172,7 +173,7 @@ class _Contraction(NodeWriter):
         )
 
     def _spread(self, term: _Term, order: Sequence[str]) -> str:
-        """Return a term with its axes in ``order``, and a size-1 axis for every other letter."""
+        """Give an Einsum's term the axes ``order``, with size 1 for letters that it lacks."""
         own = self._transpose(term, [letter for letter in order if letter in term.letters])
         return self._reshape(
             own, [self.sizes[letter] if letter in term.letters else 1 for letter in order]

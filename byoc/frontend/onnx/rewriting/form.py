@@ -342,7 +342,7 @@ def drop_unread_outputs(model: ModelProto) -> ModelProto:
 
 
 def _optional(node: NodeProto, index: int) -> bool:
-    """Return True if a standard operator's output may be omitted.
+    """Return True if a standard operator's output is optional and may be omitted.
 
     Training nodes need their statistics outputs.
     """
@@ -375,8 +375,9 @@ def separate_outputs(model: ModelProto) -> ModelProto:
 
 
 def name_nodes(model: ModelProto) -> ModelProto:
-    """Give every node a unique name: its own, or its first output's if that is missing or taken.
+    """Give every node a unique name.
 
+    This is its own name, or its first output's if that is missing or taken.
     Reports, exclusions and provenance identify nodes by name.
     """
     result = copy_model(model)

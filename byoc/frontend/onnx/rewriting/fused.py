@@ -35,13 +35,13 @@ def _alike(
     result: str = "",
     domain: str = "",
 ) -> str:
-    """Add a node with the rewritten node's attributes except ``dropped``; return its result."""
+    """Add a node with the replaced node's attributes, except ``dropped``; return its result."""
     kept = {name: value for name, value in w.options.items() if name not in dropped}
     return w.add(op_type, *operands, result=result, label=w.node.name, domain=domain, **kept)
 
 
 def _activate(w: NodeWriter, name: str, activation: str, options: Mapping[str, Any]) -> None:
-    """Apply an activation to ``name``.
+    """Add the activation function of a fused operator after tensor ``name``.
 
     Limits of a Clip become operands, known options attributes.
     """
@@ -81,7 +81,7 @@ def _product(w: NodeWriter) -> bool:
 
 
 def _rank(w: NodeWriter) -> int:
-    """Return the rank of the first operand; 0 if it is unknown."""
+    """Return the number of dimensions of a node's first operand; 0 if it is unknown."""
     kernel = w.options.get("kernel_shape")
     weights = w.graph.shapes.get(w.input(3)) if w.node.op_type == "QLinearConv" else None
     return len(kernel) + 2 if kernel else len(weights or w.graph.shapes.get(w.input(0), ()))
@@ -178,7 +178,7 @@ def _is_known(node: NodeProto) -> bool:
 
 @write_operators(*_KNOWN, foreign=True)
 def _restore(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Restore operators in one pass over the model.
+    """Replace operators that only ONNX Runtime writes by standard ones, in one pass.
 
     An operator that needs the rank of its operand stays if the rank is still unknown, as after
     operators of other domains.

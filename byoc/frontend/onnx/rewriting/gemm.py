@@ -81,7 +81,7 @@ def join_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None
 
 
 def _product_before(graph: GraphView, add: NodeProto) -> tuple[NodeProto | None, str]:
-    """Return the MatMul whose only consumer is an Add, and the Add's other operand."""
+    """Return the MatMul whose result an Add alone reads, and the Add's other operand."""
     for name, other in (add.input, reversed(add.input)):
         product = graph.maker(name, "MatMul")
         if product is not None and graph.only_reader(name) is add and not graph.is_shown(name):
@@ -92,7 +92,7 @@ def _product_before(graph: GraphView, add: NodeProto) -> tuple[NodeProto | None,
 def _write_biased_gemm(
     graph: GraphView, node: NodeProto, add: NodeProto, bias: str, columns: int
 ) -> list[NodeProto] | None:
-    """Return the Gemm of a product and a constant row, with the data flattened to a matrix."""
+    """Replace a MatMul and an Add of a constant row by a Gemm, with data flattened to rows."""
     data = node.input[0]
     row = graph.floats.get(bias)
     shape = graph.shapes.get(data, ())
@@ -110,7 +110,7 @@ def _write_biased_gemm(
 
 
 def _flatten_weights(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
-    """Return a MatMul with weights (1, ..., K, N) as a matrix, if the data's rank allows it."""
+    """Rewrite a MatMul with weights (1, ..., K, N) to use (K, N), if the data's rank allows."""
     weights = graph.floats.get(node.input[1])
     if weights is None or not _is_flat(graph, node, weights):
         return None
@@ -120,7 +120,10 @@ def _flatten_weights(graph: GraphView, node: NodeProto) -> list[NodeProto] | Non
 
 
 def _flatten_integer_weights(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
-    """Return the MatMul of :func:`_flatten_weights` for weights that only it reads dequantised."""
+    """Rewrite a MatMul with quantised weights (1, ..., K, N) to use (K, N).
+
+    Only the MatMul may read the dequantised weights; see :func:`_flatten_weights`.
+    """
     source = graph.maker(node.input[1], DEQUANTIZE)
     weights = None if source is None else graph.constants.get(source.input[0])
     if source is None or weights is None or not _is_flat(graph, node, weights):
@@ -141,7 +144,7 @@ def _flatten_integer_weights(graph: GraphView, node: NodeProto) -> list[NodeProt
 
 
 def _is_flat(graph: GraphView, node: NodeProto, weights: NDArray[np.generic]) -> bool:
-    """Return True if weights are a matrix with leading ones, of no higher rank than the data."""
+    """Return True if weights have shape (1, ..., K, N) and no more dimensions than the data."""
     return (
         2 < weights.ndim <= len(graph.shapes.get(node.input[0], ()))
         and prod(weights.shape[:-2]) == 1
@@ -157,7 +160,7 @@ def _is_row(shape: tuple[int, ...], columns: int) -> bool:
 
 
 def _normalise_flags(node: NodeProto) -> NodeProto:
-    """Return a copy with transposition flags of 0 or 1.
+    """Return a copy of a Gemm whose transposition flags are 0 or 1.
 
     ONNX Runtime accepts any nonzero number for 1; its quantiser does not.
     """
@@ -169,14 +172,17 @@ def _normalise_flags(node: NodeProto) -> NodeProto:
 
 
 def _turn(w: NodeWriter, node: NodeProto) -> None:
-    """Replace the transposition of a Gemm's data by a Transpose node, in place."""
+    """Replace a Gemm's flag to transpose its data by a Transpose node, in place."""
     if attributes(node).get("transA", 0) and len(w.graph.shapes.get(node.input[0], (0, 0))) == 2:
         node.input[0] = w.add("Transpose", node.input[0], perm=[1, 0])
         _drop(node, "transA")
 
 
 def _fold_factors(w: NodeWriter, node: NodeProto) -> None:
-    """Fold alpha, beta and the bias's shape of a Gemm with constant weights, in place."""
+    """Fold alpha and beta of a Gemm into its constant weights and bias, in place.
+
+    The bias becomes a row.
+    """
     options = attributes(node)
     weights = w.graph.floats.get(node.input[1])
     if weights is None or weights.ndim != 2:
@@ -197,7 +203,7 @@ def _fold_factors(w: NodeWriter, node: NodeProto) -> None:
 
 
 def _separate_bias(w: NodeWriter, node: NodeProto) -> list[NodeProto]:
-    """Return a Gemm, with an Add after it unless the bias is one constant number per column."""
+    """Return a Gemm, followed by an Add for a bias that is not one constant per column."""
     bias = w.input(2) and node.input[2]
     floats = w.graph.floats
     if not bias or (bias in floats and node.input[1] in floats and floats[bias].ndim == 1):
@@ -216,7 +222,10 @@ def _separate_bias(w: NodeWriter, node: NodeProto) -> list[NodeProto]:
 
 
 def _scale(w: NodeWriter, node: NodeProto) -> None:
-    """Fold alpha, beta and the bias's shape of a Gemm of dequantised constant weights."""
+    """Fold alpha and beta of a Gemm into its dequantised constant weights and its bias.
+
+    The bias becomes a row.
+    """
     graph = w.graph
     options = attributes(node)
     source = graph.maker(node.input[1], DEQUANTIZE)

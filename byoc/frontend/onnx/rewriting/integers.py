@@ -107,7 +107,10 @@ def dequantise_constants(graph: GraphView, node: NodeProto) -> list[NodeProto] |
 def _spread(
     values: NDArray[Any], shape: tuple[int, ...], options: Mapping[str, Any]
 ) -> NDArray[Any]:
-    """Reshape scales or zero points (one, one per channel, or one per block) to broadcast."""
+    """Reshape scales or zero points so that they broadcast to the tensor they quantise.
+
+    There is one, one per channel, or one per block.
+    """
     if values.size == 1:
         return values.reshape(())
     axis = int(options.get("axis", 1))
@@ -153,7 +156,7 @@ def move_casts(graph: GraphView, node: NodeProto) -> None:
 
 
 def _find_followers(graph: GraphView, node: NodeProto) -> tuple[list[NodeProto], NodeProto | None]:
-    """Return the movement after a node without other consumers, and its only consumer."""
+    """Return the chain of data movement nodes that follows a node, and the chain's consumer."""
     movers = list[NodeProto]()
     reader = _reader(graph, node)
     while reader is not None and reader.op_type in _MOVERS:
@@ -163,7 +166,7 @@ def _find_followers(graph: GraphView, node: NodeProto) -> tuple[list[NodeProto],
 
 
 def _reader(graph: GraphView, node: NodeProto) -> NodeProto | None:
-    """Return the standard operator that is the only consumer of a node's result."""
+    """Return the only node that reads a node's result, if its operator is standard."""
     reader = None if graph.is_shown(node.output[0]) else graph.only_reader(node.output[0])
     return reader if reader is not None and standard(reader) else None
 
@@ -171,7 +174,7 @@ def _reader(graph: GraphView, node: NodeProto) -> NodeProto | None:
 def _copy_movers(
     graph: GraphView, movers: Sequence[NodeProto], source: str, result: str = ""
 ) -> list[NodeProto]:
-    """Return copies of ``movers``, in order, that move the integers ``source``.
+    """Copy the data movement nodes ``movers``, in order, to move the integers ``source``.
 
     The last produces ``result``.
     """
@@ -185,7 +188,7 @@ def _copy_movers(
 
 @write_operators(*_MOVERS, *_COPIERS, "Gather")
 def _sink(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Move a DequantizeLinear behind the data movement of its result."""
+    """Move a DequantizeLinear from before a data movement node to after it."""
     source = graph.maker(node.input[0], DEQUANTIZE)
     chooses = _is_row_selection(node, graph.constants)
     if source is None or not (
@@ -215,7 +218,7 @@ def _sink(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _kind(graph: GraphView, node: NodeProto) -> int:
-    """Return the type of a QuantizeLinear's result or a DequantizeLinear's operand.
+    """Return the integer type that a QuantizeLinear produces or a DequantizeLinear reads.
 
     The default is uint8.
     """
@@ -228,7 +231,7 @@ def _kind(graph: GraphView, node: NodeProto) -> int:
 
 
 def _is_copy(node: NodeProto, constants: ConstantArrays) -> bool:
-    """Return True if a node copies elements; a Pad must pad all dimensions with 0."""
+    """Return True if a node only copies elements, or pads all dimensions with 0."""
     if node.op_type not in _COPIERS:
         return False
     value, axes = (*node.input[2:], "", "")[:2]
@@ -243,7 +246,10 @@ def _is_row_selection(node: NodeProto, constants: ConstantArrays) -> bool:
 
 
 def _find_moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArrays) -> int | None:
-    """Return the axis of the scales after ``node``: -1 for one scale, None if they cannot move."""
+    """Return the axis of the quantisation scales after a data movement node.
+
+    It is -1 for one scale, None if the scales cannot move.
+    """
     scale = constants.get(source.input[1])
     if scale is None or attributes(source).get("block_size", 0):
         return None
@@ -258,7 +264,7 @@ def _find_moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArra
 
 @write_operators(QUANTIZE)
 def _raise(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Move a QuantizeLinear before the data movement of its operand.
+    """Move a QuantizeLinear from after a data movement node to before it.
 
     The result of the movement must have no other consumers.
     """
@@ -367,7 +373,7 @@ def integer_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | N
 
 
 def _only_quantize(graph: GraphView, node: NodeProto) -> NodeProto | None:
-    """Return the QuantizeLinear that alone reads a result, possibly after a Relu or Clip."""
+    """Return the QuantizeLinear that alone reads a node's result, directly or after a clamp."""
     behind = list(graph.readers(node.output[0]))
     if len(behind) == 1 and behind[0].op_type in ("Relu", "Clip") and standard(behind[0]):
         behind = list(graph.readers(behind[0].output[0]))
@@ -392,7 +398,7 @@ def _has_equal_types(node: NodeProto) -> bool:
 
 
 class _TypeMatcher:
-    """Writer of operands in another element type.
+    """Converter of 8-bit operands between int8 and uint8, to match an operator's result.
 
     An operand with several consumers is shifted once.
     """
@@ -402,7 +408,7 @@ class _TypeMatcher:
         self._moved: dict[Hashable, str] = {}
 
     def write(self, node: NodeProto) -> list[NodeProto] | None:
-        """Return a node and its operands in the element type of its result.
+        """Return a node with 8-bit operands converted to the element type of its result.
 
         Returns None if they already match.
         """
@@ -470,7 +476,7 @@ class _TypeMatcher:
         return [*nodes, back]
 
     def _constant(self, name: str, array: NDArray[Any], kind: int) -> str:
-        """Add integers shifted by 128 to the other 8-bit type as a constant and return its name."""
+        """Convert 8-bit constants between int8 and uint8 by a shift of 128; return the name."""
         moved = (array.view(np.uint8) ^ np.uint8(128)).view(helper.tensor_dtype_to_np_dtype(kind))
         made = self._graph.constant(f"{name}_moved", moved)
         self._graph.types[made] = kind

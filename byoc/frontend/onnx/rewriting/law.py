@@ -49,7 +49,7 @@ Pass = Callable[[ModelProto], ModelProto]
 
 
 class OperatorPass:
-    """Pass that is skipped for models without any of its ``operators``.
+    """Rewriting pass that is skipped for models without any of its ``operators``.
 
     With ``rank``, it also needs one whose first operand has that many dimensions; shapes must then
     be inferred.
@@ -108,14 +108,14 @@ class Law(ABC):
 
     @abstractmethod
     def match(self, graph: GraphView, node: NodeProto) -> Any:
-        """Return what :meth:`apply` needs, or why the condition fails.
+        """Return what a rewrite rule needs to replace a node, or why it does not apply.
 
         Returns None if there is no left side.
         """
 
     @abstractmethod
     def apply(self, graph: GraphView, node: NodeProto, found: Any) -> Sequence[NodeProto]:
-        """Return the right side: nodes in execution order that replace ``node``.
+        """Return the nodes, in execution order, that a rewrite rule puts in place of ``node``.
 
         An Identity among them only renames a tensor, and is removed unless the name is needed
         outside. The driver removes tensors that become unused.
@@ -130,7 +130,7 @@ class GraphView:
     """A graph during rewriting: producers, consumers, shapes and constants, kept up to date."""
 
     def __init__(self, model: ModelProto, whole: ModelProto) -> None:
-        """Index ``model``, which is rewritten; constants that it lacks are taken from ``whole``."""
+        """Index an ONNX model for rewriting; constants that it lacks come from ``whole``."""
         graph = model.graph
         given = whole.graph
         self.opsets = model.opset_import
@@ -166,7 +166,7 @@ class GraphView:
         self._makers.update((name, node) for name in node.output if name)
 
     def _read(self, node: NodeProto) -> None:
-        """Record the names that a node and its bodies read."""
+        """Record a node as a consumer of the tensors that it and its bodies read."""
         for name in use_counts_of(node):
             self._readers.setdefault(name, {})[id(node)] = node
         if self._alike is not None:
@@ -186,8 +186,9 @@ class GraphView:
             self._makers.pop(name, None)
 
     def alike(self, node: NodeProto, computation: Computation) -> Collection[NodeProto]:
-        """Return the nodes with the same ``computation`` as ``node``, itself included.
+        """Return the nodes whose key from ``computation`` equals that of ``node``.
 
+        The result includes ``node``.
         ``computation`` may depend on the names that nodes read.
         """
         if self._alike is None:
@@ -199,7 +200,10 @@ class GraphView:
         return self._alike[computation(self, node)].values()
 
     def numbers(self, name: str) -> Hashable:
-        """Return a key of a tensor: type, shape and bits of a small constant, else its name."""
+        """Return a key that is equal for tensors known to be equal.
+
+        For a small constant these are its type, shape and bits; otherwise it is the name.
+        """
         if name not in self.constants or prod(self.shapes.get(name, (FEW,))) >= FEW:
             return name
         array = self.constants[name]
@@ -214,36 +218,39 @@ class GraphView:
         return known and self.numbers(one) == self.numbers(other)
 
     def maker(self, name: str, *op_types: str) -> NodeProto | None:
-        """Return the producer of ``name`` if it is standard, and of ``op_types`` if given."""
+        """Return the standard node, of ``op_types`` if given, that produces tensor ``name``."""
         node = self._makers.get(name)
         if node is None or not standard(node) or (op_types and node.op_type not in op_types):
             return None
         return node
 
     def readers(self, name: str) -> Collection[NodeProto]:
-        """Return the nodes that read ``name``, themselves or in their bodies, each once."""
+        """Return the nodes that read tensor ``name``, directly or in bodies, each once."""
         return self._readers.get(name, {}).values()
 
     def only_reader(self, name: str) -> NodeProto | None:
-        """Return the only node that reads ``name``, if it reads it once."""
+        """Return the only consumer of tensor ``name``, if it reads the tensor once."""
         readers = self._readers.get(name, {})
         node = next(iter(readers.values())) if len(readers) == 1 else None
         return node if node is not None and list(node.input).count(name) == 1 else None
 
     def is_shown(self, name: str) -> bool:
-        """Return True if ``name`` is an output or read by a body, so that it must exist."""
+        """Return True if tensor ``name`` must be kept: a model output, or read by a body."""
         return name in self._shown
 
     def is_read(self, name: str) -> bool:
-        """Return True if ``name`` is shown or some node reads it."""
+        """Return True if tensor ``name`` is a model output or is read by some node."""
         return self.is_shown(name) or bool(self.readers(name))
 
     def show(self, name: str) -> None:
-        """Keep the tensor ``name`` even if it is unused."""
+        """Mark tensor ``name`` as needed, so that its producer is kept even if unused."""
         self._shown.add(name)
 
     def alone(self, name: str, reader: NodeProto) -> bool:
-        """Return True if ``name`` has no consumer but ``reader`` and is no output."""
+        """Return True if ``reader`` is the only consumer of tensor ``name``.
+
+        The result is False for a model output.
+        """
         return not self.is_shown(name) and all(node is reader for node in self.readers(name))
 
     def is_before(self, first: NodeProto, second: NodeProto) -> bool:
@@ -266,7 +273,7 @@ class GraphView:
         return make_unused_name(name, self.taken)
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> str:
-        """Return an unused name, similar to ``name``, for a tensor of ``shape``."""
+        """Return an unused name, similar to ``name``, and record its tensor's shape."""
         unique = make_unused_name(name, self.taken)
         self.shapes[unique] = shape
         return unique
@@ -304,7 +311,7 @@ class GraphView:
             self._read(node)
 
     def _drop_unread(self, names: Iterable[str]) -> None:
-        """Remove the producers of ``names`` with unused results, and recursively theirs."""
+        """Remove the producers of unused tensors among ``names``, and recursively theirs."""
         waiting = list(names)
         while waiting:
             node = self._makers.get(waiting.pop())
@@ -319,7 +326,7 @@ class NodeWriter:
     """Builder of the nodes, in execution order, that replace one node."""
 
     def __init__(self, graph: GraphView, node: NodeProto, name: str = "") -> None:
-        """Start a replacement of ``node``.
+        """Start an empty list of nodes that will replace ``node``.
 
         New names begin with ``name``, by default its first output.
         """
@@ -330,11 +337,11 @@ class NodeWriter:
         self.nodes: list[NodeProto] = []
 
     def input(self, index: int) -> str:
-        """Return the name of an input; empty if it is absent."""
+        """Return the name of a node's input by position; empty if it is absent."""
         return self.node.input[index] if index < len(self.node.input) else ""
 
     def output(self, index: int) -> str:
-        """Return the name of an output; empty if it is absent."""
+        """Return the name of a node's output by position; empty if it is absent."""
         return self.node.output[index] if index < len(self.node.output) else ""
 
     def constant(
@@ -349,7 +356,7 @@ class NodeWriter:
     def add(
         self, op_type: str, *operands: str, result: str = "", label: str = "", **options: Any
     ) -> str:
-        """Add a node and return its result's name, ``result`` if given.
+        """Add a node to the replacement and return the name of its result.
 
         ``label`` is the node's name.
         """
@@ -360,7 +367,7 @@ class NodeWriter:
         return name
 
     def finish(self) -> list[NodeProto]:
-        """Return the nodes; the last one produces the replaced node's first output."""
+        """Return the written nodes; the last produces the first output of the replaced node."""
         self.nodes[-1].output[0] = self.node.output[0]
         return self.nodes
 
@@ -439,7 +446,7 @@ def walk_model(
 
 
 def count_applied(given: ModelProto, model: ModelProto) -> dict[str, int]:
-    """Return how often each applied rule was applied from ``given`` to ``model``."""
+    """Return how often each rewrite rule was applied between two states of a model."""
     before = _read_recorded(given)
     counts = _read_recorded(model)
     counts.subtract(before)
@@ -456,7 +463,7 @@ def _read_recorded(model: ModelProto) -> Counter[str]:
 
 
 def _fill(result: ModelProto, model: ModelProto, graph: GraphView) -> None:
-    """Copy the nodes of ``graph``, and the used constants of both models, to ``result``."""
+    """Copy a rewritten graph's nodes and the constants they use to the model ``result``."""
     set_nodes(result.graph, (node for nodes in graph.slots for node in nodes))
     separate_names(result.graph)
     used = use_counts(result.graph)
@@ -466,7 +473,7 @@ def _fill(result: ModelProto, model: ModelProto, graph: GraphView) -> None:
 
 
 def _apply_all(graph: GraphView, laws: Sequence[Law]) -> Counter[str]:
-    """Apply ``laws`` to ``graph`` until none matches; return how often each was applied."""
+    """Apply rewrite rules to a graph until none matches; return each rule's number of uses."""
     roots = {node.op_type for nodes in graph.slots for node in nodes}.union(
         *(law.roots for law in laws)
     )
@@ -489,7 +496,10 @@ def _apply_all(graph: GraphView, laws: Sequence[Law]) -> Counter[str]:
 
 
 def _apply_first(graph: GraphView, slot: int, laws: Mapping[str, Sequence[Law]]) -> Law | None:
-    """Apply the first matching rule to a node of ``slot`` and return it; None if none matches."""
+    """Apply the first rewrite rule that matches a node of ``slot``, and return the rule.
+
+    Returns None if none matches.
+    """
     for node in graph.slots[slot]:
         for law in laws.get(node.op_type, ()) if standard(node) else ():
             found = law.match(graph, node)
@@ -500,7 +510,7 @@ def _apply_first(graph: GraphView, slot: int, laws: Mapping[str, Sequence[Law]])
 
 
 def _record(model: ModelProto, counts: Mapping[str, int]) -> None:
-    """Add ``counts`` to those in the metadata of ``model``."""
+    """Add counts of applied rewrite rules to those in a model's metadata."""
     totals = _read_recorded(model)
     totals.update(counts)
     kept = [entry for entry in model.metadata_props if not entry.key.startswith(_KEY)]

@@ -33,7 +33,7 @@ class ChannelAffine:
     per_channel: bool
 
     def compose_after(self, first: ChannelAffine) -> ChannelAffine:
-        """Return the composition that applies ``first`` and then this function."""
+        """Return the affine function that applies ``first`` and then this function."""
         return ChannelAffine(
             first.source,
             first.scale * self.scale,
@@ -161,7 +161,7 @@ class _Product:
 
     @property
     def biases(self) -> Array:
-        """Biases, zeros if there are none."""
+        """Biases of a product, one per output channel; zeros if it has none."""
         name = (*self.node.input, "", "")[2]
         return (
             np.asarray(self.numbers[name], np.float64) if name else np.zeros(self.shape[self.rows])
@@ -169,7 +169,7 @@ class _Product:
 
 
 def _product(graph: GraphView, node: NodeProto | None) -> _Product | None:
-    """Return a node as a product with constant weights; None if it is no plain product."""
+    """Read a Conv, ConvTranspose or Gemm with constant weights; None for other nodes."""
     if node is None or not standard(node) or node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
         return None
     names = [name for name in node.input[1:] if name]
@@ -201,7 +201,7 @@ def _make_product(
     biases: Array,
     **options: Any,
 ) -> NodeProto:
-    """Return a product like ``like``, with other ``options`` and new constants."""
+    """Return a Conv or Gemm with the attributes of ``like``, but other constants."""
     node = copy_node(like)
     names = [
         graph.constant(f"{output}_{suffix}", values.astype(np.float32))
@@ -248,7 +248,7 @@ class ScaleBehindProduct(Law):
     def match(
         self, graph: GraphView, node: NodeProto
     ) -> tuple[_Product, ChannelAffine] | str | None:
-        """Return the product and the whole chain, which ends with ``node``."""
+        """Return a product and the affine chain that follows it and ends with ``node``."""
         chain = None if _is_continued(graph, node) else _chain(graph, node)
         product = None if chain is None else _product(graph, graph.maker(chain.source))
         if chain is None or product is None:
@@ -259,7 +259,7 @@ class ScaleBehindProduct(Law):
     def apply(
         self, graph: GraphView, node: NodeProto, found: tuple[_Product, ChannelAffine]
     ) -> Sequence[NodeProto]:
-        """Return the product with new constants."""
+        """Return the product with the scales and shifts folded into its weights and bias."""
         product, chain = found
         weights = product.weights * chain.scale.reshape(
             _reshape_along(product.rows, len(product.shape))
@@ -289,7 +289,7 @@ class ScaleBeforeProduct(Law):
     def match(
         self, graph: GraphView, node: NodeProto
     ) -> tuple[_Product, ChannelAffine] | str | None:
-        """Return the product and the chain before it."""
+        """Return a product and the chain of affine nodes that computes its operand."""
         maker = graph.maker(node.input[0])
         product = None if _affine(graph, maker) is None else _product(graph, node)
         chain = None if product is None or maker is None else _chain(graph, maker)
@@ -306,7 +306,7 @@ class ScaleBeforeProduct(Law):
     def apply(
         self, graph: GraphView, node: NodeProto, found: tuple[_Product, ChannelAffine]
     ) -> Sequence[NodeProto]:
-        """Return the product with new constants."""
+        """Return the product with the scales and shifts folded into its weights and bias."""
         product, chain = found
         weights = product.weights
         groups = product.options.get("group", 1)
@@ -342,7 +342,7 @@ class ScaleAsDepthwise(Law):
     exact = False
 
     def match(self, graph: GraphView, node: NodeProto) -> ChannelAffine | None:
-        """Return the whole chain, which ends with ``node``."""
+        """Return the longest chain of affine nodes that ends with ``node``."""
         chain = None if _is_continued(graph, node) else _chain(graph, node)
         fits = chain is not None and chain.per_channel and len(graph.shapes[chain.source]) >= 3
         later = (
@@ -351,7 +351,7 @@ class ScaleAsDepthwise(Law):
         return None if not fits or any(isinstance(taken, tuple) for taken in later) else chain
 
     def apply(self, graph: GraphView, node: NodeProto, found: ChannelAffine) -> Sequence[NodeProto]:
-        """Return the convolution."""
+        """Return a depthwise 1×1 Conv that replaces a chain of scales and shifts."""
         kernel = [1] * (len(graph.shapes[found.source]) - 2)
         scale = found.scale.reshape(-1, 1, *kernel)
         plain = helper.make_node(
@@ -374,7 +374,7 @@ class MergeProducts(Law):
     exact = False
 
     def match(self, graph: GraphView, node: NodeProto) -> tuple[_Product, _Product] | str | None:
-        """Return both products."""
+        """Return the two consecutive products that can be merged, or why they cannot."""
         maker = graph.maker(node.input[0], node.op_type)
         first = _product(graph, maker)
         second = _product(graph, node)
@@ -409,7 +409,7 @@ class MergeProducts(Law):
     def apply(
         self, graph: GraphView, node: NodeProto, found: tuple[_Product, _Product]
     ) -> Sequence[NodeProto]:
-        """Return the merged product, with the window of the Conv that is not 1×1."""
+        """Return one product that replaces two; of two Convs, the larger window is kept."""
         first, second = found
         weights, biases = _merge_constants(first, second)
         source = first.node.input[0]
@@ -433,13 +433,13 @@ def _is_pointwise(product: _Product) -> bool:
 
 
 def _multiplications(graph: GraphView, node: NodeProto, weights: int) -> int:
-    """Return the multiplications of a product with ``weights`` weights and ``node``'s result."""
+    """Return the multiplications of a product, from its number of weights and its result."""
     shape = graph.shapes[node.output[0]]
     return weights * shape[0] * prod(shape[2:])
 
 
 def _merge_constants(first: _Product, second: _Product) -> tuple[Array, Array]:
-    """Return the merged weights and biases.
+    """Return the weights and biases of one product that replaces two consecutive ones.
 
     Those of Gemm have shape (K, N), those of Conv the larger window.
     """
@@ -467,7 +467,7 @@ class MeanAsPool(Law):
     exact = False
 
     def match(self, graph: GraphView, node: NodeProto) -> tuple[int, ...] | str | None:
-        """Return the shape of the pool's result."""
+        """Return the result shape of a global pool that can replace a ReduceMean."""
         shape = graph.shapes.get(node.input[0], ())
         options = attributes(node)
         axes = options.get("axes", graph.constants.get((*node.input, "")[1]))
@@ -480,7 +480,7 @@ class MeanAsPool(Law):
     def apply(
         self, graph: GraphView, node: NodeProto, found: tuple[int, ...]
     ) -> Sequence[NodeProto]:
-        """Return the pool, and a Reshape to the shape of the mean if it differs."""
+        """Return a GlobalAveragePool, and a Reshape if the mean has another shape."""
         result = graph.shapes[node.output[0]]
         if result == found:
             return [helper.make_node("GlobalAveragePool", node.input[:1], node.output, node.name)]

@@ -26,7 +26,7 @@ _SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand
 
 @dataclass(frozen=True, eq=False)
 class SelectedRows:
-    """A float32 tensor ``(*S, D)`` of rows of ``table`` (R, D).
+    """Tensor (*S, D) whose rows integers select from a constant table (R, D).
 
     Integers ``chosen`` of shape S, clamped to ``limits``, select the rows. ``classes`` is the size
     of a one-hot encoding, whose ``table`` stays empty until it is needed.
@@ -40,7 +40,7 @@ class SelectedRows:
 
 @look_at("Gather", "OneHot", "Cast")
 def tabulate_rows(model: ModelProto) -> ModelProto:
-    """Replace row-wise functions of rows of constant tables by rows of other tables.
+    """Replace a function of rows selected from a constant table by a precomputed table.
 
     Applies if the new table is no larger than the rows selected from it, or for the product of a
     one-hot encoding with constant weights. Needs inferred shapes and folded constants. A model
@@ -50,7 +50,7 @@ def tabulate_rows(model: ModelProto) -> ModelProto:
 
 
 class _RowFinder:
-    """Finder of selected rows, in execution order.
+    """Finder of tensors whose rows are selected from a constant table.
 
     Rewriting goes from the last rows upwards, so that intermediate nodes are removed.
     """
@@ -75,7 +75,7 @@ class _RowFinder:
                 self._rows[node.output[0]] = found
 
     def rewrite(self, node: NodeProto) -> Sequence[NodeProto] | None:
-        """Return the nodes that replace ``node``, whose result is selected rows.
+        """Return nodes that compute a node's result by selecting rows of a constant table.
 
         Returns None if it stays.
         """
@@ -113,7 +113,7 @@ class _RowFinder:
     # One-hot encodings along the last dimension.
 
     def _one_hot(self, node: NodeProto) -> SelectedRows | None:
-        """Return the rows of a OneHot with indices from -depth to depth - 1.
+        """Read a OneHot as rows that its indices select from an identity matrix.
 
         Negative indices count from the end; indices out of range select zeros.
         """
@@ -136,7 +136,7 @@ class _RowFinder:
         return SelectedRows(indices, _EMPTY, size, (-size - 1, size))
 
     def _find_compared(self, node: NodeProto | None) -> SelectedRows | None:
-        """Return the rows of an Equal of integers ``(*S, 1)`` with 0 to depth - 1.
+        """Read an Equal of integers with 0 to depth - 1 as rows of an identity matrix.
 
         Integers out of range select zeros.
         """
@@ -161,7 +161,7 @@ class _RowFinder:
         return None
 
     def _product(self, node: NodeProto) -> SelectedRows | None:
-        """Return the rows of a product of rows with constant weights (K, N)."""
+        """Read a product of selected rows and constant weights as rows of another table."""
         source = self._rows.get(node.input[0])
         weights = self._arrays.get(node.input[1])
         if source is None or weights is None or weights.ndim != 2 or weights.dtype != np.float32:
@@ -175,7 +175,7 @@ class _RowFinder:
     # Functions of rows.
 
     def _function(self, node: NodeProto) -> SelectedRows | None:
-        """Return the rows of an element-wise function of equally selected rows and constants.
+        """Read an element-wise function of selected rows as rows of another table.
 
         The constants must be the same in every row.
         """
@@ -199,7 +199,7 @@ class _RowFinder:
     def _evaluate_tables(
         self, node: NodeProto, source: SelectedRows, operands: list[NDArray[Any]]
     ) -> SelectedRows | None:
-        """Return the rows of the table that ``node`` computes from whole tables.
+        """Apply a node to whole tables and return its result as rows of the new table.
 
         Returns None if that table is larger than the rows selected from it.
         """
@@ -223,7 +223,7 @@ class _RowFinder:
     def _gather(
         self, w: NodeWriter, rows: SelectedRows, shape: tuple[int, ...]
     ) -> Sequence[NodeProto]:
-        """Return the nodes that select from the table, with indices of ``shape``."""
+        """Return the nodes that select rows of a table with indices of ``shape``."""
         table = (
             _append_zero_row(np.eye(rows.classes, dtype=np.float32), rows)
             if rows.classes
@@ -256,7 +256,7 @@ _EMPTY = np.zeros((0, 0), np.float32)
 
 
 def _append_zero_row(weights: NDArray[np.float32], rows: SelectedRows) -> NDArray[np.float32]:
-    """Return ``weights`` extended by a row of zeros for indices out of range.
+    """Append a row of zeros to a table, for indices out of range.
 
     If negative indices are allowed, ``weights`` are appended once more, so that the clamped
     indices, negative ones included, address the extended table.
@@ -267,7 +267,7 @@ def _append_zero_row(weights: NDArray[np.float32], rows: SelectedRows) -> NDArra
 
 
 def _find_common_row(array: NDArray[Any] | None, rank: int) -> NDArray[Any] | None:
-    """Return a constant that is equal in every row as one row, else None.
+    """Return a constant as one row if it is equal for all rows of a tensor, else None.
 
     ``rank`` is that of the tensor of rows.
     """

@@ -28,14 +28,14 @@ CLAMPS = frozenset({"Relu", "Clip"})
 
 @dataclass(frozen=True)
 class _Factor:
-    """Part of a dimension: ``size`` steps with a stride of ``stride`` source elements."""
+    """Factor of a dimension's size, with its stride in elements of the source tensor."""
 
     size: int
     stride: int
 
 
 def _factors(shape: Shape) -> list[list[_Factor]]:
-    """Return the dimensions of a tensor in its own element order."""
+    """Return the dimensions of a tensor as factors with strides, in row-major order."""
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return [
         [_Factor(size, stride)] if size > 1 else []
@@ -66,7 +66,7 @@ def _regroup_factors(factors: Iterable[_Factor], shape: Shape) -> list[list[_Fac
 
 
 def _join_factors(factors: Iterable[_Factor]) -> list[_Factor]:
-    """Merge factors that continue each other."""
+    """Merge neighbouring factors whose strides allow one larger factor."""
     found: list[_Factor] = []
     for factor in factors:
         if found and found[-1].stride == factor.size * factor.stride:
@@ -78,7 +78,7 @@ def _join_factors(factors: Iterable[_Factor]) -> list[_Factor]:
 
 @dataclass(frozen=True)
 class _MovementPlan:
-    """One movement that replaces a chain: reshape to ``before``, permute, reshape to ``after``."""
+    """Reshape, Transpose and Reshape that replace a chain of data movement nodes."""
 
     source: str
     before: Shape
@@ -88,7 +88,7 @@ class _MovementPlan:
 
     @property
     def moves(self) -> bool:
-        """True if the order of elements changes."""
+        """True if the movement changes the order of elements, so that it needs a Transpose."""
         return bool(self.perm)
 
     @property
@@ -103,14 +103,14 @@ class _MovementPlan:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """Cost that the rule reduces: movements that copy, then nodes."""
+        """Cost of a movement: first the number of copying nodes, then the number of nodes."""
         return int(self.moves), self.nodes
 
 
 def _plan(
     source: str, whole: Shape, dims: Sequence[Sequence[_Factor]], after: Shape
 ) -> _MovementPlan:
-    """Return the movement with the fewest nodes from shape ``whole`` to shape ``after``.
+    """Return the data movement with the fewest nodes from shape ``whole`` to ``after``.
 
     ``dims`` are the dimensions of the result in factors of the source.
     """
@@ -153,7 +153,7 @@ def _plan(
 
 
 def _sort_factors(factors: Iterable[_Factor]) -> list[_Factor]:
-    """Return the factors in the order of the source."""
+    """Sort factors of dimensions into the element order of the source tensor."""
     return sorted(factors, key=lambda factor: -factor.stride)
 
 
@@ -188,7 +188,7 @@ class ComposeMovement(Law):
     measure = "movements that copy, then movements"
 
     def match(self, graph: GraphView, node: NodeProto) -> _MovementPlan | str | None:
-        """Return the cheapest plan from any tensor of the chain that reduces the cost."""
+        """Return the cheapest movement that replaces a chain of data movement nodes."""
         result = graph.shapes.get(node.output[0])
         chain = _chain(graph, node)
         if result is None or 0 in result or not chain:
@@ -213,7 +213,7 @@ class ComposeMovement(Law):
         return best or reason
 
     def apply(self, graph: GraphView, node: NodeProto, found: _MovementPlan) -> Sequence[NodeProto]:
-        """Return up to three nodes; an Identity if no movement remains."""
+        """Return up to three movement nodes; an Identity if no movement remains."""
         name = node.output[0]
         nodes = list[NodeProto]()
         source = found.source
@@ -246,7 +246,7 @@ def _reshape(
 
 
 def _chain(graph: GraphView, node: NodeProto) -> list[NodeProto]:
-    """Return ``node`` and the movements above it, nearest first, as far as shapes are known."""
+    """Return the chain of data movement nodes that ends with ``node``, last one first."""
     found: list[NodeProto] = []
     current: NodeProto | None = node
     while current is not None and _is_known(graph, current):
@@ -266,7 +266,7 @@ def _is_known(graph: GraphView, node: NodeProto) -> bool:
 
 
 def _order(node: NodeProto, rank: int) -> tuple[int, ...]:
-    """Return the permutation of a Transpose."""
+    """Return the axis permutation of a Transpose node."""
     return tuple(attributes(node).get("perm", range(rank)[::-1]))
 
 
@@ -278,7 +278,7 @@ def _is_copy(graph: GraphView, node: NodeProto) -> bool:
 
 
 def _follow_chain(graph: GraphView, chain: Sequence[NodeProto]) -> list[list[_Factor]] | None:
-    """Return the dimensions after ``chain`` in factors of its source; its last node runs first."""
+    """Return the dimensions after a chain of movements, in factors of its source."""
     dims: list[list[_Factor]] | None = _factors(graph.shapes[chain[-1].input[0]])
     for node in reversed(chain):
         if dims is not None and node.op_type == "Transpose":
@@ -310,7 +310,7 @@ class ComputeBeforeMoving(Law):
     measure = "movements on the longest path to each element-wise operator"
 
     def match(self, graph: GraphView, node: NodeProto) -> _Unmoved | str | None:
-        """Return the movement, and the constants of the right side."""
+        """Return the movement that can follow an element-wise operator instead."""
         if node.op_type not in (
             CLAMPS if graph.quantised else load_installed_families().closes.elementwise
         ):
@@ -345,7 +345,7 @@ class ComputeBeforeMoving(Law):
         )
 
     def apply(self, graph: GraphView, node: NodeProto, found: _Unmoved) -> Sequence[NodeProto]:
-        """Return the operator on the unmoved operands, and the movement."""
+        """Return the operator on the unmoved operands, then the movement of its result."""
         before = copy_node(node)
         after = copy_node(found.mover)
         computed = graph.tensor(f"{node.output[0]}_unmoved", graph.shapes[found.mover.input[0]])
@@ -363,7 +363,7 @@ class ComputeBeforeMoving(Law):
 
 @dataclass(frozen=True)
 class _Unmoved:
-    """One of equal movements, with the sources and constants of the operator after them."""
+    """Movement of all operands of an operator, with operands and constants before it."""
 
     mover: NodeProto
     sources: Mapping[str, str]
@@ -371,7 +371,7 @@ class _Unmoved:
 
 
 def _movement(graph: GraphView, node: NodeProto) -> tuple[Any, ...]:
-    """Return a key that is equal for equal movements of tensors of one shape."""
+    """Return a key that is equal for movement nodes that move tensors of one shape equally."""
     if node.op_type in KEEPERS:
         return ("keep",)
     if node.op_type == "Transpose":
@@ -382,7 +382,7 @@ def _movement(graph: GraphView, node: NodeProto) -> tuple[Any, ...]:
 
 
 def _undo_move(numbers: NDArray[Any], graph: GraphView, mover: NodeProto) -> NDArray[Any] | None:
-    """Return a constant that matches the mover's operand as ``numbers`` match its result.
+    """Convert a constant that broadcasts to a mover's result for use on the mover's operand.
 
     Returns None if there is no such constant.
     """
@@ -417,7 +417,7 @@ class ClampBeforeChoice(Law):
     measure = "choices on the longest path to each clamp"
 
     def match(self, graph: GraphView, node: NodeProto) -> NodeProto | str | None:
-        """Return the Concat or MaxPool."""
+        """Return the Concat or MaxPool whose result ``node`` clamps, or why it stays."""
         choice = graph.maker(node.input[0], "Concat", "MaxPool")
         if choice is None or len([name for name in choice.output if name]) != 1:
             return None
@@ -462,7 +462,7 @@ class PadIntoConv(Law):
     measure = "paddings"
 
     def match(self, graph: GraphView, node: NodeProto) -> tuple[str, list[int]] | str | None:
-        """Return the padded tensor and the total padding, begins of all axes before ends."""
+        """Return a Conv's operand without its Pad, and the sum of both paddings."""
         reader = node
         pad = graph.maker(node.input[0], "Pad", DEQUANTIZE)
         if pad is not None and pad.op_type == DEQUANTIZE:
@@ -483,7 +483,7 @@ class PadIntoConv(Law):
     def apply(
         self, graph: GraphView, node: NodeProto, found: tuple[str, list[int]]
     ) -> Sequence[NodeProto]:
-        """Return the convolution with more padding."""
+        """Return a Conv with the padding of the removed Pad added to its own."""
         conv = copy_node(node)
         kept = [item for item in node.attribute if item.name not in ("pads", "auto_pad")]
         del conv.attribute[:]
@@ -495,7 +495,7 @@ class PadIntoConv(Law):
 def _find_requantisation(
     graph: GraphView, dequantize: NodeProto, node: NodeProto
 ) -> tuple[NodeProto, NodeProto | None]:
-    """Return the QuantizeLinear before ``dequantize`` and the Pad before it.
+    """Return the QuantizeLinear before ``dequantize``, and the Pad before the QuantizeLinear.
 
     Only ``node`` reads the result of ``dequantize``. The Pad is None if its operand has another
     quantisation or a tensor between has other consumers.
@@ -517,7 +517,7 @@ def _find_requantisation(
 
 
 def _zero_margins(graph: GraphView, pad: NodeProto) -> list[int] | None:
-    """Return the margins of a Pad with zeros, begins of all spatial axes before ends.
+    """Return the spatial padding of a Pad with zeros, begins of all axes before ends.
 
     Returns None for Pads with other values or on other axes.
     """
@@ -559,7 +559,7 @@ class ShareEqual(Law):
     measure = "nodes that compute or copy"
 
     def match(self, graph: GraphView, node: NodeProto) -> NodeProto | None:
-        """Return an equal node that executes earlier."""
+        """Return an earlier node that computes the same results from the same operands."""
         if graph.quantised or node.op_type in _NOT_SHARED or any(True for _ in bodies(node)):
             return None
         if all(name in graph.constants for name in node.input if name):
@@ -570,13 +570,13 @@ class ShareEqual(Law):
         )
 
     def apply(self, graph: GraphView, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
-        """Return Identity nodes that give the earlier node's results the names of this node's."""
+        """Return Identity nodes that copy an equal, earlier node's results to new names."""
         pairs = zip(found.output, node.output, strict=True)
         return [helper.make_node("Identity", [one], [other]) for one, other in pairs if other]
 
 
 def _computation(graph: GraphView, node: NodeProto) -> Hashable:
-    """Return operator, attributes, operands, and which results exist."""
+    """Return a key that is equal for nodes that compute equal results."""
     options = tuple(sorted(item.SerializeToString(deterministic=True) for item in node.attribute))
     reads = tuple(graph.numbers(name) for name in node.input)
     return node.op_type, node.domain, options, reads, tuple(map(bool, node.output))

@@ -25,14 +25,14 @@ _LEAST = (-np.inf, float(np.finfo(np.float32).min))
 
 
 class AxisRows(NamedTuple):
-    """Rows of a tensor along ``axes``, which are sorted."""
+    """Rows of a tensor: the elements along the sorted ``axes`` form one row."""
 
     source: str
     axes: tuple[int, ...]
 
 
 class StandardDeviation(NamedTuple):
-    """Standard deviation of rows, or their root mean square if not ``centred``."""
+    """Standard deviation of a tensor's rows, or their root mean square if not ``centred``."""
 
     rows: AxisRows
     epsilon: float
@@ -40,7 +40,7 @@ class StandardDeviation(NamedTuple):
 
 
 class NormalisationMatch(NamedTuple):
-    """Rows, minus their means if centred, divided by ``by``, times ``gain``, plus ``bias``."""
+    """Match of a normalisation of rows, with its divisor, optional gain and optional bias."""
 
     by: StandardDeviation
     gain: NDArray[np.float32] | None = None
@@ -83,7 +83,7 @@ def recognise_norms(model: ModelProto) -> ModelProto:
 def _write_normalisation(
     finder: _NormalisationMatcher, node: NodeProto, wanted: set[int]
 ) -> list[NodeProto] | None:
-    """Return the normalisation that ends in ``node``.
+    """Replace the elementary operators of a normalisation that ends in ``node``.
 
     The opset that it needs is added to ``wanted``. Returns None if there is no normalisation or the
     model's opset lacks its operator.
@@ -105,7 +105,10 @@ def _write_normalisation(
 
 
 def _normalisation(w: NodeWriter, op_type: str, found: NormalisationMatch) -> None:
-    """Write the operator, between Transposes if its rows are not along the last dimensions."""
+    """Write a normalisation as one operator, between Transposes if needed.
+
+    Transposes move the axes of the rows to the end.
+    """
     source, axes = found.by.rows
     shape = w.graph.shapes[source]
     order = [axis for axis in range(len(shape)) if axis not in axes] + list(axes)
@@ -125,20 +128,20 @@ def _normalisation(w: NodeWriter, op_type: str, found: NormalisationMatch) -> No
 def _find_common_row(
     array: NDArray[np.float32], shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> NDArray[np.float32]:
-    """Return a constant, equal for all rows of a tensor of ``shape`` along ``axes``, as one row."""
+    """Return the part of a broadcast constant that a tensor's rows along ``axes`` share."""
     row = [size if axis in axes else 1 for axis, size in enumerate(shape)]
     return np.broadcast_to(array, row).reshape([shape[axis] for axis in axes])
 
 
 def _both_ways(node: NodeProto | None) -> Iterator[tuple[str, str]]:
-    """Yield the two operands of a node in either order."""
+    """Yield the two operands of a node in both orders."""
     if node is not None and len(node.input) == 2:
         yield node.input[0], node.input[1]
         yield node.input[1], node.input[0]
 
 
 class _NormalisationMatcher:
-    """Pattern matcher that starts at the last node of a pattern."""
+    """Matcher of normalisations in elementary operators, from the last node backwards."""
 
     def __init__(self, graph: GraphView) -> None:
         self.graph = graph
@@ -147,7 +150,7 @@ class _NormalisationMatcher:
     # Normalisations.
 
     def match_biased(self, node: NodeProto) -> NormalisationMatch | None:
-        """Return a centred normalisation with a summand, with or without a gain."""
+        """Match a normalisation with subtracted means and a bias that ends in ``node``."""
         if node.op_type != "Add":
             return None
         for constant, other in _both_ways(node):
@@ -162,7 +165,7 @@ class _NormalisationMatcher:
         return self._match_shifted(node)
 
     def _match_shifted(self, node: NodeProto) -> NormalisationMatch | None:
-        """Match ``x * f + (summand - mean * f)``."""
+        """Match a normalisation in the form ``x * f + (summand - mean * f)``."""
         for first, second in _both_ways(node):
             product = self.graph.maker(first, "Mul")
             rest = self.graph.maker(second, "Sub")
@@ -184,7 +187,7 @@ class _NormalisationMatcher:
         return None
 
     def match_gained(self, node: NodeProto) -> NormalisationMatch | None:
-        """Return a normalisation, possibly multiplied by a constant."""
+        """Match a normalisation that ends in ``node``, possibly with a constant gain."""
         bare = self._bare(node)
         for constant, other in _both_ways(node) if bare is None and node.op_type == "Mul" else ():
             maker = self.graph.maker(other)
@@ -198,7 +201,7 @@ class _NormalisationMatcher:
         return bare
 
     def _bare(self, node: NodeProto) -> NormalisationMatch | None:
-        """Return the normalisation without bias that ends in the Div or Mul ``node``."""
+        """Match a normalisation without bias that ends in the Div or Mul ``node``."""
         if node.op_type == "Div":
             found = [
                 by for by in self._deviations(node.input[1]) if self._is_data(node.input[0], by)
@@ -211,11 +214,11 @@ class _NormalisationMatcher:
         return None
 
     def _is_data(self, name: str, by: StandardDeviation) -> bool:
-        """Return True if a tensor is the deviation's rows, minus their means if it is centred."""
+        """Return True if a tensor is what a standard deviation divides in a normalisation."""
         return self._match_centred(name) == by.rows if by.centred else name == by.rows.source
 
     def _factors(self, name: str) -> Iterator[tuple[StandardDeviation, NDArray[np.float32] | None]]:
-        """Yield the deviations that a tensor may be the reciprocal of.
+        """Yield the standard deviations whose reciprocal a tensor may be.
 
         Each comes with a constant factor if there is one.
         """
@@ -247,7 +250,7 @@ class _NormalisationMatcher:
             )
 
     def _roots_of(self, name: str) -> Iterator[StandardDeviation]:
-        """Yield the deviations that a tensor may be the square of, epsilon included."""
+        """Yield the standard deviations whose square plus epsilon a tensor may be."""
         for number, variance in _both_ways(self.graph.maker(self._flat(name), "Add")):
             epsilon = self._number(number)
             moment = self._mean(variance)
@@ -262,7 +265,10 @@ class _NormalisationMatcher:
                 yield StandardDeviation(rows, epsilon, centred=True)
 
     def _difference_of_moments(self, name: str) -> AxisRows | None:
-        """Match ``mean(x^2) - mean(x)^2``, possibly clamped at 0, and return its rows."""
+        """Match a variance written ``mean(x^2) - mean(x)^2``, and return its rows.
+
+        It may be clamped at 0.
+        """
         clipped = self.graph.maker(self._flat(name), "Max", "Relu")
         if clipped is not None:
             inner = [other for number, other in _both_ways(clipped) if self._number(number) == 0]
@@ -303,7 +309,10 @@ class _NormalisationMatcher:
         return None
 
     def _largest(self, name: str) -> AxisRows | None:
-        """Match the maxima of rows, possibly after a Max with the smallest number."""
+        """Match the maximum of each row of a tensor and return the rows.
+
+        A Max with the smallest number may follow.
+        """
         for number, other in _both_ways(self.graph.maker(self._flat(name), "Max")):
             if self._number(number) in _LEAST:
                 return self._match_reduction(other, "ReduceMax")
@@ -338,7 +347,7 @@ class _NormalisationMatcher:
         )
 
     def _match_centred(self, name: str) -> AxisRows | None:
-        """Match ``x - mean(x)`` and return its rows."""
+        """Match rows minus their means, ``x - mean(x)``, and return the rows."""
         node = self.graph.maker(name, "Sub")
         rows = None if node is None else self._mean_over(node.input[1])
         return (

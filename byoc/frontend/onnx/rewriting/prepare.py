@@ -66,7 +66,7 @@ from byoc.runtimes.protobuf import (
 
 
 def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelProto:
-    """Return the model at a current opset, with static shapes and folded constants.
+    """Return an ONNX model with a current opset, static shapes and folded constants.
 
     In float models, scales are folded into products. Serves float and quantised models: operators
     between quantised values stay unchanged. ``shapes`` sets the dimensions of dynamic inputs. The
@@ -79,7 +79,7 @@ def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
 
 
 def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
-    """Apply ``steps`` in order; skip shape inference if nothing changed since the last one."""
+    """Apply rewriting passes in order; infer shapes again only after a change."""
     current = model
     inferred = False
     for step in steps:
@@ -93,7 +93,7 @@ def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
 
 @dataclass(frozen=True)
 class PassStage:
-    """A pass in the order: the ``models`` that it is for, and ``why`` it has this position.
+    """Entry in the order of passes: the pass, its kind of model, and why it stands there.
 
     ``rounds`` is True if it may change rounding (:data:`ROUNDING`), ``light`` if it never reads
     weights and runs without them, ``for_cpu`` if the operators that it writes run on the CPU.
@@ -296,7 +296,7 @@ operators (the pass is omitted for 5 of 150 random models).
 def passes(
     model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> tuple[Pass, ...]:
-    """Return the passes that ``model`` goes through, in order, under their own names.
+    """Return the rewriting passes to apply to ``model``, in order.
 
     Between quantised values nothing may change. Passes that change rounding are therefore for float
     models, except those that do what ONNX Runtime does itself.
@@ -318,7 +318,7 @@ def passes(
 
 
 def _pass(stage: PassStage, step: Pass) -> Pass:
-    """Name ``step`` after its stage, and run it without weights if it never reads them.
+    """Return a pass with its stage's name, run without weights if it never reads them.
 
     Copying half a gigabyte of weights for every pass would dominate the run time.
     """

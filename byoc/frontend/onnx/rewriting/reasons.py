@@ -55,7 +55,7 @@ def _operators(stage: PassStage) -> Collection[str]:
 
 @dataclass(frozen=True, eq=False)
 class KeptNodes:
-    """Nodes that remain in a prepared model.
+    """Prepared model, with the search for why some of its nodes remain in float.
 
     ``left_out`` names the passes that were omitted for this model. ``quantised`` is True if the
     file was quantised. ``quantises`` returns True if the quantiser leaves no node of a float model
@@ -68,7 +68,7 @@ class KeptNodes:
     quantises: Callable[[ModelProto], bool]
 
     def explain(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
-        """Return ``nodes`` with the cause, if known, in the remarks of those that stay in float."""
+        """Return ``nodes`` with known causes in the remarks of nodes that stay in float."""
         protos = {proto.name: proto for proto in self.model.graph.node}
         return tuple(
             replace(node, remark=self.reason(protos[node.name]) or node.remark)
@@ -124,7 +124,7 @@ class KeptNodes:
             return False
 
     def _applicable(self, stage: PassStage, alone: ModelProto) -> str:
-        """Return why a pass that rewrites the node alone did not rewrite it in the model."""
+        """Explain why a pass kept a node that it would rewrite in a model of its own."""
         name = stage.step.__name__
         if name in self.left_out:
             parts = [part.text for part in _parts(alone.graph.node[0]) if part.field == "attribute"]
@@ -156,7 +156,7 @@ class KeptNodes:
         return types_of(self.model.graph)
 
     def _alone(self, node: NodeProto) -> ModelProto | None:
-        """Return a float model of the node alone, at the opset of float models.
+        """Return a float model that contains a single node, at the opset of float models.
 
         Computed operands are inputs. Returns None if a type is unknown or if the constants are too
         large to be copied for every attempt.
@@ -201,7 +201,7 @@ class KeptNodes:
         return name
 
     def _constant(self, name: str) -> TensorProto | None:
-        """Return a constant operand.
+        """Return the constant that a node reads; None if the operand is computed.
 
         A dequantised operand is returned as its integers in float, because its values do not
         matter.
@@ -224,7 +224,10 @@ def _list_quantised_operators() -> Collection[str]:
 
 
 def _causes(alone: ModelProto, runs: Callable[[ModelProto], bool]) -> list[str]:
-    """Return the parts without which a node ``runs``: each sufficient one, else a minimal set."""
+    """Return the parts of a node that prevent its rewriting or quantisation.
+
+    These are all parts whose removal alone suffices, else a minimal set.
+    """
     parts = list(_parts(alone.graph.node[0]))
     parts += _list_computed_operands(alone)
 
@@ -261,7 +264,7 @@ class _NodePart:
 
 
 def _parts(node: NodeProto) -> Iterator[_NodePart]:
-    """Yield the attributes, and the optional inputs and outputs, of a node."""
+    """Yield the removable parts of a node: attributes, optional inputs, further outputs."""
     for item in node.attribute:
         value = helper.get_attribute_value(item)
         plain = [
@@ -293,7 +296,7 @@ def _is_list(value: object) -> bool:
 
 
 def _list_computed_operands(alone: ModelProto) -> Iterator[_NodePart]:
-    """Yield the operands after the first that are computed at run time."""
+    """Yield a node's operands after the first that are computed at run time."""
     (node,) = alone.graph.node
     computed = {value.name for value in alone.graph.input}
     for index, name in enumerate(node.input):
@@ -304,7 +307,7 @@ def _list_computed_operands(alone: ModelProto) -> Iterator[_NodePart]:
 
 
 def _numbers(alone: ModelProto) -> Iterator[_NodePart]:
-    """Yield the optional float operands that are absent, or scalar and computed at run time."""
+    """Yield a node's optional float operands that are absent or computed scalars."""
     (node,) = alone.graph.node
     shapes = shapes_of(alone.graph)
     option = defs.OpSchema.FormalParameterOption.Optional
@@ -320,7 +323,7 @@ def _numbers(alone: ModelProto) -> Iterator[_NodePart]:
 
 
 def _formal(node: NodeProto, index: int) -> str:
-    """Return the name of an input in the operator's schema."""
+    """Return the name that an operator's schema gives to an input."""
     inputs = defs.get_schema(node.op_type).inputs if _is_known(node) else ()
     return inputs[index].name if index < len(inputs) else "input"
 
@@ -371,7 +374,7 @@ def _infer_outputs(model: ModelProto) -> ModelProto:
 
 
 def _make_constant(model: ModelProto, name: str) -> None:
-    """Turn an input of known shape into a constant of ones, in place."""
+    """Replace a model input of known shape by a constant of ones, in place."""
     shape = shapes_of(model.graph).get(name)
     if shape is None:
         return
@@ -383,7 +386,7 @@ def _make_constant(model: ModelProto, name: str) -> None:
 
 
 def _is_rewritten_by(stage: PassStage, model: ModelProto) -> bool:
-    """Return True if a pass replaces a node that is alone.
+    """Return True if a pass replaces the only node of a model.
 
     A node with the same operator on the same data does not count as a replacement.
     """

@@ -39,7 +39,7 @@ _FACTORS: Mapping[str, Mapping[str, float]] = {
 
 @write_operators(*_GATES)
 def unroll(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Unroll recurrent layers with constant weights.
+    """Unroll LSTM, GRU and RNN layers that have constant weights into their time steps.
 
     Supports both directions, initial states, all activations, clipping, both layouts, and both
     forms of GRU. Layers with peepholes, coupled gates, lengths that differ from the sequence's, or
@@ -49,7 +49,7 @@ def unroll(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 class _RecurrentWriter:
-    """Writer of the nodes that replace one recurrent node."""
+    """Writer of the nodes that replace one LSTM, GRU or RNN node."""
 
     def __init__(self, graph: GraphView, node: NodeProto) -> None:
         self._graph = graph
@@ -65,7 +65,7 @@ class _RecurrentWriter:
         self._step = 0
 
     def write(self) -> list[NodeProto]:
-        """Return the nodes; none for a layer that must stay."""
+        """Return the nodes that replace a recurrent layer; none for a layer that must stay."""
         data, weights, recurrent, bias, lengths, *states = self._inputs
         shape = self._shapes.get(data, ())
         known = all(
@@ -100,7 +100,7 @@ class _RecurrentWriter:
         return self._nodes
 
     def _functions(self, directions: int) -> list[list[Callable[[str, str], str]]] | None:
-        """Return the activations of every direction; None if one is unknown."""
+        """Return the activations of a recurrent layer by direction; None if one is unknown."""
         names = [text.decode() for text in self._options.get("activations", ())]
         names = names or list(_DEFAULTS[self._node.op_type]) * directions
         known = {name.lower(): name for name in _FACTORS}
@@ -138,7 +138,7 @@ class _RecurrentWriter:
     def _direction(
         self, number: int, flat: str, functions: Sequence[Callable[[str, str], str]], reverse: bool
     ) -> tuple[list[str], str]:
-        """Return a direction's states and its last cell state.
+        """Write one direction of a recurrent layer; return its states and last cell state.
 
         The states are in sequence order, followed by the last one.
         """
@@ -230,7 +230,7 @@ class _RecurrentWriter:
         return self._make("Add", new, left, what="h")
 
     def _add_products(self, x: str, h: str, recurrent: str) -> str:
-        """Add the inputs' and the recurrent products of a step; a zero state adds nothing."""
+        """Add a time step's recurrent product to the input's; a zero state adds nothing."""
         if not h:
             return x
         return self._make(
@@ -238,7 +238,10 @@ class _RecurrentWriter:
         )
 
     def _initial(self, name: str, number: int) -> str:
-        """Return a direction's initial state, (batch, hidden); empty if it is 0."""
+        """Return a recurrent layer's initial state (batch, hidden) for one direction.
+
+        The name is empty if the state is 0.
+        """
         _, batch, hidden = self._sizes
         if not name or (name in self._arrays and not self._arrays[name].any()):
             return ""
@@ -288,7 +291,7 @@ class _RecurrentWriter:
         return self._known[name]
 
     def _add_shared(self, what: str, array: NDArray[np.float32]) -> str:
-        """Return a constant that all steps of a direction share."""
+        """Add a constant that all time steps of a direction share, once; return its name."""
         return self._add_once(f"{self._label}_{what.replace(' ', '_')}_weights", array)
 
     def _make(
@@ -313,5 +316,5 @@ class _RecurrentWriter:
 
 
 def is_float(array: NDArray[Any]) -> bool:
-    """Return True if constant weights are of a type that is quantised."""
+    """Return True if constant weights are float32, the type that is quantised."""
     return bool(array.dtype == np.float32)

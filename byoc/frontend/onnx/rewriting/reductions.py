@@ -17,7 +17,10 @@ LEAST_OPSET = 18
 
 
 def _axes(graph: GraphView, node: NodeProto) -> list[int] | None:
-    """Return the axes of a row; None if they are unknown, or if the operator is not rewritten."""
+    """Return the axes that a reduction or normalisation runs along.
+
+    Returns None if they are unknown, or if the operator is not rewritten.
+    """
     options = attributes(node)
     shape = graph.shapes.get(node.input[0])
     if not shape or options.get("p", 2) < 1:
@@ -47,7 +50,10 @@ def _axes(graph: GraphView, node: NodeProto) -> list[int] | None:
 
 
 def _is_of_channels(slope: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Return True if a slope has one number, or one per channel: such a PRelu becomes a table."""
+    """Return True if the slopes of a PRelu are one number or one per channel.
+
+    Such a PRelu becomes a table.
+    """
     channels = [1, *shape[1:2], *(1 for _ in shape[2:])] if len(shape) > 1 else shape
     return np.prod(slope) == 1 or [1] * (len(shape) - len(slope)) + list(slope) == list(channels)
 
@@ -62,7 +68,7 @@ class _Reduction(NodeWriter):
         self._axes = self.constant(axes, np.int64) if axes else ""
 
     def reduce(self, op_type: str, operand: str, *, keep: bool = False, result: str = "") -> str:
-        """Add a plain reduction; with ``keep`` the reduced dimensions always stay."""
+        """Add a reduction node; with ``keep``, reduced dimensions always stay with size 1."""
         keepdims = 1 if keep else int(self.options.get("keepdims", 1))
         return self.add(op_type, operand, self._axes, result=result, keepdims=keepdims)
 
@@ -122,7 +128,7 @@ def _lrn(w: _Reduction, x: str) -> None:
 
 
 def _layer_normalization(w: _Reduction, x: str) -> None:
-    """Write the normalisation and its optional mean and inverse deviation as separate nodes."""
+    """Write LayerNormalization and its optional mean and inverse deviation separately."""
     _, mean, inverse = (*w.node.output, "")[:3]
     mean = w.reduce("ReduceMean", x, result=mean)
     if inverse:
@@ -146,7 +152,7 @@ def _norm(w: _Reduction, x: str) -> None:
 
 
 def _side_by_side(w: _Reduction, x: str) -> None:
-    """Write the same reduction with the reduced axes moved to the end."""
+    """Write a reduction after a Transpose that moves the reduced axes to the end."""
     kept = [axis for axis in range(len(w.shape)) if axis not in w.axes]
     last = w.constant(range(len(kept), len(w.shape)), np.int64)
     reduced = w.add(w.node.op_type, w.add("Transpose", x, perm=[*kept, *w.axes]), last, keepdims=0)

@@ -27,7 +27,7 @@ Matrix = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class _ResizeParameters:
-    """Parameters of a four-dimensional Resize.
+    """Constant scales or sizes, and region, of a Resize with four dimensions.
 
     These are scales or sizes at input ``position``, and the region.
     """
@@ -75,7 +75,7 @@ def expand_resizes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | N
 
 
 def _matrices(graph: GraphView, node: NodeProto) -> tuple[Matrix, Matrix] | None:
-    """Return the matrices (H', H) and (W', W) for rows and columns.
+    """Return the matrices (H', H) for rows and (W', W) for columns that equal a Resize.
 
     Returns None if the node is not such a Resize.
     """
@@ -130,7 +130,7 @@ def _parameters(graph: GraphView, node: NodeProto) -> _ResizeParameters | None:
 def _matrix(
     graph: GraphView, node: NodeProto, parameters: _ResizeParameters, axis: int, size: int
 ) -> Matrix:
-    """Return the matrix whose columns are the Resize of unit vectors along ``axis``.
+    """Return the matrix by which a Resize multiplies a vector along ``axis``.
 
     It contains 0 where the Resize extrapolates.
     """
@@ -165,7 +165,7 @@ def _matrix(
 
 
 def _products(w: NodeWriter, source: str, channels: int, rows: Matrix, columns: Matrix) -> str:
-    """Multiply the planes ``source`` by matrices from the left (rows) and right (columns)."""
+    """Multiply planes by a matrix from the left (rows) and one from the right (columns)."""
     row_taps = _taps(rows)
     column_taps = _taps(columns)
     label = w.node.name
@@ -181,8 +181,9 @@ def _products(w: NodeWriter, source: str, channels: int, rows: Matrix, columns: 
 
 
 def _taps(matrix: Matrix) -> Matrix | None:
-    """Return, as (factor, 3), the weights of the previous, own and next element for each position.
+    """Return the interpolation weights of three neighbours for each output phase.
 
+    The shape is (factor, 3): previous, own and next element.
     Returns None if elements have different weights, or if the ends are not repeated.
     """
     large, small = matrix.shape

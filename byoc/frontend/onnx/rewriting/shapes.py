@@ -95,7 +95,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
 
 @look_at(*_POOLS)
 def shorten_pools(model: ModelProto) -> ModelProto:
-    """Give pools whose size is rounded up ONNX Runtime's size, by explicit pads.
+    """Add explicit pads so that pools with ceil_mode have ONNX Runtime's result size.
 
     With ``ceil_mode``, ONNX Runtime drops a last window that would start after the input and its
     first padding. Before opset 22 the standard, and shape inference, count it
@@ -110,7 +110,7 @@ def shorten_pools(model: ModelProto) -> ModelProto:
 
 
 def _shorten_first(model: ModelProto) -> ModelProto | None:
-    """Return a copy in which the first pool with an extra window has lost it.
+    """Return a copy of the model without the extra window of the first pool that has one.
 
     Returns None if there is none.
     """
@@ -140,7 +140,7 @@ def _shorten_first(model: ModelProto) -> ModelProto | None:
 
 
 def _shorter_pads(options: Mapping[str, Any], spatial: tuple[int, ...]) -> list[int] | None:
-    """Return pads that give ONNX Runtime's size when rounding down.
+    """Return pads with which a pool that rounds down has ONNX Runtime's result size.
 
     Returns None if rounding up gives it too.
     """
@@ -184,7 +184,7 @@ def _infer_once(model: ModelProto) -> ModelProto:
 
 
 def _infer_undeclared(model: ModelProto) -> ModelProto:
-    """Return a copy with the shapes that onnx infers, ignoring those in the file.
+    """Return a model with the shapes that onnx infers, ignoring those in the file.
 
     The copy has no shapes if inference fails.
     """
@@ -198,7 +198,7 @@ def _infer_undeclared(model: ModelProto) -> ModelProto:
 
 
 def _has_end(graph: GraphProto) -> bool:
-    """Return True if onnx's data propagation terminates.
+    """Return True if onnx's data propagation ends, which large Slice steps prevent.
 
     It keeps Slice steps in 32 bits, where 2^32 is 0. Computed steps are not known to be small.
     """
@@ -219,7 +219,7 @@ def _has_end(graph: GraphProto) -> bool:
 
 
 def _require_memory(values: Iterable[ValueInfoProto], held: Collection[str] = ()) -> None:
-    """Raise InputError if values of known size, and their copies, exceed the memory limit.
+    """Raise InputError if tensors of known size, and their copies, exceed the memory limit.
 
     ``held`` names inputs and outputs, of which all samples are in memory at the same time.
     """
@@ -235,7 +235,7 @@ def _require_memory(values: Iterable[ValueInfoProto], held: Collection[str] = ()
 
 
 def _nbytes(value: ValueInfoProto) -> int:
-    """Return the bytes of a value; 0 if its size or type is unknown."""
+    """Return the size of a tensor in bytes; 0 if its shape or type is unknown."""
     dims = _dims(value)
     element = value.type.tensor_type.elem_type
     known = [dim for dim in dims if dim is not None]
@@ -254,7 +254,7 @@ def _drop_symbolic(graph: GraphProto) -> None:
 
 
 def _dims(value: ValueInfoProto) -> list[int | None]:
-    """Return the dimensions, None where unknown.
+    """Return the dimensions of a declared tensor, None where unknown.
 
     An input without a shape counts as one unknown dimension.
     """
@@ -323,7 +323,7 @@ _DROPPED_ATTRIBUTES = {"channels_last", "opset"}
 
 
 def tensor_types(model: onnx.ModelProto) -> tuple[TensorTypes, frozenset[str]]:
-    """Return shape and NumPy type of every tensor, and the names of data-dependent ones.
+    """Return shape and NumPy type of every tensor, and the names with data-dependent shapes.
 
     ONNX Runtime provides what onnx cannot infer. The shape of a data-dependent tensor is that of
     one inference.
@@ -381,7 +381,7 @@ def _reject_dynamic_inputs(model: onnx.ModelProto, types: TensorTypes) -> None:
 
 
 def _replace_by_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy without large constants and operators of ONNX Runtime.
+    """Return a model for shape inference: large constants as inputs, standard operators only.
 
     A standard operator with the same result shape replaces each operator of ONNX Runtime.
     """
@@ -417,8 +417,9 @@ def _replace_by_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _proxy(node: onnx.NodeProto) -> tuple[str, tuple[int, ...]] | None:
-    """Return a standard operator with the same result shape, and the input positions that it reads.
+    """Return a standard operator with the result shape of an operator of ONNX Runtime.
 
+    The positions of the inputs that it reads are returned too.
     Returns None if there is none.
     """
     _, form, integer = load_installed_families().integer_forms.get(node.op_type, (None, None, None))
@@ -460,7 +461,7 @@ def _collect(model: onnx.ModelProto) -> dict[str, tuple[tuple[int, ...], str]]:
 def _from_onnxruntime(
     model: onnx.ModelProto, missing: list[str]
 ) -> tuple[dict[str, tuple[tuple[int, ...], str]], frozenset[str]]:
-    """Return the shapes of ``missing`` tensors when ONNX Runtime runs the model.
+    """Run a model in ONNX Runtime to find the shapes of the tensors ``missing``.
 
     Returns nothing if it rejects the model. Shapes after control flow cannot be inferred. The model
     runs on zeros and on other numbers. A shape that differs between the runs depends on the data,
@@ -506,7 +507,7 @@ _VARYING = frozenset({"NonZero", "NonMaxSuppression", "Unique", "Compress", "Str
 
 
 def _data_dependent(model: onnx.ModelProto) -> set[str]:
-    """Return the results of operators with data-dependent sizes."""
+    """Return the results of operators, such as NonZero, whose shapes depend on data."""
     return {name for node in model.graph.node if node.op_type in _VARYING for name in node.output}
 
 
@@ -520,7 +521,7 @@ def _find_dependents(model: onnx.ModelProto, names: set[str]) -> set[str]:
 
 
 def _numbers(shape: tuple[int, ...], dtype: str, *, other: bool) -> NDArray[Any]:
-    """Return zeros, or with ``other`` numbers of both signs."""
+    """Return an array of zeros to run a model on, or of positive and negative numbers."""
     if not other or np.dtype(dtype).kind not in "fi":
         return np.zeros(shape, dtype)
     return (np.arange(int(np.prod(shape))) % 7 - 3).reshape(shape).astype(dtype)

@@ -24,7 +24,7 @@ def convolve_spectra(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] |
 
 
 def _rewrite_stft(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return an STFT as a Conv.
+    """Rewrite a short-time Fourier transform (STFT) as a Conv.
 
     Its channels are the real parts of all bins, then the imaginary parts. Returns None if the
     window, the step or the frame length is computed at run time, or if shapes are unknown.
@@ -59,7 +59,7 @@ def _rewrite_stft(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | No
 
 
 def _whole(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return a DFT as a MatMul.
+    """Rewrite a discrete Fourier transform (DFT) as a MatMul.
 
     Its columns are the real parts of all bins, then the imaginary parts. Returns None if the length
     or the axis is computed at run time, if the length is not that of the axis, or for the inverse
@@ -115,7 +115,7 @@ _AXIS_INPUT = 20
 
 
 def _weights(window: NDArray[np.float64], bins: int, parts: int) -> NDArray[np.float64]:
-    """Return the (2 · bins, parts, taps) weights of a transform.
+    """Return the cosines and sines of a Fourier transform as (2 · bins, parts, taps) weights.
 
     ``parts`` is 1 for real signals, 2 for real and imaginary parts.
     """

@@ -18,7 +18,7 @@ _ELEMENTS = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
 
 @write_operators("Split")
 def slice_splits(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return a Slice for each used output of a Split; None if its sizes are unknown.
+    """Replace a Split by one Slice for each output in use; None if its sizes are unknown.
 
     In a quantised model, every output must be quantised by its only consumer. A DequantizeLinear
     before it moves down through slices but not through a Split
@@ -73,7 +73,7 @@ def _bounds(start: int, end: int, axis: int) -> tuple[tuple[str, int], ...]:
 
 @write_operators("PRelu")
 def turn_slopes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return a PRelu with slopes along one axis as a per-channel PRelu between two Transposes.
+    """Rewrite a PRelu with slopes along one axis as a per-channel PRelu between Transposes.
 
     The values do not change, so quantised models are rewritten too. Returns None for slopes along
     several axes.
@@ -140,7 +140,7 @@ def gather_scatters(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | 
 
 
 def _quantisation_behind(graph: GraphView, name: str) -> NodeProto | None:
-    """Return the QuantizeLinear with one zero point that is the only consumer of ``name``."""
+    """Return the only consumer of ``name`` if it is a QuantizeLinear with one zero point."""
     reader = None if graph.is_shown(name) else graph.only_reader(name)
     if reader is None or reader.op_type != QUANTIZE or len(reader.input) < 3:
         return None
@@ -154,7 +154,7 @@ def _quantisation_behind(graph: GraphView, name: str) -> NodeProto | None:
 def _places(
     node: NodeProto, indices: NDArray[np.int64], shape: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    """Return the row (of the indexed leading dimensions) or element that each update replaces."""
+    """Return the flat index of the row or element that each update of a scatter replaces."""
     if node.op_type == "ScatterND":
         leading = shape[: indices.shape[-1]]
         parts = [

@@ -27,7 +27,7 @@ Window = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Volume:
-    """Shapes of operand and result, and the window (depth, rows, columns) with pads."""
+    """Shapes, window and padding of a convolution or pool with three spatial dimensions."""
 
     source: Numbers
     result: Numbers
@@ -38,12 +38,12 @@ class _Volume:
     ends: Numbers
 
     def still(self, *axes: int) -> bool:
-        """Return True if the window has size and stride 1, and no pads, along these dimensions."""
+        """Return True if a window has size and stride 1, without padding, along ``axes``."""
         sizes = all(self.kernel[axis] == self.strides[axis] == 1 for axis in axes)
         return sizes and not any(self.begins[axis] or self.ends[axis] for axis in axes)
 
     def window(self, *axes: int) -> Window:
-        """Return the attributes of the window along these dimensions only."""
+        """Return kernel, strides, dilations and pads of a window along ``axes`` only."""
         pick = [
             [numbers[axis] for axis in axes]
             for numbers in (self.kernel, self.strides, self.dilations)
@@ -56,7 +56,7 @@ class _Volume:
 
 
 def _volume(node: NodeProto, shapes: dict[str, Numbers]) -> _Volume | None:
-    """Return the volume that a node processes; None for other nodes and unsupported windows."""
+    """Read a convolution or pool of volumes; None for other nodes and unsupported windows."""
     if node.op_type not in _WRITERS or not standard(node):
         return None
     options = attributes(node)
@@ -89,7 +89,7 @@ def _volume(node: NodeProto, shapes: dict[str, Numbers]) -> _Volume | None:
 
 @dataclass(frozen=True, eq=False)
 class _Unit:
-    """A node that computes a quantised result from a dequantised operand.
+    """Operator between quantised tensors, with its DequantizeLinear and QuantizeLinear nodes.
 
     ``head`` is the DequantizeLinear of its operand, ``behind`` the nodes after it, the last one a
     QuantizeLinear. ``weights`` dequantises its constant weights.
@@ -102,7 +102,7 @@ class _Unit:
 
 
 def _unit(graph: GraphView, last: NodeProto) -> _Unit | None:
-    """Return the unit that ends in a QuantizeLinear.
+    """Return the operator between quantised tensors that ends in a QuantizeLinear.
 
     Returns None if operand or result lacks a single scale, or if weights have other scales than one
     or one per filter.
@@ -133,7 +133,7 @@ def _single(graph: GraphView, node: NodeProto) -> bool:
 
 
 def _is_along_filters(graph: GraphView, node: NodeProto) -> bool:
-    """Return True if a node dequantises constants with one scale, or one per filter."""
+    """Return True if a DequantizeLinear of constants has one scale, or one per filter."""
     if any(name and name not in graph.constants for name in node.input):
         return False
     options = attributes(node)
@@ -143,7 +143,7 @@ def _is_along_filters(graph: GraphView, node: NodeProto) -> bool:
 
 
 class _VolumeWriter(NodeWriter):
-    """Writer of the nodes that replace one node; the last one produces its result."""
+    """Writer of operators on planes that replace a convolution or pool of volumes."""
 
     fill = ""
     """Name of the padding value; empty for 0."""
@@ -161,7 +161,7 @@ class _VolumeWriter(NodeWriter):
         return self.add(op_type, x, *inputs, label=label, **options)
 
     def weights(self) -> Any:
-        """Return the constant weights; None if they are computed."""
+        """Return the constant weights of a convolution; None if they are computed."""
         return self.graph.constants.get(self.node.input[1])
 
     def add_weights(self, values: Any) -> str:
@@ -200,7 +200,7 @@ class _VolumeWriter(NodeWriter):
         )
 
     def whole(self, volume: _Volume) -> bool:
-        """Write a global pool as one of planes of (depth · rows) rows."""
+        """Write a global pool of volumes as a global pool of planes with depth · rows rows."""
         images, channels, depth, rows, columns = volume.source
         x = self.reshape(self.source, (images, channels, depth * rows, columns))
         if self.node.op_type == "GlobalMaxPool":
@@ -281,7 +281,7 @@ class _VolumeWriter(NodeWriter):
 
 
 class _IntegerWriter(_VolumeWriter):
-    """Writer of the nodes that replace a unit between quantised values.
+    """Writer of operators on planes that replace one on volumes between quantised tensors.
 
     Data movement copies integers.
     """
@@ -293,7 +293,7 @@ class _IntegerWriter(_VolumeWriter):
         self.fill = unit.head.input[2] if len(unit.head.input) > 2 else ""
 
     def compute(self, op_type: str, x: str, *inputs: str, label: str = "", **options: Any) -> str:
-        """Add the operator between copies of the nodes around the replaced one."""
+        """Add an operator between copies of the quantisation nodes around the replaced one."""
         made = self._copy(self._unit.head, x)
         made = self.add(op_type, made, *inputs, label=label, **options)
         for node in self._unit.behind:
@@ -311,13 +311,14 @@ class _IntegerWriter(_VolumeWriter):
         )
 
     def add_weights(self, values: Any) -> str:
-        """Dequantise the weights with their own scales, along the filters."""
+        """Dequantise rearranged weights with their own scales, along the filters."""
         assert self._unit.weights is not None
         return self.add(DEQUANTIZE, self.constant(values), *self._unit.weights.input[1:], axis=0)
 
     def average(self, volume: _Volume) -> bool:
-        """Write an AveragePool as one pool of rows in the order in which its windows read them.
+        """Write an AveragePool of volumes as one AveragePool of planes with reordered rows.
 
+        The rows are copied in the order in which the windows read them.
         An average of averages would round differently. ONNX Runtime also sums integers row by row.
         """
         counted = bool(self.options.get("count_include_pad", 0))
@@ -350,7 +351,7 @@ class _IntegerWriter(_VolumeWriter):
 
 
 def _place_window(window: Window, first: bool = True) -> Window:
-    """Return a window along one dimension, rows or else columns, as a window of planes."""
+    """Extend a one-dimensional window to two dimensions, along rows or else columns."""
     pair = {
         name: [values[0], 1] if first else [1, values[0]]
         for name, values in window.items()
