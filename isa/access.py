@@ -27,7 +27,7 @@ class _Box(NamedTuple):
 
 
 class Access(_Box):
-    """``nbytes`` contiguous bytes from ``address``, repeated over ``dims``.
+    """Strided byte range: ``nbytes`` contiguous bytes from ``address``, repeated over ``dims``.
 
     ``dims`` is ((count, stride in bytes), ...), outermost first. ``end`` is one past the last byte
     touched, so ``[address, end)`` is the box's hull. ``total`` is the number of bytes touched,
@@ -39,7 +39,7 @@ class Access(_Box):
     def __new__(
         cls, space: Space, address: int, nbytes: int, dims: tuple[tuple[int, int], ...] = ()
     ) -> Self:
-        """Create the access with ``end`` and ``total``."""
+        """Create an access and compute its end address and total bytes."""
         end = address + nbytes
         total = nbytes
         for count, stride in dims:
@@ -52,7 +52,10 @@ class Access(_Box):
         return self[:4]
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield half-open byte intervals of the rows, in address-generation order."""
+        """Yield the byte interval of each row of an access.
+
+        Intervals are half-open, in address-generation order.
+        """
         starts = row_starts(self)
         for start in starts.tolist():
             yield start, start + self.nbytes
@@ -91,7 +94,7 @@ def row_starts(access: Access) -> NDArray[np.int64]:
 
 
 def overlap(first: Access, second: Access) -> Range | None:
-    """Return the lowest half-open byte interval that both touch, or None.
+    """Return the lowest half-open byte interval that both accesses touch, or None.
 
     Exact for strided boxes.
     """
@@ -148,7 +151,7 @@ _TRIES = 1 << 12
 
 
 def _reach(steps: Sequence[tuple[int, int, int]], low: int, high: int) -> bool:
-    """Return True if a sum of multiples of the strides is between ``low`` and ``high``.
+    """Return True if a sum of multiples of some strides is between ``low`` and ``high``.
 
     ``steps`` has (stride, smallest multiple, largest multiple); both bounds are exclusive.
     """
@@ -167,7 +170,7 @@ def _reach(steps: Sequence[tuple[int, int, int]], low: int, high: int) -> bool:
 
 
 class Hulls:
-    """Hulls of the accesses of commands, as arrays.
+    """Address hulls of the accesses of commands, as arrays for fast comparison.
 
     Comparing hulls is fast and leaves few pairs of commands to compare exactly. ``reads`` and
     ``writes`` are the accesses of each command; empty ones never meet.
@@ -191,7 +194,9 @@ class Hulls:
 
 
 def _hulls(accesses: Sequence[Sequence[Access]]) -> NDArray[np.int64]:
-    """Return (2, commands, accesses): lowest byte and end of each hull.
+    """Return the address hulls of the accesses of commands as one array.
+
+    The shape is (2, commands, accesses): lowest byte and end of each hull.
 
     A high bit separates the two memories; missing accesses are empty.
     """
@@ -215,7 +220,7 @@ def _meet(
     left: NDArray[np.int64],
     right: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Return for each pair whether a write of ``left`` may meet an access of ``right``.
+    """Return for each pair of commands whether a write of one may meet an access of the other.
 
     They may meet if their hulls overlap.
     """

@@ -37,7 +37,7 @@ def declare_key(
     least: int | None = None,
     most: int | None = None,
 ) -> Any:
-    """Declare a key of a machine.
+    """Declare a configuration key of a machine.
 
     Args:
         default: its default value.
@@ -104,7 +104,7 @@ class IdealMemory:
     note: ClassVar[str] = ""
 
     def bank_conflicts(self, accesses: Iterable[frozenset[int]]) -> dict[int, frozenset[int]]:
-        """Return no conflicts: a bank serves all operands of a command in the same cycle."""
+        """Return no bank conflicts, because ideal memory serves all operands at once."""
         return {}
 
 
@@ -135,16 +135,16 @@ class BankedMemory:
 
     @property
     def keys(self) -> Mapping[str, int]:
-        """All sizes by their keys of ``--set``."""
+        """Sizes of the banked memory by their keys of ``--set``."""
         return dict(zip(WORD_KEYS, astuple(self), strict=True))
 
     @property
     def note(self) -> str:
-        """Sizes of words and atoms, for the machine line of a report."""
+        """Text with the sizes of words and atoms, for the machine line of a report."""
         return f" (words of {self.word} bytes, atoms of {self.atom})"
 
     def surfaces(self, channels: int) -> int:
-        """Return the atoms of a position with ``channels`` channels: ⌈C/A⌉."""
+        """Return the number of atoms that store ``channels`` channels of a position: ⌈C/A⌉."""
         return -(-channels // self.atom)
 
     def bank_conflicts(self, accesses: Iterable[frozenset[int]]) -> dict[int, frozenset[int]]:
@@ -160,7 +160,7 @@ class BankedMemory:
         return {buffer: frozenset(others) for buffer, others in found.items() if others}
 
     def count(self, nbytes: int) -> int:
-        """Return the words of ``nbytes`` dense bytes: ⌈n/W⌉."""
+        """Return the number of memory words that ``nbytes`` dense bytes occupy: ⌈n/W⌉."""
         return -(-nbytes // self.word)
 
 
@@ -291,7 +291,9 @@ class Arch(BaseModel):
 
     @property
     def memory(self) -> Memory:
-        """The scratchpad: ideal, or banked for ``v5``, with defaults that fit the array.
+        """Scratchpad of the machine: ideal, or banked for ``v5``.
+
+        Defaults fit the array.
 
         An atom feeds the array's input channels, but at most 16, so that tensors with few channels
         waste little space. A word holds the data of four array steps, and at least 32 bytes. The
@@ -303,7 +305,7 @@ class Arch(BaseModel):
 
     @property
     def words(self) -> BankedMemory | None:
-        """The banked memory, or None for ideal memory."""
+        """Banked memory of the machine, or None if its memory is ideal."""
         return self._words
 
     @cached_property
@@ -314,20 +316,23 @@ class Arch(BaseModel):
         return _fit_banked_memory(self.pe.ic, self.pe.oc, self.pe.ow, *chosen)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with the values in ``update``, whose memory is computed anew."""
+        """Return a copy of the machine with the values in ``update``.
+
+        Its memory is computed anew.
+        """
         copy = super().model_copy(update=update, deep=deep)
         vars(copy).pop("_words", None)
         return copy
 
     def list_settled_values(self) -> dict[str, Any]:
-        """Return every value by its key of ``--set``.
+        """Return every value of the machine, defaults included, by its key of ``--set``.
 
         Sizes of banked memory that are None get their defaults.
         """
         return {**flat(dict(self)), **self.memory.keys}
 
     def same_machine(self, other: Arch) -> bool:
-        """Return True if both describe the same machine, whether values are chosen or defaults."""
+        """Return True if two machines are the same, whether values are chosen or defaults."""
         return self.list_settled_values() == other.list_settled_values()
 
     def differences(self, other: Arch) -> dict[str, tuple[Any, Any]]:
@@ -347,7 +352,7 @@ class Arch(BaseModel):
 
     @property
     def granule(self) -> int:
-        """Alignment of every buffer address: ``alignment``, but at least a word."""
+        """Alignment of every buffer address in bytes: ``alignment``, but at least a word."""
         return max(self.alignment, self.memory.word)
 
     @property
@@ -356,11 +361,13 @@ class Arch(BaseModel):
         return CHANNEL_RECORD_BYTES[self.numerics]
 
     def to_json(self) -> str:
-        """Return canonical JSON text: sorted keys, no spaces."""
+        """Return the machine as canonical JSON text: sorted keys, no spaces."""
         return json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:
-        """Return 16 hex digits of the canonical JSON's SHA-256.
+        """Return a 16-digit hexadecimal hash of the machine.
+
+        It is from the SHA-256 of the canonical JSON.
 
         Equal machines, and only they, have equal ones.
         """
@@ -384,7 +391,7 @@ def _fit_banked_memory(
     dividers: int | None,
     divide_cycles: int | None,
 ) -> BankedMemory:
-    """Return the banked memory of an array.
+    """Return banked memory with word and atom sizes that fit an array.
 
     Sizes that are None get the value that fits the array.
     """
@@ -399,7 +406,7 @@ def _is_banked(isa: str) -> bool:
 
 
 def memory_of(arch: Mapping[str, Any]) -> Memory:
-    """Return the memory of a machine of another version.
+    """Return the scratchpad memory of a machine description, which may be of another version.
 
     Only keys of banked memory are validated.
     """
@@ -412,7 +419,7 @@ def _power(value: int) -> int:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return all values that are neither tables nor lists, by dotted keys.
+    """Return all plain values of a nested table by dotted keys.
 
     Keys are such as ``pe.ic`` and ``layers.0.cycles``.
     """

@@ -59,7 +59,7 @@ def _segment_lines(segment: Segment) -> list[str]:
 
 
 def disassemble_words(words: list[int], isa: Variant) -> list[str]:
-    """Return one line of text per word."""
+    """Return one line of assembly text per command word."""
     lines = []
     file = isa.register_file
     for index, word in enumerate(words):
@@ -205,7 +205,7 @@ def _check_arch(value: Any) -> None:
 
 
 def _strip_comment(line: str) -> str:
-    """Return a line's statement without comment.
+    """Return a line of assembly text without its comment.
 
     ``#`` inside a JSON directive is data: only operations and SETs can have comments.
     """

@@ -26,7 +26,7 @@ Moves = tuple[tuple[int, int, int], ...]
 
 
 class Extent(NamedTuple):
-    """Runs of ``nbytes`` bytes of a value from byte ``begin`` on, repeated along ``dims``.
+    """Bytes of a value: runs of ``nbytes`` bytes from byte ``begin``, repeated along ``dims``.
 
     ``dims`` is ((count, stride), ...), outermost first.
     """
@@ -38,12 +38,12 @@ class Extent(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Number of bytes, repeated runs included."""
+        """Number of bytes of the extent, repeated runs included."""
         return self.nbytes * prod(count for count, _ in self.dims) if self.dims else self.nbytes
 
 
 class ByteMovement(NamedTuple):
-    """Copy of bytes of one value to another.
+    """Copy of bytes from one tensor or constant to another.
 
     ``source`` is read from byte ``source_begin`` and ``target`` written from byte ``target_begin``.
     ``dims`` is ((count, stride in the source, stride in the target), ...).
@@ -57,7 +57,9 @@ class ByteMovement(NamedTuple):
 
 
 class Computation(NamedTuple):
-    """Operands and result of command number ``command``; ``reads`` are by register of the address.
+    """Operands and result of one compute command, as bytes of values.
+
+    ``command`` is its number; ``reads`` are by register of the address.
 
     The extents are in the order in which the command processes its operands. ``channels`` are those
     of the first operand and the result, 0 if irrelevant. ``mapping`` is that of the weights.
@@ -71,7 +73,7 @@ class Computation(NamedTuple):
 
 
 class Dataflow(NamedTuple):
-    """Data flow of a program.
+    """Data flow of a program: copies of bytes and operands of computations.
 
     Attributes:
         values: bytes of each value.
@@ -126,7 +128,7 @@ def _check_extent(extent: Extent, sizes: Mapping[int, int]) -> None:
 
 
 def _results(flow: Dataflow, tensor_bytes: Sequence[int]) -> Iterator[Extent]:
-    """Yield the extents that the data flow writes, and the extent of each tensor."""
+    """Yield the byte extents that a data flow writes, and the extent of each tensor."""
     yield from (
         Extent(*place, nbytes) for place, nbytes in zip(flow.tensors, tensor_bytes, strict=True)
     )
@@ -138,7 +140,7 @@ def _results(flow: Dataflow, tensor_bytes: Sequence[int]) -> Iterator[Extent]:
 
 
 def _operands(flow: Dataflow) -> Iterator[Extent]:
-    """Yield the extents that the data flow reads."""
+    """Yield the byte extents that a program's data flow reads."""
     yield from (extent for one in flow.computations for _, extent in one.reads)
     for one in flow.movements:
         if one.source != FILL:

@@ -42,7 +42,7 @@ Opcodes and register indices from 0x80 up are never used by this project.
 
 
 def markdown(table: Table) -> str:
-    """Return the whole page as GitHub Markdown, ending in a newline.
+    """Return the instruction set reference as GitHub Markdown, ending in a newline.
 
     Equal tables give equal text.
     """

@@ -22,7 +22,7 @@ class InputError(ValueError):
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return ``"did you mean sram_bytes? "`` for a name like ``name``, or "".
+    """Return a "did you mean" hint with the known name closest to ``name``, or "".
 
     The suggestion is the name in ``known`` that is closest to ``name``.
     """

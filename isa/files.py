@@ -68,7 +68,7 @@ _TABLE_OF_TOML = re.compile(r"\[\[?\s*[A-Za-z_][\w.\- ]*\]")
 
 
 def kind_of(head: bytes) -> str:
-    """Return the kind of content that begins with ``head``, in words; empty if there is none.
+    """Return the kind of file whose content begins with ``head``, or "" if it is unknown.
 
     ``head`` has :data:`HEAD` bytes, or all bytes of a shorter file.
     """
@@ -114,7 +114,7 @@ _inputs: ContextVar[frozenset[tuple[int, int]]] = ContextVar("inputs", default=f
 
 @contextlib.contextmanager
 def protect_files(inputs: Iterable[Path]) -> Iterator[None]:
-    """Protect the files ``inputs`` from being replaced within the block.
+    """Protect the files ``inputs`` from being replaced while the ``with`` block runs.
 
     Links to them, ``../`` and other spellings of a name lead to the same file.
     """
@@ -171,7 +171,7 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = False)
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a path that another program may write and that becomes ``path`` when the block ends.
+    """Yield a temporary path whose file becomes ``path`` when the ``with`` block ends.
 
     After an exception nothing is left. A device or a pipe is ``path`` itself. Raises InputError
     naming the file if it cannot be written.
@@ -193,7 +193,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 def archive_bytes(
     contents: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED, mode: int = 0o600
 ) -> bytes:
-    """Return a zip archive of ``contents`` in their order; equal contents give equal bytes."""
+    """Return the bytes of a zip archive of ``contents``; equal contents give equal bytes."""
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w") as archive:
         for name, data in contents.items():
@@ -205,7 +205,7 @@ def archive_bytes(
 
 
 def check_writable(path: Path, ending: str = "") -> None:
-    """Raise InputError now if :func:`write_atomically` would later; leave no trace.
+    """Raise InputError if :func:`write_atomically` could not write a file; leave no trace.
 
     ``ending``, such as ``.json``, is the kind of the result: an existing file of another name or
     content is not replaced.
@@ -223,7 +223,9 @@ def check_writable(path: Path, ending: str = "") -> None:
 
 
 def _check_replaced(path: Path, target: Path, called: str, kind: str) -> None:
-    """Raise InputError if ``target`` is an input, or a non-empty file of another name or content.
+    """Raise InputError if a file to be replaced is an input or of another kind.
+
+    An empty file is never of another kind.
 
     ``called`` and ``kind`` are the kinds of the new file by its name and by its content; empty if
     unknown.
@@ -309,7 +311,10 @@ def is_leftover(path: Path) -> bool:
 
 
 def _resolve_path(path: Path) -> Path:
-    """Return the target of ``path``; raise OSError for links that form a loop."""
+    """Return the file that a path refers to after following links.
+
+    Raises OSError for links that form a loop.
+    """
     target = Path(os.path.realpath(path))
     if target.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -386,7 +391,7 @@ def folder_beside(place: Path) -> Iterator[Path]:
 
 
 def replace_folder(made: Path, place: Path) -> None:
-    """Rename the folder ``made`` to ``place``, replacing an existing folder.
+    """Rename a finished folder ``made`` to ``place``, replacing an existing folder.
 
     The existing folder is renamed to ``made`` in the same step, so that ``place`` always exists. If
     the system cannot exchange two names, it is renamed to ``older`` next to ``made``.
@@ -426,7 +431,7 @@ def _settle(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _convert_system_errors(path: Path) -> Iterator[None]:
-    """Convert errors of the system to an InputError with one line about ``path``."""
+    """Convert operating system errors to an InputError with one line about ``path``."""
     try:
         yield
     except OSError as error:

@@ -24,7 +24,10 @@ FORMS = ("unsigned", "signed", "float32")
 
 @dataclass(frozen=True)
 class Constant:
-    """A named value: ``bits`` wide and hexadecimal, or a decimal number if ``bits`` is 0."""
+    """Named constant of the instruction set for C and Verilog headers.
+
+    ``bits`` wide and hexadecimal, or a decimal number if ``bits`` is 0.
+    """
 
     name: str
     value: int
@@ -36,7 +39,7 @@ Section = tuple[str, tuple[Constant, ...]]
 
 
 def sections(table: Table) -> tuple[Section, ...]:
-    """Return all constants in order, by section title.
+    """Return the constants of the instruction set in order, by section title.
 
     Raise InputError if two get the same name.
     """
@@ -111,7 +114,7 @@ def _verilog_line(item: Constant) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text on one line, without comment delimiters or a final backslash."""
+    """Return a comment's text on one line, without comment delimiters or a final backslash."""
     return " ".join(text.replace("*/", "* /").replace("/*", "/ *").split()).rstrip("\\ ")
 
 

@@ -48,7 +48,7 @@ def _folder() -> Path:
 
 
 def is_private(folder: Path) -> bool:
-    """Return True if no other user can write to the folder; always True without POSIX users."""
+    """Return True if no other user can write to a folder; always True without POSIX users."""
     if not hasattr(os, "geteuid"):
         return True
     found = folder.stat()
@@ -57,7 +57,7 @@ def is_private(folder: Path) -> bool:
 
 @cache
 def processor() -> str:
-    """Return the processor's model and vector instructions, if known.
+    """Return the model and vector instructions of the host processor, if known.
 
     Compiled kernels depend on both.
     """

@@ -1,4 +1,4 @@
-"""Declarations of instructions.
+"""Declarations of instructions: words, operands, layouts, semantics and cycles.
 
 Encoder, decoder, assembler, documentation and checks derive from them.
 """
@@ -24,7 +24,7 @@ _MNEMONIC = re.compile(r"OP_[A-Z0-9_]+")
 
 
 class Unit(Enum):
-    """The three decoupled units.
+    """Execution units of the accelerator: load, execute and store.
 
     The value is the unit's number in ``OP_SYNC``; in a cycle, the lower number comes first.
     """
@@ -58,7 +58,7 @@ TOKENS = (
 
 @dataclass(frozen=True)
 class Machine:
-    """State that semantics operate on: both memories and the Arch.
+    """State that instruction semantics operate on: scratchpad, system memory and the Arch.
 
     The memories are bytes; the Arch has the numerics.
     """
@@ -97,7 +97,7 @@ class Command:
         fields: Mapping[str, int],
         registers: Mapping[str, int],
     ) -> None:
-        """Set all fields at once.
+        """Set all fields of the command at once.
 
         The initialiser of a frozen dataclass takes longer than decoding a word.
         """
@@ -190,7 +190,10 @@ def _no_macs(command: Command) -> int:
 
 
 class Plain(NamedTuple):
-    """Layout of ``nbytes`` dense bytes: records, tables, and tensors that are used byte by byte."""
+    """Layout of an operand of ``nbytes`` dense bytes, such as records and tables.
+
+    Also of tensors that are used byte by byte.
+    """
 
     register: str
     nbytes: int
@@ -236,7 +239,7 @@ class Blocks(NamedTuple):
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """Dense position of each byte, or -1 for padding."""
+        """Position in the dense tensor of each stored weight byte, or -1 for padding."""
         return self.order()
 
 
@@ -245,7 +248,7 @@ OperandLayout = Plain | Atoms | Blocks
 
 @dataclass(frozen=True)
 class Packed:
-    """Properties of an instruction in banked memory.
+    """Properties of an instruction in banked memory: operand layouts, cycles and words.
 
     Attributes:
         layouts: layouts of its operands, reads before writes, as in its dense form.
@@ -262,7 +265,7 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Instruction:
-    """Declaration of one instruction.
+    """Declaration of one instruction: encoding, semantics, operands and cycles.
 
     Attributes:
         mnemonic: its name.
@@ -318,7 +321,7 @@ class Instruction:
     plain: Instruction | None = None
 
     def __post_init__(self) -> None:
-        """Check names, kind, registers and layout once at import.
+        """Check the instruction's names, kind, registers and layout once at import.
 
         Raise ValueError naming the instruction.
         """
@@ -361,19 +364,19 @@ class Instruction:
 
     @property
     def forms(self) -> tuple[Instruction, ...]:
-        """This form and all earlier ones, newest first."""
+        """Versions of the instruction's declaration, newest first."""
         return (self,) if self.earlier is None else (self, *self.earlier.forms)
 
     @property
     def layout(self) -> tuple[Field, ...]:
-        """All fields of the word from the top bit down, including reserved zeros."""
+        """Fields of the instruction's word from the top bit down, including reserved zeros."""
         declared = (Field("opcode", 56, 8, constant=self.opcode), *TOKENS, *self.fields)
         used = {bit for item in declared for bit in range(item.low, item.low + item.width)}
         reserved = tuple(_make_reserved_fields(sorted(set(range(64)) - used)))
         return prove_layout(self.mnemonic, (*declared, *reserved))
 
     def register_declarations(self) -> tuple[Register, ...]:
-        """Return the declarations of its registers.
+        """Return the declarations of the registers that the instruction reads.
 
         Raise ValueError for a register that does not exist.
         """
@@ -406,14 +409,17 @@ def _make_reserved_fields(bits: list[int]) -> list[Field]:
 
 
 def ceil_div(numerator: int, denominator: int) -> int:
-    """Return the quotient rounded up, for a non-negative ``numerator``."""
+    """Return the quotient of two integers, rounded up.
+
+    ``numerator`` is not negative.
+    """
     return -(-numerator // denominator)
 
 
 def view(
     memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype: Any, plane: int = 0
 ) -> NDArray[Any]:
-    """Return a tensor view of memory bytes.
+    """Return a NumPy view of memory bytes with a tensor's shape and type.
 
     ``plane`` is the distance in bytes between outermost indices; 0 means dense. Raises IndexError
     if the tensor extends past the end of the memory.

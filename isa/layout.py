@@ -30,7 +30,7 @@ class Layout(NamedTuple):
 
     @property
     def surfaces(self) -> int:
-        """Number of atoms per position and image."""
+        """Number of channel atoms per position and image."""
         return -(-self.channels // self.atom)
 
     @property
@@ -39,12 +39,12 @@ class Layout(NamedTuple):
 
     @property
     def stored(self) -> tuple[int, int, int]:
-        """Shape in memory: surfaces of all images, positions, bytes per atom."""
+        """Shape of the tensor in memory: surfaces of all images, positions, bytes per atom."""
         return self.images * self.surfaces, self.positions, self.atom
 
     @property
     def canonical(self) -> Layout:
-        """Unique form of the layout.
+        """Layout in a unique form, so that equal layouts compare equal.
 
         Images of whole atoms become channels, and ``by_row`` is off if both orders are the same.
         """
@@ -61,7 +61,7 @@ class Layout(NamedTuple):
         return self.surfaces * self.positions * self.atom
 
     def count_bytes_before(self, offset: int) -> int:
-        """Return the bytes before element ``offset``.
+        """Return the number of stored bytes before an element of the tensor.
 
         The element must be the first of an image or of an atom.
         """
@@ -70,7 +70,7 @@ class Layout(NamedTuple):
         return self.begin + image * self.image_bytes + atoms * self.positions * self.atom
 
     def places(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the byte offset of each int8 element, given by its number in element order."""
+        """Return the byte offsets of a tensor's int8 elements, given their numbers."""
         image, rest = _divide_numbers(elements, self.channels * self.positions)
         slow, fast = _divide_numbers(rest, self.channels if self.by_row else self.positions)
         channel, position = (fast, slow) if self.by_row else (slow, fast)
@@ -85,7 +85,10 @@ class Layout(NamedTuple):
 def _divide_numbers(
     numbers: NDArray[np.int64], divisor: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return quotients and remainders; np.divmod takes ten times as long."""
+    """Return the quotients and remainders of integer arrays.
+
+    np.divmod takes ten times as long.
+    """
     quotients = numbers // max(divisor, 1)
     return quotients, numbers - quotients * divisor
 

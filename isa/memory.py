@@ -1,4 +1,4 @@
-"""Memory limit: large allocations are estimated first and rejected with one line above the limit.
+"""Limit on the simulator's own memory use: large allocations are estimated and rejected.
 
 ``--max-memory`` or the environment variable ``DLA_MAX_MEMORY``, which child processes inherit, sets
 the limit. The default is half of the memory of the machine or its container.
@@ -23,7 +23,7 @@ _UNKNOWN = 8 << 30
 
 
 def require(nbytes: int, what: str) -> None:
-    """Raise InputError if ``what``, which is about to take ``nbytes``, exceeds the limit."""
+    """Raise InputError if an allocation of ``nbytes`` bytes exceeds the memory limit."""
     limit = maximum()
     if nbytes > limit:
         raise InputError(
@@ -34,16 +34,20 @@ def require(nbytes: int, what: str) -> None:
 
 
 def maximum() -> int:
-    """Return the limit in bytes; raise InputError if the environment variable is not a size."""
+    """Return the memory limit in bytes.
+
+    Raises InputError if the environment variable is not a size.
+    """
     text = os.environ.get(VARIABLE)
     return _machine() // 2 if text is None else size(text, VARIABLE)
 
 
 @contextmanager
 def limit_memory(text: str | None) -> Iterator[None]:
-    """Set the limit to the size in ``text`` within the block; None keeps it.
+    """Set the memory limit to the size in ``text`` within the block; None keeps it.
 
-    Raises InputError if ``text`` is not a size."""
+    Raises InputError if ``text`` is not a size.
+    """
     before = os.environ.get(VARIABLE)
     if text is not None:
         os.environ[VARIABLE] = str(size(text, "--max-memory"))
@@ -56,7 +60,7 @@ def limit_memory(text: str | None) -> Iterator[None]:
 
 
 def size(text: str, option: str) -> int:
-    """Return the bytes of a size such as ``512M`` or ``4G``.
+    """Return the number of bytes in a text such as ``512M`` or ``4G``.
 
     Raise InputError that names ``option``.
     """

@@ -41,7 +41,7 @@ GAP = -1
 
 
 def access(layout: OperandLayout, registers: Mapping[str, int], words: BankedMemory) -> Access:
-    """Return the bytes of an operand with ``layout``."""
+    """Return the byte range of an operand with a layout in banked memory."""
     at = registers[layout.register]
     if not isinstance(layout, Atoms):
         return strided("sram", at, layout.nbytes)
@@ -51,7 +51,7 @@ def access(layout: OperandLayout, registers: Mapping[str, int], words: BankedMem
 
 
 def _own(layout: Atoms, words: BankedMemory) -> BankedMemory:
-    """Return ``words`` with the atom size of the tensor."""
+    """Return the banked memory with the atom size of one tensor."""
     return replace(words, atom=layout.narrow) if layout.narrow else words
 
 
@@ -75,7 +75,7 @@ class PackingCopy(NamedTuple):
     plain: tuple[int, tuple[int, ...]]
 
     def views(self, memory: Bytes, plain: Bytes) -> tuple[Elements, Elements]:
-        """Return the elements in ``memory`` and in ``plain``.
+        """Return views of a tensor's elements in packed memory and in the dense buffer.
 
         Raise IndexError if they exceed the end of either.
         """
@@ -97,7 +97,7 @@ _ELEMENTS: Mapping[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 4: np.uin
 def copies(
     layout: Atoms | Plain, registers: Mapping[str, int], words: BankedMemory, start: int
 ) -> list[PackingCopy]:
-    """Return the copies that make an operand dense at byte ``start``.
+    """Return the copies that convert a packed operand to dense layout from byte ``start``.
 
     They copy whole atoms, then a partial last one.
     """
@@ -133,7 +133,7 @@ def copies(
 def _find_padding(
     layout: OperandLayout, registers: Mapping[str, int], words: BankedMemory
 ) -> PackingCopy | None:
-    """Return the padding after the last channel of a result, or None if there is none.
+    """Return the bytes of padding after a result's last channel, or None if there are none.
 
     The dense side has stride 0: all padding maps to one element.
     """
@@ -155,7 +155,9 @@ def _find_padding(
 
 
 def atoms_of(tensor: NDArray[np.generic], atom: int) -> NDArray[np.generic]:
-    """Return (channels, positions, ...) as (surfaces, positions, atom, ...).
+    """Return a tensor (channels, positions, ...) divided into atoms of channels.
+
+    The shape is (surfaces, positions, atom, ...).
 
     Zeros fill the last atom after the last channel.
     """
@@ -166,12 +168,12 @@ def atoms_of(tensor: NDArray[np.generic], atom: int) -> NDArray[np.generic]:
 
 
 def block_weights(weights: Bytes, places: NDArray[np.int64]) -> Bytes:
-    """Return dense weights in the order of their use."""
+    """Reorder a product's dense weights to the order in which the array uses them."""
     return np.append(weights, np.uint8(0))[places]  # a gap reads the last byte, the added 0
 
 
 def unblock_weights(data: Bytes, places: NDArray[np.int64]) -> Bytes:
-    """Return dense weights from weights in the order of their use."""
+    """Reorder a product's weights from the order in which the array uses them to dense."""
     kept = places != GAP
     weights = np.zeros(int(np.count_nonzero(kept)), dtype=np.uint8)
     weights[places[kept]] = data[kept]
@@ -196,7 +198,7 @@ class WeightShape(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Weights that the array stores at a time.
+    """Block of weights that the array stores at a time: groups, outputs and inputs.
 
     It stores ``groups`` in parallel, of ``outputs`` by ``inputs`` channels each. With ``taps`` the
     taps of a kernel row act as further input channels.
@@ -210,7 +212,9 @@ class Block(NamedTuple):
 
 @lru_cache(maxsize=256)
 def block_places(shape: WeightShape, block: Block, word: int) -> NDArray[np.int64]:
-    """Return the dense position of every byte of weights in the order of their use.
+    """Return the dense position of each byte of a product's stored weights.
+
+    Stored weights are in the order of their use.
 
     Dense weights are (groups, outputs, inputs, rows, columns). The order of use is: groups by
     ``block.groups``, then output channels, then input channels, then rows and columns of the
@@ -244,7 +248,9 @@ def block_places(shape: WeightShape, block: Block, word: int) -> NDArray[np.int6
 
 @lru_cache(maxsize=256)
 def depthwise_places(channels: int, taps: int, atom: int) -> NDArray[np.int64]:
-    """Return the dense position of every byte of depthwise weights in the order of use.
+    """Return the dense position of each byte of stored depthwise weights.
+
+    Stored weights are in the order of their use.
 
     The dense weights are (channels, taps). The order is atom by atom and, within an atom, tap by
     tap, without gaps.
@@ -255,7 +261,9 @@ def depthwise_places(channels: int, taps: int, atom: int) -> NDArray[np.int64]:
 
 
 def read_blocks(shape: WeightShape, block: Block, word: int, blocks: Bytes, weights: Bytes) -> None:
-    """Write weights in the order of :func:`block_places` into ``weights``, an array of ``shape``.
+    """Convert stored weights to dense ones, written into ``weights``.
+
+    Stored weights are in the order of :func:`block_places`; ``weights`` is an array of ``shape``.
 
     Consecutive blocks of one size are copied at once, which takes a tenth of the time of a copy by
     single positions.
@@ -284,7 +292,9 @@ def read_blocks(shape: WeightShape, block: Block, word: int, blocks: Bytes, weig
 def write_blocks(
     shape: WeightShape, block: Block, word: int, weights: Bytes, blocks: Bytes
 ) -> None:
-    """Write ``weights`` into ``blocks`` in the order of :func:`block_places`.
+    """Convert dense weights to their stored order, written into ``blocks``.
+
+    The order is that of :func:`block_places`.
 
     ``weights`` is an array of ``shape``; ``blocks`` must be 0 before.
     """
@@ -309,7 +319,7 @@ _ROUNDS = 8
 
 
 def _group_bytes(deep: tuple[int, ...], block: Block, word: int) -> int:
-    """Return the bytes of the groups of one block.
+    """Return the stored bytes of the weights of the groups that share a block.
 
     ``deep`` is their shape (groups, outputs, depth, taps or rows).
     """
@@ -323,7 +333,9 @@ def _group_bytes(deep: tuple[int, ...], block: Block, word: int) -> int:
 def _pair_views(
     deep: Bytes, block: Block, word: int, blocks: Bytes
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield pairs of views of ``deep`` and of ``blocks`` with the same elements.
+    """Yield pairs of views of dense and of stored weights with the same elements.
+
+    The arrays are ``deep`` and ``blocks``.
 
     ``deep`` is (groups, outputs, depth, taps or rows).
     """
@@ -355,7 +367,7 @@ def _pair_views(
 
 
 def _pieces(size: int, step: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, count, size) of the pieces of ``size`` in steps of ``step``.
+    """Divide a size into pieces of at most ``step``; yield (first, number, size) of equal ones.
 
     Full pieces come first, then the remainder.
     """
@@ -367,7 +379,9 @@ def _pieces(size: int, step: int) -> Iterator[tuple[int, int, int]]:
 
 
 def read_depthwise(channels: int, taps: int, atom: int, blocks: Bytes, weights: Bytes) -> None:
-    """Write depthwise weights from ``blocks`` into ``weights`` (channels · taps).
+    """Convert stored depthwise weights to dense ones, written into ``weights``.
+
+    ``weights`` has channels · taps bytes.
 
     ``blocks`` has them in the order of :func:`depthwise_places`.
     """
@@ -376,7 +390,10 @@ def read_depthwise(channels: int, taps: int, atom: int, blocks: Bytes, weights: 
 
 @lru_cache(maxsize=64)
 def compute_transposed_places(shape: WeightShape, block: Block, word: int) -> NDArray[np.int64]:
-    """Return :func:`block_places` for dense weights that are stored as (inputs, outputs)."""
+    """Return the dense position of each stored byte of transposed weights.
+
+    As :func:`block_places`, for dense weights that are stored as (inputs, outputs).
+    """
     places = block_places(shape, block, word)
     return np.where(
         places == GAP, GAP, places % shape.inputs * shape.outputs + places // shape.inputs
@@ -426,7 +443,10 @@ def add_packing(plain: Instruction, packed: Packed) -> Instruction:
 
 
 def unpack_command(command: Command, arch: Arch) -> Unpacked | None:
-    """Return the command on dense operands; None if its operands are stored densely."""
+    """Return a command on packed operands as a command on dense operands.
+
+    None if the operands are stored densely.
+    """
     packed = command.instruction.packed
     if arch.memory == IDEAL or packed is None or packed.raw:
         return None
@@ -444,7 +464,7 @@ def operand_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 
 
 def operand_loads(command: Command, operands: Operands, arch: Arch) -> tuple[int, ...]:
-    """Return the load of each operand on the banks, reads first.
+    """Return how many words each operand of a command requests from its bank, reads first.
 
     The load is the operand's words, or 1 in ideal memory.
     """
@@ -461,7 +481,7 @@ def operand_loads(command: Command, operands: Operands, arch: Arch) -> tuple[int
 
 
 def compute_serving_cycles(command: Command, arch: Arch) -> int:
-    """Return the compute cycles of a command.
+    """Return the compute cycles of a command, limited by the access rate of one bank.
 
     In banked memory at least the words of its largest operand.
     """
@@ -476,7 +496,7 @@ _DENSE = {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
 
 
 def _move_command(command: Command, moved: Mapping[str, int]) -> Command:
-    """Return the command on dense operands at the addresses in ``moved``."""
+    """Return a command with the operand addresses in ``moved``, for dense operands."""
     instruction = command.instruction.plain or command.instruction
     dense = {name: 0 for name in _DENSE if name in command.registers}
     flags = command.pop_previous, command.pop_next, command.push_previous, command.push_next
@@ -485,7 +505,7 @@ def _move_command(command: Command, moved: Mapping[str, int]) -> Command:
 
 
 class Unpacked:
-    """Command on packed operands, converted to dense operands in a separate buffer.
+    """Command on packed operands, executed on dense copies in a separate buffer.
 
     The buffer has the operands one after the other. ``command`` is the dense command, ``nbytes``
     the size of the buffer.
@@ -531,7 +551,7 @@ class Unpacked:
         machine: Machine,
         memory: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Apply ``effect`` to the operands in ``machine``.
+        """Apply ``effect`` to dense copies of a command's operands and store the result.
 
         ``memory`` is a buffer of ``nbytes`` for the dense operands; its contents are overwritten.
         Without it a new one is allocated.

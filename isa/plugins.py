@@ -1,4 +1,4 @@
-"""Variants by name, including the ones of packages outside this repository.
+"""ISA variants by name, including those of installed packages outside this repository.
 
 Such packages add instructions and variants through the entry point group ``dla.isa``. An entry
 point names an :class:`Extension`, or a function without parameters that returns one::
@@ -37,7 +37,7 @@ Key = tuple[str, str | int]
 
 @dataclass(frozen=True, eq=False)
 class Extension:
-    """Variants and instructions that a package adds.
+    """ISA variants and instructions that a package adds.
 
     ``instructions`` may be added to a variant as in ``v2+OP_NAME``. Instructions of ``variants``
     need not be listed again. The project never uses opcodes and register indices from 0x80 up.
@@ -66,7 +66,7 @@ class _Claim:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """All instructions, variants, registers, and the owner of each name and number.
+    """Table of all instructions, ISA variants and registers, and the package that owns each.
 
     ``instructions`` has the latest form of each opcode.
     """
@@ -84,13 +84,14 @@ class Table:
         )
 
     def owner(self, mnemonic: str) -> str:
-        """Return the owner of an instruction."""
+        """Return the package that owns an instruction."""
         return self.claims["mnemonic", mnemonic].owner
 
     def extend(self, owner: str, extension: Extension) -> Table:
-        """Return this table with ``extension`` added.
+        """Return the instruction table with an extension added.
 
-        Raises InputError naming both owners if a name or number is taken."""
+        Raises InputError naming both owners if a name or number is taken.
+        """
         claims = dict(self.claims)
         for key, claim in _claims(owner, extension):
             _take(claims, key, claim)
@@ -103,7 +104,7 @@ class Table:
         return Table(instructions, variants, claims)
 
     def variant(self, name: str) -> Variant:
-        """Return the variant ``name``, possibly composed as in ``v2+OP_NAME``.
+        """Return the ISA variant with a name, possibly composed as in ``v2+OP_NAME``.
 
         Raise InputError if unknown.
         """
@@ -111,7 +112,7 @@ class Table:
 
 
 def _claims(owner: str, extension: Extension) -> Iterable[tuple[Key, _Claim]]:
-    """Yield (kind and value, claim) of every name and number of an extension.
+    """Yield the key and claim of every name and number that an extension declares.
 
     Raises InputError for a name that is not allowed.
     """
@@ -134,7 +135,7 @@ def _claims(owner: str, extension: Extension) -> Iterable[tuple[Key, _Claim]]:
 
 
 def _take(claims: dict[Key, _Claim], key: Key, claim: _Claim) -> None:
-    """Add a claim.
+    """Record that a package owns a name or number; raise InputError if another one does.
 
     The same declaration may be claimed twice, because packages may extend one another.
     """
@@ -194,7 +195,7 @@ Kind = TypeVar("Kind")
 
 
 def variant(name: str) -> Variant:
-    """Return the variant ``name``.
+    """Return the ISA variant with a name, from the built-in table or an installed package.
 
     It is built in, of an installed package, or composed as in ``v2+OP_NAME``.
 
@@ -205,7 +206,7 @@ def variant(name: str) -> Variant:
 
 @cache
 def load_installed_table() -> Table:
-    """Return the built-in table with the additions of all installed packages.
+    """Return the built-in instruction table with the additions of all installed packages.
 
     Packages are added in the order of their names.
 

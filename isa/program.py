@@ -104,22 +104,25 @@ class Program:
 
     @property
     def variant(self) -> Variant:
-        """ISA variant that the Arch names."""
+        """ISA variant of the machine that the program is for."""
         return variant(self.arch.isa)
 
     @cached_property
     def commands(self) -> tuple[Command, ...]:
-        """Decoded operations with their register snapshots; raises InputError for illegal words."""
+        """Decoded operations of the program with their register snapshots.
+
+        Raises InputError for illegal words.
+        """
         return decode(self.words, self.variant)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Tensors to write before a run, in order."""
+        """Input tensors of the program, in order; they are written before a run."""
         return tuple(tensor for tensor in self.tensors if tensor.role == "input")
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """Tensors to read after a run, in order."""
+        """Output tensors of the program, in order; they are read after a run."""
         return tuple(tensor for tensor in self.tensors if tensor.role == "output")
 
     @cached_property
@@ -155,7 +158,7 @@ class Executor(Protocol[TraceT_co]):
     """
 
     def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[TraceT_co]:
-        """Run ``program``.
+        """Run a program on input tensors.
 
         Raise InputError if it is for another Arch or if an input is missing or does not match.
         """

@@ -31,7 +31,10 @@ _Count = Annotated[int, Field(strict=True, ge=0, le=1 << 40)]
 
 
 class ProgramHeader(BaseModel):
-    """Everything but words and data, validated because any program may have written it."""
+    """Header of a program file: all properties of a program except command words and data.
+
+    It is validated because any program may have written it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,7 +65,10 @@ class _FileHeader(ProgramHeader):
 
 
 def header_of(program: Program) -> dict[str, Any]:
-    """Return everything but words and data as plain JSON values."""
+    """Return the header of a program file as plain JSON values.
+
+    It has everything but words and data.
+    """
     stated = {} if program.dataflow is None else {"dataflow": program.dataflow}
     return stated | {
         "name": program.name,
@@ -81,7 +87,7 @@ def header_of(program: Program) -> dict[str, Any]:
 
 
 def to_bytes(program: Program) -> bytes:
-    """Return the file's bytes; equal programs give equal bytes."""
+    """Return the content of a program file; equal programs give equal bytes."""
     header = json.dumps(header_of(program), sort_keys=True, separators=(",", ":")).encode()
     body = [_PREFIX.pack(MAGIC, len(header)), header, program.words.astype("<u8").tobytes()]
     body += [segment.data.tobytes() for segment in program.segments]
@@ -90,7 +96,9 @@ def to_bytes(program: Program) -> bytes:
 
 
 def from_bytes(content: bytes, source: str) -> Program:
-    """Return the program in ``content``; raise InputError unless it is complete.
+    """Read a program from the content of a program file.
+
+    Raises InputError unless it is complete.
 
     ``source`` names the content in messages.
     """
@@ -200,7 +208,7 @@ def _check_provenance(program: Program) -> None:
 
 
 def check_memory(program: Program) -> None:
-    """Raise InputError if an item exceeds the program's system memory.
+    """Raise InputError if a tensor, segment or command word exceeds the system memory.
 
     Tensors, images and the command stream are checked.
     """
@@ -216,12 +224,15 @@ def check_memory(program: Program) -> None:
 
 
 def save(program: Program, path: Path) -> None:
-    """Write the program with :func:`isa.files.write_atomically`."""
+    """Write a program to a file atomically."""
     write_atomically(path, to_bytes(program))
 
 
 def load(path: Path) -> Program:
-    """Read a program; raise InputError if the file is missing, too large or incomplete."""
+    """Read a program from a file.
+
+    Raises InputError if the file is missing, too large or incomplete.
+    """
     return from_bytes(
         read_bytes(path, MAXIMUM_BYTES, "a program", "'dla emit' makes one"), str(path)
     )

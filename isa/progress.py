@@ -1,4 +1,4 @@
-"""Progress callbacks."""
+"""Callbacks that report the progress of long work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Progress(Protocol):
 
 
 def silent(said: object, done: int = 0, total: int = 0) -> None:
-    """Ignore progress."""
+    """Ignore reports of progress."""
 
 
 def report_each(items: Sequence[Item], said: str, progress: Progress) -> Iterator[Item]:

@@ -1,4 +1,4 @@
-"""Reading of untrusted files: their content is bounded and checked before it is used.
+"""Read untrusted files: content is bounded and checked before it is used.
 
 Every fault becomes an InputError with the file, the place in it and the remedy: sizes, text that is
 not UTF-8, malformed or too deeply nested JSON and TOML, numbers with too many digits, damaged zip
@@ -96,7 +96,7 @@ _NO_FILES = {
 
 
 def file_fault(path: Path) -> str:
-    """Return the reason why ``path`` is not readable, or "".
+    """Return why the file ``path`` is not readable, or "" if it is.
 
     Reasons are such as "no such file" and "a directory".
     """
@@ -159,7 +159,7 @@ def read_bytes(path: Path, most: int, what: str, remedy: str = "") -> bytes:
 
 
 def text_of(content: bytes, source: str, remedy: str = "") -> str:
-    """Decode ``content`` as UTF-8; ``source`` names it in messages."""
+    """Decode file content as UTF-8; ``source`` names the file in messages."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -169,7 +169,7 @@ def text_of(content: bytes, source: str, remedy: str = "") -> str:
 
 
 def json_of(content: bytes | str, source: str, what: str, remedy: str = "") -> Any:
-    """Return the JSON value in ``content`` within bounds.
+    """Parse file content as JSON with bounded size and depth.
 
     ``source`` names the content and ``what`` is the expected content in messages.
     """
@@ -186,7 +186,10 @@ def json_of(content: bytes | str, source: str, what: str, remedy: str = "") -> A
 
 
 def toml_of(content: bytes | str, source: str, remedy: str = "") -> dict[str, Any]:
-    """Return the TOML table in ``content`` within bounds; ``source`` names it in messages."""
+    """Parse file content as TOML with bounded size and depth.
+
+    ``source`` names it in messages.
+    """
     text = content if isinstance(content, str) else text_of(content, source, remedy)
     try:
         value = tomllib.loads(text)
@@ -204,7 +207,10 @@ def toml_of(content: bytes | str, source: str, remedy: str = "") -> dict[str, An
 
 
 def _check_bounds(value: Any, source: str, remedy: str = "") -> Any:
-    """Return ``value`` after checking the bounds of all its lists, tables, integers and texts."""
+    """Return a parsed value after checking the sizes of everything in it.
+
+    These are the bounds of all its lists, tables, integers and texts.
+    """
     level = [value]
     for _ in range(MAXIMUM_DEPTH + 1):
         below: list[Any] = []
@@ -236,7 +242,7 @@ def _check_text(text: str, source: str, remedy: str = "") -> None:
 
 
 def _make_refusal(fault: str, remedy: str) -> InputError:
-    """Return an InputError with the fault and, if given, the remedy."""
+    """Return an InputError that says why a file is refused and how to repair it."""
     return InputError(f"{fault}; {remedy}" if remedy else fault)
 
 
@@ -251,7 +257,7 @@ def _too_long(source: str, remedy: str = "") -> InputError:
 
 
 def open_zip(content: Path | bytes, source: str, remedy: str = "") -> zipfile.ZipFile:
-    """Open the archive in a file or in memory.
+    """Open a zip archive that is a file or bytes in memory.
 
     Its unpacked size must be within the memory limit.
     """
@@ -276,7 +282,10 @@ def open_zip(content: Path | bytes, source: str, remedy: str = "") -> zipfile.Zi
 
 
 def zip_member(archive: zipfile.ZipFile, name: str, source: str, remedy: str = "") -> bytes:
-    """Return the bytes of a member of an archive from :func:`open_zip`."""
+    """Return the bytes of one file in a zip archive.
+
+    The archive is from :func:`open_zip`.
+    """
     try:
         return archive.read(name)
     except KeyError as error:
@@ -351,7 +360,7 @@ def array_of(content: bytes, source: str) -> NDArray[Any]:
 
 
 def _npy_header(content: bytes, source: str) -> tuple[str, int]:
-    """Return the text of the header, and the start of the data."""
+    """Return the header text of a ``.npy`` file and the byte at which its data start."""
     width = 2 if content[6:7] == b"\x01" else 4
     length = int.from_bytes(content[8 : 8 + width], "little")
     start = 8 + width + length

@@ -21,7 +21,7 @@ WORD_BITS = 64
 
 @dataclass(frozen=True)
 class Field:
-    """Bits ``[low, low + width)`` of a word.
+    """Bit field of a command word: bits ``[low, low + width)``.
 
     ``constant`` fixes the value; reserved bits are the constant 0. ``defined`` is the number of
     values from 0 on that have a meaning; None means all values that fit.
@@ -37,21 +37,21 @@ class Field:
 
     @property
     def minimum(self) -> int:
-        """Smallest value that fits."""
+        """Smallest value that fits in the field."""
         return -(1 << (self.width - 1)) if self.signed else 0
 
     @property
     def highest(self) -> int:
-        """Largest value that has a meaning."""
+        """Largest value of the field that has a meaning."""
         return self.maximum if self.defined is None else self.defined - 1
 
     @property
     def maximum(self) -> int:
-        """Largest value that fits."""
+        """Largest value that fits in the field."""
         return (1 << (self.width - int(self.signed))) - 1
 
     def check(self, value: int, owner: str) -> int:
-        """Return ``value``.
+        """Return ``value`` if the field can hold it; otherwise raise InputError.
 
         Raise InputError naming field and value if it does not fit or has no meaning.
         """
@@ -68,17 +68,17 @@ class Field:
         return value
 
     def place(self, value: int, owner: str) -> int:
-        """Return the word with only this field set to ``value``."""
+        """Return the word that has ``value`` in this field and zeros elsewhere."""
         return (self.check(value, owner) & ((1 << self.width) - 1)) << self.low
 
     def extract(self, word: int) -> int:
-        """Return the field's value in ``word``."""
+        """Return the field's value in a command word."""
         raw = (word >> self.low) & ((1 << self.width) - 1)
         return raw - (1 << self.width) if self.signed and raw >> (self.width - 1) else raw
 
 
 def prove_layout(owner: str, fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Return ``fields`` from the top bit down after proving that they fill the word.
+    """Return a command word's fields from the top bit down after proving that they fill it.
 
     Each of the 64 bits must belong to exactly one field.
 
@@ -99,7 +99,7 @@ def prove_layout(owner: str, fields: Sequence[Field]) -> tuple[Field, ...]:
 
 
 def encode_fields(owner: str, fields: Sequence[Field], values: dict[str, int]) -> int:
-    """Return a word from field values; constants are added, absent fields are 0.
+    """Return a command word from field values; constants are added, absent fields are 0.
 
     Raises InputError for an unknown name.
     """
@@ -114,7 +114,7 @@ def encode_fields(owner: str, fields: Sequence[Field], values: dict[str, int]) -
 
 
 def decode_fields(owner: str, fields: Sequence[Field], word: int) -> dict[str, int]:
-    """Return the field values of a word.
+    """Return the field values of a command word.
 
     Raise InputError for a wrong constant or an undefined value.
     """
@@ -136,7 +136,9 @@ _NAME = re.compile(r"(LD|EX|ST)_[A-Z0-9_]+")
 
 @dataclass(frozen=True)
 class Register:
-    """A register; ``form`` is the interpretation of the low ``width`` bits of a SET value.
+    """Register of the accelerator: name, index, width and interpretation of its value.
+
+    ``form`` is the interpretation of the low ``width`` bits of a SET value.
 
     float32 values are kept as raw bits.
     """
@@ -172,12 +174,12 @@ class Register:
 
     @property
     def minimum(self) -> int:
-        """Smallest value that fits."""
+        """Smallest value that fits in the register."""
         return -(1 << (self.width - 1)) if self.form == "signed" else 0
 
     @property
     def maximum(self) -> int:
-        """Largest value that fits."""
+        """Largest value that fits in the register."""
         return (1 << (self.width - int(self.form == "signed"))) - 1
 
     def to_raw(self, value: int) -> int:
@@ -203,7 +205,7 @@ class Register:
         return value
 
     def format(self, value: int) -> str:
-        """Return the assembly text of a value.
+        """Return a register value as assembly text.
 
         It is hexadecimal for float32 bits and addresses, otherwise decimal.
         """
@@ -219,7 +221,7 @@ class RegisterFile:
     registers: tuple[Register, ...]
 
     def __post_init__(self) -> None:
-        """Check that names and indices are unique."""
+        """Check that names and indices of the registers are unique."""
         names: dict[str, Register] = {}
         indices: dict[int, Register] = {}
         for register in self.registers:
@@ -247,7 +249,7 @@ class RegisterFile:
 
 
 def widest(registers: Iterable[Register]) -> tuple[Register, ...]:
-    """Return each register once; of declarations that differ only in width, the widest."""
+    """Return each register once, with its largest width in any declaration."""
     found: dict[str, Register] = {}
     others: dict[Register, None] = {}
     for register in registers:

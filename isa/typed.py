@@ -40,7 +40,7 @@ _NAMES = {
 
 
 def check_types(hints: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Raise InputError naming the first of ``values`` that does not fit its hint.
+    """Raise InputError naming the first value that does not fit its type hint.
 
     Values without hint fit.
     """
@@ -52,7 +52,7 @@ def check_types(hints: Mapping[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def check_arguments(function: Callable[Given, Found]) -> Callable[Given, Found]:
-    """Return ``function`` with a check of its arguments.
+    """Return a function with a run-time check of its argument types.
 
     The check raises InputError for arguments that do not fit the annotations.
     """
@@ -78,16 +78,20 @@ def check_arguments(function: Callable[Given, Found]) -> Callable[Given, Found]:
 
 
 def check_if_function(found: Any) -> Any:
-    """Return :func:`check_arguments` of a plain function, and other objects unchanged.
+    """Return a plain function with an argument check, and other objects unchanged.
 
     Functions with a ``__signature__`` of their own are unchanged too, because they check
-    themselves."""
+    themselves.
+    """
     own = isinstance(found, types.FunctionType) and "__signature__" not in vars(found)
     return check_arguments(found) if own else found
 
 
 def _hints(function: Any) -> dict[str, Any]:
-    """Return hints by parameter, without the return type, whose package may be imported later."""
+    """Return a function's type hints by parameter, without the return type.
+
+    The package of the return type may be imported later.
+    """
     given = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
     return _resolve_annotations(given, function.__module__)
 
@@ -126,7 +130,7 @@ def _import_for_checkers(module: str) -> dict[str, Any]:
 
 
 def _kinds(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union.
+    """Return the member types of a union type.
 
     Nested unions and NumPy's named aliases (Python 3.12) are resolved.
     """
@@ -185,12 +189,12 @@ def _is_instance_of(value: Any, kind: Any) -> bool:
 
 
 def _is_callable_protocol(kind: Any) -> bool:
-    """Return True if ``kind`` is a Protocol of callables."""
+    """Return True if a type is a Protocol of callables."""
     return bool(getattr(kind, "_is_protocol", False)) and "__call__" in vars(kind)
 
 
 def _has_parameters_for(function: Any, inside: tuple[Any, ...]) -> bool:
-    """Return True if ``function`` accepts as many arguments as its type declares.
+    """Return True if a function accepts as many arguments as its type declares.
 
     Built-in functions without a signature are accepted; such classes are not.
     """
@@ -206,7 +210,9 @@ def _has_parameters_for(function: Any, inside: tuple[Any, ...]) -> bool:
 
 
 def _is_list_of(value: Any, inside: tuple[Any, ...]) -> bool:
-    """Return True for a list whose elements fit; a text, a table or bytes is not a list.
+    """Return True if a value is a list whose elements fit their type.
+
+    A text, a table or bytes is not a list.
 
     Iterators are accepted unread.
     """

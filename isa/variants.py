@@ -23,7 +23,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(\+OP_[A-Z0-9_]+)*")
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A named instruction set.
+    """Named instruction set: its instructions and registers.
 
     Raises ValueError if two instructions share an opcode, mnemonic or register.
     """
@@ -58,7 +58,7 @@ class Variant:
 
     @cached_property
     def mnemonics(self) -> frozenset[str]:
-        """Mnemonics of the instructions, without aliases."""
+        """Mnemonics of the variant's instructions, without aliases."""
         return frozenset(item.mnemonic for item in self.instructions)
 
     @cached_property
@@ -88,7 +88,7 @@ class Variant:
 
 
 def extend(base: Variant, name: str, description: str, *instructions: Instruction) -> Variant:
-    """Return a variant with the instructions of ``base`` and further ones.
+    """Return an ISA variant with the instructions of ``base`` and further ones.
 
     Raise as :class:`Variant`.
     """

@@ -1,4 +1,4 @@
-"""Rounding and saturation rules in plain NumPy, each with its source; the only copy in the project.
+"""Rounding and saturation rules of quantised arithmetic in NumPy, each with its source.
 
 ``Arch.numerics`` chooses between two families:
 

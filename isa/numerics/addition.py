@@ -69,7 +69,9 @@ def add(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(fma(a', ra, fma(b', rb, k))) - offset, low, high)``.
+    """Add two quantised tensors as ONNX Runtime does, with float32 constants.
+
+    Returns int8 ``clip(rint(fma(a', ra, fma(b', rb, k))) - offset, low, high)``.
 
     a' = a + offset and b' = b + offset. The textbook formula is wrong on ties. ONNX Runtime uses a
     true FMA here on every CPU with AVX2.
@@ -95,7 +97,7 @@ LEFT_SHIFT = 20
 
 @dataclass(frozen=True)
 class AddFixedConstants:
-    """The six integers of `add_fixed`.
+    """Integer constants of `add_fixed`, the addition of quantised tensors with integers only.
 
     Each operand and the result have a 31-bit multiplier and a shift.
     """
@@ -140,7 +142,9 @@ SQUARED_SHIFT = 7
 def compute_squared_difference_constants(
     scale_a: float, scale_b: float, scale_y: float
 ) -> AddFixedConstants:
-    """Return the constants of `subtract_squared_fixed`: sa/t, sb/t, t**2/(2**14 * sy).
+    """Return the constants of the squared difference of quantised tensors with integers only.
+
+    They are those of `subtract_squared_fixed`: sa/t, sb/t, t**2/(2**14 * sy).
 
     t = 2 * max(sa, sb), in float64. Source: ``kernels/squared_difference.cc`` of LiteRT, which
     aborts the process if the last factor is 1 or more. Raises InputError for a bad scale.
@@ -160,7 +164,9 @@ def subtract_squared_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(M_y((M_a((a - za) << 7) - M_b((b - zb) << 7))**2) + zy, low, high)``.
+    """Return the squared difference of two quantised int8 tensors, with integers only.
+
+    The value is ``clip(M_y((M_a((a - za) << 7) - M_b((b - zb) << 7))**2) + zy, low, high)``.
 
     M_a, M_b and M_y are the quantised multipliers of `compute_squared_difference_constants`; zero
     points are those of the stored int8 tensors. The square of int8 tensors stays below 2**31.
@@ -191,7 +197,9 @@ def add_fixed(
     *,
     subtract: bool = False,
 ) -> Int8Array:
-    """Return int8 ``clip(M_y(M_a((a - za) << 20) + M_b((b - zb) << 20)) + zy, low, high)``.
+    """Return the int8 sum of two quantised tensors, with integers only.
+
+    The value is ``clip(M_y(M_a((a - za) << 20) + M_b((b - zb) << 20)) + zy, low, high)``.
 
     M_a, M_b and M_y are the quantised multipliers of `add_fixed_constants`. With ``subtract`` the
     result of M_b is subtracted. a and b are int8 and broadcast; zero points are those of the stored
@@ -246,7 +254,7 @@ def _reals(
     scales: tuple[ScaleLike, ScaleLike, ScaleLike],
     zero_points: tuple[int, int, int],
 ) -> tuple[Float32Array, Float32Array, Float32Array]:
-    """Return the real values of a and b in float32, and the checked scale of the result."""
+    """Return the float32 values of two quantised tensors, and the checked result scale."""
     scale_a, scale_b, scale_y = (
         check_scale(s, f"scale of {n}") for s, n in zip(scales, "aby", strict=True)
     )
@@ -264,7 +272,9 @@ def multiply(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(float32(p * ratio) + zy)) - offset, low, high)``.
+    """Return the int8 product of two quantised tensors in float32 steps.
+
+    The value is ``clip(rint(float32(float32(p * ratio) + zy)) - offset, low, high)``.
 
     p = (a - za) * (b - zb). a and b are int8 and broadcast; za and zb are zero points of the stored
     tensors, zy is the ORIGINAL one (0..255 of a uint8 model, where ``offset`` is 128). ``ratio`` is
@@ -286,7 +296,9 @@ def multiply_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(M((a - za) * (b - zb)) + zy, low, high)``.
+    """Return the int8 product of two quantised tensors, with integers only.
+
+    The value is ``clip(M((a - za) * (b - zb)) + zy, low, high)``.
 
     M multiplies by ``sa * sb / sy``, a quantised multiplier. The factor is a `rounded_multiplier`.
     Zero points are those of the stored int8 tensors. Source: LiteRT's
@@ -331,7 +343,9 @@ def divide_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(M(((a - za) << 20) / (b - zb)) + zy, low, high)``.
+    """Return the int8 quotient of two quantised tensors, with integers only.
+
+    The value is ``clip(M(((a - za) << 20) / (b - zb)) + zy, low, high)``.
 
     The quotient is rounded half away from zero. M is the quantised multiplier of ``sa / (sb * sy *
     2**20)``. Zero points are those of the stored int8 tensors; division by 0 is as in `divide`.

@@ -37,7 +37,7 @@ def average_taps(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Average windows by the rule of ONNX Runtime's QLinearAveragePool.
+    """Average pooling windows of int8 by the rule of ONNX Runtime's QLinearAveragePool.
 
     Every step is float32, and the sum is a running one: ``s += (x + offset - zx) * sx`` over the
     valid taps, then ``y = clip(rint(s / count / sy + zy) - offset, low, high)``. A tap in the
@@ -79,7 +79,9 @@ def average_taps(
 
 
 def global_average_scale(input_scale: float, output_scale: float, count: int) -> np.float32:
-    """Return ``float32(xs / float32(ys * count))``, the factor of `global_average`.
+    """Return the scale factor of a global average pooling in float32.
+
+    It is ``float32(xs / float32(ys * count))``, the factor of `global_average`.
 
     ``count`` is the number of elements of a plane, H * W.
     """
@@ -95,7 +97,9 @@ def global_average(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(total) * scale) + zy)``.
+    """Return the int8 global averages for sums of quantised elements.
+
+    The value is ``clip(rint(float32(total) * scale) + zy)``.
 
     This is the rule of ONNX Runtime's QLinearGlobalAveragePool. ``total`` is the integer sum of (x
     - zx) over the plane, of shape (C,) or any other; ``scale`` comes from `global_average_scale`.
@@ -115,7 +119,7 @@ def average_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Average windows with integers only.
+    """Average pooling windows of int8 with integers only.
 
     ``total`` is the sum of the stored int8 values; a counted padding tap reads the zero point. With
     equal input and output quantisation (multiplier and shift of 1.0, equal zero points) the rule is
@@ -156,7 +160,9 @@ def _divide_half_away(
 def neighbours(
     coordinates: Float32Array, size: int
 ) -> tuple[IntegerArray, IntegerArray, Float32Array, Float32Array]:
-    """Return the elements below and above each coordinate among ``size``, and both float32 weights.
+    """Return the two elements next to each resize coordinate, and their float32 weights.
+
+    The elements are among ``size``.
 
     Coordinates beyond an end are clamped to it. If there is no element above, both are the last
     one, with weights of one half.
@@ -178,7 +184,7 @@ def interpolate(
     output_scale: float,
     output_zero: int,
 ) -> Int8Array:
-    """Interpolate ``x`` (C, H, W) and return int8 (C, OH, OW).
+    """Resize int8 planes (C, H, W) by interpolation to (C, OH, OW).
 
     The coordinates are ``rows`` (OH,) and ``columns`` (OW,). ``x`` holds stored int8 values. Every
     step is float32: ``v = (x - zx) * sx``; then the sum of ``(row weight * column weight) * v``
@@ -200,7 +206,10 @@ def interpolate(
 def _corners(
     shape: tuple[int, ...], rows: Float32Array, columns: Float32Array
 ) -> Iterator[tuple[IntegerArray, IntegerArray, Float32Array]]:
-    """Yield rows, columns and float32 weights (OH, OW) of the four neighbours."""
+    """Yield rows, columns and float32 weights of the four neighbours of each resized element.
+
+    Each has shape (OH, OW).
+    """
     top, bottom, upper, lower = neighbours(rows, shape[1])
     left, right, before, behind = neighbours(columns, shape[2])
     for row, vertical in ((top, upper), (bottom, lower)):
@@ -217,7 +226,7 @@ def interpolate_fixed(
     input_zero: int,
     output_zero: int,
 ) -> Int8Array:
-    """Interpolate as `interpolate` with integers only.
+    """Resize int8 planes by interpolation with integers only.
 
     Weights have 10 fraction bits per dimension and sum to 1.
 
@@ -246,7 +255,7 @@ def interpolate_fixed(
 def resize_coordinates(
     size: int, wanted: int, align_corners: bool, half_pixels: bool
 ) -> Float32Array:
-    """Return float32 (wanted,): the input coordinate of each position of a resized dimension.
+    """Return the float32 input coordinate of each position of a resized dimension.
 
     The input has ``size`` elements, the result ``wanted``.
 

@@ -226,7 +226,9 @@ def quantise_multiplier(real: float) -> tuple[int, int]:
 def real_multiplier(
     input_scale: ScaleLike, other_scale: ScaleLike, output_scale: ScaleLike
 ) -> NDArray[np.float64]:
-    """Return float64 ``xs * ws / ys`` in the shape of ``other_scale``.
+    """Return the requantisation factor ``xs * ws / ys`` of a layer in float64.
+
+    It has the shape of ``other_scale``.
 
     All scales are converted to float64 first. ``other_scale`` is that of the weights, or 1. Source:
     PopulateConvolutionQuantizationParams of LiteRT. Raises InputError for a bad scale.
@@ -370,7 +372,9 @@ def requantise_once(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(round(float64(acc) * factor) + zero_point, low, high)``.
+    """Requantise accumulators to int8 with a float64 factor, rounded once.
+
+    Returns ``clip(round(float64(acc) * factor) + zero_point, low, high)``.
 
     Ties are rounded away from zero. ``factor`` is the float64 of `real_multiplier`, broadcast.
     Source: FullyConnected of LiteRT's reference kernels, the only operator that rounds once, in
@@ -384,7 +388,9 @@ def requantise_once(
 def steps(
     real: ArrayLike, scale: ArrayLike, zero_point: ArrayLike, dtype: DTypeLike
 ) -> NDArray[Any]:
-    """Return ``clip(rint(real / scale) + zero_point)`` as integers of type ``dtype``.
+    """Quantise real numbers: return ``clip(rint(real / scale) + zero_point)``.
+
+    The result has the type ``dtype``.
 
     Operands broadcast. Each step is rounded in the floating type of ``real`` and ``scale``, as
     QuantizeLinear does in float32. The results equal ONNX Runtime's for 4,000,000 random numbers,
@@ -403,7 +409,9 @@ def steps(
 def requantise_scale(
     input_scale: ScaleLike, weight_scale: ScaleLike, output_scale: ScaleLike
 ) -> Float32Array:
-    """Return ``float32(float32(xs * ws) / ys)``, the shape of ``weight_scale`` (scalar or (OC,)).
+    """Return the float32 requantisation factor ``float32(float32(xs * ws) / ys)``.
+
+    It has the shape of ``weight_scale`` (scalar or (OC,)).
 
     Each step is rounded, as in ONNX Runtime; rounding once from float64 differs in a quarter of
     random cases. Raises InputError for a scale that is not positive and finite.
@@ -419,7 +427,9 @@ def requantise(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(float32(acc) * s)) + zero_point, low, high)``.
+    """Requantise accumulators to int8 with a float32 factor.
+
+    Returns ``clip(rint(float32(float32(acc) * s)) + zero_point, low, high)``.
 
     The result has the shape of ``accumulator``. ``scale`` is float32 and broadcasts against the
     accumulator (per channel: (C, 1, 1) on (C, H, W)). The zero point is added after rounding, as an

@@ -1,4 +1,4 @@
-"""Rules for whole rows: softmax, layer and root-mean-square normalisation.
+"""Softmax, layer normalisation and root-mean-square normalisation of quantised rows.
 
 Softmax uses a table of exponentials. ONNX Runtime normalises in float32 between DequantizeLinear
 and QuantizeLinear, and sums in a processor-dependent order. The rule here is therefore a definition
@@ -39,7 +39,9 @@ bits of 1.
 
 
 def softmax_table(scale: float, count: int) -> Float32Array:
-    """Return float32 (256,): entry i is exp((i - 255) * scale) times a common factor.
+    """Return the float32 table of exponentials for the softmax of int8 rows.
+
+    Entry i of (256,) is exp((i - 255) * scale) times a common factor.
 
     The factor brings the sum of ``count`` entries near the largest float32.
 
@@ -60,7 +62,9 @@ def softmax_factor(output_scale: float) -> np.float32:
 
 
 def softmax(x: IntegerArray, table: Float32Array, factor: np.float32, zero_point: int) -> Int8Array:
-    """Return the softmax along axis 1 of ``x`` (rows, count, length), stored int8 values, as int8.
+    """Return the int8 softmax along axis 1 of quantised rows, by ONNX Runtime's rule.
+
+    ``x`` has stored int8 values of shape (rows, count, length).
 
     In float32: ``v = table[255 + x - max(x)]``; ``s``, the sum of v in order; ``clip(rint(float32(v
     * factor) / s) + zero_point)``. Source: QLinearSoftmax of ONNX Runtime 1.31, which it uses for
@@ -86,7 +90,9 @@ def softmax(x: IntegerArray, table: Float32Array, factor: np.float32, zero_point
 
 
 def softmax_table_fixed(scale: float, beta: float = 1.0) -> NDArray[np.uint32]:
-    """Return the exponentials of softmax as uint32 (256,) with 31 fraction bits.
+    """Return the table of exponentials for softmax with integers only.
+
+    The table is uint32 (256,) with 31 fraction bits.
 
     Entry i is exp((i - 255) * scale * beta), or 0 below exp(-31). Source: Softmax of LiteRT's
     reference kernels. The distance is scaled to 26 fraction bits (rounded once). gemmlowp's
@@ -104,7 +110,7 @@ def softmax_table_fixed(scale: float, beta: float = 1.0) -> NDArray[np.uint32]:
 
 
 def _high(a: IntegerArray, b: IntegerArray | int) -> NDArray[np.int64]:
-    """Return the product of two numbers, one of which has 31 fraction bits."""
+    """Return the fixed-point product of two numbers, one of which has 31 fraction bits."""
     return multiply_high_doubled(a, b)
 
 
@@ -143,7 +149,9 @@ def _exponential_of_quarter(x: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _reciprocal(total: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (r, b) with ``1 / total ~ r / 2**(31 + b)``, by Newton's method.
+    """Return the fixed-point reciprocal of ``total`` by Newton's method.
+
+    The result is (r, b) with ``1 / total ~ r / 2**(31 + b)``.
 
     r has 31 fraction bits; b is the number of bits of the total. Source: GetReciprocal of LiteRT,
     one_over_one_plus_x_for_x_in_0_1 of gemmlowp.
@@ -158,7 +166,9 @@ def _reciprocal(total: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def softmax_factor_fixed(output_scale: float) -> int:
-    """Return round(2**16 / (256 * scale)), the steps of the result in 1/256 with 16 fraction bits.
+    """Return the softmax result's steps per 1/256 as a number with 16 fraction bits.
+
+    This is round(2**16 / (256 * scale)).
 
     LiteRT's softmax has the scale 1/256, for which the factor is 2**16 and changes nothing. The
     rule for other scales is a definition of this project. Raises InputError for a bad scale.
@@ -169,7 +179,7 @@ def softmax_factor_fixed(output_scale: float) -> int:
 def softmax_fixed(
     x: IntegerArray, table: NDArray[np.uint32], factor: int, zero_point: int
 ) -> Int8Array:
-    """Compute `softmax` with integers only by LiteRT's reference kernel.
+    """Return the int8 softmax of quantised rows with integers only, as LiteRT does.
 
     ``v = table[255 + x - max(x)]``; the sum of v / 2^12, each rounded; its reciprocal by Newton's
     method; their product in steps of ``factor``, rounded half away from zero, plus ``zero_point``.
@@ -201,7 +211,9 @@ def normalise(
     centre: int | None,
     zero_point: int,
 ) -> Int8Array:
-    """Normalise the rows of ``x`` (rows, n), stored int8 values; return int8 of the same shape.
+    """Return the layer or root-mean-square normalisation of int8 rows.
+
+    ``x`` (rows, n) has stored int8 values; the result is int8 of the same shape.
 
     With ``centre`` None (layer normalisation) ``d = n*x - Σx`` and ``v = n*Σx² - (Σx)²``, otherwise
     (root mean square) ``d = x - centre`` and ``v = Σd²``, all in int64. Then float32, each step
@@ -235,7 +247,7 @@ def normalise_fixed(
     centre: int | None,
     zero_point: int,
 ) -> Int8Array:
-    """Compute `normalise` with integers only; a definition of this project.
+    """Normalise quantised rows with integers only, by a definition of this project.
 
     ``gain`` has 15 and ``bias`` 16 fraction bits, both int32; ``epsilon`` is an integer. ``t = (d *
     2^16) // max(isqrt(v + epsilon), 1)``, ``clip(((t * gain + bias * 2^15 + 2^30) >> 31) +
@@ -249,7 +261,10 @@ def normalise_fixed(
 
 
 def _deviations(x: IntegerArray, centre: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the dividend (rows, n), and the square of the divisor (rows, 1) without epsilon."""
+    """Return the numerators and squared divisors of a row normalisation.
+
+    They are (rows, n) and (rows, 1), without epsilon.
+    """
     wide = x.astype(np.int64)
     if centre is not None:
         wide = wide - centre
@@ -268,7 +283,7 @@ def normalisation_scales(
     count: int,
     centred: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Convert gain and bias for real numbers to those for integers.
+    """Convert the gain and bias of a normalisation from real numbers to integers.
 
     Return them and the factor of epsilon.
 

@@ -29,7 +29,9 @@ def unary(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(g(float32((x - zx) * sx)) / sy)) + zy, low, high)``.
+    """Apply relu, leaky relu or absolute value to int8 values in float32 steps.
+
+    Returns ``clip(rint(float32(g(float32((x - zx) * sx)) / sy)) + zy, low, high)``.
 
     The result has the shape of ``x``. g is ``relu`` max(v, 0), ``leaky_relu`` v if v >= 0 else
     float32(alpha * v), or ``absolute`` |v|, all in float32. ``scales`` and ``zero_points`` are
@@ -65,7 +67,9 @@ def unary_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(M(g(x - zx)) + zy, low, high)`` with integers only.
+    """Apply relu, leaky relu or absolute value to int8 values with integers only.
+
+    Returns ``clip(M(g(x - zx)) + zy, low, high)``.
 
     M is MultiplyByQuantizedMultiplier. ``positive`` is the (multiplier, shift) of sx / sy.
     ``negative`` is that of sx * alpha / sy, which only ``leaky_relu`` uses, for values below the

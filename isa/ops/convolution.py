@@ -165,7 +165,10 @@ EX_GROUPS = Register(
 
 
 def group_shape(command: Command) -> tuple[int, int, int]:
-    """Return (G, IC/G, OC/G); raise InputError if EX_GROUPS does not divide the channels."""
+    """Return the shape of a grouped convolution as (G, IC/G, OC/G).
+
+    Raises InputError if EX_GROUPS does not divide the channels.
+    """
     groups = command["EX_GROUPS"]
     ic = command["EX_INPUT_CHANNELS"]
     oc = command["EX_OUTPUT_CHANNELS"]
@@ -286,7 +289,7 @@ class ConvolutionWork(NamedTuple):
 
 
 def compute_mapped_cycles(work: ConvolutionWork, mapping: int, arch: Arch) -> int:
-    """Return the cycles of the multiply-accumulates of ``work``.
+    """Return the cycles that the array takes for the multiply-accumulates of a convolution.
 
     ``mapping`` is the value of the field of this name.
     """
@@ -300,7 +303,7 @@ def compute_mapped_cycles(work: ConvolutionWork, mapping: int, arch: Arch) -> in
 
 
 def best_mapping(work: ConvolutionWork, arch: Arch) -> int:
-    """Return the mapping with the fewest cycles.
+    """Return the mapping of a convolution onto the array with the fewest cycles.
 
     Ties go to the highest value, which can be faster for tiles.
     """
@@ -311,7 +314,7 @@ def best_mapping(work: ConvolutionWork, arch: Arch) -> int:
 
 
 def least_mapped_cycles(work: ConvolutionWork, arch: Arch) -> int:
-    """Return a lower bound of the cycles for ``work``.
+    """Return a lower bound of the cycles of a convolution with the loop sizes ``work``.
 
     It applies to any division of the work into commands and to any mapping of each command. The
     bound divides the products by the most that the array can multiply per cycle for any part of the
@@ -330,7 +333,7 @@ def least_mapped_cycles(work: ConvolutionWork, arch: Arch) -> int:
 
 
 def _pieces(lanes: int, most: int) -> Iterator[tuple[int, int]]:
-    """Yield (size, count) for each number of pieces that fit into ``lanes``.
+    """Yield the ways to divide array lanes into pieces, as (size, count) of the pieces.
 
     ``size`` is the largest size of a piece, up to ``most``.
     """
@@ -342,7 +345,10 @@ def _pieces(lanes: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _work(command: Command) -> ConvolutionWork:
-    """Return the loop sizes of a command; OP_DEPTH_CONV has one group per output channel."""
+    """Return the loop sizes of a convolution command.
+
+    OP_DEPTH_CONV has one group per output channel.
+    """
     if "EX_GROUPS" in command.registers:
         groups = group_shape(command)
     elif command.instruction.mnemonic == OP_DEPTH_CONV.mnemonic:
@@ -378,14 +384,16 @@ _PARTIAL = 3
 
 
 def add_partial_sums(base: Instruction) -> Instruction:
-    """Add the field :data:`ACCUMULATE` to a product instruction; field value 0 changes nothing.
+    """Add the field :data:`ACCUMULATE` (continue partial sums) to a product instruction.
+
+    Field value 0 changes nothing.
 
     The first command writes int32 sums over some of the input channels, later commands add theirs,
     and the last one requantises.
     """
 
     def partial(command: Command, arch: Arch) -> int:
-        """Return the bytes of the sums that a command starts from.
+        """Return the bytes of the partial sums that a command continues.
 
         Return 0 if it starts from the biases.
         """

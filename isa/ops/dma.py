@@ -24,7 +24,7 @@ Side = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 def side_registers(unit: Unit, space: Space) -> Side:
-    """Return the registers of one side of a transfer.
+    """Return the registers of the scratchpad or system memory side of a DMA transfer.
 
     They are the address, the bytes per row, and (count, stride) of the dimensions 3, 2 and 1.
     """
@@ -42,7 +42,9 @@ _SIDES = {
 
 
 def side(command: Command, space: Space) -> Access:
-    """Return the rows on one side (``sram`` or ``dram``) of a DMA command.
+    """Return the rows of bytes that a DMA command accesses in one memory.
+
+    The memory is ``sram`` or ``dram``.
 
     Dimension 3 is the outermost.
     """

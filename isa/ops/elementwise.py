@@ -64,7 +64,7 @@ def _cycles(command: Command, arch: Arch) -> int:
 def unary_result(
     x: NDArray[np.int8], function: Function, command: Command, arch: Arch
 ) -> NDArray[np.int8]:
-    """Return ``function`` of stored int8 values.
+    """Apply a unary function to stored int8 values, with the command's parameters.
 
     The scales, zero points and limits are those of the command.
     """
@@ -112,7 +112,7 @@ def read_fixed_constants(command: Command) -> numerics.AddFixedConstants:
 def add_result(
     a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch
 ) -> NDArray[np.int8]:
-    """Return the rescaled sum of stored int8 values, with the command's constants."""
+    """Add two tensors of stored int8 values with the command's constants."""
     low = command["EX_CLAMP_LOW"]
     high = command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":

@@ -35,7 +35,7 @@ TABLE_BYTES = 256
 
 
 def shape(command: Command) -> tuple[int, int, int]:
-    """Return (outer, tables, elements per table).
+    """Return the shape of a look-up: (outer, tables, elements per table).
 
     One table gives (1, 1, n); planes give (1, C, H·W); a matrix gives (M, N, 1).
     """
@@ -123,7 +123,7 @@ def table_count(command: Command) -> int:
 
 
 def result_shape(command: Command, elements: int) -> tuple[int, int, int]:
-    """Return (outer, channels, elements per channel) of ``elements`` results.
+    """Return the shape of looked-up results: (outer, channels, elements per channel).
 
     The dimensions are in the order of the results' addresses. Planes give (1, OC, OH·OW), a matrix
     (M, N, 1), a requantisation (rows, OC, length); element-wise operations have one channel.
@@ -135,12 +135,17 @@ def result_shape(command: Command, elements: int) -> tuple[int, int, int]:
 
 
 def look_up(entries: NDArray[np.uint8], tables: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Look up entries (outer, channels, elements) in tables (1 or channels, 256)."""
+    """Replace int8 values by their entries in look-up tables of 256 bytes.
+
+    Values are (outer, channels, elements), tables (1 or channels, 256).
+    """
     return tables[np.arange(len(tables))[:, np.newaxis], entries.astype(np.int64)]
 
 
 def add_tables(base: Instruction, *wider: Register) -> Instruction:
-    """Add the field :data:`LOOK_UP` and the register EX_TABLE_ADDRESS to ``base``.
+    """Add a look-up of the results to the instruction ``base``.
+
+    The field is :data:`LOOK_UP`, the register EX_TABLE_ADDRESS.
 
     Field value 0 changes nothing.
 
@@ -192,7 +197,7 @@ def add_tables(base: Instruction, *wider: Register) -> Instruction:
         return max(base.least_cycles(command, arch), count_look_up(command, arch))
 
     def count_look_up(command: Command, arch: Arch) -> int:
-        """Return the cycles of the look-up alone; 0 without a look-up."""
+        """Return the cycles that the table look-up of a command adds; 0 without a look-up."""
         return (
             ceil_div(base.operands(command, arch).writes[0].total, arch.lanes)
             if table_count(command)

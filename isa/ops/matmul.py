@@ -42,12 +42,12 @@ from isa.registers import Field, float_value
 
 
 def shape(command: Command) -> tuple[int, int, int]:
-    """Return the sizes (M, K, N) of a product."""
+    """Return the sizes (M, K, N) of a matrix product command."""
     return command["EX_ROWS"], command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
 
 
 def _read_sizes(command: Command) -> tuple[int, int, int]:
-    """Return (M, K, N); raise InputError if K is 0."""
+    """Return the sizes (M, K, N) of a matrix product; raise InputError if K is 0."""
     if not command["EX_INPUT_CHANNELS"]:
         raise make_refusal(command, "EX_INPUT_CHANNELS is 0; it must be 1 or more")
     return shape(command)

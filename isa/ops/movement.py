@@ -1,4 +1,4 @@
-"""``OP_PERMUTE``: copies bytes of the scratchpad into another order.
+"""``OP_PERMUTE``: copies bytes within the scratchpad into another order.
 
 It can repeat or omit bytes.
 """
@@ -38,7 +38,7 @@ REGISTERS = tuple(
 
 
 class _Side(NamedTuple):
-    """One side of a block of a copy.
+    """Bytes and memory words that a copy touches per block, on its source or result side.
 
     ``span`` is the bytes from first to last, ``words`` the maximum number of words, ``asked`` the
     words requested from memory.
@@ -96,7 +96,7 @@ def count(command: Command) -> int:
 
 
 def side(command: Command, name: str) -> Access:
-    """Return the bytes of one side (``INPUT`` or ``OUTPUT``) in copy order."""
+    """Return the bytes that a copy reads (``INPUT``) or writes (``OUTPUT``), in copy order."""
     dims = (
         (command[f"EX_COUNT_{n}"], command[f"EX_{name}_STRIDE_{n}"]) for n in reversed(DIMENSIONS)
     )
@@ -104,7 +104,9 @@ def side(command: Command, name: str) -> Access:
 
 
 def find_touched(command: Command, name: str) -> Access:
-    """Return the bytes of one side of a command in normal form.
+    """Return the distinct bytes that a copy reads or writes.
+
+    They are in normal form.
 
     Repeated bytes count once, and dense dimensions are merged.
     """
@@ -156,7 +158,7 @@ def _cycles(command: Command, arch: Arch) -> int:
 
 
 def _least(command: Command, arch: Arch) -> int:
-    """Return the cycles for contiguous bytes, a lower bound.
+    """Return a lower bound of a copy's cycles, which is reached with contiguous bytes.
 
     Another program may order the dimensions differently.
     """

@@ -103,7 +103,7 @@ def product(
     *,
     inputs_first: bool = False,
 ) -> Packed:
-    """Declare a product in banked memory.
+    """Declare a convolution or matrix product instruction in banked memory.
 
     Args:
         read: converts a command to the product that the array sees.
@@ -183,7 +183,9 @@ _ELEMENTWISE = "⌈length / L⌉: of dense operands, whatever their layout, that
 
 
 def _dense(*registers: str, divides: bool = False) -> Packed:
-    """Declare an element-wise instruction of EX_LENGTH bytes at each of ``registers``.
+    """Declare an element-wise instruction in banked memory on dense bytes.
+
+    EX_LENGTH bytes are at each of ``registers``.
 
     The last is the result's.
 
@@ -234,7 +236,7 @@ def _pair_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 
 def _pair_elements(command: Command, arch: Arch) -> int:
-    """Return the elements of the result, including padding channels."""
+    """Return the number of elements of a two-operand result, including padding channels."""
     words = words_of(arch)
     channels, length = pairs.operand_shape(command, 0)
     return words.surfaces(channels) * words.atom * length
@@ -284,7 +286,10 @@ def _table_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 
 
 def _table_bytes(command: Command, arch: Arch) -> int:
-    """Return the bytes of operand and result: whole atoms if each channel has its own table."""
+    """Return the bytes of a table look-up's operand, which is as large as its result.
+
+    These are whole atoms if each channel has its own table.
+    """
     words = words_of(arch)
     channels = command["EX_OUTPUT_CHANNELS"]
     length = command["EX_LENGTH"]
@@ -311,7 +316,9 @@ def _table_operand_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 
 def _row_shape(command: Command) -> tuple[int, int, bool]:
-    """Return (elements per row, rows, True if rows are dense in ideal memory).
+    """Return the shape of a row operation as (elements per row, rows, dense).
+
+    ``dense`` is True if rows are dense in ideal memory.
 
     In atoms this is (channels, positions).
     """
@@ -331,7 +338,7 @@ def _rows_at(register: str, command: Command) -> Atoms:
 
 
 def _count_padded_elements(channels: int, positions: int, words: BankedMemory) -> int:
-    """Return the elements of a tensor including padding channels."""
+    """Return the number of elements of a tensor including padding channels."""
     return words.surfaces(channels) * words.atom * positions
 
 
@@ -340,7 +347,7 @@ def _surface_words(channels: int, positions: int, words: BankedMemory) -> int:
 
 
 def _limit_by_divisions(cycles: int, quotients: int, words: BankedMemory) -> int:
-    """Return the larger of ``cycles`` and the cycles of ``quotients`` divisions.
+    """Return ``cycles``, or the cycles that the dividers take for some divisions if larger.
 
     The divisions run in parallel.
     """
@@ -400,7 +407,7 @@ def _softmax_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 
 def _norm_shape(command: Command) -> tuple[int, int]:
-    """Return (elements per row, rows)."""
+    """Return the shape of a normalisation as (elements per row, rows)."""
     outer, count, inner = rows.shape(command)
     return count * inner, outer
 
@@ -441,7 +448,7 @@ def _permute_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 
 
 def _count_copied_words(command: Command, arch: Arch) -> tuple[int, int]:
-    """Return the words of a copy on both sides; a fill has a source of one constant byte."""
+    """Return the words that a copy reads and writes; a fill reads one constant byte."""
     at = command.registers
     fill = command.fields["fill"]
     dims = [
@@ -480,7 +487,7 @@ def _permute_cycles(command: Command, arch: Arch) -> int:
 
 
 def _permute_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    """Return the words of source and result; a fill reads no words."""
+    """Return the words that OP_PERMUTE reads and writes; a fill reads none."""
     source, result = _count_copied_words(command, arch)
     return 0 if command.fields["fill"] else source, result
 

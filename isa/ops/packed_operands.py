@@ -15,7 +15,7 @@ from isa.ops.windows import ACCUMULATE, element_bytes
 
 
 def list_tables(command: Command) -> tuple[OperandLayout, ...]:
-    """Return the layout of the look-up tables.
+    """Return the operand layout of a command's look-up tables.
 
     Return nothing if the command does not look up its results.
     """
@@ -24,7 +24,7 @@ def list_tables(command: Command) -> tuple[OperandLayout, ...]:
 
 
 def compute_finishing_cycles(command: Command, outputs: int, arch: Arch) -> int:
-    """Return the cycles of the lanes after the array.
+    """Return the cycles that the post-processing lanes take after the array is done.
 
     They are ⌈results / L⌉ if the lanes requantise, add sums or look up, else 0.
     """

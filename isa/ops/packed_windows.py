@@ -25,14 +25,14 @@ from isa.packing import (
 
 
 class Windows(NamedTuple):
-    """Steps of the array and words of activations for the windows of one atom."""
+    """Array steps and input words for the pooling or depthwise windows of one atom."""
 
     steps: int
     words: int
 
 
 def windows(command: Command, arch: Arch) -> Windows:
-    """Return the array steps and input words of the windows of one atom.
+    """Return the array steps and input words for all kernel windows of one atom of channels.
 
     The array computes ⌊N/A⌋ windows at a time: first along a row, then over rows. An array of fewer
     than A elements computes one window at a time and needs ⌈A/N⌉ cycles per tap. Registers keep the
@@ -68,7 +68,7 @@ def windows(command: Command, arch: Arch) -> Windows:
 
 
 def _results(command: Command, arch: Arch, element: int) -> tuple[int, int]:
-    """Return the number of results and their words."""
+    """Return the number of results of a window command, and their memory words."""
     words = words_of(arch)
     positions = command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
     channels = command["EX_OUTPUT_CHANNELS"]
@@ -162,7 +162,7 @@ def _pool_cycles(command: Command, arch: Arch) -> int:
 
 
 def _pool_source(command: Command, arch: Arch) -> int:
-    """Return the words of activations of one atom."""
+    """Return the input words that a pooling command reads for one atom of channels."""
     words = words_of(arch)
     if _whole_plane(command):
         return words.count(command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"] * words.atom)

@@ -1,4 +1,4 @@
-"""Element-wise instructions of two int8 tensors with broadcasting.
+"""Element-wise instructions on two int8 tensors with broadcasting.
 
 Either operand may have one value per channel, one row, or a single value. ``OP_E_ADD``,
 ``OP_C_MIN`` and ``OP_C_MAX`` read dense tensors only; they keep their mnemonics, because a mnemonic
@@ -43,7 +43,9 @@ Function = Callable[[NDArray[np.int8], NDArray[np.int8], Command, Arch], NDArray
 
 
 def operand_shape(command: Command, repeat: int) -> tuple[int, int]:
-    """Return (channels, elements) of an operand with the repeat value ``repeat``.
+    """Return the shape (channels, elements) of a broadcast operand.
+
+    ``repeat`` is the value of its repeat field.
 
     A value of 0 gives the result's shape.
     """
@@ -72,7 +74,7 @@ def _operands(command: Command, arch: Arch) -> Operands:
 def multiply_result(
     a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch
 ) -> NDArray[np.int8]:
-    """Return the rescaled product of stored int8 values, with the command's constants."""
+    """Multiply two tensors of stored int8 values with the command's constants."""
     zeros = (
         command["EX_INPUT_ZERO_POINT"],
         command["EX_OPERAND_ZERO_POINT"],
@@ -92,7 +94,7 @@ def multiply_result(
 def subtract_result(
     a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch
 ) -> NDArray[np.int8]:
-    """Return the rescaled difference of stored int8 values, with the command's constants."""
+    """Subtract two tensors of stored int8 values with the command's constants."""
     zeros = (
         command["EX_INPUT_ZERO_POINT"],
         command["EX_OPERAND_ZERO_POINT"],
@@ -116,7 +118,7 @@ def subtract_result(
 def divide_result(
     a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch
 ) -> NDArray[np.int8]:
-    """Return the rescaled quotient of stored int8 values, with the command's constants."""
+    """Divide two tensors of stored int8 values with the command's constants."""
     zeros = (
         command["EX_INPUT_ZERO_POINT"],
         command["EX_OPERAND_ZERO_POINT"],

@@ -76,7 +76,7 @@ def _positions(command: Command) -> Iterator[tuple[int, int]]:
 
 
 def tap_count(command: Command, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Count the taps of each output (OH, OW) that are input elements.
+    """Count the pooling window's elements that are not padding, for each output (OH, OW).
 
     ``inside`` (1, rows, columns) is true at input elements.
     """
@@ -87,7 +87,7 @@ def tap_count(command: Command, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def data_mask(command: Command, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return a mask (1, rows, columns) of the padded input.
+    """Return a mask (1, rows, columns) of the padded input that is True for data, not padding.
 
     It is true for input elements and false for padding.
     """
@@ -241,7 +241,9 @@ def _resize_operands(command: Command, arch: Arch) -> Operands:
 def coordinates(
     command: Command, machine: Machine
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the row coordinates, relative to EX_FIRST_INPUT_ROW, and the column coordinates.
+    """Return the row and column coordinates at which a resize command reads its input.
+
+    Rows are relative to EX_FIRST_INPUT_ROW.
 
     Raises InputError if a coordinate is not a finite number.
     """

@@ -1,4 +1,4 @@
-"""Products in banked memory and their cost.
+"""Convolutions and matrix products in banked memory: array steps, cycles and words.
 
 The module states how the array processes the weights of a convolution or matrix product.
 
@@ -65,17 +65,17 @@ class ArrayProduct(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """Number of results."""
+        """Number of results of the product."""
         return self.weights.groups * self.weights.outputs * self.rows * self.columns
 
     @property
     def channels(self) -> int:
-        """Number of output channels."""
+        """Number of output channels of the product."""
         return self.weights.groups * self.weights.outputs
 
     @property
     def depth(self) -> int:
-        """Parallel products per sum: input channels of a group.
+        """Number of products that the array adds in parallel: input channels of a group.
 
         With ``taps`` times the kernel's columns.
         """
@@ -83,7 +83,9 @@ class ArrayProduct(NamedTuple):
 
 
 def gapless(columns: int, read: int, stride: int, across: int) -> bool:
-    """Return True if the input of each row of results ends where the input of the next row begins.
+    """Return True if the inputs of consecutive result rows are adjacent.
+
+    The input of a row then ends where that of the next row begins.
 
     Args:
         columns: results per row.
@@ -95,7 +97,7 @@ def gapless(columns: int, read: int, stride: int, across: int) -> bool:
 
 
 def use_mapping(product: ArrayProduct, mapping: int) -> ArrayProduct:
-    """Return ``product`` with the given value of the field ``mapping``."""
+    """Return a product as the array computes it under one value of the field ``mapping``."""
     shape = product.weights
     found = product._replace(taps=mapping >= TAPS, apart=mapping >= COLUMNS)
     if mapping != WHOLE_KERNEL:
@@ -107,7 +109,9 @@ def use_mapping(product: ArrayProduct, mapping: int) -> ArrayProduct:
 
 
 def pixel_bytes(groups: int, inputs: int) -> int:
-    """Return the bytes of an atom of a :data:`WHOLE_KERNEL` convolution's image.
+    """Return the bytes of one stored pixel of an image that a convolution reads.
+
+    It is an atom of a :data:`WHOLE_KERNEL` convolution's image.
 
     Return 0 if the input is not an image. An image has one group and at most :data:`NARROW`
     channels, in atoms of 1, 2 or 4 bytes.
@@ -116,7 +120,7 @@ def pixel_bytes(groups: int, inputs: int) -> int:
 
 
 def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
-    """Yield (count, size) of the pieces of ``size`` in steps of ``step``.
+    """Divide a size into pieces of at most ``step``; yield (number of pieces, size) pairs.
 
     Full pieces come first, then the remainder.
     """
@@ -128,7 +132,7 @@ def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def product_block(product: ArrayProduct, arch: Arch) -> Block:
-    """Return the weights that the array stores at a time.
+    """Return the block of a product's weights that the array stores at a time.
 
     They are those of min(G, ⌊a/I⌋, ⌊b/O⌋) groups, but at least of one. Each group has up to b
     output by a input channels. I is the number of input channels of a group; with ``taps`` it is
@@ -149,7 +153,7 @@ def product_block(product: ArrayProduct, arch: Arch) -> Block:
 
 
 def _count_columns_per_step(product: ArrayProduct, block: Block, arch: Arch) -> int:
-    """Return the output columns per step: c.
+    """Return the number of output columns that the array computes per step: c.
 
     With ``apart``, min(⌊b / (g·O)⌋, ⌈OW/c⌉) times as many.
     """
@@ -160,7 +164,7 @@ def _count_columns_per_step(product: ArrayProduct, block: Block, arch: Arch) -> 
 
 
 class _Reach(NamedTuple):
-    """Activations that a step of the array reads.
+    """Number of activation streams, and memory words of activations, that an array step reads.
 
     ``each`` is the words per stream, ``words`` those of all streams together.
     """
@@ -171,7 +175,7 @@ class _Reach(NamedTuple):
 
 
 def _reach(product: ArrayProduct, block: Block, arch: Arch) -> _Reach:
-    """Return the activations that a step of the array reads.
+    """Return the activation streams and words that one array step of a product reads.
 
     There is one stream per atom of the block's channels. A stream has ((c - 1)·SW + 1)·A bytes,
     with ``taps`` c·SW·A, with ``apart`` p·c·SW·A. ``words`` treats all streams as one contiguous
@@ -187,13 +191,13 @@ def _reach(product: ArrayProduct, block: Block, arch: Arch) -> _Reach:
 
 
 def _atom(product: ArrayProduct, words: BankedMemory) -> int:
-    """Return the bytes of an input position in one atom."""
+    """Return the bytes of one input position in one atom."""
     return product.narrow or words.atom
 
 
 @lru_cache(maxsize=4096)
 def _streams(shape: WeightShape, block: Block, atom: int, rows: int) -> int:
-    """Return the most (atom, kernel row) pairs that the products of a block read.
+    """Return the most (atom, kernel row) pairs that any block of weights reads.
 
     The maximum is over all blocks.
     """
@@ -220,7 +224,7 @@ def _ranges(size: int, step: int) -> Iterator[range]:
 
 
 def _stripes(product: ArrayProduct, across: int, arch: Arch) -> tuple[tuple[int, int], ...]:
-    """Return the stripes of a product as (number of equal stripes, steps of each) pairs.
+    """Return a product's stripes as (number of equal stripes, steps of each) pairs.
 
     The product takes OH · ⌈OW / across⌉ steps in total, at most P per stripe.
     """
@@ -229,7 +233,7 @@ def _stripes(product: ArrayProduct, across: int, arch: Arch) -> tuple[tuple[int,
 
 
 def _blocks(product: ArrayProduct, block: Block, arch: Arch) -> Iterator[tuple[int, int]]:
-    """Yield (count, words) of the blocks that the array processes in a stripe, largest first."""
+    """Yield (number of blocks, words) of the weight blocks of a stripe, largest first."""
     shape = product.weights
     words = words_of(arch)
     kernel = shape.rows if product.taps else shape.rows * shape.columns
@@ -247,7 +251,7 @@ def _blocks(product: ArrayProduct, block: Block, arch: Arch) -> Iterator[tuple[i
 
 
 class _Passes(NamedTuple):
-    """Passes of the array over a product.
+    """Loop structure of a product on the array: blocks, stripes, columns and activations.
 
     Attributes:
         block: the weights that the array stores at a time.
@@ -266,7 +270,7 @@ class _Passes(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _passes(product: ArrayProduct, arch: Arch) -> _Passes:
-    """Return the passes of the array over a product.
+    """Return the loop structure of a product on the array.
 
     Its cycles and the words of its operands all depend on them.
     """
@@ -296,7 +300,7 @@ def product_cycles(product: ArrayProduct, arch: Arch, lanes: int = 0) -> int:
 
 @lru_cache(maxsize=1024)
 def best_mapping(product: ArrayProduct, most: int, arch: Arch) -> int:
-    """Return the value from 0 to ``most`` of the field ``mapping`` with the fewest cycles.
+    """Return the value of the field ``mapping`` with the fewest cycles, from 0 to ``most``.
 
     The cost is the larger of the compute cycles and the words of activations, one word per cycle.
     Ties go to the mapping that is fastest with one atom of output channels, because tiles can be
@@ -332,7 +336,7 @@ class ProductWords(NamedTuple):
 
 
 def product_words(product: ArrayProduct, arch: Arch, element: int) -> ProductWords:
-    """Return the words of each operand except the tables.
+    """Return the memory words of each operand of a product, except look-up tables.
 
     Partial sums have as many words as int32 results.
     """
@@ -373,7 +377,7 @@ def product_places(
 
 
 def product_blocks(product: ArrayProduct, arch: Arch, weights: Bytes) -> Bytes:
-    """Return the bytes of dense weights in the order of their use.
+    """Convert a product's dense weights to the order in which the array uses them.
 
     ``weights`` is an array of the shape of the product's weights.
     """
@@ -385,13 +389,13 @@ def product_blocks(product: ArrayProduct, arch: Arch, weights: Bytes) -> Bytes:
 
 
 def product_bytes(product: ArrayProduct, arch: Arch) -> int:
-    """Return the bytes of a product's weights in the order of their use, including padding."""
+    """Return the number of bytes of a product's stored weights, including padding."""
     return words_of(arch).word * _weight_words(product, arch)
 
 
 @lru_cache(maxsize=4096)
 def _weight_words(product: ArrayProduct, arch: Arch) -> int:
-    """Return the words of a product's weights, each read once.
+    """Return the memory words of a product's weights, each read once.
 
     Each block of output channels begins with a new word.
     """

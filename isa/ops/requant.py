@@ -31,7 +31,9 @@ from isa.ops.lookup import OP_LUT, add_tables, elements, shape
 
 @dataclass(frozen=True, eq=False)
 class ChannelScales:
-    """Factors (OC,) by which the accumulators of each channel are multiplied.
+    """Factors by which each channel's accumulators are multiplied to requantise them.
+
+    The shape is (OC,).
 
     ``rounded`` is float32, as in ONNX Runtime. ``exact`` is float64, for numerics ``fixed``: it is
     converted to a multiplier and a shift, or kept as float64 if ``once`` is set (the product is
@@ -44,7 +46,7 @@ class ChannelScales:
 
     @classmethod
     def make_exact(cls, scale: NDArray[np.float32]) -> ChannelScales:
-        """Return scales that are exactly float32 numbers."""
+        """Return channel factors that are exactly float32 numbers."""
         return cls(scale, scale.astype(np.float64))
 
     def select_channels(self, channels: slice) -> ChannelScales:
@@ -77,7 +79,7 @@ class ChannelRecords:
 
 
 def pack_records(bias: NDArray[np.int32], scales: ChannelScales, arch: Arch) -> bytes:
-    """Return the records as stored in memory, little-endian.
+    """Return channel records as bytes in memory, little-endian.
 
     A record is (int32, float32); with numerics ``fixed`` (int32, int32, int32), or (int32, float64)
     for products that are rounded only once.

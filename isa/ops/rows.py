@@ -42,7 +42,7 @@ PARAMETER_BYTES = 8
 
 
 def shape(command: Command) -> tuple[int, int, int]:
-    """Return (outer, elements per row, inner) of a command.
+    """Return the shape of a row operation: (outer, elements per row, inner).
 
     Neighbouring elements of a row are ``inner`` bytes, or one plane, apart.
     """
@@ -55,7 +55,7 @@ def elements(command: Command) -> int:
 
 
 def operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8]:
-    """Return the tensor at an address register as (outer, count, inner).
+    """Return a view of a row operation's operand tensor as (outer, count, inner).
 
     The register EX_..._PLANE has the distance of planes.
     """
@@ -96,7 +96,10 @@ def _reduce_operands(command: Command, arch: Arch) -> Operands:
 
 
 def result(command: Command, machine: Machine) -> NDArray[np.int8]:
-    """Return the view (outer, inner) into which a reduction writes its results."""
+    """Return the view of memory into which a reduction writes its results.
+
+    The shape is (outer, inner).
+    """
     outer, _, inner = shape(command)
     return view(
         machine.sram,
@@ -125,7 +128,10 @@ def _reduce(command: Command, machine: Machine) -> None:
 
 
 def reduce_rows(data: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
-    """Reduce ``data`` (outer, count, inner) to (outer, inner), as the command says."""
+    """Reduce each row of ``data`` to one value, as the command says.
+
+    ``data`` is (outer, count, inner), the result (outer, inner).
+    """
     before = command["EX_INPUT_ZERO_POINT"]
     after = command["EX_OUTPUT_ZERO_POINT"]
     low = command["EX_CLAMP_LOW"]
@@ -240,7 +246,7 @@ OP_SOFTMAX = Instruction(
 
 
 def parameters(command: Command) -> int:
-    """Return the number of (gain, bias) pairs that the command reads."""
+    """Return the number of (gain, bias) pairs that a normalisation reads."""
     outer, count, _ = shape(command)
     return count * (outer if command.fields["by_row"] else 1)
 

@@ -1,4 +1,4 @@
-"""Windows over planes: code that convolutions and pooling share.
+"""Code that convolutions and pooling share: planes, kernel windows, padding and taps.
 
 They share registers, operands, padding and results.
 """
@@ -71,7 +71,7 @@ REGISTERS = (
 
 
 def input_access(command: Command) -> Access:
-    """Return the input planes: IC planes of IH·IW bytes."""
+    """Return the bytes of a command's input planes: IC planes of IH·IW bytes."""
     plane = command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"]
     return strided(
         "sram",
@@ -82,7 +82,10 @@ def input_access(command: Command) -> Access:
 
 
 def output_access(command: Command, element: int) -> Access:
-    """Return the output planes: OC planes of OH·OW elements of ``element`` bytes."""
+    """Return the bytes of a command's output planes: OC planes of OH·OW elements.
+
+    Each element has ``element`` bytes.
+    """
     plane = command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"] * element
     return strided(
         "sram",
@@ -93,7 +96,7 @@ def output_access(command: Command, element: int) -> Access:
 
 
 def element_bytes(command: Command) -> int:
-    """Return the bytes of one output element.
+    """Return the bytes of one output element of a convolution or pooling.
 
     They are 1 if the command requantises, and 4 if it writes accumulators.
     """
@@ -101,7 +104,7 @@ def element_bytes(command: Command) -> int:
 
 
 def check_window(command: Command) -> None:
-    """Raise InputError if a window is illegal or too large.
+    """Raise InputError if a command's kernel window is illegal or too large.
 
     A size, stride or dilation must not be 0, and the padded input must not exceed the memory limit.
     The semantics allocate the padded input as int64, 8 bytes per element.
@@ -127,7 +130,7 @@ def make_refusal(command: Command, reason: str) -> InputError:
 
 
 def plane_operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
-    """Return the operands of a command on planes.
+    """Return the bytes that a convolution or pooling command reads and writes.
 
     It reads input planes, ``weight_bytes`` of weights and one record per output channel, and writes
     output planes.
@@ -145,12 +148,12 @@ def plane_operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
 
 
 def taps(command: Command) -> int:
-    """Return the number of kernel taps, KH·KW."""
+    """Return the number of taps of a command's kernel, KH·KW."""
     return command["EX_KERNEL_HEIGHT"] * command["EX_KERNEL_WIDTH"]
 
 
 def padded_input(command: Command, machine: Machine, fill: int) -> NDArray[np.int64]:
-    """Return the input as int64 (IC, rows, columns), padded with ``fill``.
+    """Return a command's input as int64 (IC, rows, columns), padded with ``fill``.
 
     It contains every tap of every window.
     """
@@ -171,7 +174,7 @@ def padded_input(command: Command, machine: Machine, fill: int) -> NDArray[np.in
 
 
 def window_extent(command: Command) -> tuple[int, int]:
-    """Return the rows and columns, including padding, that the windows of all outputs cover."""
+    """Return the rows and columns of padded input that all kernel windows cover."""
     at = command.registers
     rows = (at["EX_OUTPUT_HEIGHT"] - 1) * at["EX_STRIDE_HEIGHT"]
     rows += (at["EX_KERNEL_HEIGHT"] - 1) * at["EX_DILATION_HEIGHT"] + 1
@@ -195,7 +198,9 @@ def tap(command: Command, padded: NDArray[Any], row: int, column: int) -> NDArra
 
 
 def finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -> None:
-    """Add the bias to int64 sums (OC, OH, OW) and write the results.
+    """Add the bias to a convolution's int64 sums and write the results.
+
+    Sums are (OC, OH, OW).
 
     They are accumulators, or with ``requantise`` int8.
     """
@@ -225,7 +230,7 @@ def finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -
 def initial_sums(
     command: Command, machine: Machine, shape: tuple[int, ...], bias: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return the initial sums of shape ``shape``.
+    """Return the sums from which a convolution starts: biases or earlier partial sums.
 
     They are the biases, or with ``accumulate`` the sums of an earlier command.
     """
@@ -247,7 +252,7 @@ def lower_limit(command: Command) -> int:
 
 
 def output_count(command: Command) -> int:
-    """Return the number of results, OC·OH·OW."""
+    """Return the number of results of a convolution or pooling, OC·OH·OW."""
     return command["EX_OUTPUT_CHANNELS"] * command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
 
 

@@ -1,4 +1,4 @@
-"""Check that addresses are inside the memories, are aligned, and do not overwrite protected bytes.
+"""Check that commands stay inside the memories, are aligned and spare protected bytes.
 
 Bytes can have any address. Accumulators (int32) and channel records (words) have addresses and
 plane strides that are multiples of min(4, ``Arch.alignment``); command words have multiples of 8.
@@ -19,7 +19,7 @@ _WORDS = ("int32", "float32")
 
 
 def check_contained(stream: CommandStream) -> tuple[list[SanitizerFinding], tuple[Operands, ...]]:
-    """Return findings for accesses outside the memories, and the remaining operands.
+    """Return findings for accesses outside the memories, and the operands inside them.
 
     The operands are without these accesses and without empty ones.
     """
@@ -116,7 +116,7 @@ def word_registers(command: Command) -> Iterator[str]:
 def check_protected(
     stream: CommandStream, operands: tuple[Operands, ...]
 ) -> list[SanitizerFinding]:
-    """Return writes over bytes of system memory that a command must not change.
+    """Return findings for writes over system memory that a command must not change.
 
     These are command words, constants, and inputs that are not also outputs.
     """
@@ -135,7 +135,7 @@ def check_protected(
 
 
 def check_own_operands(stream: CommandStream) -> list[SanitizerFinding]:
-    """Return results over operands that the same command may still read.
+    """Return findings for results that overwrite operands that the same command still reads.
 
     The rule is that of :func:`isa.instruction.find_overwritten`.
     """
@@ -178,7 +178,7 @@ def _make_overwritten_finding(
 
 
 def check_image(stream: CommandStream) -> list[SanitizerFinding]:
-    """Return findings for the addresses of tensors, constants and command words.
+    """Return findings for the addresses of a program's tensors, constants and command words.
 
     They must be inside system memory, and the others must not overlap the command words.
     """

@@ -30,7 +30,7 @@ Flags = NDArray[np.bool_]
 def check_unwritten(
     stream: CommandStream, operands: Sequence[Operands], order: Order
 ) -> list[SanitizerFinding]:
-    """Return reads of bytes without data, and bytes of outputs that are never written.
+    """Return findings for reads of bytes without data and for outputs that are never written.
 
     Each byte is reported once. Inputs, constants, given bytes and command words contain data from
     the start; the scratchpad contains none. Outputs are checked only if all commands complete. All
@@ -75,7 +75,10 @@ def _initial(stream: CommandStream, operands: Sequence[Operands]) -> dict[Space,
 
 
 def _flags(memory: Flags, access: Access) -> Flags:
-    """Return a view of the flags of an access; bytes of overlapping rows occur more than once."""
+    """Return a view of the per-byte flags of the bytes that an access touches.
+
+    Bytes of overlapping rows occur more than once.
+    """
     if not access.dims:
         return memory[access.address : access.end]
     shape, strides = zip(*access.dims, strict=True)
@@ -83,14 +86,17 @@ def _flags(memory: Flags, access: Access) -> Flags:
 
 
 def _find_missing(memory: Flags, access: Access) -> tuple[Range, ...]:
-    """Return the runs of bytes of ``access`` without data."""
+    """Return the byte ranges that an access touches and that have no data yet."""
     touched = np.zeros(access.end, dtype=np.bool_)
     _flags(touched, access)[...] = True
     return _runs(touched[access.address :] & ~memory[access.address : access.end], access.address)
 
 
 def _runs(flags: Flags, base: int) -> tuple[Range, ...]:
-    """Return maximal runs of true flags as half-open ranges; flag 0 is byte ``base``."""
+    """Return maximal runs of true flags as half-open byte ranges.
+
+    Flag 0 is byte ``base``.
+    """
     edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0])))) + base
     return tuple(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
@@ -116,7 +122,9 @@ def _check_unwritten_outputs(outputs: Sequence[Tensor], dram: Flags) -> list[San
 def check_unused(
     stream: CommandStream, operands: Sequence[Operands], order: Order
 ) -> list[SanitizerFinding]:
-    """Return a finding for each unread result, following ``order``.
+    """Return a finding for each result that no command reads.
+
+    ``order`` is the order of the commands.
 
     The host reads the outputs at the end.
     """
@@ -138,7 +146,7 @@ def check_unused(
 
 
 class _Pending:
-    """Results in one memory that have not been read yet."""
+    """Command results in one memory that no command has read yet."""
 
     def __init__(self) -> None:
         self._items: list[tuple[int, Access]] = []
@@ -146,14 +154,14 @@ class _Pending:
         self._count = 0
 
     def read(self, access: Access) -> None:
-        """Remove the results that overlap the bytes of ``access``."""
+        """Remove the results that overlap the bytes of a read."""
         for place in self._find_near(access):
             other = self._items[place][1]
             if (not access.dims and not other.dims) or overlap(access, other):
                 self._hulls[:, place] = 0
 
     def write(self, number: int, access: Access) -> list[tuple[int, Access]]:
-        """Add a result; remove and return the results that it overwrites entirely."""
+        """Add a result; remove and return the earlier results that it overwrites entirely."""
         covered = [
             place
             for place in self._find_near(access)
@@ -182,7 +190,7 @@ class _Pending:
         self._count += 1
 
     def _compact(self) -> None:
-        """Drop removed entries; double the capacity if more than half of the entries remain."""
+        """Drop removed results; double the capacity if more than half of the entries remain."""
         kept = np.flatnonzero(self._hulls[1, : self._count])
         room = self._hulls.shape[1] * (2 if 2 * len(kept) > self._count else 1)
         hulls = np.zeros((2, room), dtype=np.int64)
@@ -193,7 +201,7 @@ class _Pending:
 
 
 def _has_all_bytes_of(access: Access, other: Access) -> bool:
-    """Return True if ``access`` certainly covers every byte of ``other``."""
+    """Return True if one access certainly covers every byte of another."""
     if (access.address, access.nbytes, access.dims) == (other.address, other.nbytes, other.dims):
         return True
     return not access.dims and access.address <= other.address and other.end <= access.end
@@ -242,7 +250,7 @@ def check_registers(stream: CommandStream) -> list[SanitizerFinding]:
 
 
 def _first_sets(stream: CommandStream) -> dict[str, int]:
-    """Return the word of the first SET of each register that is set."""
+    """Return for each register the position of the SET word that sets it first."""
     first: dict[str, int] = {}
     operations = {command.index for command in stream.program.commands}
     file = stream.program.variant.register_file

@@ -1,4 +1,4 @@
-"""Input and output of the sanitizer: a stream without timing, and findings on it.
+"""Input and output of the sanitizer: a command stream without timing, and its findings.
 
 A finding names its commands, bytes and source layers in one line.
 """
@@ -41,7 +41,10 @@ _SHOWN_RANGES = 3
 
 @dataclass(frozen=True)
 class Site:
-    """Position of a command: word, mnemonic and unit, and its source layer and tile if known."""
+    """Position of a command in the stream: word, mnemonic, unit, layer and tile.
+
+    Layer and tile are given if known.
+    """
 
     word: int
     mnemonic: str
@@ -70,7 +73,10 @@ class SanitizerFinding:
 
     @property
     def level(self) -> Level:
-        """``error`` for a stream that is illegal or has no defined result, else ``warning``."""
+        """Severity of the finding: ``error`` or ``warning``.
+
+        An error is a stream that is illegal or has no defined result.
+        """
         return "warning" if self.kind in WARNINGS else "error"
 
     @property
@@ -90,7 +96,7 @@ def site_of(command: Command, source: Provenance | None) -> Site:
 
 
 def ranges_text(space: Space, ranges: Sequence[Range]) -> str:
-    """Return the first ranges as text, with the number of further ranges and of all bytes."""
+    """Return a text that lists the first byte ranges and counts the others."""
     shown = ", ".join(f"{low:#x} to {high:#x}" for low, high in ranges[:_SHOWN_RANGES])
     more = len(ranges) - _SHOWN_RANGES
     if more > 0:
@@ -113,12 +119,15 @@ class CommandStream:
     given: tuple[Segment, ...] = ()
 
     def site(self, number: int) -> Site:
-        """Return the site of command ``number`` for a finding."""
+        """Return the position of command ``number`` for a finding."""
         return site_of(self.commands[number], self.sources[number])
 
 
 def stream_of(program: Program, given: Sequence[Segment] = ()) -> CommandStream:
-    """Return the stream of a program; raise InputError for illegal words."""
+    """Return a program's command stream for the sanitizer.
+
+    Raises InputError for illegal words.
+    """
     commands = program.commands[:-1]
     operands = tuple(command.instruction.operands(command, program.arch) for command in commands)
     return CommandStream(program, commands, operands, program.sources[:-1], tuple(given))

@@ -1,4 +1,4 @@
-"""Check that every command reads and writes the bytes that the program states.
+"""Check that every command reads and writes the bytes that the program's data flow states.
 
 :mod:`isa.dataflow` has the statements.
 
@@ -37,7 +37,7 @@ _CONSTANTS = _FILLS + 256
 
 
 def check_layouts(stream: CommandStream, order: Order) -> list[SanitizerFinding]:
-    """Return a finding for each command that reads other bytes than the program states.
+    """Return a finding for each command that reads other bytes than the data flow states.
 
     None without statements.
 
@@ -60,7 +60,7 @@ def is_unchecked(program: Program) -> bool:
 
 
 class _Layouts:
-    """Tags of both memories and of all values while commands are followed."""
+    """Simulation of which value's bytes each byte of memory holds, command by command."""
 
     def __init__(self, stream: CommandStream, flow: Dataflow) -> None:
         program = stream.program
@@ -112,7 +112,7 @@ class _Layouts:
     # Tags
 
     def _state_movement(self, one: ByteMovement) -> None:
-        """Give the bytes of a value that a movement writes the tags of the bytes that it copies."""
+        """Apply a copy that the data flow states to the tags of the target value."""
         run, dims = _runs_of(one)
         target = one.target_begin, run, tuple((count, step) for count, _, step in dims)
         if one.source == FILL:
@@ -122,7 +122,7 @@ class _Layouts:
         self._values[one.target].write(*target, self._values[one.source].read(*source))
 
     def _list_expected_tags(self, extent: Extent) -> Tags:
-        """Return the tags of stated bytes, in order."""
+        """Return the tags of the bytes of a value that the data flow states, in order."""
         return self._values[extent.value].read(extent.begin, extent.nbytes, extent.dims)
 
     def _read(self, access: Access) -> Tags:
@@ -199,7 +199,7 @@ class _Layouts:
     # Checks
 
     def _compare(self, number: int | None, access: Access, extent: Extent, who: str = "") -> None:
-        """Report the first bytes of an operand that differ from the stated ones."""
+        """Report the first bytes of an operand that differ from the stated data flow."""
         if access.total != extent.total:
             self._report(
                 number,
@@ -234,7 +234,7 @@ class _Layouts:
         )
 
     def _constant(self, number: int, access: Access) -> None:
-        """Check that weights, records or tables are constants.
+        """Check that an operand with weights, records or tables has constants.
 
         Their addresses in system memory must be consecutive.
         """
@@ -267,16 +267,16 @@ class _Layouts:
     # Messages
 
     def _value(self, tag: int) -> tuple[int, int]:
-        """Return the value of a tag, and the byte in it."""
+        """Return the value that a byte's tag stands for, and the position of the byte in it."""
         value = int(np.searchsorted(self._first, tag, "right")) - 1
         return value, (tag - self._first[value]) * self._unit
 
     def _writer(self, tag: int) -> int | None:
-        """Return the first command that writes the value of a tag, or None."""
+        """Return the first command that writes the value of a byte's tag, or None."""
         return self._writers.get(self._value(tag)[0]) if tag >= self._first[0] else None
 
     def _format_tag(self, tag: int) -> str:
-        """Return a tag as text for a message."""
+        """Return a byte's tag as text for a message."""
         if tag < _FILLS:
             return "bytes of no value"
         if tag < _CONSTANTS:
@@ -312,7 +312,9 @@ class _Layouts:
 def _contradictions(
     command: Command, stated: Computation, layouts: Sequence[OperandLayout]
 ) -> Iterator[str]:
-    """Yield the differences between a command and the program's statements about it.
+    """Yield the differences between a command and the program's data flow.
+
+    They are about channels and weights.
 
     The statements are about channels and weights.
     """
@@ -331,7 +333,10 @@ def _contradictions(
 
 
 def _runs_of(one: ByteMovement) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return the stated copy; for a fill, source and target are both the result's bytes."""
+    """Return the contiguous bytes and other dimensions of a copy that the data flow states.
+
+    For a fill, source and target are both the result's bytes.
+    """
     return _runs(
         [(count, target, target) for count, _, target in one.dims]
         if one.source == FILL
@@ -340,7 +345,7 @@ def _runs_of(one: ByteMovement) -> tuple[int, list[tuple[int, int, int]]]:
 
 
 def _split_copy(command: Command) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return the contiguous bytes of a movement, and its other dimensions.
+    """Return the contiguous bytes of a copy command, and its other dimensions.
 
     A dimension is (count, source stride, result stride).
     """
@@ -358,7 +363,7 @@ def _split_copy(command: Command) -> tuple[int, list[tuple[int, int, int]]]:
 
 
 def _runs(dims: Sequence[Sequence[int]]) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return the bytes that are contiguous on both sides of a copy, and the other dimensions.
+    """Return the bytes of a copy that are contiguous on both sides, and its other dimensions.
 
     The outermost dimension is first.
     """
@@ -384,7 +389,9 @@ def _has_overlapping_rows(access: Access) -> bool:
 
 
 def _granularity(stream: CommandStream, flow: Dataflow) -> int:
-    """Return the largest power of two that divides all addresses, runs and strides.
+    """Return the largest power of two that divides all addresses and strides of a program.
+
+    Runs count as strides.
 
     Those that the program states are included.
     """

@@ -1,4 +1,4 @@
-"""Happens-before: order of commands under all latencies and queue depths; tokens; races.
+"""Order of commands under all latencies and queue depths; checks of tokens and races.
 
 Two rules order commands: each unit executes its commands in order, and a pop waits for the
 completion of the command that pushes its token. Stream order only says when commands enter their
@@ -37,7 +37,7 @@ def list_awaited_units(command: Command) -> tuple[Unit, ...]:
 
 
 def list_notified_units(command: Command) -> tuple[Unit, ...]:
-    """Return the units to which the command pushes a token on completion."""
+    """Return the units to which a command pushes a token when it completes."""
     return _sides(command, command.push_previous, command.push_next)
 
 
@@ -52,7 +52,7 @@ MISSING = -1
 
 @dataclass(frozen=True, eq=False)
 class Pairing:
-    """Partners of tokens.
+    """Partners of token pushes and pops between commands.
 
     ``givers[i]`` are the commands that push the tokens that command i pops; ``left`` are unmatched
     pushes by counter.
@@ -63,7 +63,7 @@ class Pairing:
 
 
 def pair_tokens(commands: Sequence[Command]) -> Pairing:
-    """Return the partner of every pop, and the pushes without a pop."""
+    """Match each token pop with its push; also return the pushes without a pop."""
     pushes: dict[Queue, list[int]] = defaultdict(list)
     for number, command in enumerate(commands):
         for taker in list_notified_units(command):
@@ -86,7 +86,7 @@ def pair_tokens(commands: Sequence[Command]) -> Pairing:
 
 
 def check_tokens(stream: CommandStream, pairing: Pairing) -> list[SanitizerFinding]:
-    """Return findings for tokens that are missing, late or left at the end.
+    """Return findings for tokens that are missing, arrive late or remain at the end.
 
     A token is late if its push comes after its pop in the stream.
     """
@@ -147,7 +147,7 @@ def _make_left_over_finding(
 
 @dataclass(frozen=True)
 class Standstill:
-    """State in which nothing can proceed.
+    """State of a command stream in which no unit can proceed.
 
     ``heads[u]`` is the command that fills the queue of unit u, None if it is idle; ``blocked`` is
     the command that the command processor cannot enqueue, None if all are enqueued; ``done`` are
@@ -162,7 +162,9 @@ class Standstill:
 def check_deadlock(
     stream: CommandStream, pairing: Pairing, stuck_at_any_depth: bool
 ) -> list[SanitizerFinding]:
-    """Return the cycle of waits in which the stream ends with queues of depth 1.
+    """Return a finding for a deadlock of the stream with queues of depth 1.
+
+    The finding is the cycle of waits.
 
     None if it completes.
 
@@ -199,7 +201,7 @@ def check_deadlock(
 
 
 def run_with_single_entries(units: Sequence[int], givers: Sequence[Sequence[int]]) -> Standstill:
-    """Execute the stream with one entry per queue until nothing can proceed."""
+    """Execute a command stream with one entry per queue until no unit can proceed."""
     heads: list[int | None] = [None, None, None]
     done: set[int] = set()
     fetched = 0
@@ -219,7 +221,10 @@ def run_with_single_entries(units: Sequence[int], givers: Sequence[Sequence[int]
 
 
 def _cycle(units: Sequence[int], pairing: Pairing, end: Standstill, start: int) -> list[int]:
-    """Follow the waits from command ``start``; return their cycle, or nothing if they end."""
+    """Follow the waits of blocked commands from ``start`` to a cycle and return it.
+
+    Return nothing if they end.
+    """
     path: list[int] = []
     current = start
     while current not in path:
@@ -234,7 +239,7 @@ def _cycle(units: Sequence[int], pairing: Pairing, end: Standstill, start: int) 
 def _find_awaited(
     units: Sequence[int], pairing: Pairing, end: Standstill, number: int
 ) -> int | None:
-    """Return the command that ``number`` waits for.
+    """Return the command that a blocked command waits for.
 
     It is the giver of a token, the blocked word, or the head of its queue.
     """
@@ -289,7 +294,7 @@ class Order:
     members: tuple[Int64, ...]
 
     def is_before(self, first: int, second: int) -> bool:
-        """Return True if ``first`` is complete when ``second`` starts.
+        """Return True if command ``first`` always completes before command ``second`` starts.
 
         Both must be able to complete.
         """
@@ -297,7 +302,10 @@ class Order:
 
 
 def compute_order(commands: Sequence[Command], givers: Sequence[Sequence[int]]) -> Order:
-    """Return the order of ``commands``; ``givers`` push the tokens that each command pops."""
+    """Return the order of commands that holds under all timings.
+
+    ``givers`` push the tokens that each command pops.
+    """
     units = [command.unit.value for command in commands]
     queues: tuple[list[int], ...] = ([], [], [])
     ordinal = [0] * len(units)
@@ -352,7 +360,9 @@ def _complete(
 def check_races(
     stream: CommandStream, operands: Sequence[Operands], order: Order
 ) -> list[SanitizerFinding]:
-    """Return races such that ordering the reported pairs orders every pair.
+    """Return findings for races between commands without a defined order.
+
+    Ordering the reported pairs orders every pair.
 
     Of racing pairs with the same kind and units, a pair that encloses another in the stream is
     omitted: ordering the inner pair also orders the outer one.

@@ -1,4 +1,4 @@
-"""Tags of the bytes of a memory or a value.
+"""Tags that say for each byte of a memory or value what data it holds.
 
 The check of layouts (:mod:`isa.sanitizer.layouts`) uses them.
 
@@ -24,7 +24,7 @@ _BEGIN, _END = itemgetter(0), itemgetter(1)
 
 
 class TaggedBytes:
-    """Tags of ``nbytes`` bytes, one tag per unit of bytes.
+    """Tags of the bytes of a memory or value, one tag per unit of bytes.
 
     Consecutive tags from ``first`` on, or 0 without ``first``.
 
@@ -41,11 +41,11 @@ class TaggedBytes:
 
     @cached_property
     def _tags(self) -> NDArray[Any]:
-        """Tags of the units that are in no run."""
+        """Single tags of units that no run of consecutive tags covers."""
         return np.zeros(self._nbytes // self._unit, self._kind)
 
     def read(self, begin: int, nbytes: int, dims: Steps = ()) -> Tags:
-        """Return the tags of an access, in address-generation order."""
+        """Return the tags of the bytes of an access, in address-generation order."""
         low, high = _hull(begin, nbytes, dims)
         place = bisect_right(self._runs, low, key=_BEGIN) - 1
         if place < 0 or high > self._runs[place][1]:
@@ -55,7 +55,7 @@ class TaggedBytes:
         return self._spread(first, nbytes, dims) if dims else first
 
     def write(self, begin: int, nbytes: int, dims: Steps, tags: Tags) -> None:
-        """Store the tags of an access."""
+        """Store the tags of the bytes of an access."""
         if not isinstance(tags, int):
             view = self._view(begin, nbytes, dims, replaced=True)
             view[...] = tags.reshape(view.shape)
@@ -66,7 +66,7 @@ class TaggedBytes:
             self.put(begin, begin + nbytes, tags)
 
     def fill(self, begin: int, nbytes: int, dims: Steps, tag: int) -> None:
-        """Store one tag in all bytes of an access."""
+        """Store the same tag in all bytes of an access."""
         self._view(begin, nbytes, dims, replaced=True)[...] = tag
 
     def put(self, begin: int, end: int, first: int) -> None:
@@ -86,7 +86,7 @@ class TaggedBytes:
         self._runs.insert(place + 1, (begin, end, first))
 
     def _take(self, low: int, high: int) -> list[tuple[int, int, int]]:
-        """Remove the parts of runs that are between two addresses, and return them."""
+        """Remove and return the parts of tag runs that are between two addresses."""
         runs = self._runs
         unit = self._unit
         first = bisect_right(runs, low, key=_END)
@@ -109,7 +109,7 @@ class TaggedBytes:
     def _view(
         self, begin: int, nbytes: int, dims: Steps, *, replaced: bool = False
     ) -> NDArray[Any]:
-        """Return a view of the single tags of an access.
+        """Return a writable view of the single tags of an access.
 
         The view needs no contents if all tags are ``replaced``.
         """
@@ -127,7 +127,7 @@ class TaggedBytes:
         return np.ndarray(shape, self._kind, self._tags, begin // unit * size, steps)
 
     def _spread(self, first: int, nbytes: int, dims: Steps) -> NDArray[Any]:
-        """Return the tags of a strided access to a run."""
+        """Return the tags of a strided access to a run of consecutive tags."""
         tags = np.arange(first, first + nbytes // self._unit, dtype=self._kind)
         for count, stride in reversed(dims):
             steps = np.arange(count, dtype=self._kind) * (stride // self._unit)
@@ -136,7 +136,7 @@ class TaggedBytes:
 
 
 def _hull(begin: int, nbytes: int, dims: Steps) -> tuple[int, int]:
-    """Return the first byte of an access and one past the last."""
+    """Return the first byte of a strided access and one past the last."""
     low = begin
     high = begin + nbytes
     for count, stride in dims:
@@ -148,5 +148,5 @@ def _hull(begin: int, nbytes: int, dims: Steps) -> tuple[int, int]:
 
 
 def all_tags(tags: Tags, count: int, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Return ``count`` tags one by one, in one dimension."""
+    """Return tags as a one-dimensional array of ``count`` tags."""
     return np.arange(tags, tags + count, dtype=kind) if isinstance(tags, int) else tags.reshape(-1)
