@@ -342,7 +342,7 @@ def _is_matching(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
 
 
 def _draw_input(value: Value, generator: np.random.Generator) -> NDArray[Any]:
-    """Create random values for one input of a network.
+    """Create values for one input of a network, random for most types.
 
     Floats are standard-normal, 8-bit integers and Booleans uniform; other types are zeros.
     """

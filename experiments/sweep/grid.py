@@ -106,7 +106,7 @@ class Grid:
             raise InputError(f"{spec.source}: {self._contradiction()}")
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all batches of points; machines that differ in scratchpad size are adjacent."""
+        """Yield all batches; machines that differ only in scratchpad size follow each other."""
         return self._batches(self.axes, self._spec.constraints)
 
     def pick(self, choice: Mapping[str, Any]) -> Batch | None:
