@@ -161,7 +161,7 @@ class Packing(PlainChannels):
 
     @property
     def depthwise(self) -> bool:
-        """True for depthwise convolutions, whose weights are stored atom by atom."""
+        """True if the depthwise instruction is used, for which weights are stored atom by atom."""
         instruction = self.plain.instruction
         return instruction is not None and instruction.mnemonic == "OP_DEPTH_CONV"
 

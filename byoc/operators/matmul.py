@@ -57,7 +57,8 @@ TRANSPOSED = "transB"
 class MatMul(ProductOperator):
     """Matrix product (M, K) × (K, N) of an activation and constant int8 weights.
 
-    ``weights`` has shape (K, N), and the int32 ``bias`` has shape (N,).
+    ``weights`` has shape (K, N), and the int32 ``bias`` has shape (N,). ``shared`` identifies
+    constants that several products may have in common.
     """
 
     family: ClassVar[str] = "matmul"
@@ -347,7 +348,10 @@ class MatMul(ProductOperator):
         )
 
     def constants(self) -> ChannelConstants:
-        """Return the biases, scales and transposed weights of a matrix product."""
+        """Return the biases, scales and transposed weights of a matrix product.
+
+        Memory contains the weights row by row (K, columns of the tile).
+        """
         return ChannelConstants(
             self.bias, self.channel_scales, self.weights.T, by_row=True, shared=self.shared
         )

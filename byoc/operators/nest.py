@@ -371,7 +371,7 @@ def _pieces(index: NDArray[np.int64]) -> list[Piece]:
 
 
 def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct rows of an array, sorted, and for each row the number of its equal.
+    """Return the distinct rows of an array, sorted, and each row's index among them.
 
     Most rows equal the previous one.
     """

@@ -35,7 +35,8 @@ def finding(text: str, **values: Any) -> Finding:
 class Rule(Generic[Asked]):
     """Rule that a node must meet, with the check that decides it.
 
-    ``check`` returns None if the rule holds, otherwise a finding.
+    ``check`` returns None if the rule holds, otherwise a finding. ``text`` states the rule once: it
+    ends the message to the user and is the row of the support table.
     """
 
     name: str

@@ -56,7 +56,7 @@ class _Rows(NamedTuple):
 class WindowOperator(Operator):
     """Operator with a sliding window over the planes of one input.
 
-    The input is (C, H, W) and the output (OC, OH, OW).
+    The input is (C, H, W) and the output (OC, OH, OW). ``pads``: top, left, bottom, right.
     """
 
     traits: ClassVar[Traits] = Traits(mapping="many-to-many")
