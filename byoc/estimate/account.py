@@ -170,8 +170,6 @@ class LayerCost:
 
         The bound also covers tilings with the same channels and fewer rows. It assumes that every
         byte is loaded once.
-
-        The bound assumes that every byte is loaded once.
         """
         operands, constants = self._find_moved_by(resident)
         slots = shape.constant_all if constants else 0

@@ -184,7 +184,7 @@ def _share_or_fill(state: Assignment, group: tuple[Operator, ...]) -> dict[str, 
 
 
 def _share_bytes(state: Assignment, operation: Operator, source: Operand, target: Operand) -> bool:
-    """Return whether both tensors have the same bytes in a slice.
+    """Alias ``target`` to ``source`` if a slice of the layouts permits it; return whether it does.
 
     Add an alias if they do.
     """

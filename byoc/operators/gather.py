@@ -201,7 +201,7 @@ class Gather(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Loops over surfaces, rows and the bytes of a row."""
+        """Loop nest of the gather's result: surfaces, rows, bytes of a row."""
         surfaces = self.output.nbytes // (self.rows * self.row_bytes)
         sizes = surfaces, self.rows, self.row_bytes, self.depths[0], self.rows, self._source_row
         return Loops(LoopNest(*sizes, channel_step=surfaces), depths=self.depths)

@@ -347,7 +347,7 @@ def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
 
 
 def _full_chunks(geometry: Geometry, lanes: int) -> Iterator[int]:
-    """Yield numbers of input channels below ``lanes`` whose taps almost fill the lanes.
+    """Yield numbers of input channels, below ``lanes``, whose products leave few lanes idle.
 
     The numbers descend.
     """

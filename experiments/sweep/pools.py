@@ -100,7 +100,7 @@ class LocalPool:
         return self._executor
 
     def restart(self) -> None:
-        """Drop the processes; the next job starts new ones."""
+        """Kill the processes; the next job starts new ones."""
         self._end(patience=0.0)
 
     def close(self) -> None:

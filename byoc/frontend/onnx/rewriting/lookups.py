@@ -267,7 +267,7 @@ def _append_zero_row(weights: NDArray[np.float32], rows: SelectedRows) -> NDArra
 
 
 def _find_common_row(array: NDArray[Any] | None, rank: int) -> NDArray[Any] | None:
-    """Return a constant as one row if it is equal for all rows of a tensor, else None.
+    """Return a constant with a single row, broadcast to all rows of a tensor, else None.
 
     ``rank`` is that of the tensor of rows.
     """
