@@ -156,7 +156,7 @@ class Graph:
 
 
 def drop_unread(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
-    """Return those of ``nodes``, in execution order, on which ``outputs`` depend."""
+    """Return the nodes that ``outputs`` depend on, in execution order."""
     needed = set(outputs)
     kept = []
     for node in reversed(nodes):

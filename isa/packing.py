@@ -37,7 +37,7 @@ Elements = NDArray[np.unsignedinteger[Any]]
 GAP = -1
 """Place of a padding byte, which contains no weight and is 0."""
 
-# Bytes of operands; ``registers`` are those of a command, ``words`` is the machine's banked memory
+# Bytes of operands. ``registers`` are a command's registers, ``words`` the machine's banked memory.
 
 
 def access(layout: OperandLayout, registers: Mapping[str, int], words: BankedMemory) -> Access:
@@ -326,7 +326,7 @@ def _group_bytes(deep: tuple[int, ...], block: Block, word: int) -> int:
     groups, outputs, depth, taps = deep
     return sum(
         wide * (-(-groups * size * depth * taps // word) * word)
-        for _, wide, size in _pieces(outputs, block.outputs)
+        for _, wide, size in divide_size(outputs, block.outputs)
     )
 
 
@@ -341,8 +341,8 @@ def _pair_views(
     """
     groups, outputs, depth, taps = deep.shape
     begin = 0
-    for output, wide, size in _pieces(outputs, block.outputs):
-        chunks = [(*piece, groups * size * piece[2]) for piece in _pieces(depth, block.inputs)]
+    for output, wide, size in divide_size(outputs, block.outputs):
+        chunks = [(*piece, groups * size * piece[2]) for piece in divide_size(depth, block.inputs)]
         line = groups * size * depth
         at = begin
         each = -(-line * taps // word) * word
@@ -366,7 +366,7 @@ def _pair_views(
         begin += wide * each
 
 
-def _pieces(size: int, step: int) -> Iterator[tuple[int, int, int]]:
+def divide_size(size: int, step: int) -> Iterator[tuple[int, int, int]]:
     """Divide a size into pieces of at most ``step``; yield (first, number, size) of equal ones.
 
     Full pieces come first, then the remainder.

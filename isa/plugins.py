@@ -1,4 +1,4 @@
-"""ISA variants by name, including those of installed packages outside this repository.
+"""ISA variants by name, both built in and from installed packages.
 
 Such packages add instructions and variants through the entry point group ``dla.isa``. An entry
 point names an :class:`Extension`, or a function without parameters that returns one::

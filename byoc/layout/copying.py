@@ -43,7 +43,7 @@ class CopyKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Assignment:
-    """Layouts and operations of a region as far as they are assigned.
+    """Layouts and operations assigned so far in a region.
 
     :func:`byoc.layout.assign.assign_layouts` owns it and only adds to it.
 

@@ -164,7 +164,7 @@ def _is_move(operation: Operator) -> bool:
 def _merge(
     name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: MoveContext
 ) -> Merge | None:
-    """Merge the movements of a tensor with those of its sources, or return None."""
+    """Merge a tensor's movements with its sources' movements, or return None."""
     bytes_moved = _compose(tensor, merges)
     if bytes_moved is None:
         return None

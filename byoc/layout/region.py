@@ -70,7 +70,7 @@ def finer_parts(operation: Operator, arch: Arch) -> tuple[Operator, ...]:
 
 
 def _has_part_layouts(part: Operator) -> bool:
-    """Return whether the layouts of the whole operation are also those of its part."""
+    """Return True if each operand's layout has exactly the elements that the part accesses."""
     operands = (*part.inputs, part.output)
     return all(
         operand.assigned is not None and operand.assigned.elements == operand.elements

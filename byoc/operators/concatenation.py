@@ -93,7 +93,7 @@ class Concatenation(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if the operands' shapes do not add up to that of the result.
+        """Return a message if the operands' shapes do not add up to the result's shape.
 
         Sizes add up along the axis and must be equal elsewhere.
         """

@@ -278,7 +278,7 @@ The order may be a little slower on others.
 
 
 def _unroll_dims(dims: Iterable[Dim]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """Split the dimensions of a copy into those of one command, fastest last, and the rest.
+    """Return the dimensions of a copy that one command covers, fastest last, and the others.
 
     The rest needs one command per step.
 

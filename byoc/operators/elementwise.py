@@ -116,7 +116,7 @@ Its operands alternate between broadcast and full dimensions.
 
 
 class BroadcastAxis(NamedTuple):
-    """Merged dimension of a result, and which of two operands are broadcast along it."""
+    """Merged dimension of a result, with a flag for each operand that is broadcast along it."""
 
     size: int
     a: bool

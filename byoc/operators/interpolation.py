@@ -200,9 +200,10 @@ class Interpolation(Operator):
 
     @classmethod
     def must_stay_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Return True if the operator stays float, as linear interpolation does.
+        """Return True if :class:`Movement` keeps this Resize in float.
 
-        Float models express linear interpolation as matrix products, which run on any machine.
+        Linear interpolation is such a case: float models express it as matrix products, which run
+        on any machine.
         """
         return Movement.must_stay_float(node, constants)
 

@@ -130,7 +130,7 @@ class MatMul(ProductOperator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """Return the factors of a Gemm node, and which of its operands are transposed.
+        """Return the factors of a Gemm node and the flags of its transposed operands.
 
         The operands are the data and a computed second operand.
         """

@@ -319,9 +319,9 @@ class Search(Operator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """Return the axis, counted from the front, and which of equal elements is searched.
+        """Return the axis, counted from the front, and the choice among equal elements.
 
-        ``last`` is 1 for the last of them.
+        ``last`` is 1 if the operator returns the index of the last one, else 0.
         """
         given = written.node.attributes
         rank = len(written.operand_shape())

@@ -75,7 +75,7 @@ class _Banks(NamedTuple):
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """Counts of buffers allowed in a bank beside one that is ``apart``, best first."""
+        """Numbers of buffers that may share a bank with one that is ``apart``, best first."""
         return NEIGHBOURS if self.alone else NEIGHBOURS[-1:]
 
     def find_begin(self, request: Request, end: int, capacity: int) -> int:

@@ -1,4 +1,4 @@
-"""Rehearse a stream of steps: when each starts and ends, and what it waits for."""
+"""Rehearse a stream of steps: the start and end of each, and the steps that delay it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Limit:
 
     @property
     def sentence(self) -> str:
-        """Text on what limits a layer or a run, with its figures.
+        """Text that explains the limiter of a layer or a run, with its figures.
 
         It names the second cause too if its share is large.
         """

@@ -71,7 +71,7 @@ class FigureDeviation:
 
 @dataclass(frozen=True)
 class Repetition:
-    """Result of repeating a saved run or sweep: what was compared and what differs.
+    """Result of repeating a saved run or sweep: the number of compared values and the differences.
 
     ``compared`` is the number of values or points. ``deviations`` has every value that differs, for
     points only the first one each. ``changes`` are conditions that changed.

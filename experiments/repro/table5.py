@@ -142,7 +142,7 @@ class Run:
 
     @property
     def starved(self) -> tuple[str, ...]:
-        """Names of the application's modules of which no job ended."""
+        """Names of the application's modules without a completed job."""
         return tuple(task.name for task in self.report.tasks if not task.ended)
 
 

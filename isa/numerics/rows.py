@@ -110,7 +110,7 @@ def softmax_table_fixed(scale: float, beta: float = 1.0) -> NDArray[np.uint32]:
 
 
 def _high(a: IntegerArray, b: IntegerArray | int) -> NDArray[np.int64]:
-    """Return the fixed-point product of two numbers, one of which has 31 fraction bits."""
+    """Multiply two fixed-point numbers, one with 31 fraction bits, and round the product."""
     return multiply_high_doubled(a, b)
 
 

@@ -71,17 +71,21 @@ def _operands(command: Command, arch: Arch) -> Operands:
     )
 
 
-def multiply_result(
-    a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch
-) -> NDArray[np.int8]:
-    """Multiply two tensors of stored int8 values with the command's constants."""
+def _read_integers(command: Command) -> tuple[tuple[int, int, int], int, int]:
+    """Return the zero points of both operands and the result, and the clamp limits."""
     zeros = (
         command["EX_INPUT_ZERO_POINT"],
         command["EX_OPERAND_ZERO_POINT"],
         command["EX_OUTPUT_ZERO_POINT"],
     )
-    low = command["EX_CLAMP_LOW"]
-    high = command["EX_CLAMP_HIGH"]
+    return zeros, command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+
+
+def multiply_result(
+    a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch
+) -> NDArray[np.int8]:
+    """Multiply two tensors of stored int8 values with the command's constants."""
+    zeros, low, high = _read_integers(command)
     if arch.numerics == "fixed":
         return numerics.multiply_fixed(
             a, b, command["EX_SCALE_A"], command["EX_SHIFT_A"], zeros, low, high
@@ -95,13 +99,7 @@ def subtract_result(
     a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch
 ) -> NDArray[np.int8]:
     """Subtract two tensors of stored int8 values with the command's constants."""
-    zeros = (
-        command["EX_INPUT_ZERO_POINT"],
-        command["EX_OPERAND_ZERO_POINT"],
-        command["EX_OUTPUT_ZERO_POINT"],
-    )
-    low = command["EX_CLAMP_LOW"]
-    high = command["EX_CLAMP_HIGH"]
+    zeros, low, high = _read_integers(command)
     squared = bool(command.fields[SQUARED.name])
     if arch.numerics == "fixed" and squared:
         return numerics.subtract_squared_fixed(
@@ -119,13 +117,7 @@ def divide_result(
     a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch
 ) -> NDArray[np.int8]:
     """Divide two tensors of stored int8 values with the command's constants."""
-    zeros = (
-        command["EX_INPUT_ZERO_POINT"],
-        command["EX_OPERAND_ZERO_POINT"],
-        command["EX_OUTPUT_ZERO_POINT"],
-    )
-    low = command["EX_CLAMP_LOW"]
-    high = command["EX_CLAMP_HIGH"]
+    zeros, low, high = _read_integers(command)
     if arch.numerics == "fixed":
         return numerics.divide_fixed(
             a, b, command["EX_SCALE_A"], command["EX_SHIFT_A"], zeros, low, high

@@ -23,6 +23,7 @@ from isa.packing import (
     WeightShape,
     block_places,
     compute_transposed_places,
+    divide_size,
     write_blocks,
 )
 
@@ -120,15 +121,11 @@ def pixel_bytes(groups: int, inputs: int) -> int:
 
 
 def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
-    """Divide a size into pieces of at most ``step``; yield (number of pieces, size) pairs.
+    """Divide a size into pieces of at most ``step``; return (number of pieces, size) pairs.
 
     Full pieces come first, then the remainder.
     """
-    whole, rest = divmod(size, step)
-    if whole:
-        yield whole, step
-    if rest:
-        yield 1, rest
+    return ((number, piece) for _, number, piece in divide_size(size, step))
 
 
 def product_block(product: ArrayProduct, arch: Arch) -> Block:

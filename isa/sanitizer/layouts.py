@@ -60,7 +60,7 @@ def is_unchecked(program: Program) -> bool:
 
 
 class _Layouts:
-    """Simulation of which value's bytes each byte of memory holds, command by command."""
+    """Simulated memory that records, command by command, which tensor byte each address holds."""
 
     def __init__(self, stream: CommandStream, flow: Dataflow) -> None:
         program = stream.program

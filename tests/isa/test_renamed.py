@@ -11,6 +11,7 @@ import pytest
     ("module", "old", "new"),
     [
         ("byoc.operators.elementwise", "Elementwise", "ElementwiseOperator"),
+        ("byoc.operators.arithmetic", "Subtraction", "SubtractionOperator"),
         ("isa.numerics", "rounded_multiplier", "compute_rounded_multiplier"),
     ],
 )

@@ -186,9 +186,8 @@ class GraphView:
             self._makers.pop(name, None)
 
     def alike(self, node: NodeProto, computation: Computation) -> Collection[NodeProto]:
-        """Return the nodes whose key from ``computation`` equals that of ``node``.
+        """Return ``node`` and all other nodes to which ``computation`` gives the same key.
 
-        The result includes ``node``.
         ``computation`` may depend on the names that nodes read.
         """
         if self._alike is None:

@@ -214,7 +214,7 @@ class _NormalisationMatcher:
         return None
 
     def _is_data(self, name: str, by: StandardDeviation) -> bool:
-        """Return True if a tensor is what a standard deviation divides in a normalisation."""
+        """Return True if a normalisation divides this tensor by the standard deviation ``by``."""
         return self._match_centred(name) == by.rows if by.centred else name == by.rows.source
 
     def _factors(self, name: str) -> Iterator[tuple[StandardDeviation, NDArray[np.float32] | None]]:
