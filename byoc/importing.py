@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,6 +130,18 @@ def _advice(model: ModelProto) -> Iterator[None]:
         ) from error
 
 
+def _count_samples(calibration: Iterable[Feeds] | None) -> int:
+    """Return the number of calibration samples; 0 if it is not known in advance."""
+    if calibration is None:
+        return DEFAULT_FEEDS
+    return len(calibration) if isinstance(calibration, Sized) else 0
+
+
+def _tell_sample(progress: Progress, name: str, total: int, count: int) -> None:
+    """Report that the next sample is run, after ``count`` of ``total`` samples."""
+    progress(f"finding the ranges of {name}, sample {count + 1}", count, total)
+
+
 def _import_only(
     handed: list[ModelProto],
     name: str,
@@ -161,23 +174,12 @@ def _import_only(
         prepared = apply(report_each(steps, f"preparing {name}", progress), model)
         if is_quantised(prepared):
             package = _import_quantised(file, model, prepared, steps, name, seed, facts)
-            return (
-                package
-                if model is file
-                else _choose_precision(file, package, shapes, name, seed, facts)
-            )
-        total = (
-            DEFAULT_FEEDS
-            if calibration is None
-            else len(calibration)
-            if isinstance(calibration, Sized)
-            else 0
-        )
+            if model is file:
+                return package
+            return _choose_precision(file, package, shapes, name, seed, facts)
+        told = partial(_tell_sample, progress, name, _count_samples(calibration))
         samples = _Samples(
-            lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
-            lambda count: progress(
-                f"finding the ranges of {name}, sample {count + 1}", count, total
-            ),
+            lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds, told
         )
         prepared, fidelity = compare_prepared(model, prepared, steps, samples.first)
         source = given if facts["made_static"] else prepared

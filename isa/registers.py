@@ -301,95 +301,98 @@ def _dma(unit: str, base: int) -> list[Register]:
     ]
 
 
+_COMPUTE: tuple[tuple[str, int, int, Form, str], ...] = (
+    ("INPUT_ADDRESS", 32, 0, "unsigned", "first operand"),
+    ("OPERAND_ADDRESS", 32, 0, "unsigned", "weights, or second operand"),
+    (
+        "CHANNEL_ADDRESS",
+        32,
+        0,
+        "unsigned",
+        "channel records (bias and scale), one an output channel",
+    ),
+    ("OUTPUT_ADDRESS", 32, 0, "unsigned", "result"),
+    ("INPUT_CHANNELS", 20, 1, "unsigned", "IC; K of a matrix product"),
+    ("INPUT_HEIGHT", 16, 1, "unsigned", "IH, rows present in the scratchpad"),
+    ("INPUT_WIDTH", 16, 1, "unsigned", "IW"),
+    (
+        "INPUT_PLANE",
+        32,
+        0,
+        "unsigned",
+        "bytes from one input channel to the next; 0 means dense",
+    ),
+    ("OUTPUT_CHANNELS", 20, 1, "unsigned", "OC; columns of a matrix product"),
+    ("OUTPUT_HEIGHT", 16, 1, "unsigned", "OH"),
+    ("OUTPUT_WIDTH", 16, 1, "unsigned", "OW"),
+    (
+        "OUTPUT_PLANE",
+        32,
+        0,
+        "unsigned",
+        "bytes from one output channel to the next; 0 means dense",
+    ),
+    ("KERNEL_HEIGHT", 8, 1, "unsigned", "KH"),
+    ("KERNEL_WIDTH", 8, 1, "unsigned", "KW"),
+    ("STRIDE_HEIGHT", 8, 1, "unsigned", "rows between windows"),
+    ("STRIDE_WIDTH", 8, 1, "unsigned", "columns between windows"),
+    ("DILATION_HEIGHT", 8, 1, "unsigned", "rows between taps"),
+    ("DILATION_WIDTH", 8, 1, "unsigned", "columns between taps"),
+    ("PAD_TOP", 8, 0, "unsigned", "padding rows above the first input row"),
+    ("PAD_LEFT", 8, 0, "unsigned", "padding columns left of the first input column"),
+    ("ROWS", 20, 1, "unsigned", "M of a matrix product; outer count of a requantisation"),
+    (
+        "LENGTH",
+        32,
+        0,
+        "unsigned",
+        "elements of an element-wise operation; elements a channel of a requantisation",
+    ),
+    (
+        "INPUT_ZERO_POINT",
+        16,
+        0,
+        "signed",
+        "what convolution padding reads; zero point of operand A elsewhere",
+    ),
+    ("OPERAND_ZERO_POINT", 16, 0, "signed", "zero point of operand B"),
+    ("OUTPUT_ZERO_POINT", 16, 0, "signed", "added after scaling"),
+    ("CLAMP_LOW", 8, -128, "signed", "smallest result"),
+    ("CLAMP_HIGH", 8, 127, "signed", "largest result"),
+    (
+        "OFFSET",
+        8,
+        0,
+        "unsigned",
+        "0, or 128 for tensors that are uint8 in the model: added to operands, taken off the "
+        "result",
+    ),
+    (
+        "SCALE_A",
+        32,
+        0,
+        "float32",
+        "scale or ratio of operand A; a multiplier under numerics = fixed",
+    ),
+    ("SCALE_B", 32, 0, "float32", "scale or ratio of operand B, or the slope of LeakyRelu"),
+    ("SCALE_Y", 32, 0, "float32", "scale of the result, or the constant term of an addition"),
+    (
+        "SHIFT_A",
+        8,
+        0,
+        "signed",
+        "shift of operand A (numerics = fixed), or the amount of OP_E32_SHIFT",
+    ),
+    ("SHIFT_B", 8, 0, "signed", "shift of operand B (numerics = fixed)"),
+    ("SHIFT_Y", 8, 0, "signed", "shift of the result (numerics = fixed)"),
+)
+"""Registers of EX: name, bits, reset value, form, meaning."""
+
+
 def _compute(base: int) -> list[Register]:
-    names: list[tuple[str, int, int, Form, str]] = [
-        ("INPUT_ADDRESS", 32, 0, "unsigned", "first operand"),
-        ("OPERAND_ADDRESS", 32, 0, "unsigned", "weights, or second operand"),
-        (
-            "CHANNEL_ADDRESS",
-            32,
-            0,
-            "unsigned",
-            "channel records (bias and scale), one an output channel",
-        ),
-        ("OUTPUT_ADDRESS", 32, 0, "unsigned", "result"),
-        ("INPUT_CHANNELS", 20, 1, "unsigned", "IC; K of a matrix product"),
-        ("INPUT_HEIGHT", 16, 1, "unsigned", "IH, rows present in the scratchpad"),
-        ("INPUT_WIDTH", 16, 1, "unsigned", "IW"),
-        (
-            "INPUT_PLANE",
-            32,
-            0,
-            "unsigned",
-            "bytes from one input channel to the next; 0 means dense",
-        ),
-        ("OUTPUT_CHANNELS", 20, 1, "unsigned", "OC; columns of a matrix product"),
-        ("OUTPUT_HEIGHT", 16, 1, "unsigned", "OH"),
-        ("OUTPUT_WIDTH", 16, 1, "unsigned", "OW"),
-        (
-            "OUTPUT_PLANE",
-            32,
-            0,
-            "unsigned",
-            "bytes from one output channel to the next; 0 means dense",
-        ),
-        ("KERNEL_HEIGHT", 8, 1, "unsigned", "KH"),
-        ("KERNEL_WIDTH", 8, 1, "unsigned", "KW"),
-        ("STRIDE_HEIGHT", 8, 1, "unsigned", "rows between windows"),
-        ("STRIDE_WIDTH", 8, 1, "unsigned", "columns between windows"),
-        ("DILATION_HEIGHT", 8, 1, "unsigned", "rows between taps"),
-        ("DILATION_WIDTH", 8, 1, "unsigned", "columns between taps"),
-        ("PAD_TOP", 8, 0, "unsigned", "padding rows above the first input row"),
-        ("PAD_LEFT", 8, 0, "unsigned", "padding columns left of the first input column"),
-        ("ROWS", 20, 1, "unsigned", "M of a matrix product; outer count of a requantisation"),
-        (
-            "LENGTH",
-            32,
-            0,
-            "unsigned",
-            "elements of an element-wise operation; elements a channel of a requantisation",
-        ),
-        (
-            "INPUT_ZERO_POINT",
-            16,
-            0,
-            "signed",
-            "what convolution padding reads; zero point of operand A elsewhere",
-        ),
-        ("OPERAND_ZERO_POINT", 16, 0, "signed", "zero point of operand B"),
-        ("OUTPUT_ZERO_POINT", 16, 0, "signed", "added after scaling"),
-        ("CLAMP_LOW", 8, -128, "signed", "smallest result"),
-        ("CLAMP_HIGH", 8, 127, "signed", "largest result"),
-        (
-            "OFFSET",
-            8,
-            0,
-            "unsigned",
-            "0, or 128 for tensors that are uint8 in the model: added to operands, taken off the "
-            "result",
-        ),
-        (
-            "SCALE_A",
-            32,
-            0,
-            "float32",
-            "scale or ratio of operand A; a multiplier under numerics = fixed",
-        ),
-        ("SCALE_B", 32, 0, "float32", "scale or ratio of operand B, or the slope of LeakyRelu"),
-        ("SCALE_Y", 32, 0, "float32", "scale of the result, or the constant term of an addition"),
-        (
-            "SHIFT_A",
-            8,
-            0,
-            "signed",
-            "shift of operand A (numerics = fixed), or the amount of OP_E32_SHIFT",
-        ),
-        ("SHIFT_B", 8, 0, "signed", "shift of operand B (numerics = fixed)"),
-        ("SHIFT_Y", 8, 0, "signed", "shift of the result (numerics = fixed)"),
-    ]
     return [
         Register(f"EX_{name}", base + offset, width, reset, form, text)
-        for offset, (name, width, reset, form, text) in enumerate(names)
+        for offset, (name, width, reset, form, text) in enumerate(_COMPUTE)
     ]
 
 

@@ -72,6 +72,7 @@ THIRD_PERSON = _words(
 
 MOST_TUPLES_PER_1000_LINES = 2
 MOST_LINES_PER_FILE = 600
+MOST_LINES_PER_FUNCTION = 60
 
 
 def fault_of(name: str, returns: str = "") -> str:
@@ -193,3 +194,13 @@ def test_files_have_at_most_600_lines() -> None:
         for path in _files()
     }
     assert {name: n for name, n in counts.items() if n > MOST_LINES_PER_FILE} == {}
+
+
+def test_functions_have_at_most_60_lines() -> None:
+    long = {
+        f"{path.relative_to(ROOT)}:{node.name}": node.end_lineno - node.lineno + 1
+        for path in _files()
+        for node in _functions(_tree(path))
+        if node.end_lineno and node.end_lineno - node.lineno >= MOST_LINES_PER_FUNCTION
+    }
+    assert long == {}

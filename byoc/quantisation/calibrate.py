@@ -86,6 +86,22 @@ def default_feeds(
         yield feeds
 
 
+def _find_range(
+    array: NDArray[Any], softmax_axis: int | None
+) -> tuple[np.floating[Any], np.floating[Any]]:
+    """Return minimum and maximum of a tensor; zeros for an empty one.
+
+    For the operand of a Softmax along ``softmax_axis``, the minimum is at most NEGLIGIBLE below the
+    smallest maximum of its rows.
+    """
+    if not array.size:
+        return np.float32(0), np.float32(0)
+    low = np.float32(array.min())
+    if softmax_axis is not None:
+        low = max(low, array.max(axis=softmax_axis).min() - NEGLIGIBLE)
+    return low, np.float32(array.max())
+
+
 def observe_ranges(
     model: ModelProto, feeds: Iterable[Feeds], heard: Callable[[Feeds], None] = lambda outputs: None
 ) -> Ranges:
@@ -135,13 +151,7 @@ def observe_ranges(
         for name, array in chain(
             ((n, results[n]) for n in observed), ((n, feed[n]) for n in inputs)
         ):
-            low, high = (
-                (np.float32(array.min()), np.float32(array.max()))
-                if array.size
-                else (np.float32(0),) * 2
-            )
-            if name in softmaxes and array.size:
-                low = max(low, array.max(axis=softmaxes[name]).min() - NEGLIGIBLE)
+            low, high = _find_range(array, softmaxes.get(name))
             old = ranges.get(name, (low, high))
             ranges[name] = (min(low, old[0]), max(high, old[1]))
     if not ranges:

@@ -331,6 +331,11 @@ class OperandAddresses(NamedTuple):
     planes: tuple[int, ...] = ()
 
 
+def _accumulation_fields(tile: Tile) -> dict[str, int]:
+    """Return the fields of a command that computes partial sums of a tile."""
+    return {ACCUMULATE.name: int(not tile.first), **({} if tile.last else _UNFINISHED)}
+
+
 def compute_steps(
     layer: OperatorLayer,
     tile: Tile,
@@ -358,11 +363,7 @@ def compute_steps(
         pointers["EX_OPERAND_ADDRESS"] = weights
     fields = layer.fields
     if operands.sums is not None:
-        fields = {
-            **fields,
-            ACCUMULATE.name: int(not tile.first),
-            **({} if tile.last else _UNFINISHED),
-        }
+        fields = {**fields, **_accumulation_fields(tile)}
         if not tile.first:
             pointers[EX_PARTIAL_ADDRESS.name] = operands.sums
     if operands.tables is not None:

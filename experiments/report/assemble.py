@@ -67,6 +67,22 @@ class RunConditions:
     costs: CostTable | None = None
 
 
+def _list_region_runs(compiled: CompiledNetwork, traces: Mapping[int, Trace]) -> list[RegionRun]:
+    """Return the runs of the regions that have a trace, in order of their index."""
+    return [
+        RegionRun(
+            index,
+            compiled.programs[index],
+            traces[index],
+            report.compulsory_bytes,
+            report.demand,
+            tuple(group.layers for group in report.choices.groups or ()),
+            report.estimates,
+        )
+        for index, report in ((index, compiled.reports[index]) for index in sorted(traces))
+    ]
+
+
 def assemble(
     conditions: RunConditions,
     compiled: CompiledNetwork,
@@ -85,18 +101,7 @@ def assemble(
     """
     hardware = conditions.hardware
     costs = conditions.costs
-    runs = [
-        RegionRun(
-            index,
-            compiled.programs[index],
-            traces[index],
-            report.compulsory_bytes,
-            report.demand,
-            tuple(group.layers for group in report.choices.groups or ()),
-            report.estimates,
-        )
-        for index, report in ((index, compiled.reports[index]) for index in sorted(traces))
-    ]
+    runs = _list_region_runs(compiled, traces)
     machine = figures(hardware, runs)
     layers = _sort_by_network(
         _add_energy(machine.layers, hardware, traces, costs), compiled.partition

@@ -303,10 +303,9 @@ def totals_table(report: RunReport) -> LiteralTable:
     return table
 
 
-def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
-    """Yield name and text of every line about the whole run."""
+def _cycle_lines(report: RunReport) -> Iterator[tuple[str, str]]:
+    """Yield the lines about cycles, their bounds and the bus."""
     totals = report.totals
-    made = report.compile
     bound = (
         f" ({totals.cycles / totals.lower_bound_cycles:.3f} x the lower bound)"
         if totals.lower_bound_cycles
@@ -328,6 +327,30 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         )
     if report.bus is not None and report.bus.sustained_bytes < report.bus.width_bytes:
         yield "bus", bus_line(report.bus)
+
+
+def _check_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
+    """Yield the lines about checks, the prepared model and its calibration."""
+    yield "check", _check_line(report)
+    if report.hardware is not None:
+        yield "hardware", _hardware_line(report.hardware)
+    if report.check.outputs is not None and not report.check.outputs.exact:
+        yield "outputs", _outputs_line(report.check.outputs)
+    yield "model", _fidelity_line(report.fidelity)
+    if report.fidelity is not None and report.fidelity.file is not None:
+        yield "file", report.fidelity.file.message()
+    if report.fidelity is not None and report.fidelity.laws:
+        counted = (f"{name} ({count})" for name, count in report.fidelity.laws.items())
+        yield "rewrites", f"applied {', '.join(counted)}"
+    if report.fidelity is not None and report.fidelity.calibration is not None:
+        yield "calibration", calibration_line(report.fidelity.calibration)
+
+
+def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
+    """Yield name and text of every line about the whole run."""
+    totals = report.totals
+    made = report.compile
+    yield from _cycle_lines(report)
     yield "MACs", f"{totals.macs:,}, utilisation {totals.utilization:.1%}"
     yield from _traffic_lines(report)
     yield "SRAM", f"{totals.sram_peak_bytes:,} of {report.arch['sram_bytes']:,} bytes at the peak"
@@ -355,19 +378,7 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     for port in report.interface:
         if port.integer or port.reason:
             yield port.role, port_line(port)
-    yield "check", _check_line(report)
-    if report.hardware is not None:
-        yield "hardware", _hardware_line(report.hardware)
-    if report.check.outputs is not None and not report.check.outputs.exact:
-        yield "outputs", _outputs_line(report.check.outputs)
-    yield "model", _fidelity_line(report.fidelity)
-    if report.fidelity is not None and report.fidelity.file is not None:
-        yield "file", report.fidelity.file.message()
-    if report.fidelity is not None and report.fidelity.laws:
-        counted = (f"{name} ({count})" for name, count in report.fidelity.laws.items())
-        yield "rewrites", f"applied {', '.join(counted)}"
-    if report.fidelity is not None and report.fidelity.calibration is not None:
-        yield "calibration", calibration_line(report.fidelity.calibration)
+    yield from _check_lines(report)
     for suspicion in report.warnings:
         yield "warning", Text(suspicion.message(), style="yellow")
     if report.accuracy is not None:

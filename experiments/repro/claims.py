@@ -157,20 +157,8 @@ It is a share of the line's value.
 """
 
 
-def evaluate(bars: ClaimBars) -> tuple[Claim, ...]:
-    """Decide every claim of the paper on the bars of one schedule.
-
-    Raise KeyError if a bar that decides one is missing.
-    """
-    fast = bars.get_bar("native", MIDDLE, 128, "O")
-    places = [(memory, pes, side) for memory in (SMALL, LARGE) for pes in PES for side in SIDES]
-    small = [bars.get_bar(s, SMALL, n, side) for s in SCENARIOS for n in PES for side in SIDES]
-    smaller = [
-        bars.get_bar(s, TOO_SMALL, n, side) for s in SCENARIOS for n in PES for side in SIDES
-    ]
-    reasons = "; ".join(
-        dict.fromkeys(bar.message or "no reason given" for bar in smaller if not bar.ran)
-    )
+def _judge_sides(bars: ClaimBars) -> tuple[Claim, ...]:
+    """Decide the claims that compare output-parallel with input-parallel machines."""
     return (
         Claim(
             "output-parallel-wins-untiled",
@@ -200,6 +188,25 @@ def evaluate(bars: ClaimBars) -> tuple[Claim, ...]:
             "by less for I",
             tuple(_growth(bars, s, n) for s in SCENARIOS for n in PES),
         ),
+    )
+
+
+def evaluate(bars: ClaimBars) -> tuple[Claim, ...]:
+    """Decide every claim of the paper on the bars of one schedule.
+
+    Raise KeyError if a bar that decides one is missing.
+    """
+    fast = bars.get_bar("native", MIDDLE, 128, "O")
+    places = [(memory, pes, side) for memory in (SMALL, LARGE) for pes in PES for side in SIDES]
+    small = [bars.get_bar(s, SMALL, n, side) for s in SCENARIOS for n in PES for side in SIDES]
+    smaller = [
+        bars.get_bar(s, TOO_SMALL, n, side) for s in SCENARIOS for n in PES for side in SIDES
+    ]
+    reasons = "; ".join(
+        dict.fromkeys(bar.message or "no reason given" for bar in smaller if not bar.ran)
+    )
+    return (
+        *_judge_sides(bars),
         Claim(
             "128-pes-1-mib-beat-64-pes-256-mib",
             "128 PEs with 1 MiB, output-parallel, can be faster than 64 PEs with 256 MiB",

@@ -172,31 +172,13 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
         else set()
     )
     made = Oracle(model, graph, [*names, *sorted(boundary)], numerics=numerics).values(inputs)
-    expected: dict[str, NDArray[Any]] = {}
-    opened = opener(model, graph, numerics=numerics)
-    for region in regions:
-        if boundary.issuperset(region.inputs) and all(
-            np.array_equal(made[n], values[n]) for n in region.inputs
-        ):
-            # same inputs as in the whole model
-            expected |= {name: made[name] for name in region.outputs}
-        else:
-            expected |= opened(region.inputs, region.outputs).run(values)
+    expected = _compute_region_outputs(network, values, {name: made[name] for name in boundary})
     found = compare_tensors(
         _restore_tensors(graph, {name: values[name] for name in expected}),
         _restore_tensors(graph, expected),
     )
-    wanted = _restore_tensors(graph, {name: made[name] for name in names})
-    elsewhere = {
-        name
-        for name in names
-        if graph.values[name].open and outputs[name].shape != wanted[name].shape
-    }
-    whole = compare_tensors(
-        outputs, {name: array for name, array in wanted.items() if name not in elsewhere}
-    )
-    whole = replace(
-        whole, mismatches=whole.mismatches + sum(wanted[name].size or 1 for name in elsewhere)
+    whole = _compare_outputs(
+        graph, outputs, _restore_tensors(graph, {name: made[name] for name in names})
     )
     if exact and found.mismatches == 0:
         found = replace(
@@ -220,6 +202,50 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
         ),
         definitions=units,
     )
+
+
+def _compute_region_outputs(
+    network: CompiledNetwork,
+    values: Mapping[str, NDArray[Any]],
+    made: Mapping[str, NDArray[Any]],
+) -> dict[str, NDArray[Any]]:
+    """Return the oracle's outputs of every region, computed from the region's own inputs.
+
+    ``values`` are the tensors of the run, ``made`` those that the oracle computed for the whole
+    model. A region whose inputs equal the oracle's has the oracle's outputs.
+    """
+    package = network.package
+    opened = opener(package.model, package.graph, numerics=network.arch.numerics)
+    expected: dict[str, NDArray[Any]] = {}
+    for region in network.partition.regions:
+        if made.keys() >= {*region.inputs} and all(
+            np.array_equal(made[name], values[name]) for name in region.inputs
+        ):
+            expected |= {name: made[name] for name in region.outputs}
+        else:
+            expected |= opened(region.inputs, region.outputs).run(values)
+    return expected
+
+
+def _compare_outputs(
+    graph: Graph,
+    outputs: Mapping[str, NDArray[Any]],
+    wanted: Mapping[str, NDArray[Any]],
+) -> TensorComparison:
+    """Compare a run's outputs with the oracle's.
+
+    Every element of an output with another shape, which only open shapes permit, is a mismatch.
+    """
+    elsewhere = {
+        name
+        for name, array in wanted.items()
+        if graph.values[name].open and outputs[name].shape != array.shape
+    }
+    whole = compare_tensors(
+        outputs, {name: array for name, array in wanted.items() if name not in elsewhere}
+    )
+    more = sum(wanted[name].size or 1 for name in elsewhere)
+    return replace(whole, mismatches=whole.mismatches + more)
 
 
 def joint_check(package: Package, numerics: Numerics, checks: Sequence[Check]) -> Check:

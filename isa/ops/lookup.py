@@ -142,6 +142,22 @@ def look_up(entries: NDArray[np.uint8], tables: NDArray[np.uint8]) -> NDArray[np
     return tables[np.arange(len(tables))[:, np.newaxis], entries.astype(np.int64)]
 
 
+def _execute_with_tables(base: Instruction, command: Command, machine: Machine) -> None:
+    """Execute ``base``, then replace its results by the entries of the command's tables."""
+    count = table_count(command)
+    if not count:
+        base.semantics(command, machine)
+        return
+    tables = view(
+        machine.sram, command[EX_TABLE_ADDRESS.name], (count, TABLE_BYTES), np.uint8
+    ).copy()
+    access = base.operands(command, machine.arch).writes[0]
+    base.semantics(command, machine)
+    places = (row_starts(access)[:, np.newaxis] + np.arange(access.nbytes)).reshape(-1)
+    entries = machine.sram[places].reshape(result_shape(command, access.total))
+    machine.sram[places] = look_up(entries, tables).reshape(-1)
+
+
 def add_tables(base: Instruction, *wider: Register) -> Instruction:
     """Add a look-up of the results to the instruction ``base``.
 
@@ -176,18 +192,7 @@ def add_tables(base: Instruction, *wider: Register) -> Instruction:
         "256], as in OP_LUT."
     )
     def semantics(command: Command, machine: Machine) -> None:
-        count = table_count(command)
-        if not count:
-            base.semantics(command, machine)
-            return
-        tables = view(
-            machine.sram, command[EX_TABLE_ADDRESS.name], (count, TABLE_BYTES), np.uint8
-        ).copy()
-        access = base.operands(command, machine.arch).writes[0]
-        base.semantics(command, machine)
-        places = (row_starts(access)[:, np.newaxis] + np.arange(access.nbytes)).reshape(-1)
-        entries = machine.sram[places].reshape(result_shape(command, access.total))
-        machine.sram[places] = look_up(entries, tables).reshape(-1)
+        _execute_with_tables(base, command, machine)
 
     @formula(f"{formula_of(base.cycles)}\n\nWith look_up at least ⌈results / post_lanes⌉.")
     def cycles(command: Command, arch: Arch) -> int:

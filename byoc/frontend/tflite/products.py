@@ -106,6 +106,15 @@ def _convolution(unit: UnitContext, order: tuple[int, int, int, int]) -> None:
     )
 
 
+def _check_multiples(plane: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """Raise KeptOnCpuError if rows or columns of a result are no multiples of the strides."""
+    if min(strides) < 1 or any(size % step for size, step in zip(plane, strides, strict=True)):
+        raise KeptOnCpuError(
+            f"its result has {plane[0]} × {plane[1]} elements, which are no multiples of its "
+            f"strides {strides}"
+        )
+
+
 def read_transposed_convolution(unit: UnitContext) -> None:
     """Read TRANSPOSE_CONV; its filters have axes (outputs, rows, columns, inputs).
 
@@ -121,13 +130,7 @@ def read_transposed_convolution(unit: UnitContext) -> None:
     result = unit.result().shape
     source = unit.shape(2)
     strides = options.strideH, options.strideW
-    if min(strides) < 1 or any(
-        size % step for size, step in zip(result[1:3], strides, strict=True)
-    ):
-        raise KeptOnCpuError(
-            f"its result has {result[1]} × {result[2]} elements, which are no multiples of its "
-            f"strides {strides}"
-        )
+    _check_multiples(result[1:3], strides)
     axes = [
         _phases(
             weights.shape[1 + axis],
