@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
+import dla  # noqa: F401 - first, so that all packages come from one folder
 from experiments.cli.main import application
 
 project = "dla"

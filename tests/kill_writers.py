@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dla  # noqa: F401 - first, so that all packages come from one folder
 from experiments.golden.store import INDEX, corpus_to_replace
 from experiments.report import plots, run_page  # noqa: F401 - what children need is there before they are forked
 from experiments.running import inference  # noqa: F401
