@@ -268,11 +268,11 @@ def line(place: Place) -> str:
 
 
 def write_markdown(path: Path, lines: Iterable[str], marks: tuple[str, str] = MARKS) -> None:
-    """Replace the text between two marker lines of a document."""
+    """Replace the text between two marker lines of a document, with a blank line at both ends."""
     begin, end = marks
     head, _, rest = path.read_text().partition(begin)
     _, _, tail = rest.partition(end)
-    path.write_text("\n".join((head + begin, *lines, end + tail)))
+    path.write_text("\n".join((head + begin, "", *lines, "", end + tail)))
 
 
 # Growth.

@@ -177,7 +177,9 @@ def test_the_document_shows_the_record() -> None:
     """
     found = pairs(read_record(ROOT / "benchmarks/vela-ours.csv", Place, Point), ESTIMATES, NETWORKS)
     begin, end = MARKS
-    assert "\n".join((begin, *tables(found), end)) in (ROOT / "docs/validation.md").read_text()
+    assert (
+        "\n".join((begin, "", *tables(found), "", end)) in (ROOT / "docs/validation.md").read_text()
+    )
 
 
 def test_our_side_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
