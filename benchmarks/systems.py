@@ -132,11 +132,12 @@ def speed() -> Iterator[str]:
     words = {"none": "not preempted, s", "layer": "at layers, s", "tile": "at tiles, s"}
     heads = [words[preemption] for preemption in get_args(Preemption)]
     yield (
-        f"One second of four networks on two accelerators, {jobs:,} jobs; "
-        f"{measuring.measured(RUNS, 1)}:"
+        "The first table has the seconds that the simulator takes to simulate one second of four "
+        f"networks on two accelerators ({jobs:,} jobs). Each figure is the shortest wall-clock "
+        f"time of {RUNS} runs after one warm-up run:"
     )
     yield ""
-    yield f"| policy | {' | '.join(heads)} | gave way at tiles |"
+    yield f"| policy | {' | '.join(heads)} | preemptions at tiles |"
     yield "|---|" + "---|" * (len(heads) + 1)
     for policy in POLICIES:
         cells = []
@@ -149,16 +150,20 @@ def speed() -> Iterator[str]:
         )
     yield ""
     yield (
-        f"Before these runs, one run with `priority` at tiles took {first:.2f} s: it also computes "
-        "what remains of each program after each boundary, and the later runs reuse it."
+        "The first simulation of these networks takes longer: with `priority` and preemption at "
+        f"tiles it took {first:.2f} s. It also computes how each program continues after each "
+        "boundary. Later simulations reuse this result."
     )
 
 
 def memory() -> Iterator[str]:
     """Yield a Markdown table of the peak memory of ``dla system`` by number of jobs."""
-    yield "`dla system`, a process each, one run, imported before:"
+    yield (
+        "The second table has the processor time and peak memory of `dla system` for three lengths "
+        "of a run. Each row is one run in its own process; its networks were imported before:"
+    )
     yield ""
-    yield "| jobs that ended | gave way | processor time, s | peak, MiB |"
+    yield "| jobs that ended | preemptions | processor time, s | peak, MiB |"
     yield "|---|---|---|---|"
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DLA_CACHE_DIR"] = folder
@@ -182,8 +187,6 @@ def main() -> None:
     """Measure speed and memory of system simulations and print the tables.
 
     Memory comes first, because a child's peak counts from its parent's, which is still small.
-
-    The processes first, whose peaks count from this one's, now still small.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
