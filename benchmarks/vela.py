@@ -2,37 +2,45 @@
 
 MACs, bus and scratchpad are equal.
 
-    python -m benchmarks.vela [--networks A,B] [--record benchmarks/vela-ours.csv] [--markdown
-    docs/validation.md] python -m benchmarks.vela --table benchmarks/vela-ours.csv python -m
-    benchmarks.vela --isa v5 machines of words; else v4 python -m benchmarks.vela --files FOLDER
-    [--keep FOLDER]
+    python -m benchmarks.vela [--networks A,B] [--isa v4|v5]
+        [--record benchmarks/vela-ours.csv] [--markdown docs/validation.md]
+    python -m benchmarks.vela --table benchmarks/vela-ours.csv
+    python -m benchmarks.vela --files FOLDER [--keep FOLDER]
 
-Vela's side stands in benchmarks/vela.csv. ``--files`` makes it anew, with Vela
-(``pip install '.[vela]'``) and the TensorFlow Lite files of the public repositories below, found
-anywhere in a folder by their SHA-256; ``--keep`` is where Vela leaves its outputs, its estimates
-layer by layer among them. Our side is measured each time, with the built-in networks of the same
-shapes and a softmax where the file has one; ``--record`` keeps it, and ``--table`` prints what was
-kept.
+``benchmarks/vela.csv`` has Vela's estimates. ``--files`` runs Vela again (``pip install
+'.[vela]'``) on the TensorFlow Lite files of the public repositories in ``vela_estimates.py``, which
+it finds in a folder by their SHA-256. ``--keep`` keeps Vela's outputs, which include its estimates
+of each layer. Our side is measured each time, with the built-in networks of the same shapes and a
+softmax if the file has one. ``--record`` writes our points and ``--table`` prints recorded ones.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import hashlib
 import importlib.util
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING
 
 from benchmarks import measuring  # before NumPy, whose number of threads it sets
 from benchmarks.compiler import BUS_BYTES, arch, geometric_mean, write_markdown
+from benchmarks.vela_estimates import ACCELERATORS, NETWORKS, find_files, refuse, run_vela
+from benchmarks.vela_records import (
+    DEDICATED,
+    SHARED,
+    Estimate,
+    Estimates,
+    Place,
+    Point,
+    Points,
+    Setting,
+    read_record,
+    write_record,
+)
 from byoc.importing import import_model
 from byoc.options import DEFAULTS
 from byoc.scheduling.default import sizeless
@@ -49,312 +57,20 @@ if TYPE_CHECKING:
 
 RECORD = Path(__file__).with_name("vela.csv")
 SIZES = (16, 32, 64, 128, 256, 512)
-
-
-@dataclass(frozen=True)
-class Public:
-    """TensorFlow Lite file in a GitHub repository, and whether it ends with a softmax."""
-
-    repository: str
-    path: str
-    digest: str
-    softmax: bool = True
-
-
-_TINY = ("mlcommons/tiny", "benchmark/training")
-_MICRO = ("tensorflow/tflite-micro", "tensorflow/lite/micro")
-
-
-def _public(place: tuple[str, str], path: str, digest: str, softmax: bool = True) -> Public:
-    return Public(place[0], f"{place[1]}/{path}", digest, softmax)
-
-
-NETWORKS: Mapping[str, Public] = {
-    "keyword-spotting": _public(
-        _TINY,
-        "keyword_spotting/trained_models/kws_ref_model.tflite",
-        "aeea436800704fce17b17292e4412630ad856e9d777c044c64ef748a880bd0ae",
-    ),
-    "visual-wake-words": _public(
-        _TINY,
-        "visual_wake_words/trained_models/vww_96_int8.tflite",
-        "597a384c8c2c8a1276f04702f25013b7838f2f814f1ca7c174d295b73e3d6b7b",
-    ),
-    "person-detection": _public(
-        _MICRO,
-        "models/person_detect.tflite",
-        "808cfdfc0cf3a6fa6f6fa26bfa379ea97c16d5db7334637766e39c3408502e9d",
-    ),
-    "streaming-wake-word": _public(
-        _TINY,
-        "streaming_wakeword/trained_models/str_ww_ref_model.tflite",
-        "3af8550895ba7d5c584277102b5075c52dcfa63ba9d2b2240f37c4e6abd5dd2b",
-    ),
-    "micro-speech": _public(
-        _MICRO,
-        "examples/micro_speech/models/micro_speech_quantized.tflite",
-        "09e5e2a9dfb2d8ed78802bf18ce297bff54281a66ca18e0c23d69ca14f822a83",
-    ),
-    "resnet-8": _public(
-        _TINY,
-        "image_classification/trained_models/pretrainedResnet_quant.tflite",
-        "3c002613d1b2475eb51dd78dfb85a546c8ae658dee71cf6ade43b022fe205415",
-    ),
-    "resnet-8-large": _public(
-        _TINY,
-        "image_classification/trained_models/pretrainedResnet_large_int8.tflite",
-        "dc27dcd823f5665533352f7da516b0c9bc6f089914b8283782e55961b3423fcf",
-    ),
-    "autoencoder": _public(
-        _TINY,
-        "anomaly_detection/trained_models/ad01_int8.tflite",
-        "87cf24194ef93d1d9b11a591d805526b98008e351655d29883c825c9c106ba24",
-        softmax=False,
-    ),
-}
-
-ACCELERATORS = {
-    "ethos-u55-64": 64, "ethos-u55-128": 128, "ethos-u55-256": 256,
-    "ethos-u85-128": 128, "ethos-u85-256": 256, "ethos-u85-1024": 1024,
-}  # fmt: skip
-"""Vela's configurations and their MACs a cycle."""
+"""Scratchpads in KiB."""
 SHAPES = {
     64: ("4x16", "8x8", "16x4"),
     128: ("4x32", "8x16", "16x8"),
     256: ("8x32", "16x16", "32x8"),
     1024: ("16x64", "32x32", "64x16", "128x8"),
 }
-"""Arrays of so many MACs, input by output channels, of which one is chosen for all networks and
-scratchpads.
+"""Array shapes (input by output channels) by number of MACs.
+
+One of each number is chosen for all networks and scratchpads.
 """
 
 TIMING = Timing()
-DEDICATED = "dedicated"
-SHARED = "shared"
-CONFIGURATION = """
-[System_Config.machine]
-core_clock=1e9
-axi0_port=Sram
-axi1_port=Dram
-Sram_clock_scale=1.0
-Sram_ports_used={ports}
-Sram_burst_length={sram_burst}
-Sram_read_latency=32
-Sram_write_latency=32
-Sram_max_reads=8
-Sram_max_writes=8
-Dram_clock_scale={scale}
-Dram_ports_used=1
-Dram_burst_length=64
-Dram_read_latency=100
-Dram_write_latency=100
-Dram_max_reads=16
-Dram_max_writes=16
-[Memory_Mode.dedicated]
-const_mem_area=Axi1
-arena_mem_area=Axi1
-cache_mem_area=Axi0
-[Memory_Mode.shared]
-const_mem_area=Axi1
-arena_mem_area=Axi0
-cache_mem_area=Axi0
-"""
-"""Vela's form of TIMING: 8 bytes a cycle, bursts of 64, 16 in flight, latency 100.
-
-The scratchpad as Arm has it.
-"""
 MARKS = "<!-- benchmarks.vela -->", "<!-- /benchmarks.vela -->"
-
-
-class Place(NamedTuple):
-    """Network on a machine: array of input by output channels, KiB of scratchpad."""
-
-    network: str
-    array: str
-    kib: int
-
-
-@dataclass(frozen=True)
-class Point:
-    """Simulated cycles, roofline and moved bytes of one network on one machine.
-
-    ``overlapped`` is cycles as Vela counts: every layer the larger of its computation and its bytes
-    on the bus.
-    """
-
-    cycles: int
-    overlapped: int
-    roofline: int
-    moved_bytes: int
-
-
-class Setting(NamedTuple):
-    """Settings of one Vela run: network, accelerator, scratchpad and memory mode.
-
-    The mode says whether tensors live in the scratchpad or in system memory.
-    """
-
-    network: str
-    accelerator: str
-    kib: int
-    mode: str
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Vela's estimate for one network: cycles, scratchpad use, moved bytes and weight sizes.
-
-    ``map_bytes`` are moved bytes of feature maps, ``constant_bytes`` those of constants,
-    ``stored_bytes`` constants as stored; weights are before and after compression.
-    """
-
-    sram_bytes: int
-    cycles: int
-    map_bytes: int
-    constant_bytes: int
-    stored_bytes: int
-    weights: int
-    encoded_weights: int
-
-    @property
-    def moved_bytes(self) -> int:
-        """Bytes of feature maps and constants that cross the bus."""
-        return self.map_bytes + self.constant_bytes
-
-    @property
-    def unpacked_bytes(self) -> int:
-        """Bytes that would cross the bus if Vela did not compress weights.
-
-        Constants are moved as often, and are as much larger.
-
-        They are moved once at least, though Vela's account leaves out a softmax's table of 1,024
-        bytes.
-        """
-        plain = self.stored_bytes - self.encoded_weights + self.weights
-        return self.map_bytes + round(max(self.constant_bytes / self.stored_bytes, 1.0) * plain)
-
-
-Points = dict[Place, Point]
-Estimates = dict[Setting, Estimate]
-Key = TypeVar("Key", Place, Setting)
-Row = TypeVar("Row", Point, Estimate)
-
-
-def read_record(path: Path, key: type[Key], row: type[Row]) -> dict[Key, Row]:
-    """Read the rows of a CSV record by key, in the order of the file."""
-    with path.open(newline="") as file:
-        return {
-            key(*(int(cells[name]) if name == "kib" else cells[name] for name in key._fields)): row(
-                **{field.name: int(cells[field.name]) for field in fields(row)}
-            )
-            for cells in csv.DictReader(file)
-        }
-
-
-def write_record(path: Path, rows: Mapping[Key, Row]) -> None:
-    """Write rows to a CSV record, sorted by key."""
-    first, row = next(iter(rows.items()))
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow((*first._fields, *asdict(row)))
-        writer.writerows((*key, *asdict(rows[key]).values()) for key in sorted(rows))
-
-
-# Vela's side.
-# --------------------------------------------------------------------------------------------------
-
-
-def find_files(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """Find the networks' model files in a folder by their contents.
-
-    Exits with a line that names the first missing.
-    """
-    digests = {
-        hashlib.sha256(path.read_bytes()).hexdigest(): path
-        for path in sorted(folder.rglob("*.tflite"))
-    }
-    for name in names:
-        public = NETWORKS[name]
-        if public.digest not in digests:
-            _refuse(
-                f"{folder} has no file of {name}: {public.path} of github.com/{public.repository}"
-            )
-    return {name: digests[NETWORKS[name].digest] for name in names}
-
-
-def estimate(
-    name: str, file: Path, accelerator: str, kib: int, folder: Path
-) -> Iterator[tuple[Setting, Estimate]]:
-    """Run Vela on a network in both memory modes and yield its estimates.
-
-    Its outputs go to folders of their own below ``folder``.
-    """
-    configuration = folder / f"{accelerator}.ini"
-    small = "u55" in accelerator
-    ports = 1 if small else 4 if ACCELERATORS[accelerator] == 1024 else 2
-    text = CONFIGURATION.format(
-        ports=ports, sram_burst=32 if small else 64, scale=1.0 if small else 0.5
-    )
-    configuration.write_text(text)
-    rows = {}
-    for mode in (DEDICATED, SHARED):
-        output = folder / f"{name}-{accelerator}-{kib}-{mode}"
-        words = [
-            "--config", str(configuration), "--system-config", "machine", "--memory-mode", mode,
-            "--accelerator-config", accelerator, "--arena-cache-size", str(kib * 1024),
-            "--verbose-performance",
-            "--output-dir", str(output), str(file),
-        ]  # fmt: skip
-        run = subprocess.run(
-            [sys.executable, "-m", "ethosu.vela", *words], capture_output=True, text=True
-        )
-        if run.returncode:
-            _refuse(
-                f"Vela failed with {name} on {accelerator}: "
-                f"{(run.stderr or run.stdout).strip().splitlines()[-1]}"
-            )
-        rows[mode] = read_summary(next(output.glob("*_summary_machine.csv")))
-    # nothing else lies there in this mode
-    stored = round(1024 * float(rows[SHARED]["dram_memory_used"]))
-    for mode, row in rows.items():
-        yield Setting(name, accelerator, kib, mode), parse_summary(row, stored)
-
-
-def read_summary(path: Path) -> dict[str, str]:
-    """Read the only row of the CSV summary that Vela writes."""
-    with path.open(newline="") as file:
-        return next(csv.DictReader(file))
-
-
-def parse_summary(row: Mapping[str, str], stored_bytes: int) -> Estimate:
-    """Return the estimate in a row of Vela's summary.
-
-    Of constants Vela's total has more than it lists as weights: scales and tables.
-    """
-    maps = int(row["dram_feature_map_read_bytes"]) + int(row["dram_feature_map_write_bytes"])
-    return Estimate(
-        sram_bytes=round(1024 * float(row["sram_memory_used"])),
-        cycles=int(row["cycles_total"]),
-        map_bytes=maps,
-        constant_bytes=int(row["dram_total_bytes"]) - maps,
-        stored_bytes=stored_bytes,
-        weights=int(row["total_original_weights"]),
-        encoded_weights=int(row["total_npu_encoded_weights"]),
-    )
-
-
-def run_vela(files: Mapping[str, Path], sizes: Sequence[int], keep: Path | None) -> Estimates:
-    """Run Vela on all networks, accelerators and scratchpad sizes, and return its estimates."""
-    found: Estimates = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = keep or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, file in files.items():
-            for accelerator in ACCELERATORS:
-                for kib in sizes:
-                    found |= dict(estimate(name, file, accelerator, kib, folder))
-            print(f"Vela: {name}", flush=True)
-    return found
 
 
 # Our side.
@@ -664,12 +380,6 @@ def _mark(pair: Pair) -> str:
     return " s" if pair.theirs.mode == SHARED else ""
 
 
-def _refuse(message: str) -> NoReturn:
-    """Print an error message and exit with status 2."""
-    print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2)
-
-
 def main() -> None:
     """Run the Vela comparison that the command line asks for and print its tables."""
     parser = argparse.ArgumentParser(
@@ -692,13 +402,13 @@ def main() -> None:
     names = chosen.networks.split(",")
     unknown = [name for name in names if name not in NETWORKS]
     if unknown:
-        _refuse(f"--networks {unknown[0]}: the networks are {', '.join(NETWORKS)}")
+        refuse(f"--networks {unknown[0]}: the networks are {', '.join(NETWORKS)}")
     if chosen.table and not chosen.table.is_file():
-        _refuse(f"--table {chosen.table}: no such file")
+        refuse(f"--table {chosen.table}: no such file")
     estimates = read_record(RECORD, Setting, Estimate)
     if chosen.files:
         if importlib.util.find_spec("ethosu") is None:
-            _refuse("Vela is not installed; install the project with the extra 'vela'")
+            refuse("Vela is not installed; install the project with the extra 'vela'")
         estimates |= run_vela(find_files(chosen.files, names), SIZES, chosen.keep)
         write_record(RECORD, estimates)
     print(measuring.settings(), end="\n\n")

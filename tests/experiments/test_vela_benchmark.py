@@ -14,24 +14,23 @@ from onnx import TensorProto
 
 from benchmarks import vela
 from benchmarks.vela import (
-    ACCELERATORS,
-    DEDICATED,
     MARKS,
-    NETWORKS,
     SHAPES,
-    SHARED,
     SIZES,
+    because,
+    chosen_shapes,
+    pairs,
+    tables,
+)
+from benchmarks.vela_estimates import ACCELERATORS, NETWORKS, parse_summary, read_summary
+from benchmarks.vela_records import (
+    DEDICATED,
+    SHARED,
     Estimate,
     Place,
     Point,
     Setting,
-    because,
-    chosen_shapes,
-    pairs,
-    parse_summary,
     read_record,
-    read_summary,
-    tables,
     write_record,
 )
 from experiments.models import MODELS

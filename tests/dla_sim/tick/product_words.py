@@ -1,0 +1,262 @@
+"""Products on a scratchpad of words, step by step: docs/machine.md, section 12.
+
+Block after block and stripe after stripe are counted as the machine processes them, where the
+formulas of ``isa`` multiply.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from isa.arch import Arch
+from isa.instruction import Command
+from tests.dla_sim.tick.word_counts import (
+    Counted,
+    add_lanes_and_tables,
+    count_atoms,
+    lane_cycles,
+    split_range,
+    words_of,
+)
+
+PIXELS = (1, 2, 4, 4)
+"""Bytes of an atom of a picture of 1 to 4 channels."""
+
+
+@dataclass(frozen=True)
+class Products:
+    """Groups, their output and input channels, rows and columns of kernel and output, and the
+    stride of columns.
+
+    ``taps``: those of a row of the kernel side by side; ``whole``: all of them; ``apart``: parts of
+    the array's columns have activations of their own; ``atom``: bytes of a position of the input.
+    ``computed``: the weights are a tensor in atoms, its channels the "outputs" or the "inputs".
+    ``gap``: between the positions that rows of results begin with others lie than those of the
+    results before.
+    """
+
+    groups: int
+    outputs: int
+    inputs: int
+    kernel_rows: int
+    kernel_columns: int
+    rows: int
+    columns: int
+    stride: int
+    atom: int
+    taps: bool = False
+    whole: bool = False
+    apart: bool = False
+    computed: str = ""
+    gap: bool = True
+
+
+def _shape(command: Command, arch: Arch) -> Products:
+    assert arch.words is not None
+    at = command.registers
+    atom = arch.words.atom
+    if command.instruction.mnemonic in ("OP_MAT_MUL", "OP_DYN_MAT_MUL"):
+        channels = at["EX_OUTPUT_CHANNELS"], at["EX_INPUT_CHANNELS"]
+        computed = ""
+        if command.instruction.mnemonic == "OP_DYN_MAT_MUL":
+            computed = "inputs" if command.fields["transposed"] else "outputs"
+        return Products(1, *channels, 1, 1, 1, at["EX_ROWS"], 1, atom, computed=computed)
+    groups = at.get("EX_GROUPS", 1)
+    mapping = command.fields.get("mapping", 0)
+    picture = mapping == 3 and groups == 1 and at["EX_INPUT_CHANNELS"] <= len(PIXELS)
+    own = PIXELS[at["EX_INPUT_CHANNELS"] - 1] if picture else atom
+    return Products(
+        groups, at["EX_OUTPUT_CHANNELS"] // groups, at["EX_INPUT_CHANNELS"] // groups,
+        at["EX_KERNEL_HEIGHT"], at["EX_KERNEL_WIDTH"], at["EX_OUTPUT_HEIGHT"],
+        at["EX_OUTPUT_WIDTH"],
+        at["EX_STRIDE_WIDTH"], own, mapping in (1, 2), mapping == 3, mapping in (2, 3),
+        gap=at["EX_STRIDE_HEIGHT"] * at["EX_INPUT_WIDTH"]
+        != at["EX_OUTPUT_WIDTH"] * at["EX_STRIDE_WIDTH"],
+    )  # fmt: skip
+
+
+def _depths(shape: Products) -> list[tuple[int, int]]:
+    """(row of the kernel, input channel) of each product that may be summed at once, the row
+    slowest, then the column.
+
+    Where the rows come one after another it is the first.
+    """
+    columns = shape.kernel_columns if shape.taps or shape.whole else 1
+    rows = shape.kernel_rows if shape.whole else 1
+    return [
+        (row, channel)
+        for row in range(rows)
+        for _ in range(columns)
+        for channel in range(shape.inputs)
+    ]
+
+
+def _together(shape: Products, arch: Arch) -> int:
+    """Groups in one block: as many as fit beside one another, where the input channels of a group
+    divide an atom.
+
+    Where each has activations of its own, as many as there are parts of the columns.
+    """
+    assert arch.words is not None
+    groups = 1
+    while groups < shape.groups and (groups + 1) * shape.outputs <= arch.pe.oc:
+        deep = (groups + 1) * len(_depths(shape)) > arch.pe.ic or arch.words.atom % shape.inputs
+        if deep and not shape.apart:
+            break
+        groups += 1
+    return groups
+
+
+def _held(shape: Products, groups: int, arch: Arch) -> int:
+    """How often the array holds a block: for other output columns, as long as there are any."""
+    times = 1
+    while (
+        shape.apart
+        and (times + 1) * groups * shape.outputs <= arch.pe.oc
+        and times * arch.pe.ow < shape.columns
+    ):
+        times += 1
+    return times
+
+
+def _stripes(shape: Products, width: int, arch: Arch) -> list[list[tuple[int, int]]]:
+    """Steps (row, first column), P at a time."""
+    assert arch.words is not None
+    steps = [
+        (row, piece[0]) for row in range(shape.rows) for piece in split_range(shape.columns, width)
+    ]
+    return [
+        [steps[number] for number in numbers]
+        for numbers in split_range(len(steps), arch.words.accumulators)
+    ]
+
+
+def _blocks(
+    shape: Products, groups: Sequence[int], arch: Arch
+) -> Iterator[tuple[int, set[tuple[int, int]]]]:
+    """Of what the array holds one after the other for an output channel: its products, and whence
+    they come.
+
+    That is (row of the kernel, atom of the input).
+    """
+    depths = _depths(shape)
+    one_by_one = (
+        1 if shape.whole else shape.kernel_rows * (1 if shape.taps else shape.kernel_columns)
+    )
+    for numbers in split_range(len(depths), arch.pe.ic):
+        found = [depths[number] for number in numbers]
+        whence = {
+            (row, (group * shape.inputs + channel) // shape.atom)
+            for group in groups
+            for row, channel in found
+        }
+        for _ in range(one_by_one):
+            yield len(numbers), whence
+
+
+def _word_span(positions: int, atom: int, arch: Arch) -> int:
+    """Words that so many positions beside one another touch, in atoms of so many bytes."""
+    assert arch.words is not None
+    return len({byte // arch.words.word for byte in range(positions * atom)})
+
+
+def _load(shape: Products, depth: int, channels: int, arch: Arch) -> int:
+    """Words of a block of weights: dense, or the positions of each of the atoms that its output
+    channels lie in.
+    """
+    assert arch.words is not None
+    if not shape.computed:
+        return words_of(depth * channels, arch)
+    channels, positions = (channels, depth) if shape.computed == "outputs" else (depth, channels)
+    return sum(
+        _word_span(positions, arch.words.atom, arch) for _ in range(count_atoms(channels, arch))
+    )
+
+
+def count_product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    """Return the cycles and words of a product; count what it exercises in ``events``."""
+    assert arch.words is not None
+    shape = _shape(command, arch)
+    counted = Counted()
+    element = 1 if command.fields["requantise"] else 4
+    together = _together(shape, arch)
+    held = _held(shape, together, arch)
+    width = held * arch.pe.ow
+    reach = width * shape.stride if shape.taps or shape.whole else (width - 1) * shape.stride + 1
+    whences = [
+        whence
+        for groups in split_range(shape.groups, together)
+        for _, whence in _blocks(shape, groups, arch)
+    ]
+    streams = max(map(len, whences), default=1)
+    alone = _word_span(reach, shape.atom, arch)
+    step = _word_span(streams * reach, shape.atom, arch)
+    a_row = len(split_range(shape.columns, width))
+    first = 0
+    results = 0
+    sums = 0
+    written = 0
+    counted.words = (
+        {"activations": 0, "weights": 0}
+        if shape.computed
+        else {"activations": 0, "weights": 0, "records": 0}
+    )
+    for groups in split_range(shape.groups, together):
+        for outputs in split_range(shape.outputs, arch.pe.oc):
+            channels = len(groups) * len(outputs)
+            if not shape.computed:
+                counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
+            weights = sum(depth * channels for depth, _ in _blocks(shape, groups, arch))
+            blocks = [
+                (_load(shape, depth, channels, arch), atoms)
+                for depth, atoms in _blocks(shape, groups, arch)
+            ]
+            first = first or blocks[0][0]
+            results += channels * shape.rows * shape.columns
+            for stripe in _stripes(shape, width, arch):
+                steps = len(stripe)
+                events["words: a stripe that fills the accumulators"] += (
+                    steps == arch.words.accumulators
+                )
+                rows = len(split_range(steps, a_row)) if shape.gap else 1
+                events["words: rows of a stripe in one stream"] += not shape.gap and steps > a_row
+                fresh = _word_span(steps * width * shape.stride, shape.atom, arch)
+                for load, _ in blocks:
+                    passing = sum(step for _ in stripe)
+                    events["words: a block bound by its weights"] += load > passing
+                    events["words: a block bound by its steps"] += passing > load
+                    events["words: activations of a step each"] += steps * alone < fresh + rows
+                    events["words: activations in a stream"] += steps * alone > fresh + rows
+                    counted.cycles += max(passing, load)
+                    counted.add("activations", streams * min(steps * alone, fresh + rows))
+                loads = (
+                    sum(load for load, _ in blocks) if shape.computed else words_of(weights, arch)
+                )
+                counted.add("weights", loads)
+                positions = steps * width * arch.words.atom
+                written += count_atoms(channels, arch) * words_of(positions * element, arch)
+                sums += count_atoms(channels, arch) * words_of(positions * 4, arch)
+    events["words: several words a step"] += alone > 1
+    events["words: a block in several atoms"] += any(
+        len({atom for _, atom in whence}) > 1 for whence in whences
+    )
+    events["words: a block of taps of several rows"] += any(
+        len({row for row, _ in whence}) > 1 for whence in whences
+    )
+    events["words: streams that share words"] += step < streams * alone
+    events["words: several groups in a block"] += together > 1
+    events["words: groups with activations of their own"] += together > 1 and shape.apart
+    events["words: several output columns side by side"] += held > 1
+    events["words: more parts than output columns"] += (
+        shape.apart
+        and (held + 1) * together * shape.outputs <= arch.pe.oc
+        and width >= shape.columns
+    )
+    if command.fields.get("accumulate") and results:
+        counted.add("sums", sums)
+    counted.add("results", written)
+    return add_lanes_and_tables(
+        counted, first, lane_cycles(command, results, arch), command, arch, events
+    )
