@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("isa", "byoc", "dla_sim", "experiments")
+OTHERS = ("benchmarks", "examples", "tests")
+"""Folders beside the packages whose files have the same limit."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -73,6 +76,7 @@ THIRD_PERSON = _words(
 MOST_TUPLES_PER_1000_LINES = 2
 MOST_LINES_PER_FILE = 600
 MOST_LINES_PER_FUNCTION = 60
+MOST_COMPLEXITY = 20
 
 
 def fault_of(name: str, returns: str = "") -> str:
@@ -91,8 +95,8 @@ def fault_of(name: str, returns: str = "") -> str:
     return ""
 
 
-def _files() -> list[Path]:
-    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+def _files(folders: Iterable[str] = PACKAGES) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
 def _tree(path: Path) -> ast.Module:
@@ -181,17 +185,36 @@ def test_unrelated_values_are_assigned_apart() -> None:
     assert len(found) <= MOST_TUPLES_PER_1000_LINES * lines / 1000, found
 
 
+def _ruff_settings() -> dict[str, Any]:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    settings: dict[str, Any] = tomllib.loads(text)["tool"]["ruff"]
+    return settings
+
+
+def _is_ignored(rule: str) -> bool:
+    lint = _ruff_settings()["lint"]
+    return any(rule in rules for rules in (lint["ignore"], *lint["per-file-ignores"].values()))
+
+
 def test_lines_have_at_most_100_columns() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]
+    settings = _ruff_settings()
     assert settings["line-length"] == 100
     assert "E" in settings["lint"]["select"]
-    assert "E501" not in settings["lint"].get("ignore", ())
+    assert not _is_ignored("E501")
+
+
+def test_complexity_is_at_most_20() -> None:
+    """Require that ruff measures every folder: packages, tests, benchmarks and examples."""
+    lint = _ruff_settings()["lint"]
+    assert "C901" in lint["select"]
+    assert lint["mccabe"]["max-complexity"] == MOST_COMPLEXITY
+    assert not _is_ignored("C901")
 
 
 def test_files_have_at_most_600_lines() -> None:
     counts = {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n")
-        for path in _files()
+        for path in _files((*PACKAGES, *OTHERS))
     }
     assert {name: n for name, n in counts.items() if n > MOST_LINES_PER_FILE} == {}
 
@@ -199,7 +222,7 @@ def test_files_have_at_most_600_lines() -> None:
 def test_functions_have_at_most_60_lines() -> None:
     long = {
         f"{path.relative_to(ROOT)}:{node.name}": node.end_lineno - node.lineno + 1
-        for path in _files()
+        for path in _files((*PACKAGES, "benchmarks", "examples"))
         for node in _functions(_tree(path))
         if node.end_lineno and node.end_lineno - node.lineno >= MOST_LINES_PER_FUNCTION
     }

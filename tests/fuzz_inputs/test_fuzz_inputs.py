@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz_inputs.__main__ import KINDS, cases, prepare, run_case
+from tests.fuzz_inputs.__main__ import cases, prepare, run_case
 from tests.fuzz_inputs.execution import execute_together
+from tests.fuzz_inputs.kinds import KINDS
 
 CHUNKS = 6
 CASES = 50
