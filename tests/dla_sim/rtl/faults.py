@@ -139,7 +139,11 @@ def _built(folder: Path, limits: Limits) -> Executable:
 
 def table(findings: Sequence[Finding]) -> Iterator[str]:
     """A row a fault, as Markdown."""
-    yield f"{sum(bool(finding.case) for finding in findings)} of {len(findings)} faults are found."
+    found = sum(bool(finding.case) for finding in findings)
+    yield (
+        f"The golden corpus finds {found} of the {len(findings)} faults that were seeded into the "
+        "hardware."
+    )
     yield ""
     yield "| fault | file | first case that differs | first difference |"
     yield "|---|---|---|---|"

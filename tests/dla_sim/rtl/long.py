@@ -275,9 +275,9 @@ def table(rows: Sequence[tuple[Part, Sequence[Line | None]]]) -> Iterator[str]:
     ended = Counter(line["ended"] for line in whole if line)
     yield ""
     yield (
-        f"{ended['interrupt']:,} of these programs run to their interrupt, {ended['fault']:,} stop "
-        "on an overflow as "
-        f"expected, and {ended['until']:,} are compared up to a command with undefined results."
+        f"Of the programs in the comparison, {ended['interrupt']:,} run to their interrupt, and "
+        f"{ended['fault']:,} stop on an overflow, as expected. The other {ended['until']:,} are "
+        "compared up to a command with undefined results."
     )
 
 
