@@ -1,5 +1,6 @@
-"""Running nodes of every operator that ``dla support`` lists, changed in one attribute, input or
-output at a time.
+"""Change running nodes of every operator that ``dla support`` lists, one property at a time.
+
+A property is an attribute, an input or an output.
 
 ``python -m tests.byoc.every_reason`` prints for each operator how many variants run, how many are
 refused, and how many stay on the CPU with a reason that names the change. Schemas and the support

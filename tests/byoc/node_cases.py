@@ -32,9 +32,7 @@ ENDS = frozenset({"runs", "refused", "named"})
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """Formal input or output: its name, whether a node may leave it out, and the element types
-    it takes.
-    """
+    """Formal input or output of an operator: name, whether it is optional, and element types."""
 
     name: str
     optional: bool
@@ -96,9 +94,7 @@ def runtime_schemas() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One node with its computed operands (``feeds``) and constant ones, by the names of its
-    inputs.
-    """
+    """One node with its computed operands (``feeds``) and constant ones, by input name."""
 
     operator: str
     node: NodeProto

@@ -21,8 +21,9 @@ from tests.byoc.running_nodes import backend_cases
 
 
 def variants(case: Case, values: int = 3) -> Iterator[Case]:
-    """The case with one attribute, input or output removed, added or changed, or one constant
-    computed.
+    """Yield the case with one attribute, input or output changed, or with one constant computed.
+
+    An attribute, input or output is removed, added or changed.
     """
     for item in case.node.attribute:
         yield case.attribute(item.name, None, f"without {item.name}")
@@ -40,8 +41,9 @@ def variants(case: Case, values: int = 3) -> Iterator[Case]:
 
 
 def _values(case: Case, name: str, attribute: Any) -> Iterator[Any]:
-    """Values for an attribute: those of other nodes of the operator, then ones of its type that
-    are not the default.
+    """Yield values for an attribute that are not its default.
+
+    Values of other nodes of the operator come first, then other values of its type.
     """
     known = {item.name: item for item in case.node.attribute}
     present = helper.get_attribute_value(known[name]) if name in known else None
@@ -145,8 +147,9 @@ MOST_SHAPES = 200
 
 
 def _arrays(case: Case, formal: Parameter) -> Iterator[NDArray[Any]]:
-    """Small arrays of the types that a formal input takes, of shapes made of the node's own
-    dimensions.
+    """Yield small arrays of the types that a formal input takes.
+
+    Their shapes consist of the node's own dimensions.
     """
     dtype = next((dtype for name, dtype in DTYPES.items() if name in formal.types), None)
     if dtype is None:
@@ -191,8 +194,9 @@ def _other_outputs(case: Case) -> Iterator[Case]:
 
 
 def _other_types(case: Case) -> Iterator[Case]:
-    """The case with its first operand, and all of the same type, as double or int32 where ONNX
-    Runtime takes them.
+    """Yield the case with its first operand as float16, double or int32.
+
+    All operands of the same type change with it. ONNX Runtime must accept the type.
     """
     index, name = next((index, name) for index, name in enumerate(case.node.input) if name)
     kind = case.schema.inputs[min(index, len(case.schema.inputs) - 1)].kind

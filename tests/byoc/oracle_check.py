@@ -19,8 +19,10 @@ V1 = Target(frozenset({"OP_E32_ADD"}), "v1", IDEAL)
 
 
 def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
-    """Integers over their whole range, floats standard normal times 3, flags as often set as
-    not.
+    """Draw inputs of a model.
+
+    Integers cover their whole range, floats are standard normal times 3, and half of the flags are
+    set.
     """
     generator = np.random.default_rng(seed)
     feeds: dict[str, NDArray[Any]] = {}

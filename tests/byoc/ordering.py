@@ -1,5 +1,6 @@
-"""An oracle for token flags that shares nothing with their derivation: who surely ends before
-whom, by brute force.
+"""Find by brute force which commands surely end before which others.
+
+This oracle of token flags shares no code with their derivation.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ def predecessors(commands: Sequence[Command]) -> list[set[int]]:
 
 
 def unordered_conflicts(commands: Sequence[Command], arch: Arch) -> list[tuple[int, int]]:
-    """Pairs of commands on different units that share a byte, one of them writing, and may run
-    at the same time.
+    """Return pairs of commands on different units that conflict and may run at the same time.
+
+    Two commands conflict if they share a byte and one of them writes it.
     """
     before = predecessors(commands)
     operands = [command.instruction.operands(command, arch) for command in commands]

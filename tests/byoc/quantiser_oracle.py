@@ -1,5 +1,6 @@
-"""ONNX Runtime's static quantiser, told what the project quantises: the oracle of every scale
-and every integer.
+"""Quantise a model with ONNX Runtime's static quantiser, the oracle of all scales and integers.
+
+It gets the same instructions as the project's quantiser.
 """
 
 from __future__ import annotations
@@ -44,9 +45,7 @@ def quantise_by_onnxruntime(model: ModelProto, ranges: Ranges) -> ModelProto:
 
 
 def differences(name: str) -> list[str]:
-    """Nodes of a built-in network that read something else where ONNX Runtime's quantiser made
-    it.
-    """
+    """Return nodes of a built-in network whose inputs differ from ONNX Runtime's quantiser."""
     model = prepare(MODELS[name].build(0))
     ranges = quantize.find_ranges(model, islice(MODELS[name].calibration(0), 1))
     theirs = described(quantise_by_onnxruntime(model, ranges))
@@ -57,11 +56,10 @@ def differences(name: str) -> list[str]:
 
 
 def described(model: ModelProto) -> dict[str, tuple[Step, ...]]:
-    """What every node but QuantizeLinear and DequantizeLinear reads, by the node's name, whatever
-    tensors are called.
+    """Return the inputs of every node except QuantizeLinear and DequantizeLinear, by node name.
 
-    And under ``outputs`` what the outputs are. Scales, zero points and integers are given with all
-    their bits.
+    Names of tensors do not matter. The key ``outputs`` has the model's outputs. Scales, zero points
+    and integers are given with all their bits.
     """
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     makers = {name: node for node in model.graph.node for name in node.output}
@@ -181,8 +179,9 @@ def _single_scales(model: ModelProto) -> dict[str, list[dict[str, Any]]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps the quantiser's messages from the root logger, and ``logging.warning`` from
-    configuring it.
+    """Keep the quantiser's messages from the root logger.
+
+    ``logging.warning`` does not configure the root logger either.
     """
     root = logging.getLogger()
     handler = logging.NullHandler()

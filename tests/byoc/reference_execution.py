@@ -1,6 +1,4 @@
-"""Operations executed plainly on stored integers, so that patterns are judged without the
-machine.
-"""
+"""Execute operations on stored integers in NumPy, as an oracle of patterns without the machine."""
 
 from __future__ import annotations
 

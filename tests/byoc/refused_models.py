@@ -1,6 +1,4 @@
-"""Models with one operator each that no accelerator computes, with the rule and the values of
-the refusal.
-"""
+"""Models with one operator that no accelerator computes, each with the violated rule and values."""
 
 from __future__ import annotations
 
@@ -167,8 +165,9 @@ def _gemm(
 
 
 def _bare_product(left: Any = None, right: str = "int8", zeros: int = 1) -> onnx.ModelProto:
-    """MatMulInteger of 3 by 7 by 5, its first operand constant or not, with so many zero points
-    of the second.
+    """Return a MatMulInteger of 3 by 7 by 5 with ``zeros`` zero points of the second operand.
+
+    The first operand is constant if ``left`` is given.
     """
     builder = ModelBuilder()
     x = builder.input("x", (3, 7), "int8") if left is None else builder.constant(left, "int8", "k")
@@ -227,8 +226,9 @@ def _run_time_bounds() -> onnx.ModelProto:
 
 
 def _large_channel_conv() -> onnx.ModelProto:
-    """2065 · 64 = 132,160 taps of 127 with inputs down to -128: 128 · 127 · 132,160 is just
-    above 2^31 - 1.
+    """Return a convolution whose sums can just exceed 2^31 - 1.
+
+    It has 2065 · 64 = 132,160 taps of 127, and inputs down to -128: 128 · 127 · 132,160.
     """
     return _conv(
         weights=np.full((1, 2065, 8, 8), 127, np.int8), shape=(1, 2065, 8, 8), before=(0.05, 0)

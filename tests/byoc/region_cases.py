@@ -1,5 +1,6 @@
-"""Hand-made regions for the back end, and their programs' execution in stream order on the
-instructions' semantics.
+"""Hand-made regions for the back end, and execution of programs by instruction semantics.
+
+Programs run in stream order.
 """
 
 from __future__ import annotations
@@ -209,8 +210,9 @@ def expected(
 
 
 def execute(program: Program, inputs: Mapping[str, Array], seed: int = 7) -> dict[str, Array]:
-    """The program in stream order on memories full of random bytes: what it never wrote cannot
-    help it.
+    """Execute a program in stream order on memories full of random bytes.
+
+    The result cannot depend on bytes that the program never wrote.
     """
     random = np.random.default_rng(seed)
     sram = random.integers(0, 256, program.arch.sram_bytes, dtype=np.uint8)

@@ -92,10 +92,10 @@ MOST_TRIED = 12
 
 @cache
 def running_nodes(operator: str, count: int = 2) -> tuple[Case, ...]:
-    """Nodes of an operator that run, each with another set of attributes and operands, the richest
-    first.
+    """Return running nodes of an operator, the one with the most attributes and operands first.
 
-    Each stands twice, with as few of its operands constant as can be and as many, where both run.
+    Each has another set of attributes and operands. Each appears twice if both variants run: with
+    as few constant operands as possible and with as many.
     """
     found: dict[Any, list[Case]] = {}
     for case in islice(_candidates(operator), 40):
@@ -204,8 +204,9 @@ def _branches() -> Case:
 
 
 def _constant_operands(case: Case) -> Iterator[Case]:
-    """The case with as many of its operands computed as can be, and with all but the first
-    constant.
+    """Yield the case with as many computed operands as possible, then with fewer.
+
+    The last variants compute only one operand.
     """
     arrays = {**case.feeds, **case.constants}
     names = [name for name in dict.fromkeys((*case.node.input, *case.feeds)) if name in arrays]

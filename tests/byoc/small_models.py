@@ -111,8 +111,10 @@ def unary_unit(
     extra: Sequence[tuple[ArrayLike, str]] = (),
     **attributes: Any,
 ) -> onnx.ModelProto:
-    """int8 input ``x`` → DequantizeLinear → operator (node ``op``) → QuantizeLinear → int8
-    output ``y``.
+    """Return a model of one operator between two quantised tensors.
+
+    int8 input ``x`` → DequantizeLinear → operator (node ``op``) → QuantizeLinear → int8 output
+    ``y``.
     """
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", shape, dtype), *before, dtype)

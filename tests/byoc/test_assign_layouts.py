@@ -1,5 +1,6 @@
-"""Layouts that the compiler gives to tensors in banked memory: copies hold the same elements,
-and are made once.
+"""Layouts that the compiler assigns to tensors in banked memory.
+
+Copies contain the same elements and are made once.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ def drawn_layout(random: np.random.Generator, elements: int) -> Layout:
 
 
 def test_a_consumer_reads_the_elements_of_its_operand_in_the_layout_that_it_needs() -> None:
-    """Any part of a tensor in any layout: a slice where the bytes are the same, else a copy with
-    padding of zeros.
+    """A part of a tensor is a slice if the bytes are equal, else a zero-padded copy.
+
+    The tensor has any layout.
     """
     random = np.random.default_rng(0)
     slices = 0
@@ -166,8 +168,9 @@ def test_a_result_without_padding_is_copied_to_its_atoms() -> None:
 
 
 def test_a_movement_of_many_pieces_takes_few_copies() -> None:
-    """It goes by way of dense tensors: from rows of 7 channels to channels of other rows, in
-    pieces of a byte.
+    """A movement from rows of 7 channels to channels of other rows uses dense tensors.
+
+    Its pieces are single bytes.
     """
     shape = (7, 11, 13)
     shapes = dict.fromkeys(("x", "y"), (1, *shape))

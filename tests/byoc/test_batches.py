@@ -1,5 +1,6 @@
-"""Batches: image by image or layer by layer, exact, and with fewer bytes an image than one image
-alone.
+"""Batches run image by image or layer by layer, exactly.
+
+An image of a batch moves fewer bytes than an image alone.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ PLANE = 12 * 12
 
 
 def _network(images: int) -> tuple[Region, dict[str, Value]]:
-    """Two convolutions, the sum of their results, its maxima, and their product with weights:
-    images are rows there.
+    """Return a network of two convolutions whose images become rows of the last product.
+
+    It adds the results of the convolutions, takes their maxima and multiplies these by weights.
     """
     random = np.random.default_rng(5)
     first = cases.convolution(random, cases.operand("x", 4, 12, 12), "a", 8, pads=(1, 1, 1, 1))
@@ -87,8 +89,9 @@ def test_images_follow_one_another_up_to_the_product_of_all() -> None:
 
 
 def test_many_rows_of_a_product_are_no_images_of_the_operator_behind_it() -> None:
-    """Only tensors at the boundary and the result of the whole product: none of them becomes one
-    of an image.
+    """A product whose rows look like images is not split into images.
+
+    The region has only boundary tensors and the result of the whole product.
     """
     rows = cases.operand("rows", 500, 8)
     product = cases.matmul(np.random.default_rng(5), rows, "product", 3)

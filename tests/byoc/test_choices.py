@@ -1,5 +1,6 @@
-"""Schedules as data: what is chosen beforehand is so, the rest is chosen as ever, and bits never
-depend on it.
+"""Schedules as data: the compiler uses the given choices and makes the others.
+
+Bits never depend on choices.
 """
 
 from __future__ import annotations

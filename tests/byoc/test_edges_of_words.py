@@ -1,6 +1,4 @@
-"""How tensors lie at the edges of a region on a machine of words: their shape there says which
-way.
-"""
+"""Layouts of tensors at the boundary of a region in banked memory, which their shape determines."""
 
 import numpy as np
 import pytest
@@ -53,8 +51,9 @@ def test_what_two_ways_would_say_is_the_first() -> None:
 
 
 def test_a_picture_of_one_channel_leaves_element_after_element() -> None:
-    """4 channels of 5 by 5 become one of 10 by 10: atoms would have 8 bytes for each of 100
-    elements.
+    """4 channels of 5 by 5 become one of 10 by 10, which is stored densely.
+
+    Atoms would take 8 bytes for each of the 100 elements.
     """
     shapes = {"x": (1, 4, 5, 5), "y": (1, 1, 10, 10)}
     copy = StridedCopy(

@@ -1,5 +1,6 @@
-"""Operators between uint8 and int8 tensors get operands of one element type: exact, once a
-tensor, and free.
+"""Operators between uint8 and int8 tensors get operands of one element type.
+
+The conversion is exact, is made once a tensor, and takes no cycles.
 """
 
 from __future__ import annotations

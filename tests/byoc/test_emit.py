@@ -113,9 +113,7 @@ def test_seed_requantises_in_place() -> None:
 
 
 def test_the_default_schedule_keeps_values_in_the_scratchpad() -> None:
-    """With room for all, system memory sees the input, the constants and the outputs, nothing
-    else.
-    """
+    """With room for all tensors, the bus moves only the input, the constants and the outputs."""
     program, report = compiled("default", Arch(sram_bytes=1 << 16))
     loads = [
         command for command in program.commands if command.instruction.mnemonic == "OP_DMA_READ"

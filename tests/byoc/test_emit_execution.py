@@ -1,5 +1,6 @@
-"""Programs of all operator families, executed in stream order, against the operations' records -
-to the bit.
+"""Programs of all operator families equal the operations' records to the bit.
+
+They run in stream order.
 """
 
 from __future__ import annotations
@@ -123,8 +124,9 @@ def test_tiles_make_no_difference_under_fixed_numerics(family: str) -> None:
 
 
 def residual_network() -> Case:
-    """Convolutions, a shortcut, a pool that is also an output, a concatenation, and a
-    classifier.
+    """Return a residual network: convolutions, a shortcut, a concatenation and a classifier.
+
+    Its pool is also an output.
     """
     random = rng()
     first = cases.convolution(random, cases.operand("x", 3, 16, 12), "a", 8, pads=(1, 1, 1, 1))

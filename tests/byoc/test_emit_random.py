@@ -1,5 +1,6 @@
-"""Random small regions on random machines: executed in stream order, equal to the records to the
-bit, and legal.
+"""Programs of random small regions on random machines are legal and equal the records to the bit.
+
+They are executed in stream order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Estimates: beside the documented machine, the steps that are made, and bounds that nothing may
-pass.
-"""
+"""Estimates agree with the documented machine and the emitted steps, and keep their bounds."""
 
 from __future__ import annotations
 
@@ -145,8 +143,9 @@ OPERATIONS: dict[str, Operator] = {
 
 
 def copy_of(shape: tuple[int, ...], order: tuple[int, ...]) -> StridedCopy:
-    """A tensor of such a shape with its axes in another order, channels and rows the first two
-    of them.
+    """Return a copy that permutes the axes of a tensor of ``shape``.
+
+    The first two axes of the result are channels and rows.
     """
     dims = [
         Dim(
@@ -195,8 +194,9 @@ def steps_of(
 
 @pytest.mark.parametrize("name", sorted(COPIES))
 def test_copies_take_what_their_commands_take(name: str) -> None:
-    """Whatever the tiles: compute cycles exactly, by the formula of OP_PERMUTE on this machine's
-    banks, and slots.
+    """The estimated compute cycles and bus slots of copies are exact for every tiling.
+
+    Cycles follow the formula of OP_PERMUTE for this machine's banks.
     """
     for cost, tiling, steps in steps_of(COPIES[name], 8):
         computed = [
@@ -249,8 +249,9 @@ def test_no_tiling_is_below_the_least(name: str) -> None:
 
 
 def test_layers_leave_room_for_what_is_loaded_long_after_them() -> None:
-    """Loads of the last layer's weights run ahead beside all before it, not beside its neighbour
-    alone.
+    """Loads of the last layer's weights run ahead during all earlier layers.
+
+    They do not run during the adjacent layer only.
     """
     random = np.random.default_rng(0)
     arch = Arch(isa="v4", pe=PeArray(ic=8, oc=8), sram_bytes=1 << 18)

@@ -19,8 +19,9 @@ from tests.byoc.test_estimate import ARCH, OPERATIONS, steps_of
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 def test_tiles_compute_what_their_commands_take(name: str) -> None:
-    """Exactly, by the formulas of the instructions, whatever the last tiles of channels, rows
-    and depth have left.
+    """Estimated compute cycles equal the formulas of the instructions for every tiling.
+
+    The last tiles of channels, rows and depth are smaller.
     """
     for cost, tiling, steps in steps_of(OPERATIONS[name], 10):
         total = 0

@@ -1,6 +1,4 @@
-"""Estimated end cycles of commands, against a machine that advances by half a bus slot at a
-time.
-"""
+"""Estimated end cycles of commands equal those of a machine that advances by half a bus slot."""
 
 from __future__ import annotations
 

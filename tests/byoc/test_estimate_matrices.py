@@ -1,5 +1,6 @@
-"""Convolutions as products of matrices: the copy moves what a window reads, and the estimates
-are the formulas'.
+"""Convolutions as matrix products: the copy moves the elements of each window.
+
+The estimates equal the formulas.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Every operator that ``dla support`` lists: what one change of a running node leads to, and the
-reason for it.
-"""
+"""One change of a running node of each listed operator, and the reason for its outcome."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ UNCHANGEABLE = {"Not"}
     [pytest.param(name, marks=[pytest.mark.slow] * (name in EXPENSIVE)) for name in listed()],
 )
 def test_the_reason_names_what_changes(operator: str) -> None:
-    """A changed node runs, is refused in one line, or stays on the CPU for a reason that names the
-    change.
+    """A changed node runs, is rejected, or stays on the CPU for a reason that names the change.
+
+    A rejection is one line.
 
     One attribute, input or output is added, removed or changed, or the element type, or a constant
     is computed.

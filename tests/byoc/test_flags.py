@@ -242,8 +242,9 @@ def test_flags_of_one_tensor_are_one_table_wherever_they_go() -> None:
 
 @pytest.mark.parametrize("least", [-np.inf, -1e9])
 def test_what_hides_scores_leaves_them_their_range(least: float) -> None:
-    """A mask of attention: the number that stands for nothing is brought to where softmax sees
-    nothing.
+    """The large negative number of an attention mask does not widen the range of the scores.
+
+    It is clamped to where the result of softmax is zero.
     """
     builder = ModelBuilder()
     rng = np.random.default_rng(0)

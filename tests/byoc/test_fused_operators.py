@@ -1,5 +1,6 @@
-"""Files that ONNX Runtime optimised and saved: fused, channels-last and blocked operators are
-read as those of ONNX.
+"""Files that ONNX Runtime optimised and saved are read like ONNX files.
+
+They have fused, channels-last and blocked operators.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Functions of one tensor become last steps of what makes it: the same bits, fewer commands, on
-every instruction.
+"""Functions of one tensor become last steps of its producer: same bits, fewer commands.
+
+This holds for every instruction.
 """
 
 from __future__ import annotations
@@ -219,7 +220,9 @@ def test_a_slope_a_channel_is_looked_up_last(name: str) -> None:
 def test_channels_that_are_as_many_as_those_of_the_maker_but_others_stay_apart(
     name: str, shape: tuple[int, ...], slopes: tuple[int, ...]
 ) -> None:
-    """The columns of a product are not the rows that a slope is of, nor those of each of several
+    """A slope per row is not fused into a producer that has as many channels.
+
+    Columns of a product are not the rows that a slope is for, nor are rows of each of several
     products.
     """
 

@@ -1,6 +1,4 @@
-"""Gathers of tensors with other atoms than the result, and tensors that only some consumers read
-through them.
-"""
+"""Gathers of tensors with other atoms than the result, and of tensors with only one consumer."""
 
 from __future__ import annotations
 
@@ -23,8 +21,9 @@ NARROW = 4
 def gathered(
     layouts: Mapping[str, Layout], taken: Mapping[tuple[str, int], int]
 ) -> tuple[ByteMap, Gather | None]:
-    """The map that takes channels of tensors as those of ``c`` and fills the others with 0, and
-    its gather.
+    """Return the map that takes channels of tensors as channels of ``c``, and its gather.
+
+    The other channels are filled with 0.
     """
     names = tuple(sorted({name for name, _ in taken}))
     layout = layouts["c"]
@@ -64,9 +63,7 @@ def test_a_gather_of_narrow_atoms_states_the_bytes_that_it_moves() -> None:
 
 
 def test_tensors_with_different_atoms_are_not_gathered_together() -> None:
-    """A gather has one stride from position to position and from surface to surface of its
-    operands.
-    """
+    """A gather has one stride between positions and one between surfaces for all operands."""
     taken = {**{("a", n): n for n in range(8)}, **{("b", n): 8 + n for n in range(8)}}
     for positions in (1, POSITIONS):
         alike = {

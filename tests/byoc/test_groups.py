@@ -205,8 +205,9 @@ def drawn_region(seed: int) -> Drawn:
 
 
 def drawn_pairs(seed: int) -> Drawn:
-    """One to four convolutions, each with an addition to what was there before, and the value
-    that leaves.
+    """Draw one to four convolutions, each followed by an addition to an earlier tensor.
+
+    The sum of the last pair is the region's output.
     """
     random = np.random.default_rng(seed)
     earlier = [cases.operand("x", *(int(size) for size in random.integers((1, 3, 1), (6, 20, 9))))]
@@ -226,8 +227,9 @@ def drawn_pairs(seed: int) -> Drawn:
 
 
 def drawn_shared(seed: int) -> Drawn:
-    """Operations on any tensor that is there, large ones first: several readers of one, and one
-    in two leaves.
+    """Draw operations on any earlier tensor, with large tensors first.
+
+    A tensor may have several consumers, and one tensor in two is an output.
     """
     random = np.random.default_rng(seed)
     earlier = [
@@ -313,8 +315,9 @@ def test_element_wise_layers_ride() -> None:
 
 
 def run_chosen(seed: int) -> int:
-    """Compile a drawn region as the compiler chooses, run it, hold it to plain execution; tensors
-    that leave and are read in one group.
+    """Compile a drawn region, run the program and compare it with plain execution.
+
+    The compiler makes all choices. Return the number of outputs that a group computes.
     """
     random = np.random.default_rng(seed)
     operations, outputs = drawn_shared(seed)
@@ -539,8 +542,9 @@ def test_the_search_takes_what_pays() -> None:
 
 
 def test_bands_of_one_row_load_their_operand_where_constants_follow() -> None:
-    """Two convolutions on packed tensors fit in one row a band only if the image's rows are free
-    between bands.
+    """Two convolutions on packed tensors fit in one row a band if image rows are freed.
+
+    The image's rows are freed between bands.
     """
     builder = ModelBuilder()
     random = np.random.default_rng(0)

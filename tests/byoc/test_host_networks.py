@@ -1,5 +1,6 @@
-"""Built-in networks, quantised, partitioned and executed operation by operation: ONNX Runtime to
-the bit.
+"""Built-in networks, quantised, partitioned and run operation by operation, equal ONNX Runtime.
+
+They are equal to the bit.
 """
 
 from __future__ import annotations

@@ -157,8 +157,9 @@ def test_remark_input_in_float() -> None:
 def _float_product(
     op: str, right: tuple[int, ...] | None, bias: tuple[int, ...] = (), kind: str = "float32"
 ) -> str:
-    """The remark on a float product of ``x`` (3, 8) and a constant of shape ``right``, or a
-    computed (8, 5).
+    """Return the remark on a float product of ``x`` (3, 8) and a second operand.
+
+    The second operand is a constant of shape ``right``, or a computed tensor (8, 5).
     """
     builder = ModelBuilder()
     inputs = [builder.input("x", (3, 8), kind)]

@@ -1,6 +1,4 @@
-"""Integer inputs and outputs: which ports can have them, what is said of the others, and that
-every bit stays.
-"""
+"""Integer inputs and outputs: which ports can have them, the reason for others, and equal bits."""
 
 from __future__ import annotations
 
@@ -108,8 +106,9 @@ def test_integers_in_and_out_are_those_of_the_float_run(dtype: str, zero: int) -
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_quantising_is_that_of_onnx_runtime(dtype: str) -> None:
-    """Random numbers, ties and far ones, under scales of every size; 0 of 614,400 differ, back
-    and forth.
+    """Quantisation and dequantisation of 614,400 numbers equal ONNX Runtime's.
+
+    They are random numbers, ties and large ones, with scales of all magnitudes.
     """
     random = np.random.default_rng(1)
     limits = np.iinfo(dtype)
@@ -303,9 +302,7 @@ def test_numbers_of_any_size_order_and_dimensions_are_taken(
 
 
 def test_real_numbers_of_a_float_model_that_was_given(tmp_path: Path) -> None:
-    """A float model, quantised here: its integers are dequantised, and its own float graph is
-    close to them.
-    """
+    """A quantised float model gets dequantised integers; its float graph gives close results."""
     weight = np.random.default_rng(2).standard_normal((3, 4)).astype(np.float32)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Softmax", ["m"], ["y"])],
@@ -332,8 +329,9 @@ _Step = tuple[str, tuple[float, ...], dict[str, Any]]
 def _photographic(
     before: list[_Step], after: list[_Step], dtype: str, shape: tuple[int, ...]
 ) -> onnx.ModelProto:
-    """A quantised convolution of three channels, ``before`` and behind which stand operators on
-    real numbers.
+    """Return a quantised convolution of three channels between operators on real numbers.
+
+    ``before`` and ``after`` list these operators.
     """
     builder = ModelBuilder()
     value = builder.input("x", shape, dtype)
@@ -396,8 +394,9 @@ def test_pictures_row_by_row_are_moved_and_scaled_on_the_accelerator(
 
 
 def test_bytes_that_a_float_model_casts_first() -> None:
-    """A float model of pictures as bytes, row by row: quantised here, all of it on the
-    accelerator.
+    """A float model that casts image bytes in row-major order runs on the accelerator.
+
+    The project quantises it. No operator stays on the CPU.
     """
     weights = np.random.default_rng(2).standard_normal((4, 3, 3, 3)).astype(np.float32)
     nodes = [
@@ -426,8 +425,9 @@ def test_bytes_that_a_float_model_casts_first() -> None:
 
 
 def test_a_cache_and_what_is_appended_to_it_share_a_scale() -> None:
-    """So that the application can append the integers as they are, and hand them over the next
-    time.
+    """The application can append the integers to the cache without a conversion.
+
+    It passes the cache back for the next run.
     """
     weights = np.random.default_rng(4).standard_normal((8, 8)).astype(np.float32)
     nodes = [

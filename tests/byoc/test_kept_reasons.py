@@ -126,9 +126,7 @@ def test_products_that_onnx_runtime_shows_stay_on_the_cpu() -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN", "ConvTranspose"])
 def test_the_reason_names_weights_that_are_computed(op_type: str, seed: int) -> None:
-    """One operand of a drawn node, which would be constant in a node that runs, is an input of
-    the model.
-    """
+    """The reason names the operand that is an input of the model instead of a constant."""
     random = np.random.default_rng(seed)
     width, units, steps = (int(size) for size in random.integers(1, 5, 3))
     if op_type == "ConvTranspose":
@@ -277,8 +275,9 @@ def test_nodes_like_them_run(op_type: str, inputs: list[str], options: Mapping[s
 
 @pytest.mark.parametrize("optimised", [False, True])
 def test_a_pool_of_larger_windows_does_not_end_the_process(optimised: bool) -> None:
-    """With channels last, in a network and in the form with channels first, and of a shape that
-    is not declared.
+    """A pool of larger windows does not end the process in either memory order.
+
+    The shape is undeclared. A network has the pool with channels last and with channels first.
     """
     pool = {"kernel_shape": [4], "domain": "com.microsoft"}
     nodes = [

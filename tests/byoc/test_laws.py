@@ -1,5 +1,6 @@
-"""Every law by itself, on random models: it keeps what they compute, its condition refuses, a
-wrong one is caught.
+"""Every rewrite rule alone, on random models.
+
+A rule keeps the results, its condition refuses other models, and a wrong rule is caught.
 """
 
 from __future__ import annotations
@@ -52,9 +53,7 @@ class Drawing:
     def add(
         self, op_type: str, *others: Any, shape: Sequence[int] | None = None, **options: Any
     ) -> str:
-        """A node on the tensor; ``others`` are its other operands: names, or numbers of
-        constants.
-        """
+        """Add a node on the tensor; ``others`` are its other operands: names, or constants."""
         number = len(self.nodes)
         names = []
         for position, other in enumerate(others):

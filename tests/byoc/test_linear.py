@@ -21,8 +21,9 @@ MORE = 24
 
 @contextmanager
 def counted_lines() -> Iterator[list[int]]:
-    """How many lines of the compiler are executed, iterations of loops on one line included, in
-    a list of one.
+    """Count the executed lines of the compiler in a list of one number.
+
+    Iterations of a loop on one line count too.
     """
     count = [0]
 

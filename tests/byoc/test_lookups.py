@@ -1,5 +1,6 @@
-"""Rows of constant tables that integers choose at run time: functions of them, one-hot
-encodings, quantisation.
+"""Rows of constant tables that integers select at run time.
+
+The tests cover functions of rows, one-hot encodings and quantisation.
 """
 
 from __future__ import annotations
@@ -109,8 +110,10 @@ def embedding(depth: int, shape: tuple[int, ...]) -> tuple[ModelBuilder, str]:
 
 
 def test_only_functions_of_single_rows_move_to_the_table() -> None:
-    """Not what differs from row to row, computes between rows, or would make the table larger
-    than what is chosen.
+    """Functions of single rows are folded into the table, others are not.
+
+    Others differ from row to row, compute between rows, or have a table larger than the selected
+    rows.
     """
     per_row = np.random.default_rng(2).normal(0, 1, (1, 30, 1))
     for depth, constant, folded in ((9, 2.0, True), (9, per_row, False), (900, 2.0, False)):
@@ -204,8 +207,9 @@ def test_rows_that_others_read_in_float_stay_so() -> None:
 
 
 def quantised_words(dtype: str, after: tuple[float, int], indices: Any = None) -> onnx.ModelProto:
-    """Rows of a table that came quantised, between DequantizeLinear and QuantizeLinear, then a
-    product.
+    """Return a product of rows of a quantised table.
+
+    The rows are between DequantizeLinear and QuantizeLinear.
     """
     b = ModelBuilder()
     rng = np.random.default_rng(6)

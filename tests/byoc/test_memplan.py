@@ -49,8 +49,9 @@ def test_memory_is_used_again_after_a_buffer_died() -> None:
 
 
 def test_an_awkward_order_is_tried_again() -> None:
-    """Largest first leaves 'wide' no room: 'long' lies on top of 'large' although 'large' is
-    dead by then.
+    """The planner tries another order when the largest-first order leaves 'wide' no room.
+
+    That order places 'long' on top of 'large' although 'large' is dead by then.
     """
     requests = [Request("large", 60, 0, 1), Request("long", 50, 1, 3), Request("wide", 55, 2, 3)]
     addresses = plan(requests, 110, 1)
@@ -94,8 +95,10 @@ def test_buffers_that_never_meet_may_share() -> None:
 
 
 def test_what_shall_be_apart_lies_in_a_bank_that_few_others_use() -> None:
-    """Buffers of 16 bytes are in the first bank of 64; "later" does not live with the table,
-    which is 8 bytes.
+    """A buffer that should be apart gets a bank that few others use.
+
+    Buffers of 16 bytes are in the first bank of 64; 'later' is not live together with the table of
+    8 bytes.
     """
     others = [Request(name, 16, 0, 1) for name in "abc"]
     table = Request("table", 8, 0, 1, apart=True)
@@ -109,8 +112,10 @@ def test_what_shall_be_apart_lies_in_a_bank_that_few_others_use() -> None:
 
 
 def test_banks_may_end_where_no_buffer_may_begin() -> None:
-    """Banks of 100 bytes and buffers at multiples of 32: one began at the end of a bank, which
-    was an error.
+    """A buffer may begin after the end of a bank that is no multiple of the alignment.
+
+    Banks have 100 bytes, and buffers begin at multiples of 32. One began at the end of a bank,
+    which was an error.
     """
     requests = [Request("a", 50, 0, 1), Request("b", 40, 0, 1, beside=frozenset({0}))]
     addresses = plan(requests, 800, 32, 100, one_operand=True)
@@ -119,8 +124,9 @@ def test_banks_may_end_where_no_buffer_may_begin() -> None:
 
 
 def test_smaller_buffers_share_no_bank_with_what_shall_be_apart_and_is_larger_than_one() -> None:
-    """100 bytes reach into the second bank of 64: what lives with them begins in the third, if
-    there is one.
+    """A buffer of 100 bytes that should be apart reaches into the second bank of 64.
+
+    Buffers that are live with it begin in the third bank, if there is one.
     """
     sums = Request("sums", 100, 0, 1, apart=True)
     other = Request("other", 16, 0, 1)
@@ -130,8 +136,9 @@ def test_smaller_buffers_share_no_bank_with_what_shall_be_apart_and_is_larger_th
 
 
 def test_smaller_buffers_share_no_bank_with_sums_that_are_smaller_than_one() -> None:
-    """Sums of 40 bytes are placed first, and their command's other operands were all placed into
-    the same bank.
+    """Sums of 40 bytes are placed first, and other operands do not share their bank.
+
+    Once, all other operands of their command were placed into that bank.
     """
     sums = Request("sums", 40, 0, 1, apart=True)
     others = [Request(name, 8, 0, 1) for name in "abc"]

@@ -120,8 +120,9 @@ def test_what_others_read_stays() -> None:
 
 
 def test_channels_of_several_tensors() -> None:
-    """5 channels of one and 9 of another side by side, on no atom: one operation of two
-    operands.
+    """5 channels of one tensor and 9 of another, not aligned to atoms, are one operation.
+
+    The operation has two operands.
     """
     beside = _moved("a", "c", {n: n for n in range(5)}, 2)[:-1]
     other = _moved("b", "c", {n + 5: n for n in range(9)}, 2)
@@ -173,11 +174,11 @@ def test_what_lies_in_both_values_is_not_copied() -> None:
 
 
 def test_what_reads_an_image_waits_for_all_of_them() -> None:
-    """A value is written piece by piece, with a reader of the first piece and its own result before
-    the last.
+    """A consumer of a tensor that is written in pieces waits for all pieces.
 
-    At once it is written behind the last piece, so that the reader comes behind that, and behind it
-    what else writes the reader's result, or reads it.
+    The original order has a consumer of the first piece, and its result, before the last piece. The
+    merged write is placed after the last piece, so the consumer must follow it. Operations that
+    write or read the consumer's result must follow too.
     """
     written = _moved("a", "b", {n: 19 - n for n in range(20)}, 3)
     index = np.where(_rest(20, 3) == 0, 0, NOTHING)
@@ -207,8 +208,9 @@ def _one(place: int) -> NDArray[np.int64]:
 
 
 def test_what_one_map_names_is_written() -> None:
-    """The map of d names b, for a piece of d comes before all of b: b stays, though d is all
-    that reads it.
+    """A tensor that a merged map names is written although only ``d`` reads it.
+
+    The map of d names b, because a piece of d precedes all of b.
     """
     early, late = (
         copies("n", (), name, "d", find_pieces(_one(place))) for name, place in (("a", 0), ("b", 1))
@@ -221,8 +223,9 @@ def test_what_one_map_names_is_written() -> None:
 
 
 def test_what_lies_dense_is_not_taken_by_atoms() -> None:
-    """The 20 results of a reduction have no zeros behind them: copies of them are no operation
-    on whole atoms.
+    """Copies of the 20 results of a reduction are no operation on whole atoms.
+
+    The results have no padding.
     """
     reduction = Reduction(across=True,
         name="n", kind="POOL", onnx_nodes=(), mode="max", count=12, scales=(1.0, 1.0),
@@ -285,8 +288,9 @@ def test_movements_without_a_tiling_stay_as_they_are() -> None:
 
 
 def test_whole_atoms_are_taken_from_the_tensor_that_has_them() -> None:
-    """b has the odd channels of a with positions reversed, and c is whole atoms of b: c reads no
-    single bytes of a.
+    """``c`` reads whole atoms of ``b`` and no single bytes of ``a``.
+
+    b has the odd channels of a with positions reversed.
     """
     places = _places(np.arange(16))
     channels = np.arange(16)

@@ -1,5 +1,6 @@
-"""Files that are quantised in part: int8 weights of float computations, dynamic quantisation
-beside an int8 table.
+"""Partly quantised files: int8 weights of float computations, or dynamic quantisation.
+
+The latter is combined with an int8 table.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ EDGES = {"QuantizeLinear", "DequantizeLinear", "Gather"}
 
 
 def run_calibrated(model: onnx.ModelProto, folder: Path, samples: np.ndarray) -> None:
-    """Run a file on samples and without: the accelerator takes all but the edges in one region,
-    close to the file.
+    """Run a file with samples and without, and compare it with the file's own results.
+
+    The accelerator runs all operators except those at the boundary, in one region.
     """
     path = folder / "mixture.onnx"
     onnx.save(model, path)
@@ -37,8 +39,9 @@ def run_calibrated(model: onnx.ModelProto, folder: Path, samples: np.ndarray) ->
 
 
 def draw_weight_only(random: np.random.Generator) -> onnx.ModelProto:
-    """Return Conv and MatMul layers whose weights alone are quantised: 4 or 8 bits, per tensor,
-    channel or block.
+    """Return Conv and MatMul layers with quantised weights and float activations.
+
+    Weights have 4 or 8 bits and scales per tensor, channel or block.
     """
     b = ModelBuilder()
     channels = int(random.integers(2, 5)) * 2

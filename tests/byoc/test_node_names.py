@@ -1,6 +1,4 @@
-"""Names of nodes are the user's affair: a file may leave them out, or use those that the
-compiler would make.
-"""
+"""Names of nodes are free: a file may omit them or use those that the compiler generates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Models that exporters write and nobody expects: control flow, inputs that choose, data that
-decides about shapes.
-"""
+"""Unusual models of exporters: control flow, inputs that select branches, data-dependent shapes."""
 
 from __future__ import annotations
 
@@ -163,9 +161,7 @@ def test_a_branch_that_data_decide_about_is_a_part_of_the_cpu(width: int, tmp_pa
 
 
 def rated(*, rank: int = 0) -> ModelProto:
-    """A network that an integer input chooses: for other rates than 16,000 it does not run at
-    all.
-    """
+    """Return a network that an integer input selects; it only runs for the rate 16,000."""
     then = branch("z", node("Conv", ["x", "w"], ["q"]), node("Relu", ["q"], ["z"]))
     otherwise = branch("z", node("Conv", ["x", "k"], ["z"]), constants={"k": weights(4, 5, 1, 1)})
     nodes = [
@@ -487,8 +483,9 @@ def test_work_on_the_cpu_is_counted(name: str) -> None:
 
 
 def test_quantised_values_that_bodies_read_do_not_end_the_process(tmp_path: Path) -> None:
-    """ONNX Runtime moves the DequantizeLinear behind the Squeeze, and then fails at the branches
-    that read it.
+    """Branches that read quantised values do not end the process.
+
+    ONNX Runtime moves the DequantizeLinear behind the Squeeze and then fails at the branches.
     """
     nodes = [
         node("QuantizeLinear", ["x", "s", "z"], ["q"]),

@@ -1,5 +1,6 @@
-"""An operator knows itself: one class in one file is all that the compiler needs, and nobody
-else knows it by name.
+"""One class in one file is all that the compiler needs for an operator.
+
+No other module knows the operator by its name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""QLinear* and *Integer operators, and operators on bare integers, against ONNX Runtime: zero
-tolerance.
-"""
+"""QLinear* and *Integer operators, and operators on plain integers, equal ONNX Runtime exactly."""
 
 from __future__ import annotations
 

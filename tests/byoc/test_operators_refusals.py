@@ -1,6 +1,4 @@
-"""Every requirement and constraint: the rule that a refusal names, the values, and the text that
-the user reads.
-"""
+"""Every requirement and constraint: the rule and values that a refusal names, and its text."""
 
 from __future__ import annotations
 
@@ -152,8 +150,9 @@ TOO_LARGE = {
 
 @pytest.mark.parametrize("operator", TOO_LARGE)
 def test_integers_alone_scale_no_further_than_int32(operator: str) -> None:
-    """Whatever the family, with numerics fixed a factor that is too large is a reason, not an
-    error when it runs.
+    """With fixed numerics, a factor that is too large is a reason, not a run-time error.
+
+    This holds for every operator family.
     """
     model = TOO_LARGE[operator]()
     assert _reason(model, replace(FIXED, numerics="onnxruntime")) == "dla"

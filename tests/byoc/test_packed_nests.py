@@ -1,6 +1,4 @@
-"""Loop nests that count atoms: groups of channels that share atoms are tiled together, or are
-one group.
-"""
+"""Loop nests that count atoms: groups of channels that share atoms are tiled together or merged."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def test_groups_end_with_atoms(atom: int) -> None:
 
 
 def test_depthwise_channels_stay_apart() -> None:
-    """Each atom of a depthwise convolution is a group of its own, also the last one, which is
-    not full.
-    """
+    """Each atom of a depthwise convolution is a group, including the last, partly filled one."""
     nest = _split_into_atoms(LoopNest(20, 5, 5, 20, 5, 5, groups=20), 8)
     assert (nest.channels, nest.input_channels, nest.groups, nest.channel_step) == (3, 3, 3, 0)
 

@@ -171,8 +171,9 @@ def test_comparisons_of_several_tensors_of_any_scales(op_type: str, dtype: str) 
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("axis", [1, 3])
 def test_constants_are_joined_to_tensors(axis: int, place: int, scale: float) -> None:
-    """As the class token of a transformer is: before, between and behind them, with their scale
-    and with another.
+    """Constants are concatenated before, between and after tensors, like a class token.
+
+    Their scale equals that of the tensors or differs.
     """
     builder = ModelBuilder()
     rng = np.random.default_rng(place)
@@ -212,8 +213,9 @@ def test_constants_of_float_models_are_quantised_whichever_operand_they_are() ->
 
 
 def test_squeeze_and_excite_is_one_region() -> None:
-    """A block of MobileNetV3, quantised here: as it stands, in small scratchpads, with the
-    published schedule.
+    """A squeeze-and-excite block of MobileNetV3, quantised by the project, is one region.
+
+    It runs with default and small scratchpads and with the published schedule.
     """
     rng, builder = np.random.default_rng(0), ModelBuilder(17)
 

@@ -25,8 +25,9 @@ Q = (0.05, 0)
 
 
 class Network(ModelBuilder):
-    """Integer tensors joined by units: ``acc`` adds on the accelerator, ``cpu`` is a Hardmax in
-    float.
+    """Integer tensors between units: ``acc`` adds on the accelerator, ``cpu`` is a Hardmax.
+
+    The Hardmax computes in float.
     """
 
     def __init__(self, *inputs: str) -> None:
@@ -259,8 +260,9 @@ def test_random_graphs_lose_nothing_run_in_order_and_stay_convex(
 
 
 def _fewest_regions(nodes: Sequence[Node], chosen: frozenset[str]) -> int:
-    """Return how often a path enters nodes of the accelerator, at most: no partition has fewer
-    regions.
+    """Return the lower bound on the number of regions of any partition.
+
+    It is the largest number of times that a path enters nodes of the accelerator.
     """
     maker = {node.outputs[0]: node.name for node in nodes}
     entries: dict[str, int] = {}

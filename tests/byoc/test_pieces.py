@@ -1,6 +1,4 @@
-"""Strided pieces: together they are exactly the map of positions that they were found in, and
-they are few.
-"""
+"""Strided pieces together equal the map of positions that they come from, and they are few."""
 
 from __future__ import annotations
 
@@ -88,8 +86,9 @@ def test_dimensions_that_continue_each_other_are_one() -> None:
 
 
 def test_transfers_include_padding_that_is_no_longer_than_its_run() -> None:
-    """9 of 16 bytes a position: one transfer of 3 * 16 - 7 bytes for a row of three positions,
-    rows 64 bytes apart.
+    """One transfer of 3 * 16 - 7 bytes moves a row of three positions of 9 of 16 bytes.
+
+    Rows are 64 bytes apart.
     """
     dims = (Dim(4, 64, 27), Dim(3, 16, 9), Dim(3, 3, 3), Dim(3, 1, 1))
     runs = find_padded_runs(dims)

@@ -28,8 +28,9 @@ def _compute(*buffers: int) -> CommandStep:
 
 
 def _tiles(count: int, slots: int) -> list[TileSteps]:
-    """A tile that computes on 800 bytes, and ``count`` tiles of weights each, in turn in
-    ``slots`` buffers.
+    """Return a tile that computes on 800 bytes and ``count`` tiles with weights.
+
+    The weights use ``slots`` buffers in turn.
     """
     first = TileSteps(
         (load(0, Pointer(0), RowTransfer(0, 800), SOURCE, DEFAULT_BUS),), (_compute(0),), ()
@@ -54,9 +55,7 @@ def _tiles(count: int, slots: int) -> list[TileSteps]:
 
 
 def _run(sram_bytes: int) -> Pipelined:
-    """Tile 0 computes for 10,000 cycles and tiles 1 to 4, whose weights have two buffers, for 10
-    each.
-    """
+    """Pipeline a tile of 10,000 cycles and four of 10 whose weights use two buffers."""
     scratch = [("input", 800), ("weights 0", WEIGHTS), ("weights 1", WEIGHTS)]
     arch = Arch(sram_bytes=sram_bytes, sram_banks=1, alignment=8)
     (found,) = pipeline_tiles(_tiles(4, 2), [10_000, 10, 10, 10, 10], scratch, arch, DEFAULT_BUS)
@@ -69,8 +68,10 @@ def _order(found: Pipelined) -> list[tuple[str, int]]:
 
 
 def test_what_has_room_is_loaded_beside_the_computation_before() -> None:
-    """The input is there at 100 + 1 + 108 = 209, EX computes until 10,209, the loads are there
-    at 209 + 4 · 1,109.
+    """All weights that have room are loaded while the first tile computes.
+
+    The input is there at 100 + 1 + 108 = 209, EX computes until 10,209, and the loads end at 209 +
+    4 · 1,109.
     """
     found = _run(800 + 4 * WEIGHTS)
     assert _order(found) == [
@@ -98,8 +99,9 @@ def test_what_has_no_room_waits_for_the_last_use_of_its_buffer() -> None:
 
 
 def test_a_load_follows_the_store_of_what_it_reads() -> None:
-    """Tile 1 reads what tile 0 stores: 800 bytes by 10,209 + 101 + 108, then 209 more until tile
-    1 computes.
+    """Tile 1 waits for its load of the 800 bytes that tile 0 stores.
+
+    The store ends at 10,209 + 101 + 108. Tile 1 computes 209 cycles later.
     """
     written = store(4096, Pointer(1), RowTransfer(0, 800), SOURCE, DEFAULT_BUS)
     tiles = [
@@ -125,8 +127,7 @@ def test_a_load_follows_the_store_of_what_it_reads() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> None:
-    """Random streams: every computation finds in every buffer what its own tile's load put there,
-    nothing else.
+    """Every computation of a random stream finds its own tile's loads in all buffers.
 
     Some loads read what an earlier tile has stored, and follow that store.
     """

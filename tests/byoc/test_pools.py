@@ -1,5 +1,6 @@
-"""Pools of float models in every form: quantised, on the accelerator, to the bit of the oracle,
-near to float.
+"""Pools of float models in every form run quantised on the accelerator.
+
+They equal the oracle to the bit and are close to the float results.
 """
 
 from __future__ import annotations

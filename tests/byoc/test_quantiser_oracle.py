@@ -1,5 +1,6 @@
-"""The quantiser against ONNX Runtime's: the same scales, zero points, weights and biases, to the
-bit, at any name.
+"""The quantiser finds ONNX Runtime's scales, zero points, weights and biases to the bit.
+
+Names of tensors make no difference.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ def test_built_in_networks_are_quantised_as_onnxruntime_does(name: str) -> None:
 
 
 def branched() -> ModelProto:
-    """What is read twice, shown, clamped twice, moved, softened, added as a constant and biased
-    beyond its scale.
+    """Return a model with tensors that are read twice, clamped twice, outputs, or moved.
+
+    One constant is added, one bias exceeds its scale, and one tensor passes a softmax.
     """
     nodes = [
         node("Conv", ["x", "w", "big"], ["c"], pads=[1, 1, 1, 1]),
@@ -165,8 +167,9 @@ def test_a_tensor_may_have_any_name_that_the_importer_makes() -> None:
 
 
 def test_a_tensor_may_have_the_name_of_another_ones_reduction() -> None:
-    """Of large tensors the quantiser only sees the least and the largest number, which are
-    tensors, too.
+    """A tensor may have the name that the quantiser gives to the minimum of a large tensor.
+
+    For large tensors the quantiser only keeps the least and the largest number, as tensors.
     """
     plain, taken = (
         make_model([node("Relu", ["x"], [name]), node("Neg", [name], ["y"])], [1, 1 << 18], {})

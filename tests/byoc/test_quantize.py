@@ -1,5 +1,6 @@
-"""The quantiser: everything supported becomes integer, deterministically, quietly, leaving the
-argument alone.
+"""The quantiser turns all supported operators into integer ones and does not modify its argument.
+
+It is deterministic and prints nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ node = helper.make_node
 
 
 def network() -> ModelProto:
-    """Convolutions with Relu, Relu6 and LeakyRelu, a residual, pooling, a concatenation, a fully
-    connected layer.
+    """Return a small network with convolutions, a residual, pooling and a fully connected layer.
+
+    Its activations are Relu, Relu6 and LeakyRelu, and it has a concatenation.
     """
     nodes = [
         node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1]),
@@ -57,8 +59,9 @@ def initializers(model: ModelProto) -> dict[str, np.ndarray]:
 
 
 def quantisation(model: ModelProto, value: str) -> tuple[float, int]:
-    """Scale and zero point of the QuantizeLinear whose operand or whose DequantizeLinear's
-    result is ``value``.
+    """Return scale and zero point of a value.
+
+    It is the operand of a QuantizeLinear, or the result of that one's DequantizeLinear.
     """
     arrays = initializers(model)
     for item in model.graph.node:
@@ -322,8 +325,9 @@ MASKS: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
 @pytest.mark.parametrize("low", [-1e4, -1e9, float(np.finfo(np.float32).min), -np.inf])
 @pytest.mark.parametrize("kind", MASKS)
 def test_masks_that_are_added_leave_room_for_what_they_mask(kind: str, low: float) -> None:
-    """Scores of -3 to 3 keep steps of a tenth at most, whatever number stands for infinity, and
-    masked ones vanish.
+    """Scores of -3 to 3 keep steps of at most a tenth, and masked scores vanish.
+
+    The number that the mask uses for infinity makes no difference.
     """
     if "computed" in kind and np.isinf(low):
         low = -1e30  # infinity times 0 is no number
@@ -394,8 +398,9 @@ class _End(float):
 
 @pytest.mark.parametrize("kinds", [("Flatten", "MaxPool"), ("Max", "Max"), ("Max", "Flatten")])
 def test_ranges_of_a_chain_are_shared_in_linear_time(kinds: tuple[str, str]) -> None:
-    """A merge that visits every tensor of its group again makes the import of a long LSTM
-    quadratic.
+    """Ranges of a chain are shared in linear time.
+
+    A merge that visits every tensor of its group again makes the import of a long LSTM quadratic.
     """
     counts = []
     for length in (50, 200):
@@ -410,8 +415,9 @@ def test_ranges_of_a_chain_are_shared_in_linear_time(kinds: tuple[str, str]) -> 
 
 
 def test_means_that_cancel_get_steps_that_onnxruntime_accepts() -> None:
-    """A mean of a millionth of the range would make a scale that QLinearGlobalAveragePool
-    refuses.
+    """The mean of cancelling values gets a step that ONNX Runtime accepts.
+
+    A mean of a millionth of the range would get a scale that QLinearGlobalAveragePool rejects.
     """
     nodes = [
         node("Abs", ["x"], ["a"]),
@@ -451,8 +457,9 @@ def test_is_quantised() -> None:
 
 
 def test_a_channel_that_is_all_bias_leaves_room_for_its_sums() -> None:
-    """Weights of 1e-9 beside a bias of 1: the step of their products would take the bias to the
-    end of int32.
+    """A channel with weights of 1e-9 and a bias of 1 leaves room for its sums.
+
+    The step of its products would bring the bias to the end of int32.
     """
     constants = random_arrays(0, w=(4, 3, 3, 3), b=(4,))
     constants["w"][2] *= np.float32(1e-9)
@@ -471,8 +478,9 @@ def test_a_channel_that_is_all_bias_leaves_room_for_its_sums() -> None:
 
 
 def test_rows_of_a_table_stay_float() -> None:
-    """Nobody reads a whole table of words in integers, to dequantise all of it for the rows of
-    one sentence.
+    """A table of words stays float.
+
+    Otherwise a run would dequantise all of it for the rows of one sentence.
     """
     graph = helper.make_graph(
         [
@@ -506,8 +514,10 @@ def test_large_samples_are_not_kept_for_the_comparison(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("op_type", ["GroupNormalization", "FastGelu"])
 def test_what_onnx_infers_no_shape_of_is_quantised_and_all_behind_it(op_type: str) -> None:
-    """Without shapes the quantiser found no scale for a bias behind it, or looked for that of a
-    mean for ever.
+    """Operators whose shape ONNX does not infer are quantised, and so are their consumers.
+
+    Without shapes the quantiser found no scale for a later bias, or never ended its search for that
+    of a mean.
     """
     constants = random_arrays(5, gain=[4], bias=[4], w=[3, 4, 1, 1], b=[3])
     known = op_type == "GroupNormalization"

@@ -1,6 +1,4 @@
-"""The passes on ONNX models: what they change, that values stay, that the argument is never
-touched.
-"""
+"""Passes on ONNX models: their changes, equal results, and an unmodified argument."""
 
 from __future__ import annotations
 

@@ -37,10 +37,9 @@ def _load(buffer: int, tile: int) -> Cue:
 
 
 class _GivenLoads(CommandLoads):
-    """Loads of steps whose only register is the number of their cycles, with operands of
-    ``nbytes``.
+    """Loads of steps whose only register is their number of cycles.
 
-    The first step is issued in cycle 146.
+    Operands have ``nbytes`` bytes. The first step is issued in cycle 146.
     """
 
     def __init__(self, arch: Arch, nbytes: int = 800) -> None:
@@ -73,10 +72,11 @@ def _rehearsed(cues: list[Cue], addresses: tuple[int, ...]) -> int:
 
 
 def test_the_first_command_is_issued_when_its_chunk_is_fetched() -> None:
-    """A load of 2 words and a store of 4, which sets three registers, are 56 bytes with the end: 7
-    slots after 100.
+    """The first command is issued when its chunk of commands is fetched.
 
-    24 loads that change two registers each are more than the 512 bytes of a chunk, 64 slots.
+    A load of 2 words and a store of 4, which sets three registers, are 56 bytes with the end: 7
+    slots after 100. 24 loads that change two registers each exceed the 512 bytes of a chunk, 64
+    slots.
     """
     loads = CommandLoads(Arch(isa="v4"), DEFAULT_BUS)
     steps = [_load(0, 0).step, _store(1, 0).step]
@@ -86,7 +86,9 @@ def test_the_first_command_is_issued_when_its_chunk_is_fetched() -> None:
 
 
 def test_one_tile_after_another() -> None:
-    """The load is issued at 146 and over at 355, EX at 1,355, and the store at 1,355 + 4 + 101 +
+    """A tile loads, computes and stores, one after another.
+
+    The load is issued at 146 and ends at 355, EX ends at 1,355, and the store at 1,355 + 4 + 101 +
     104.
     """
     tile = [_load(0, 0), _compute(0, 1, 0, 1000), _store(1, 0)]
@@ -105,16 +107,20 @@ def test_a_load_into_another_buffer_runs_beside_and_one_into_the_same_waits() ->
 
 
 def test_a_load_and_a_store_share_the_bus() -> None:
-    """Both begin when EX is over at 1,355, bytes of the store at 1,359, of the load at 1,459:
-    one slot is left then.
+    """A load and a store that begin together share the bus.
+
+    Both begin when EX ends at 1,355. The store's bytes begin at 1,359 and the load's at 1,459, when
+    one slot is left.
     """
     cues = [_load(0, 0), _compute(0, 1, 0, 1000), _load(2, 1), _store(1, 0), _compute(2, 1, 1, 10)]
     assert _rehearsed(cues, (0, 800, 0)) == 1_459 + 1 + 101 + 4 + 10
 
 
 def test_a_load_waits_for_a_store_behind_what_ex_computes_meanwhile() -> None:
-    """Buffer 2 takes the place of 1, which is stored by 1,564: tokens come through EX, which
-    computes until 3,355.
+    """A load waits for a store whose token arrives behind a computation.
+
+    Buffer 2 takes the place of 1, which is stored by 1,564. Tokens pass through EX, which computes
+    until 3,355.
     """
     cues = [
         _load(0, 0),
@@ -154,9 +160,7 @@ def test_a_command_waits_for_the_ports_of_a_bank_that_serves_five_operands() -> 
 
 
 def test_words_of_a_transfer_delay_a_command_in_the_same_bank() -> None:
-    """800 words of the operands take 800 cycles of a bank; LD brings 25 words in 101 cycles
-    meanwhile.
-    """
+    """800 words of the operands take 800 cycles of a bank; LD adds 25 words in 101 of them."""
     arch = Arch(isa="v5", sram_bytes=1 << 14, sram_banks=16)
     cues = [_compute(0, 1, 0, 16 + 100), _load(2, 1)]
 

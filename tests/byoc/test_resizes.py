@@ -1,5 +1,6 @@
-"""Interpolation: of float models by matrices or a grouped convolution, of quantised ones by an
-instruction, exactly.
+"""Interpolation of float models as matrices or grouped convolutions, of quantised ones exactly.
+
+Quantised interpolation uses an instruction.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What passes must leave alone, and names that they must not take: such models compute the same
-once imported.
+"""Models that passes must leave alone, and names that they must not take.
+
+Such models compute the same results once imported.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ def test_weights_with_leading_ones_become_matrices_under_another_name(biased: bo
 
 
 def test_what_stays_float_beside_dequantised_weights_is_not_rounded() -> None:
-    """ONNX Runtime's own default rounds the data of such products to 8 bits: 0.09 of numbers
-    around 1.
+    """A float product beside dequantised weights is not rounded.
+
+    ONNX Runtime's own default rounds its data to 8 bits: 0.09 of numbers around 1.
     """
     builder = ModelBuilder()
     random = np.random.default_rng(0)
@@ -78,8 +80,9 @@ def test_what_stays_float_beside_dequantised_weights_is_not_rounded() -> None:
 
 
 def _padded(first: bool, zero_points: tuple[int, int]) -> ModelProto:
-    """DequantizeLinear, with its zero point or without, Pad, QuantizeLinear and
-    DequantizeLinear, Conv.
+    """Return a Pad between DequantizeLinear and QuantizeLinear, before a Conv.
+
+    The first DequantizeLinear has its zero point if ``first`` is True.
     """
     builder = ModelBuilder()
     scale = builder.constant(0.1, "float32")
@@ -182,8 +185,9 @@ MADE_UP: dict[str, tuple[tuple[int, ...], list[NodeProto], dict[str, NDArray[Any
 
 @pytest.mark.parametrize("case", MADE_UP)
 def test_names_that_passes_make_up_are_nobodys(case: str) -> None:
-    """A model that has all the names which its passes make up already, for tensors of other
-    shapes.
+    """Passes do not collide with a model that already uses all their generated names.
+
+    Those tensors have other shapes.
     """
     shape, nodes, constants = MADE_UP[case]
     plain = make_model(nodes, shape, constants)
@@ -248,8 +252,9 @@ def _resize(**attributes: Any) -> NodeProto:
 def test_what_passes_cannot_write_otherwise_stays(
     kind: int, shape: tuple[int, ...], made: NodeProto, constants: dict[str, NDArray[Any]]
 ) -> None:
-    """Other types than float32, and what depends on other dimensions: float models that ONNX
-    Runtime runs.
+    """Float models with other types or dependent dimensions stay as ONNX Runtime runs them.
+
+    Their types are not float32, or they depend on other dimensions.
     """
     ends = [name for name in made.output if name]
     model = make_model(
@@ -269,8 +274,9 @@ def test_what_passes_cannot_write_otherwise_stays(
 
 
 def _product(kind: str, behind: Sequence[str], outputs: Sequence[int]) -> ModelProto:
-    """A quantised Conv or Gemm with a float bias; ``behind`` it one after another, or ``Q``
-    beside each other.
+    """Return a quantised Conv or Gemm with a float bias.
+
+    ``behind`` lists the following operators; each ``Q`` quantises the latest value into an output.
     """
     builder = ModelBuilder()
     random = np.random.default_rng(1)

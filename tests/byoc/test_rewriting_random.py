@@ -1,6 +1,4 @@
-"""Every pass on ONNX models alone, on random models: what it returns computes what it was given,
-and it is no copy.
-"""
+"""Every pass on random ONNX models: the result computes the same values and is no copy."""
 
 from __future__ import annotations
 
@@ -157,8 +155,9 @@ class Writer(Grower):
 
 
 def _models() -> Iterator[tuple[int, onnx.ModelProto, dict[str, np.ndarray]]]:
-    """Models and inputs, by seed: float ones, and some that ONNX Runtime quantises and then
-    runs.
+    """Yield models and inputs by seed: float ones, and some quantised by ONNX Runtime.
+
+    ONNX Runtime runs the quantised ones.
     """
     for seed in range(100):
         yield seed, *(Writer if seed % 4 else Grower)(seed).grow()
@@ -172,11 +171,10 @@ def _models() -> Iterator[tuple[int, onnx.ModelProto, dict[str, np.ndarray]]]:
 
 @cache
 def _changes() -> dict[str, list[str]]:
-    """Of every pass, what became of the models that it changed: an empty text, or which output of
-    which differs.
+    """Return, for every pass, the differences of the models that it changed.
 
-    Before and after, on unmodified ONNX Runtime with nothing fused; passes before it have had their
-    turn.
+    A text is empty, or names the differing output and its model. Both models run on unmodified ONNX
+    Runtime with nothing fused, after all earlier passes.
     """
     found: dict[str, list[str]] = {name: [] for name in PASSES}
     for seed, given, feeds in _models():

@@ -1,5 +1,6 @@
-"""A ConvTranspose written as a Conv and movement: the same numbers in float, and, quantised, on
-the accelerator.
+"""A ConvTranspose is rewritten as a Conv and movement.
+
+It gives the same numbers in float, and runs quantised on the accelerator.
 """
 
 from __future__ import annotations

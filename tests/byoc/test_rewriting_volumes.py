@@ -1,6 +1,4 @@
-"""Convolutions and pools of volumes written as those of planes: the same numbers, all on the
-accelerator.
-"""
+"""3-D convolutions and pools become 2-D ones: same numbers, all on the accelerator."""
 
 from __future__ import annotations
 
@@ -157,8 +155,9 @@ def _quantised(name: str, dtype: str, activation: str) -> ModelProto:
 def test_between_quantised_values_it_is_the_same_integers(
     name: str, dtype: str, activation: str
 ) -> None:
-    """To the bit as in the model as given, or but for the Relu, whose sums ONNX Runtime leaves
-    in float.
+    """Results equal those of the given model to the bit.
+
+    They may only differ at a Relu whose sums ONNX Runtime keeps in float.
     """
     package = import_model(_quantised(name, dtype, activation), name)
     assert package.fidelity is not None

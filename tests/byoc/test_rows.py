@@ -1,5 +1,6 @@
-"""Softmax, reductions and normalisations: on the accelerator, to the bit of the oracle, in any
-tiling.
+"""Softmax, reductions and normalisations run on the accelerator in any tiling.
+
+They equal the oracle to the bit.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
 def exact(
     model: onnx.ModelProto, seed: int, schedules: tuple[str, ...] = ("default", "seed")
 ) -> None:
-    """All on the accelerator, in one region, and as the oracle has it, on two machines and by
-    two schedules.
+    """Check that a model runs as one region on the accelerator and equals the oracle.
+
+    It is run on two machines with each of the schedules.
     """
     package = import_model(model, "rows")
     feeds = random_feeds(model, seed)
@@ -384,8 +386,9 @@ def test_normalisations_that_are_written_out_are_found(centred: bool) -> None:
 
 
 def test_what_only_resembles_a_normalisation_is_left_alone() -> None:
-    """Means of other axes, deviations of other data, powers other than a half: nothing is taken
-    for what it is not.
+    """Subgraphs that only resemble a normalisation are not rewritten.
+
+    They have means of other axes, deviations of other data, or powers other than a half.
     """
     for seed in range(40):
         rng = np.random.default_rng(seed)

@@ -205,8 +205,10 @@ def _averages(
 
 
 def test_averages_that_count_padding_behind_the_input_are_those_of_the_file() -> None:
-    """The integer operator that ONNX Runtime makes of them is up to 60 steps away in 8 of these
-    18 windows.
+    """Averages that count padding behind the input are those of the file.
+
+    The integer operator that ONNX Runtime makes of them is up to 60 steps away in 8 of these 18
+    windows.
     """
     x = np.random.default_rng(0).integers(-128, 128, (1, 2, 8, 9)).astype(np.int8)
     for size, stride, pads in WINDOWS:

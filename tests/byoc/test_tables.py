@@ -1,6 +1,4 @@
-"""Table closure: what is computed from one 8-bit tensor is one table, to the bit, wherever it
-stands.
-"""
+"""Functions of one 8-bit tensor become one table, exact to the bit, in any place."""
 
 from __future__ import annotations
 
@@ -260,8 +258,9 @@ def test_packages_keep_their_tables_and_a_wrong_one_is_refused(tmp_path: object)
 
 
 def _random(seed: int) -> onnx.ModelProto:
-    """A chain with side branches that join again, requantised now and then, from one input to
-    one or two results.
+    """Return a random chain with side branches that join again, with one input.
+
+    It has one or two results, and some tensors are requantised.
     """
     rng = np.random.default_rng(seed)
     builder = Chain()
@@ -334,8 +333,9 @@ CHANNELS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("name", CHANNELS)
 def test_a_slope_a_channel_is_a_table_a_channel(name: str, dtype: str) -> None:
-    """And whatever stands around it, a divisor and an exponent a channel, and a summand that
-    nobody has quantised.
+    """A function with constants per channel becomes one table per channel.
+
+    It has a slope, a divisor and an exponent per channel, and a summand that is not quantised.
     """
     shape, slopes = CHANNELS[name]
     rng = np.random.default_rng(2)

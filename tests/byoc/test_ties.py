@@ -51,8 +51,9 @@ def _run(model: onnx.ModelProto, names: object, feed: Tensors) -> Tensors:
 
 
 def _explained(change: Callable[[np.ndarray], np.ndarray], wrong: float = 0.0) -> bool:
-    """Whether ties explain another model whose first tensor is changed, and whose second
-    follows, ``wrong`` added.
+    """Return True if ties explain a model with a changed first tensor.
+
+    The second tensor follows from the first, plus ``wrong``.
     """
     feed = {"x": np.arange(64, dtype=np.float32).reshape(1, 64)}
     model = _chain()

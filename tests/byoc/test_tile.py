@@ -203,8 +203,9 @@ def test_what_the_search_finds_fits_the_budget(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(LAYERS))
 @pytest.mark.parametrize("tables", [0, 1, 2])
 def test_the_working_set_is_what_the_steps_reserve(name: str, tables: int) -> None:
-    """Byte for byte, whatever is cut, with as many buffers as there may be, and tables beside
-    them.
+    """The working set equals the bytes of the buffers that the steps reserve.
+
+    This holds for all tilings, with the largest number of buffers and with tables.
     """
     arch = Arch(pe=PeArray(ic=2, oc=4, ow=1), isa="v4")
     channels = LAYERS[name].loops.nest.channels
@@ -235,8 +236,9 @@ def test_the_working_set_is_what_the_steps_reserve(name: str, tables: int) -> No
 @pytest.mark.parametrize("name", sorted(LAYERS))
 @pytest.mark.parametrize("tables", [0, 1, 2])
 def test_slots_that_no_tile_fills_change_nothing(name: str, tables: int) -> None:
-    """Whatever is resident, the steps and buffers of a tiling are those with slots that it uses:
-    trials go by it.
+    """Slots that no tile fills do not change the steps and buffers of a tiling.
+
+    This holds for all sets of resident tensors. The search of tilings relies on it.
     """
     arch = Arch(pe=PeArray(ic=2, oc=4, ow=1), isa="v4")
     channels = LAYERS[name].loops.nest.channels
@@ -352,9 +354,7 @@ def _needed(geometry: Geometry, tiling: Tiling) -> BufferSlots:
 
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_what_partition_admits_the_search_can_tile(name: str) -> None:
-    """And the reverse, to the byte: with one byte less than the smallest tiling takes there is
-    none.
-    """
+    """The search tiles a layer in the smallest working set, and finds none with one byte less."""
     arch = Arch(pe=PeArray(ic=2, oc=4, ow=1), isa="v4")
     geometry = make_layer(SMALL[name], arch).geometry
     resident = make_streamed(geometry)
@@ -366,8 +366,9 @@ def test_what_partition_admits_the_search_can_tile(name: str) -> None:
 
 
 def test_memory_for_half_of_the_processing_elements_is_used() -> None:
-    """Where eight output channels do not fit, four do, then two: a tile of one takes as long as
-    one of eight.
+    """With less memory, a tile has fewer output channels: eight, four, two or one.
+
+    A tile of one channel takes as long as one of eight.
     """
     arch = Arch(pe=PeArray(ic=4, oc=8, ow=1))
     weights = 32 * 9
@@ -383,8 +384,10 @@ def test_memory_for_half_of_the_processing_elements_is_used() -> None:
 
 
 def test_input_channels_are_cut_where_whole_filters_do_not_fit() -> None:
-    """Sixteen filters of 512 · 9 bytes are 72 KiB: in 64 KiB v4 adds up sums, and all of the
-    array computes.
+    """Input channels are split if whole filters do not fit.
+
+    Sixteen filters of 512 · 9 bytes are 72 KiB. In 64 KiB, v4 accumulates sums and uses the whole
+    array.
     """
     operation = cases.convolution(
         np.random.default_rng(0), cases.operand("x", 512, 7, 7), "y", 512, pads=(1, 1, 1, 1)
@@ -405,8 +408,9 @@ def test_input_channels_are_cut_where_whole_filters_do_not_fit() -> None:
 
 
 def test_the_estimate_uses_the_formula_of_the_instruction() -> None:
-    """24 output and 9 input channels on a 2 by 4 array, 3x3 taps: 5 · 6 · 20 · 20 · 9 = 108,000
-    cycles and overhead.
+    """24 output and 9 input channels with 3x3 taps on a 2 by 4 array take 108,000 cycles.
+
+    5 · 6 · 20 · 20 · 9 = 108,000, and overhead.
     """
     arch = Arch(pe=PeArray(ic=2, oc=4, ow=1))
     cost = TileSearch(_layer("convolution", arch).geometry, arch).cost

@@ -1,6 +1,4 @@
-"""Token flags against a brute-force oracle: every conflict is ordered and every program is
-legal.
-"""
+"""Token flags against a brute-force oracle: every conflict is ordered, every program is legal."""
 
 from __future__ import annotations
 
@@ -206,8 +204,9 @@ def test_independent_commands_exchange_no_tokens() -> None:
 
 
 def test_double_buffering_lets_the_second_load_run_ahead() -> None:
-    """Loads into two buffers in turn: only the third, which fills the first buffer again, waits
-    for a computation.
+    """Of loads into two alternating buffers, only the third waits for a computation.
+
+    It fills the first buffer again.
     """
     units = []
     operands = []
@@ -246,8 +245,9 @@ def test_rows_that_interleave_are_no_conflict() -> None:
 
 
 def test_the_work_of_tokens_grows_with_the_commands_alone(monkeypatch):
-    """Loads to ever new places are held against no command of EX that lies elsewhere, however
-    many there are.
+    """The work of deriving tokens grows only with the number of commands.
+
+    Loads to new places are not compared with commands of EX that use other places.
     """
     tried = []
     monkeypatch.setattr(
