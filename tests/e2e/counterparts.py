@@ -1,9 +1,8 @@
-"""What Arm's Vela 5.2 places on Ethos-U, operator by operator, as ONNX networks, and where each
-runs here.
+"""Run ONNX counterparts of the operators that Arm's Vela 5.2 places on Ethos-U.
 
-``python -m tests.e2e.counterparts`` quantises and runs every one on the newest machine, holds it to
-ONNX Runtime, and prints the last section of ``docs/validation.md``. The list is that of
-``vela --supported-ops-report`` (version 5.2.0, TensorFlow Lite).
+``python -m tests.e2e.counterparts`` quantises and runs every one on the newest machine, compares it
+with ONNX Runtime, and prints the last section of ``docs/validation.md``. The list is that of ``vela
+--supported-ops-report`` (version 5.2.0, TensorFlow Lite).
 """
 
 from __future__ import annotations
@@ -288,8 +287,9 @@ COUNTERPARTS: Mapping[str, tuple[str, Build]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where the ONNX counterpart of ``operator`` ran: ``reason`` is empty where nothing of it
-    fell back.
+    """Where the ONNX counterpart of ``operator`` ran.
+
+    ``reason`` is empty if no node of it ran on the CPU.
     """
 
     operator: str

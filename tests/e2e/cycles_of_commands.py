@@ -168,8 +168,9 @@ _KINDS: tuple[Callable[[Random], _Layers], ...] = (_one_row, _recurrent, _attent
 
 
 def draw_network(seed: int, path: Path) -> Network:
-    """Return a random network, whose package is saved at ``path``: of one kind of layers, or a
-    random graph.
+    """Return a random network whose package is saved at ``path``.
+
+    It has one kind of layers, or is a random graph.
     """
     random = np.random.default_rng((seed, 1))
     kind = int(random.integers(len(_KINDS) + 2))
@@ -298,8 +299,9 @@ def pairs_of(seed: int, *, explored: bool = True) -> list[Pair]:
 def _check_infeasible(
     network: Network, hardware: Preset, options: CompileOptions, cycles: Cycles
 ) -> None:
-    """Note where a sweep says that something does not fit and the compiler leaves nothing out,
-    or the reverse.
+    """Record a disagreement between a sweep and the compiler about what fits.
+
+    A sweep calls a network infeasible exactly if the compiler leaves an operator out.
     """
     if "sweep" in cycles and cycles["run"] != "refused":
         short = bool(

@@ -1,9 +1,8 @@
-"""Expected cycles of layers beside measured ones: networks and drawn layers on machines of v4 and
-v5.
+"""Compare estimated with measured cycles of layers on machines of v4 and v5.
 
-``python -m tests.e2e.estimates`` prints the share of layers whose estimate is within 5 % of the
-measured cycles, and the worst layers, grouped by what the machine spent most of their cycles on
-besides computing.
+The layers are those of networks, and drawn ones. ``python -m tests.e2e.estimates`` prints the share
+of layers whose estimate is within 5 % of the measured cycles, and the worst layers. It groups them
+by what took most of their cycles besides computing.
 """
 
 from __future__ import annotations
@@ -46,8 +45,9 @@ ARRAYS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 @dataclass(frozen=True)
 class LayerEstimate:
-    """Expected and measured cycles of a layer, and the parts of the measured ones
-    (docs/machine.md, section 7).
+    """Expected and measured cycles of a layer.
+
+    ``parts`` splits the measured ones (docs/machine.md, section 7).
     """
 
     network: str

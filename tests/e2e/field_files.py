@@ -22,9 +22,7 @@ Draw = Callable[[np.random.Generator], onnx.ModelProto]
 
 
 def unread_split(random: np.random.Generator) -> onnx.ModelProto:
-    """Return a quantised Split of which one output is never read, as fake-quantised graphs have
-    it.
-    """
+    """Return a quantised Split with one unread output, like those in fake-quantised graphs."""
     parts = int(random.integers(2, 5))
     unread = int(random.integers(parts))
     axis = int(random.integers(1, 4))
@@ -48,8 +46,9 @@ def unread_split(random: np.random.Generator) -> onnx.ModelProto:
 
 
 def sloped(random: np.random.Generator) -> onnx.ModelProto:
-    """Return a quantised PRelu whose slopes lie along any one axis, given with or without
-    leading ones.
+    """Return a quantised PRelu with slopes along any one axis.
+
+    The slopes have leading dimensions of 1 or not.
     """
     rank = int(random.integers(2, 5))
     shape = [1, *(int(size) for size in random.integers(2, 8, rank - 1))]
@@ -64,8 +63,9 @@ def sloped(random: np.random.Generator) -> onnx.ModelProto:
 
 
 def clipped_weights(random: np.random.Generator) -> onnx.ModelProto:
-    """Return a convolution in Brevitas' QCDQ form: float weights, QuantizeLinear, Clip,
-    DequantizeLinear.
+    """Return a convolution in Brevitas' QCDQ form.
+
+    It has float weights, then QuantizeLinear, Clip and DequantizeLinear.
     """
     bits = int(random.integers(2, 8))
     low = -(1 << bits - 1) + int(random.integers(2))
@@ -87,9 +87,7 @@ def clipped_weights(random: np.random.Generator) -> onnx.ModelProto:
 
 
 def transposed_tie(random: np.random.Generator) -> onnx.ModelProto:
-    """Return two quantised ConvTranspose layers whose sums often lie halfway between two
-    quantised numbers.
-    """
+    """Return two quantised ConvTranspose layers with many sums halfway between quantised values."""
     inputs, inner, outputs = (int(size) for size in random.integers(2, 9, 3))
     scale = float(random.uniform(0.01, 0.1))
     b = ModelBuilder()
@@ -106,9 +104,7 @@ def transposed_tie(random: np.random.Generator) -> onnx.ModelProto:
 
 
 def mixed_types(random: np.random.Generator) -> onnx.ModelProto:
-    """Return two layers of which the first has operands of one type of 8 bits and a result of
-    the other.
-    """
+    """Return two layers whose first one has uint8 operands and an int8 result, or the reverse."""
     types = [str(name) for name in random.permutation(["uint8", "int8"])]
     zeros = {"uint8": int(random.integers(100, 156)), "int8": int(random.integers(-28, 28))}
     weights = types[1] if random.random() < 0.3 else "int8"

@@ -257,9 +257,7 @@ class Grower:
         return self.add(kind, x, self.constant([0], np.int64)) if self.opset >= 13 else None
 
     def function(self) -> str | None:
-        """A call of a local function that has the name of a standard operator, and does
-        something else.
-        """
+        """Call a local function that has the name of a standard operator but another meaning."""
         x = self.some()
         if x is None:
             return None
@@ -398,11 +396,11 @@ def quantised(model: onnx.ModelProto, feeds: Mapping[str, Array], seed: int) -> 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one model: right, refused, alarm, silent or bug; ``text`` says more; regions
-    that it ran in.
+    """Verdict on one model: right, refused, alarm, silent or bug.
 
-    ``reference``: whether onnx's reference evaluator, which shares no code with ONNX Runtime, gives
-    what it gave; None where it cannot run the model.
+    ``text`` explains it, and ``regions`` counts the regions that it ran in. ``reference`` is True
+    if onnx's reference evaluator, which shares no code with ONNX Runtime, gives the same results;
+    None if it cannot run the model.
     """
 
     seed: int
@@ -413,8 +411,9 @@ class Verdict:
 
 
 def judge(seed: int, *, integer: bool) -> Verdict:
-    """Import, compile, simulate and compare one model with what its file says on unmodified ONNX
-    Runtime.
+    """Import, compile and simulate one model, and compare it with its file on ONNX Runtime.
+
+    ONNX Runtime is unmodified.
     """
     random = np.random.default_rng(seed)
     model, feeds = Grower(seed).grow()
@@ -465,8 +464,9 @@ def judge(seed: int, *, integer: bool) -> Verdict:
 def _reference_agrees(
     model: onnx.ModelProto, feeds: Mapping[str, Array], wanted: Mapping[str, Array]
 ) -> bool | None:
-    """Whether onnx's reference evaluator confirms what the outputs were held to, to a part in a
-    thousand.
+    """Return True if onnx's reference evaluator gives the wanted outputs.
+
+    Outputs may differ by a part in a thousand. Return None if the evaluator cannot run the model.
     """
     from onnx.reference import ReferenceEvaluator
 

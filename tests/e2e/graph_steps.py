@@ -30,9 +30,7 @@ class Tensor:
 
 
 class GraphDraft:
-    """Random choices, and a graph that grows by nodes: every step reads tensors of the graph and
-    adds some.
-    """
+    """Random choices and a growing graph: every step reads tensors of the graph and adds nodes."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
-"""Runs a quantised network on the device and holds every region output and graph output against
-ONNX Runtime.
+"""Run a quantised network on the device and compare all outputs with ONNX Runtime.
 
-Every program passes the command-stream sanitizer first.
+These are the outputs of every region and of the graph. Every program passes the command-stream
+sanitizer first.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from isa.sanitizer import sanitize
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What was compared: tensors and elements, how many differ, and the network that ran, in how
-    many cycles.
+    """Result of a comparison: compared tensors and elements, and how many of these differ.
+
+    ``network`` ran in ``cycles`` cycles.
     """
 
     network: CompiledNetwork

@@ -1,5 +1,6 @@
-"""Lone operators with operands larger than the scratchpad: reductions, products and convolutions,
-drawn at random.
+"""Draw single operators with operands larger than the scratchpad.
+
+They are reductions, products and convolutions.
 
 ``python -m tests.e2e.large_operators --count N --seed S`` draws N models and runs each on four
 machines. A run must end without a traceback or a refusal of the network, and every tensor that
@@ -132,8 +133,9 @@ class _Unit:
 
 
 def _shares(random: Random, rank: int) -> NDArray[np.float64]:
-    """Draw what each dimension has of the logarithm of a size: most often about the same,
-    sometimes one has most.
+    """Draw the share of each dimension in the logarithm of a size.
+
+    The shares are usually about equal; sometimes one dimension has most.
     """
     return random.dirichlet(np.full(rank, 1.0 if random.random() < LONG_SHARE else 5.0))
 
@@ -196,10 +198,10 @@ def product(random: Random, elements: int) -> DrawnOperator:
 
 
 def convolution(random: Random, elements: int) -> DrawnOperator:
-    """Draw a Conv or ConvTranspose of one or two dimensions with any groups, strides, dilations and
-    padding.
+    """Draw a Conv or ConvTranspose of one or two dimensions.
 
-    The largest operand is the input, or else the weights or the result.
+    It has any groups, strides, dilations and padding. The largest operand is the input, the weights
+    or the result.
     """
     unit = _Unit(random)
     rank = int(random.integers(1, 3))
@@ -252,8 +254,9 @@ def machines(random: Random, isas: Sequence[str]) -> Iterator[Machine]:
 
 
 def draw(seed: int, isa: str | None = None) -> tuple[DrawnOperator, list[Machine]]:
-    """Draw an operator larger than the scratchpads of four machines: of every instruction set,
-    or of ``isa`` alone.
+    """Draw an operator larger than the scratchpads of four machines.
+
+    The machines have all instruction sets, or only ``isa``.
     """
     random = np.random.default_rng([seed, 43])
     isas = [isa] * 4 if isa else ["v1", str(random.choice(["v2", "v3"])), "v4", "v5"]

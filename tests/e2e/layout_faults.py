@@ -1,5 +1,6 @@
-"""Layout faults in compiled programs of v5, and the proof that the sanitizer finds those that
-change results.
+"""Seed layout faults into v5 programs and count those that the sanitizer finds.
+
+It must find every fault that changes results.
 
 ``python -m tests.e2e.layout_faults [--count N] [--first SEED]`` draws a network, a machine and a
 fault for every seed until ``N`` faulty programs gave wrong outputs. It prints how many of these the
@@ -181,8 +182,9 @@ def kind_of(stream: CommandStream, fault: Fault) -> str:
 
 
 def drawn_program(seed: int) -> Program | None:
-    """The longest program of a random network on a random machine; None where all of it runs on
-    the CPU.
+    """Return the longest program of a random network on a random machine.
+
+    Return None if all operators run on the CPU.
     """
     rng = np.random.default_rng([seed, 44])
     model, feeds = random_graph(seed)

@@ -28,11 +28,10 @@ Choose = Callable[[set[int]], int]
 def orders(
     predecessors: Sequence[Sequence[int]], units: Sequence[int], seed: int, count: int
 ) -> Iterator[list[int]]:
-    """``count`` orders in which every command comes after those that it waits for, in an order
-    drawn from ``seed``.
+    """Yield ``count`` orders in which every command follows those that it waits for.
 
-    Six of them have one unit always as far ahead as it can be, in all orders of the units; the
-    others are random.
+    The seed selects and sorts them. Six of them always advance one unit as far as possible, in all
+    orders of the units; the others are random.
     """
     rng = random.Random(seed)
     extreme: list[Choose] = [

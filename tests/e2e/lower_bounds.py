@@ -1,5 +1,6 @@
-"""The bounds are such: random layers, in chains of up to three, on random machines never take fewer
-cycles.
+"""Check that random layers on random machines never take fewer cycles than their bounds.
+
+Chains have up to three layers.
 
 ``python -m tests.e2e.lower_bounds --count N --seed S`` tries many more than the tests do.
 """

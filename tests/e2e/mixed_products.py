@@ -1,6 +1,7 @@
-"""Draws networks of uint8 and int8 products with operands at the ends of their ranges, and holds
-each network that runs to integer definitions in NumPy. These definitions share no code with the
-compiler and need no runtime.
+"""Draw networks of uint8 and int8 products and compare them with integer definitions.
+
+Operands are at the ends of their ranges. The definitions in NumPy share no code with the compiler
+and need no runtime.
 
 ``python -m tests.e2e.mixed_products --count 2000`` draws many and prints what came of them.
 """
@@ -52,8 +53,7 @@ class Integers:
 
 
 class MixedNetwork:
-    """A network of one to three products, its inputs, and the integers that every product has to
-    give.
+    """A network of one to three products, its inputs, and the expected integers of every product.
 
     With ``exact`` scales, powers of two, products that ONNX Runtime computes in float have the same
     integers.
@@ -104,8 +104,9 @@ class MixedNetwork:
         return int(self._rng.choice(choices))
 
     def _drawn(self, shape: tuple[int, ...], dtype: str) -> NDArray[np.int64]:
-        """Integers of which most are at one end of their range, so that sums of pairs pass 16
-        bits.
+        """Draw integers, most of them at one end of their range.
+
+        Sums of pairs then exceed 16 bits.
         """
         limits = np.iinfo(dtype)
         ends = self._rng.choice([limits.min, limits.max], shape, p=[0.15, 0.85])
@@ -113,8 +114,9 @@ class MixedNetwork:
         return np.asarray(np.where(self._rng.random(shape) < 0.8, ends, others), np.int64)
 
     def _input(self, name: str, shape: tuple[int, ...], dtype: str) -> Integers:
-        """An input of integers, or one of real numbers that a QuantizeLinear with two or three
-        inputs rounds.
+        """Add an input of integers, or of real numbers that a QuantizeLinear rounds.
+
+        The QuantizeLinear has two or three inputs.
         """
         values = self._drawn(shape, dtype)
         scale = self._scale()
@@ -306,8 +308,9 @@ def _convolved(x: NDArray[np.int64], w: NDArray[np.int64], groups: int) -> NDArr
 
 
 def wrong_values(seed: int) -> list[str]:
-    """What is wrong about a drawn network that runs: values, and right values that the checks
-    call wrong.
+    """Return the errors of a drawn network that runs.
+
+    They are wrong values, and right values that the checks report as wrong.
     """
     network = MixedNetwork(seed)
     package = import_model(network.model, "mixed")

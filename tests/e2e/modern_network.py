@@ -1,5 +1,4 @@
-"""A small float network with what networks since 2018 are made of, for tests of whole programs with
-those instructions.
+"""A small float network with operators of networks since 2018, for tests of whole programs.
 
 Every instruction of ``v4`` but OP_RESIZE is there: convolution with SiLU, squeeze-and-excite, what
 repeats added, subtracted, compared and divided by, a split, a slope a channel and a concatenation,

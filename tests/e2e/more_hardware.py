@@ -1,5 +1,6 @@
-"""Drawn pairs of machines that differ in one thing: the one with more hardware must not take more
-cycles.
+"""Draw pairs of machines that differ in one property and compare their cycles.
+
+The machine with more hardware must not take more cycles.
 
 ``python -m tests.e2e.more_hardware --count N --seed S`` draws layers and networks, and machines of
 v4 and v5. One machine of a pair has twice or four times the memory, banks, bytes of the bus or

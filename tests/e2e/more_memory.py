@@ -184,8 +184,9 @@ class SizeSeries:
     cycles: Mapping[int, int]
 
     def costs(self) -> Iterator[tuple[float, str]]:
-        """Yield the costs of the larger of every two sizes, as shares of the smaller one's
-        cycles, and texts.
+        """Yield the costs of the larger of every two sizes, with a text.
+
+        Costs are shares of the cycles at the smaller size.
         """
         for smaller, larger in combinations(sorted(self.cycles), 2):
             before = self.cycles[smaller]
@@ -214,9 +215,7 @@ def package_of(layer: Layer) -> Package:
 def cycles_by_size(
     package: Package, hardware: Preset, memories: Sequence[int], pool: CompilerPool
 ) -> Mapping[tuple[str, ...], Mapping[int, int]]:
-    """Return the cycles by bytes of the scratchpad, apart for each set of nodes that the
-    accelerator runs.
-    """
+    """Return the cycles by bytes of the scratchpad, for each set of nodes on the accelerator."""
     found: dict[tuple[str, ...], dict[int, int]] = {}
     for nbytes in memories:
         arch = hardware.arch.model_copy(update={"sram_bytes": nbytes})

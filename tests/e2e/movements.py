@@ -146,8 +146,9 @@ FLOAT_ONLY = ("Trilu",)
 
 
 def draw(seed: int, kind: str) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
-    """A model and its input: a quantised operator, a movement between scales or of bare
-    integers, another operator.
+    """Draw a movement between two quantised operators, and its input.
+
+    The movement is between two scales or on plain integers.
     """
     rng = np.random.default_rng([seed, *kind.encode()])
     builder = ModelBuilder(

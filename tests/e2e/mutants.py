@@ -1,5 +1,7 @@
-"""Mutants of a command stream: one token pair less, the ends of one edge of the dependence graph
-exchanged, one address register of one command shifted.
+"""Mutants of a command stream: a missing token pair, exchanged commands or a shifted address.
+
+Exchanged commands are the ends of one edge of the dependence graph. A shift changes one address
+register of one command.
 
 The dependence graph has three kinds of edges, each from an earlier to a later command of the
 stream:

@@ -1,5 +1,4 @@
-"""The mutation proof: every mutant of a compiled program is found wrong by the sanitizer exactly if
-it is wrong.
+"""Prove that the sanitizer rejects a mutant of a compiled program exactly if it is wrong.
 
 ``python -m tests.e2e.mutation_proof [--sample N] [--jobs N]`` makes all mutants (or N of each
 family) of MobileNetV1, ``digits-cnn`` and a network with the instructions of ``v4``
@@ -115,8 +114,9 @@ class Proof:
         self._golden = golden
 
     def results(self, stream: CommandStream, seed: int, count: int) -> set[Outputs]:
-        """Different outputs under ``count`` orders, from different bytes in the scratchpad at
-        reset.
+        """Return the different outputs under ``count`` orders.
+
+        Runs start from different bytes in the scratchpad.
         """
         units = [command.unit.value for command in stream.commands]
         found = orders(graph(stream.commands), units, seed, count)

@@ -1,10 +1,9 @@
-"""Pairs of models that differ in one weight, one bias, one attribute or one zero point: never one
-cached result.
+"""Load pairs of models that differ in one number and check that they share no cached result.
 
-``python -m tests.e2e.pairs_of_models --count N --seed S`` draws quantised files, changes one number
-of each, and loads both versions from one path through the door of every command, with its cache:
-what comes of the second must be its own package, under a sum of its own, also when the first is
-loaded again.
+The number is a weight, a bias, an attribute or a zero point. ``python -m tests.e2e.pairs_of_models
+--count N --seed S`` draws quantised files, changes one number of each, and loads both versions from
+one path through the cache of the commands. The second must give its own package with its own
+digest, also if the first is loaded again.
 """
 
 from __future__ import annotations
@@ -95,9 +94,7 @@ KINDS = (weight, bias, zero_point, attribute)
 
 
 def digest(path: Path, model: onnx.ModelProto) -> str:
-    """The sum of the package that the door of all commands gives for a model written to
-    ``path``.
-    """
+    """Return the digest of the package that all commands load for a model written to ``path``."""
     path.write_bytes(model.SerializeToString())
     return load(Given(model=path)).package.digest
 

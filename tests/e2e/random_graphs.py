@@ -1,5 +1,6 @@
-"""Random float graphs with the operators of networks since 2018: several sources, fan-out,
-broadcasting, movement.
+"""Random float graphs with the operators of networks since 2018.
+
+They have several sources, fan-out, broadcasting and movement.
 
 ``python -m tests.e2e.random_graphs --count N --seed S`` quantises them in one of several ways
 (:mod:`tests.e2e.random_quantisation`), runs each on a random machine, holds every tensor that
@@ -101,10 +102,10 @@ def random_graph(
 
 
 def random_machine(seed: int) -> tuple[Arch, str]:
-    """A machine, mostly of the newest instructions, its scratchpad small enough to tile in, and a
-    schedule.
+    """Return a machine with a scratchpad small enough for tiling, and a schedule.
 
-    Half of the machines have banked memory, for which the schedule is the default one.
+    Most machines have the newest instructions. Half of them have banked memory, for which the
+    schedule is the default one.
     """
     rng = np.random.default_rng(seed)
     pe = PeArray(**{axis: int(rng.choice([1, 2, 3, 8, 16])) for axis in ("ic", "oc", "ow")})
@@ -135,12 +136,11 @@ def run(seed: int, *, shown: bool = True) -> Comparison:
 def _alike(
     package: Package, feeds: dict[str, NDArray[Any]], arch: Arch, schedule: str
 ) -> Comparison:
-    """The network on a machine and, in place of the oracle, under the other schedule on a large
-    one, or on the same.
+    """Compare a network with the same network under the other schedule on a large machine.
 
-    Machines with banked memory have one schedule; they are compared with machines that have ideal
-    memory. Wherever the same operators run on the CPU, whose numerics are others; where they never
-    do, nothing is compared.
+    If the placement differs there, the machine itself is used. Machines with banked memory have one
+    schedule; they are compared with machines that have ideal memory. Results are compared only if
+    the same operators run on the CPU, which has other numerics; otherwise nothing is compared.
     """
     found = simulate(package, feeds, arch, schedule)
     other = "default" if schedule == "seed" else "seed"

@@ -1,5 +1,6 @@
-"""Random small float networks: all kinds of convolution, activations, pools, residual adds,
-concatenations.
+"""Random small float networks with all kinds of convolution, activations, pools and residuals.
+
+They also have concatenations.
 """
 
 from __future__ import annotations

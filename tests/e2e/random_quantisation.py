@@ -1,6 +1,4 @@
-"""Ways in which a float graph comes to be quantised: by this project, by hands that choose other
-numbers, by tools that write integer operators.
-"""
+"""Ways to quantise a float graph: this project, other scales, and tools with integer operators."""
 
 from __future__ import annotations
 

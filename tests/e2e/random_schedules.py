@@ -1,9 +1,8 @@
-"""Random schedules of random graphs: whatever tilings, residents and groups are chosen, bits stay
-what they are.
+"""Random schedules of random graphs, which must not change a bit.
 
-``python -m tests.e2e.random_schedules --count N --seed S`` draws them from everything that may be
-chosen, far from what the compiler would choose, and holds each to ONNX Runtime at every tensor that
-leaves a region.
+A schedule has tilings, resident tensors and groups. ``python -m tests.e2e.random_schedules --count
+N --seed S`` draws them from all possible choices, far from those of the compiler, and compares
+every tensor that leaves a region with ONNX Runtime.
 """
 
 from __future__ import annotations

@@ -125,9 +125,7 @@ class _Samples(CalibrationDataReader):  # type: ignore[misc]
 
 
 def saved_network(random: np.random.Generator) -> onnx.ModelProto:
-    """Return a network of uint8 or int8 tensors as ONNX Runtime saves it at level EXTENDED or
-    ALL.
-    """
+    """Return a uint8 or int8 network as ONNX Runtime saves it at level EXTENDED or ALL."""
     network = _Network(random)
     kind = QuantType.QUInt8 if random.random() < 0.5 else QuantType.QInt8
     form = QuantFormat.QDQ if random.random() < 0.7 else QuantFormat.QOperator

@@ -1,5 +1,6 @@
-"""A second oracle, ``onnx.reference``, which shares no code with ONNX Runtime: every unit of every
-region apart by at most one step of its output's scale.
+"""Compare every unit of every region with ``onnx.reference``.
+
+It shares no code with ONNX Runtime. Units may differ by at most one step of their output's scale.
 
 ``python -m tests.e2e.second_oracle NETWORK ...`` prints the counts of networks. Units are fed what
 the accelerator is fed, so that a step more or less in one does not grow through all that follow.
@@ -33,9 +34,7 @@ Feeds = Mapping[str, NDArray[Any]]
 
 
 def steps_apart(package: Package, feeds: Feeds, arch: Arch) -> Counter[int]:
-    """How many elements of the units in regions of ``arch`` differ by how many steps between the
-    two oracles.
-    """
+    """Count the elements of units in regions by the number of steps between the two oracles."""
     nodes = [node for region in partition_package(package, arch).regions for node in region.nodes]
     results = [name for node in nodes for name in node.outputs]
     inputs = {
@@ -62,8 +61,9 @@ class Units:
         self._cutter = Cutter(package.model, package.graph)
 
     def cut(self, node: Node) -> tuple[ModelProto, list[str], list[str]]:
-        """A unit as a model, its inputs, and its results, those of the model's operators where
-        it is defined.
+        """Return a unit as a model, its inputs, and its results.
+
+        If the unit has a definition of its own, the results are those of the model's operators.
         """
         sources = [
             name for name in dict.fromkeys(node.inputs) if self.graph.values[name].constant is None

@@ -26,9 +26,7 @@ AGAIN = "_again"
 
 @dataclass
 class Integers:
-    """A quantised tensor: its integers on the file's input, scale, zero point, and how often it
-    has been read.
-    """
+    """A quantised tensor: its integers for the file's input, scale, zero point and consumers."""
 
     name: str
     array: Array
@@ -119,9 +117,7 @@ class Writer:
     def unit(
         self, op: str, sources: Sequence[Integers], further: Sequence[str] = (), **attributes: Any
     ) -> None:
-        """``op`` between DequantizeLinear nodes and a QuantizeLinear, if it gives anything of
-        use.
-        """
+        """Add ``op`` between DequantizeLinear and QuantizeLinear if its result is useful."""
         nodes: list[onnx.NodeProto] = []
         operands = [self.dequantised(source, nodes) for source in sources]
         self.finish(
@@ -133,8 +129,9 @@ class Writer:
     def finish(
         self, nodes: list[onnx.NodeProto], sources: Sequence[Integers], last: onnx.NodeProto
     ) -> None:
-        """Quantise what ``nodes`` and the ``last`` one make, now and then cut off at 0, with a
-        scale that it fits.
+        """Quantise the result of ``nodes`` and ``last`` with a scale that fits it.
+
+        A Relu follows now and then.
         """
         made = f"t{len(self.units)}"
         (real,) = last.output
@@ -302,8 +299,9 @@ class Writer:
             self.unit("CumSum", (source,), (self.constant(source.array.ndim - 1, np.int64),))
 
     def write(self) -> onnx.ModelProto:
-        """The model: each tensor that a unit makes is an output with probability ½, as integers
-        or as real numbers.
+        """Return the model, in which each result of a unit is an output with probability ½.
+
+        Outputs are integers or real numbers.
         """
         steps = self.steps()
         wanted = int(self.random.integers(3, 10))
@@ -355,9 +353,7 @@ class Writer:
 
 
 class WideWriter(Writer):
-    """A QDQ file that may have batches, any number of groups, reductions, products and softmaxes
-    too.
-    """
+    """A QDQ file that may also have batches, any groups, reductions, products and softmaxes."""
 
     def batch(self) -> int:
         return int(self.pick(1, 1, 1, 2, 3))
@@ -390,9 +386,7 @@ class WideWriter(Writer):
         self.unit(op, (source,), (self.constant(axes, np.int64),), keepdims=int(self.pick(1, 1, 0)))
 
     def product(self) -> None:
-        """Add a product with constant weights along the last axis, or of a tensor with another
-        one.
-        """
+        """Add a product of a tensor with constant weights or with another tensor."""
         source = self.source()
         if source is None or source.array.ndim < 2:
             return

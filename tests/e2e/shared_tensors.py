@@ -1,12 +1,12 @@
-"""Random quantised files whose tensors are read by several and shown: every one may be an output,
-and has up to four readers, of different strides and windows.
+"""Random quantised files whose tensors have several consumers and may be outputs.
 
-``python -m tests.e2e.shared_tensors --count N --seed S`` writes them as QDQ models, imports them as
-a user's file, runs them on random machines under random schedules, and holds every tensor that
-leaves a region to ONNX Runtime's integer operators, to the bit, and every output that is made of
-outputs alone to the file as it is, nothing optimised, within a step of its scale. With ``--banked``
-every machine has banked memory, the networks have batches, groups, reductions and products too, and
-a network that is refused is compiled for the same machine with ideal memory.
+A tensor has up to four consumers with different strides and windows. ``python -m
+tests.e2e.shared_tensors --count N --seed S`` writes the files as QDQ models, imports them as a
+user's file, and runs them on random machines under random schedules. It compares every tensor that
+leaves a region with ONNX Runtime's integer operators to the bit. An output that depends on outputs
+alone must also equal the unoptimised file within a step of its scale. With ``--banked`` every
+machine has banked memory, the networks also have batches, groups, reductions and products, and a
+rejected network is compiled for the same machine with ideal memory.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ def machine(random: np.random.Generator, *, banked: bool = False) -> Arch:
 
 
 def runs_with_ideal_memory(package: Package, arch: Arch) -> bool:
-    """Return whether the compiler takes a network for the v4 machine with the array and memory
-    size of ``arch``.
-    """
+    """Return True if a v4 machine with the array and memory size of ``arch`` runs a network."""
     ideal = arch.model_dump(include={"pe", "sram_bytes", "alignment", "numerics", "post_lanes"})
     try:
         compile_network(package, Arch(**ideal, isa="v4"))
@@ -72,9 +70,10 @@ def chosen(package: Package, arch: Arch, random: np.random.Generator) -> Choices
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a file: ``wrong`` says what was, ``elements`` were compared and ``alone`` of
-    them with the file; ``shown``: outputs that something reads, too; ``without``: a drawn schedule
-    had no place.
+    """Result of a file: ``wrong`` describes the error, if any.
+
+    ``elements`` were compared, ``alone`` of them with the file. ``shown`` counts outputs that have
+    consumers too. ``without``: a drawn schedule could not be placed.
     """
 
     wrong: str = ""

@@ -37,8 +37,9 @@ def machine(kib: int) -> Arch:
 
 @pytest.mark.parametrize("name", sorted(TINY))
 def test_no_tiling_takes_less_than_its_bound(name: str) -> None:
-    """A draw from the complete space: the benchmark leaves out what by its bound cannot be
-    better.
+    """No tiling of a sample of the complete space takes fewer cycles than its bound.
+
+    The benchmark skips tilings whose bound shows that they cannot be better.
     """
     arch = machine(2)
     operation = TINY[name]
@@ -58,8 +59,9 @@ def test_the_search_finds_the_optimum_of_a_tiny_layer(name: str) -> None:
 
 
 def test_a_mapping_of_ones_own_is_measured() -> None:
-    """One input channel on four lanes: nothing on idle lanes takes longer than taps of the
-    kernel.
+    """A layer's own mapping is measured: idle lanes take longer than taps of the kernel.
+
+    One input channel is mapped to four lanes.
     """
     arch = Arch(isa="v4", pe=PeArray(ic=16, oc=4), sram_bytes=8192)
     layer = convolution((1, 16, 16), 4, 3)

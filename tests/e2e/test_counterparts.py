@@ -1,6 +1,4 @@
-"""What Vela places on Ethos-U runs here as docs/validation.md says, and as ONNX Runtime computes
-it.
-"""
+"""Counterparts of Vela's operators run as docs/validation.md states, and equal ONNX Runtime."""
 
 from __future__ import annotations
 

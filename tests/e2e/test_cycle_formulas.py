@@ -1,5 +1,6 @@
-"""Compute cycles of MobileNetV1 are the closed formulas of the design, from the shapes of its
-layers alone.
+"""Compute cycles of MobileNetV1 equal the closed formulas of the design.
+
+The formulas only use the shapes of the layers.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ def test_untiled_mobilenet_costs_what_the_formulas_say(parallel: str, emulated: 
 @pytest.mark.parametrize("schedule", ["seed", "default"])
 @pytest.mark.parametrize("sram", [512 << 10, 1 << 20])
 def test_tiled_mobilenet_follows_the_formula_of_every_command(schedule: str, sram: int) -> None:
-    """Whatever the tiling: each command costs ⌈IC/a⌉·⌈OC/b⌉·OH·OW·KH·KW, or the requantisation
-    where that is larger.
+    """Each command of any tiling costs ⌈IC/a⌉·⌈OC/b⌉·OH·OW·KH·KW cycles.
+
+    If requantisation takes longer, the command costs that.
     """
     arch = Arch(pe=PeArray(ic=4, oc=16), sram_bytes=sram)
     program = compile(package("mobilenet-v1"), arch, schedule=schedule).programs[0]

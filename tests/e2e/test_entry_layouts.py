@@ -1,5 +1,6 @@
-"""Images of few channels at the entry of a region with banked memory: narrow atoms stay through
-a change of scale.
+"""Images of few channels at the entry of a region with banked memory keep narrow atoms.
+
+A change of scale does not widen them.
 """
 
 from __future__ import annotations
@@ -98,8 +99,9 @@ def test_a_result_of_few_channels_is_stored_in_narrow_atoms(channels: int, kib: 
 def test_a_product_reads_flattened_channels_where_they_are(
     channels: int, kernel: tuple[int, int]
 ) -> None:
-    """A plane of channels is flattened and multiplied by weights: the result is exact, and no
-    command copies bytes.
+    """A plane of channels is flattened and multiplied by weights without copying bytes.
+
+    The result is exact.
     """
     builder = ModelBuilder()
     random = np.random.default_rng(channels)

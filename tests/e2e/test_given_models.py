@@ -1,5 +1,4 @@
-"""Models as their users have them: what a run gives is what the file says, and the check says what
-it compared.
+"""Models of users: a run gives what the file defines, and the check reports what it compared.
 
 The files in ``tests/cases`` are the smallest found by trying that once went wrong.
 """
@@ -51,9 +50,7 @@ def _report(name: str, **choices: Any) -> RunReport:
 
 
 def _outputs(name: str) -> tuple[list[NDArray[np.generic]], list[NDArray[np.generic]]]:
-    """The model's outputs from the simulated machine, and from unmodified ONNX Runtime, in
-    order.
-    """
+    """Return the outputs of the simulated machine and of unmodified ONNX Runtime, in order."""
     model = onnx.load(CASES / f"{name}.onnx")
     feed = fidelity.trial_feed(model, 3)
     if name in INPUTS:
@@ -129,8 +126,9 @@ def test_no_false_alarm_and_no_silence(name: str) -> None:
 def test_what_the_cpu_computes_otherwise_in_parts_is_counted_and_no_mismatch(
     tmp_path: Path,
 ) -> None:
-    """A float Tanh at the end, for which ONNX Runtime and ONNX's reference evaluator round
-    differently.
+    """A final float Tanh differs between ONNX Runtime and ONNX's reference evaluator.
+
+    They round differently, which is counted but is no mismatch.
     """
     source = """<ir_version: 10, opset_import: ["" : 21]>
         ends_in_float (int8[1, 256] x) => (float[1, 256] y) <float scale = {0.01}, int8 zero = {0}>
@@ -253,8 +251,9 @@ def test_what_differs_by_the_most_that_is_ever_allowed_is_wrong() -> None:
 def test_what_moves_by_itself_excuses_its_like_alone(
     channel: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inputs that are nearly equal make the last channel small and noisy: that excuses neither
-    tensor nor neighbour.
+    """Nearly equal inputs make the last channel small and noisy, which excuses no other channel.
+
+    It excuses no other tensor either.
     """
 
     def wrong(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -324,8 +323,9 @@ def test_what_is_tried_chooses_rows_of_tables_and_is_any_byte() -> None:
 def test_a_fold_may_move_what_the_last_bits_of_the_input_move(
     moves: int, left_out: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tail of a sigmoid: its range is so small that every rounding before it shows, folded
-    or not.
+    """The range at the tail of a sigmoid is so small that every earlier rounding shows.
+
+    This happens with and without folding.
     """
     constants = random_arrays(0, w=[4, 3, 3, 3], gamma=[4], beta=[4], mean=[4])
     constants |= {"variance": np.ones(4, np.float32), "low": np.array(-30, np.float32)}
@@ -372,8 +372,9 @@ def test_where_only_integers_come_in_the_constants_move_in_their_last_bits() -> 
 
 
 def test_what_moves_one_tensor_excuses_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a sine that the last bits of the input move far, a fold that errs by a
-    ten-thousandth is left out.
+    """A fold with an error of a ten-thousandth is left out, even beside a very sensitive sine.
+
+    The last bits of the input move the sine far.
     """
     constants = random_arrays(0, w=[4, 3, 3, 3], gamma=[4], beta=[4], mean=[4])
     constants |= {"variance": np.ones(4, np.float32), "many": np.array(1e4, np.float32)}
@@ -487,8 +488,9 @@ def test_an_input_that_is_no_number_is_refused(number: float, tmp_path: Path) ->
 
 
 def test_a_negative_slope_runs_with_integers_alone_as_in_tensorflow_lite() -> None:
-    """LeakyRelu of -0.5 on equal scales: positive values as they are, negative ones halved,
-    rounded, negated.
+    """LeakyRelu of -0.5 on equal scales keeps positive values.
+
+    It halves, rounds and negates negative ones.
     """
     model = onnx.load(CASES / "neg.onnx")
     every = np.arange(-128, 128, dtype=np.int8).reshape(

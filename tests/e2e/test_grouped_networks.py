@@ -1,5 +1,6 @@
-"""Grouped convolutions in their three lowerings: CPU, one OP_CONV a group, OP_GROUP_CONV; exact,
-counted, compared.
+"""Grouped convolutions in three lowerings: CPU, one OP_CONV a group, and OP_GROUP_CONV.
+
+Results are exact, commands are counted, and cycles are compared.
 """
 
 from __future__ import annotations
@@ -64,8 +65,10 @@ def test_a_residual_network_of_grouped_convolutions_is_exact(
 
 
 def test_native_takes_one_command_and_the_cycles_of_the_groups_in_parallel() -> None:
-    """16 groups on 8 by 8 elements: of 4 by 4 channels four at once, of 8 by 8 one, of 16 by 16
-    one in four steps.
+    """OP_GROUP_CONV computes 16 groups on 8 by 8 elements in parallel where they fit.
+
+    It computes four groups of 4 by 4 channels at once, one of 8 by 8, and one of 16 by 16 in four
+    steps.
     """
     split = ran("per-group", pe=PeArray(ic=8, oc=8))
     native = ran("native", pe=PeArray(ic=8, oc=8))
@@ -126,8 +129,9 @@ def test_light_networks_are_exact_in_all_lowerings(name: str, lowering: str, sch
 )
 @pytest.mark.parametrize("isa", ["v4", "v5"])
 def test_groups_of_any_size_run_on_packed_tensors(groups: tuple[int, int, int], isa: str) -> None:
-    """Groups that share atoms of v5: one output a group, several filters a channel, and parts of
-    an atom.
+    """Groups that share atoms of v5 are exact.
+
+    They have one output a group, several filters a channel, or parts of an atom.
     """
     count, inputs, outputs = groups
     random = np.random.default_rng(count)
@@ -159,8 +163,9 @@ def test_groups_that_share_atoms_are_tiled_together(groups: int) -> None:
 
 
 def test_a_shuffle_of_channels_is_computed_in_bands_on_packed_tensors() -> None:
-    """Convolution, shuffle and depthwise convolution: in little memory only the network's output
-    is stored.
+    """Convolution, shuffle and depthwise convolution run in bands in a small scratchpad.
+
+    Only the network's output is stored.
     """
     net = NetworkBuilder("shuffled", "image", (1, 24, 40, 40), 0)
     value = net.layer("expand", "image", (24, 56), 1)

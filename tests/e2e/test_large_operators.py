@@ -23,8 +23,9 @@ def test_drawn_operators_larger_than_the_scratchpad(seed: int, isa: str | None) 
 
 @pytest.mark.parametrize("isa", ["v1", "v3", "v4", "v5"])
 def test_a_product_of_more_rows_than_a_region_has_operations(isa: str) -> None:
-    """The rows are no batch: the operator behind the product is not cut into one operation a
-    row.
+    """Rows of a large product are no batch.
+
+    The operator behind the product is not split into one operation a row.
     """
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", (10_500, 8), "int8"), 0.1)

@@ -21,8 +21,9 @@ def _boundary(kind: str, source: str, target: str) -> list[NodeProto]:
 def test_a_reduction_larger_than_the_scratchpad(
     reduction: str, following: str | None, isa: str, tmp_path: Path
 ) -> None:
-    """Bands of the reduction's result cut atoms of v5 in two: an element-wise operator must not
-    share them.
+    """An element-wise operator does not share bands that split atoms of v5.
+
+    Bands of the reduction's result do.
     """
     nodes = _boundary("DequantizeLinear", "x", "real")
     nodes += [

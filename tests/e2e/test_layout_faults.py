@@ -1,6 +1,4 @@
-"""Layout faults in compiled programs: legal programs have no finding, every fault that changes
-results has one.
-"""
+"""Legal programs have no layout finding, and every fault that changes results has one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Matrix products in every form in which models have them: what ONNX Runtime makes integers is
-on the accelerator.
+"""Matrix products in all forms of models run on the accelerator.
+
+They do so if ONNX Runtime makes them integer operators.
 """
 
 from __future__ import annotations
@@ -231,8 +232,9 @@ of these, a number of the model as given differs."""
 
 @pytest.mark.parametrize("case", QUANTISED)
 def test_what_onnx_runtime_makes_integers_does_not_fall_back(case: str) -> None:
-    """Nor does what it would, but for what stands beside: the same integers as the model itself
-    has there.
+    """A product that ONNX Runtime makes integer runs on the accelerator with equal integers.
+
+    So does a product that ONNX Runtime would make integer if its neighbours did not prevent it.
     """
     builder = Products()
     model = builder.finish(QUANTISED[case](builder))

@@ -1,6 +1,4 @@
-"""Products of uint8 and int8 operands are right on every processor, and right values are not
-reported as wrong.
-"""
+"""Products of uint8 and int8 operands are right on every processor, without false alarms."""
 
 from __future__ import annotations
 
@@ -44,8 +42,9 @@ def test_drawn_networks_equal_their_definitions(first: int) -> None:
 
 
 def test_no_processor_runs_a_product_that_saturates_on_some(tmp_path: Path) -> None:
-    """Seen in what ONNX Runtime makes of the models, so that it holds on processors with VNNI,
-    too.
+    """ONNX Runtime makes no product of the models that saturates on some processors.
+
+    The test inspects the optimised models, so it holds on processors with VNNI too.
     """
     given = 0
     fused = 0

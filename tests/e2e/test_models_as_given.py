@@ -1,7 +1,7 @@
-"""Models found from outside, each once wrong, silent or a traceback: what runs is held to the file,
-the rest one line.
+"""Outside models that once failed: results agree with the file, other models get one line.
 
-``tests/cases/second`` has them. The file is what ONNX Runtime makes of it with nothing optimised.
+A failure was a wrong result, silence or a traceback. ``tests/cases/second`` has the models. The
+file is what ONNX Runtime makes of it with nothing optimised.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def test_they_run_and_are_within_a_step_of_their_file(name: str) -> None:
     ],
 )
 def test_what_is_more_than_a_step_from_the_file_is_said(name: str, optimiser: str) -> None:
-    """With the place, both values and whose it is: ONNX Runtime's fusions, or float32 in place
-    of half precision.
+    """A difference of more than a step from the file names the place, both values and the cause.
+
+    The cause is a fusion of ONNX Runtime, or float32 in place of half precision.
     """
     report = report_of(name)
     found = file_check(report)
@@ -154,8 +155,9 @@ def test_packages_with_another_graph_are_refused_in_a_line(
 
 @pytest.mark.parametrize("name", ["onnx_bits_130", "onnx_proto_771"])
 def test_text_goes_through_the_reference_evaluator_as_it_is(name: str) -> None:
-    """Drawn text was whole numbers, and a difference of text or of one element could not be
-    told.
+    """Text passes the reference evaluator unchanged.
+
+    Drawn text once was whole numbers, so a difference of text or of one element could not be seen.
     """
     report = experiments.run(CASES / f"{name}.onnx", host="reference").report
     assert report.check.outputs is not None
@@ -254,8 +256,10 @@ def test_what_is_masked_afterwards_is_said() -> None:
 
 @pytest.mark.parametrize("place", [-1, 12])
 def test_sparse_constants_with_places_that_there_are_not(place: int) -> None:
-    """A model in memory, which onnx's checker has not seen: NumPy counts negative places from
-    the end.
+    """A sparse constant with a place outside its shape is rejected.
+
+    The model is in memory, so onnx's checker has not seen it. NumPy counts negative places from the
+    end.
     """
     model = small([helper.make_node("Add", ["x", "k"], ["y"])], shape=(3, 4))
     values = numpy_helper.from_array(np.ones(1, np.float32), "k")
@@ -284,8 +288,9 @@ def test_a_model_of_our_own_making_is_a_bug_of_ours(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1, None])
 def test_hardmax_of_older_opsets_is_over_all_dimensions_from_its_axis_on(axis: int | None) -> None:
-    """onnx's converter does that for Softmax alone: the pass that converts was found to be
-    wrong, a bug of ours.
+    """Hardmax of older opsets covers all dimensions from its axis on.
+
+    onnx's converter handles only Softmax this way. The project's converting pass was once wrong.
     """
     axes = {} if axis is None else {"axis": axis}
     model = small([helper.make_node("Hardmax", ["x"], ["y"], **axes)], shape=(6, 2, 8))

@@ -18,8 +18,10 @@ from tests.e2e.more_memory import LIMIT, MEMORIES, machines, series
     ],
 )
 def test_more_memory_costs_no_cycles(kind: str, machine: str) -> None:
-    """At 2 MiB a depthwise convolution took 14 % more cycles than at 128 KiB, and Add 1 % more
-    than at 512.
+    """More memory costs no cycles.
+
+    Once, a depthwise convolution took 14 % more cycles at 2 MiB than at 128 KiB, and Add 1 % more
+    than at 512 KiB.
     """
     found = series([kind], {machine: machines()[machine]}, MEMORIES[1:])
     costs = sorted((cost for one in found for cost in one.costs()), reverse=True)

@@ -1,6 +1,4 @@
-"""Data movement on the device: what ONNX Runtime moves, moved to the bit, in scratchpads large
-and small.
-"""
+"""Data movement on the device equals ONNX Runtime to the bit in large and small scratchpads."""
 
 from __future__ import annotations
 
@@ -33,9 +31,10 @@ def test_movements_equal_onnx_runtime(kind: str, schedule: str) -> None:
 
 
 def float_network() -> onnx.ModelProto:
-    """What detectors and light classifiers are made of: a split whose parts are joined again, a
-    shuffle of channels, an enlarged plane beside a smaller one, channels that become rows and
-    columns, and rows in another order at the end.
+    """Return a network with the movements of detectors and light classifiers.
+
+    It has a split whose parts are concatenated again, a shuffle of channels, an enlarged plane
+    beside a smaller one, channels that become rows and columns, and a final permutation of rows.
     """
     builder = ModelBuilder()
     rng = np.random.default_rng(0)
@@ -101,8 +100,9 @@ def test_an_output_that_is_a_slice_counts_for_no_more() -> None:
 def scattering(
     rng: np.random.Generator, op_type: str, scales: tuple[float, ...], repeated: bool = False
 ) -> onnx.ModelProto:
-    """Into planes, at known places, negative ones too: between quantised values of ``scales``,
-    in float without.
+    """Return a scatter into planes at known places, some of them negative.
+
+    It is between quantised values of ``scales``; without scales it is in float.
     """
     builder = ModelBuilder()
     shape = (3, 6, 5)
@@ -165,8 +165,9 @@ def test_scatterings_twice_to_one_place_stay_as_they_are() -> None:
 
 
 def test_rows_of_what_is_planes_of_another_shape_to_others(tmp_path: Path) -> None:
-    """A tensor pooled along its channels, as one plane of (channels, pixels), meets its own
-    planes again.
+    """A tensor pooled along its channels is multiplied by its own planes.
+
+    The pool reads it as one plane of (channels, pixels).
     """
     shapes = {
         "plane": np.array([1, 1, 48, 1600], np.int64),
@@ -192,8 +193,9 @@ def test_rows_of_what_is_planes_of_another_shape_to_others(tmp_path: Path) -> No
 def test_channels_of_padded_atoms_become_space(
     channels: int, blocksize: int, sram_bytes: int
 ) -> None:
-    """Copies load 9 channels of atoms of 16, and 27 of two, with the padding; 8 of 16 have as
-    much as bytes.
+    """Copies load 9 channels from atoms of 16, and 27 from two, with the padding.
+
+    8 channels of 16 have as much padding as data.
     """
     builder = ModelBuilder()
     random = np.random.default_rng(channels)

@@ -1,5 +1,6 @@
-"""The mutation proof on samples: no mutant is missed, none accused wrongly, every survivor
-explained.
+"""The mutation proof on samples: no mutant is missed, no stream is wrongly rejected.
+
+Every surviving mutant has an explanation.
 
 All mutants: ``python -m tests.e2e.mutation_proof``.
 """
@@ -56,8 +57,9 @@ def test_mutants_are_found_exactly_where_they_are_wrong(
 
 
 def test_missing_tokens_change_outputs_in_some_legal_order() -> None:
-    """Execution bears the findings out: data races give wrong outputs as soon as an order lets
-    them.
+    """Missing tokens change outputs in some legal order, which confirms the findings.
+
+    A data race gives wrong outputs as soon as an order allows it.
     """
     proof = Proof(compiled("digits-cnn", "default"))
     pairs = [change.make() for change in changes(proof.stream) if change.family == "token pair"]

@@ -1,6 +1,4 @@
-"""Whole networks against ONNX Runtime's integer operators: zero mismatches at every region
-output, no tolerance.
-"""
+"""Whole networks equal ONNX Runtime's integer operators at every region output, exactly."""
 
 from __future__ import annotations
 

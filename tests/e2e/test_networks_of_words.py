@@ -1,6 +1,4 @@
-"""Networks on machines of words (variant v5): packed by the compiler, exact at every tensor that
-leaves a region.
-"""
+"""Networks on machines with banked memory (variant v5) are exact at every region output."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ BLOCKS = 4
 
 
 def _shuffled() -> ModelProto:
-    """Groups of channels, their order changed between them, and two parts of channels that go
-    their own way.
-    """
+    """Return a network with grouped channels that are shuffled and split into two paths."""
     net = NetworkBuilder("shuffled", "image", (1, 3, 16, 16), 0)
     value = net.layer("first", "image", (3, 24), 3)
     value = net.layer("grouped", value, (24, 24), 3, groups=4)
@@ -61,8 +57,9 @@ MODELS: dict[str, tuple[Callable[[], ModelProto], tuple[int, ...]]] = {
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", MODELS)
 def test_small_networks_are_exact(name: str, machine: str) -> None:
-    """Concatenations that do not fall on atoms, groups, pools, channels that are weighed,
-    transposed convolutions.
+    """Small networks with unaligned concatenations, groups and pools are exact.
+
+    They also have weighted channels and transposed convolutions.
     """
     build, shape = MODELS[name]
     random = np.random.default_rng(0)
@@ -95,8 +92,9 @@ def test_networks_are_exact(name: str, machine: str) -> None:
 
 
 def test_what_does_not_fit_runs_on_the_cpu() -> None:
-    """Convolutions are not halved along their channels: what adds up the halves is no
-    instruction of v5.
+    """A convolution that does not fit runs on the CPU.
+
+    It is not split along its channels, because v5 has no instruction that adds the partial sums.
     """
     arch = Arch(isa="v5", pe=PeArray(ic=32, oc=32), sram_bytes=32 << 10, sram_banks=4)
     net = NetworkBuilder("large", "image", (1, 32, 4, 512), 0)

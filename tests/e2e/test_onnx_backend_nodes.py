@@ -1,9 +1,8 @@
-"""The onnx package's node tests: every case of a supported operator, quantised, agrees with ONNX
-Runtime to the bit.
+"""The onnx package's node tests of supported operators, quantised, equal ONNX Runtime.
 
-Operands that are weights become constants, symmetric; activations stay inputs. Which cases do not
-run on the accelerator is written down here case by case, each with its reason: another one fails
-the test, and so does one of these that runs. The test prints which case ran where.
+They agree to the bit. Operands that are weights become symmetric constants; activations stay
+inputs. A list below names each case that does not run on the accelerator, with its reason. Another
+such case fails the test, and so does a listed one that runs. The test prints which case ran where.
 """
 
 from __future__ import annotations
@@ -170,8 +169,9 @@ def _constants(node: onnx.NodeProto) -> set[str]:
 
 
 def _symmetric(node: onnx.NodeProto, name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Weights of integer operators as the accelerator wants them: int8 with zero point 0 (uint8:
-    128).
+    """Return weights of integer operators as the accelerator needs them.
+
+    They are int8 with zero point 0, or uint8 with zero point 128.
     """
     position = list(node.input).index(name)
     zero_point_at = {
@@ -223,8 +223,9 @@ def test_node_cases_agree_with_onnx_runtime(capsys: pytest.CaptureFixture[str]) 
 
 
 def _run(case: Case) -> tuple[str, bool]:
-    """Where the case ran and why, and whether an operator of it ran on the DLA; asserts that
-    every bit agrees.
+    """Run a case; return where it ran and why, and True if one of its operators ran on the DLA.
+
+    Assert that every bit agrees.
     """
     try:
         package = import_model(case.model, case.name, calibration=[case.inputs])

@@ -23,8 +23,9 @@ def test_two_versions_are_two_packages(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_table_inside_of_what_cannot_be_one_is_made_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tensor in another scale than it was quantised in ends what is computed from it, no table
-    inside.
+    """A tensor that is dequantised with another scale ends a computed function.
+
+    No table inside the function is made.
     """
     monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path / "cache"))
     assert alike(1700, tmp_path) == ("zero_point", "")

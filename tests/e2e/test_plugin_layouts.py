@@ -1,6 +1,4 @@
-"""Families of a package that are subclasses of the project's: on both memories they run, with
-the same bits.
-"""
+"""Families of a plug-in that subclass the project's run on both memories with the same bits."""
 
 from __future__ import annotations
 

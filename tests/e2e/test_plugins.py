@@ -1,6 +1,4 @@
-"""Packages outside the project, two files each: their operators quantise, run natively and equal
-ONNX Runtime.
-"""
+"""Plug-in packages of two files: their operators quantise, run natively and equal ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -43,8 +41,9 @@ def averaging(tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def their_convolution(tmp_path: Path) -> Iterator[None]:
-    """A package with a grouped convolution of its own: the file that the project ships, under
-    other names.
+    """Install a package with a grouped convolution of its own.
+
+    It is the file that the project ships, under other names.
     """
     assert shipped.__file__ is not None
     text = Path(shipped.__file__).read_text(encoding="utf-8")
@@ -71,8 +70,9 @@ def their_convolution(tmp_path: Path) -> Iterator[None]:
 
 
 def network(group: int = 1, *, average: bool = False) -> onnx.ModelProto:
-    """Convolution, ReLU, a second convolution of ``group`` groups, and what is left of the first
-    without it.
+    """Return a network of two convolutions, the second with ``group`` groups, and a shortcut.
+
+    The shortcut adds or averages the first result and the second.
     """
     draw = np.random.default_rng(0).standard_normal
     weights = {"w1": draw((8, 8, 3, 3)) / 8, "w2": draw((8, 8 // group, 3, 3)) / 8}

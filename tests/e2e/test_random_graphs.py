@@ -1,6 +1,4 @@
-"""Random quantised graphs of the operators of today: every tensor that leaves a region equals
-ONNX Runtime's.
-"""
+"""Random quantised graphs of current operators equal ONNX Runtime at every region output."""
 
 from __future__ import annotations
 
@@ -31,8 +29,9 @@ def test_random_graphs_are_exact(block: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_integers_in_and_out_are_those_of_the_run_with_real_numbers(seed: int) -> None:
-    """With integer inputs, however they are given, and outputs every number is the same, and the
-    check says so.
+    """A run with integer inputs and outputs gives the numbers of the float run.
+
+    The inputs may be real numbers or integers, and the check reports no mismatch.
     """
     model, feeds = random_graph(seed)
     arch, schedule = random_machine(seed)

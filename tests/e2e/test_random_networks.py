@@ -1,6 +1,4 @@
-"""Random small quantised networks on random machines: every region output equals ONNX Runtime's,
-to the bit.
-"""
+"""Random small quantised networks on random machines equal ONNX Runtime to the bit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Schedules that nobody would choose: every tensor that leaves a region equals ONNX Runtime's
-under each of them.
-"""
+"""Every tensor that leaves a region equals ONNX Runtime's under unusual schedules."""
 
 from __future__ import annotations
 
@@ -14,8 +12,9 @@ from tests.e2e.random_schedules import outcomes
 
 @pytest.mark.parametrize("first", [0, 8, 16])
 def test_whatever_is_chosen_bits_stay(first: int) -> None:
-    """Sixty schedules, of fifteen graphs; ``python -m tests.e2e.random_schedules`` draws as many
-    as one likes.
+    """Sixty schedules of fifteen graphs change no bit.
+
+    ``python -m tests.e2e.random_schedules`` draws any number of them.
     """
     counts = Counter(outcome for seed in range(first, first + 5) for outcome in outcomes(seed))
     assert set(counts) <= {"exact", "without a place"}
@@ -37,7 +36,8 @@ def test_what_random_schedules_have_found(seed: int) -> None:
 
 
 def test_bands_of_several_channels_that_must_lie_dense() -> None:
-    """Bands of a requantisation apart, whose result stayed in the scratchpad, went to the wrong
-    places.
+    """Bands of a requantisation whose result stays in the scratchpad have the right places.
+
+    They once had wrong ones.
     """
     assert run(51000392, shown=False).mismatches == 0

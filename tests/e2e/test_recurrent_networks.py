@@ -1,6 +1,4 @@
-"""Recurrent layers from float to the device: one region, to the bit, and weights once for all
-steps.
-"""
+"""Recurrent float layers become one region, exact to the bit, with weights shared by all steps."""
 
 from __future__ import annotations
 
@@ -40,8 +38,9 @@ def test_one_region(case: str) -> None:
 
 
 def test_steps_share_their_weights() -> None:
-    """Four steps of an RNN take the weights of one, 25 bytes and 5 records, three of them would
-    be 384 bytes more.
+    """Four steps of an RNN store the weights of one step, 25 bytes and 5 records.
+
+    Three more copies would be 384 bytes.
     """
     model = network("RNN")
     package = import_model(model, "rnn", calibration=[{"x": np.ones((4, 2, 3), np.float32)}])

@@ -1,6 +1,4 @@
-"""``onnx.reference`` agrees with every unit on the accelerator within one step of its output's
-scale.
-"""
+"""``onnx.reference`` agrees with every unit on the accelerator within one step."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Rows of softmax with several equal maxima, whose quotients lie near ties: ONNX Runtime 1.31
-and 1.32 round unlike.
+"""Softmax rows with equal maxima, whose quotients are near ties, raise no false alarm.
+
+ONNX Runtime 1.31 and 1.32 round them differently.
 """
 
 from __future__ import annotations

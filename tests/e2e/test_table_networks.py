@@ -1,6 +1,4 @@
-"""Networks with activations after 2017, from float to the device: one region on a machine with
-tables, to the bit.
-"""
+"""Networks with activations after 2017 become one exact region on a machine with tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Whole TensorFlow Lite networks: every tensor that leaves a region is as LiteRT has it, with
-both resolvers.
-"""
+"""Whole TensorFlow Lite networks equal LiteRT at every region output, with both resolvers."""
 
 from __future__ import annotations
 
@@ -127,8 +125,9 @@ def test_a_row_whose_elements_lie_in_the_order_of_planes_has_tables_in_that_orde
 
 
 def _chosen(comparison: str, operands: int) -> Package:
-    """A SELECT between two functions of the first of so many operands, by how that compares with
-    the last.
+    """Return a SELECT between two functions of the first operand.
+
+    It compares the first operand with the last of ``operands`` operands.
     """
     builder = TfliteBuilder("chosen")
     scale = Quantisation(0.02, 3)

@@ -1,6 +1,4 @@
-"""Every TensorFlow Lite operator that runs on the accelerator, as LiteRT's reference kernels
-compute it, to the bit.
-"""
+"""Every accelerated TensorFlow Lite operator equals LiteRT's reference kernels to the bit."""
 
 from __future__ import annotations
 
@@ -40,8 +38,9 @@ def test_operator_is_as_the_default_resolver_has_it_or_stays_on_the_cpu(kind: st
     "kind", ["SUB", "RELU", "RELU6", "QUANTIZE", "PRELU", "LEAKY_RELU", "ABS", "MEAN"]
 )
 def test_scales_far_apart(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scales from 2^-27 to 2^27: as LiteRT has it, and on the CPU where its int32 could
-    overflow.
+    """Scales from 2^-27 to 2^27 give LiteRT's results.
+
+    The operator runs on the CPU if LiteRT's int32 could overflow.
     """
 
     def far(draft: Draft, low: float = 0, high: float = 0) -> Quantisation:
@@ -121,8 +120,10 @@ def test_weights_that_kernels_read_otherwise_stay_on_the_cpu(
     reason: str,
     tmp_path: Path,
 ) -> None:
-    """LiteRT takes their bytes for those of the input's type, without a zero point: found as
-    mismatches.
+    """Weights that LiteRT misreads stay on the CPU.
+
+    LiteRT reads their bytes with the input's type and without a zero point, which the check found
+    as mismatches.
     """
     given, weights = (np.dtype(each) for each in types)
     make = TfliteBuilder("weights")

@@ -1,6 +1,4 @@
-"""Blocks as PyTorch's exporter writes them: one exact region, and on the CPU only what has a
-true reason.
-"""
+"""Blocks of PyTorch's exporter become one exact region; each CPU operator has a true reason."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Schedules that a search tries, on small machines: outputs stay ONNX Runtime's, and cycles are
-as measured.
+"""Schedules that a search tries on small machines keep ONNX Runtime's outputs.
+
+Their cycles are as measured.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from tests.e2e.random_networks import random_network
 def tried(
     imported: Package, feed: dict[str, NDArray[Any]], arch: Arch, seed: int, count: int
 ) -> list[Comparison]:
-    """The first ``count`` schedules that a search without a model tries, run on data, but for
-    those without a place.
+    """Run the first ``count`` schedules of a search without a cost model on data.
+
+    Schedules that cannot be placed are skipped.
     """
     found = partition_package(imported, arch)
     subject = TuningSubject(found.regions, found.graph.values, arch, clock_of(Timing()))

@@ -1,6 +1,4 @@
-"""Tasks that a user would try, as they would type them: command lines in an empty folder, short
-Python scripts.
-"""
+"""Tasks of a user, as command lines in an empty folder and short Python scripts."""
 
 from __future__ import annotations
 

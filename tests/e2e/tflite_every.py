@@ -1,7 +1,6 @@
-"""``python -m tests.e2e.tflite_every FILE...``: every tensor of TensorFlow Lite models, as LiteRT
-has it.
+"""``python -m tests.e2e.tflite_every FILE...``: compare every tensor of models with LiteRT.
 
-Every result is made an output of the graph, so that it leaves its region; LiteRT keeps every tensor
+Every result becomes an output of the graph, so that it leaves its region. LiteRT keeps every tensor
 of the file.
 """
 

@@ -1,6 +1,4 @@
-"""Whole networks as TensorFlow Lite models, with drawn weights, and scales in which results fill
-their range.
-"""
+"""Whole networks as TensorFlow Lite models, with drawn weights and scales that use the range."""
 
 from __future__ import annotations
 
@@ -104,8 +102,9 @@ class Maker:
         return self.builder.operator("MEAN", [x, axes], x.quantisation)
 
     def lstm(self, x: Tensor, hidden: int) -> Tensor:
-        """UNIDIRECTIONAL_SEQUENCE_LSTM, gates coupled to nothing, no projection, no
-        normalisation.
+        """Add a UNIDIRECTIONAL_SEQUENCE_LSTM without projection and normalisation.
+
+        Its gates are not coupled.
         """
         make = self.builder
         random = self.random
@@ -151,9 +150,7 @@ class Maker:
 
 
 def mobilenet_v1(seed: int = 0, size: int = 96) -> bytes:
-    """MobileNetV1 of width 0.25, with its average pool, convolution to classes, reshape and
-    softmax.
-    """
+    """Return MobileNetV1 of width 0.25, with pool, class convolution, reshape and softmax."""
     net = Maker("mobilenet-v1", seed)
     x = net.convolution(net.input((1, size, size, 3)), 8, 3, 2)
     plan = [
@@ -198,9 +195,7 @@ def mobilenet_v2(seed: int = 0, size: int = 64) -> bytes:
 
 
 def residual(seed: int = 0) -> bytes:
-    """A residual network: additions with fused RELU, padding apart from the convolution, and a
-    global pool.
-    """
+    """Return a residual network: additions with fused RELU, explicit padding, and a global pool."""
     net = Maker("residual", seed)
     pads = net.builder.constant("pads", np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32))
     x = net.input((1, 32, 32, 3))
@@ -240,8 +235,9 @@ def keyword_spotting(seed: int = 0) -> bytes:
 
 
 def gated(seed: int = 0) -> bytes:
-    """Steps of an LSTM in elementary operators, unrolled, as converters write it without the
-    fused operator.
+    """Return an unrolled LSTM in elementary operators, as converters write it.
+
+    They do so without the fused operator.
     """
     net = Maker("gated", seed)
     steps = 4
@@ -274,8 +270,9 @@ def gated(seed: int = 0) -> bytes:
 
 
 def fused_lstm(seed: int = 0) -> bytes:
-    """UNIDIRECTIONAL_SEQUENCE_LSTM with int16 state, which stays on the CPU, between layers that
-    do not.
+    """Return a UNIDIRECTIONAL_SEQUENCE_LSTM between other layers.
+
+    It has an int16 state and stays on the CPU; the others do not.
     """
     net = Maker("lstm", seed)
     steps = 5
@@ -289,8 +286,9 @@ def fused_lstm(seed: int = 0) -> bytes:
 
 
 def unsigned_ends(seed: int = 0) -> bytes:
-    """Bytes without sign in and out, as converters write it for cameras: 128 more than inside,
-    nothing to compute.
+    """Return a network with uint8 inputs and outputs, as converters write it for cameras.
+
+    The values are those inside plus 128, so nothing is computed for them.
     """
     net = Maker("unsigned-ends", seed)
     x = net.builder.input("image", (1, 16, 16, 3), Quantisation(1 / 127.5, 127), np.uint8)
@@ -302,8 +300,9 @@ def unsigned_ends(seed: int = 0) -> bytes:
 
 
 def attention(seed: int = 0, heads: int = 2, width: int = 16) -> bytes:
-    """A vision transformer's patches, one layer of attention with its normalisation, and the
-    mean of all tokens.
+    """Return a vision transformer's patches, one attention layer with normalisation, and a mean.
+
+    The mean is that of all tokens.
     """
     net = Maker("attention", seed)
     make = net.builder

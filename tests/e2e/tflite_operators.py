@@ -1,5 +1,6 @@
-"""Drawn models of one TensorFlow Lite operator each, with any shapes and scales, held to
-LiteRT's reference kernels.
+"""Draw models of one TensorFlow Lite operator and compare them with LiteRT's reference kernels.
+
+They have any shapes and scales.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ FIXED = Arch.model_validate({"isa": "v4", "numerics": "fixed"})
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of drawn models of one operator: how many, on the accelerator, elements
-    compared, and different.
+    """Results of drawn models of one operator.
+
+    They count the models, the accelerated ones, the compared elements and the different ones.
     """
 
     kind: str
@@ -103,8 +105,10 @@ HEADER = "| operator | models | on the accelerator | elements | mismatches |"
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """The table of the page: operators, models drawn, how many ran there, elements compared, and
-    how many differ.
+    """Return the table of the page, a row for each operator.
+
+    The columns are models drawn, models on the accelerator, elements compared and elements
+    different.
     """
     lines = [HEADER, "|---|---|---|---|---|"]
     for one in outcomes:

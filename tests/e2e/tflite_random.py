@@ -1,5 +1,6 @@
-"""Random TensorFlow Lite networks: operators in any order, on tensors of any rank, so that views
-meet each other.
+"""Random TensorFlow Lite networks of operators in any order, on tensors of any rank.
+
+So views follow other views.
 
 ``python -m tests.e2e.tflite_random --seed N --count M`` compares every tensor of each with LiteRT.
 """
@@ -118,8 +119,9 @@ def _function(net: Network, x: Tensor) -> Tensor | None:
 
 
 def _pair(net: Network, x: Tensor) -> Tensor | None:
-    """A sum or product with a tensor of the same shape, a constant a channel, or a single number
-    a channel.
+    """Add a sum or product with a tensor of the same shape, or with a constant.
+
+    The constant has the tensor's shape or one number a channel.
     """
     kind = ("ADD", "SUB", "MUL")[int(net.random.integers(3))]
     others = [other for other in net.tensors if other.shape == x.shape and other is not x]

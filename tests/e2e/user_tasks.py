@@ -32,8 +32,9 @@ class User:
         self._environment = {**kept, "PATH": path, "DLA_CACHE_DIR": str(cache), "COLUMNS": "120"}
 
     def types(self, line: str, *, status: int = 0, **environment: str) -> str:
-        """What a command line prints; AssertionError where it ends with another status, or a
-        traceback.
+        """Return what a command line prints.
+
+        AssertionError if it ends with another status or a traceback.
         """
         return self._run(["bash", "-c", line], line, status, environment)
 
@@ -53,9 +54,7 @@ class User:
         return seen
 
     def fails(self, line: str, **environment: str) -> str:
-        """The one line of an error, without ``error: ``, of a command line that ends with exit
-        status 2.
-        """
+        """Return the one error line, without ``error: ``, of a command line with exit status 2."""
         seen = self.types(line, status=2, **environment)
         assert seen.startswith("error: "), seen
         assert seen.count("\n") == 1, seen
@@ -120,8 +119,9 @@ bus_bytes = [4, 8]
 
 
 def without(user: User, package: str) -> str:
-    """A folder to put first on the path, where ``package`` is, and cannot be imported, as where
-    it is not installed.
+    """Return a folder for the front of the path in which ``package`` cannot be imported.
+
+    It simulates that the package is not installed.
     """
     (user.folder / "missing" / package).mkdir(parents=True)
     text = f"raise ModuleNotFoundError(\"No module named '{package}'\", name={package!r})\n"
