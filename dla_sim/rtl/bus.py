@@ -9,13 +9,15 @@ from dla_sim.rtl.ports import ADDRESS_BITS
 
 
 class Arbiter(Component):
-    """Round-robin arbiter of the bus.
+    """Round-robin arbiter of the bus, which grants the slot of each cycle.
 
-    It grants the slot of a cycle to the next requester after the last one served.
+    The bus arbiter grants the slot of a cycle to the next requester after the requester that it
+    served last. It grants exactly one requester if any requester wants the slot, otherwise none.
+    The first search after reset starts at requester 0. The grant is combinational.
 
-    ``wants`` and ``granted`` have one bit per requester, in cyclic order. Exactly one bit is
-    granted if any requester wants the slot, otherwise none. The grant is combinational. The first
-    search starts at requester 0, as if the last requester had been served before.
+    - ``wants``: one bit for each requester, in cyclic order: the requester wants the slot of this
+      cycle.
+    - ``granted``: one bit for each requester: the requester gets the slot of this cycle.
     """
 
     def __init__(self, requesters: int) -> None:
@@ -45,23 +47,25 @@ class Arbiter(Component):
 class Slots(Elaboratable):
     """Slots of a row on the bus: one beat per aligned word, then wait slots up to the burst gap.
 
-    The owner drives ``address`` (the next byte) and ``left`` (bytes not yet moved; if more than a
-    word is left, any number above a word will do). When a slot is granted, the owner sets ``step``
-    and advances both signals by ``count``. After a row's last beat both signals are ignored until
-    the row's last slot is over.
+    The owner of a ``Slots`` component drives ``address`` and ``left``. When a slot is granted, the
+    owner sets ``step`` and advances ``address`` and ``left`` by ``count``. After the last beat of a
+    row, the component ignores both signals until the last slot of the row is over.
 
-    This component stores only the position within a burst, which is empty between two rows. The
-    first slot of a row is therefore valid in the same cycle as ``address`` and ``left``.
+    A ``Slots`` component stores only the position within a burst, which is empty between two rows.
+    The first slot of a row is therefore valid in the same cycle as ``address`` and ``left``. The
+    outputs are combinational; ``domain`` is the clock domain of the registers.
 
+    - ``address``: next byte of the row in system memory.
+    - ``left``: bytes of the row that have not moved yet; if more than a word is left, any number
+      above a word.
     - ``shift``, ``burst_shift``: base-2 logarithms of the memory's word size and burst size in
       bytes.
-    - ``gap``: slots from the start of one burst to the next.
+    - ``gap``: minimum slots from the start of one burst to the start of the next.
+    - ``step``: the slot of this cycle is granted.
     - ``beat``: 1 if this slot is a beat, 0 if it is a wait slot.
     - ``count``: bytes of this beat; 0 in a wait slot.
-    - ``closes``: this slot is the row's last beat.
-    - ``last``: this slot is the row's last one.
-
-    The outputs are combinational; the registers are clocked by ``domain``.
+    - ``closes``: this slot is the last beat of the row.
+    - ``last``: this slot is the last slot of the row.
     """
 
     def __init__(self, bus_bytes: int, name: str, domain: str = "sync") -> None:

@@ -33,10 +33,14 @@ Docs/machine.md sets no bound, and no program is long enough for more.
 
 
 class TokenCounter(Component):
-    """Counter of the tokens that one unit has given another.
+    """Counter of the tokens that one unit has given to another unit.
 
-    A token pushed in a command's last cycle can be popped in the next cycle. The counter is in the
-    clock domain ``control``.
+    A token that a command pushes in its last cycle can be popped in the next cycle. The token
+    counter is in the clock domain ``control``.
+
+    - ``push``: a token is added at the end of this cycle.
+    - ``pop``: a token is removed at the end of this cycle.
+    - ``there``: the counter contains a token.
     """
 
     def __init__(self) -> None:
@@ -54,15 +58,19 @@ class TokenCounter(Component):
 
 
 class CommandQueue(Component):
-    """Queue of up to ``queue_depth`` commands of a unit, including the executing one (``head``).
+    """Queue of the commands of one unit.
 
-    - ``push``: store ``word`` and this cycle's registers; allowed only while ``room`` is 1.
+    A command queue stores up to ``queue_depth`` commands, including the executing command
+    (``head``). It is in the clock domain ``control``. The head has its own registers, so that the
+    unit reads it without a multiplexer. The waiting commands form a shift chain with the newest
+    command first, so that a write needs no multiplexer either.
+
+    - ``push``: store ``word`` and the registers of this cycle as a command; allowed only while
+      ``room`` is 1.
     - ``pop``: remove the head; allowed in the same cycle as ``push``.
-    - ``valid``: the queue has a head. A command pushed in cycle t is in the queue from t + 1 on.
-
-    The head has its own registers, so that units read it without a multiplexer. The waiting
-    commands form a shift chain with the newest first, so that writing needs no multiplexer either.
-    Everything is in the clock domain ``control``.
+    - ``word``: command word to store.
+    - ``room``: the queue has a free entry.
+    - ``valid``: the queue has a head; a command pushed in cycle t is in the queue from t + 1 on.
     """
 
     def __init__(
@@ -115,20 +123,26 @@ _MISSING = {Unit.LD: Cause.TOKEN_LD, Unit.EX: Cause.TOKEN_EX, Unit.ST: Cause.TOK
 class UnitControl(Component):
     """Unit controller, which starts the commands of a queue and executes ``OP_SYNC``.
 
-    A command starts when it is at the head of the queue and its tokens are available.
+    A unit controller starts the command at the head of the queue when the tokens that the command
+    pops are available. The controller is in the clock domain ``control``, whose clock must tick
+    while ``active`` is 1.
 
-    - ``valid``, ``command``: the queue has a head, and the head itself; ``over``: pop it, in the
-      command's last cycle.
-    - ``there``, ``pop``, ``push``: a token is available, take one, give one; bit 0 for the previous
-      unit, bit 1 for the next.
-    - ``start``, ``done``, ``cause``: start of a command other than ``OP_SYNC`` on the unit, its
-      last cycle, its cause.
+    A command whose last cycle is t lets other commands start in cycle t + 1. In the words of
+    docs/machine.md, section 3, the command completes at t + 1, and all completions of a cycle
+    precede all starts.
+
+    - ``valid``: the queue has a head, which is ``command``.
+    - ``over``: remove the head from the queue; 1 in the command's last cycle.
+    - ``there``: a token is available; bit 0: from the previous unit, bit 1: from the next unit.
+    - ``pop``: take a token; bits as in ``there``.
+    - ``push``: give a token; bits as in ``there``.
+    - ``start``: the unit starts a command other than ``OP_SYNC``.
+    - ``done``: this cycle is the last cycle of that command.
+    - ``cause``: cause of this cycle while the unit executes that command.
     - ``halt``: no command starts or completes.
-    - ``starts``: a command starts in this cycle; ``accounted``: the cause of this cycle.
-
-    Everything is in the clock domain ``control``, whose clock must tick while ``active`` is 1. A
-    command that completes in cycle t lets others start in t + 1, because docs/machine.md, section
-    3, puts all completions before all starts.
+    - ``starts``: a command starts in this cycle, also an ``OP_SYNC``.
+    - ``accounted``: cause of this cycle.
+    - ``active``: the clock of ``control`` must tick.
     """
 
     def __init__(self, configuration: Configuration, unit: Unit, command: CommandView) -> None:
@@ -202,12 +216,16 @@ REQUESTERS = (Unit.LD, Unit.ST)
 
 
 class Control(Elaboratable):
-    """Fetch, processor, queues, token counters and bus arbiter.
+    """Control of the machine: fetch, command processor, queues, token counters and bus arbiter.
 
-    They drive units outside this component. ``units`` are the controllers of these units. ``wants``
-    and ``granted`` are the bus requests and grants of LD and ST in this cycle. With ``halt`` no
-    command starts, completes or is executed. All parts but the arbiter are in the clock domain
-    ``control``, whose clock must tick while ``active`` is 1.
+    The component ``Control`` drives the units LD, EX and ST, which are outside it; ``units`` are
+    their controllers. All its parts except the arbiter are in the clock domain ``control``, whose
+    clock must tick while ``active`` is 1.
+
+    - ``wants[LD]``, ``wants[ST]``: the unit requests the bus slot of this cycle.
+    - ``granted[LD]``, ``granted[ST]``: the unit gets the bus slot of this cycle.
+    - ``halt``: no command starts or completes, and no command word is executed.
+    - ``active``: the clock of ``control`` must tick.
     """
 
     def __init__(self, limits: Limits, configuration: Configuration) -> None:

@@ -126,16 +126,17 @@ class Walk:
 class Transfer(Elaboratable):
     """Bus slots of a command's transfer; each granted slot (``step``) advances it.
 
-    ``shift``, ``burst_shift`` and ``gap`` describe the memory, see :class:`Slots`. The outputs are
-    combinational:
+    The outputs of a ``Transfer`` component are combinational. Its clock domain ``domain`` has a
+    reset and ticks at least at the end of every slot.
 
+    - ``shift``, ``burst_shift``, ``gap``: word size, burst size and burst gap of the memory, as in
+      :class:`Slots`.
+    - ``step``: the slot of this cycle is granted.
     - ``empty``: the transfer has no slot.
-    - ``last``: this is the last slot.
-    - ``beat``: this slot is a beat; ``address`` and ``count`` are its first byte and its bytes in
-      system memory.
+    - ``last``: this slot is the last slot of the transfer.
+    - ``beat``: this slot is a beat.
+    - ``address``, ``count``: first byte in system memory, and number of bytes, of the beat.
     - ``lanes``: scratchpad address of each byte of the beat.
-
-    ``domain`` has a reset and ticks at least at the end of every slot.
     """
 
     def __init__(
@@ -342,15 +343,19 @@ PHASES = {
 
 
 class DmaUnit(Elaboratable):
-    """The unit LD or ST without its queue.
+    """The unit LD or ST without its command queue.
 
-    - ``start``, ``done``: first and last cycle of a command; ``cause``: the cause of a cycle
-      between them.
-    - ``wants_slot``: the unit is in its data phase; ``granted``: it gets this cycle's slot.
-    - ``beat``, ``count``, ``address``: in a granted slot with ``beat``, ``count`` bytes move from
-      ``address`` of system memory on.
-    - ``data``: the bytes of the beat, an input of LD and an output of ST.
-    - ``port``: the unit's scratchpad port; ``lookup``: asks which memory holds the transfer.
+    A ``DmaUnit`` accesses the scratchpad through its ``port``. With ``lookup`` it asks whether the
+    flash or the main memory contains the bytes of a transfer.
+
+    - ``start``: first cycle of a command.
+    - ``done``: last cycle of a command.
+    - ``cause``: cause of this cycle while a command executes.
+    - ``wants_slot``: the unit is in its data phase.
+    - ``granted``: the unit gets the bus slot of this cycle.
+    - ``beat``: in a granted slot: bytes move in this slot.
+    - ``address``, ``count``: first byte in system memory, and number of bytes, of the beat.
+    - ``data``: bytes of the beat: an input of LD, an output of ST.
     """
 
     def __init__(

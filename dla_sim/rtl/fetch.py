@@ -16,13 +16,16 @@ TIME_BITS = 32
 
 
 class ChunkBuffer(Component):
-    """Ring buffer for all chunks that are stored or requested.
+    """Ring buffer for all chunks of command words that are stored or requested.
 
-    A byte's place is its system memory address modulo the ring size. Chunks need no places of their
-    own, and no beat crosses two buffer rows.
+    The chunk buffer stores a byte at its system memory address modulo the size of the ring. Chunks
+    therefore need no further addresses, and no beat crosses two rows of the buffer.
 
-    - ``put``: write ``count`` bytes of ``data`` for ``address`` at the end of this cycle.
-    - ``word``: the command word at ``word_address``, in the same cycle.
+    - ``put``: write ``count`` bytes at the end of this cycle.
+    - ``address``, ``count``: first byte and number of the bytes to write.
+    - ``data``: bytes to write.
+    - ``word_address``: address of the command word to read.
+    - ``word``: command word at ``word_address``, in the same cycle.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -55,20 +58,22 @@ class ChunkBuffer(Component):
 class Fetch(Component):
     """Command fetch: reads chunks of command words in order and delivers the words.
 
-    - ``command_address``, ``command_words``: the program's first byte and number of words; both
-      constant after reset.
-    - ``number``: index of the word to deliver; ``word``: that word, in the same cycle.
-    - ``ready``: the word has arrived and is the next to execute; ``executes``: it is executed in
-      this cycle.
-    - ``wants_slot``: the fetch is in a data phase; ``granted``: it gets this cycle's bus slot.
-    - ``beat``, ``address``, ``count``: in a granted slot, whether it is a beat, its first byte and
-      its bytes.
-    - ``read_data``: the memory's answer in the same cycle.
+    The command fetch requests the next chunk while it stores fewer than ``fetch_buffers`` chunks.
+    The array ``asked`` stores the cycle of each request; the first requests are in cycle 0. The
+    command fetch is in the clock domain ``control``, whose clock must tick while ``active`` is 1.
 
-    Chunk k is requested while fewer than ``fetch_buffers`` chunks are ahead of the executing one.
-    ``asked`` stores the request time of each of these chunks; cycle 0 requests the first ones.
-    Everything is in the clock domain ``control``, which must tick while ``active`` is 1, that is,
-    while a chunk is expected.
+    - ``command_address``: first byte of the program's command words; constant after reset.
+    - ``command_words``: number of command words of the program; constant after reset.
+    - ``number``: index of the word to deliver.
+    - ``word``: word with the index ``number``, in the same cycle.
+    - ``ready``: this word has arrived and is the next to execute.
+    - ``executes``: this word is executed in this cycle.
+    - ``active``: a chunk is expected: the clock of ``control`` must tick.
+    - ``wants_slot``: the fetch is in a data phase.
+    - ``granted``: the fetch gets the bus slot of this cycle.
+    - ``beat``: in a granted slot: the slot is a beat.
+    - ``address``, ``count``: first byte and number of bytes of the beat.
+    - ``read_data``: answer of the memory in the same cycle.
     """
 
     def __init__(self, limits: Limits, configuration: Configuration) -> None:

@@ -14,10 +14,13 @@ _SET = {item.name: item for item in SET_LAYOUT}
 
 
 class Decoder(Component):
-    """Combinational decoder of a command word; an unknown opcode sets no output.
+    """Combinational decoder of a command word.
 
-    ``is_set`` and ``is_end`` mark a register write and the end of the program. ``unit`` has one bit
-    per unit, in the order of ``Unit``, which is 1 if the word goes to that unit's queue.
+    - ``word``: command word to decode; an unknown opcode sets no output.
+    - ``is_set``: the word writes a register.
+    - ``is_end``: the word ends the program.
+    - ``unit``: one bit for each unit, in the order of ``Unit``: the word goes to the queue of that
+      unit.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -56,16 +59,21 @@ class Decoder(Component):
 class Processor(Component):
     """Command processor: executes the current word if it is available and its target is free.
 
-    - ``word``: the current word, valid with ``ready``; ``number``: its index.
-    - ``executes``: the word is executed; the next word follows in the next cycle.
-    - ``push``: one bit per unit, put the word into that unit's queue; needs ``room`` in the queue.
+    The command processor is in the clock domain ``control``. Its attribute ``registers`` contains
+    the register values by name.
+
+    - ``word``: current command word, valid while ``ready`` is 1.
+    - ``ready``: the current word has arrived.
+    - ``number``: index of the current word.
+    - ``executes``: the current word is executed; the next word follows in the next cycle.
+    - ``push``: one bit for each unit: put the current word into the queue of that unit.
+    - ``room``: one bit for each unit: the queue of that unit has a free entry, as ``push``
+      requires.
     - ``empty``: all queues are empty, so all units are idle.
     - ``halt``: no word is executed.
     - ``interrupt``: ``OP_END`` was executed in an earlier cycle.
-    - ``undefined``: the word is no instruction and is never executed; ``fault`` is 1 from the next
-      cycle on.
-
-    ``registers`` are the register values by name. Everything is in the clock domain ``control``.
+    - ``undefined``: the current word is no instruction and is never executed.
+    - ``fault``: 1 from the cycle after ``undefined`` on.
     """
 
     def __init__(self, limits: Limits) -> None:

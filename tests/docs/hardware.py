@@ -124,13 +124,23 @@ def _driven(fragment: Fragment) -> Iterator[int]:
 def contract(of: type) -> str:
     """The docstring of a component as Markdown."""
     text = re.sub(r":\w+:`([^`]*)`", r"`\1`", inspect.cleandoc(of.__doc__ or ""))
-    return text.replace("``", "`")
+    parts = text.replace("``", "`").split("\n\n")
+    return "\n\n".join(_signal_table(part) if part.startswith("- ") else part for part in parts)
+
+
+def _signal_table(bullets: str) -> str:
+    """The lines ``- `signal`: meaning.`` of a docstring as a table."""
+    rows = ["| signal | meaning |", "|---|---|"]
+    for line in bullets.removeprefix("- ").split("\n- "):
+        names, meaning = " ".join(line.split()).rstrip(".").split(": ", 1)
+        rows.append(f"| {names} | {meaning} |")
+    return "\n".join(rows)
 
 
 def section(name: str) -> str:
     """Contract and ports of the component of that name, or the table of engines."""
     if name == "engines":
-        return engine_table()
+        return f"\n{engine_table()}"
     if name == "Engine":
         return _described(Engine, _smallest_engine())
     component = COMPONENTS[name]()
@@ -148,8 +158,12 @@ def _described(of: type, component: Elaboratable) -> str:
         component, {"advance", "last", "empty", "fault"} if of is Engine else None
     )
     return "\n".join(
-        (contract(of), "", f"- in: {', '.join(inputs)}", f"- out: {', '.join(outputs)}")
-    )
+        (
+            contract(of), "",
+            f"| ports of `{of.__name__}` | signals and their bits |", "|---|---|",
+            f"| inputs | {', '.join(inputs)} |", f"| outputs | {', '.join(outputs)} |",
+        )
+    )  # fmt: skip
 
 
 def engine_table() -> str:

@@ -79,21 +79,19 @@ LARGEST_LATENCY = 14
 class Engine(Elaboratable):
     """Base class of engines, which execute instructions one step per cycle with ``advance``.
 
-    The unit drives ``advance`` while the command belongs to the engine. The engine drives:
+    EX reads the outputs and the attributes of an engine. A subclass sets ``results`` and
+    ``streams`` in its constructor. The values of ``last``, ``empty``, ``selected``, ``results`` and
+    ``streams`` depend on the command combinationally.
 
+    - ``advance``: input: take a step; 1 only while the command belongs to the engine.
     - ``last``: a step taken now is the last one; all counters restart in the next cycle.
-    - ``fault``: a result did not fit; stays 1 until reset.
-
-    These signals depend on the command combinationally; subclasses set ``results`` and ``streams``
-    in their constructor:
-
-    - ``selected``: the command belongs to this engine.
     - ``empty``: the command has no step.
-    - ``results``: elements that pass the post-processing lanes. The command takes at least the time
-      of ⌈results / lanes⌉ steps; 0 sets no bound.
-    - ``streams``: the command's operands and result.
-
-    ``latency`` is the number of cycles from a step to its effects, 0 without pipeline registers.
+    - ``fault``: a result did not fit; stays 1 until reset.
+    - ``selected``: attribute: the command belongs to this engine.
+    - ``results``: attribute: number of elements that pass the post-processing lanes. The command
+      takes at least the time of ⌈results / lanes⌉ steps; 0 sets no bound.
+    - ``streams``: attribute: operands and result of the command.
+    - ``latency``: attribute: cycles from a step to its effects; 0 without pipeline registers.
     """
 
     latency: int = 0

@@ -47,8 +47,10 @@ class Prepared:
 class ExUnit(Elaboratable):
     """The execution unit EX without its command queue.
 
-    ``start`` and ``done`` mark a command's first and last cycle; ``cause`` is the cause of this
-    cycle. ``fault`` is 1 from a result that does not fit until reset.
+    - ``start``: first cycle of a command.
+    - ``done``: last cycle of a command.
+    - ``cause``: cause of this cycle while a command executes.
+    - ``fault``: a result did not fit; stays 1 until reset.
     """
 
     def __init__(
