@@ -169,14 +169,13 @@ def busiest(command: Command, operands: Operands, arch: Arch) -> Served | None:
     beside: dict[str, int] = {}
     accesses = (*operands.reads, *operands.writes)
     layouts = operand_layouts(command, arch)
-    for access, layout, load in zip(
-        accesses, layouts, operand_loads(command, operands, arch), strict=False
+    for number, (access, layout, load) in enumerate(
+        zip(accesses, layouts, operand_loads(command, operands, arch), strict=False)
     ):
         low, high = _banks(access, arch.sram_bytes // arch.sram_banks)
-        for bank in range(low, high + 1 if access.total else low):
-            served.setdefault(bank, {})[layout.register] = load
-        if layout.register in SIDE.registers:
-            beside[layout.register] = load
+        at = [served.setdefault(bank, {}) for bank in range(low, high + 1 if access.total else low)]
+        for words in (*at, beside) if _BEFORE_SIDE <= number < len(operands.reads) else at:
+            words[layout.register] = words.get(layout.register, 0) + load
     if not served:
         return None
     return max(

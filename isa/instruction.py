@@ -192,11 +192,13 @@ def _no_macs(command: Command) -> int:
 class Plain(NamedTuple):
     """Layout of an operand of ``nbytes`` dense bytes, such as records and tables.
 
-    Also of tensors that are used byte by byte.
+    Also of tensors that are used byte by byte. The operand begins ``offset`` bytes after the
+    address in its register: it is then part of a table, of which other commands read other parts.
     """
 
     register: str
     nbytes: int
+    offset: int = 0
 
 
 class Atoms(NamedTuple):

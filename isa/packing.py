@@ -43,7 +43,9 @@ GAP = -1
 def access(layout: OperandLayout, registers: Mapping[str, int], words: BankedMemory) -> Access:
     """Return the byte range of an operand with a layout in banked memory."""
     at = registers[layout.register]
-    if not isinstance(layout, Atoms):
+    if isinstance(layout, Plain):
+        return strided("sram", at + layout.offset, layout.nbytes)
+    if isinstance(layout, Blocks):
         return strided("sram", at, layout.nbytes)
     words = _own(layout, words)
     surfaces = words.surfaces(layout.channels), _surface(layout, registers, words)
@@ -103,11 +105,9 @@ def copies(
     """
     at = registers[layout.register]
     if isinstance(layout, Plain):
-        return (
-            [PackingCopy((layout.nbytes,), np.uint8, (at, (1,)), (start, (1,)))]
-            if layout.nbytes
-            else []
-        )
+        place = at + layout.offset, (1,)
+        copy = PackingCopy((layout.nbytes,), np.uint8, place, (start, (1,)))
+        return [copy] if layout.nbytes else []
     words = _own(layout, words)
     element = layout.element
     kind = _ELEMENTS[layout.element]
@@ -504,6 +504,23 @@ def _move_command(command: Command, moved: Mapping[str, int]) -> Command:
     return Command(command.index, instruction, command.unit, *flags, command.fields, registers)
 
 
+def _place_operands(
+    layouts: Sequence[OperandLayout], sizes: Sequence[int]
+) -> tuple[list[int], dict[str, int], int]:
+    """Return where dense operands of ``sizes`` bytes start in a buffer.
+
+    Also return the addresses by register, and the size of the buffer.
+    """
+    starts: list[int] = []
+    moved: dict[str, int] = {}
+    end = 0
+    for layout, size in zip(layouts, sizes, strict=True):
+        offset = layout.offset if isinstance(layout, Plain) else 0
+        starts.append(moved.setdefault(layout.register, end) + offset)
+        end = max(end, -(-(starts[-1] + size) // 8) * 8)
+    return starts, moved, end
+
+
 class Unpacked:
     """Command on packed operands, executed on dense copies in a separate buffer.
 
@@ -522,12 +539,8 @@ class Unpacked:
         registers = command.registers
         operands = plain.instruction.operands(plain, arch)
         sizes = [operand.total for operand in (*operands.reads, *operands.writes)]
-        *starts, nbytes = np.concatenate(
-            [[0], np.cumsum([-(-size // 8) * 8 for size in sizes])]
-        ).tolist()
-        moved = {layout.register: start for layout, start in zip(layouts, starts, strict=True)}
+        starts, moved, self.nbytes = _place_operands(layouts, sizes)
         self.command = _move_command(command, moved)
-        self.nbytes = int(nbytes)
         self._blocks: list[tuple[Blocks, slice, slice]] = []
         self._reads = list[PackingCopy]()
         self._writes = list[PackingCopy]()

@@ -6,8 +6,9 @@ both from models and leaves copies to :class:`byoc.operators.movement.Movement`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -137,11 +138,19 @@ def _compute_coordinates(
     return found
 
 
+def _count_channels(image: Interpolation, atom: int) -> int:
+    """Return the channels of an operation on an image, a multiple of ``atom`` unless all."""
+    row = 2 * image.inputs[0].shape[2] + image.output.shape[2]
+    return min(max(_ROW_BYTES // row // atom, 1) * atom, image.output.shape[0])
+
+
 @rule("sizes fit the instruction's fields")
 def fits_fields(record: tuple[Interpolation, ...], target: Target) -> Finding | None:
     """Reject interpolations with sizes that exceed their hardware registers."""
     first = record[0]
-    return domain.too_large((first.inputs[0].shape, first.output.shape), target)
+    block = _count_channels(first, 1)
+    planes = first.inputs[0].shape[1:], first.output.shape[1:]
+    return domain.too_large(tuple((block, *plane) for plane in planes), target)
 
 
 @rule(domain.FIXED)
@@ -226,37 +235,54 @@ class Interpolation(Operator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Interpolation, ...]:
-        """Return the interpolations of a Resize, each of a few channels of one image.
-
-        One row of these channels fits a small scratchpad.
-        """
+        """Return the interpolations of a Resize, one per image."""
         source, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         before = domain.affine(source)
         after = domain.affine(result)
-        images, channels, *plane = source.shape
-        _, _, *made = result.shape
-        block = min(max(_ROW_BYTES // (2 * plane[1] + made[1]), 1), channels)
-        found = []
-        for first in range(0, images * channels, channels):
-            for channel in range(0, channels, block):
-                count = min(block, channels - channel)
-                start = first + channel
-                found.append(
-                    cls(
-                        name=node.name,
-                        kind="POOL",
-                        inputs=(
-                            Operand(source.name, (count, *plane), start * plane[0] * plane[1]),
-                        ),
-                        output=Operand(result.name, (count, *made), start * made[0] * made[1]),
-                        onnx_nodes=node.onnx_nodes,
-                        rows=np.array(node.attributes["rows"], np.float32),
-                        columns=np.array(node.attributes["columns"], np.float32),
-                        scales=(float(before.scale), float(after.scale)),
-                        zero_points=(before.stored_zero_point, after.stored_zero_point),
-                    )
+        images, *shape = source.shape
+        _, *made = result.shape
+        return tuple(
+            cls(
+                name=node.name,
+                kind="POOL",
+                inputs=(Operand(source.name, (*shape,), image * prod(shape)),),
+                output=Operand(result.name, (*made,), image * prod(made)),
+                onnx_nodes=node.onnx_nodes,
+                rows=np.array(node.attributes["rows"], np.float32),
+                columns=np.array(node.attributes["columns"], np.float32),
+                scales=(float(before.scale), float(after.scale)),
+                zero_points=(before.stored_zero_point, after.stored_zero_point),
+            )
+            for image in range(images)
+        )
+
+    @classmethod
+    def operations(
+        cls, record: tuple[Interpolation, ...], target: Target
+    ) -> tuple[Interpolation, ...]:
+        """Return interpolations of a few channels each, of which a row fits a small scratchpad.
+
+        With banked memory, their channels begin with an atom.
+        """
+        return tuple(part for image in record for part in image.split_channels(target.memory.atom))
+
+    def split_channels(self, atom: int) -> Iterator[Interpolation]:
+        """Yield the interpolation in parts of a few channels.
+
+        The first channel of a part is a multiple of ``atom``.
+        """
+        (source,), result = self.inputs, self.output
+        count = _count_channels(self, atom)
+        for first in range(0, source.shape[0], count):
+            operand, made = (
+                replace(
+                    one,
+                    shape=(min(count, one.shape[0] - first), *one.shape[1:]),
+                    offset=one.offset + first * prod(one.shape[1:]),
                 )
-        return tuple(found)
+                for one in (source, result)
+            )
+            yield replace(self, inputs=(operand,), output=made)
 
     @property
     def loops(self) -> Loops:

@@ -29,6 +29,9 @@ from isa.ops.packed_windows import (
     _pool_cycles,
     _pool_layouts,
     _pool_words,
+    _resize_cycles,
+    _resize_layouts,
+    _resize_words,
 )
 from isa.ops.products import (
     ArrayProduct,
@@ -503,6 +506,7 @@ PACKED: Mapping[str, Packed] = {
     "OP_MAT_MUL": product(_read_multiplication, list_matrices, inputs_first=True),
     "OP_DEPTH_CONV": Packed(_depth_layouts, _depth_cycles, _depth_words),
     "OP_POOL": Packed(_pool_layouts, _pool_cycles, _pool_words),
+    "OP_RESIZE": Packed(_resize_layouts, _resize_cycles, _resize_words),
     "OP_ACT_RELU": _ONE,
     "OP_ACT_LRELU": _ONE,
     "OP_E_ABS": _ONE,

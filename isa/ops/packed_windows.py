@@ -1,11 +1,11 @@
-"""Layouts, cycles and words of depthwise convolutions and pooling on banked memory."""
+"""Layouts, cycles and words of depthwise convolutions, pooling and resizing on banked memory."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import NamedTuple
 
-from isa.arch import Arch, words_of
+from isa.arch import Arch, BankedMemory, words_of
 from isa.instruction import Blocks, Command, OperandLayout, Plain, ceil_div, formula
 from isa.ops import pooling
 from isa.ops.convolution import MAPPING
@@ -134,6 +134,49 @@ def _depth_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 def _pool_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     return input_atoms(command), *list_tables(command), output_atoms(command, 1)
+
+
+def _resize_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
+    columns, rows = (
+        pooling.COORDINATE_BYTES * command[f"EX_OUTPUT_{name}"] for name in ("WIDTH", "HEIGHT")
+    )
+    begin = columns + pooling.COORDINATE_BYTES * command["EX_FIRST_ROW"]
+    tables = Plain("EX_OPERAND_ADDRESS", columns), Plain("EX_OPERAND_ADDRESS", rows, begin)
+    return input_atoms(command), *tables, output_atoms(command, 1)
+
+
+def _resized_atoms(command: Command, words: BankedMemory) -> int:
+    """Return the number of atoms in the result of a resize command."""
+    positions = command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
+    return words.surfaces(command["EX_OUTPUT_CHANNELS"]) * positions
+
+
+@formula(
+    "divide_cycles for the reciprocal of SCALE_Y, and 4 · ⌈C/A⌉·OH·OW · ⌈A / L⌉: the four "
+    "neighbours of an atom of the result one after the other."
+)
+def _resize_cycles(command: Command, arch: Arch) -> int:
+    words = words_of(arch)
+    each = pooling.NEIGHBOURS * ceil_div(words.atom, arch.lanes)
+    return words.divide_cycles + each * _resized_atoms(command, words)
+
+
+def _resize_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    """Return the words of a resize command: a word per neighbour of an atom of the result.
+
+    The coordinates of columns are read for every row of every surface, those of rows once for every
+    surface, from any byte of a word.
+    """
+    words = words_of(arch)
+    surfaces = words.surfaces(command["EX_OUTPUT_CHANNELS"])
+    rows, columns = command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]
+    along, down = (words.count(pooling.COORDINATE_BYTES * size) for size in (columns, rows))
+    return (
+        pooling.NEIGHBOURS * _resized_atoms(command, words),
+        surfaces * rows * along,
+        surfaces * (down + 1),
+        _results(command, arch, 1)[1],
+    )
 
 
 def _whole_plane(command: Command) -> bool:

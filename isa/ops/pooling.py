@@ -220,6 +220,8 @@ EX_FIRST_INPUT_ROW = Register(
     "EX_FIRST_INPUT_ROW", 0x69, 16, 0, "unsigned", "the coordinate of the input's first row"
 )
 COORDINATE_BYTES = 4
+NEIGHBOURS = 4
+"""Elements of the input from which an element of the result is interpolated."""
 
 
 def _resize_operands(command: Command, arch: Arch) -> Operands:
@@ -303,7 +305,7 @@ def _resize_cycles(command: Command, arch: Arch) -> int:
     elements = (
         command["EX_INPUT_CHANNELS"] * command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
     )
-    return 4 * ceil_div(elements, arch.lanes)
+    return NEIGHBOURS * ceil_div(elements, arch.lanes)
 
 
 OP_RESIZE = Instruction(

@@ -18,7 +18,7 @@ import numpy as np
 
 from isa.access import Access, Space, row_starts
 from isa.dataflow import CONSTANT, FILL, ByteMovement, Computation, Dataflow, Extent
-from isa.instruction import Atoms, Command, OperandLayout, Unit
+from isa.instruction import Atoms, Command, OperandLayout, Plain, Unit
 from isa.ops.convolution import MAPPING
 from isa.ops.movement import DIMENSIONS
 from isa.program import Program
@@ -182,7 +182,8 @@ class _Layouts:
             if layout.register in reads:
                 self._compare(number, access, reads[layout.register])
             elif access.total:
-                self._constant(number, access)
+                overlaps = isinstance(layout, Plain) and layout.offset > 0
+                self._constant(number, access, overlaps=overlaps)
         for text in _contradictions(command, stated, operands.layouts):
             self._report(number, result, text)
         if stated.result.total == result.total:
@@ -233,10 +234,11 @@ class _Layouts:
             number, Access(access.space, begin, self._unit), text, self._writer(there), who
         )
 
-    def _constant(self, number: int, access: Access) -> None:
+    def _constant(self, number: int, access: Access, *, overlaps: bool) -> None:
         """Check that an operand with weights, records or tables has constants.
 
-        Their addresses in system memory must be consecutive.
+        Their addresses in system memory must be consecutive. With ``overlaps``, the operand is part
+        of a table, and the parts that commands read may overlap.
         """
         count = access.total // self._unit
         tags = self._read(access)
@@ -251,7 +253,7 @@ class _Layouts:
             self._report(
                 number, access, "reads constants in {bytes} that are apart in system memory"
             )
-        else:
+        elif not overlaps:
             self._constants.setdefault((first, last), number)
 
     def _compare_constants(self) -> None:

@@ -6,6 +6,7 @@ Quantised interpolation uses an instruction.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -140,9 +141,12 @@ def test_between_quantised_values_it_is_exact(mode: str, where: str, dtype: str)
         assert package.fidelity is not None
         assert package.fidelity.integer == 0.0
         data = np.random.default_rng(3).integers(0, 256, shape).astype(np.uint8).view(dtype)
-        for sram, schedule in ((4096, "default"), (1 << 19, "default"), (4096, "seed")):
+        for isa, sram, schedule in (
+            ("v4", 4096, "default"), ("v4", 1 << 19, "default"), ("v4", 4096, "seed"),
+            ("v5", 8192, "default"), ("v5", 1 << 19, "default"), ("v5", 8192, "seed"),
+        ):  # fmt: skip
             found = compare(
-                package, {"x": data}, Arch(isa="v4", sram_bytes=sram, sram_banks=2), schedule
+                package, {"x": data}, Arch(isa=isa, sram_bytes=sram, sram_banks=2), schedule
             )
             assert (found.mismatches, [place.on for place in found.partition.placement]) == (
                 0,
@@ -155,8 +159,8 @@ def test_planes_larger_than_the_scratchpad_are_cut_into_bands() -> None:
     size = (150, 133)
     package = import_model(quantised(shape, size, "half_pixel", after=(0.06, -9)), "bands")
     data = {"x": np.random.default_rng(3).integers(-128, 128, shape).astype(np.int8)}
-    for schedule in ("default", "seed"):
-        found = compare(package, data, Arch(isa="v4", sram_bytes=8192), schedule)
+    for isa, schedule in product(("v4", "v5"), ("default", "seed")):
+        found = compare(package, data, Arch(isa=isa, sram_bytes=8192), schedule)
         assert (found.mismatches, len(found.partition.regions)) == (0, 1)
 
 
@@ -166,11 +170,12 @@ def test_with_integers_only_it_is_within_a_step() -> None:
     )
     data = {"x": np.random.default_rng(3).integers(-128, 128, (1, 4, 7, 9)).astype(np.int8)}
     results = []
-    for numerics in ("onnxruntime", "fixed"):
-        arch = Arch.model_validate({"isa": "v4", "numerics": numerics})
+    for isa, numerics in product(("v4", "v5"), ("onnxruntime", "fixed")):
+        arch = Arch.model_validate({"isa": isa, "numerics": numerics})
         run = Runtime(compile(package, arch), Device(arch, Timing())).run(data)
         results.append(run.outputs["y"].astype(int))
     assert 0 < np.abs(results[0] - results[1]).max() <= 1
+    assert np.array_equal(results[:2], results[2:])
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ REQUESTERS = (
     "records",
     "sums",
     "tables",
+    "columns",
+    "rows",
     "results",
     "a",
     "b",

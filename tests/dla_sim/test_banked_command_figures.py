@@ -165,6 +165,19 @@ LAYERS = (
         "KERNEL_HEIGHT": 7, "KERNEL_WIDTH": 7}, {}, 104,
     ),
     (
+        "POOL: 20 channels resized to 6 x 10: 3 atoms of 8 bytes at 60 positions, 4 neighbours "
+        "each, and a reciprocal of the scale: 16 + 3 * 60 * 4",
+        "OP_RESIZE",
+        {"INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 20, "INPUT_HEIGHT": 3, "INPUT_WIDTH": 5,
+        "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 10}, {}, 736,
+    ),
+    (
+        "POOL: the same on 3 lanes: an atom of 8 takes 3 turns: 16 + 3 * 60 * 4 * 3",
+        "OP_RESIZE",
+        {"INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 20, "INPUT_HEIGHT": 3, "INPUT_WIDTH": 5,
+        "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 10}, {"post_lanes": 3}, 2176,
+    ),
+    (
         "ELTWISE: 20 channels of 49 times a value each: 3 atoms of 8 * 49 elements on 32 lanes: "
         "1176 / 32",
         "OP_E_MUL repeat_b=1", {"OUTPUT_CHANNELS": 20, "LENGTH": 49}, {}, 37,
@@ -370,6 +383,14 @@ def _program(settings: str, operation: str, machine: dict[str, object]) -> Progr
 
 
 WORDS = (
+    (
+        "20 channels resized to 6 x 10: 3 atoms at 60 positions, 4 neighbours each; 40 bytes of "
+        "columns, 2 words, for each of 6 rows of 3 surfaces; 24 bytes of rows, from any byte of a "
+        "word, for each surface; results 3 * 480 bytes",
+        "OP_RESIZE",
+        {"INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 20, "INPUT_HEIGHT": 3, "INPUT_WIDTH": 5,
+        "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 10, "FIRST_ROW": 5}, {}, (720, 36, 6, 45),
+    ),
     (
         "CONV on an array of 32 x 32, two atoms a block: 1 x 1, 64 to 32, 8 x 8. Of each atom 4 + "
         "1 words a stripe and "

@@ -218,6 +218,32 @@ def _pooling(rng: np.random.Generator, arch: Arch) -> Drawn:
     return _tables(rng, drawn, channels)
 
 
+def _resizing(rng: np.random.Generator, arch: Arch) -> Drawn:
+    """A part of the rows of a resized tensor; places in any order, some beyond the ends."""
+    channels = draw_integer(rng, 1, 40)
+    first = draw_integer(rng, 0, 3)
+    sizes = {
+        f"EX_{side}_{name}": draw_integer(rng, 1, 9)
+        for side in ("INPUT", "OUTPUT")
+        for name in ("HEIGHT", "WIDTH")
+    }
+    registers = {"EX_INPUT_CHANNELS": channels, "EX_OUTPUT_CHANNELS": channels, **sizes}
+    registers |= {"EX_FIRST_ROW": first, "EX_FIRST_INPUT_ROW": draw_integer(rng, 0, 2)}
+    registers |= {f"EX_{side}_ZERO_POINT": draw_integer(rng, -9, 9) for side in ("INPUT", "OUTPUT")}
+    scales = {"A": 0.05 / 0.04} if arch.numerics == "fixed" else {"A": 0.05, "Y": 0.04}
+    registers |= scale_registers(arch, **scales)
+    columns = registers["EX_OUTPUT_WIDTH"]
+    places = rng.uniform(-1, 10, columns + first + registers["EX_OUTPUT_HEIGHT"]).astype("<f4")
+    unread = slice(4 * columns, 4 * (columns + first))
+    reads = {
+        "EX_INPUT_ADDRESS": Operand(
+            _int8(rng, channels, _plane(registers, "INPUT")), Atoms("EX_INPUT_PLANE")
+        ),
+        "EX_OPERAND_ADDRESS": Operand(places, unread=unread),
+    }
+    return Drawn("OP_RESIZE", registers, reads, (channels, _plane(registers, "OUTPUT"), np.int8))
+
+
 def _scales(rng: np.random.Generator, arch: Arch) -> dict[str, int]:
     return Addition(
         scales=(0.05, 0.03, 0.07),
@@ -410,6 +436,7 @@ DRAWS: Mapping[str, Callable[[np.random.Generator, Arch], Drawn]] = {
     "OP_DEPTH_CONV": _depthwise,
     "OP_MAT_MUL": _matrices,
     "OP_POOL": _pooling,
+    "OP_RESIZE": _resizing,
     **{name: _alike(name, 1) for name in ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS")},
     **{name: _alike(name, 2) for name in ("OP_E_ADD", "OP_C_MIN", "OP_C_MAX")},
     **{name: _pair(name) for name in ("OP_E_MUL", "OP_E_SUB", "OP_E_DIV", "OP_B_ADD", "OP_B_MIN")},

@@ -91,11 +91,15 @@ PLANES = Atoms("EX_OUTPUT_PLANE")
 
 
 class Operand(NamedTuple):
-    """``data`` as its layout is told, and ``plain`` in the order of a machine without words."""
+    """``data`` as its layout is told, and ``plain`` in the order of a machine without words.
+
+    ``unread``: bytes of dense data that the command does not read.
+    """
 
     data: NDArray[Any]
     how: How = Dense()
     plain: NDArray[Any] | None = None
+    unread: slice = slice(0)
 
     @property
     def plainly(self) -> NDArray[Any]:
@@ -264,6 +268,7 @@ def placed(drawn: Drawn, result: NDArray[Any], arch: Arch, rng: np.random.Genera
         else:
             raw = bytes_of(operand, arch)
             held = np.ones(raw.size, np.bool_)
+            held[operand.unread] = False
         places = at + np.flatnonzero(held)
         before[places] = raw[held]
         registers[name] = at

@@ -100,8 +100,11 @@ def check_commands(mnemonic: str, numerics: str, count: int) -> None:
             assert np.array_equal(sram, case.after), told
         operands = command.instruction.operands(command, arch)
         assert np.array_equal(bytes_of(operands.writes[0]), case.written)
-        for access, read in zip(operands.reads, case.read, strict=True):
-            assert np.isin(read, bytes_of(access)).all()
+        touched: dict[str, list[NDArray[np.int64]]] = {}
+        for layout, access in zip(operands.layouts, operands.reads, strict=False):
+            touched.setdefault(layout.register, []).append(bytes_of(access))
+        for parts, read in zip(touched.values(), case.read, strict=True):
+            assert np.isin(read, np.concatenate(parts)).all()
 
 
 @pytest.mark.parametrize("numerics", NUMERICS)

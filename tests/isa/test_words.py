@@ -284,8 +284,8 @@ def test_a_program_of_another_layout_is_refused_by_name() -> None:
 
 
 def test_an_instruction_without_packed_operands_is_not_of_v5() -> None:
-    with pytest.raises(InputError, match=r"OP_RESIZE"):
-        assemble(PROGRAM.replace("OP_C_MAX", "OP_RESIZE"), "by hand")
+    with pytest.raises(InputError, match=r"OP_REQUANT"):
+        assemble(PROGRAM.replace("OP_C_MAX", "OP_REQUANT"), "by hand")
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,10 @@ DENSE = ("OP_E_ADD", "OP_C_MIN", "OP_C_MAX")
 BY_A_SCALE = ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS")
 ROWS = ("OP_REDUCE", "OP_SOFTMAX", "OP_NORM")
 PARAMETERS = 8
+COORDINATE = 4
+NEIGHBOURS = ("upper left", "upper right", "lower left", "lower right")
 WINDOWS = ("OP_DEPTH_CONV", "OP_POOL")
-SHARING = ("records", "sums", "tables")
+SHARING = ("records", "sums", "tables", "rows")
 """Operands that come by one port, one word a cycle of all of them."""
 
 
@@ -42,6 +44,8 @@ def count(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     mnemonic = command.instruction.mnemonic
     if mnemonic in WINDOWS:
         return _windows(command, arch, events)
+    if mnemonic == "OP_RESIZE":
+        return _resized(command, arch)
     if mnemonic in PAIRS:
         return _pair(command, arch, events)
     if mnemonic in DENSE + BY_A_SCALE:
@@ -133,6 +137,28 @@ def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     return add_lanes_and_tables(
         counted, first + lead, lane_cycles(command, results, arch), command, arch, events
     )
+
+
+def _resized(command: Command, arch: Arch) -> Counted:
+    """Surface after surface, row after row, atom after atom: a word for each of four neighbours,
+    and as many turns of the lanes as the atom takes.
+    """
+    assert arch.words is not None
+    at = command.registers
+    columns = range(at["EX_OUTPUT_WIDTH"])
+    counted = Counted(_divisions(1, arch), {"activations": 0, "columns": 0, "rows": 0})
+    written = 0
+    for _ in split_range(at["EX_OUTPUT_CHANNELS"], arch.words.atom):
+        for _ in range(at["EX_OUTPUT_HEIGHT"]):
+            counted.add("columns", words_of(COORDINATE * len(columns), arch))
+            for _ in columns:
+                for _ in NEIGHBOURS:
+                    counted.add("activations", 1)
+                    counted.cycles += len(split_range(arch.words.atom, arch.lanes))
+        counted.add("rows", words_of(COORDINATE * at["EX_OUTPUT_HEIGHT"], arch) + 1)
+        written += words_of(at["EX_OUTPUT_HEIGHT"] * len(columns) * arch.words.atom, arch)
+    counted.add("results", written)
+    return counted
 
 
 # Element by element.
