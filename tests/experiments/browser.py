@@ -1,5 +1,6 @@
-"""A headless Chromium for tests of pages: opens files, clicks where a person would, and hands
-over the console.
+"""A headless Chromium for tests of HTML reports.
+
+It opens files, clicks, and returns the console's messages.
 """
 
 from __future__ import annotations
@@ -70,9 +71,7 @@ class Browser:
         Select(self._driver.find_element(By.ID, identity)).select_by_value(value)
 
     def click_at(self, selector: str, right: float, down: float) -> None:
-        """Click inside of an element, at shares of its width and height from its upper left
-        corner.
-        """
+        """Click inside an element, at shares of its width and height from its upper left corner."""
         target = self.find(selector)[0]
         self._driver.execute_script("arguments[0].scrollIntoView({block: 'center'});", target)
         size = target.rect
@@ -82,9 +81,7 @@ class Browser:
         chain.move_to_element_with_offset(target, round(across), round(below)).click().perform()
 
     def resize(self, width: int, height: int = 1000, dark: bool = False) -> None:
-        """A window of so many pixels inside, and what the reader's system asks for: light pages
-        or dark ones.
-        """
+        """Set the inner size of the window in pixels, and whether the system prefers dark pages."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}

@@ -1,6 +1,4 @@
-"""What the tests of the ``dla`` command share: running it in process, and a model small enough
-to be quick.
-"""
+"""Helpers for tests of the ``dla`` command: run it in process, and save a small model."""
 
 from __future__ import annotations
 
@@ -34,8 +32,9 @@ def dla(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Outcome:
 def tiny_model(
     *, opset: int = 21, dims: tuple[int | str, ...] = (1, 3, 8, 8), softmax: bool = False
 ) -> onnx.ModelProto:
-    """A float convolution of ``image`` to ``result`` (1, 4, 8, 8) with a ReLU, then a Hardmax if
-    asked for.
+    """Return a float convolution of ``image`` to ``result`` (1, 4, 8, 8) with a ReLU.
+
+    With ``softmax`` a Hardmax follows.
     """
     generator = np.random.default_rng(7)
     weights = numpy_helper.from_array(

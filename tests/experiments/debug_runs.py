@@ -1,6 +1,4 @@
-"""What the tests of the debugger's view share: simulated regions of small networks and of random
-programs.
-"""
+"""Helpers for tests of the debugger: simulated regions of small networks and random programs."""
 
 from __future__ import annotations
 
@@ -36,8 +34,9 @@ OVERFLOWING = """
 
 @cache
 def digits_regions(isa: str = "v4") -> tuple[Preset, tuple[SimulatedRegion, ...]]:
-    """The regions of the digits network: one, or two where the depthwise convolution stays on
-    the CPU (v1).
+    """Return the machine and the regions of the digits network.
+
+    There are two regions if the depthwise convolution stays on the CPU (v1), else one.
     """
     hardware = load_hardware(None, (), isa)
     network = load_network("digits-cnn")

@@ -37,9 +37,7 @@ def small_corpus(folder: Path) -> Corpus:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file in a folder with its bytes: equal before and after where nothing may be
-    touched.
-    """
+    """Return every file in a folder with its bytes, to check that a command changes nothing."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -48,9 +46,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def tampered(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the index as somebody would who knows how its digest is made: that alone gives
-    nobody away.
-    """
+    """Change the index of a corpus and update its digest, so that the digest does not reveal it."""
     index = folder / "corpus.json"
     document = json.loads(index.read_text())
     change(document)

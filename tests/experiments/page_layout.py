@@ -1,5 +1,6 @@
-"""What a page looks like, measured in a browser: where its texts and controls are, and what can
-be read of them.
+"""Measure the layout of an HTML report in a browser.
+
+It finds the places of texts and controls, and how readable they are.
 """
 
 from __future__ import annotations
@@ -95,11 +96,11 @@ _BOXES = """(() => {
 
 @dataclass(frozen=True)
 class Box:
-    """Where a line of text or a control is seen, in pixels of the whole page: left, top, right,
-    bottom.
+    """Visible place of a line of text or a control.
 
-    ``above``: the elements that it is within, by number, itself first. ``cut``: part of it is
-    hidden and no scrolling shows it. ``color``: of its text, as the browser writes colours.
+    ``box`` is left, top, right and bottom in pixels of the whole page. ``above`` has the numbers of
+    the elements that contain it, itself first. ``cut`` is True if a part is hidden and no scrolling
+    shows it. ``color`` is the colour of its text as the browser writes it.
     """
 
     text: str
@@ -170,8 +171,9 @@ def cut_off(chromium: Browser, found: list[Box], width: int) -> list[str]:
 
 
 def poor_contrasts(chromium: Browser, found: list[Box], least: float) -> list[tuple[str, float]]:
-    """Texts with less contrast than ``least`` to what is behind them in a picture of the page
-    (WCAG 2.2, 1.4.3).
+    """Return the texts whose contrast with their background is below ``least``.
+
+    The contrast is measured in an image of the page (WCAG 2.2, 1.4.3).
     """
     pixels = np.asarray(matplotlib.image.imread(io.BytesIO(chromium.picture())))[..., :3]
     poor = []

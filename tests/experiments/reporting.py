@@ -1,5 +1,6 @@
-"""What the tests of reports share: small runs, once each, and reports with layers of any name
-and number.
+"""Helpers for tests of reports: small cached runs, and reports with any number of layers.
+
+Layers may have any name.
 """
 
 from __future__ import annotations
@@ -97,8 +98,9 @@ SCRIPT = (
 
 
 def with_scripts(value: Value) -> Value:
-    """``value`` with :data:`SCRIPT` in place of every text in it, however deep, past whatever
-    checks texts.
+    """Return ``value`` with :data:`SCRIPT` in place of every text in it, at any depth.
+
+    The texts pass no check.
     """
     found: Any = value
     if isinstance(value, str):
@@ -125,9 +127,7 @@ def compared(before: RunReport, after: RunReport) -> RunComparison:
 
 
 class Page(HTMLParser):
-    """A page taken apart: ``links`` is whatever it refers to, ``ids`` its addresses, ``text``
-    what one reads.
-    """
+    """Parsed HTML: ``links`` are its references, ``ids`` its anchors, ``text`` the visible text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""``dla run --accuracy``: top-1 over held-out samples of the user's own, float, int8 and on the
-accelerator.
-"""
+"""``dla run --accuracy``: top-1 over the user's held-out samples, float, int8 and accelerated."""
 
 from __future__ import annotations
 
@@ -35,8 +33,9 @@ def test_a_file_of_the_digits_says_what_the_built_in_network_does(tmp_path: Path
 
 @pytest.mark.parametrize("numerics", ["onnxruntime", "fixed"])
 def test_int8_digits_on_litert_and_on_the_accelerator(numerics: str, tmp_path: Path) -> None:
-    """All 450 images: LiteRT's kernels of that rounding, and the accelerator, agree in every
-    bit.
+    """LiteRT's kernels of that rounding and the accelerator agree in every bit.
+
+    They run all 450 images.
     """
     images, labels = digits.held_out_digits()
     stored = (np.rint(images * 255) - 128).astype(np.int8).transpose(0, 2, 3, 1)[:, None]
@@ -101,8 +100,9 @@ def test_the_first_output_of_several_is_judged(tmp_path: Path) -> None:
 def test_images_that_round_otherwise_on_purpose_are_counted_and_no_failure(
     isa: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No oracle vouches for an ONNX model's fixed rounding: ONNX Runtime's images differ, and
-    nothing is wrong.
+    """Images that round differently from ONNX Runtime under fixed numerics are no failure.
+
+    No oracle computes the fixed rounding of an ONNX model.
     """
     found = dla(capsys, "run", "digits-cnn", "--isa", isa, "--set", "numerics=fixed", "--json", "-")
     assert (found.status, "difference:" in found.err) == (0, False)

@@ -1,5 +1,6 @@
-"""``dla advise``: changes bring what is said of them, a target gets the machine of least area,
-reasons have figures.
+"""``dla advise``: changes have the announced effect, and a target gets the smallest machine.
+
+Reasons have figures.
 """
 
 from __future__ import annotations

@@ -273,8 +273,9 @@ def test_results_without_a_place_are_refused_before_the_work(capsys: Capture) ->
 
 
 def _model(node: onnx.NodeProto, *constants: onnx.TensorProto, domain: str = "") -> Path:
-    """A float model of one node from ``x`` (1, 3, 8, 8) to ``y`` in a file; ``domain`` is
-    imported as well.
+    """Save a float model of one node from ``x`` (1, 3, 8, 8) to ``y``.
+
+    The model also imports the operators of ``domain``.
     """
     source = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 3, 8, 8))
     result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)

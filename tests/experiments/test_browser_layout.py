@@ -1,5 +1,4 @@
-"""What a person sees of the pages, and reaches without a mouse, in narrow, usual and wide windows,
-light and dark.
+"""Readability and keyboard access of HTML reports in narrow and wide windows, light and dark.
 
 The pages are of real size: MobileNetV1 with its CPU parts, two runs of it with names of different
 lengths, a sweep of some dozens of machines whose figures differ by decades, and a system of three
@@ -128,9 +127,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_everything_can_be_read(
     chromium: Browser, pages: dict[str, Path], name: str, width: int, dark: bool
 ) -> None:
-    """No text lies on another, none is cut off, all stand out from what is behind them, and
-    there is no error.
-    """
+    """No text overlaps another or is cut off, all have enough contrast, and there is no error."""
     found = opened(chromium, pages[name], width, dark)
     assert len(found) > 150
     assert chromium.errors() == []
@@ -154,9 +151,7 @@ def test_a_window_may_change_its_width(
 def test_the_keyboard_reaches_everything(
     chromium: Browser, pages: dict[str, Path], name: str, width: int
 ) -> None:
-    """Tab comes by every control, and each shows that it has the focus and has a name for those
-    who hear the page.
-    """
+    """The Tab key reaches every control; each shows its focus and has a name for screen readers."""
     chromium.resize(width)
     chromium.open(pages[name])
     chromium.run(_WATCH)
@@ -300,8 +295,9 @@ def test_the_timeline_zooms_to_single_commands(chromium: Browser, pages: dict[st
 
 
 def test_a_page_of_a_long_run_stays_small(chromium: Browser, tmp_path: Path) -> None:
-    """As many spans as a report may have: fewer megabytes than plotly.js alone, and no more bars
-    than pixels show.
+    """A page with the largest number of spans is smaller than plotly.js alone.
+
+    It has no more bars than pixels.
     """
     report = mobilenet()
     width = report.totals.cycles // TIMELINE_SPANS

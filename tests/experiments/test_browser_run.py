@@ -1,6 +1,4 @@
-"""Pages of runs in a browser: no error on the console, nothing loaded, charts are there, clicks
-filter and explain.
-"""
+"""Reports of runs in a browser: no console error, no download, charts, and clicks that filter."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The page of a sweep in a browser: charts, filters by clicks, and the front that the page finds
-against Python's.
-"""
+"""The report of a sweep in a browser: charts, filters by clicks, and a front equal to Python's."""
 
 from __future__ import annotations
 

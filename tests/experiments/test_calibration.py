@@ -1,6 +1,4 @@
-"""``--calibration``: the user's own samples decide the ranges, and bad files give one clear
-line.
-"""
+"""``--calibration``: the user's samples determine the ranges; bad files give one clear line."""
 
 from __future__ import annotations
 
@@ -156,8 +154,10 @@ def test_random_numbers_are_warned_of_wherever_the_package_goes(
 
 
 def test_the_error_of_int8_is_that_over_all_samples(model: Path) -> None:
-    """Two samples between which the range grows a hundredfold: the quiet one alone would sound
-    far worse.
+    """The int8 error covers all samples.
+
+    The range grows a hundredfold between two samples. The quiet sample alone would have a much
+    larger error.
     """
     source = onnx.load(model)
     quiet = next(iter(MODELS["digits-cnn"].calibration(0)))

@@ -1,5 +1,6 @@
-"""Programs from the command line: emit, disasm, asm, simulate on tensors and on memory images,
-packages likewise.
+"""Programs and packages on the command line: emit, disasm, asm, and simulate.
+
+Simulations read tensors or memory images.
 """
 
 from __future__ import annotations

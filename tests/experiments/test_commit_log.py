@@ -1,6 +1,4 @@
-"""The commit log: its form, its checksums against the instructions' semantics, and comparing two
-logs.
-"""
+"""The commit log: its form, its checksums against the semantics, and comparisons of two logs."""
 
 from __future__ import annotations
 
@@ -72,8 +70,9 @@ def test_form_is_documented_columns_in_order_of_completion() -> None:
 
 @pytest.mark.parametrize("isa", ["v1", "v2"])
 def test_checksums_are_those_of_the_semantics_in_stream_order(isa: str) -> None:
-    """A legal program computes the same when its commands are executed one after another, by
-    their specification.
+    """Checksums equal those of a sequential execution by the instructions' semantics.
+
+    A legal program computes the same results in this order.
     """
     hardware, regions = digits_regions(isa)
     for region in regions:

@@ -196,8 +196,9 @@ def test_a_run_and_the_row_of_a_sweep_did_the_same(tmp_path: Path) -> None:
 
 
 def test_scratchpad_bytes_worked_by_hand(tmp_path: Path) -> None:
-    """One convolution, all of it at once: EX reads input, weights and records and writes the
-    result, DMA the same.
+    """Scratchpad bytes of one untiled convolution equal a count by hand.
+
+    EX reads the input, weights and records and writes the result. DMA moves the same bytes.
     """
     swept(tmp_path, GRID)
     row = next(row for row in flat_rows(tmp_path / "results.sqlite") if row["status"] == "ok")

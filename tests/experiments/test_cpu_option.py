@@ -1,6 +1,4 @@
-"""``--cpu PATTERN``: nodes that stay on the CPU, with the reason, and outputs to the bit all the
-same.
-"""
+"""``--cpu PATTERN``: chosen nodes stay on the CPU with the reason; outputs are equal to the bit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Terminals of other encodings than UTF-8: what they lack is written in ASCII, and nothing ends
-in a traceback.
+"""Terminals with encodings other than UTF-8: missing characters become ASCII.
+
+No command ends in a traceback.
 """
 
 from __future__ import annotations

@@ -22,8 +22,10 @@ from tests.experiments.reporting import compared, tiny_run
 
 
 def summing(folder: Path) -> Path:
-    """A convolution, two running sums that nobody accelerates, one of them twice as dear, and a
-    rectifier behind.
+    """Save a model with two running sums that no accelerator computes.
+
+    A convolution precedes them and a Hardmax is between them. The second sum costs twice as much as
+    the first.
     """
     model = tiny_model()
     graph = model.graph

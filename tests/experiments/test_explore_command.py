@@ -1,6 +1,4 @@
-"""``dla explore`` on a small network: front, grid, files, going on after an interruption, and
-bad input.
-"""
+"""``dla explore`` on a small network: front, grid, files, resuming, and bad input."""
 
 from __future__ import annotations
 

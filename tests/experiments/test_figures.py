@@ -1,5 +1,6 @@
-"""What derives from the declaration of a figure: everybody who shows one, and nobody else names
-its words or unit.
+"""Uses of the declaration of a figure: all displays derive from it.
+
+No other module contains its name or unit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""``import dla``: the public names of the packages, and that nothing in the working folder takes
-their place.
-"""
+"""``import dla``: the packages' public names, which no file in the working folder replaces."""
 
 from __future__ import annotations
 
@@ -23,8 +21,9 @@ FOREIGN = ("isa.py", "dla_sim.py", "byoc/__init__.py", "experiments/__init__.py"
 
 
 def _declared(package: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Where type checkers find each public name, and where it is loaded from: ``module:name`` by
-    name.
+    """Return where type checkers find each public name, and where it is loaded from.
+
+    Both are ``module:name`` by name.
     """
     file = import_module(package).__file__
     assert file is not None

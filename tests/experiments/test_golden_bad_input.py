@@ -1,5 +1,6 @@
-"""``dla golden``: every kind of bad input is one clear line and exit status 2, and the corpus
-stays as it was.
+"""``dla golden``: bad input gives one clear line and exit status 2.
+
+The corpus stays unchanged.
 """
 
 from __future__ import annotations

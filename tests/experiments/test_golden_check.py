@@ -1,6 +1,4 @@
-"""``dla golden check`` and ``bless`` on a machine that has changed: what is reported, what is
-accepted.
-"""
+"""``dla golden check`` and ``bless`` on a changed machine: reported and accepted differences."""
 
 from __future__ import annotations
 

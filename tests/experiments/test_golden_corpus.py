@@ -68,9 +68,7 @@ def test_what_is_refused_or_stops_is_meant_to() -> None:
 
 
 def test_the_catalogue_makes_what_is_committed() -> None:
-    """Level 0 and the random level as they are made now are those that are committed: nothing
-    was forgotten.
-    """
+    """The catalogue makes exactly the committed cases of level 0 and the random level."""
     corpus = open_corpus(COMMITTED)
     for case in catalogue(("L0", "L10")):
         stored = corpus.case(case.name)
@@ -239,8 +237,10 @@ def test_the_first_recording_that_is_killed_is_made_again(
 def test_a_recording_that_is_killed_leaves_a_whole_corpus(
     tmp_path: Path, stand_still_at: str, new: bool
 ) -> None:
-    """Killed before and among the case files and behind the objects it leaves the old one, then
-    the new one.
+    """A recording that is killed leaves a whole corpus.
+
+    Killed before or among the case files it leaves the old one; killed after the objects, the new
+    one.
     """
     old = small_corpus(tmp_path)
     _killed(tmp_path, stand_still_at)

@@ -22,8 +22,9 @@ OWN = {"byoc", "dla_sim", "experiments", "isa"}
 
 
 def test_larger_machines_are_not_slower() -> None:
-    """A network that took more cycles with more memory, when its residents were chosen for one
-    plan alone.
+    """A network takes no more cycles with more memory.
+
+    It once did, because its resident tensors were chosen for one plan alone.
     """
     points: Points = {}
     for part in measure("resnext-11", ("4x4", "8x8", "16x16"), (64, 128, 256, 512), (4, 8)):
@@ -33,8 +34,9 @@ def test_larger_machines_are_not_slower() -> None:
 
 
 def lines(model: ModelProto, folder: Path) -> int:
-    """Lines of the project's own code that importing, compiling and running a network takes:
-    work, without a clock.
+    """Count the executed lines of project code that import, compile and run a network.
+
+    They measure work without a clock.
     """
     file = folder / f"{model.graph.name}.onnx"
     file.write_bytes(model.SerializeToString())
@@ -71,10 +73,10 @@ def lines(model: ModelProto, folder: Path) -> int:
 def test_a_link_of_a_longer_chain_takes_no_more_work(
     kind: str, length: int, tmp_path: Path
 ) -> None:
-    """Chains of Relu, recurrent networks and the like that took minutes: the second half is no
-    dearer than the first.
+    """The second half of a long chain takes no more work than the first half.
 
-    By lines executed: what ONNX Runtime takes, and what a line does inside NumPy, is not counted.
+    Chains of Relu, recurrent networks and similar models once took minutes. Work is lines executed:
+    neither ONNX Runtime's work nor NumPy's work within a line is counted.
     """
     model = recurrent if kind == "steps" else partial(chain, kind)
     lines(model(length // 8), tmp_path)

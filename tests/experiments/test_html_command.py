@@ -1,6 +1,4 @@
-"""``dla report``: what it writes where, for runs, comparisons and sweeps, and one clear line for
-everything else.
-"""
+"""``dla report``: files written for runs, comparisons and sweeps, and one line for bad input."""
 
 from __future__ import annotations
 

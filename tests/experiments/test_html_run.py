@@ -1,5 +1,6 @@
-"""The page of a run: all is on it, the charts add up, it refers to nothing outside, equal runs
-give equal bytes.
+"""The HTML report of a run: complete, with charts that add up and no outside reference.
+
+Equal runs give equal bytes.
 """
 
 from __future__ import annotations
@@ -138,8 +139,9 @@ def test_layers_without_traffic_stand_at_the_right_edge() -> None:
 
 @pytest.mark.parametrize("schedule", ["default", "seed"])
 def test_plotly_knows_every_property(schedule: Any) -> None:
-    """graph_objects, an oracle of its own, refuses figures with names or values that plotly.js
-    does not have.
+    """graph_objects, an independent oracle, accepts every figure.
+
+    It rejects names or values that plotly.js does not have.
     """
     for chart in run_charts(tiny_run(schedule)):
         made = figure(chart)

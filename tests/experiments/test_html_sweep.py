@@ -1,6 +1,4 @@
-"""A sweep's report: what varies, the front against brute force, its page, its tables, bad files
-and columns.
-"""
+"""A sweep's report: varied axes, the front against brute force, page, tables and bad files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""``dla simulate --break``, ``--until``, ``--dump-sram``: where a run stops, what it shows
-there, and bad values.
-"""
+"""``dla simulate --break``, ``--until``, ``--dump-sram``: stops, displays and bad values."""
 
 from __future__ import annotations
 

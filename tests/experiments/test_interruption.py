@@ -1,5 +1,6 @@
-"""Ctrl-C at any moment, the first imports included: the command ends as of the signal, without a
-word of Python.
+"""Ctrl-C at any moment, even during the first imports: the command ends as by the signal.
+
+It prints no Python message.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def interrupt(words: list[str], seconds: float, folder: Path) -> tuple[int, str]:
-    """The exit status and what is said of a process, and of those that it starts, which are
-    interrupted together.
-    """
+    """Interrupt a process and its children together; return its exit status and stderr."""
     process = subprocess.Popen(
         words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
@@ -95,8 +94,9 @@ INTERRUPTED = "os.kill(os.getpid(), signal.SIGINT); time.sleep(0.1); print('whol
     "work", ["import whole", f"\n        with delay_interrupts():\n            {INTERRUPTED}"]
 )
 def test_an_import_or_a_delay_is_finished_first(work: str, tmp_path: Path) -> None:
-    """An exception that is raised within some libraries' C++ code would end the process by
-    SIGABRT.
+    """An interrupt waits for an import or a delay of signals to end.
+
+    An exception inside the C++ code of some libraries would end the process by SIGABRT.
     """
     (tmp_path / "whole.py").write_text(f"import os, signal, time\n{INTERRUPTED}\n")
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}

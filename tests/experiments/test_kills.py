@@ -1,5 +1,6 @@
-"""Commands that write, killed at a few random moments; ``tests.kill_writers`` kills as many as
-one likes.
+"""Commands that write, killed at a few random moments.
+
+``tests.kill_writers`` kills any number of them.
 """
 
 from __future__ import annotations

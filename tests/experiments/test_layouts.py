@@ -1,6 +1,4 @@
-"""``dla explain`` on machines of words: how operands lie, what is moved, what enters and leaves,
-both layouts.
-"""
+"""``dla explain`` for banked memory: layouts of operands, copies, region inputs and outputs."""
 
 from __future__ import annotations
 

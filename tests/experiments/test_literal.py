@@ -1,6 +1,4 @@
-"""Names are printed as they are: no markup, and escapes for what a terminal would obey or not
-show.
-"""
+"""Names are printed literally: without markup, and with escapes for control characters."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Every key of ``Arch`` and ``Timing`` is known to engine, tick model, hardware and sweeps, or is
-excused here by name.
+"""Engine, tick model, hardware and sweeps use every key of ``Arch`` and ``Timing``.
 
-Known is what matters there: with another value of the key the cycles change, or what the hardware
-is built for.
+Exceptions are listed here by name. A component uses a key if another value changes the cycles, or
+the machine that the hardware is built for.
 """
 
 from __future__ import annotations
@@ -111,8 +110,9 @@ def tick_cycles(case: Case) -> int | None:
 
 
 def simulators_that_know(setting: Setting) -> set[str]:
-    """Whose cycles another value of the key changes, in the first program in which it changes
-    anybody's.
+    """Return the simulators whose cycles another value of the key changes.
+
+    The first program in which any cycles change decides.
     """
     for case, changed in changed_cases(setting):
         known = {"engine"} if engine_cycles(case) != engine_cycles(changed) else set()
@@ -124,8 +124,9 @@ def simulators_that_know(setting: Setting) -> set[str]:
 
 @cache
 def read_by_components() -> set[str]:
-    """Names of attributes that the hardware's components read, those that say what it is built
-    for left out.
+    """Return the names of attributes that the hardware's components read.
+
+    The module that describes the machine is left out.
     """
     found = set()
     for path in Path(dla_sim.rtl.__path__[0]).rglob("*.py"):

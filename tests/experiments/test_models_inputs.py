@@ -1,6 +1,4 @@
-"""Inputs: the photograph, its crops, and files, with the exact line for everything that can be
-wrong with one.
-"""
+"""Inputs: the photograph, its crops, and files, with the exact error line for every defect."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The built-in networks: sizes, determinism, and that every layer quantises to an integer
-operator.
-"""
+"""The built-in networks: sizes, determinism, and an integer operator for every layer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The builder of TensorFlow Lite models: what it writes is what LiteRT reads, and mistakes are
-named.
-"""
+"""The builder of TensorFlow Lite models: LiteRT reads what it writes, and mistakes are named."""
 
 from __future__ import annotations
 

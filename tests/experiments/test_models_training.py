@@ -1,6 +1,4 @@
-"""Training of ``digits-cnn``: gradients against finite differences, the exported network against
-the trained one.
-"""
+"""Training of ``digits-cnn``: gradients against finite differences, and the exported network."""
 
 from __future__ import annotations
 

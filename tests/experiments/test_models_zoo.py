@@ -1,5 +1,6 @@
-"""The networks of today: as large as published, to the parameter and the multiply-accumulate,
-and exact in small.
+"""Current networks have the published sizes, and small versions of them are exact.
+
+Sizes agree to the parameter and the multiply-accumulate.
 """
 
 from __future__ import annotations
@@ -258,8 +259,9 @@ QUICK = ("digits-cnn", "resnet-8", "resnext-11", "autoencoder", "lstm-small")
 
 
 def test_the_record_shows_what_is_claimed_of_the_zoo() -> None:
-    """Every network, no mismatch, at most two regions, and less than a twentieth on the CPU
-    where ends are integers.
+    """Every network has no mismatch and at most two regions.
+
+    With integer inputs and outputs, less than a twentieth of the cycles are the CPU's.
     """
     assert {network for network, _ in RECORD} <= set(MODELS)
     for key, row in RECORD.items():
@@ -269,16 +271,18 @@ def test_the_record_shows_what_is_claimed_of_the_zoo() -> None:
 
 
 def test_the_document_shows_the_record() -> None:
-    """``python -m benchmarks.real_networks --table benchmarks/zoo.csv`` prints the table of
-    docs/validation.md.
+    """docs/validation.md has the table that ``benchmarks.real_networks`` prints.
+
+    The command is ``python -m benchmarks.real_networks --table benchmarks/zoo.csv``.
     """
     assert table(RECORD) in (ROOT / "docs/validation.md").read_text()
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_quick_networks_are_as_recorded(name: str) -> None:
-    """To the cycle; ``python -m benchmarks.real_networks --zoo --record benchmarks/zoo.csv``
-    records them anew.
+    """Quick networks take exactly the recorded cycles.
+
+    ``python -m benchmarks.real_networks --zoo --record benchmarks/zoo.csv`` records them again.
     """
     machines = [machine for network, machine in RECORD if network == name]
     found = map(recorded, run_one(Real(name, "", name), None, machines))

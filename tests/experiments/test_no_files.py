@@ -1,5 +1,6 @@
-"""Paths that are no files, given to every command that reads one: one line with the true reason,
-and no waiting.
+"""Paths that are no files, given to every command that reads one: one line with the reason.
+
+No command waits.
 """
 
 from __future__ import annotations

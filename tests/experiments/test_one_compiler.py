@@ -1,6 +1,4 @@
-"""One compiler for every command: what is shared between machines, or left out to save time,
-changes no program.
-"""
+"""One compiler for every command: sharing between machines and shortcuts change no program."""
 
 from __future__ import annotations
 
@@ -58,8 +56,10 @@ def test_a_sweep_compiles_layers_of_one_row_as_a_run_does(tmp_path: Path) -> Non
 
 
 def test_a_pool_gives_no_program_of_other_choices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With choices that are the compiler's first plan, it gave the better one that it had found
-    from there.
+    """A pool returns no program of other choices.
+
+    For choices equal to the compiler's first plan, it once returned the better plan found from
+    there.
     """
     arch = Arch.model_validate({"isa": "v2", "sram_bytes": 8192, "pe": {"ic": 8, "oc": 8}})
     found = partition_package(load_network("digits-cnn").package, arch)

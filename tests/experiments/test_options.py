@@ -31,8 +31,9 @@ READERS = "run", "compile", "partition", "emit", "explain", "tune", "split"
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_what_is_given_is_declared_once(name: str) -> None:
-    """An option of every command that reads a model, a keyword of every function, and a key of
-    sweeps.
+    """An option of every command that reads a model is a keyword of every function.
+
+    It is a key of sweeps too.
     """
     for command in READERS:
         about = inspect.signature(get_command(command)).parameters[name].annotation.__metadata__[0]

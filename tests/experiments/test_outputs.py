@@ -1,5 +1,4 @@
-"""What commands write: never in the place of what they read, nor of a file of another kind, and
-never waiting for ever.
+"""Commands never replace their inputs or files of another kind, and never wait forever.
 
 The rows are those of the cases that lost somebody's file.
 """

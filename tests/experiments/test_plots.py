@@ -1,6 +1,4 @@
-"""Pictures: one a chart, of a bounded size, equal bytes for equal charts, any name, and no
-warning.
-"""
+"""Images of charts: bounded size, equal bytes for equal charts, any name, and no warning."""
 
 from __future__ import annotations
 

@@ -175,8 +175,9 @@ def test_inputs_that_do_not_fit(inputs: Any, message: str) -> None:
 
 
 def test_samples_to_quantise_on(tmp_path: Path) -> None:
-    """In a file, in one array, by input, one by one, in batches as loaders give them: the same
-    package.
+    """Samples give the same package in every form.
+
+    They are in a file, in one array, by input, single, or in batches of a data loader.
     """
     model = DIGITS.build(0)
     samples = digits()

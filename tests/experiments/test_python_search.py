@@ -1,6 +1,4 @@
-"""``dla.sweep``, ``dla.explore`` and ``dla.tune``: equal to their commands, with tables of what
-they found.
-"""
+"""``dla.sweep``, ``dla.explore`` and ``dla.tune`` equal their commands and return tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Two runs side by side: sums that must hold, what differs, what is in one only, and the
-terminal's tables.
-"""
+"""Two runs side by side: sums, differences, layers of one run only, and terminal tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Groups of layers in the run report: every layer of one names it, and the text says which there
-are.
-"""
+"""Groups of layers in the run report: every layer names its group, and the text lists them."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ MEMORIES = (256 * KIB, 512 * KIB, MIB, 256 * MIB)
 
 
 def conv_cycles(sram_bytes: int, pes: int, side: str) -> int:
-    """Figures for which every claim holds: I is 12 and 8 whatever the memory; O is starved by
-    the smaller ones.
+    """Return cycles for which every claim holds.
+
+    Machine I takes about 12 and 8 with any memory; small memories starve machine O.
     """
     by_memory = {512 * KIB: (30, 26), MIB: (12, 7), 256 * MIB: (9, 5)}
     pair = (

@@ -1,6 +1,4 @@
-"""``dla repro sponner2021-fig4``, run once: its files, its claims, and that it starts where it
-left off.
-"""
+"""``dla repro sponner2021-fig4``, run once: its files, its claims, and resuming."""
 
 from __future__ import annotations
 
@@ -64,7 +62,9 @@ def test_the_table_has_the_published_bars(folder: Path) -> None:
 
 
 def test_the_committed_figure_is_current(folder: Path) -> None:
-    """Else copy the .csv, .png and .txt of a new run to docs/figures and look through
+    """The committed figure equals that of a new run.
+
+    If it does not, copy the .csv, .png and .txt of a new run to docs/figures and check
     docs/validation.md.
     """
     committed, made = (
@@ -80,8 +80,9 @@ def test_every_statement_of_the_paper_holds(again: Figure4) -> None:
 
 
 def test_a_better_compiler_changes_what_holds(again: Figure4) -> None:
-    """With the default schedule tiles no longer starve output-parallel machines, and 256 KiB is
-    enough.
+    """With the default schedule, tiles no longer starve output-parallel machines.
+
+    256 KiB are enough.
     """
     missing = {claim.name for claim in again.claims["default"] if not claim.holds}
     assert missing == {

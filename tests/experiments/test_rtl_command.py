@@ -47,8 +47,9 @@ def outcome(case: Case, *differences: HardwareDifference) -> Outcome:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[HardwareDifference]:
-    """Differences that the hardware of these tests has: it is the simulator, and nothing is
-    built.
+    """Return a list of differences that the hardware of these tests reports.
+
+    The simulator replaces the hardware, and nothing is built.
     """
     differences: list[HardwareDifference] = []
 
@@ -220,8 +221,9 @@ def test_without_the_extra_one_line_names_it(
 
 
 def test_every_machine_of_the_corpus_has_a_build() -> None:
-    """Golden cases are read and not run: the hardware that each would run on is one of those
-    that are kept.
+    """Every machine of the golden cases has a stored hardware build.
+
+    The cases are read and not run.
     """
     corpus = open_corpus(Path("tests/golden"))
     for name in choose(corpus.entries, ("L1", "L10"), ()):

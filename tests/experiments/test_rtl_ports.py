@@ -1,6 +1,4 @@
-"""``dla rtl ports``: what passes the ports of the hardware, against counts by hand and against
-the simulator.
-"""
+"""``dla rtl ports``: rates at the hardware's ports against hand counts and the simulator."""
 
 from __future__ import annotations
 
@@ -89,8 +87,9 @@ def test_engines_share_lanes_widest_with_widest() -> None:
 
 
 def test_rates_of_a_network_by_hand() -> None:
-    """The last layer of digits-cnn is a product of (1, 512) by (512, 10): 128 steps of 4 by 10
-    products.
+    """Rates of the last layer of digits-cnn equal a count by hand.
+
+    It is a product of (1, 512) by (512, 10): 128 steps of 4 by 10 products.
     """
     rows = {
         row["operand"]: row

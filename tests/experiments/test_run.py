@@ -147,9 +147,7 @@ def test_a_difference_is_named_and_the_exit_status_is_1(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Wrong(Oracle):
-        """An oracle that is off by one in one element of the integers that the network ends
-        with.
-        """
+        """An oracle with one element of the network's last integers off by one."""
 
         def values(self, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             """The right values, but for one."""

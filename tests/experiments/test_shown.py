@@ -1,6 +1,4 @@
-"""What holds results is shown in one way: a line, lines, a notebook, tables, records, a page,
-pictures.
-"""
+"""All results are shown in one way: a line, lines, notebook, tables, records, page and images."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""One network on several accelerators: the bits of one, accounts that are conserved, pipelines
-and halos by hand.
+"""One network on several accelerators gives the bits of one and conserves all accounts.
+
+Pipelines and halos are worked out by hand.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ def split_of(network: Network, system: System, way: str, images: int | None = No
 
 
 def random_model(random: Random) -> ModelProto:
-    """Convolutions of several strides, kernels and groups, pools, sums over branches, at last
-    perhaps features.
+    """Return a random model of convolutions, pools and sums over branches.
+
+    Convolutions have several strides, kernels and groups. Features may end the model.
     """
     builder, generator = ModelBuilder(), np.random.default_rng(random.randrange(1 << 30))
     channels = random.choice((3, 16))
@@ -126,7 +128,9 @@ def test_random_networks_have_the_bits_of_one_accelerator(way: str) -> None:
 
 
 def test_padding_of_atoms_is_not_compared() -> None:
-    """The maximum has 3 channels in atoms of 8, and the whole program and the bands write other
+    """Padding of atoms is not compared.
+
+    The maximum has 3 channels in atoms of 8. The whole program and the bands write different
     padding.
     """
     builder = ModelBuilder()
@@ -181,8 +185,9 @@ def test_cuts_are_the_best_there_are() -> None:
 
 
 def test_a_tensor_may_be_read_whole_and_as_a_share() -> None:
-    """A convolution reads all channels of what is then added to its result, of which each
-    accelerator has a share.
+    """A tensor may be read whole by a convolution and in shares by an addition.
+
+    The addition adds the tensor to the convolution's result, of which each accelerator has a share.
     """
     builder = ModelBuilder()
     here = builder.quantize(builder.input("x", (1, 16, 4, 16)), 0.05, 3)
@@ -209,8 +214,10 @@ def test_a_tensor_may_be_read_whole_and_as_a_share() -> None:
 
 
 def test_halos_are_read_or_computed_twice() -> None:
-    """Two convolutions of 3 rows on 16 rows: each of two bands computes 9 of the first one's
-    rows and 8 of the last.
+    """Two bands read or compute halo rows twice.
+
+    Two convolutions of 3 rows are applied to 16 rows: each band computes 9 rows of the first one
+    and 8 of the last.
     """
     builder = ModelBuilder()
     here = builder.quantize(builder.input("x", (1, 8, 16, 8)), 0.05, 3)
@@ -323,8 +330,10 @@ def test_regions_are_split_for_themselves_and_reported_one_by_one(
 
 
 def test_steps_that_lose_against_one_program_say_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """Bands of a 1x1 convolution on many channels read all of the weights twice, and these take
-    the time.
+    """A split in rows that is slower than one program is reported.
+
+    Bands of a 1x1 convolution on many channels read all weights twice, which takes most of the
+    time.
     """
     builder = ModelBuilder()
     here = builder.quantize(builder.input("x", (1, 256, 2, 2)), 0.05, 3)

@@ -1,6 +1,4 @@
-"""``dla sweep`` on the command line: what it prints, its bar on a terminal, and one clear line
-for bad input.
-"""
+"""``dla sweep`` on the command line: output, terminal progress bar, and one line for bad input."""
 
 from __future__ import annotations
 

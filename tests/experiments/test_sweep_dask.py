@@ -1,6 +1,4 @@
-"""Sweeps on a Dask cluster: a real scheduler and two workers, in processes of their own on
-loopback.
-"""
+"""Sweeps on a Dask cluster: a real scheduler and two workers in processes on loopback."""
 
 from __future__ import annotations
 
@@ -45,8 +43,7 @@ WORKER = ("dask_worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--h
 def started(
     stack: ExitStack, module: str, *arguments: str, ready: str, folder: Path | None = None
 ) -> str:
-    """Start a process of distributed, in ``folder``, and return what it prints for group 1 of
-    ``ready``.
+    """Start a process of distributed in ``folder``; return group 1 of ``ready`` in its output.
 
     It ends with ``stack``.
     """
@@ -69,8 +66,9 @@ def started(
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a scheduler with two workers, which work where the user has modules called
-    as ours are.
+    """Yield the address of a scheduler with two workers.
+
+    Their working folder has modules with the names of the project's packages.
     """
     folder = tmp_path_factory.mktemp("dask")
     for place in ("isa.py", "dla_sim.py", "byoc/__init__.py", "experiments/__init__.py"):

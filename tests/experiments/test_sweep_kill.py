@@ -1,6 +1,4 @@
-"""Whatever ends a sweep, and whenever: rows that were written stay, none is made twice, and the
-next run finishes.
-"""
+"""A sweep that ends at any time keeps its rows, repeats none, and finishes in the next run."""
 
 from __future__ import annotations
 
@@ -193,7 +191,9 @@ def test_two_sweeps_write_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("helpers", [1, 2])
 def test_control_c_at_the_start_is_heard_by_the_parent_alone(helpers: int, tmp_path: Path) -> None:
-    """A terminal sends it to all processes: those that are still importing would each print a
+    """Only the parent handles Control-C at the start.
+
+    A terminal sends it to all processes, and those that are still importing would each print a
     traceback.
     """
     written(tmp_path, TEXT)

@@ -1,6 +1,4 @@
-"""What comes out of a results file: tables, exports with manifests, and repetitions that
-compare.
-"""
+"""Uses of a results file: tables, exports with manifests, and repetitions that compare."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Running a sweep: figures equal to whole runs, shared work done once, every point ends as a
-record, nothing twice.
+"""Running a sweep: figures equal whole runs, shared work is done once, every point is recorded.
+
+No point runs twice.
 """
 
 from __future__ import annotations
@@ -130,8 +131,9 @@ def test_memory_modes_are_presets_and_their_constants_are_axes(tmp_path: Path) -
 
 
 def test_integer_interfaces_are_points_of_their_own(tmp_path: Path) -> None:
-    """A sweep that was made for real numbers goes on with integers: nothing runs twice, the CPU
-    has less to do.
+    """A sweep with real inputs continues with integer ones.
+
+    Nothing runs twice, and the CPU has less to do.
     """
     text = 'networks = "digits-cnn"\n{}\n[arch]\npe.oc = [4, 8]\n'
     before = swept(tmp_path, text.format(""))

@@ -1,6 +1,4 @@
-"""Specifications: axes, ranges, constraints - and one clear line for everything that is wrong
-with one.
-"""
+"""Specifications: axes, ranges, constraints, and one clear line for every error."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The results file: whole transactions, several writers, other files and full disks refused in
-one line.
+"""The results file: whole transactions, several writers, and errors of one line.
+
+Errors are those for other files and full disks.
 """
 
 from __future__ import annotations
@@ -259,8 +260,9 @@ sys.exit(main(["sweep", "grid.toml", "-o", "results.sqlite", "--workers", "1"]))
 
 @pytest.mark.slow
 def test_a_full_disk_stops_a_sweep_and_loses_nothing(tmp_path: Path) -> None:
-    """The limit on the size of files stands for the disk: writes beyond it fail in the middle of
-    the sweep.
+    """A full disk stops a sweep and loses nothing.
+
+    A limit on file sizes replaces the disk: writes beyond it fail in the middle of the sweep.
     """
     written(
         tmp_path, 'networks = "tiny.onnx"\ntiming.dram_latency = { from = 1, to = 600, step = 1 }\n'

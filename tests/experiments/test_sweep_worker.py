@@ -1,6 +1,4 @@
-"""What compilations share changes nothing: programs and cycles equal those of machines compiled
-alone, with data.
-"""
+"""Shared compilations change nothing: programs and cycles equal those compiled alone, with data."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Systems of accelerators: the cycles of ``dla run``, the bits of running alone, bad files, the
-same bytes again.
-"""
+"""Systems of accelerators: cycles of ``dla run``, bits of single runs, bad files, equal bytes."""
 
 from __future__ import annotations
 
@@ -213,8 +211,9 @@ def test_a_scratchpad_that_is_not_saved_is_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_kept_of_pieces_changes_no_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few of the programs that go on are kept for the next time that one gives way in
-    the same place.
+    """The limit on stored program pieces changes no cycle.
+
+    Pieces are stored for the next preemption at the same place.
     """
     system = system_of(BUSY, 'policy = "priority"\npreempt = "tile"\nuntil = 400_000')
     all_kept = report_json(run_system(system))
@@ -403,9 +402,7 @@ def test_choices_come_by_quality_one_at_a_time(seed: int) -> None:
 
 
 def test_the_highest_rate() -> None:
-    """One job at a time, each alone: the rate at which the next one comes when the one before
-    has ended.
-    """
+    """The highest rate is at least that of jobs that run one after another."""
     system = system_of(
         ONE.replace('period = "1ms"', "period = 10_000\ndeadline = 20_000"), "until = 1_000_000"
     )

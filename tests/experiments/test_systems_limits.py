@@ -101,8 +101,10 @@ def test_how_far_it_is_is_shown() -> None:
 def test_many_jobs_that_nobody_asked_for_are_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without ``until`` a second is simulated: with short periods that is seconds of work, and a
-    pipe shows no bar.
+    """A large number of jobs by default is announced.
+
+    Without ``until`` a second is simulated, which takes seconds with short periods, and a pipe
+    shows no progress bar.
     """
     file = tmp_path / "s.toml"
     file.write_text(f"{HEAD}{TASK}cpu = 1\nperiod = 10_000\n")

@@ -1,6 +1,4 @@
-"""What comes of a system: the front door and its equality with the command, tables, the report's
-timeline, its page.
-"""
+"""Results of a system: Python equals the command; tables, timeline and HTML report."""
 
 from __future__ import annotations
 
@@ -187,8 +185,10 @@ def test_the_timeline_has_every_cycle_of_every_unit(
 def test_a_span_is_what_begins_in_a_window_and_is_named_by_the_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In windows of 4: [0, 2) and [2, 3) of task 0 and [3, 7) of task 1; then [8, 9) of task 2,
-    [9, 10) saving.
+    """A span covers what begins in a window of 4 cycles, named by the task with most cycles.
+
+    [0, 2) and [2, 3) are of task 0 and [3, 7) of task 1; then [8, 9) is of task 2, and [9, 10)
+    saves.
     """
     monkeypatch.setattr(running, "MOST_SPANS", 2)
     recorder = Recorder(["npu"])

@@ -98,8 +98,9 @@ def test_just_in_time_priorities_follow_lateness() -> None:
 
 
 def test_rate_monotonic_at_its_bound() -> None:
-    """Liu and Layland (1973): two tasks of utilisation 2(sqrt(2) - 1) = 0.828 in the worst
-    proportion just hold.
+    """Two tasks with the utilisation of Liu and Layland's bound meet their deadlines.
+
+    The bound (1973) is 2(sqrt(2) - 1) = 0.828 in the worst proportion.
 
     C1 = T2 - T1 and C2 = 2 T1 - T2: with periods 1000 and 1414 those are 414 and 586: 0.828. One
     more cycle of either and the second misses. Shorter periods have the higher priority.
@@ -138,10 +139,11 @@ def test_earliest_deadline_first_holds_all_deadlines_at_full_utilisation() -> No
 
 
 def test_a_join_waits_for_all_and_takes_the_newest() -> None:
-    """a ends at 10, 60, 110, ...; b at 30 (behind a), 130, ...: c follows b each time, a's second
-    result is the newer.
+    """A join waits for all predecessors and reads their newest results.
 
-    One core: a 0-10, b 10-30, c 30-35, a 50-60, a 100-110, b 110-130, c 130-135.
+    a ends at 10, 60, 110, ...; b ends at 30 (behind a), 130, ...: c follows b each time, and a's
+    second result is the newer. One core: a 0-10, b 10-30, c 30-35, a 50-60, a 100-110, b 110-130, c
+    130-135.
     """
     tasks: Tasks = [
         {"name": "a", "cpu": 10, "period": 50},

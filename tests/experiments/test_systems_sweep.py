@@ -77,8 +77,9 @@ def _edited(values: tuple[Any, ...]) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with the system in a file, values that no axis has in the place of the
-    words.
+    """Return the working folder with the system in a file.
+
+    The file has values that no axis has.
     """
     (tmp_path / "busy.toml").write_text(
         _edited((3, "fcfs", 16, "1ms", "8KiB", 1.5)), encoding="utf-8"

@@ -1,6 +1,4 @@
-"""The reproduction of table 5: how claims are decided, and that its systems are ones that dla
-system reads.
-"""
+"""The reproduction of table 5: how claims are decided, and systems that ``dla system`` reads."""
 
 from __future__ import annotations
 

@@ -122,8 +122,9 @@ def test_what_does_not_fit_is_named(capsys: Capture) -> None:
 
 
 def test_biases_that_name_the_axis_of_their_filters() -> None:
-    """As the person detection of TensorFlow Lite for Microcontrollers has it, which LiteRT 2.3
-    refuses for that.
+    """Biases may name the axis of their filters.
+
+    The person detection of TensorFlow Lite for Microcontrollers does, and LiteRT 2.3 rejects it.
     """
 
     def misnamed(model: Any) -> None:

@@ -1,6 +1,4 @@
-"""The timeline: its form as the Trace Event Format says, its content as the trace says, and how
-a viewer reads it.
-"""
+"""The timeline follows the Trace Event Format, agrees with the trace, and suits viewers."""
 
 from __future__ import annotations
 
@@ -206,8 +204,9 @@ def test_a_viewer_binds_every_token_to_the_command_that_pushes_and_the_one_that_
 
 
 def _read_flows(events: Sequence[Any]) -> list[tuple[int, int]]:
-    """(word of the slice a flow leaves, word of the slice it enters): a flow binds to the slice
-    open on its track.
+    """Return the words of the slices that each flow leaves and enters.
+
+    A flow binds to the open slice of its track.
     """
     opened: dict[int, Any] = {}
     leaving: dict[int, Any] = {}

@@ -1,6 +1,4 @@
-"""``dla tune`` and ``dla explain``: logs that go on and are replayed exactly, the model, the
-donor, and bad input.
-"""
+"""``dla tune`` and ``dla explain``: logs, exact replay, the cost model, donors, and bad input."""
 
 from __future__ import annotations
 
@@ -162,8 +160,9 @@ def test_nothing_is_proposed_after_the_last_measurement(
 def test_a_poor_schedule_is_mended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, model: bool
 ) -> None:
-    """From single rows in single buffers, nothing resident and nothing in groups, whatever the
-    compiler chooses.
+    """The search improves a poor schedule.
+
+    It has single rows in single buffers, and no resident tensors or groups.
     """
     names = "conv", "depthwise", "pointwise", "pool", "classifier"
     layers = tuple(LayerChoice(name, rows=1, slots=(1, 1, 1)) for name in names)
@@ -520,8 +519,9 @@ def test_cycles_of_a_log_are_one_at_least(log: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_sizes_that_make_other_layers_say_nothing_of_these() -> None:
-    """With 75 % of 64 KiB `lstm-small` has 172 layers instead of 202, which was a ValueError in
-    the search.
+    """Sizes that give other layers are no schedules for this network.
+
+    With 75 % of 64 KiB `lstm-small` has 172 layers instead of 202, which once was a ValueError.
     """
     hardware = load_hardware("balanced-64", {"pe.ic": 16, "pe.oc": 16, "sram_bytes": 65536})
     found = partition_package(load_network("lstm-small").package, hardware.arch)

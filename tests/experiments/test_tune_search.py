@@ -50,8 +50,9 @@ def _schedule(rows: str, residents: str = "", group: int | None = None) -> State
 
 
 def test_the_best_schedule_of_measured_pieces() -> None:
-    """Whole runs of layers are taken over where the same tensors stay between them and no group
-    is cut.
+    """Measured runs of layers are combined where the same tensors stay in between.
+
+    No group is cut.
     """
     measured = MeasuredPieces(4, {"t": range(1, 3)})  # between the second layer and the third
     measured.note(_schedule("1111"), (10, 10, 10, 10))
@@ -86,8 +87,10 @@ def _sample(first: float, second: float, least: float, estimate: float) -> Featu
 
 
 def test_the_model_learns_and_is_kept(tmp_path: Path) -> None:
-    """What is beside the least is twice the estimate where the second feature is large, half of
-    it elsewhere.
+    """The model learns cycles that are twice the estimate, or half of it, and is saved.
+
+    Cycles beyond the least are twice the estimate where the second feature is large, else half of
+    it.
     """
     samples = [_sample(float(n % 7), float(n % 2), 5000.0, 6000.0 + 10 * n) for n in range(200)]
     cycles = [round(5000 + (1000 + 10 * n) * (2.0 if n % 2 else 0.5)) for n in range(200)]
@@ -113,8 +116,10 @@ def test_the_model_learns_and_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_donor_by_hand() -> None:
-    """Convolutions take 3/4 of the cycles, additions 1/4: 9/16 · √4 + 1/16 · √1 = 1.1875; 9/16 +
-    1/16 · √9 = 0.75.
+    """The score of a donor equals a calculation by hand.
+
+    Convolutions take 3/4 of the cycles and additions 1/4: 9/16 · √4 + 1/16 · √1 = 1.1875, and 9/16
+    + 1/16 · √9 = 0.75.
     """
     shares = {"conv": 0.75, "add": 0.25}
     assert donor_score(shares, {"conv": 4, "add": 1, "pool": 100}) == 1.1875
@@ -123,8 +128,9 @@ def test_the_donor_by_hand() -> None:
 
 
 def test_other_memories_are_such_as_machines_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole banks, and an end where a buffer may end: no schedule of a scratchpad that no
-    machine has is proposed.
+    """Other memories have whole banks and an aligned end.
+
+    So no schedule of a scratchpad that no machine has is proposed.
     """
     found = partition_package(digits().package, machine().arch)
     odd = Arch.model_validate(

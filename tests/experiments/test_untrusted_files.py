@@ -1,6 +1,4 @@
-"""Files that somebody made to break their reader: one line with file and place, exit status 2,
-whatever they hold.
-"""
+"""Malicious files: one line with file and place and exit status 2, for any content."""
 
 from __future__ import annotations
 
@@ -145,8 +143,9 @@ g (float[1,3,8,8] x) => (float[1,3,8,8] y) <float[3,1,3,3] w = {%s}>
 
 
 def test_a_result_that_is_larger_than_declared(capsys: Capture) -> None:
-    """What nodes make is counted, not what the file says of it: 1 x 3 x 7 x 1,048,583 numbers
-    here.
+    """The sizes of computed values count, not the declared ones.
+
+    Here they are 1 x 3 x 7 x 1,048,583 numbers.
     """
     onnx.save(parser.parse_model(PADDED % ", ".join(["1"] * 27)), "m.onnx")
     line = refused(capsys, "run", "m.onnx", "--max-memory", "1G")

@@ -1,6 +1,4 @@
-"""The comparison with Vela: its output read, the two sides put beside each other, equal
-networks, the document.
-"""
+"""The comparison with Vela: parsing, pairs of results, equal networks and the document."""
 
 from __future__ import annotations
 
@@ -171,7 +169,9 @@ def test_the_record_has_every_pair() -> None:
 
 
 def test_the_document_shows_the_record() -> None:
-    """``python -m benchmarks.vela --record benchmarks/vela-ours.csv --markdown docs/validation.md``
+    """docs/validation.md has the tables of the record.
+
+    ``python -m benchmarks.vela --record benchmarks/vela-ours.csv --markdown docs/validation.md``
     writes both.
     """
     found = pairs(read_record(ROOT / "benchmarks/vela-ours.csv", Place, Point), ESTIMATES, NETWORKS)
@@ -182,12 +182,11 @@ def test_the_document_shows_the_record() -> None:
 
 
 def test_our_side_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Micro speech as the file has it moves its weights, records, ends, and the table of its
-    softmax, once each.
+    """Micro speech moves its weights, records, inputs, outputs and softmax table once each.
 
-    But for eight rows of the input between two bands, whose windows are ten rows high and two rows
-    apart, and for the records of the logits: these sum their inputs in two halves, and load the
-    records for each.
+    Exceptions are eight input rows between two bands, whose windows are ten rows high and two rows
+    apart, and the records of the logits. These sum their inputs in two halves, and load the records
+    for each.
     """
     monkeypatch.setattr(vela, "SHAPES", {64: ("8x8",)})
     monkeypatch.setattr(vela, "SIZES", (64,))

@@ -1,5 +1,6 @@
-"""``dla rtl ports`` of machines of words: its table against the tick model, cycle by cycle, and
-what it prints.
+"""``dla rtl ports`` for banked memory: its table against the tick model, and its output.
+
+The comparison is cycle by cycle.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ def edge_colours(found: Sequence[Word]) -> list[int]:
 
 
 def operands_of(command: Command, arch: Arch) -> Iterator[tuple[str, str, Access, int]]:
-    """(register, access, where it lies, words) of each operand, the words as the tick model
-    counts them.
+    """Yield (register, access, range, words) of each operand.
+
+    The tick model counts the words.
     """
     packed = command.instruction.packed
     assert packed is not None
@@ -97,9 +99,7 @@ def operands_of(command: Command, arch: Arch) -> Iterator[tuple[str, str, Access
 
 
 def exchanged(cycles: Sequence[int], fixed: Sequence[int], count: int) -> list[int]:
-    """The same order of ``count`` cycles with some exchanged: the last words have the ``fixed``
-    ones.
-    """
+    """Reorder ``count`` cycles so that the last words get the ``fixed`` ones."""
     moved = dict(zip(cycles[len(cycles) - len(fixed) :], fixed, strict=True))
     others = iter(cycle for cycle in range(count) if cycle not in set(fixed))
     return [
@@ -109,9 +109,7 @@ def exchanged(cycles: Sequence[int], fixed: Sequence[int], count: int) -> list[i
 
 
 def ex_words(case: Case, command: Command, rng: random.Random) -> list[Word]:
-    """The words of a command of EX, each in some bank of its operand's hull, by the ports of the
-    table.
-    """
+    """Return the words of a command of EX, each in some bank of its operand, by port."""
     arch = case.arch
     assert arch.words is not None
     hardware = machine(arch, Timing(**case.timing))
@@ -134,10 +132,9 @@ def ex_words(case: Case, command: Command, rng: random.Random) -> list[Word]:
 
 
 def test_no_bank_and_no_port_has_two_words_in_a_cycle_of_random_programs() -> None:
-    """In the cycles that the tick model gives a command of EX there is an order in which all its
-    words pass.
+    """All words of a command of EX pass in the cycles that the tick model gives it.
 
-    Wherever in its operand each lies, and beside words of LD and ST, each in the cycle of its slot.
+    Each may be anywhere in its operand. Words of LD and ST pass too, each in the cycle of its slot.
     """
     rng = random.Random(5)
     waiting = Counter[str]()
