@@ -1,5 +1,4 @@
-"""The guides as tests: what they tell people to type is typed, and what they say comes out must
-come out.
+"""Run the guides as tests: the shown commands must print the shown output.
 
 Fenced blocks of README.md and docs/*.md run in order, one empty folder a file:
 

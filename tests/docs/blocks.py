@@ -1,6 +1,4 @@
-"""Fenced blocks of a Markdown text, the commands in them, and the comparison of output with what
-a guide shows.
-"""
+"""Fenced blocks of a Markdown text, their commands, and comparison with the shown output."""
 
 from __future__ import annotations
 
@@ -14,8 +12,9 @@ ANY = "..."
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: ``language`` and the other ``words`` of its info string; ``line`` is
-    that of its first line.
+    """One fenced block.
+
+    ``language`` and ``words`` are its info string, and ``line`` is the number of its first line.
     """
 
     language: str

@@ -1,9 +1,8 @@
-"""The two diagrams of docs/figures, from declarations: ``python -m tests.docs.diagrams`` draws them
-anew.
+"""Draw the two diagrams of docs/figures from declarations: ``python -m tests.docs.diagrams``.
 
-``machine.svg``: units, queues, token counters and bus ports with the keys of Arch and Timing that
-each has. ``compile-flow.svg``: what a model goes through, by the functions that do it, and how many
-passes and laws there are.
+``machine.svg`` shows units, queues, token counters and bus ports with their keys of Arch and
+Timing. ``compile-flow.svg`` shows the functions that a model passes through, and how many passes
+and rewrite rules there are.
 """
 
 from __future__ import annotations
@@ -92,10 +91,9 @@ def _height(lines: Sequence[str], width: float) -> float:
 
 
 class Drawing:
-    """A picture of boxes and arrows, on a white ground so that it can be read on pages of any
-    colour.
+    """Drawing of boxes and arrows on a white ground, readable on pages of any colour.
 
-    ``title`` and ``words`` say what it shows to whoever cannot see it.
+    ``title`` and ``words`` describe it to readers who cannot see it.
     """
 
     def __init__(self, width: int, height: int, title: str, words: str) -> None:
@@ -130,9 +128,7 @@ class Drawing:
         self._line(points, heads)
 
     def gap(self, at: Point) -> None:
-        """Ends what is drawn so far on both sides of ``at``: what comes next crosses it as a
-        bridge.
-        """
+        """End the lines on both sides of ``at``, so that the next line crosses them as a bridge."""
         self._line(((at[0], at[1] - 8), (at[0], at[1] + 8)), 'class="gap"')
 
     def _line(self, points: Sequence[Point], how: str) -> None:

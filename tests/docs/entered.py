@@ -1,8 +1,7 @@
-"""Which files one convolution enters, from its node to its cycles, and which
-``dla run mobilenet-v1`` enters.
+"""Find the files that one convolution and ``dla run mobilenet-v1`` enter.
 
-A file is entered when a function or a class body that stands in it runs, in a fresh process; that
-it is imported alone does not count. ``python -m tests.docs.entered`` counts and prints the files.
+A file is entered when one of its functions or class bodies runs in a fresh process; an import alone
+does not count. ``python -m tests.docs.entered`` counts and prints the files.
 """
 
 from __future__ import annotations
@@ -56,9 +55,7 @@ def watched() -> Iterator[dict[str, set[str]]]:
 
 
 def convolution() -> dict[str, dict[str, set[str]]]:
-    """What a float model of one convolution enters while it is imported, compiled, and run on
-    the default machine.
-    """
+    """Return what a float convolution enters during import, compilation and a default run."""
     import numpy as np
 
     from byoc.compiler import compile

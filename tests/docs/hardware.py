@@ -1,8 +1,7 @@
-"""Contracts and ports of docs/hardware.md, from the components: ``python -m tests.docs.hardware``
-writes them anew.
+"""Write contracts and ports of components to docs/hardware.md.
 
-Widths are those of ``balanced-64``. What a component drives is an output, whatever else it declares
-an input.
+``python -m tests.docs.hardware`` updates them. Widths are those of ``balanced-64``. A signal that a
+component drives is an output, even if it is declared as an input.
 """
 
 from __future__ import annotations
@@ -92,8 +91,9 @@ def interface(
 
 
 def _wires(component: object) -> Wires:
-    """Public signals of a component that is no ``wiring.Component``, one a name, those that
-    stand in parts with it.
+    """Yield the public signals of a component that is no ``wiring.Component``.
+
+    Each signal has one name. Signals in parts of the component count too.
     """
     seen: set[int] = set()
     for name, value in vars(component).items():
@@ -167,8 +167,9 @@ def _described(of: type, component: Elaboratable) -> str:
 
 
 def engine_table() -> str:
-    """A row an engine: what it executes, cycles from a step to its results, its ports as lanes x
-    bytes.
+    """Return a table with a row for each engine.
+
+    Its columns are instructions, cycles from a step to its results, and ports as lanes x bytes.
     """
     rows = ["| engine | instructions | latency | reads | writes |", "|---|---|---|---|---|"]
     made = {

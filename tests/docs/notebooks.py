@@ -1,5 +1,6 @@
-"""The notebooks of docs/notebooks: ``python -m tests.docs.notebooks`` executes them and keeps
-what they show.
+"""Execute the notebooks of docs/notebooks and store their output.
+
+The command is ``python -m tests.docs.notebooks``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Tables of rewrite rules and passes in docs/compiler.md; ``python -m tests.docs.rewriting``
-updates them.
+"""Write the tables of rewrite rules and passes in docs/compiler.md.
+
+``python -m tests.docs.rewriting`` updates them.
 """
 
 from __future__ import annotations

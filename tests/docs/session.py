@@ -1,5 +1,6 @@
-"""Runs the blocks of one guide: ``dla`` in this process, other commands in a shell, Python in
-one namespace.
+"""Run the blocks of one guide: ``dla`` in this process, other commands in a shell.
+
+Python runs in one namespace.
 """
 
 from __future__ import annotations
@@ -38,9 +39,7 @@ _EXAMPLES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 class Session:
-    """The state between the blocks of one guide, in the folder ``folder``, which is the current
-    one.
-    """
+    """State between the blocks of one guide, in the working folder ``folder``."""
 
     def __init__(self, guide: Path, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self._guide = guide
@@ -52,8 +51,9 @@ class Session:
         patch.setattr(sys, "dont_write_bytecode", True)
 
     def _shell_environment(self) -> dict[str, str]:
-        """An environment in which ``dla`` and ``python`` are those of this process and find the
-        guide's own files.
+        """Return an environment whose ``dla`` and ``python`` are those of this process.
+
+        They find the guide's own files.
         """
         programs = self._folder / ".programs"
         programs.mkdir()
@@ -66,8 +66,9 @@ class Session:
         return {**os.environ, "PATH": path, "PYTHONPATH": f"{self._folder}{os.pathsep}{ROOT}"}
 
     def run(self, block: Block) -> None:
-        """Runs one block; AssertionError with guide and line where it does not do what the guide
-        says.
+        """Run one block.
+
+        AssertionError with guide and line if it does not do what the guide shows.
         """
         if "no-test" in block.words:
             return

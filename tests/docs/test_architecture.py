@@ -55,8 +55,10 @@ def test_the_walk_of_one_convolution_leads_through_files_that_it_enters() -> Non
     "subject", ["convolution", pytest.param("mobilenet", marks=pytest.mark.slow)]
 )
 def test_no_more_files_are_entered_than_the_page_says(subject: str) -> None:
-    """A new file on the way takes the place of another, or is one idea more: then say so, and
-    raise the figure.
+    """No more files are entered than the page states.
+
+    A new file on the way should replace another. If it is one more idea, update the page and raise
+    the figure.
     """
     found = entered(subject)["all"]
     assert len(found) <= MOST[subject], sorted(found)

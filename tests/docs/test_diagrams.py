@@ -1,5 +1,6 @@
-"""The diagrams are current, and can be read: no text on another one or on a line of a box,
-measured in a browser.
+"""The diagrams are current and readable: no text overlaps another text or the line of a box.
+
+A browser measures them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The page on the hardware: contracts and ports are those of the sources, and no file is
-forgotten.
-"""
+"""The page on the hardware has the contracts and ports of the sources, for all files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The page on Python: it has an example of everything public, and all of them together are a
-script with types.
-"""
+"""The page on Python has an example of every public name, and all form a typed script."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The generated references: signatures of the API show types and results, and the command line
-has every option.
-"""
+"""The generated references: API signatures show types and results, the CLI has all options."""
 
 from __future__ import annotations
 

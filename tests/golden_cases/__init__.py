@@ -1,7 +1,6 @@
-"""The cases of levels 0, 1, 2 and 10 as programs that make them: where the product's ``cases.zip``
-comes from.
+"""Generators of the golden cases of levels 0, 1, 2 and 10, the source of ``cases.zip``.
 
-``python -m tests.golden_cases`` writes it anew.
+``python -m tests.golden_cases`` writes it again.
 """
 
 from __future__ import annotations

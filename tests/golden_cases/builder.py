@@ -1,5 +1,6 @@
-"""Building the programs of golden cases: operations with their registers, tensors and images in
-system memory.
+"""Build the programs of golden cases: operations, tensors and images in system memory.
+
+Operations have registers.
 """
 
 from __future__ import annotations
@@ -102,8 +103,9 @@ class Builder:
         )
 
     def read(self, dram: int, sram: int, nbytes: int, flags: str = "", **strides: int) -> None:
-        """``OP_DMA_READ``; ``strides`` are further registers, without the unit, as in
-        ``count_1=2``.
+        """Add ``OP_DMA_READ``; ``strides`` are further registers, as in ``count_1=2``.
+
+        Their names omit the unit.
         """
         self._dma("OP_DMA_READ", "LD", dram, sram, nbytes, flags, strides)
 
@@ -203,8 +205,10 @@ def packed_operands(
     registers: Mapping[str, int],
     fields: Mapping[str, int],
 ) -> tuple[dict[str, NDArray[Any]], tuple[TensorType, tuple[int, ...]]]:
-    """Operands as they lie on a machine of words, and type and shape of the result: (surfaces,
-    positions, atom) of tensors whose surfaces lie one behind the other, else all elements.
+    """Return operands laid out for banked memory, and type and shape of the result.
+
+    The shape is (surfaces, positions, atom) for tensors with consecutive surfaces, else the number
+    of elements.
     """
     instruction, implied = builder.isa.by_mnemonic[mnemonic]
     values = {item.name: item.reset for item in instruction.register_declarations()} | dict(

@@ -1,5 +1,6 @@
-"""Level 0: each instruction alone, of every variant and both numerics, on values that can be
-followed by hand.
+"""Level 0: each instruction alone, of every variant and both numerics, on simple values.
+
+The values can be followed by hand.
 """
 
 from __future__ import annotations
@@ -183,8 +184,9 @@ INSTRUCTIONS: Mapping[str, Make] = {
 
 
 def cases() -> Iterator[GoldenCase]:
-    """One case for each variant, numerics and instruction that moves or computes something, and
-    for OP_END alone.
+    """Yield one case for each variant, numerics and instruction that moves or computes data.
+
+    OP_END alone is a case too.
     """
     for isa, variant in VARIANTS.items():
         for numerics in ("onnxruntime", "fixed"):

@@ -1,6 +1,4 @@
-"""Level 1: the shapes of instructions that networks have, and streams of commands that work
-together.
-"""
+"""Level 1: shapes of instructions in networks, and streams of cooperating commands."""
 
 from __future__ import annotations
 
@@ -172,9 +170,7 @@ def _elementwise(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
 
 
 def _machines() -> Iterator[GoldenCase]:
-    """The same work on every shape of the array and with every timing: other cycles, the same
-    values.
-    """
+    """Yield the same work for every array shape and timing: same values, other cycles."""
     chosen = {
         name: CONVOLUTIONS[name]
         for name in ("conv-1x1", "conv-3x3-stride-2", "conv-3x3-accumulators")
@@ -322,9 +318,7 @@ def _last_look_ups() -> Iterator[GoldenCase]:
 
 
 def _idle_lanes() -> Iterator[GoldenCase]:
-    """Every mapping of convolutions that leave lanes of the array idle: other cycles, the same
-    values.
-    """
+    """Yield every mapping of convolutions that leave lanes idle: same values, other cycles."""
     operations = {
         "conv": Convolution(Window((3, 7, 21)), 8),
         "depth": Convolution(Window((5, 6, 10)), 5, -1),
@@ -345,8 +339,9 @@ def _idle_lanes() -> Iterator[GoldenCase]:
 
 
 def _sums() -> Iterator[GoldenCase]:
-    """Commands that start from earlier sums, to int8 and to int32, with fewer lanes than
-    products.
+    """Yield commands that start from earlier sums, to int8 and int32.
+
+    Some machines have fewer lanes than products.
     """
     few = machine("v4", "onnxruntime", post_lanes=3)
     for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed")), ("-few-lanes", few)):

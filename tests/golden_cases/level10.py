@@ -172,9 +172,7 @@ def _dynamic(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
 
 
 def _permute(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
-    """A transposition of up to four dimensions, some of whose sources are read again or left
-    out.
-    """
+    """Draw a transposition of up to four dimensions that repeats or omits some sources."""
     counts = [_pick(rng, 1, 2, 3, 7, 20) for _ in range(4)]
     steps = [0] * 4
     leaps = [0] * 4

@@ -130,8 +130,9 @@ def _tokens(name: str, arch: Arch) -> GoldenCase:
 
 
 def _interleaved(name: str) -> GoldenCase:
-    """LD fills the even rows while ST stores the odd ones and EX reads them: neighbours, and no
-    hazard.
+    """Return a program whose LD, ST and EX use adjacent rows at the same time without a hazard.
+
+    LD fills the even rows while ST stores the odd ones and EX reads them.
     """
     builder = Builder(BALANCED, "interleaved")
     source = builder.input("input", int8(generator("interleaved"), 512))

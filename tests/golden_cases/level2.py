@@ -278,8 +278,9 @@ def _look_ups() -> Iterator[GoldenCase]:
 
 
 def _permutations() -> Iterator[GoldenCase]:
-    """No bytes, one byte, results at one address, results over sources, gaps that keep what is
-    there.
+    """Yield edge cases of copies: no bytes, one byte, and overlapping sources and results.
+
+    Some have results at one address, or gaps whose bytes stay.
     """
     edges = {
         "none": Permutation(8, 8, ((4, 1, 1), (0, 4, 4))),
@@ -308,8 +309,9 @@ def _permutations() -> Iterator[GoldenCase]:
 
 
 def _rows() -> Iterator[GoldenCase]:
-    """Ties, every value, rows of one element and of equal elements, long rows whose sum depends
-    on its order.
+    """Yield edge cases on rows: ties, every value, and rows of one element or equal elements.
+
+    The sum of a long row depends on its order.
     """
     ties = np.array([[0, 1], [0, 3], [0, -1], [-1, -2], [5, 6], [-7, 0]], np.int8)
     low = np.full((1, 40), -128, np.int8)
@@ -393,8 +395,9 @@ def _rows() -> Iterator[GoldenCase]:
 
 
 def _resizes() -> Iterator[GoldenCase]:
-    """Ties, coordinates on elements and beyond the ends, sums that depend on their order, all
-    values.
+    """Yield edge cases of resizing: ties, coordinates on elements and beyond the ends, all values.
+
+    Some sums depend on their order.
     """
     thirds = tuple(float(np.float32(index / 3)) for index in range(46))
     halves = tuple(index / 2 for index in range(-2, 35))
@@ -448,9 +451,7 @@ def _over(name: str, shape: tuple[int, int, int], shift: int) -> GoldenCase:
 
 
 def _over_last_tables() -> GoldenCase:
-    """An addition whose results lie over the table in which they are looked up: that is read
-    before.
-    """
+    """Return an addition that writes over its look-up table, which it reads before."""
     name = "L2/add-over-its-table"
     count = 400
     rng = generator(name)
@@ -470,9 +471,7 @@ def _over_last_tables() -> GoldenCase:
 
 
 def _overlap() -> GoldenCase:
-    """A requantisation whose results lie over the far end of its operand: all is read before
-    anything is written.
-    """
+    """Return a requantisation that writes over the end of its operand, which it reads before."""
     arch = machine("v2", "onnxruntime", sram_bytes=1 << 19)
     count = 70000
     builder = Builder(arch, "overlap")

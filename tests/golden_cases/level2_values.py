@@ -250,8 +250,9 @@ def _elementwise(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
 
 
 def _accumulators(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
-    """Long sums of extreme products: beyond 2**24, where float32 rounds, and up to the last
-    int32.
+    """Yield long sums of extreme products, up to the last int32.
+
+    Beyond 2**24 float32 rounds.
     """
     low = np.full((128, 3, 3), -128, np.int8)
     for name, weight in (("highest", -128), ("lowest", 127)):

@@ -1,7 +1,7 @@
-"""Operations as cases: convolutions and pooling, matrix products, requantisation, element-wise and
-32-bit work.
+"""Golden cases of single operations: convolutions, pooling and resizing.
 
-Operands that are not given are drawn from the case's name: the same name gives the same values.
+The other operations are in tensor_operations. Operands that are not given are drawn from the case's
+name: the same name gives the same values.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def int8(rng: np.random.Generator, *shape: int) -> NDArray[np.int8]:
 def records(
     rng: np.random.Generator, channels: int, terms: int, arch: Arch, bias: int = 3000
 ) -> NDArray[np.uint8]:
-    """Channel records whose scales bring sums of ``terms`` products to about the range of int8,
-    and a little beyond.
+    """Return channel records whose scales bring sums of ``terms`` products to the int8 range.
+
+    Some results are a little beyond it.
     """
     scale = rng.uniform(0.5, 1.5, channels) / (48.0 * np.sqrt(terms))
     biases = rng.integers(-bias, bias + 1, channels, dtype=np.int32)
@@ -55,8 +56,9 @@ def packed(bias: NDArray[Any], scale: NDArray[Any], arch: Arch) -> NDArray[np.ui
 
 
 def scale_registers(arch: Arch, **scales: float) -> dict[str, int]:
-    """``EX_SCALE_A`` and so on from real numbers: float32 bits, or multiplier and shift under
-    numerics = fixed.
+    """Return the registers ``EX_SCALE_A`` and so on for real scales.
+
+    They are float32 bits, or multiplier and shift if numerics = fixed.
     """
     values: dict[str, int] = {}
     for name, scale in scales.items():
@@ -69,8 +71,9 @@ def scale_registers(arch: Arch, **scales: float) -> dict[str, int]:
 
 
 def looked_up(tables: NDArray[np.int8] | None) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
-    """Operand and field of results that are looked up: ``tables`` (256,), or (channels, 256);
-    None: they are not.
+    """Return operand and field of a look-up in ``tables`` of (256,) or (channels, 256).
+
+    None: there is no look-up.
     """
     return ({}, {}) if tables is None else ({"EX_TABLE_ADDRESS": tables}, {"look_up": tables.ndim})
 
@@ -115,8 +118,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Convolution:
-    """One convolution: ``groups`` 0 is ``OP_CONV``, -1 ``OP_DEPTH_CONV``, otherwise
-    ``OP_GROUP_CONV``.
+    """One convolution.
+
+    It is ``OP_CONV`` if ``groups`` is 0, ``OP_DEPTH_CONV`` if -1, otherwise ``OP_GROUP_CONV``.
     """
 
     window: Window = Window()

@@ -1,6 +1,4 @@
-"""Golden cases of one command each: products, element-wise operations, movements and operations
-on rows.
-"""
+"""Golden cases of one command: products, element-wise operations, movements, row operations."""
 
 from __future__ import annotations
 
@@ -91,8 +89,9 @@ class Product:
 
 @dataclass(frozen=True)
 class DynamicProduct:
-    """A matrix product of two activations, (M, K) and (K, N); the second in memory as (N, K)
-    where ``transposed``.
+    """A matrix product of two activations, (M, K) and (K, N).
+
+    If ``transposed``, the second is stored as (N, K).
     """
 
     shape: tuple[int, int, int] = (3, 16, 8)
@@ -249,10 +248,10 @@ class LookUp:
 
 @dataclass(frozen=True)
 class Permutation:
-    """A copy of ``source`` bytes to ``result`` bytes; ``dims`` are (count, input stride, output
-    stride), fastest first.
+    """A copy of ``source`` bytes to ``result`` bytes.
 
-    ``fill``: the byte that is written and nothing read, or None.
+    ``dims`` are (count, input stride, output stride), fastest first. ``fill`` is the byte that is
+    written without reading, or None.
     """
 
     source: int
@@ -281,11 +280,11 @@ class Permutation:
 
 @dataclass(frozen=True)
 class OnRows:
-    """A reduction, softmax or normalisation of (outer, count, inner) int8 values, planes that far
-    apart (0: dense).
+    """A reduction, softmax or normalisation of (outer, count, inner) int8 values.
 
-    ``scales`` are those of input and result, ``table``: of softmax, ``pairs``: gains and biases as
-    real numbers; ``more``: further registers.
+    ``planes`` are the distances between planes (0: dense), ``scales`` those of input and result,
+    ``table`` is the table of softmax, ``pairs`` are gains and biases as real numbers, and ``more``
+    are further registers.
     """
 
     mnemonic: str
@@ -460,8 +459,9 @@ class Addition:
 
 @dataclass(frozen=True)
 class Repeating:
-    """An instruction of two tensors that may repeat, (channels, elements) each; numbers as of
-    :class:`Addition`.
+    """An instruction of two tensors (channels, elements) that may repeat.
+
+    Numbers are as in :class:`Addition`.
     """
 
     mnemonic: str = "OP_E_MUL"

@@ -1,5 +1,6 @@
-"""A bench for one instruction: places operands in a small scratchpad, runs the semantics, reads
-the result.
+"""Test bench for one instruction: store operands, run the semantics, read the result.
+
+It uses a small scratchpad.
 """
 
 from __future__ import annotations

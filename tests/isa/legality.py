@@ -1,5 +1,4 @@
-"""Token legality: executed in stream order, every pop finds a token, and none is left over at the
-end.
+"""Check token legality: in stream order, every pop finds a token, and none is left over.
 
 A legal program cannot deadlock, whatever the depth of the units' queues: the oldest unfinished
 command can always run.
@@ -15,8 +14,9 @@ from isa.sanitizer.order import Queue, list_awaited_units, list_notified_units
 
 
 def check_legality(commands: Iterable[Command]) -> None:
-    """Raises InputError naming the first command whose pop no earlier push satisfies, or the
-    queue with tokens left.
+    """Raise InputError if a pop has no earlier push or a queue keeps tokens.
+
+    The error names the first such command, or the queue.
     """
     tokens: dict[Queue, int] = {}
     for command in commands:

@@ -1,7 +1,6 @@
-"""Random commands on machines of words, with operands laid out by the sentences of docs/machine.md,
-section 12.
+"""Random commands on banked memory, with operands laid out as in docs/machine.md, section 12.
 
-Nothing here asks ``isa.packing`` where a byte lies: this is the other side of the comparison.
+This side of the comparison does not use ``isa.packing``.
 """
 
 from __future__ import annotations
@@ -72,8 +71,9 @@ def _tables(rng: np.random.Generator, drawn: Drawn, channels: int) -> Drawn:
 def _window(
     rng: np.random.Generator, channels: int, outputs: int, widest: int = 2
 ) -> dict[str, int]:
-    """Registers of a window: small planes, kernels, strides, dilations up to ``widest`` and
-    padding.
+    """Draw registers of a window: small planes, kernels, strides, dilations and padding.
+
+    Dilations are at most ``widest``.
     """
     registers = {"EX_INPUT_CHANNELS": channels, "EX_OUTPUT_CHANNELS": outputs}
     for side, pad in (("HEIGHT", "EX_PAD_TOP"), ("WIDTH", "EX_PAD_LEFT")):
@@ -329,9 +329,7 @@ def _look_up(rng: np.random.Generator, arch: Arch) -> Drawn:
 
 
 def _of_two(rng: np.random.Generator, arch: Arch) -> Drawn:
-    """A product of two tensors, each as the matrix that it is: its columns are channels, its
-    rows positions.
-    """
+    """Draw a product of two tensors whose columns are channels and whose rows are positions."""
     rows = draw_integer(rng, 1, 20)
     inputs = draw_integer(rng, 1, 60)
     outputs = draw_integer(rng, 1, 60)
@@ -366,8 +364,9 @@ def _zeros(rng: np.random.Generator) -> dict[str, int]:
 
 
 def _elements_of_rows(rng: np.random.Generator) -> tuple[dict[str, int], Operand]:
-    """A tensor (channels, positions) and its registers: plainly its rows lie dense, or its
-    channels are planes.
+    """Draw a tensor (channels, positions) and its registers.
+
+    In plain layout its rows are dense, or its channels are planes.
     """
     channels = draw_integer(rng, 1, 40)
     positions = draw_integer(rng, 1, 30)
@@ -407,8 +406,9 @@ def _softmax(rng: np.random.Generator, arch: Arch) -> Drawn:
 
 
 def _normalisation(rng: np.random.Generator, arch: Arch) -> Drawn:
-    """A row is a position, whatever EX_LENGTH says: that many elements of it have a gain and a
-    bias in common.
+    """Draw a normalisation, in which a row is a position for every EX_LENGTH.
+
+    EX_LENGTH elements of a row share a gain and a bias.
     """
     rows = draw_integer(rng, 1, 20)
     channels = draw_integer(rng, 1, 12)

@@ -55,11 +55,10 @@ def machines(numerics: str) -> list[Arch]:
 
 
 class Atoms(NamedTuple):
-    """A tensor (channels, positions) in atoms; ``plane``: the register of the surface's bytes, if
-    there is one.
+    """A tensor (channels, positions) in atoms.
 
-    ``pixels``: channels of a picture, whose atoms do not depend on the machine; 0 for other
-    tensors.
+    ``plane`` is the register with a surface's bytes, if there is one. ``pixels`` is the number of
+    channels of an image, whose atoms do not depend on the machine; 0 for other tensors.
     """
 
     plane: str = ""
@@ -71,8 +70,9 @@ class Atoms(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Weights (groups, outputs, inputs, rows, columns) in the order of their use with a
-    ``mapping``.
+    """Weights (groups, outputs, inputs, rows, columns) in the order in which they are used.
+
+    The order depends on ``mapping``.
     """
 
     mapping: int = 0
@@ -222,10 +222,9 @@ def bytes_of(operand: Operand, arch: Arch) -> Bytes:
 
 
 class Placed(NamedTuple):
-    """A command with its operands in a scratchpad, and the scratchpad as it is to be once it is
-    done.
+    """A command with its operands in a scratchpad, and the expected scratchpad afterwards.
 
-    ``read`` and ``written`` are the bytes that it has to look at, and those that it may change.
+    ``read`` are the bytes that it must read and ``written`` those that it may change.
     """
 
     command: Command
@@ -245,8 +244,9 @@ ORDER = (
 
 
 def placed(drawn: Drawn, result: NDArray[Any], arch: Arch, rng: np.random.Generator) -> Placed:
-    """The command on a machine of words, everything else in the scratchpad random; ``result``
-    (channels, positions).
+    """Place a command's operands in banked memory, with random bytes elsewhere.
+
+    ``result`` has (channels, positions).
     """
     words = arch.words
     assert words is not None

@@ -24,8 +24,9 @@ FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
 
 
 def random_stream(seed: int) -> Program:
-    """The program of a seed: up to 14 operations, their SETs, input at 0, constants at 128,
-    output at 256.
+    """Return the program of a seed: up to 14 operations with their SETs.
+
+    The input is at 0, constants are at 128 and the output is at 256.
     """
     rng = random.Random(seed)
     registers = dict(RESET)

@@ -1,5 +1,6 @@
-"""Small programs for the sanitizer's tests: a load, a computation and a store, whole or with
-something wrong.
+"""Small programs for tests of the sanitizer: a load, a computation and a store.
+
+They are correct or have one error.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ OP_DMA_WRITE pop.EX
 
 
 def program(body: str = CHAIN, *changes: tuple[str, str], header: str = HEADER) -> Program:
-    """The program of ``body`` with texts replaced, each of which must occur in it or in the
-    header.
+    """Return the program of ``body`` with texts replaced.
+
+    Each old text must occur in it or in the header.
     """
     text = header + body + "OP_END\n"
     for old, new in changes:

@@ -1,9 +1,8 @@
-"""What is wrong with a command stream, found by brute force: no clocks, no hulls, nothing shared
-with the sanitizer.
+"""Find the errors of a command stream by brute force, without code of the sanitizer.
 
-Order is reachability in the graph of queues and tokens, one bit a pair. Touched bytes are lists of
-intervals, row by row. Contents are a map with a flag a byte. Used to judge the sanitizer on random
-and on mutated streams.
+There are no clocks and no hulls. Order is reachability in the graph of queues and tokens, one bit a
+pair. Touched bytes are lists of intervals, row by row. Contents are a map with a flag a byte. The
+oracle judges the sanitizer on random and mutated streams.
 """
 
 from __future__ import annotations
@@ -88,9 +87,7 @@ def judge(program: Program, commands: Sequence[Command], operands: Sequence[Oper
 
 
 def is_legal(commands: Sequence[Command]) -> bool:
-    """Whether every pop finds a token when the commands are carried out in stream order, and
-    none is left over.
-    """
+    """Return True if every pop finds a token in stream order and none is left over."""
     tokens: dict[Pair, int] = {}
     for command in commands:
         unit = command.unit.value
@@ -106,8 +103,9 @@ def is_legal(commands: Sequence[Command]) -> bool:
 
 
 def graph(commands: Sequence[Command]) -> list[list[int]]:
-    """What each command waits for: the one before it in its queue, the givers of its tokens (-1:
-    there is none).
+    """Return the commands that each command waits for.
+
+    They are the one before it in its queue, and the givers of its tokens (-1: there is none).
     """
     last: dict[int, int] = {}
     waiting: list[list[int]] = []
@@ -131,8 +129,9 @@ def graph(commands: Sequence[Command]) -> list[list[int]]:
 
 
 def completion_order(predecessors: Sequence[Sequence[int]]) -> list[int]:
-    """The commands that can complete, each after what it waits for, else by position in the
-    stream.
+    """Return the commands that can complete, each after those it waits for.
+
+    Otherwise they are in stream order.
     """
     order: list[int] = []
     done: set[int] = set()
@@ -200,8 +199,9 @@ def _share(first: Access, second: Access) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def intervals(access: Access) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The bytes of an access as disjoint half-open intervals in ascending order: their starts
-    and their ends.
+    """Return the starts and ends of the disjoint half-open intervals of an access's bytes.
+
+    They are in ascending order.
     """
     merged: list[list[int]] = []
     for low, high in sorted(set(access.runs())) if access.nbytes else ():

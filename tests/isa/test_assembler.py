@@ -1,6 +1,4 @@
-"""Assembly text and binary files: exact round trips, readable goldens, and refusals with the
-line.
-"""
+"""Assembly text and binary files: exact round trips, readable goldens, and errors with the line."""
 
 from __future__ import annotations
 

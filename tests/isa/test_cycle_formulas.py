@@ -1,6 +1,4 @@
-"""Compute cycles of single commands on ideal memory, compared with the formulas of
-docs/machine.md.
-"""
+"""Compute cycles of single commands on ideal memory equal the formulas of docs/machine.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The generated files: as committed, complete, and correct C and Verilog with the values of the
-declarations.
-"""
+"""Generated files are as committed and complete; their C and Verilog have the declared values."""
 
 from __future__ import annotations
 

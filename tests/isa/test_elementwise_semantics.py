@@ -1,6 +1,4 @@
-"""Element-wise instructions, look-ups and permutations, compared with ONNX Runtime or worked out
-by hand.
-"""
+"""Element-wise instructions, look-ups and permutations equal ONNX Runtime or hand calculations."""
 
 from __future__ import annotations
 
@@ -44,8 +42,9 @@ EVERY = np.arange(-128, 128, dtype=np.int8)
 
 
 def test_unary_functions_by_hand() -> None:
-    """Equal scales and zero point 10: the value is x - 10, so -20 is -30: ReLU gives 0, leaky
-    ReLU by 0.5 gives -15.
+    """Unary functions with equal scales and zero point 10 equal values by hand.
+
+    The value is x - 10, so -20 is -30: ReLU gives 0, leaky ReLU by 0.5 gives -15.
     """
     registers = {"EX_LENGTH": 3, "EX_INPUT_ZERO_POINT": 10, "EX_OUTPUT_ZERO_POINT": 10}
     registers |= {"EX_SCALE_A": BITS(0.5), "EX_SCALE_B": BITS(0.5), "EX_SCALE_Y": BITS(0.5)}
@@ -161,8 +160,9 @@ def test_products_equal_onnx_runtime(repeat: int, offset: int, seed: int) -> Non
 
 
 def test_differences_by_hand() -> None:
-    """(x + 1) · 0.5 less (b - 2) · 0.25 by 0.5, on zero point 3: 11 and 4 are (6 - 0.5) / 0.5 +
-    3 = 14.
+    """Differences equal values by hand: 11 and 4 give (6 - 0.5) / 0.5 + 3 = 14.
+
+    The difference is (x + 1) · 0.5 less (b - 2) · 0.25 by 0.5, with zero point 3.
     """
     registers = {
         "EX_OUTPUT_CHANNELS": 2,
@@ -183,8 +183,10 @@ def test_differences_by_hand() -> None:
 
 
 def test_quotients_by_hand() -> None:
-    """(x + 1) · 0.5 by (b - 2) · 0.25 by 0.5, on zero point 3: 11 and 4 are 6 / 0.5 / 0.5 + 3 = 27;
-    what 0 divides is the limit of its sign, 0 by 0 the lower one.
+    """Quotients equal values by hand: 11 and 4 give 6 / 0.5 / 0.5 + 3 = 27.
+
+    The quotient is (x + 1) · 0.5 by (b - 2) · 0.25 by 0.5, with zero point 3. A division by 0 gives
+    the limit of the dividend's sign, 0 by 0 the lower one.
     """
     registers = {
         "EX_OUTPUT_CHANNELS": 2,
@@ -213,8 +215,9 @@ def test_quotients_by_hand() -> None:
 
 
 def test_sums_and_comparisons_of_tensors_that_repeat() -> None:
-    """As those of dense tensors: of every channel with one value, and of one row with every
-    channel.
+    """Sums and comparisons of repeated tensors equal those of dense tensors.
+
+    Every channel is combined with one value, and one row with every channel.
     """
     rng = np.random.default_rng(2)
     a, b, row = (

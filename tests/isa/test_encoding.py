@@ -1,6 +1,4 @@
-"""Encodings: every bit used once, exact round trips, and errors that name field, width and
-value.
-"""
+"""Encodings: every bit used once, exact round trips, and errors with field, width and value."""
 
 from __future__ import annotations
 

@@ -128,8 +128,9 @@ def test_two_options_get_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_nobody_elses_file_is_touched(tmp_path: Path) -> None:
-    """What is not whole yet has a name of its own, whatever stands at the names that one might
-    guess.
+    """An incomplete file has a name of its own, so no other file is overwritten.
+
+    Files with guessable names stay.
     """
     other = tmp_path / "result.json.part"
     other.write_text("of somebody else")

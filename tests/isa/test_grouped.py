@@ -1,5 +1,6 @@
-"""``OP_GROUP_CONV``: ONNX Runtime's grouped QLinearConv to the bit, cycles by hand, never
-cheaper than depthwise.
+"""``OP_GROUP_CONV`` equals ONNX Runtime's grouped QLinearConv to the bit.
+
+Its cycles equal hand counts and are never fewer than those of a depthwise convolution.
 """
 
 from __future__ import annotations
@@ -126,8 +127,9 @@ def test_cycles_by_hand(groups: int, ic: int, oc: int, parallel: int, cycles: in
 def test_never_cheaper_than_the_array_allows(
     groups: int, inputs: int, outputs: int, pe: tuple[int, int, int]
 ) -> None:
-    """At least ⌈MACs / N⌉ and OP_DEPTH_CONV's cycles, at most one OP_CONV a group; OP_CONV's for
-    one group.
+    """Cycles are at least ⌈MACs / N⌉ and OP_DEPTH_CONV's, at most those of one OP_CONV a group.
+
+    For one group they are OP_CONV's.
     """
     arch = Arch(pe=PeArray(ic=pe[0], oc=pe[1], ow=pe[2]))
     plane = {"EX_OUTPUT_HEIGHT": 2, "EX_OUTPUT_WIDTH": 4, "EX_KERNEL_WIDTH": 3}

@@ -1,5 +1,6 @@
-"""The least cycles of a convolution: no grid of commands, each with the best mapping, takes
-fewer.
+"""No grid of commands takes fewer cycles than the least cycles of a convolution.
+
+Each command has its best mapping.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ def parts(random: Random, size: int) -> list[int]:
 
 
 def grid(random: Random, work: ConvolutionWork, arch: Arch) -> int:
-    """Cycles of the work cut along every dimension, rows as one: pieces of all kinds with the
-    best mapping each.
+    """Return the cycles of work that is split along every dimension, with the best mappings.
+
+    Rows count as one dimension.
     """
     dimensions = [parts(random, size) for size in work[:-1]]
     return sum(

@@ -1,6 +1,4 @@
-"""Token legality: exact messages for the program that would hang and for the one that leaves
-tokens behind.
-"""
+"""Token legality: exact messages for a program that would hang and one that leaves tokens."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Every rule of `onnxruntime` numerics against ONNX Runtime itself, to the bit, on seeded random
-and tie-prone scales.
+"""Every rule of `onnxruntime` numerics equals ONNX Runtime to the bit.
 
-Weights stay within -63..63: beyond that the 16-bit sums in ONNX Runtime's kernels for CPUs without
-VNNI saturate.
+Scales are seeded random ones and ones with many ties. Weights stay within -63..63: beyond that the
+16-bit sums in ONNX Runtime's kernels for CPUs without VNNI saturate.
 """
 
 import numpy as np
@@ -20,8 +19,9 @@ MICROSOFT = "com.microsoft"
 
 
 def run(nodes, inputs, constants, expect, tmp_path):
-    """Run a graph with output y at EXTENDED; assert that its operators after optimisation are
-    among ``expect``.
+    """Run a graph with output y at EXTENDED; check its operators after optimisation.
+
+    They must be among ``expect``.
     """
     graph = helper.make_graph(
         nodes,
@@ -192,9 +192,7 @@ def test_add_of_all_pairs(seed, dtype, tmp_path):
 
 
 def window_taps(x, kernel, strides, pads, size):
-    """Taps of every window of (C, H, W), row-major, and how many of them are valid: the plain
-    gather.
-    """
+    """Gather the taps of every window of (C, H, W), row-major, and count the valid ones."""
     rows, columns = (np.arange(n) * s - p for n, s, p in zip(size, strides, pads[:2], strict=True))
     taps = []
     valid_taps = np.zeros(size, np.int64)

@@ -1,6 +1,4 @@
-"""Rounding and saturation against exact arithmetic of Python's integers and fractions, on drawn
-values.
-"""
+"""Rounding and saturation of drawn values equal Python's exact integers and fractions."""
 
 import math
 from fractions import Fraction

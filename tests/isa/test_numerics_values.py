@@ -303,8 +303,9 @@ class TestFixed:
         assert result.tolist() == [50, 15]  # 50 + 5 clamped, 10 + 5
 
     def test_a_left_shift_saturates_as_the_exact_product_would(self):
-        """Of any int32 and any multiplier, the int8 result is that of exact arithmetic where
-        int32 is left.
+        """The int8 result equals exact arithmetic if the shifted value leaves int32.
+
+        This holds for any int32 and any multiplier.
         """
         random = np.random.default_rng(3)
         x = random.integers(-(2**31), 2**31, 4000)
@@ -360,8 +361,9 @@ class TestFixed:
         assert numerics.activation_steps((-np.inf, np.inf), 0.01) == (-np.inf, np.inf)
 
     def test_mean_multiplier(self):
-        """Of 6 elements: 2 bits of the count go to the multiplier, 2^30 * 4 // 6, and the shift
-        is 2 less.
+        """For 6 elements, 2 bits of the count go to the multiplier, and the shift is 2 less.
+
+        The multiplier is 2^30 * 4 // 6.
         """
         assert numerics.mean_multiplier(2**30, 1, 6) == (2**32 // 6, -1)
         assert numerics.mean_multiplier(2**30, 1, 1) == (2**30, 1)

@@ -1,6 +1,4 @@
-"""Packed operands: an instruction on a machine of words means what it means on the same tensors
-laid out plainly.
-"""
+"""Packed operands: an instruction on banked memory gives the result of the plain layout."""
 
 from __future__ import annotations
 
@@ -83,10 +81,9 @@ def bytes_of(access: Access) -> NDArray[np.int64]:
 
 
 def check_commands(mnemonic: str, numerics: str, count: int) -> None:
-    """Semantics, operands and kernels of random commands against the bytes that have to come of
-    them.
+    """Check semantics, operands and kernels of random commands against the expected bytes.
 
-    The kernels of one device do one command after another, each twice: what they keep is buffers,
+    The kernels of one device run one command after another, each twice. They may keep buffers but
     never values.
     """
     kernels: dict[Arch, Kernels] = {}
@@ -173,8 +170,9 @@ def test_kernels_on_atoms_see_weights_that_change(mnemonic: str) -> None:
 
 @pytest.mark.parametrize("mnemonic", ["OP_CONV", "OP_GROUP_CONV", "OP_MAT_MUL", "OP_DEPTH_CONV"])
 def test_weights_are_read_from_where_they_are_stored(mnemonic: str) -> None:
-    """The places of a command's weights and the function that reads them, each by its own code,
-    agree.
+    """The places of a command's weights agree with the function that reads them.
+
+    Each has its own code.
     """
     random = np.random.default_rng(0)
     for arch, case in drawn_commands(mnemonic, "onnxruntime", COMMANDS):

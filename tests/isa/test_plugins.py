@@ -1,5 +1,6 @@
-"""A package outside the project adds ``OP_E_MEAN`` in one file: everything that a declaration
-gives, it gives.
+"""A package outside the project adds ``OP_E_MEAN`` in one file.
+
+All effects of a declaration follow from it.
 """
 
 from __future__ import annotations

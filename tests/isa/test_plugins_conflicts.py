@@ -1,6 +1,4 @@
-"""Packages that do not fit in: one clear line that names the package, what it wants, and who has
-it.
-"""
+"""Plug-in packages with conflicts: one clear line names the package, its claim and the owner."""
 
 from __future__ import annotations
 
@@ -161,8 +159,9 @@ def test_a_function_may_give_the_extension_and_packages_may_build_on_one_another
 def test_a_native_grouped_convolution_with_a_register_of_its_own_fits_in_from_outside(
     tmp_path: Path,
 ) -> None:
-    """The very file that the project ships as ``isa/ops/convolution.py``, under other names and
-    numbers.
+    """A plug-in can be the file that the project ships as ``isa/ops/convolution.py``.
+
+    It has other names and numbers.
     """
     import isa.ops.convolution as shipped
 

@@ -1,5 +1,6 @@
-"""Addresses and contents: unwritten bytes, ranges, alignment, protected bytes, unset registers,
-unused results.
+"""The sanitizer on addresses and contents: unwritten bytes, ranges, alignment and registers.
+
+It also finds writes to protected bytes and unused results.
 """
 
 from __future__ import annotations

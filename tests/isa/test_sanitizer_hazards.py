@@ -1,6 +1,4 @@
-"""The device and the sanitizer: what collides in some run is a race, and what is ordered
-collides in none.
-"""
+"""Every collision on the device is a reported race, and ordered commands never collide."""
 
 from __future__ import annotations
 
@@ -41,8 +39,9 @@ def _collision(program: Program, timing: Timing) -> str | None:
 
 
 def _implied(program: Program, message: str) -> bool:
-    """Whether a race is reported that ends no sooner than the collision, or the command that
-    collides with itself.
+    """Return True if a reported race ends no sooner than the collision.
+
+    A command that collides with itself must be reported alone.
     """
     words = sorted(int(word) for word in WORDS.findall(message))
     if len(words) == 1:

@@ -1,6 +1,4 @@
-"""Layouts in a small program of v5: a command that reads other bytes than the program states is
-a finding.
-"""
+"""A command of v5 that reads other bytes than its program states is a finding."""
 
 from __future__ import annotations
 
@@ -126,8 +124,9 @@ FOUND: Sequence[tuple[dict[str, str], str]] = (
 
 @pytest.mark.parametrize(("changes", "text"), FOUND)
 def test_a_command_that_reads_other_bytes_is_found(changes: dict[str, str], text: str) -> None:
-    """Nothing is found where the bytes are the same: those that were copied, and constants
-    further on.
+    """A command that reads other bytes is found, unless the bytes are equal.
+
+    Equal bytes are copies, or constants further on.
     """
     found = mismatches(**changes)
     assert any(text in one for one in found) if text else not found, found

@@ -1,6 +1,4 @@
-"""Races between units: all three kinds, exact ranges, and what does and does not order two
-commands.
-"""
+"""Races between units: all three kinds, exact ranges, and what orders two commands."""
 
 from __future__ import annotations
 
@@ -85,8 +83,9 @@ def test_races_in_system_memory() -> None:
 
 
 def test_interleaved_rows_do_not_race() -> None:
-    """The load fills the even rows of 8 bytes, the computation reads odd ones: the hulls meet,
-    the bytes do not.
+    """Interleaved rows do not race although their address ranges overlap.
+
+    The load fills the even rows of 8 bytes and the computation reads odd ones.
     """
     rows = """
     SET LD_BYTES, 8

@@ -1,6 +1,4 @@
-"""Tags of bytes: whatever is stored as runs or one by one, every read equals that of an array
-with one tag per byte.
-"""
+"""Tags of bytes, stored as runs or single bytes, read like an array with one tag per byte."""
 
 from __future__ import annotations
 

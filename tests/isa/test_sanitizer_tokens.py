@@ -57,8 +57,9 @@ def test_two_units_that_wait_for_each_other() -> None:
 
 
 def test_a_cycle_through_the_queue_and_the_stream() -> None:
-    """EX waits for LD; LD's push is behind a second command of EX, for which the queue of depth
-    1 has no room.
+    """EX waits for LD, whose push is behind a second command of EX that has no room.
+
+    The queue has depth 1.
     """
     found = token_findings("EX pop.LD", "EX", "LD push.EX")
     assert found == [

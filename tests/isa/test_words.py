@@ -1,6 +1,4 @@
-"""Machines of words: what fits, what is refused in one line, and that machines without words are
-as they were.
-"""
+"""Machines with banked memory: accepted sizes, one-line errors, and unchanged other machines."""
 
 from __future__ import annotations
 
