@@ -64,8 +64,9 @@ bus_bytes = [4, 8]
 
 
 class Shown(NamedTuple):
-    """A report of the gallery: ``name`` is its folder and its page, ``picture`` the image that
-    links to it.
+    """A report of the gallery.
+
+    ``name`` is its folder and its page, and ``picture`` is the image that links to it.
     """
 
     name: str
@@ -232,9 +233,7 @@ def _add_fields(
 
 
 def _commands() -> Iterator[str]:
-    """Yield a section for each command: its help, its usage, and tables of arguments and
-    options.
-    """
+    """Yield a section for each command: help, usage, and tables of arguments and options."""
     yield "# Command line\n\nEvery option of every command, as `dla COMMAND -h` shows it.\n"
     yield (
         "[What all commands have in "

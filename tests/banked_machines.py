@@ -13,11 +13,11 @@ LARGEST = 1 << 20
 
 
 def with_banked_memory(arch: Arch, random: np.random.Generator) -> Arch:
-    """Return a machine with the array, lanes, memory size, alignment and numerics of ``arch`` and
-    banked memory.
+    """Return a machine with banked memory and with the array and lanes of ``arch``.
 
-    A memory smaller than one word gets the size of a word. Half of the machines have atoms, words,
-    accumulators and dividers by default, the others drawn ones.
+    It also has the memory size, alignment and numerics of ``arch``. A memory smaller than one word
+    gets the size of a word. Half of the machines have atoms, words, accumulators and dividers by
+    default, the others drawn ones.
     """
     values: dict[str, Any] = arch.model_dump(
         include={"pe", "sram_bytes", "alignment", "numerics", "post_lanes"}

@@ -1,5 +1,6 @@
-"""Settings of all tests: side by side on all cores; Hypothesis judges results, never times, with
-the same examples.
+"""Settings of all tests: parallel on all cores, and Hypothesis with fixed examples.
+
+Hypothesis judges results and never times.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ LONG = ("fuzz_inputs", "cycles")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests begin first, then long ones: a worker gets whole files, and the last
-    should not be long.
+    """Start files with slow tests first, then long ones.
+
+    A worker gets whole files, and the last one should not be long.
     """
     slow = {item.path for item in items if "slow" in item.keywords}
     items.sort(key=lambda item: (item.path not in slow, item.path.parent.name not in LONG))
@@ -78,8 +80,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Tests stay until the end: the collector of garbage need not look at them, 0.4 s each time,
-    while they are collected or later.
+    """Disable garbage collection during test collection, and freeze the tests afterwards.
+
+    Tests exist until the end, so the garbage collector need not visit them, 0.4 s each time.
     """
     gc.disable()
     try:

@@ -1,15 +1,15 @@
-"""Commands that write, killed at random moments: nothing is half-written, and nothing of anybody
-else is touched.
+"""Kill commands that write at random moments and check their files.
 
-``python -m tests.kill_writers --count 200`` prints how many kills left each command's old results
-and how many its new ones, and every violation; exit status 1 where there is one. ``--dask N``: so
-many kills beside them of sweeps on a Dask cluster, of the command or of one of its workers.
+Nothing may be half-written, and no file of another owner may change. ``python -m tests.kill_writers
+--count 200`` prints how many kills left each command's old results and how many its new ones, and
+every violation; the exit status is 1 if there is one. ``--dask N`` adds N kills of sweeps on a Dask
+cluster, of the command or of one of its workers.
 
-Each attempt begins in a folder of its own, with results of before, and with files and links of
-somebody else wherever a careless writer would put something. Half of the kills come before a step
-that changes something on the disk, the others after a part of the time that the command takes; six
-of ten by SIGKILL, the others by SIGINT and SIGTERM. What goes on where it stopped is run again, and
-compared with what nobody killed.
+Each attempt begins in a folder of its own with earlier results, and with files and links of another
+owner wherever a careless writer would put something. Half of the kills come before a step that
+changes something on the disk, the others after a part of the time that the command takes. Six of
+ten use SIGKILL, the others SIGINT and SIGTERM. A command that can resume is run again, and its
+result is compared with that of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -77,12 +77,11 @@ def apart(
     number: int = signal.SIGKILL,
     victim: Callable[[int], int] = lambda child: child,
 ) -> tuple[int, int]:
-    """Do ``action`` in a process that is killed before step ``stop_at`` or after ``seconds``;
-    (status, steps).
+    """Do ``action`` in a process that is killed before step ``stop_at`` or after ``seconds``.
 
-    Steps are what changes something on the disk. The status is negative where it was killed.
-    ``number`` is the signal; ``victim`` says which process hears it, where it is another one than
-    the child.
+    Return (status, steps). Steps change something on the disk. The status is negative if the
+    process was killed. ``number`` is the signal; ``victim`` returns the process that gets it, by
+    default the child.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -144,8 +143,9 @@ class Rehearsal:
 
 
 def rehearse(writer: Writer, original: Path, folder: Path) -> Rehearsal:
-    """Make ``original`` as it is before every attempt, and run the command once on a copy in
-    ``folder``.
+    """Make ``original`` as before every attempt, and run the command once on a copy.
+
+    The copy is in ``folder``.
     """
     original.mkdir()
     status, _ = apart(lambda: writer.prepare(original))

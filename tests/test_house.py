@@ -1,5 +1,6 @@
-"""The direction of imports: isa knows none of ours, byoc and dla_sim isa only, experiments these
-three, dla all.
+"""The direction of imports: isa imports no other package; byoc and dla_sim import isa.
+
+experiments imports these three, and dla imports all.
 """
 
 from __future__ import annotations
@@ -91,8 +92,9 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _imported(tree: ast.AST) -> set[str]:
-    """Dotted names of everything that is imported, at whatever depth: a name's own, or its
-    module's and its.
+    """Return the dotted names of everything that is imported at any depth.
+
+    They are names of modules, or of names in modules.
     """
     found: set[str] = set()
     for node in ast.walk(tree):
@@ -110,8 +112,9 @@ def _imported_by(path: Path) -> frozenset[str]:
 
 
 def _files(package: str) -> list[Path]:
-    """The files of a package, without those in its folder that are installed under another name,
-    as dla's are.
+    """Return the files of a package.
+
+    Files in its folder that are installed under another name, like those of dla, are left out.
     """
     root = _package_root(package)
     others = [
@@ -265,8 +268,9 @@ def test_imports_inside_functions_are_there_for_the_time_of_the_start() -> None:
 
 
 def _questions(tree: ast.Module, families: AbstractSet[str]) -> list[int]:
-    """Lines that ask whether something is of one of these classes: by isinstance, issubclass, or
-    by comparing.
+    """Return the lines that check whether something is of one of these classes.
+
+    They use isinstance or issubclass, or compare.
     """
     found = []
     for node in ast.walk(tree):
@@ -327,8 +331,9 @@ _READING = {
 
 
 def _parsed_messages(text: str) -> list[int]:
-    """Lines that look for something in the message of an exception that they caught, or were
-    given.
+    """Return the lines that search the message of an exception.
+
+    They caught it or got it as an argument.
     """
     scopes: list[tuple[str, ast.AST]] = []
     for node in ast.walk(ast.parse(text)):
@@ -446,8 +451,9 @@ def test_few_conditions_ask_for_the_memory() -> None:
 
 
 def _conditions(tree: ast.Module) -> Iterator[ast.expr]:
-    """What is tested anywhere, without and, or, not: in if, while, assert and comprehensions,
-    and as operands of or.
+    """Yield all tested conditions, split at and, or and not.
+
+    They occur in if, while, assert and comprehensions, and as operands of or.
     """
     tests: list[ast.expr] = []
     for node in ast.walk(tree):
@@ -479,9 +485,7 @@ def _asks_for_memory(test: ast.expr) -> bool:
 
 
 def _is_of_memory(node: ast.expr) -> bool:
-    """Whether an expression is a name of banked memory alone, or an attribute of a machine's
-    memory.
-    """
+    """Return True if an expression is a name of banked memory, or part of a machine's memory."""
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     if isinstance(node, ast.Attribute) and _name(node.value) in {"packed", "memory"}:

@@ -1,5 +1,4 @@
-"""Plain English: few docstrings, comments and paragraphs of docs have the marks of sentences that
-are hard to read.
+"""Few docstrings, comments and paragraphs of docs have marks of sentences that are hard to read.
 
 A mark is a hint, not a verdict. The ceilings keep what was gained; a sentence that is rearranged to
 escape a pattern is still hard to read.
@@ -38,8 +37,9 @@ CEILINGS = {"docstrings": 0.02, "comments": 0.03, "docs": 0.03, "README": 0.0, "
 
 
 def _texts() -> Iterator[tuple[str, str, str]]:
-    """Yield (kind, place, text) of docstrings' first paragraphs, comments, help texts, and
-    paragraphs of docs.
+    """Yield (kind, place, text) of docstrings, comments, help texts and paragraphs of docs.
+
+    Only the first paragraph of a docstring counts.
     """
     for place, text in _help_texts(typer.main.get_command(application()), "dla"):
         yield "help", place, text
@@ -72,8 +72,9 @@ def _texts() -> Iterator[tuple[str, str, str]]:
 
 
 def _help_texts(command: Any, words: str) -> Iterator[tuple[str, str]]:
-    """Yield (command line, text) of a command, its options and its arguments, and of all
-    commands below it.
+    """Yield (command line, text) of a command, its options and its arguments.
+
+    All commands below it follow.
     """
     yield words, (command.help or "").split("\n\n")[0]
     for parameter in command.params:

@@ -41,8 +41,9 @@ class Writer:
 
 
 def _dla(*words: str) -> Callable[[Path], object]:
-    """``dla`` with these words, as a process of its own: an interrupt ends it as the signal
-    does.
+    """Return a call of ``dla`` with these words, as in a process of its own.
+
+    An interrupt ends it like the signal.
     """
     return lambda folder: dla.__main__.main([
         word.replace("DIR", str(folder)).replace("CLUSTER", os.environ.get(CLUSTER, ""))

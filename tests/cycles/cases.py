@@ -218,8 +218,9 @@ def _squeezed() -> ModelProto:
 
 
 def _decoder() -> ModelProto:
-    """A level of a U-Net: down, up again by a transposed convolution, beside what was kept, and
-    a convolution.
+    """Return a level of a U-Net: down, up by a transposed convolution, and a concatenation.
+
+    A convolution follows.
     """
     net = NetworkBuilder("decoder", "image", (1, 16, 48, 48), 0)
     kept = net.layer("kept", "image", (16, 24), 3)
@@ -246,15 +247,17 @@ def _branches() -> ModelProto:
 
 
 def _attention() -> ModelProto:
-    """One block of a vision transformer: products of rows, softmax, normalisation, transposing
-    copies.
+    """Return one block of a vision transformer: row products, softmax, normalisation, copies.
+
+    The copies transpose.
     """
     return vit_tiny(0, size=112, blocks=1, width=64, heads=2)
 
 
 def _shuffled() -> ModelProto:
-    """A unit of ShuffleNet: grouped convolutions around a shuffle of channels and a depthwise
-    convolution.
+    """Return a unit of ShuffleNet: grouped convolutions around a channel shuffle.
+
+    A depthwise convolution follows the shuffle.
     """
     net = NetworkBuilder("shuffled", "image", (1, 24, 56, 56), 0)
     value = net.layer("first", "image", (24, 112), 1, groups=4)

@@ -24,8 +24,9 @@ Table = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Change:
-    """Cycles of a case on a machine that are not as recorded; None where there are none, or none
-    are recorded.
+    """A difference between the recorded and the found cycles of a case on a machine.
+
+    None: no cycles are recorded, or the case does not run.
     """
 
     case: str

@@ -1,10 +1,9 @@
-"""Trains ``digits-cnn`` in plain NumPy and writes the network and its data into
-``experiments/models``.
+"""Train ``digits-cnn`` in plain NumPy and write the network and its data.
 
-Run ``python -m tests.digits`` (needs the ``train`` extra: scikit-learn, for its handwritten digits
-only, and ``tflite``). Everything is drawn from one seed. The result, ``digits-cnn.onnx``, the same
-network quantised as ``digits-cnn.tflite``, and ``digits-data.npz``, is committed, so nothing here
-is needed to run the network.
+The files go to ``experiments/models``. Run ``python -m tests.digits`` (needs the ``train`` extra:
+scikit-learn, for its handwritten digits only, and ``tflite``). Everything is drawn from one seed.
+The result, ``digits-cnn.onnx``, the same network quantised as ``digits-cnn.tflite``, and
+``digits-data.npz``, is committed, so nothing here is needed to run the network.
 """
 
 from __future__ import annotations
@@ -101,8 +100,9 @@ def loss_and_gradients(
 
 
 def feature_gradients(p: Parameters, f: dict[str, Any], pooled: Array) -> Parameters:
-    """Gradients of the three convolutions, given the gradient (N, 32, 4, 4) by the pooled
-    features.
+    """Return the gradients of the three convolutions.
+
+    ``pooled`` is the gradient (N, 32, 4, 4) by the pooled features.
     """
     # The gradient goes to every maximum of a cell; ties only happen at zero, where ReLU stops it.
     cells = (f["cells"] == f["pooled"][:, :, :, None, :, None]) * (f["cells"] > 0)
@@ -190,8 +190,9 @@ CALIBRATION = 64
 
 @dataclass(frozen=True)
 class Digits:
-    """scikit-learn's 1797 digits, shuffled and split: images uint8 (N, 8, 8) with values 0..16,
-    labels int64 (N,).
+    """scikit-learn's 1797 digits, shuffled and split.
+
+    Images are uint8 (N, 8, 8) with values 0..16, labels are int64 (N,).
     """
 
     train_images: NDArray[np.uint8]
@@ -217,8 +218,9 @@ def normalise(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def shifted(images: NDArray[np.float32], generator: np.random.Generator) -> NDArray[np.float32]:
-    """Each image (N, 1, 8, 8) moved by -1, 0 or 1 pixels in both directions: the only
-    augmentation.
+    """Move each image (N, 1, 8, 8) by -1, 0 or 1 pixels in both directions.
+
+    This is the only augmentation.
     """
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     rows, columns = generator.integers(0, 3, size=(2, len(images)))
@@ -258,8 +260,9 @@ def adam_step(
     step: int,
     rate: float,
 ) -> None:
-    """One update of Adam (Kingma and Ba, 2015) with its default moments, in place; ``step``
-    counts from 1.
+    """Update the parameters in place by Adam (Kingma and Ba, 2015) with its default moments.
+
+    ``step`` counts from 1.
     """
     for name, gradient in gradients.items():
         first[name] = 0.9 * first[name] + 0.1 * gradient

@@ -1,5 +1,6 @@
-"""The scheduling anomalies of docs/machine.md, section 8: programs that a better machine runs
-slower.
+"""Scheduling anomalies: programs that are slower on a better machine.
+
+docs/machine.md, section 8, lists them.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ _LOAD = """
 
 @dataclass(frozen=True)
 class Anomaly:
-    """``program`` takes ``before`` cycles under ``timing`` and ``after``, which is more, with
-    ``better`` on top.
+    """A program that takes ``before`` cycles under ``timing``, and more with ``better`` added.
+
+    ``after`` is the second number.
     """
 
     name: str

@@ -1,9 +1,8 @@
-"""A legal program and a machine as plain data: what one comparison of timing models needs, easy to
-print and shrink.
+"""A legal program and a machine as plain data for one comparison of timing models.
 
-The data that a program moves are meaningless here and only its addresses are in range: cycles do
-not depend on data. Any list of steps makes a legal program: :func:`legal_steps` takes out the pops
-that no earlier push satisfies.
+They are easy to print and shrink. The data that a program moves have no meaning and only its
+addresses are in range: cycles do not depend on data. Any list of steps makes a legal program,
+because :func:`legal_steps` removes the pops that no earlier push satisfies.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ NO_FLASH = {
 
 @dataclass(frozen=True)
 class Step:
-    """One operation: its mnemonic, unit, registers, fields, token flags, and further SETs before it
-    (``padding``).
+    """One operation: mnemonic, unit, registers, fields, token flags and padding.
 
-    A register that is not named keeps its value. ``layer`` is the name in the provenance; "" leaves
-    the step out of it. ``kind`` is the provenance's, "" for the instruction's.
+    ``padding`` is the number of further SETs before it. A register that is not named keeps its
+    value. ``layer`` is the name in the provenance; "" leaves the step out of it. ``kind`` is the
+    provenance's, "" for the instruction's.
     """
 
     mnemonic: str
@@ -94,8 +93,9 @@ class Case:
 
 
 def legal_steps(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps with only those pops that are satisfied in stream order, and only those flags
-    that their unit has.
+    """Return the steps with only the pops that are satisfied in stream order.
+
+    Flags that a unit does not have are removed too.
     """
     tokens: Counter[tuple[str, str]] = Counter()
     legal: list[Step] = []
@@ -115,8 +115,9 @@ def legal_steps(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def step_words(step: Step, registers: dict[str, int], isa: Variant) -> list[int]:
-    """SETs of the registers that change (``registers`` is updated), ``padding`` more, and the
-    operation.
+    """Return the words of a step: SETs of changed registers, ``padding`` more, and the operation.
+
+    Update ``registers``.
     """
     words = []
     for name, value in step.registers.items():

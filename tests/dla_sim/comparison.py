@@ -21,8 +21,9 @@ from tests.dla_sim.tick import TickResult, run_ticks
 
 @dataclass(frozen=True)
 class Observed:
-    """What a model says of a run, zeros left out: unit -> cause -> cycles; ``spans`` of all
-    commands but ``OP_END``.
+    """Observed run: total cycles, cycles by unit and cause, and spans of all commands.
+
+    Zeros and ``OP_END`` are left out.
     """
 
     total: int
@@ -116,8 +117,9 @@ def compare_seeds(seeds: Iterable[int], isa: str = ISA) -> Iterable[TickResult]:
 
 
 def explain_failure(seed: int, drawn: Case, found: list[str]) -> str:
-    """The report of a failing seed: its differences, the smallest case that still differs, and
-    those of that case.
+    """Report a failing seed: its differences, and the smallest case that still differs.
+
+    The differences of that case follow.
     """
     case = shrink(drawn, lambda candidate: bool(case_differences(candidate)[1]))
     shrunk = case_differences(case)[1]

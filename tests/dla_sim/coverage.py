@@ -1,6 +1,4 @@
-"""What random programs must have exercised for the equality of the timing models to mean
-something.
-"""
+"""Coverage that random programs must reach before equal timing models mean anything."""
 
 from __future__ import annotations
 
@@ -76,8 +74,9 @@ _REFUSED = {"OP_DEPTH_CONV mapping": (1, 2, 3)}
 
 
 def events(isa: str = ISA) -> tuple[str, ...]:
-    """What programs of a variant must have exercised: events of every machine, its own,
-    instructions, options.
+    """Return the events that programs of a variant must exercise.
+
+    They are events of every machine, its own ones, instructions and options.
     """
     options = (
         f"{mnemonic} {field.name} = {value}"

@@ -1,8 +1,7 @@
-"""Compare the engines with the tick model on many seeds:
-``python -m tests.dla_sim.fuzz_ticks --count 10000``.
+"""Compare the engines with the tick model on many seeds.
 
-Prints the coverage table. Exits with 1 and the shrunk case at the first seed that differs, or if a
-row was not covered.
+Run ``python -m tests.dla_sim.fuzz_ticks --count 10000``. It prints the coverage table and exits
+with 1 and the shrunk case at the first seed that differs, or if a row was not covered.
 """
 
 from __future__ import annotations

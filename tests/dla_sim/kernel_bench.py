@@ -1,6 +1,4 @@
-"""A bench for kernels: the same command on two copies of one machine, once by its semantics,
-once by its kernel.
-"""
+"""Test bench for kernels: run a command on two copies of a machine, by semantics and by kernel."""
 
 from __future__ import annotations
 
@@ -37,10 +35,10 @@ def compiled_kernels() -> Mapping[str, Kernels]:
 
 @cache
 def integer_ways() -> Mapping[str, products.IntegerProducts]:
-    """Return ONNX Runtime's integer products: of an int8 right operand, of a uint8 one, and the one
-    chosen here.
+    """Return ONNX Runtime's integer products by kind, and the one that is chosen here.
 
-    Those of int8 saturate on processors without VNNI, which therefore choose those of uint8.
+    The right operand is int8 or uint8. Products of int8 saturate on processors without VNNI, which
+    therefore choose those of uint8.
     """
     ways = {
         kind: products.IntegerProducts(products.session(kind), kind == "uint8")

@@ -106,8 +106,9 @@ def random_case(seed: int, isa: str = ISA) -> Case:
 
 
 def _with_flash(case: Case, rng: random.Random) -> Case:
-    """The case with its constants in a second memory: about half of what its transfers touch,
-    but for some tensors.
+    """Put the constants of a case into a second memory.
+
+    They are about half of the bytes that its transfers touch, except some tensors.
     """
     flash = random_flash(rng, case.timing["bus_bytes"])
     addresses = [
@@ -163,8 +164,10 @@ def _arch(rng: random.Random) -> Arch:
 
 
 def _arch_of_words(rng: random.Random) -> Arch:
-    """An array of which atoms hold more, just enough or less, and words and accumulators more or
-    just enough.
+    """Draw a machine with banked memory for any array.
+
+    Atoms may be larger than needed, just sufficient or too small for the array; words and
+    accumulators are larger or just sufficient.
     """
     numbers = (1, 2, 3, 4, 6, 8, 8, 16)
     banks = rng.choice((1, 2, 4, 16))
@@ -208,8 +211,9 @@ def random_timing(rng: random.Random) -> dict[str, int]:
 
 
 def _dma(rng: random.Random, kind: str, scale: int, arch: Arch) -> Step:
-    """Rows of up to ``scale`` bytes in all or a little more, dense or strided, aligned or not,
-    now and then none.
+    """Draw a transfer of rows of about ``scale`` bytes in all.
+
+    Rows are dense or strided, aligned or not, and now and then there are none.
     """
     unit, mnemonic = ("LD", "OP_DMA_READ") if kind == "read" else ("ST", "OP_DMA_WRITE")
     counts = [rng.choice((1, 1, 1, 2, 3, 5)) for _ in range(3)]

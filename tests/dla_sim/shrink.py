@@ -1,6 +1,4 @@
-"""Shrinking of a failing case: smaller and smaller cases that still fail, until no
-simplification does.
-"""
+"""Shrink a failing case to smaller ones that still fail, until no simplification does."""
 
 from __future__ import annotations
 
@@ -61,8 +59,9 @@ def simplifications(case: Case) -> Iterator[Case]:
 
 
 def _is_machine(timing: Mapping[str, int], arch: Arch) -> bool:
-    """Whether every burst has a beat, the flash is no wider than the bus, and the bus than half
-    a word.
+    """Return True if every burst has a beat, and flash and bus are narrow enough.
+
+    The flash is no wider than the bus, and the bus no wider than half a word.
     """
     if arch.words is not None and timing["bus_bytes"] > arch.words.word // 2:
         return False

@@ -25,8 +25,9 @@ from tests.dla_sim.tick.system import TickSystem, Turn
 
 @dataclass(frozen=True)
 class Job:
-    """A program that a machine runs from ``release`` on; ``stops``: where it asks, and whether
-    it may go on there.
+    """A program that a machine runs from ``release`` on.
+
+    ``stops`` are the commands at which it asks, and whether it may continue there.
     """
 
     program: Program
@@ -41,9 +42,7 @@ class Job:
 
 @dataclass(frozen=True)
 class SystemCase:
-    """Machines with their jobs, in order, on a memory whose port p serves the machines
-    ``ports[p]``.
-    """
+    """Machines with their jobs, in order, on a memory whose port p serves ``ports[p]``."""
 
     jobs: list[list[Job]]
     timings: list[Timing]
@@ -52,10 +51,9 @@ class SystemCase:
 
 
 def random_system(seed: int, isa: str = ISA) -> SystemCase:
-    """The system of ``seed``, always the same: 1 to 4 machines whose timings agree in what is the
-    memory's.
+    """Return the system of ``seed``: 1 to 4 machines whose timings agree on the memory.
 
-    A bus serves the narrowest word of machines of words.
+    A seed always gives the same system. With banked memory the bus fits the narrowest word.
     """
     rng = random.Random(seed)
     count = rng.choice((1, 2, 2, 3, 4))

@@ -1,5 +1,6 @@
-"""Compute cycles and words of single commands on banked memory, worked out by hand from
-docs/machine.md, section 12.
+"""Compute cycles and words of single commands on banked memory, worked out by hand.
+
+The rules are those of docs/machine.md, section 12.
 """
 
 from __future__ import annotations

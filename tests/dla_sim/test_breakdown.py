@@ -1,6 +1,4 @@
-"""The breakdown of the layers' cycles against the rules of docs/machine.md, section 7, one cycle
-at a time.
-"""
+"""The breakdown of layers' cycles follows docs/machine.md, section 7, cycle by cycle."""
 
 from __future__ import annotations
 

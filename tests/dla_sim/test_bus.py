@@ -1,6 +1,4 @@
-"""The arbiter of the bus: in closed form what a round robin of any number of ports grants slot
-by slot.
-"""
+"""The closed form of the bus arbiter equals a slot-by-slot round robin of any number of ports."""
 
 from __future__ import annotations
 

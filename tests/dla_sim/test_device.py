@@ -1,6 +1,4 @@
-"""The device: what it refuses and in which words, that runs do not influence one another, and
-what it reports.
-"""
+"""The device: rejected programs and messages, independent runs, and reports."""
 
 from __future__ import annotations
 

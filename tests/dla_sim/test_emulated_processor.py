@@ -1,6 +1,4 @@
-"""The oracle and the kernels are exact on a processor without VNNI, emulated where this one has
-it.
-"""
+"""The oracle and the kernels are exact on an emulated processor without VNNI."""
 
 from __future__ import annotations
 
@@ -27,8 +25,9 @@ raise SystemExit(main())
 
 @pytest.mark.slow
 def test_products_are_exact_without_vnni() -> None:
-    """The int8 kernel saturates there, the uint8 one is chosen, and drawn networks give no false
-    alarm.
+    """The int8 kernel saturates without VNNI, so the uint8 one is chosen.
+
+    Drawn networks give no false alarm.
     """
     emulator = shutil.which("qemu-x86_64")
     if emulator is None or platform.machine() != "x86_64":

@@ -1,6 +1,4 @@
-"""Programs whose tokens are wrong: deadlocks, collisions in memory, and wrong data where neither
-happens.
-"""
+"""Programs with wrong tokens: deadlocks, collisions in memory, or wrong data."""
 
 from __future__ import annotations
 
@@ -160,8 +158,9 @@ def test_deadlock_names_what_everybody_waits_for() -> None:
 
 
 def test_deadlock_of_a_full_queue() -> None:
-    """The push comes later in the stream than the queue is long: legal for no queue depth, and
-    found.
+    """A push that comes later in the stream than the queue is long is a deadlock.
+
+    Such a program is legal for no queue depth.
     """
     program = assemble(
         HEADER + "    OP_SYNC unit=EX pop.LD\n" * 3 + "    OP_SYNC unit=LD push.EX\n    OP_END\n"
@@ -183,8 +182,9 @@ def test_wrong_tokens_are_bad_input() -> None:
 
 @pytest.mark.parametrize("column", ["start", "end"])
 def test_a_schedule_that_breaks_the_rules_does_not_pass(column: str) -> None:
-    """The accounts of every run also check its engine: one cycle too many in a start or an end
-    is noticed here.
+    """The accounts of every run check its engine.
+
+    They notice one cycle too many in a start or an end.
     """
     program = assemble(chain())
     device = Device(program.arch)

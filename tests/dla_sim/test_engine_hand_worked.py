@@ -329,8 +329,9 @@ def test_a_product_of_two_tensors_that_is_looked_up() -> None:
 
 
 def test_normalised_multiplied_and_looked_up_through_few_ports() -> None:
-    """OP_NORM, OP_E_MUL by one value a channel, OP_LUT; 16 lanes, and banks that serve two
-    streams a cycle.
+    """OP_NORM, OP_E_MUL by one value a channel, and OP_LUT share few ports.
+
+    There are 16 lanes, and banks serve two streams a cycle.
     """
     text = """
         SET EX_INPUT_CHANNELS, 30       # word 0

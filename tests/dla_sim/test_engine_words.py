@@ -64,8 +64,9 @@ PRODUCT = """
     ids=["alone", "one bank", "two banks", "one stream"],
 )
 def test_a_product(places: tuple[int, int, int, int], width: int, waiting: int) -> None:
-    """8 channels of 8 x 9 positions, 1 x 1, become 12, on an array of 8 x 8 x 2 (A = 8, W = 32 as
-    before).
+    """A 1 x 1 product of 8 channels of 8 x 9 positions gives 12 channels.
+
+    The array has 8 x 8 x 2 (A = 8, W = 32 as before).
 
     A row takes ceil(9 / 2) = 5 steps, 40 in all: stripes of 32 and 8. A step takes (1 + 1) * 8 /
     32, one word. Output channels come as 8, w = 64 / 32 = 2, and as 4, w = 1: both pass the stripes
@@ -244,7 +245,9 @@ SOFTMAX = """
     ids=["alone", "one bank", "in place"],
 )
 def test_a_softmax(places: tuple[int, int, int], waiting: int) -> None:
-    """40 rows of 12 are 40 positions of 2 atoms: 640 elements on 32 lanes, 20 cycles a pass, two of
+    """Softmax of 40 rows of 12 takes 64 compute cycles.
+
+    40 rows of 12 are 40 positions of 2 atoms: 640 elements on 32 lanes, 20 cycles a pass, two of
     them; between them 12 elements of each row are added, 40 rows are 2 turns: c = 40 + 24 = 64. 16
     dividers make 40 quotients in 48.
 
@@ -279,7 +282,9 @@ NORMALISATION = """
     ids=["alone", "one bank"],
 )
 def test_a_normalisation(places: tuple[int, int, int], waiting: int) -> None:
-    """40 rows of 20 are 40 positions of 3 atoms: 960 elements on 48 lanes, 20 cycles a pass, two of
+    """Normalisation of 40 rows of 20 takes 80 compute cycles.
+
+    40 rows of 20 are 40 positions of 3 atoms: 960 elements on 48 lanes, 20 cycles a pass, two of
     them, and 40 roots: c = 80. 80 quotients and roots on 16 dividers take 5 * 16 = 80.
 
     A surface is 320 bytes, 10 words: the operand 30, read twice; 20 pairs of 8 bytes, 5; results
@@ -378,8 +383,9 @@ def test_a_product_of_two_tensors(
 
 
 def test_a_transfer_of_rows_that_each_touch_a_word() -> None:
-    """32 dense bytes of system memory, 4 beats in a burst of 7 slots, become 4 rows of 8 in 4
-    words: 4 * K = 16 slots.
+    """A transfer of 4 rows of 8 bytes takes 4 * K = 16 slots for its 4 words.
+
+    The 32 dense bytes of system memory are 4 beats in a burst of 7 slots.
 
     So 4 slots are beats, 3 are the burst gap's and 9 the scratchpad's. Rows of 8 that lie across
     the ends of words touch two each: 32 slots.
@@ -420,8 +426,9 @@ def test_the_bank_that_a_command_waits_for() -> None:
 
 
 def test_the_banks_of_random_programs() -> None:
-    """What waits for a bank waits for the fullest one, or for the port that is fuller: its words
-    are the demand's.
+    """A command waits for its fullest bank, or for the shared port if that is fuller.
+
+    The words of the bank or port are those of the demand.
     """
     waiting: Counter[str] = Counter()
     for seed in range(60):
@@ -482,8 +489,9 @@ def test_the_scratchpad_counts_whole_words() -> None:
 
 
 def test_another_size_of_the_scratchpad() -> None:
-    """What shares a bank changes with the banks: ``resized`` must give what a preparation anew
-    gives.
+    """``resize`` gives the result of a new preparation.
+
+    Operands that share a bank depend on the banks.
     """
     settings = "SET EX_LENGTH, 1000\nSET EX_OPERAND_ADDRESS, 0x1000\nSET EX_OUTPUT_ADDRESS, 0x8000"
     program = _program(settings, "OP_E_ADD", {})

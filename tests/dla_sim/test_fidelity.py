@@ -1,5 +1,6 @@
-"""A better machine is not slower - but for the anomalies of the shared bus, docs/machine.md,
-section 8.
+"""A better machine is not slower, except for the anomalies of docs/machine.md, section 8.
+
+They come from the shared bus.
 """
 
 from __future__ import annotations
@@ -45,8 +46,7 @@ MORE_IS_BETTER = (
 
 
 class OwnBuses:
-    """Every port has a bus of its own: no machine of the document, but what remains without
-    contention.
+    """A bus for every port, which removes contention; no machine of the document has it.
 
     All times are then sums and maxima of others, so that no cost that falls makes any of them
     later.

@@ -1,6 +1,4 @@
-"""The state of the machine at a cycle against the tick model's, cycle by cycle on random
-programs.
-"""
+"""The state of the machine equals the tick model's, cycle by cycle on random programs."""
 
 from __future__ import annotations
 
@@ -22,8 +20,9 @@ from tests.dla_sim.tick.model import TickModel, TickResult
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """After completions and starts: per unit (executing, queue behind it), tokens, the next
-    command to be queued.
+    """State after completions and starts: executing and queued commands per unit, and tokens.
+
+    ``next`` is the next command to be queued.
     """
 
     units: tuple[tuple[int | None, tuple[int, ...]], ...]

@@ -396,8 +396,9 @@ def test_reductions(data: Any, seed: int, arch: Any, mode: int) -> None:
     scale=st.floats(1e-4, 1.5),
 )
 def test_softmax(data: Any, seed: int, arch: Any, scale: float) -> None:
-    """Tables as they are made, of fewer or more elements than the row has, falling, and of
-    random bytes.
+    """Softmax kernels equal the semantics for any table.
+
+    Tables are computed for fewer or more elements than the row has, falling, or random bytes.
     """
     registers = rows(data, planes=("INPUT", "OUTPUT"))
     count = data.draw(st.sampled_from([max(registers["EX_INPUT_CHANNELS"], 1), 1, 5000]))

@@ -1,5 +1,6 @@
-"""Convolution kernels equal the semantics to the bit on random windows, strides, planes, padding
-and records.
+"""Convolution kernels equal the semantics to the bit on random windows and records.
+
+Strides, planes and padding are random too.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ def place(registers: dict[str, int], sizes: dict[str, int]) -> int:
 
 @st.composite
 def windows(draw: Any, kind: str) -> tuple[dict[str, int], dict[str, int], int, str]:
-    """(registers, fields, output channels, numerics) of a random window whose taps may all lie
-    in the padding.
+    """Draw (registers, fields, output channels, numerics) of a random window.
+
+    All of its taps may be in the padding.
     """
     small = st.integers(1, 3)
     ic = draw(st.integers(1, 6))
@@ -208,8 +210,9 @@ def convolution(
 @pytest.mark.parametrize("bias", [0, 12345, (1 << 24) + 1, -(1 << 30)])
 @pytest.mark.parametrize("way", PRODUCT_WAYS)
 def test_sums_around_and_beyond_float32(arch: Arch, way: str, bias: int) -> None:
-    """Sums of about and far more than 2**24: what float32 cannot hold is rounded once, from the
-    exact integer.
+    """Sums of about and far more than 2**24, which float32 cannot hold, are rounded once.
+
+    The exact integer is rounded.
     """
     for ic, kernel in ((1023, 1), (1024, 1), (1025, 1), (2500, 1), (120, 3), (300, 2)):
         for weight, requantise in product((None, -128, 127), (0, 1)):

@@ -1,6 +1,4 @@
-"""Memory modes: what they set, on top of presets and below settings, and what is said of one
-that is none.
-"""
+"""Memory modes: their settings, above presets and below settings, and the error for others."""
 
 from __future__ import annotations
 

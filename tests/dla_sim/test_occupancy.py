@@ -1,5 +1,6 @@
-"""Live bytes of the scratchpad: a case worked by hand, and random programs against a count byte
-by byte.
+"""Live bytes of the scratchpad equal a calculation by hand and a count byte by byte.
+
+The count is made for random programs.
 """
 
 from __future__ import annotations

@@ -28,9 +28,7 @@ LONGEST = products.IntegerProducts.longest
 )
 @pytest.mark.parametrize("count", [1, 3, LONGEST - 1, LONGEST])
 def test_extremes(kind: str, zero_points: tuple[int, int], count: int) -> None:
-    """Multiply sums of the largest products: the way that is chosen is exact, and one that is
-    not is never chosen.
-    """
+    """Multiply sums of the largest products: only exact products are chosen."""
     way = integer_ways()[kind]
     values = np.array([-128, 127, -128, 127, 0], np.int8)
     left = np.repeat(values[:, np.newaxis], count, axis=1)
@@ -49,9 +47,7 @@ def test_extremes(kind: str, zero_points: tuple[int, int], count: int) -> None:
 
 
 def saturating(feed: dict[str, Any]) -> Any:
-    """What a processor without instructions for integer products does: pairs of products add up
-    in 16 bits.
-    """
+    """Compute like a processor without integer dot products, which adds pairs in 16 bits."""
     left = feed["a"].astype(np.int64)
     right = feed["b"].astype(np.int64)
     if feed["b"].dtype == np.uint8:  # these are widened before they are multiplied

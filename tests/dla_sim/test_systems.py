@@ -1,6 +1,4 @@
-"""Several machines on one memory: held to the tick model, to one machine alone, and to plain
-arithmetic.
-"""
+"""Several machines on one memory equal the tick model, single machines and plain arithmetic."""
 
 from __future__ import annotations
 
@@ -179,8 +177,9 @@ def test_a_program_in_pieces_gives_the_bits_of_the_whole(network: Program) -> No
 
 
 def test_what_goes_on_costs_what_its_program_says(network: Program) -> None:
-    """Without looking at the program: put together of what restores and the later commands of
-    the whole program.
+    """Demands of a resumed program are combined without reading the program.
+
+    They are those of the restoring commands and of the later commands of the whole program.
     """
     rng = random.Random(0)
     for program in (network, *(build_program(random_case(seed)) for seed in range(60))):
@@ -217,8 +216,10 @@ def _run(device: Device, program: Program, memory: np.ndarray) -> np.ndarray:
 
 
 def test_what_is_live_by_hand() -> None:
-    """Command 0 writes 0 to 128, 1 writes 128 to 192, 2 reads 0 to 64 and writes 64 to 128, 3
-    reads 64 to 192.
+    """Live ranges of four commands equal those worked out by hand.
+
+    Command 0 writes 0 to 128, 1 writes 128 to 192, 2 reads 0 to 64 and writes 64 to 128, 3 reads 64
+    to 192.
     """
     operands = [
         _moves([], [(0, 128)]), _moves([], [(128, 64)]), _moves([(0, 64)], [(64, 64)]),

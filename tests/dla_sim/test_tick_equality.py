@@ -1,5 +1,6 @@
-"""The engines equal the tick model to the cycle, per unit and cause, on random legal programs of
-random machines.
+"""The engines equal the tick model to the cycle, per unit and cause, on random programs.
+
+Programs are legal and machines are random.
 """
 
 from __future__ import annotations

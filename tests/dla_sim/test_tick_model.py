@@ -1,5 +1,6 @@
-"""The tick model on programs small enough to be worked by hand from docs/machine.md, and laws
-that every run obeys.
+"""The tick model on small programs worked out by hand, and invariants of every run.
+
+The rules are those of docs/machine.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Seeded faults: each a piece of source text replaced by another, from the TOML files beside
-this one.
-"""
+"""Seeded faults: source texts and their replacements, read from the TOML files of this folder."""
 
 from __future__ import annotations
 
@@ -31,13 +29,12 @@ WORDS = ("words", "layouts")
 
 @dataclass(frozen=True)
 class Fault:
-    """``old`` stands exactly once in ``file`` (from the folder of the packages); ``new`` takes its
-    place.
+    """A replacement of the only ``old`` in ``file`` (from the folder of the packages) by ``new``.
 
-    ``equivalent`` is the argument that the fault changes nothing anybody could observe; such faults
-    must not be caught. ``tests`` are files of quick tests that see it, ``case`` the recorded case
-    whose cycles do: of faults of :data:`CHOICES` and :data:`WORDS`, and of those in
-    :data:`tests.faults.quality.MUTANTS`, one of the two is given.
+    ``equivalent`` is the argument that the fault changes nothing observable; such faults must not
+    be detected. ``tests`` are files of quick tests that detect it, and ``case`` is the recorded
+    case whose cycles detect it. Faults of :data:`CHOICES`, of :data:`WORDS` and of
+    :data:`tests.faults.quality.MUTANTS` have one of the two.
     """
 
     name: str
@@ -70,8 +67,9 @@ class Fault:
 
 
 def _reformatted(old: str) -> str:
-    """Return a pattern of the code ``old`` with any line breaks, indentation and commas before
-    closing brackets.
+    """Return a pattern of the code ``old`` with any line breaks and indentation.
+
+    Commas before closing brackets are optional.
     """
     pattern = ""
     for word in re.findall(r"\s+|\w+|[^\w\s]", re.sub(r",\s*(?=[])}])", "", old.strip())):

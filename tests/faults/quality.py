@@ -1,8 +1,8 @@
-"""``python -m tests.faults.quality``: seed faults into what the compiler estimates, chooses,
-quantises; who sees them?
+"""``python -m tests.faults.quality``: seed faults into the compiler's choices.
 
-Such faults break nothing: programs stay right and take more cycles, or models lose bits. They are
-caught by the cycles that are recorded (:mod:`tests.cycles`), or by the tests that a fault names.
+Faults are in estimates, schedules and quantisation. Programs stay right and take more cycles, or
+models lose bits. The recorded cycles (:mod:`tests.cycles`) or the tests that a fault names must
+detect them.
 """
 
 from __future__ import annotations

@@ -66,8 +66,9 @@ def seed(corpus: Path, fault: Fault) -> Finding:
 
 @contextmanager
 def copied_packages() -> Iterator[Path]:
-    """A temporary folder with a copy of the four packages, compiled modules included: loading is
-    most of a check.
+    """Yield a temporary folder with a copy of the four packages.
+
+    It includes compiled modules, because loading is most of a check.
     """
     with tempfile.TemporaryDirectory(prefix="dla-fault-") as name:
         folder = Path(name)

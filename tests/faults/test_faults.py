@@ -1,6 +1,4 @@
-"""Seeded faults: each fits the sources, the documented tables are theirs, and a sample of them
-is caught here.
-"""
+"""Seeded faults fit the sources and equal the documented tables, and a sample is detected."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ WORDS_SAMPLE = ("operand-in-its-first-bank", "words-of-rows-merged", "rows-begin
 
 
 def test_every_fault_fits_the_sources() -> None:
-    """Whoever seeds them would stop at the first that does not: whoever changes a source adapts
-    its faults.
+    """Every fault fits the sources.
+
+    Seeding stops at the first one that does not, so a change of a source must adapt its faults.
     """
     with copied_packages() as folder:
         for fault in (*seeded_faults(), *seeded_faults(CHOICES), *seeded_faults(WORDS)):

@@ -1,3 +1,4 @@
-"""Mutated inputs of every kind, in forked children: no traceback, no hang, no run over the
-memory limit, one line.
+"""Run commands on mutated inputs of every kind in forked children.
+
+A child may not print a traceback, hang, or exceed the memory limit; an error is one line.
 """

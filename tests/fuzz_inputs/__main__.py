@@ -221,8 +221,9 @@ _sources_digest = functools.cache(package_cache.sources_digest)
 
 @contextlib.contextmanager
 def _made_once() -> Iterator[None]:
-    """What every child would do anew is done once: build its command, read all the code, count
-    all that is frozen.
+    """Do the common work of all children once.
+
+    They build a command, read all the code and count all frozen objects.
     """
     with (
         patch.object(typer.main, "get_command", _get_command),
@@ -264,9 +265,7 @@ def prepare(folder: Path) -> Path:
 
 
 def _warm(originals: Path) -> None:
-    """Run what children run, once, on whole inputs: what is made when it is first used is there
-    before they begin.
-    """
+    """Run the children's commands once on intact inputs, to fill all caches before they start."""
     usual = {"drawn.jsonl": "tuning.jsonl", "new.jsonl": "warm.jsonl"}
     before = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="dla-fuzz-") as name:

@@ -1,8 +1,6 @@
-"""Calls of Python: public functions with keywords that somebody would give, and some that nobody
-would.
+"""Calls of public Python functions with plausible keywords and implausible ones.
 
-Two of three calls have values of the right types alone, so that they get past the check of types at
-the door.
+Two of three calls have only values of the right types, so that they pass the first type check.
 """
 
 from __future__ import annotations

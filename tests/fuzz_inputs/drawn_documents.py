@@ -330,8 +330,9 @@ _LAYER_VALUES: dict[str, tuple[Sequence[Any], Sequence[Any]]] = {
 
 
 def tuning_log(folder: Path, rng: random.Random) -> None:
-    """A log whose schedules, counts and head are others: as a search writes them, in some logs
-    as none does.
+    """Write a tuning log with other schedules, counts and heads.
+
+    Some logs are like those of a search, others are not.
     """
     draw = _Draws(rng)
     head, *lines = [

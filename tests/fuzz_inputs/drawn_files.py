@@ -92,8 +92,9 @@ def assembly(folder: Path, rng: random.Random) -> None:
 
 
 def cache(folder: Path, rng: random.Random) -> None:
-    """A folder that is called a cache: with a whole entry, and things of others in the places of
-    its files.
+    """Damage the files of a cache folder, or replace them by other things.
+
+    The folder keeps a whole entry in some cases.
     """
     place = folder / "cache"
     for path in sorted(place.iterdir()):

@@ -298,8 +298,9 @@ _Family = Callable[[_Drawing, str], onnx.NodeProto]
 
 
 def onnx_model(folder: Path, rng: random.Random) -> None:
-    """``drawn.onnx``: up to ten nodes, each after any tensor that there is, every second one an
-    output.
+    """Write ``drawn.onnx`` with up to ten nodes, each after any earlier tensor.
+
+    About every second tensor is an output.
     """
     draw = _Drawing(rng)
     shape = rng.choice(((1, 3, 8, 8), (1, 4, 5, 7), (2, 3, 6, 6), (1, 6), (1, 5, 6), (4, 1, 6)))

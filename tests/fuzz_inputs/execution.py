@@ -1,9 +1,8 @@
-"""One case in a forked child: what its commands ended with, and whether that is how bad input may
-end.
+"""Run one case in a forked child and check that it ends as bad input may.
 
-The parent has imported and warmed all, and froze it: a child costs its own work and a few
-milliseconds. It ends as a process does that ran nothing else: with what functions at exit print,
-and with the status of an exception that nobody caught.
+The parent has imported, warmed up and frozen everything, so a child costs its own work and a few
+milliseconds. It ends like a process that ran nothing else: with the output of functions at exit,
+and with the status of an uncaught exception.
 """
 
 from __future__ import annotations
@@ -61,8 +60,9 @@ class Ending:
 
 
 class _Here(Executor):
-    """What the workers of a sweep would do, done here: a process of their own is two seconds of
-    imports.
+    """Executor that does the work of a sweep's workers in this process.
+
+    A process of its own would take two seconds of imports.
     """
 
     def submit(self, work: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
@@ -84,8 +84,9 @@ Case = tuple[Callable[[], int], Path]
 
 
 def execute(action: Callable[[], int], folder: Path) -> Ending:
-    """Run ``action`` in a forked child that works in ``folder``, with a watchdog and a limit on
-    its address space.
+    """Run ``action`` in a forked child that works in ``folder``.
+
+    The child has a watchdog and a limit on its address space.
     """
     return execute_together([(action, folder)])[0]
 
@@ -117,9 +118,7 @@ def execute_together(cases: Sequence[Case]) -> list[Ending]:
 
 
 def _output(folder: Path) -> tuple[Path, Path, Path, Path]:
-    """Where a child writes what it prints, what it complains about, where it was refused, and
-    its status.
-    """
+    """Return the files for a child's output, errors, place of rejection, and status."""
     return folder / "child.out", folder / "child.err", folder / "child.at", folder / "child.status"
 
 

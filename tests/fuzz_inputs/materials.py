@@ -191,8 +191,9 @@ def tflite_model() -> bytes:
 
 
 def write_all(folder: Path) -> None:
-    """Write the materials to ``folder``, in a process of its own: what runs networks and sweeps
-    leaves nothing here.
+    """Write the materials to ``folder`` in a process of its own.
+
+    Running networks and sweeps then leaves nothing in this process.
     """
     child = multiprocessing.get_context("spawn").Process(target=_write, args=(folder,))
     child.start()

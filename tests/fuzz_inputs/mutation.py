@@ -55,8 +55,9 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def mutate_words(data: bytes, rng: random.Random) -> bytes:
-    """Words of four bytes replaced by numbers and by one another: offsets, lengths, indices of a
-    flatbuffer.
+    """Replace words of four bytes by numbers and by one another.
+
+    They are offsets, lengths or indices of a flatbuffer.
     """
     content = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4))):

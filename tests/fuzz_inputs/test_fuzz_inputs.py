@@ -1,5 +1,6 @@
-"""A few hundred mutated inputs of every kind end as bad input may: done, different, or one line
-and exit status 2.
+"""A few hundred mutated inputs of every kind end as bad input may.
+
+They succeed, give another result, or print one line and end with exit status 2.
 """
 
 from __future__ import annotations

@@ -1,3 +1,1 @@
-"""Packages outside the project, as somebody else would write them, and the means to install them
-for one test.
-"""
+"""Plug-in packages as other authors would write them, and their installation for one test."""

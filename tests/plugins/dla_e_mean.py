@@ -1,5 +1,6 @@
-"""A package outside the project: ``OP_E_MEAN``, the mean of two tensors, which the project does
-not have. One file.
+"""A plug-in of one file with ``OP_E_MEAN``, the mean of two tensors.
+
+The project has no such instruction.
 """
 
 from __future__ import annotations

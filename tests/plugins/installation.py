@@ -1,5 +1,6 @@
-"""Installs a package for one test: a distribution in a folder on ``sys.path``, as an installer
-would leave it.
+"""Install a package for one test: a distribution in a folder on ``sys.path``.
+
+It has the files that an installer writes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ def write_distribution(
     modules: Mapping[str, str],
     entry_points: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Distribution ``name`` 1.0 in ``folder``: ``modules``: texts by name; ``entry_points``:
-    targets by group, name.
+    """Write distribution ``name`` 1.0 to ``folder``.
+
+    ``modules`` are texts by name, and ``entry_points`` are targets by group and name.
     """
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(text, encoding="utf-8")

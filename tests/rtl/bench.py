@@ -54,16 +54,18 @@ def machine(export: Export) -> tuple[bool, int]:
 
 
 def owed(export: Export) -> int:
-    """How many operations the unit executes: its own instructions, but for those that overwrite
-    what they must read.
+    """Return the number of operations that the unit executes.
+
+    They are its own instructions, except those that overwrite operands which they must still read.
     """
     own = (item for item in export.operations if item.command.instruction.mnemonic in EXECUTED)
     return sum(not overwrites(item) for item in own)
 
 
 def overwrites(operation: Operation) -> bool:
-    """Whether a unit that reads and writes in ascending order would write on what it has still
-    to read.
+    """Return True if a unit would overwrite bytes that it must still read.
+
+    The unit reads and writes in ascending order.
     """
     command = operation.command
     operands = operation.reads

@@ -1,6 +1,4 @@
-"""``python -m tests.rtl.large``: the golden cases that are too large for every test run, one
-after another.
-"""
+"""``python -m tests.rtl.large``: simulate the golden cases that are too large for the tests."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from tests.rtl.test_unit import golden_cases
 
 
 def main() -> None:
-    """Simulate each and print what the test bench says; AssertionError at the first that
-    differs.
+    """Simulate each case and print the result of the test bench.
+
+    AssertionError at the first that differs.
     """
     for case in golden_cases()[1]:
         export = build_export(case_source(case))

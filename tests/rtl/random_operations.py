@@ -30,8 +30,9 @@ Values = dict[str, int]
 
 @dataclass(frozen=True)
 class Drawn:
-    """One operation: registers but for addresses, fields of the word, bytes of the result, how
-    large its operands.
+    """One operation: registers without addresses, fields of the word, and bytes of the result.
+
+    ``operands`` is the size of its operands.
     """
 
     registers: Values
@@ -76,8 +77,9 @@ def _wide(rng: Rng) -> NDArray[np.int32]:
 
 
 def _records(rng: Rng, arch: Arch) -> NDArray[np.uint32]:
-    """Channel records of every size of scale: bias, then float32 bits, or multiplier and shift,
-    or a float64 factor.
+    """Return channel records of every size of scale.
+
+    A record is a bias, then float32 bits, multiplier and shift, or a float64 factor.
     """
     bias = rng.integers(0, 2**32, CHANNELS, dtype=np.uint32)
     if arch.numerics == "fixed":

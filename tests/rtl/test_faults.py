@@ -22,8 +22,9 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Fault:
-    """``old`` becomes ``new`` in ``file``; ``message`` begins a line of the test bench on the
-    case.
+    """A replacement of ``old`` by ``new`` in ``file``.
+
+    On the case, a line of the test bench begins with ``message``.
     """
 
     name: str

@@ -1,5 +1,6 @@
-"""The Verilog unit equals every golden case of its instructions, bit by bit and cycle by cycle,
-on every machine.
+"""The Verilog unit equals every golden case of its instructions on every machine.
+
+Bits and cycles are equal.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ TOO_LARGE = {
 
 
 def golden_cases() -> tuple[list[StoredCase], list[StoredCase]]:
-    """Every case of the committed corpus that holds an instruction of the unit: those to simulate,
-    those too large.
+    """Return the committed cases with an instruction of the unit: those to simulate, the others.
 
-    The unit has them in their first form, without look-up, and of machines without words.
+    The others are too large. The unit has the first form of the instructions, without look-up, for
+    machines without banked memory.
     """
     corpus = open_corpus(ROOT / "tests/golden")
     own = re.compile(rf"({'|'.join(EXECUTED)})\b")
@@ -104,8 +105,9 @@ def test_golden_cases(tmp_path: Path) -> None:
 @pytest.mark.parametrize("numerics", ["onnxruntime", "fixed"])
 @pytest.mark.parametrize("lanes", [1, 5, 64])
 def test_random_operations(numerics: str, lanes: int, tmp_path: Path) -> None:
-    """Seeded operations on corner accumulators, scales of every size and every register that an
-    instruction reads.
+    """Seeded operations on corner accumulators and scales of every size equal the unit.
+
+    They use every register that an instruction reads.
     """
     require_icarus()
     arch = Arch.model_validate({"numerics": numerics, "post_lanes": lanes, "sram_bytes": 65536})

@@ -1,5 +1,6 @@
-"""``python -m tests.tflite``: the rules of `isa.numerics` against LiteRT, many random cases an
-operator.
+"""``python -m tests.tflite``: compare the rules of `isa.numerics` with LiteRT.
+
+Each operator has many random cases.
 """
 
 from __future__ import annotations

@@ -1,13 +1,17 @@
-"""A builder of TensorFlow Lite models on the flatbuffer object API: tensors with their
-quantisation, and operators.
+"""A builder of TensorFlow Lite models with the flatbuffer object API.
 
-    builder = TfliteBuilder("two-layers") x = builder.input("x", (1, 8, 8, 3), Quantisation(0.05,
-    -3)) weights = builder.constant("w", filters, Quantisation(scales, 0, axis=0)) y =
-    builder.operator("CONV_2D", [x, weights, bias], Quantisation(0.1, 4), padding="SAME",
-    stride_w=2) content = builder.model(y)
+It adds tensors with their quantisation, and operators:
 
-The shapes of results are LiteRT's own: each operator is prepared by it alone as it is added, so a
-mistake is refused where it is made.
+    builder = TfliteBuilder("two-layers")
+    x = builder.input("x", (1, 8, 8, 3), Quantisation(0.05, -3))
+    weights = builder.constant("w", filters, Quantisation(scales, 0, axis=0))
+    y = builder.operator(
+        "CONV_2D", [x, weights, bias], Quantisation(0.1, 4), padding="SAME", stride_w=2
+    )
+    content = builder.model(y)
+
+LiteRT computes the shapes of results: it prepares each operator alone as it is added, so a mistake
+is rejected where it is made.
 """
 
 from __future__ import annotations
@@ -57,8 +61,9 @@ ONES = ("strideW", "strideH", "depthMultiplier", "beta")
 
 @dataclass(frozen=True)
 class Quantisation:
-    """``real = scale * (stored - zero_point)``; one scale for each place along ``axis`` where
-    there are several.
+    """``real = scale * (stored - zero_point)``, with one scale for all or one for each channel.
+
+    Channels are the places along ``axis``.
     """
 
     scale: float | tuple[float, ...]
@@ -147,8 +152,9 @@ class TfliteBuilder:
         intermediates: Sequence[Tensor] = (),
         **options: Any,
     ) -> Tensor:
-        """Add the operator ``kind`` (a name of ``BuiltinOperator``) with one result; returns its
-        tensor.
+        """Add the operator ``kind`` with one result and return its tensor.
+
+        ``kind`` is a name of ``BuiltinOperator``.
 
         ``options``: the schema's, in snake case, enumerations by name (``padding="SAME"``), `ONES`
         unless said otherwise; ``None`` among ``inputs`` is one left out; ``intermediates`` (of

@@ -1,5 +1,6 @@
-"""Random scales, shapes and data, and models of one operator with the results that its rule
-gives.
+"""Random scales, shapes and data, and models of one operator with expected results.
+
+The results follow from the operator's rule.
 """
 
 from __future__ import annotations
@@ -84,8 +85,9 @@ def activation_limits(activation: str, tensor: Tensor) -> tuple[int, int]:
 
 
 class ModelDraft:
-    """A model of one operator under construction: its inputs get their data as they are
-    declared.
+    """A model of one operator under construction.
+
+    Inputs get their data when they are declared.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,5 +1,4 @@
-"""Random cases of TensorFlow Lite's operators: models of one operator, with what `isa.numerics`
-makes of them.
+"""Random cases of TensorFlow Lite's operators with the results that `isa.numerics` gives.
 
 A row of ``ROWS`` is an operator (or a form of one) with a generator of cases. The expected results
 come from the rules alone, neither from the compiler nor from an instruction; LiteRT's reference
@@ -295,8 +294,9 @@ def _sum_of_bytes(
     result: Tensor,
     constants: tuple[int, int],
 ) -> Int8:
-    """LiteRT 2.3's reference kernel of SUM takes the bytes of int8 tensors for uint8, zero
-    points as they are.
+    """Compute SUM of int8 tensors like LiteRT 2.3's reference kernel, which reads uint8 bytes.
+
+    It does not change the zero points.
     """
     (_, zero_x), (_, zero_y) = scale_and_zero(source), scale_and_zero(result)
     total = (data.view(np.uint8).astype(np.int64) - zero_x).sum(axis=axes, keepdims=keep)

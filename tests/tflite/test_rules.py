@@ -1,6 +1,4 @@
-"""The rules of `isa.numerics` equal LiteRT's reference kernels on random cases of every
-operator.
-"""
+"""The rules of `isa.numerics` equal LiteRT's reference kernels on random cases of all operators."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Hold the hardware to the simulator:
-``python -m tests.dla_sim.rtl.compare --corpus tests/golden``.
+"""Compare the hardware with the simulator on golden, drawn and network programs.
 
-``--random N`` runs so many drawn programs as well, ``--network MODEL`` the regions of a network, on
-hardware that is that of ``--preset`` alone. Prints what differs, the first command of each case
-first. Exit status 1 at any difference.
+Run ``python -m tests.dla_sim.rtl.compare --corpus tests/golden``. ``--random N`` also runs N drawn
+programs, and ``--network MODEL`` the regions of a network on the hardware of ``--preset``. It
+prints the differences, the first command of each case first. The exit status is 1 at any
+difference.
 """
 
 from __future__ import annotations
@@ -122,8 +122,9 @@ def network_cases(done: Inference) -> Iterator[Case]:
 
 
 def _chosen(cases: Iterable[Case], arguments: argparse.Namespace) -> Iterator[Case]:
-    """Those that are short enough, and of whose commands for EX an engine knows every one if
-    that is asked for.
+    """Yield the cases that are short enough.
+
+    If asked for, an engine must know every command for EX.
     """
     known = {mnemonic for engine in ENGINES for mnemonic in engine.mnemonics}
     for case in cases:

@@ -1,8 +1,7 @@
-"""A bench for one engine of EX: commands through Verilator, a step every cycle or every few,
-against ``isa.ops``.
+"""Test bench for one engine of EX: run commands in Verilator and compare with ``isa.ops``.
 
-One executable holds one engine with its configuration open, so that many machines and many commands
-run on it.
+A step takes one or several cycles. One executable holds one engine whose configuration is an input,
+so that many machines and commands run on it.
 """
 
 from __future__ import annotations
@@ -118,8 +117,9 @@ class Outcome:
 
 
 class EngineBench:
-    """An executable of ``engine``, built when it is made; ``limits.sram_bytes`` is that of all
-    cases.
+    """Executable of ``engine``, built by the constructor.
+
+    All cases have scratchpads of ``limits.sram_bytes``.
     """
 
     def __init__(self, engine: type[Engine], limits: Limits) -> None:
@@ -191,10 +191,10 @@ class EngineBench:
 
 
 def check(case: Case, outcome: Outcome, steps: int | None = None) -> None:
-    """Assert that ``outcome`` is what the command means: bytes, cycles, streams; ``steps`` where
-    they are known apart.
+    """Assert that ``outcome`` has the bytes, cycles and streams of the command.
 
-    A command whose result leaves int32 must be a fault, whatever it wrote.
+    ``steps`` is compared if it is known separately. A command whose result leaves int32 must be a
+    fault, whatever it wrote.
     """
     command = case.command
     arch = case.arch
@@ -269,8 +269,9 @@ def _runtime() -> Path:
 
 
 def _kept(make: Callable[[Path], Path], *facts: str) -> Path:
-    """What ``make`` makes in a folder that it is given, in the folder of temporary files under a
-    name that says what it is made of; by one process at a time.
+    """Return the file that ``make`` makes in a folder, cached in the folder of temporary files.
+
+    Its name depends on ``facts``. Only one process makes it at a time.
     """
     name = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
     place = Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}" / name

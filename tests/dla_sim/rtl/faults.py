@@ -49,9 +49,7 @@ print(json.dumps([str(found.path), found.straps]))
 
 @dataclass(frozen=True)
 class Finding:
-    """What the corpus says first of hardware with a fault: the case, and its first difference.
-    "" if nothing.
-    """
+    """First difference of hardware with a fault: the case and its text, or "" if there is none."""
 
     fault: Fault
     case: str = ""
@@ -87,9 +85,7 @@ def main() -> int:
 
 
 def seed(fault: Fault) -> Finding:
-    """Build the smallest hardware with ``fault`` and run the corpus on it until a program
-    differs.
-    """
+    """Build the smallest hardware with ``fault`` and run the corpus until a program differs."""
     with copied_packages() as folder:
         fault.apply(folder)
         for limits in HARDWARE:

@@ -140,9 +140,10 @@ def _label(limits: Limits) -> str:
 
 
 def _golden(most: Limits | None) -> dict[Limits, Callable[[], Iterator[Case]]]:
-    """The cases of the corpus that are programs, by the hardware that they run on; on machines with
-    an array and lanes of that size at most, if ``most`` is given: then those that it makes smaller,
-    and that are short on it.
+    """Return the golden cases that are programs, by the hardware that they run on.
+
+    With ``most``, only machines with an array and lanes of at most that size count: those that it
+    makes smaller, with programs that are short on them.
     """
     corpus = open_corpus(CORPUS)
     found = dict[Limits, list[str]]()
@@ -199,8 +200,9 @@ def _networks(preset: str, numerics: str) -> Part:
 
 
 def compared(part: Part, results: Path, *, tell: bool = False) -> Iterator[Line | None]:
-    """A line for each program of the part, from ``results`` or run now and added to them; with
-    ``tell`` from there alone, and None for those that are not there.
+    """Yield a line for each program of the part, from ``results`` or from a run.
+
+    New lines are added to ``results``. With ``tell`` no program runs, and missing lines are None.
     """
     before = [line for line in _lines(results) if line["hardware"] == part.hardware]
     if tell and not before:  # its Verilog, which takes long to write, would say no more

@@ -1,6 +1,4 @@
-"""What tests of engines share: random machines, random scratchpads, and commands of registers
-and fields.
-"""
+"""Helpers for tests of engines: random machines, random scratchpads, and commands."""
 
 from __future__ import annotations
 
@@ -121,8 +119,9 @@ def places(rng: np.random.Generator, sizes: Mapping[str, int]) -> dict[str, int]
 
 
 def placed(rng: np.random.Generator, case: Case, *, in_place: bool = False) -> Case:
-    """The case with addresses, apart or ``in_place``, and with channel records where the command
-    reads any.
+    """Return the case with addresses, and with channel records if the command reads any.
+
+    The operands are apart or ``in_place``.
     """
     mnemonic = case.command.instruction.mnemonic
     registers = dict(case.command.registers)

@@ -33,8 +33,9 @@ RECORDS = 16
 
 
 def random_cases(seeds: Iterable[int], largest: Limits) -> Iterator[Case]:
-    """The cases of the seeds, always the same, for machines with an array and lanes of that size
-    at most.
+    """Yield the cases of the seeds, for machines with an array and lanes of at most that size.
+
+    A seed always gives the same case.
     """
     for seed in seeds:
         yield _drawn(seed, largest) if seed % 2 else _mixed(seed, largest)
@@ -102,9 +103,7 @@ def _mixed(seed: int, largest: Limits) -> Case:
 
 
 def _with_numbers(step: Step, arch: Arch, rng: random.Random) -> Step:
-    """The step with scales, shifts, zero points and limits, and its channel records where
-    records are.
-    """
+    """Return the step with scales, shifts, zero points, limits and channel records."""
     drawn: dict[str, int] = {}
     for name in ALL[step.mnemonic].registers:
         if name.startswith("EX_SCALE"):
@@ -151,8 +150,9 @@ def _before(program: Program, case: cases.Case, rng: np.random.Generator) -> Pre
 
 
 def _wrong(program: Program) -> int | None:
-    """A command that writes on channel records or its own operands, or would read more records
-    than there are.
+    """Return a command that overwrites channel records or its own operands.
+
+    A command that would read more records than there are counts too.
     """
     arch = program.arch
     area = Access("sram", _records_at(arch), arch.sram_bytes - _records_at(arch))

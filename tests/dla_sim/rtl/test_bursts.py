@@ -30,8 +30,9 @@ def gap_of(memory: Memory) -> int:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_slots_of_rows_are_those_of_the_model(seed: int) -> None:
-    """Whatever cycles are granted: beats and held slots in order, every byte once, the last slot
-    of each row.
+    """Beats and held slots are those of the model for any granted cycles.
+
+    They are in order, with every byte once and the last slot of each row.
     """
     random_ = random.Random(seed)
     slots = Slots(BUS_BYTES, "slots")

@@ -1,8 +1,7 @@
-"""Fetch, processor, queues, tokens and arbiter, cycle by cycle against the tick-by-tick model on
-random programs.
+"""Fetch, processor, queues, tokens and arbiter equal the tick model cycle by cycle.
 
-The units are played by the scripts of that model: what is tested is who starts when, with what
-registers, and whose slot it is.
+Programs are random. Scripts of that model replace the units: the tests check which unit starts
+when, with which registers, and who gets each slot.
 """
 
 from __future__ import annotations
@@ -147,9 +146,7 @@ async def run(
 
 
 def drawn(seeds: range) -> list[Case]:
-    """Cases of random programs, without the long ones and those whose banks hardware cannot
-    have.
-    """
+    """Return cases of random programs that are short and whose banks hardware can have."""
     cases = [random_case(seed) for seed in seeds]
     return [
         case

@@ -1,6 +1,4 @@
-"""LD and ST, cycle by cycle against the tick-by-tick model, and what they move against the
-instructions' semantics.
-"""
+"""LD and ST equal the tick model cycle by cycle, and move the bytes of the semantics."""
 
 from __future__ import annotations
 
@@ -32,8 +30,9 @@ MNEMONIC = {Unit.LD: "OP_DMA_READ", Unit.ST: "OP_DMA_WRITE"}
 
 
 def random_registers(random_: random.Random, unit: Unit) -> dict[str, int]:
-    """A transfer within ``SRAM_BYTES`` and ``DRAM_USED``: dense dimensions, gaps, rows that
-    overlap or repeat, none.
+    """Draw a transfer within ``SRAM_BYTES`` and ``DRAM_USED``.
+
+    It has dense dimensions, gaps, rows that overlap or repeat, or no rows.
     """
     while True:
         counts = [random_.choice((1, 1, 2, 3, 5)) for _ in range(3)]

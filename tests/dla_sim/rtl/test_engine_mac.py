@@ -1,5 +1,6 @@
-"""The engine of convolutions and matrix products against semantics, cycles and operands, on
-random small machines.
+"""The engine of convolutions and matrix products equals semantics, cycles and operands.
+
+Machines are small and random.
 """
 
 from __future__ import annotations

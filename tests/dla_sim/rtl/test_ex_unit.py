@@ -1,6 +1,4 @@
-"""The time that EX gives a command, against docs/machine.md section 5, on an engine that only
-counts steps.
-"""
+"""EX takes the time of docs/machine.md section 5 for an engine that only counts steps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The machine's Verilog on another simulator: Icarus, where every register is unknown until
-something is written to it.
+"""The machine's Verilog on Icarus, where every register is unknown until it is written.
 
-Programs of the golden corpus with their total cycles, and every byte of both memories at the end.
+Programs of the golden corpus are compared by total cycles, and by every byte of both memories at
+the end.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def compiled(case: Case, folder: Path) -> None:
 def simulated(
     case: Case, memories: Playback, limit: int, folder: Path
 ) -> tuple[str, dict[str, NDArray[np.uint8]]]:
-    """What the simulation in ``folder`` says of ``case``, and the memories at the end, as far as
-    ``memories`` go.
+    """Return the output of the simulation of ``case`` in ``folder``, and the final memories.
+
+    ``memories`` limits how far they go.
     """
     before = {"dram": memories.machine.dram, "sram": memories.machine.sram}
     for name, memory in before.items():

@@ -1,6 +1,4 @@
-"""The tool chain on a machine of a few lines that executes OP_END and nothing else: Verilog,
-executable, comparison.
-"""
+"""The tool chain on a tiny machine that only executes OP_END: Verilog, executable, comparison."""
 
 from __future__ import annotations
 

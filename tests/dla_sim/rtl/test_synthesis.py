@@ -1,6 +1,4 @@
-"""What is synthesised can be: gates without latches or loops, modules that are counted once, no
-values before reset.
-"""
+"""Synthesis: gates without latches or loops, modules counted once, no values before reset."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Components without state, fed many vectors: by Amaranth's simulator (a few thousand), or by
-Verilator (millions).
+"""Run components without state on many vectors.
+
+Amaranth's simulator runs a few thousand, Verilator runs millions.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ def ports(component: Component, flow: Any) -> dict[str, Shape]:
 
 
 def simulated(component: Component, inputs: Vectors) -> dict[str, NDArray[np.int64]]:
-    """The outputs of each of the vectors, by Amaranth's simulator; a vector a cycle where there are
-    registers. Outputs that a component's ``early`` names come so many cycles before the others.
+    """Return the outputs for each of the vectors by Amaranth's simulator.
+
+    With registers, a vector takes a cycle. Outputs in a component's ``early`` come that many cycles
+    before the others.
 
     All inputs are set at once, by one wide signal: the simulator follows each change to its end.
     """

@@ -1,5 +1,4 @@
-"""The machine of docs/machine.md once more, one step per clock cycle: the oracle of the
-event-driven engines.
+"""The machine of docs/machine.md, one step per clock cycle, as oracle of the engines.
 
 It shares no code with ``dla_sim``: it was written from the document and from ``isa`` alone.
 """

@@ -32,10 +32,9 @@ class Passing:
 
 @dataclass
 class BankState:
-    """Words that each bank and the shared port still have to serve EX, and the transfers of LD and
-    ST.
+    """Words that banks and the shared port must still serve to EX, and transfers of LD and ST.
 
-    ``passed``: the cycles in which a word of LD or ST passed, and the banks that it took.
+    ``passed`` has the cycles in which a word of LD or ST passed, and the banks that it took.
     """
 
     arch: Arch
@@ -66,8 +65,9 @@ class BankState:
         return transfer.banks
 
     def serve(self, taken: range) -> None:
-        """A compute cycle: every bank that LD and ST leave serves a word, and so does the shared
-        port.
+        """Serve a compute cycle: every bank that LD and ST leave serves a word.
+
+        So does the shared port.
         """
         for number, words in self.left.items():
             if number in taken:

@@ -1,5 +1,6 @@
-"""What the tick model needs of a Timing: the constants of docs/machine.md section 2 that change
-cycles.
+"""The constants of a Timing that the tick model needs.
+
+They are those of docs/machine.md section 2 that change cycles.
 """
 
 from __future__ import annotations

@@ -39,9 +39,7 @@ class TickResult:
 
 @dataclass
 class UnitState:
-    """A unit: its queue (the executing command at the head) and, while it executes, what is left
-    to do.
-    """
+    """A unit: its queue, headed by the executing command, and that one's remaining symbols."""
 
     name: str
     to_come: int
@@ -122,8 +120,9 @@ class TickModel:
     # Step 1: completion.
 
     def complete(self) -> None:
-        """Every unit whose command has no symbol left ended with the last cycle: free its entry,
-        count its tokens.
+        """Complete every unit whose command has no symbol left.
+
+        It ended with the last cycle: free its entry and count its tokens.
         """
         self.pushed.clear()
         completed = 0
@@ -287,8 +286,9 @@ class TickModel:
     # Step 4: command processor.
 
     def execute_word(self) -> None:
-        """Execute the next word if its chunk is here and its unit's queue, or for ``OP_END`` the
-        machine, allows.
+        """Execute the next word if its chunk is here and its queue has room.
+
+        ``OP_END`` waits for the whole machine.
         """
         if self.cut is not None and self.word == (
             self.commands[self.cut - 1].index + 1 if self.cut else 0
@@ -313,8 +313,9 @@ class TickModel:
             self.events["chunk requested when a buffer was freed"] += 1
 
     def execute_cut(self) -> None:
-        """``OP_END`` instead of command ``cut``, once no chunk is under way (docs/systems.md,
-        section 3).
+        """Execute ``OP_END`` instead of command ``cut``, once no chunk is in flight.
+
+        See docs/systems.md, section 3.
         """
         pairs = zip(self.requested, self.ready, strict=True)
         under_way = any(
@@ -347,7 +348,8 @@ def _is_end(command: Command) -> bool:
 
 
 def run_ticks(program: Program, timing: TimingConstants) -> TickResult:
-    """Run ``program``, which must be legal (a deadlock never ends), cycle by cycle from a
-    drained machine.
+    """Run ``program`` cycle by cycle from a drained machine.
+
+    It must be legal: a deadlock never ends.
     """
     return TickModel(program, timing).run()

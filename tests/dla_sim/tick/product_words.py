@@ -27,14 +27,13 @@ PIXELS = (1, 2, 4, 4)
 
 @dataclass(frozen=True)
 class Products:
-    """Groups, their output and input channels, rows and columns of kernel and output, and the
-    stride of columns.
+    """Sizes of a product: groups, channels of a group, rows, columns, and the stride of columns.
 
-    ``taps``: those of a row of the kernel side by side; ``whole``: all of them; ``apart``: parts of
-    the array's columns have activations of their own; ``atom``: bytes of a position of the input.
-    ``computed``: the weights are a tensor in atoms, its channels the "outputs" or the "inputs".
-    ``gap``: between the positions that rows of results begin with others lie than those of the
-    results before.
+    ``taps``: the taps of a row of the kernel are side by side in a block; ``whole``: all taps are.
+    ``apart``: parts of the array's columns have activations of their own. ``atom``: bytes of a
+    position of the input. ``computed``: the weights are a tensor in atoms, whose channels are the
+    "outputs" or the "inputs". ``gap``: there are other positions between those that consecutive
+    rows of results read.
     """
 
     groups: int
@@ -78,10 +77,9 @@ def _shape(command: Command, arch: Arch) -> Products:
 
 
 def _depths(shape: Products) -> list[tuple[int, int]]:
-    """(row of the kernel, input channel) of each product that may be summed at once, the row
-    slowest, then the column.
+    """Return (kernel row, input channel) of the products that may be summed at once.
 
-    Where the rows come one after another it is the first.
+    The row is the slowest, then the column. If rows come one after another it is the first.
     """
     columns = shape.kernel_columns if shape.taps or shape.whole else 1
     rows = shape.kernel_rows if shape.whole else 1
@@ -94,10 +92,10 @@ def _depths(shape: Products) -> list[tuple[int, int]]:
 
 
 def _together(shape: Products, arch: Arch) -> int:
-    """Groups in one block: as many as fit beside one another, where the input channels of a group
-    divide an atom.
+    """Return the number of groups in one block.
 
-    Where each has activations of its own, as many as there are parts of the columns.
+    As many groups as possible are side by side if the input channels of a group divide an atom. If
+    each has activations of its own, there are as many as parts of the columns.
     """
     assert arch.words is not None
     groups = 1
@@ -136,10 +134,9 @@ def _stripes(shape: Products, width: int, arch: Arch) -> list[list[tuple[int, in
 def _blocks(
     shape: Products, groups: Sequence[int], arch: Arch
 ) -> Iterator[tuple[int, set[tuple[int, int]]]]:
-    """Of what the array holds one after the other for an output channel: its products, and whence
-    they come.
+    """Yield the blocks that the array holds for an output channel.
 
-    That is (row of the kernel, atom of the input).
+    Each has its number of products and their sources: (row of the kernel, atom of the input).
     """
     depths = _depths(shape)
     one_by_one = (
@@ -163,8 +160,9 @@ def _word_span(positions: int, atom: int, arch: Arch) -> int:
 
 
 def _load(shape: Products, depth: int, channels: int, arch: Arch) -> int:
-    """Words of a block of weights: dense, or the positions of each of the atoms that its output
-    channels lie in.
+    """Return the words of a block of weights.
+
+    They are dense, or the positions of each atom that has its output channels.
     """
     assert arch.words is not None
     if not shape.computed:

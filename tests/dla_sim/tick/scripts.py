@@ -1,9 +1,9 @@
-"""What a command does in each cycle, as a list of symbols: docs/machine.md sections 5 (units), 6
-(bursts), 12 (words).
+"""Return what a command does in each cycle as a list of symbols.
 
-A unit consumes one symbol a cycle. ``busy``, ``dram``, ``flash``, ``sram`` are consumed as they
-come and name the cycle's cause; ``BEAT`` and those of ``HELD`` are slots of the bus, consumed only
-in a cycle in which the bus is granted to the unit.
+The rules are docs/machine.md sections 5 (units), 6 (bursts) and 12 (words). A unit consumes one
+symbol a cycle. ``busy``, ``dram``, ``flash``, ``sram`` are consumed as they come and name the
+cycle's cause; ``BEAT`` and those of ``HELD`` are slots of the bus, consumed only in a cycle in
+which the bus is granted to the unit.
 """
 
 from __future__ import annotations
@@ -141,8 +141,9 @@ def bank_numbers(access: Access, arch: Arch) -> range:
 
 
 def words_by_bank(command: Command, arch: Arch) -> dict[int | str, Counter[str]]:
-    """Section 12: what each bank and the port that records, sums and tables share move for a
-    command of EX.
+    """Return the words that each bank and the shared port move for a command of EX.
+
+    Section 12: records, sums and tables share the port.
     """
     found = words.count(command, arch, Counter()).words
     operands = command.instruction.operands(command, arch)
@@ -206,8 +207,9 @@ def _dma(
 def _held_for_words(
     command: Command, arch: Arch, slots: int, timing: TimingConstants, events: Counter[str]
 ) -> list[str]:
-    """Section 12: the slots that the words of the scratchpad's side take beyond those of the
-    bursts.
+    """Return the slots that the scratchpad's words take beyond those of the bursts.
+
+    See section 12.
     """
     if arch.words is None:
         return []
@@ -218,8 +220,9 @@ def _held_for_words(
 
 
 def touched_words(command: Command, arch: Arch) -> tuple[int, range]:
-    """Section 12: the words that the rows of a transfer touch in the scratchpad, and the banks
-    that it takes.
+    """Return the words that the rows of a transfer touch in the scratchpad, and its banks.
+
+    See section 12.
     """
     assert arch.words is not None
     operands = command.instruction.operands(command, arch)

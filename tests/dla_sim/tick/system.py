@@ -13,8 +13,9 @@ from tests.dla_sim.tick.model import REQUESTERS, TickModel
 
 @dataclass(frozen=True)
 class Turn:
-    """A program that a machine runs after the one before, from cycle ``release`` on; ``cut``:
-    before that command.
+    """A program that a machine runs after the one before, from cycle ``release`` on.
+
+    ``cut``: it ends before that command.
     """
 
     program: Program
@@ -32,8 +33,9 @@ class TurnResult:
 
 
 class TickSystem:
-    """``ports[p]`` are the machines on port p of a memory that serves ``grants`` ports in a
-    cycle.
+    """Machines on the ports of a memory that serves ``grants`` ports in a cycle.
+
+    ``ports[p]`` are the machines on port p.
     """
 
     def __init__(

@@ -243,8 +243,9 @@ def _look_up(command: Command, arch: Arch, events: Counter[str]) -> Counted:
 
 
 def _most_words(span: int, address: int, others: Sequence[tuple[int, int]], word: int) -> int:
-    """Words that so many bytes touch at most, wherever in a word the steps (count, stride) of
-    the others bring them.
+    """Return the largest number of words that ``span`` bytes can touch.
+
+    The steps (count, stride) of the other dimensions move the bytes within a word.
     """
     grain = word
     last = address % word

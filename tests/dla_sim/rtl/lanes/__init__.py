@@ -1,3 +1,4 @@
-"""What the arithmetic of the lanes computes, of drawn operands, against isa.numerics and NumPy:
-0 differences.
+"""Compare the arithmetic of the lanes on drawn operands with isa.numerics and NumPy.
+
+There must be 0 differences.
 """

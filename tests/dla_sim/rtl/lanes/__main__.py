@@ -1,5 +1,7 @@
-"""``python -m tests.dla_sim.rtl.lanes --vectors 1000000 --folder FOLDER [--only NAME]``: all cases
-through Verilator, whose executables stay in FOLDER.
+"""Run all cases of the lanes in Verilator.
+
+The command is ``python -m tests.dla_sim.rtl.lanes --vectors 1000000 --folder FOLDER [--only
+NAME]``. Executables stay in FOLDER.
 """
 
 from __future__ import annotations

@@ -102,8 +102,9 @@ _SPECIAL = (0, 1, 0x007FFFFF, 0x00800000, 0x3F000000, 0x7F7FFFFF, 0x7F800000)
 
 
 def any_float(rng: Generator, count: int) -> Bits:
-    """Bits of float32 numbers of all kinds: everyday ones, subnormal ones, significands at their
-    ends, infinities.
+    """Draw bits of float32 numbers of all kinds.
+
+    They are usual ones, subnormal ones, extreme significands, and infinities.
     """
     bits = rng.integers(0, 1 << 32, count)
     kind = rng.integers(0, 8, count)
@@ -121,9 +122,7 @@ def finite_float(rng: Generator, count: int) -> Bits:
 
 
 def near_float(rng: Generator, bits: Bits) -> Bits:
-    """Bits of a number each, of which many nearly cancel the given one, or are some binary
-    places away from it.
-    """
+    """Draw numbers that nearly cancel the given ones, or are some binary places away."""
     count = len(bits)
     exponent = np.clip((bits & 0x7F800000) + (rng.integers(-30, 31, count) << 23), 0, 0x7F000000)
     neighbour = ((bits ^ 0x80000000) + rng.integers(-3, 4, count)) & 0xFFFFFFFF

@@ -32,8 +32,9 @@ ONNXRUNTIME = Arch()
 
 
 class Commanded(wiring.Component):
-    """A lane and what prepares its constants: a component of the registers of EX and the lane's
-    operands.
+    """A lane with the unit that prepares its constants from the registers of EX.
+
+    Its inputs are these registers and the lane's operands.
     """
 
     def __init__(self, lane: Component, registers: tuple[str, ...]) -> None:
@@ -146,9 +147,7 @@ def common(rng: Generator) -> Registers:
 
 
 def positive_scale(rng: Generator, *, wild: bool = True) -> float:
-    """A scale: a power of two, one that makes ties with others, an everyday one, or any positive
-    float32.
-    """
+    """Draw a scale: a power of two, one that makes ties, a usual one, or any positive float32."""
     kind = rng.integers(0, 4 if wild else 3)
     if kind == 0:
         return float(2.0 ** rng.integers(-12, 3))

@@ -43,8 +43,9 @@ def _float_case(
     expected: Callable[..., Any],
     result: Shape = FLOAT,
 ) -> Case:
-    """A function of float32 bits, or of integers where ``draws`` has a width in the place of a
-    way of drawing.
+    """Return a case of a function of float32 bits, or of integers.
+
+    An operand is an integer if ``draws`` has a width instead of a function.
     """
     shapes = {name: signed(way) if isinstance(way, int) else FLOAT for name, way in draws.items()}
 
