@@ -140,8 +140,10 @@ def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
 
 
 def _resized(command: Command, arch: Arch) -> Counted:
-    """Surface after surface, row after row, atom after atom: a word for each of four neighbours,
-    and as many turns of the lanes as the atom takes.
+    """Count a resize surface by surface, row by row and atom by atom.
+
+    Each atom reads a word of each of four neighbours, and takes as many turns of the lanes as it
+    needs.
     """
     assert arch.words is not None
     at = command.registers
