@@ -305,8 +305,9 @@ def lost(found: Sequence[Pair]) -> Iterator[str]:
     """
     slower = [pair for pair in found if pair.cycles > 1]
     yield (
-        f"Fewer cycles in {len(found) - len(slower)} of {len(found)}. The others, and why in the "
-        "worst of a row:"
+        f"Our machines take fewer cycles than Vela estimates in {len(found) - len(slower)} of "
+        f"{len(found)} comparisons of a network on a machine. The table shows the others, with "
+        "the reason in the worst comparison of a row:"
     )
     yield from (
         "",
@@ -321,8 +322,9 @@ def lost(found: Sequence[Pair]) -> Iterator[str]:
     more = [pair for pair in large if pair.unpacked_bytes > 1]
     yield from (
         "",
-        f"No more bytes in {len(large) - len(more)} of the {len(large)} from 32 KiB on. The "
-        "others:",
+        "With 32 KiB of scratchpad or more, our machines move no more bytes than Vela with "
+        f"uncompressed weights in {len(large) - len(more)} of {len(large)} comparisons. The table "
+        "shows the others:",
     )
     yield from (
         "",

@@ -16,19 +16,23 @@ from experiments.golden.case import LEVELS
 from experiments.golden.store import open_corpus
 from isa.errors import InputError
 from tests.faults.fault import choose_faults, seeded_faults
-from tests.faults.run import Finding, seed_all
+from tests.faults.run import Finding, missed_text, seed_all
 
 MARKS = ("<!-- tests.faults -->", "<!-- end -->")
 _HEAD = """## Faults in the machine
 
-`python -m tests.faults tests/golden --output docs/faults.md` writes this section; do not edit it.
-Each fault replaces one piece of source text in a copy of the packages; `tests/faults/*.toml`
-contains the texts. The golden corpus is then checked with this copy ([golden
-outputs](verification.md#golden-outputs)).
+The golden corpus is a set of recorded programs with exact results and cycles ([golden
+outputs](verification.md#golden-outputs)). This section shows which seeded faults in the machine it
+detects. `python -m tests.faults tests/golden --output docs/faults.md` writes the section; do not
+edit it.
 
-- **Level**: the first level with a difference, in the order L0, L1, L2, L10, networks. Later levels
-  may differ too.
-- **Difference**: what differs in the first case:
+A seeded fault replaces one piece of source text in a copy of the packages; `tests/faults/*.toml`
+contains the texts. Each copy has one fault. The command then checks the golden corpus with this
+copy.
+
+The golden corpus has five levels of cases. The table of faults shows the first level with a
+difference, in the order L0, L1, L2, L10, networks; later levels may differ too. It also shows what
+differs in the first case of that level:
 
 | difference | meaning |
 |---|---|
@@ -50,8 +54,9 @@ def faults_markdown(findings: Sequence[Finding]) -> str:
     equivalent = [finding for finding in findings if finding.fault.equivalent]
     lines = [
         _HEAD,
-        f"{len(findings)} faults: {len(caught)} detected, {len(equivalent)} "
-        "equivalent, " + _missed(findings),
+        f"The golden corpus detects {len(caught)} of {len(findings)} faults seeded into the "
+        f"machine. Equivalent faults, which change no result: {len(equivalent)}. "
+        + missed_text(findings),
     ]
     lines += ["", "| level | faults |", "|---|---|"]
     levels = Counter(finding.level for finding in caught)
@@ -70,16 +75,11 @@ def faults_markdown(findings: Sequence[Finding]) -> str:
         "",
         "### Equivalent faults",
         "",
-        "These faults change no result, so no check can detect them.",
+        "The following faults in the machine change no result, so no check can detect them.",
         "",
     ]
     lines += [f"- `{finding.fault.name}`: {finding.fault.equivalent}." for finding in equivalent]
     return "\n".join(lines)
-
-
-def _missed(findings: Sequence[Finding]) -> str:
-    wrong = [finding.fault.name for finding in findings if not finding.right]
-    return f"{len(wrong)} missed{': ' if wrong else '.'}{', '.join(wrong)}"
 
 
 def _row(finding: Finding) -> str:

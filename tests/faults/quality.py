@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.compiler import write_markdown
 from isa.errors import InputError
 from tests.faults.fault import CHOICES, WORDS, Fault, choose_faults, seeded_faults
-from tests.faults.run import SECONDS, Finding, copied_packages
+from tests.faults.run import SECONDS, Finding, copied_packages, missed_text
 
 ROOT = Path(__file__).parents[2]
 MUTANTS = (
@@ -44,15 +44,20 @@ CYCLES = "cycles"
 MARKS = ("<!-- tests.faults.quality -->", "<!-- end -->")
 _HEAD = """## Faults in the compiler's choices
 
-`python -m tests.faults.quality -o docs/faults.md` writes this section; do not edit it. Each fault
-replaces one piece of source text in a copy of the packages; `tests/faults/*.toml` contains the
-texts. The compiler's results stay correct but become worse: programs take more cycles, or tensors
-get other quantisation scales. One of two checks must detect each fault:
+This section shows which seeded faults in the compiler's choices the tests detect. With such a fault
+the compiler's results stay correct but become worse: programs take more cycles, or tensors get
+other quantisation scales. `python -m tests.faults.quality -o docs/faults.md` writes the section; do
+not edit it.
 
-- The recorded cycles (`python -m tests.cycles`). Fewer cycles are a difference too. The table shows
-  the first case and machine that differ, with the cycles before and after. These figures date from
-  the run that produced the row; later versions of the compiler may give others.
-- A quick test. The table shows its name.
+A seeded fault replaces one piece of source text in a copy of the packages; `tests/faults/*.toml`
+contains the texts. One of two checks must detect each fault in the compiler's choices:
+
+- **Recorded cycles.** `python -m tests.cycles` compiles programs for several machines and compares
+  their cycles with a record. Fewer cycles are a difference too. The table shows the first case and
+  machine that differ, with the cycles before and after the fault. The figures date from the run
+  that produced the row; later versions of the compiler may give others.
+- **A quick test.** A fast test of the project fails with the fault. The table shows the name of the
+  test.
 """
 
 
@@ -136,14 +141,12 @@ def page(findings: Sequence[Finding]) -> str:
     """The section of docs/faults.md; equal findings give equal text."""
     caught = [finding for finding in findings if finding.caught]
     equivalent = [finding.fault for finding in findings if finding.fault.equivalent]
-    missed = [finding.fault.name for finding in findings if not finding.right]
     areas = Counter(finding.fault.area for finding in findings)
     lines = [
         _HEAD,
-        f"{len(findings)} faults "
-        f"({', '.join(f'{count} in {area}' for area, count in areas.items())}): "
-        f"{len(caught)} detected, {len(equivalent)} equivalent, {len(missed)} missed"
-        f"{': ' if missed else '.'}{', '.join(missed)}",
+        f"The tests detect {len(caught)} of {len(findings)} faults seeded into the compiler's "
+        f"choices: {', '.join(f'{count} in {area}' for area, count in areas.items())}. "
+        f"Equivalent faults, which change no result: {len(equivalent)}. " + missed_text(findings),
     ]
     lines += ["", "| fault | file | detected by | cycles before -> after |", "|---|---|---|---|"]
     for finding in findings:
@@ -159,7 +162,8 @@ def page(findings: Sequence[Finding]) -> str:
             "",
             "### Equivalent faults",
             "",
-            "These faults change no result, so no check can detect them.",
+            "The following faults in the compiler's choices change no result, so no check can "
+            "detect them.",
             "",
         ]
         lines += [f"- `{fault.name}`: {fault.equivalent}." for fault in equivalent]

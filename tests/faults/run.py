@@ -48,6 +48,13 @@ class Finding:
         return self.caught != bool(self.fault.equivalent)
 
 
+def missed_text(findings: Iterable[Finding]) -> str:
+    """The sentence on the faults that no check detects."""
+    names = [finding.fault.name for finding in findings if not finding.right]
+    listed = f" ({', '.join(names)})" if names else ""
+    return f"Missed faults: {len(names)}{listed}."
+
+
 def seed_all(corpus: Path, faults: Iterable[Fault], jobs: int) -> Iterator[Finding]:
     """The finding of each fault, in order, ``jobs`` at a time.
 
