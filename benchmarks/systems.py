@@ -132,7 +132,7 @@ def speed() -> Iterator[str]:
     words = {"none": "not preempted, s", "layer": "at layers, s", "tile": "at tiles, s"}
     heads = [words[preemption] for preemption in get_args(Preemption)]
     yield (
-        "The first table has the seconds that the simulator takes to simulate one second of four "
+        "This table has the seconds that the simulator takes to simulate one second of four "
         f"networks on two accelerators ({jobs:,} jobs). Each figure is the shortest wall-clock "
         f"time of {RUNS} runs after one warm-up run:"
     )
@@ -150,16 +150,16 @@ def speed() -> Iterator[str]:
         )
     yield ""
     yield (
-        "The first simulation of these networks takes longer: with `priority` and preemption at "
-        f"tiles it took {first:.2f} s. It also computes how each program continues after each "
-        "boundary. Later simulations reuse this result."
+        "The first simulation of the four networks takes longer: with `priority` and preemption at "
+        f"tiles it took {first:.2f} s. That simulation also computes how each program continues "
+        "after each boundary. Later simulations reuse this result."
     )
 
 
 def memory() -> Iterator[str]:
     """Yield a Markdown table of the peak memory of ``dla system`` by number of jobs."""
     yield (
-        "The second table has the processor time and peak memory of `dla system` for three lengths "
+        "This table has the processor time and peak memory of `dla system` for three lengths "
         "of a run. Each row is one run in its own process; its networks were imported before:"
     )
     yield ""
