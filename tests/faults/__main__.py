@@ -27,12 +27,12 @@ detects. `python -m tests.faults tests/golden --output docs/faults.md` writes th
 edit it.
 
 A seeded fault replaces one piece of source text in a copy of the packages; `tests/faults/*.toml`
-contains the texts. Each copy has one fault. The command then checks the golden corpus with this
-copy.
+contains the texts. Each copy has one fault. `python -m tests.faults` checks the golden corpus with
+each copy.
 
 The golden corpus has five levels of cases. The table of faults shows the first level with a
-difference, in the order L0, L1, L2, L10, networks; later levels may differ too. It also shows what
-differs in the first case of that level:
+difference, in the order L0, L1, L2, L10, networks; later levels may differ too. The table also
+shows what differs in the first case of that level:
 
 | difference | meaning |
 |---|---|

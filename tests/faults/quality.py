@@ -56,8 +56,8 @@ contains the texts. One of two checks must detect each fault in the compiler's c
   their cycles with a record. Fewer cycles are a difference too. The table shows the first case and
   machine that differ, with the cycles before and after the fault. The figures date from the run
   that produced the row; later versions of the compiler may give others.
-- **A quick test.** A fast test of the project fails with the fault. The table shows the name of the
-  test.
+- **A quick test.** For faults in the quantisation, a fast test of the project must fail. The table
+  shows the name of the test.
 """
 
 
