@@ -69,7 +69,7 @@ def write_measured(path: Path, rows: Sequence[SynthesisedGates]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Synthesise machines; print and record the gates of each one as soon as it is done."""
+    """Synthesise machines; print and record the gates of each one when it is finished."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -150,7 +150,7 @@ def show(title: str, found: Sequence[Measured]) -> None:
 
 
 def plot(path: Path, machines: Sequence[Measured], timed: Sequence[Measured]) -> None:
-    """Plot points per second by number of workers, beside ideal scaling."""
+    """Plot points per second by number of workers, with ideal scaling."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 3.5), layout="constrained")

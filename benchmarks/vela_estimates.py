@@ -166,7 +166,7 @@ def estimate(
                 f"{(run.stderr or run.stdout).strip().splitlines()[-1]}"
             )
         rows[mode] = read_summary(next(output.glob("*_summary_machine.csv")))
-    # nothing else lies there in this mode
+    # in this mode system memory has only the constants
     stored = round(1024 * float(rows[SHARED]["dram_memory_used"]))
     for mode, row in rows.items():
         yield Setting(name, accelerator, kib, mode), parse_summary(row, stored)

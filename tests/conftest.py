@@ -26,7 +26,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 
 def _open_front_door() -> None:
-    """``dla`` is that of this tree, as the packages behind it are, whatever is installed."""
+    """Use this tree's ``dla``, like the packages behind it, instead of an installed one."""
     folder = Path(__file__).parents[1] / "experiments" / "dla"
     spec = spec_from_file_location(
         "dla", folder / "__init__.py", submodule_search_locations=[str(folder)]

@@ -99,7 +99,7 @@ def apart(
 
 
 def _do(action: Callable[[], object], stop_at: int | None, number: int, said: int) -> None:
-    """What a child does, and its end."""
+    """Run the action of a child and end the process."""
     steps = 0
 
     def step(event: str, arguments: tuple[Any, ...]) -> None:
@@ -124,7 +124,7 @@ def _do(action: Callable[[], object], stop_at: int | None, number: int, said: in
         sys.addaudithook(step)
         outcome = action()
         status = outcome if isinstance(outcome, int) else 0
-    except KeyboardInterrupt:  # before the command began, or in what is no command
+    except KeyboardInterrupt:  # before the command began, or outside a command
         status = 130
     finally:
         os._exit(status)
@@ -132,7 +132,7 @@ def _do(action: Callable[[], object], stop_at: int | None, number: int, said: in
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a command does to a folder when nobody kills it, in how many steps and seconds."""
+    """Result of a command that runs to its end, with its number of steps and seconds."""
 
     before: Contents
     after: Contents
@@ -167,7 +167,7 @@ def rehearse(writer: Writer, original: Path, folder: Path) -> Rehearsal:
 
 
 def _is_foreign(found: bytes | str) -> bool:
-    """A file of somebody else, or a link."""
+    """Return True for a file or a link of another owner."""
     return isinstance(found, str) or found == FOREIGN.encode()
 
 
@@ -179,7 +179,10 @@ def _copied(original: Path, folder: Path) -> None:
 
 
 def _digest(folder: Path) -> str:
-    """Of the corpus of a folder, read to the last case; raises InputError where it is not whole."""
+    """Return the digest of a folder's corpus, read to the last case.
+
+    Raises InputError if it is not whole.
+    """
     if not (folder / "corpus").exists():
         return "none"
     corpus = corpus_to_replace(folder / "corpus")
@@ -189,9 +192,9 @@ def _digest(folder: Path) -> str:
 
 
 def violations(writer: Writer, folder: Path, known: Rehearsal, tidy: bool = False) -> list[str]:
-    """What a killed command did that it must not do, and whether the next run makes up for it.
+    """Return the violations of a killed command, and of the next run.
 
-    ``tidy``: it was interrupted, so that it could take away what was not whole.
+    ``tidy``: it was interrupted, so it could remove incomplete files.
     """
     found = contents(folder)
     left = [
@@ -240,7 +243,7 @@ def violations(writer: Writer, folder: Path, known: Rehearsal, tidy: bool = Fals
 
 
 def _unfinished(writer: Writer, folder: Path, known: Rehearsal) -> list[str]:
-    """Whether what is done is lost, and whether the next run ends as one that was never killed."""
+    """Return errors if finished parts are lost or the next run is not like an unkilled one."""
     before = _parts(_growing(writer, folder))
     status, _ = apart(lambda: writer.run(folder))
     after = _parts(_growing(writer, folder))
@@ -262,7 +265,7 @@ def _growing(writer: Writer, folder: Path) -> Path:
 
 
 def _parts(path: Path) -> frozenset[tuple[object, ...]]:
-    """What was done: the points of a sweep with their results, or the whole lines of a log."""
+    """Return the finished parts: points of a sweep with their results, or whole lines of a log."""
     if not path.exists() or not path.stat().st_size:
         return frozenset()
     if path.suffix != ".sqlite":
@@ -307,7 +310,7 @@ def attack(
 
 
 class _Fight:
-    """Kills one after the other, and what came of them."""
+    """Kills one after the other, and their outcomes."""
 
     def __init__(self, root: Path, generator: random.Random) -> None:
         self._root = root

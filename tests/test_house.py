@@ -107,7 +107,7 @@ def _imported(tree: ast.AST) -> set[str]:
 
 @cache
 def _imported_by(path: Path) -> frozenset[str]:
-    """What a file imports."""
+    """Return the imports of a file."""
     return frozenset(_imported(_tree(path)))
 
 
@@ -194,7 +194,7 @@ def test_nothing_climbs_between_the_floors_of_experiments() -> None:
 
 
 def _imports() -> dict[str, set[str]]:
-    """Which modules each module imports, even inside functions or for types alone."""
+    """Return the modules that each module imports, even inside functions or for types alone."""
     modules = _modules()
     return {
         module: {_module_of(name, modules) for name in _imported_by(path)} - {module, ""}
@@ -406,7 +406,7 @@ LONG = {
 
 
 def _parameters(tree: ast.AST, prefix: str) -> dict[str, int]:
-    """How many parameters each function has, by its dotted name, those within others too."""
+    """Count the parameters of each function by its dotted name, nested ones included."""
     found: dict[str, int] = {}
     for node in ast.iter_child_nodes(tree):
         name = f"{prefix}.{getattr(node, 'name', '')}".rstrip(".")

@@ -1,4 +1,4 @@
-"""What users read does not depend on docstrings: Python strips them under ``-OO``."""
+"""Texts for users do not depend on docstrings: Python strips them under ``-OO``."""
 
 from __future__ import annotations
 

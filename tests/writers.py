@@ -1,4 +1,4 @@
-"""Commands that write files or folders, and what each may leave behind."""
+"""Commands that write files or folders, and the files that each may leave behind."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _exported(folder: Path) -> None:
 
 
 def _corpus(folder: Path, *, changed: bool = False) -> None:
-    """A corpus of the first two cases, and what other people keep in it."""
+    """Make a corpus of the first two cases, with files of other owners in it."""
     record_corpus(folder / "corpus", small_cases()[:2], _no_progress)
     if changed:
         rewritten(folder / "corpus", "L1/conv", "dram_read_bytes = ", "dram_read_bytes = 1")

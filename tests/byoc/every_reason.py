@@ -30,7 +30,7 @@ from tests.byoc.running_nodes import listed, running_nodes
 
 
 def judged(operator: str, values: int = 3, nodes: int = 2) -> Iterator[Outcome]:
-    """How every variant of the running nodes of an operator ends."""
+    """Yield the outcome of every variant of an operator's running nodes."""
     seen: set[bytes] = set()
     for case in running_nodes(operator, nodes):
         for variant in variants(case, values):

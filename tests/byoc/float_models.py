@@ -55,7 +55,7 @@ def run(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
 
 
 def operators(model: ModelProto) -> Counter[str]:
-    """How many nodes of each operator type."""
+    """Count the nodes of each operator type."""
     return Counter(node.op_type for node in model.graph.node)
 
 

@@ -1,4 +1,4 @@
-"""A node with its inputs, and what the compiler makes of it."""
+"""A node with its inputs, and the outcome of its compilation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What ONNX or ONNX Runtime declares of an operator."""
+    """Declaration of an operator by ONNX or ONNX Runtime."""
 
     inputs: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...]
@@ -148,7 +148,7 @@ class Case:
 
     @cached_property
     def outputs(self) -> Sequence[NDArray[Any]] | None:
-        """What ONNX Runtime computes; None where it does not take the model."""
+        """ONNX Runtime's results, or None if it rejects the model."""
         try:
             check_model(
                 self._model([TensorProto.FLOAT] * len(list(filter(None, self.node.output)))),
@@ -173,7 +173,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """How one variant ended: ``runs``, ``refused``, ``named``, or a fault."""
+    """Outcome of one variant: ``runs``, ``refused``, ``named``, or a fault."""
 
     case: Case
     kind: str
@@ -182,7 +182,7 @@ class Outcome:
 
 
 def place(case: Case) -> Outcome:
-    """Import and partition a case, and judge the reasons for what does not run."""
+    """Import and partition a case, and judge the reasons for nodes on the CPU."""
     try:
         check_model(case.model, "single")
         feeds = {
@@ -212,6 +212,6 @@ def _has_word(reasons: Iterable[str], name: str) -> bool:
 
 
 def _is_other_cause(case: Case, reasons: Sequence[str]) -> bool:
-    """Whether the reason names another attribute, and the node runs without that one."""
+    """Return True if the reason names another attribute, and the node runs without that one."""
     named = [item.name for item in case.node.attribute if _has_word(reasons, item.name)]
     return any(place(case.attribute(name, None, "")).kind == "runs" for name in named)

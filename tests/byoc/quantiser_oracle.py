@@ -32,7 +32,7 @@ Step = tuple[str, ...]
 
 
 def quantise_by_onnxruntime(model: ModelProto, ranges: Ranges) -> ModelProto:
-    """What :func:`byoc.quantisation.quantize.quantise_within` makes, made by ONNX Runtime."""
+    """Do the work of :func:`byoc.quantisation.quantize.quantise_within` with ONNX Runtime."""
     if not has_floats(model):
         return copy_model(model)
     with _quiet():
@@ -98,7 +98,7 @@ def _instructed(model: ModelProto, ranges: Ranges) -> QDQQuantizer:
     ]
     stay_float += [node.name for node in bordered]
     quantizer = _quantizer(model, ranges, stay_float)
-    # The quantiser skips activations whose operand nobody else has quantised.
+    # The quantiser skips activations whose operand is not quantised yet.
     clamps = {name for name, (_, form) in forms.items() if form.clamps}
     for node in model.graph.node:
         if node.op_type in clamps and node.name not in stay_float:
@@ -116,7 +116,10 @@ def _instructed(model: ModelProto, ranges: Ranges) -> QDQQuantizer:
 
 
 def _has_parameters(node: NodeProto) -> bool:
-    """Whether a node is quantised at its data only: its other operands stay real numbers."""
+    """Return True if only the data of a node are quantised.
+
+    Its other operands stay real numbers.
+    """
     found = load_installed_families().forms.get(node.op_type)
     return found is not None and found[1].quantise and bool(found[1].parameters)
 

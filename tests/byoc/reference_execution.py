@@ -261,7 +261,7 @@ def _strided_copy(operation: StridedCopy, x: Array) -> Array:
 
 
 def _kind_of(operation: Operator) -> Callable[..., Array]:
-    """How the operation's family, or the one that it refines, computes."""
+    """Return the function that computes the operation's family, or the family that it refines."""
     return next(_KINDS[family] for family in type(operation).__mro__ if family in _KINDS)
 
 

@@ -291,7 +291,7 @@ SHAPES = ((1, 4, 8), (8,), (8, 8), (8, 8, 8), (1, 8, 4))
 
 
 def _drawn(operator: str) -> Iterator[Case]:
-    """Nodes of whatever shapes ONNX Runtime takes."""
+    """Yield nodes of all shapes that ONNX Runtime accepts."""
     domain = _domain_of(operator)
     schema = Schema.of(operator, domain, 21)
     random = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Attention and what belongs to it, written in other operators, equals ONNX Runtime's own."""
+"""Attention and related operators, decomposed into other operators, equal ONNX Runtime's own."""
 
 from __future__ import annotations
 

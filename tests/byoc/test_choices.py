@@ -96,7 +96,7 @@ def test_random_choices_keep_the_bits(seed: int) -> None:
         try:
             program, report = compile_region(made, values, arch, choices=choices)
         except InputError:
-            if arch is ARCH:  # the other one is large enough for whatever is drawn
+            if arch is ARCH:  # the other one is large enough for all draws
                 continue
             raise
         check_legality(program.commands)
@@ -279,7 +279,10 @@ def test_files_that_are_refused(tmp_path: Path, text: str, message: str) -> None
 
 
 def test_what_the_compiler_groups_is_made_again_from_its_choices() -> None:
-    """What a group keeps is neither more nor less than it was, whoever reads its results later."""
+    """A group keeps the same tensors when its choices are compiled again.
+
+    Later consumers of its results make no difference.
+    """
     grouped = 0
     for seed in range(8):
         random = np.random.default_rng(seed)

@@ -37,7 +37,7 @@ STEPS = st.lists(
 def _next(
     kind: str, source: Operand, earlier: list[Operand], name: str, random: np.random.Generator
 ) -> Operator:
-    """An operation on ``source`` whose window fits whatever shape that has."""
+    """Return an operation on ``source`` with a window that fits its shape."""
     channels = int(random.integers(1, 9))
     if kind == "conv":
         return cases.convolution(random, source, name, channels, pads=(1, 1, 1, 1))

@@ -105,9 +105,9 @@ def test_numbers_that_choices_go_by_stand_in_one_file() -> None:
 
 
 def test_every_number_has_a_reason_and_a_reader() -> None:
-    """Words beside each constant, but for those that the machine's document explains.
+    """Every constant has a text that explains it, and some code reads it.
 
-    And each is read somewhere.
+    The machine's document explains some of them.
     """
     body = ast.parse(Path(str(constants.__file__)).read_text()).body
     read = {
@@ -227,7 +227,7 @@ def test_copies_take_what_their_commands_take(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 def test_what_is_kept_is_loaded_once_and_what_is_not_again(name: str) -> None:
-    """The account's slots of the bus are those of the steps, whatever order and buffers."""
+    """The account's bus slots equal those of the steps for any order and buffers."""
     several = 0
     for cost, tiling, steps in steps_of(OPERATIONS[name], 10):
         slots = sum(step.slots for tile in steps for step in (*tile.loads, *tile.stores))
@@ -279,9 +279,9 @@ def test_layers_leave_room_for_what_is_loaded_long_after_them() -> None:
 
 @pytest.mark.parametrize(("kib", "together"), [(32, True), (64, False)])
 def test_groups_are_for_what_gains_by_them(kib: int, together: bool) -> None:
-    """Where what passes between two convolutions fits as a whole, bands of them save nothing.
+    """Bands save no bytes if the tensor between two convolutions fits as a whole.
 
-    Where not, its bytes.
+    Otherwise they save its bytes.
     """
     random = np.random.default_rng(0)
     arch = Arch(isa="v4", pe=PeArray(ic=8, oc=8), sram_bytes=kib << 10)

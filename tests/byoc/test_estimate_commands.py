@@ -112,7 +112,7 @@ def test_two_transfers_at_once_take_turns() -> None:
 def test_words_of_a_transfer_delay_the_command_that_they_meet(
     bank: int, free: int, late: int
 ) -> None:
-    """Of 200 words that pass while it computes, 50 find a free cycle of the bank.
+    """While the command computes, 200 words pass, and 50 of them find a free cycle of the bank.
 
     Another bank is not touched.
     """

@@ -71,7 +71,7 @@ def single(made: Region, values: dict[str, Value]) -> tuple[Region, dict[str, Va
 
 
 def next_operation(kind: str, earlier: Sequence[Operand], name: str, random: Random) -> Operator:
-    """An operation on the tensor made last, whose window fits whatever shape that has."""
+    """Return an operation on the last tensor with a window that fits its shape."""
     source = earlier[-1]
     channels = int(random.integers(1, 9))
     if kind == "strided":
@@ -111,7 +111,10 @@ def next_operation(kind: str, earlier: Sequence[Operand], name: str, random: Ran
 
 
 def shuffle(source: Operand, name: str, groups: int) -> StridedCopy:
-    """The channels of ``groups`` groups in turn; where their number is no multiple, as they are."""
+    """Return a copy that interleaves the channels of ``groups`` groups.
+
+    The channels stay in order if their number is no multiple.
+    """
     channels = source.shape[0]
     plane = source.shape[1] * source.shape[2]
     groups = groups if channels % groups == 0 else 1
@@ -255,7 +258,7 @@ def drawn_shared(seed: int) -> Drawn:
 def drawn_residents(
     layers: Sequence[OperatorLayer], lowered: Lowered, groups: Sequence[BandedGroup], random: Random
 ) -> tuple[str, ...]:
-    """Some of what may stay in the scratchpad and no group has to itself."""
+    """Draw tensors that may stay in the scratchpad and are not private to a group."""
     graph = fusion_graph(layers, lowered)
     ridden = {
         name for group in groups if group.rides for name in list_fused_buffers(graph, group.last)
@@ -344,7 +347,7 @@ def run_chosen(seed: int) -> int:
 
 @pytest.mark.parametrize("start", range(0, 120, 40))
 def test_bands_make_every_row_that_anybody_wants(start: int) -> None:
-    """Readers that skip rows, beside others and outputs of the region.
+    """Consumers that skip rows get all their rows, next to other consumers and region outputs.
 
     The schedule, chosen again, is the same.
     """

@@ -1,4 +1,4 @@
-"""The importer: what becomes one node, what stays, and what each node and tensor carries."""
+"""The importer: units that become one node, unchanged nodes, and data of nodes and tensors."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _model(dtype: str = "int8", zero: int = 5) -> onnx.ModelProto:
 
 
 def _reasons(model: onnx.ModelProto | Package) -> dict[str, str]:
-    """Why ports stay as they are, by name; an empty text for integer ones."""
+    """Return the reasons for ports that stay float, by name; an empty text for integer ones."""
     package = model if isinstance(model, Package) else import_model(model, "m")
     return {
         port.name: "" if port.reason is None else str(port.reason)
@@ -375,9 +375,9 @@ _SCALE = ("Mul", (0.02,), {})
 def test_pictures_row_by_row_are_moved_and_scaled_on_the_accelerator(
     before: list[_Step], after: list[_Step], dtype: str
 ) -> None:
-    """What moves elements at a model's ends moves integers.
+    """Operators that move elements at a model's boundary move integers.
 
-    What stands behind a Cast of bytes is a table.
+    Operators behind a Cast of bytes become a table.
     """
     model = _photographic(before, after, dtype, (1, 8, 8, 3))
     random = np.random.default_rng(6)

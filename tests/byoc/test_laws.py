@@ -127,7 +127,7 @@ class Drawing:
         )
 
     def model(self, *outputs: str) -> ModelProto:
-        """What was drawn, with the last tensor and ``outputs`` as outputs."""
+        """Return the drawn model, with the last tensor and ``outputs`` as outputs."""
         self.add("Neg")
         return infer_shapes(
             make_model(self.nodes, self.given, self.constants, outputs=(self.name, *outputs))

@@ -199,7 +199,7 @@ def test_without_samples_words_are_drawn_from_those_there_are() -> None:
 
 
 def test_rows_that_others_read_in_float_stay_so() -> None:
-    """What more than a QuantizeLinear reads is left alone."""
+    """Rows with consumers other than a QuantizeLinear stay unchanged."""
     before = quantise(prepare(sentence(False)))
     (rows,) = (node for node in before.graph.node if node.op_type == "Gather")
     before.graph.output.append(onnx.ValueInfoProto(name=rows.output[0]))

@@ -44,7 +44,7 @@ def _moved(source: str, result: str, taken: Mapping[int, int], surfaces: int) ->
 
 
 def run_moves(operations: Sequence[Operator], values: dict[str, Bytes]) -> dict[str, Bytes]:
-    """What operations that move bytes make."""
+    """Execute operations that move bytes and return the memories."""
     for operation in operations:
         name = operation.output.value
         result = values.setdefault(name, np.full(4096, 0xEE, np.uint8))
@@ -107,7 +107,7 @@ def test_a_shuffle_and_a_slice_are_one() -> None:
 
 
 def test_what_others_read_stays() -> None:
-    """A value that leaves is written, and what is made of it reads what it was made of."""
+    """A region output is written, and its consumers read its sources."""
     operations = _moved("a", "b", {n: 19 - n for n in range(20)}, 3) + _moved(
         "b", "c", {n: n + 3 for n in range(9)}, 2
     )
@@ -139,7 +139,7 @@ def test_channels_of_several_tensors() -> None:
 
 
 def test_what_does_not_fit_stays_copies() -> None:
-    """Where a band of one row does not fit the scratchpad pieces are copied one by one."""
+    """Pieces are copied one by one if a band of one row does not fit the scratchpad."""
     operations = _moved("a", "b", {n: n + 5 for n in range(12)}, 2)
     layouts = {"a": Layout(20, POSITIONS, ATOM), "b": Layout(12, POSITIONS, ATOM)}
     found = merge_moves(

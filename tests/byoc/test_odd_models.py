@@ -44,7 +44,7 @@ def model_of(
     outputs: Sequence[ValueInfoProto] = (info("y", TensorProto.FLOAT, None),),
     opset: int = 17,
 ) -> ModelProto:
-    """A model of ``nodes`` with a convolution's weights ``w`` beside the ``constants``."""
+    """Return a model of ``nodes`` with the ``constants`` and a convolution's weights ``w``."""
     arrays = {"w": weights(4, 3, 3, 3), **constants}
     made = [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
     used = {name for item in nodes for name in item.input} | {

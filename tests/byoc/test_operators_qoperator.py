@@ -182,7 +182,7 @@ def test_concatenation_of_bare_integers(operands: Operands) -> None:
 
 
 def test_choices_and_splits_behind_operators_of_onnx_runtime_are_placed(operands: Operands) -> None:
-    """onnx knows neither the operators nor the shapes of what they make.
+    """onnx does not know these operators or the shapes of their results.
 
     The model as given is the oracle.
     """

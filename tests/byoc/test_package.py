@@ -205,7 +205,7 @@ def test_incomplete_manifest(path: Path) -> None:
 
 
 def _edit_graph(path: Path, change: Callable[[Any], None]) -> None:
-    """Change graph.json as somebody would who also mends the manifest."""
+    """Change graph.json and correct its digest in the manifest."""
     import hashlib
 
     contents = _contents(path)

@@ -17,7 +17,10 @@ from tests.byoc import region_cases as cases
 
 @pytest.mark.parametrize("atom", [4, 8, 16])
 def test_groups_end_with_atoms(atom: int) -> None:
-    """As many groups as possible, all of whole atoms: of several channels each on both sides."""
+    """There are as many groups as possible, all of whole atoms.
+
+    On both sides each has several channels.
+    """
     for groups, inputs, outputs in product(
         (2, 3, 4, 5, 6, 10, 12), (1, 2, 3, 4, 6, 8, 12), (1, 2, 4, 6, 8)
     ):

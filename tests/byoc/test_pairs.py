@@ -104,7 +104,10 @@ def mnemonics(found: Comparison) -> set[str]:
 
 
 def exact(model: onnx.ModelProto, *machines: tuple[Arch, str]) -> set[str]:
-    """Every machine agrees with ONNX Runtime; what its programs have beside transfers."""
+    """Check that every machine agrees with ONNX Runtime; return the mnemonics of its programs.
+
+    Transfers are left out.
+    """
     package = import_model(model, "pair")
     feeds = random_feeds(model, 3)
     used: set[str] = set()
@@ -139,7 +142,10 @@ def test_constant_operands(case: str, constant: int, op_type: str) -> None:
 @pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_relu_behind_it_is_a_clamp(op_type: str, dtype: str) -> None:
-    """Also where the range goes beyond it, which the oracle is told as an integer clamp."""
+    """A following Relu is a clamp, even if the range exceeds it.
+
+    The oracle gets it as an integer clamp.
+    """
     for seed in range(4):
         exact(_pair(op_type, SHAPES["columns"], dtype, seed, relu=True), (V4, "default"))
 
@@ -147,7 +153,7 @@ def test_a_relu_behind_it_is_a_clamp(op_type: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("op_type", ["Min", "Max"])
 def test_comparisons_of_several_tensors_of_any_scales(op_type: str, dtype: str) -> None:
-    """As ONNX Runtime compares them in float: rounding keeps the order."""
+    """Comparisons equal ONNX Runtime's in float, because rounding keeps the order."""
     shapes = (1, 6, 5, 7), (6, 1, 1), (5, 7), (1, 6, 5, 7), (), (7,)
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -340,7 +346,7 @@ def test_machines_without_the_instructions_say_so() -> None:
 @pytest.mark.parametrize("op_type", OPERATORS)
 @pytest.mark.parametrize("shape", [(9, 41), (9, 1), (1, 9, 40), (40,)])
 def test_results_of_other_shapes_are_refused(op_type: str, shape: tuple[int, ...]) -> None:
-    """In a package that anybody may have written."""
+    """A package with a wrong shape of a result is rejected."""
     graph = import_model(_pair(op_type, SHAPES["row"], "int8", 0), "pair").graph
     value = replace(graph.values["y"], shape=shape)
     with pytest.raises(InputError, match="'op' makes "):

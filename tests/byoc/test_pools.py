@@ -77,7 +77,7 @@ POOLS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
 
 
 def pooled(op_type: str, shape: tuple[int, ...], **attributes: Any) -> onnx.ModelProto:
-    """The pool of what a Clip leaves, and behind it a function that is fused into it or not."""
+    """Return a pool behind a Clip, followed by a function that may be fused into it."""
     b = ModelBuilder()
     x = b.node("Clip", b.input("x", shape), b.constant(-2, "float32"), b.constant(2, "float32"))
     b.node("Neg", b.node(op_type, x, **attributes), result="y")

@@ -1,4 +1,4 @@
-"""Rehearsals: by hand, and beside what the engine takes."""
+"""Rehearsals equal calculations by hand and the cycles of the engine."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_load_waits_for_a_store_behind_what_ex_computes_meanwhile() -> None:
 
 
 def test_a_command_waits_for_the_ports_of_a_bank_that_serves_five_operands() -> None:
-    """Five operands of one bank take two turns: 984 cycles more beside 16 of fill and drain.
+    """Five operands of one bank take two turns: 984 cycles more, and 16 of fill and drain.
 
     Four do not wait.
     """

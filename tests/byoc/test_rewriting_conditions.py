@@ -42,7 +42,7 @@ def check_imported(model: ModelProto) -> None:
 
 @pytest.mark.parametrize("biased", [False, True])
 def test_weights_with_leading_ones_become_matrices_under_another_name(biased: bool) -> None:
-    """What keeps its name keeps its shape, too: it is compared."""
+    """A tensor that keeps its name keeps its shape, because it is compared."""
     builder = ModelBuilder()
     random = np.random.default_rng(0)
     x = builder.dequantize(builder.input("x", (1, 2, 3, 12), "int8"), 0.05, 3)
@@ -62,7 +62,7 @@ def test_weights_with_leading_ones_become_matrices_under_another_name(biased: bo
 
 
 def test_what_stays_float_beside_dequantised_weights_is_not_rounded() -> None:
-    """A float product beside dequantised weights is not rounded.
+    """A float product with dequantised weights is not rounded.
 
     ONNX Runtime's own default rounds its data to 8 bits: 0.09 of numbers around 1.
     """

@@ -33,7 +33,7 @@ ELSEWHERE = {
 
 
 class Writer(Grower):
-    """Begins with what passes write otherwise."""
+    """Random models that begin with operators which passes rewrite."""
 
     def grow(self) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         """The model and an input for it."""
@@ -51,7 +51,7 @@ class Writer(Grower):
         return super().grow()
 
     def plane(self) -> str | None:
-        """What is a convolution, or a product, of planes."""
+        """Add an operator on planes that is rewritten as a convolution or product."""
         x = self.some(4)
         if x is None:
             return None
@@ -66,13 +66,13 @@ class Writer(Grower):
         return self.add(kind, *operands, **options)
 
     def resized(self) -> str | None:
-        """What is between elements."""
+        """Add an interpolation."""
         x = self.some(4)
         scales = self.constant([1, 1, *self.pick((2, 2), (1.5, 2), (0.5, 1))])
         return self.add("Resize", x, "", scales, mode=self.pick("linear", "cubic")) if x else None
 
     def padded(self) -> str | None:
-        """A convolution of what is padded."""
+        """Add a convolution of a padded tensor."""
         x = self.some(4)
         padded = x and self.add("Pad", x, self.constant([0, 0, 1, 1, 0, 0, 0, 1], np.int64))
         if not x or not padded:
@@ -163,7 +163,7 @@ def _models() -> Iterator[tuple[int, onnx.ModelProto, dict[str, np.ndarray]]]:
         yield seed, *(Writer if seed % 4 else Grower)(seed).grow()
     for seed in range(100, 150):
         model, feeds = Writer(seed).grow()
-        with suppress(Exception):  # its quantiser's own, and those of what it makes
+        with suppress(Exception):  # errors of its quantiser and of its models
             made = quantised(model, feeds, seed)
             run_unfused(made, feeds)
             yield seed, made, feeds

@@ -119,7 +119,10 @@ def searched(
     scale: float = 0.05,
     **attributes: Any,
 ) -> onnx.ModelProto:
-    """The index of an extreme of what is dequantised, or, with ``scale`` 0, of bare integers."""
+    """Return the index of an extreme of a dequantised input.
+
+    With ``scale`` 0 the input is plain integers.
+    """
     builder = ModelBuilder()
     data = builder.input("x", shape, dtype)
     data = builder.dequantize(data, scale, 5, dtype) if scale else data
@@ -142,7 +145,10 @@ SEARCHED = [
 @pytest.mark.parametrize(("shape", "axis"), [*SEARCHED, ((7,), 0), ((4, 1), 1)])
 @pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
 def test_where_the_largest_is(op_type: str, shape: tuple[int, ...], axis: int, last: bool) -> None:
-    """Of few values, so that often several are the largest; of integers without a scale, too."""
+    """Indices of the largest elements are exact, even if several elements are the largest.
+
+    The inputs have few values. Integers without a scale are tested too.
+    """
     dtype = "uint8" if last else "int8"
     for scale in (0.05, 0.0):
         model = searched(op_type, shape, dtype, last, scale, axis=axis, keepdims=len(shape) % 2)
@@ -315,7 +321,10 @@ def written_out(rng: np.random.Generator, centred: bool) -> onnx.ModelProto:
     x = builder.input("x", shape)
 
     def mean(data: str) -> str:
-        """As a mean or a sum over its length, which keeps its dimensions or gets them back."""
+        """Write a mean as a mean or as a sum over its length.
+
+        It keeps its dimensions or gets them back.
+        """
         keepdims = int(rng.integers(2))
         total = builder.node(pick("ReduceMean", "ReduceSum"), data, along, keepdims=keepdims)
         if builder.nodes[-1].op_type == "ReduceSum":

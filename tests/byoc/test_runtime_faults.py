@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes wrongly is rewritten before it sees a model, on every processor."""
+"""Operators that ONNX Runtime computes wrongly are rewritten first, on every processor."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _hard_swish(b: Chain, x: str) -> str:
 
 
 def _quantised_hard_swish(b: Chain, x: str) -> str:
-    """As quantisers write it that know no closures."""
+    """Write a hard swish like quantisers that do not know closures."""
     shifted = b.requantised(b.pair("Add", x, 3), 0.07, -20)
     inside = b.requantised(b.node("Clip", shifted, b.number(0), b.number(6)), 0.03, -128)
     return b.pair("Div", b.requantised(b.node("Mul", x, inside), 0.2, -100), 6)

@@ -204,7 +204,7 @@ def test_independent_commands_exchange_no_tokens() -> None:
 
 
 def test_double_buffering_lets_the_second_load_run_ahead() -> None:
-    """Of loads into two alternating buffers, only the third waits for a computation.
+    """Only the third of three loads into alternating buffers waits for a computation.
 
     It fills the first buffer again.
     """

@@ -54,7 +54,10 @@ ON_WORDS = ("network-squeezed", "network-decoder", "network-branches", "network-
 
 
 def all_cases() -> Mapping[str, Callable[[], Compile]]:
-    """What makes each case, by name: what is made is compiled for one machine after another."""
+    """Return the function that makes each case, by name.
+
+    Its result is compiled for one machine after another.
+    """
     random = np.random.default_rng(0)
     layers = {**dict(_layers(random)), **dict(_chains(random))}
     made = {

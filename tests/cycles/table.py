@@ -35,7 +35,7 @@ class Change:
     found: int | None
 
     def __str__(self) -> str:
-        """Case, machine, both figures and what that is in per cent."""
+        """Describe case, machine, both figures and their difference in per cent."""
         share = ""
         if self.recorded and self.found is not None:
             share = f" ({(self.found - self.recorded) / self.recorded:+.2%})"
@@ -56,7 +56,10 @@ def measure(make: Callable[[], Compile]) -> Iterator[tuple[str, int]]:
 
 
 def changes(case: str, found: Mapping[str, int], recorded: Table) -> list[Change]:
-    """Where a case is not as recorded. Fewer cycles are a change, too."""
+    """Return the differences between a case and its record.
+
+    Fewer cycles are a difference too.
+    """
     wanted = recorded.get(case, {})
     both = (
         (machine, wanted.get(machine), found.get(machine))
@@ -68,7 +71,7 @@ def changes(case: str, found: Mapping[str, int], recorded: Table) -> list[Change
 
 
 def read_table(file: Path = FILE) -> Table:
-    """What is recorded."""
+    """Read the recorded cycles."""
     with file.open(encoding="utf-8", newline="") as lines:
         return {
             row.pop("case"): {machine: int(cycles) for machine, cycles in row.items()}
@@ -88,7 +91,7 @@ def write_table(table: Table, file: Path = FILE) -> None:
 
 
 def told(found: Sequence[Change]) -> str:
-    """What has changed, by name, the cycles in all, and what to do about it."""
+    """Describe the changes by name, their number, and the remedy."""
     lines = [str(change) for change in found]
     more = sum(1 for change in found if (change.found or 0) > (change.recorded or 0))
     lines.append(

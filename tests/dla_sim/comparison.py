@@ -65,7 +65,7 @@ def expectation(result: TickResult) -> Observed:
 
 
 def differences(engine: Engine, program: Program, timing: Timing, expected: Observed) -> list[str]:
-    """What ``engine`` says otherwise than the tick model.
+    """Return the differences between ``engine`` and the tick model.
 
     An error that it raises is a difference.
     """

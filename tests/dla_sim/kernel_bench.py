@@ -101,7 +101,7 @@ def write_records(
 
 
 def outcome(run: Any, command: Command, machine: Machine) -> str:
-    """Type and message of what ``run`` raises, or nothing."""
+    """Return type and message of the exception of ``run``, or nothing."""
     try:
         with np.errstate(all="ignore"):
             run(command, machine)

@@ -244,7 +244,7 @@ def _dma(rng: random.Random, kind: str, scale: int, arch: Arch) -> Step:
 def _compute(rng: random.Random, arch: Arch) -> Step:
     """Any compute instruction on a small shape, its operands anywhere in the scratchpad."""
     extent = arch.sram_bytes + 1
-    # some scratchpads are too small for some instructions whatever their shape
+    # some scratchpads are too small for some instructions of any shape
     while extent > arch.sram_bytes:
         mnemonic = rng.choice(COMPUTE[arch.isa])
         instruction = ALL[mnemonic]

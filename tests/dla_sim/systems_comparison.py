@@ -86,7 +86,7 @@ def _job(rng: random.Random, isa: str) -> Job:
 
 
 def engine_turns(case: SystemCase) -> list[list[Running]]:
-    """What the machines of `dla_sim.systems` make of it."""
+    """Run a system case with the machines of `dla_sim.systems`."""
     ports = [
         [machine * len(PORTS) + port for machine in mine for port in range(len(PORTS))]
         for mine in case.ports
@@ -118,7 +118,7 @@ def engine_turns(case: SystemCase) -> list[list[Running]]:
 
 
 def system_differences(case: SystemCase) -> list[str]:
-    """Where the machines and the tick model differ, in words."""
+    """Describe the differences between the machines and the tick model."""
     turns = [[Turn(job.program, job.release, job.cut) for job in mine] for mine in case.jobs]
     expected = TickSystem(turns, case.timings, case.ports, case.grants).run()
     found = []

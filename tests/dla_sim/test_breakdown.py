@@ -122,7 +122,7 @@ class CycleByCycle:
 def broken_down(
     program: Program, timing: Timing
 ) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """What the device says, and what the rules say: (layer, part) -> cycles."""
+    """Return the device's breakdown and that of the rules: (layer, part) -> cycles."""
     loaded = Device(program.arch, timing).load(program)
     times = compute_times(loaded.workload)
     causes = explain(loaded.workload, times)

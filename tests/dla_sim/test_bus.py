@@ -79,7 +79,10 @@ def test_grants_are_those_of_a_round_robin(ports: int) -> None:
 
 
 def drawn_arbiter(rng: random.Random) -> tuple[BusArbiter | MemoryArbiter, int]:
-    """Of one bus, or of a memory with several ports; and the number of its requesters."""
+    """Draw an arbiter of one bus or of a memory with several ports.
+
+    Return it with the number of its requesters.
+    """
     count = rng.randint(1, 6)
     if rng.random() < 0.3:
         return BusArbiter(count), count

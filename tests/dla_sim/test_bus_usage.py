@@ -18,7 +18,7 @@ from tests.dla_sim.tick.model import TickModel, TickResult
 
 
 class _Recording(TickModel):
-    """The tick model, and whom it granted each cycle."""
+    """The tick model with a record of its grants."""
 
     def run(self) -> TickResult:
         self.grants: list[str | None] = []

@@ -228,7 +228,7 @@ def test_narrow_scratchpad_ports_stall_the_array() -> None:
         OP_E_ABS
         OP_END
     """
-    # 512 KiB in 16 banks: both streams lie in bank 0, and one port makes 2 accesses a cycle take 2:
+    # 512 KiB in 16 banks: both streams are in bank 0, and one port makes 2 accesses a cycle take 2:
     # 10 * 2 - 10 = 10.
     assert trace_of(text, Timing(bank_ports=1)).units["EX"]["sram"] == 10
     # 640 bytes read 16 at a time are 40 cycles, 30 more than 10; written 4 at a time 160, 150 more.
@@ -273,7 +273,7 @@ def test_rows_transposed_shared_and_summed() -> None:
     """
     trace = trace_of(text, Timing(), '{"isa": "v4"}')
     # Fetch: 18 words = 144 bytes: bursts of 8, 8 and 2 beats, 8 + 8 + max(2, 7) = 23 slots, ready
-    # at 123. Word 7 executes at 130. Bytes that lie apart come from 16 banks, one each: 3 rows of
+    # at 123. Word 7 executes at 130. Separate bytes come from 16 banks, one each: 3 rows of
     # ceil(40 / 16) = 3 cycles. 131 + 8 + 9 + 8 = 156. Word 14 executes at 137, starts at 156. 120
     # elements on 64 lanes are 2 cycles, twice; 40 sums, 3 rows at a time. 156 + 8 + 2 + 40 + 2 + 8
     # = 216. Word 16 waits for room in the queue until 156, is there at 157, starts at 216: 120
@@ -306,7 +306,7 @@ def test_a_product_of_two_tensors_that_is_looked_up() -> None:
     # Fetch: 15 words = 120 bytes: bursts of 8 and 7 beats, 15 slots, ready at 115. LD: word 2
     # executes at 117. 576 bytes are 9 bursts of 8 beats: 118 + 4 + 100 + 72 + 4 = 298. EX: word 9
     # executes at 124, waits for LD until 298. 4 rows, ceil(24 / 8) = 3, ceil(20 / 8) = 3: 36
-    # cycles; the 80 results take 2 on 64 lanes beside them. Four streams in bank 0 have its four
+    # cycles; the 80 results take 2 on 64 lanes meanwhile. Four streams in bank 0 have its four
     # ports. 298 + 8 + 36 + 8 = 350. ST: word 13 executes at 128, waits for EX until 350. 80 bytes:
     # 8 beats and 2, 8 + max(2, 7) = 15 slots. 350 + 4 + 15 + 100 + 4 = 473, where OP_END executes.
     assert spans(trace) == [(118, 118, 298), (125, 298, 350), (129, 350, 473)]

@@ -56,7 +56,7 @@ PRODUCT = """
     [
         ((0, 0x8000, 0x10000, 0x18000), 10, 0),  # alone: 58 words of activations, 40 of results
         ((0, 0x1000, 0x2000, 0x3000), 10, 25),  # one bank: 58 + 6 + 3 + 40 = 107 words; 107 - 82
-        # two banks: 58 + 6 + 40 = 104 words beside 3 of records; 104 - 82
+        # two banks: 58 + 6 + 40 = 104 words, 3 of records apart; 104 - 82
         ((0, 0x1000, 0x8000, 0x2000), 10, 22),
         # one bank, one stream: 44 + 6 + 3 + 40 = 93 words; 93 - 82
         ((0, 0x1000, 0x2000, 0x3000), 9, 11),
@@ -166,7 +166,7 @@ WINDOW = """
     [
         ((0, 0x8000), 24),  # alone: 120 words
         ((0, 0x1000), 54),  # one bank: 150 words
-        ((0x7D80, 0x9000), 54),  # the input lies in both banks, and counts in both
+        ((0x7D80, 0x9000), 54),  # both banks have the input, which counts in both
     ],
     ids=["alone", "one bank", "over two banks"],
 )
@@ -471,7 +471,7 @@ def test_a_bus_that_would_take_all_of_a_bank() -> None:
 
 
 def test_ports_of_the_other_machines_mean_nothing() -> None:
-    """What bounds EX there does not here."""
+    """Limits of ports that delay EX on other machines do not delay it here."""
     text = ADDITION.format(operand=0x400, output=0x8000)
     assert (
         trace_of(text, Timing(sram_read_bytes=1, sram_write_bytes=1, bank_ports=1), PACKED).units[

@@ -1,4 +1,7 @@
-"""The kernels beside the convolutions equal the semantics to the bit on random commands."""
+"""Kernels of all instructions but convolutions equal the semantics to the bit.
+
+Commands are random.
+"""
 
 from __future__ import annotations
 
@@ -215,7 +218,7 @@ def test_pooling_is_taken_by_the_kernel(mode: int, size: int, kernel: int, strid
     "mnemonic", ["OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS", "OP_C_MIN", "OP_C_MAX", "OP_E_ADD"]
 )
 def test_elementwise(mnemonic: str, data: Any, seed: int, arch: Any) -> None:
-    """Results that lie apart, in place, or shifted against an operand."""
+    """Element-wise kernels equal the semantics for results apart, in place, or shifted."""
     registers = {
         "EX_LENGTH": data.draw(st.sampled_from([0, 1, 33, 700, 17000])),
         "EX_INPUT_ADDRESS": 1000, "EX_OPERAND_ADDRESS": 41000,

@@ -36,7 +36,7 @@ def _as_list(
 def test_bytes_live_from_their_write_to_their_last_read() -> None:
     operands = [
         Operands(writes=(Access("sram", 0, 16),)),  # all read at 20, half of them again at 40
-        # what it writes nobody reads
+        # no command reads its result
         Operands(reads=(Access("sram", 0, 16),), writes=(Access("sram", 100, 4),)),
         Operands(writes=(Access("dram", 0, 64),)),  # not the scratchpad
         # in place

@@ -54,7 +54,7 @@ def test_one_read() -> None:
 
 
 def test_one_write() -> None:
-    # As the read, but the data phase [19, 27) comes before the latency [27, 37); 60 bytes from 2:
+    # Like the read, but the data phase [19, 27) comes before the latency [27, 37); 60 bytes from 2:
     # bus words 0 to 7.
     write = Step("OP_DMA_WRITE", "ST", {"ST_BYTES": 60, "ST_DRAM_ADDRESS": 2})
     # One word more, so everything one slot and one word later: the write starts at 17 and ends at

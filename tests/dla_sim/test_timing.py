@@ -92,7 +92,7 @@ def test_bursts_of_a_flash_have_a_beat() -> None:
         Timing(flash_bytes=8, flash_burst_bytes=4)
     with pytest.raises(ValidationError, match="flash_burst_bytes is 48; it must be a power of two"):
         Timing(flash_bytes=8, flash_burst_bytes=48)
-    assert Timing(flash_burst_bytes=48).flash is None  # nobody asks
+    assert Timing(flash_burst_bytes=48).flash is None  # not used
 
 
 @pytest.mark.parametrize("name", Timing.model_fields)

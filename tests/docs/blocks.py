@@ -80,7 +80,10 @@ def commands(block: Block) -> list[Command]:
 
 
 def differs(expected: Sequence[str], actual: str) -> bool:
-    """Whether ``actual`` is not what a guide shows; spaces and ``...`` as the package says."""
+    """Return True if ``actual`` differs from the shown output.
+
+    Spaces and ``...`` follow the rules of the package's docstring.
+    """
     shown = [found for line in expected if (found := " ".join(line.split()))]
     printed = "".join(
         f"{found}\n" for line in actual.splitlines() if (found := " ".join(line.split()))
@@ -92,5 +95,5 @@ def differs(expected: Sequence[str], actual: str) -> bool:
 
 
 def _text_pattern(text: str) -> str:
-    """A regular expression for one shown line; spaces beside ``...`` may be missing."""
+    """Return a regular expression for one shown line; spaces around ``...`` may be missing."""
     return r" *.* *".join(re.escape(part) for part in re.split(rf" ?{re.escape(ANY)} ?", text))

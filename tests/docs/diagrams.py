@@ -59,7 +59,7 @@ Point = tuple[float, float]
 
 
 class Box(NamedTuple):
-    """Where something stands, in pixels from the upper left corner."""
+    """Place of an element, in pixels from the upper left corner."""
 
     x: float
     y: float
@@ -72,7 +72,7 @@ class Box(NamedTuple):
 
     @property
     def bottom(self) -> float:
-        """Where it ends."""
+        """Vertical coordinate of the lower edge."""
         return self.y + self.height
 
 
@@ -293,7 +293,7 @@ def _units(picture: Drawing, processor: Box) -> dict[str, Box]:
 
 
 def _ports(picture: Drawing, bus: Box, units: dict[str, Box], scratchpad: Box) -> None:
-    """What moves data: the DMA units' ports on the bus, and everybody's on the scratchpad."""
+    """Draw the DMA units' ports on the bus, and all ports on the scratchpad."""
     load, execute, store = (units[name] for name in UNIT_NAMES)
     picture.gap((load.x + 130, COMMANDS))
     picture.arrow((load.x + 130, bus.bottom), (load.x + 130, load.y))
@@ -314,7 +314,7 @@ def _passes(models: str) -> int:
 
 
 def _lanes() -> Iterator[tuple[str, tuple[Step, ...], str]]:
-    """The four parts of the way: who does it, by which steps, and what comes of it."""
+    """Yield the four parts of the flow: function, steps and result."""
     counts = (
         f"{_passes('float')} passes on float models, {_passes('quantised')} on quantised ones; "
         f"{len(LAWS)} laws"

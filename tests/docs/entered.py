@@ -33,7 +33,7 @@ As many as there are, so whoever gets there with fewer lowers them.
 
 @contextmanager
 def watched() -> Iterator[dict[str, set[str]]]:
-    """What is entered in here."""
+    """Record the files and functions that are entered inside this context."""
     found: dict[str, set[str]] = defaultdict(set)
     folders = {f"{ROOT / package}{os.sep}" for package in PACKAGES}
     start = len(str(ROOT)) + 1
@@ -84,7 +84,7 @@ def convolution() -> dict[str, dict[str, set[str]]]:
 
 
 def mobilenet() -> dict[str, dict[str, set[str]]]:
-    """What ``dla run mobilenet-v1`` enters, once its package is in the cache."""
+    """Return what ``dla run mobilenet-v1`` enters if its package is in the cache."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {key: value for key, value in os.environ.items() if key != "DLA_NO_CACHE"}
         os.environ.pop("DLA_NO_CACHE", None)
@@ -112,7 +112,7 @@ SUBJECTS: Mapping[str, Callable[[], dict[str, dict[str, set[str]]]]] = {
 
 @cache
 def entered(subject: str) -> Mapping[str, Entered]:
-    """What a subject enters by phase and in ``all``, counted in a process of its own."""
+    """Return what a subject enters by phase and in ``all``, counted in a fresh process."""
     command = [sys.executable, "-m", "tests.docs.entered", subject]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     phases = json.loads(done.stdout.splitlines()[-1])

@@ -189,11 +189,11 @@ def _ports(ports: Sequence[ReadPort | WritePort]) -> str:
 
 
 def written(page: str) -> str:
-    """``page`` with every contract and every table as they are now."""
+    """Return ``page`` with every contract and every table updated."""
     return MARK.sub(lambda found: f"{found[1]}{section(found[2])}\n{found[3]}", page)
 
 
 if __name__ == "__main__":
-    # parts are made for what they say of themselves
+    # components are only made for their descriptions
     warnings.simplefilter("ignore", UnusedElaboratable)
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

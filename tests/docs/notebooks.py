@@ -23,9 +23,9 @@ _KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "nam
 
 
 def executed(path: Path, folder: Path) -> Any:
-    """The notebook with what its cells show in a new process that works in ``folder``.
+    """Execute a notebook in a new process in ``folder`` and return it with its output.
 
-    Nothing else of the machine.
+    It contains nothing else of the machine.
     """
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(

@@ -93,7 +93,7 @@ class Session:
             self._install(path.parent, tomllib.loads(text)["project"])
 
     def _install(self, folder: Path, project: dict[str, Any]) -> None:
-        """What ``pip install -e folder`` does to this process and the commands of the guide."""
+        """Apply the effects of ``pip install -e folder`` to this process and the commands."""
         write_information(
             folder, project["name"], project["version"], project.get("entry-points", {})
         )
@@ -102,7 +102,7 @@ class Session:
         self._look_again()
 
     def _look_again(self) -> None:
-        """Modules of the guide may have changed: they are imported anew when next needed."""
+        """Forget modules of the guide, which may have changed and are imported again."""
         for name, module in list(sys.modules.items()):
             if str(getattr(module, "__file__", None) or "").startswith(f"{self._folder}{os.sep}"):
                 del sys.modules[name]

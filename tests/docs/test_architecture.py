@@ -1,4 +1,4 @@
-"""The page on the architecture: what it says that one convolution enters is what a run enters."""
+"""The page on the architecture names the files that a run of one convolution enters."""
 
 from __future__ import annotations
 

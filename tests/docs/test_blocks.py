@@ -1,4 +1,4 @@
-"""The reader of guides itself: blocks, commands, and what counts as the same output."""
+"""The reader of guides: blocks, commands, and the comparison of output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The glossary's words: each once, in order, and what it names in the code is there."""
+"""The glossary's words: each once, in order, with names that exist in the code."""
 
 from __future__ import annotations
 

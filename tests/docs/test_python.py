@@ -73,7 +73,7 @@ def _script() -> str:
 
 
 def _checked(folder: Path, *scripts: str) -> list[str]:
-    """What mypy says of a user's scripts where the packages are installed as for any user."""
+    """Return mypy's output for a user's scripts with the packages installed as usual."""
     venv.create(folder / "venv", with_pip=False)
     variables = {"base": str(folder / "venv"), "platbase": str(folder / "venv")}
     site = Path(sysconfig.get_path("purelib", "venv", variables))

@@ -18,7 +18,7 @@ from tests.docs.session import ROOT
 
 
 class _Page(HTMLParser):
-    """What a page links to or shows, and what can be linked to in it."""
+    """Links, images and anchors of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

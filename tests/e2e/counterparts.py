@@ -287,7 +287,7 @@ COUNTERPARTS: Mapping[str, tuple[str, Build]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where the ONNX counterpart of ``operator`` ran.
+    """Placement of the ONNX counterpart of ``operator``.
 
     ``reason`` is empty if no node of it ran on the CPU.
     """

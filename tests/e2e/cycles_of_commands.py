@@ -243,9 +243,9 @@ class Pair:
 
     @property
     def equal(self) -> bool:
-        """Whether all commands report the same.
+        """True if all commands report the same.
 
-        An infeasible point must be one of which a run leaves out a node.
+        An infeasible point must be one for which a run leaves a node out.
         """
         return len({str(cycles) for cycles in self.cycles.values()} - {"infeasible"}) <= 1
 
@@ -347,7 +347,7 @@ def _commands(
     options: CompileOptions,
     bench: Bench,
 ) -> dict[str, Callable[[], int]]:
-    """What measures the cycles, by command.
+    """Return the functions that measure the cycles, by command.
 
     Explain, tune and system know the default schedule alone.
     """

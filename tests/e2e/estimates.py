@@ -64,7 +64,7 @@ class LayerEstimate:
 
     @property
     def cause(self) -> str:
-        """What took most of the measured cycles besides computing."""
+        """The part with most of the measured cycles besides computing."""
         others = {
             part: cycles for part, cycles in self.parts.items() if part != "compute" and cycles
         }

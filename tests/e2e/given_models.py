@@ -326,7 +326,7 @@ class Grower:
 
 
 def run_unfused(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs of a model on ONNX Runtime as it is, nothing fused."""
+    """Return outputs of a model on unmodified ONNX Runtime with nothing fused."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
@@ -438,7 +438,7 @@ def judge(seed: int, *, integer: bool) -> Verdict:
         check = check_values(network, feeds, run)
     except InputError as error:
         return Verdict(seed, "refused", str(error)[:150])
-    except Exception as error:  # whatever it is, it is a bug of ours
+    except Exception as error:  # any other error is a bug of the project
         return Verdict(seed, "bug", f"{type(error).__name__}: {error}"[:150])
     regions = len(network.partition.regions)
     if check.mismatches:
@@ -450,7 +450,7 @@ def judge(seed: int, *, integer: bool) -> Verdict:
         wanted = (
             OnnxRuntimeSession(model).run(names, feeds) if integer else run_unfused(model, feeds)
         )
-    # ONNX Runtime runs what it has fused, and refuses it as it is: nothing to compare with
+    # ONNX Runtime runs only the fused model: there is nothing to compare with
     except Exception as error:
         return Verdict(seed, "foreign", str(error)[:100], regions)
     found = list(run.outputs.values())
@@ -485,7 +485,7 @@ def _reference_agrees(
 
 
 def _differs(found: Array, wanted: Array, package: Any, check: Any, integer: bool) -> str:
-    """What of an output is wrong although nobody said so; empty where all is right or said."""
+    """Describe an unreported error of an output; empty if it is right or reported."""
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return f"{found.dtype}{found.shape} for {wanted.dtype}{wanted.shape}"
     if integer:
@@ -508,7 +508,7 @@ def verdicts(count: int, seed: int, *, integer: bool) -> Iterator[Verdict]:
 
 
 def main() -> None:
-    """Print the verdicts' counts and what was not right."""
+    """Print the verdicts' counts and all failures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)

@@ -17,7 +17,7 @@ class GraphBuilder(MovementSteps):
     # ----------------------------------------------------------------------------------------------
 
     def function(self) -> None:
-        """What one tensor and constants make, element by element."""
+        """Add an element-wise function of one tensor and constants."""
         x = self.tensor()
         kinds = (
             self.plain,
@@ -120,7 +120,7 @@ class GraphBuilder(MovementSteps):
         self.node(op, [x, numbers] if first else [numbers, x], x.shape)
 
     def positive(self, x: Tensor) -> None:
-        """What is defined for positive numbers, of one."""
+        """Add a function that is defined for positive numbers."""
         (size,) = self.node("Abs", [x], x.shape)
         (moved,) = self.node("Add", [size, self.constant(self.pick(0.1, 1.0))], x.shape)
         op = self.pick("Log", "Sqrt", "Reciprocal", "Pow")
@@ -143,7 +143,7 @@ class GraphBuilder(MovementSteps):
             self.node("Where", [condition, *self.pick([x, number], [number, x])], x.shape)
 
     def compared(self, x: Tensor) -> None:
-        """What flags of two tensors choose, or the flags themselves as numbers."""
+        """Add a choice by flags of two tensors, or the flags themselves as numbers."""
         other = self.pick(*(item for item in self.tensors if item.shape == x.shape))
         kinds = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal")
         flags = [self.node(self.pick(*kinds), [x, other], x.shape)[0]]

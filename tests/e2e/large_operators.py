@@ -79,14 +79,14 @@ GOOD = ("accelerator", "cpu")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: on the accelerator, in part on the CPU and why, or what went wrong."""
+    """Outcome of a run: on the accelerator, partly on the CPU with a reason, or an error."""
 
     kind: str
     detail: str
 
     @property
     def good(self) -> bool:
-        """Whether nothing went wrong."""
+        """True if nothing went wrong."""
         return self.kind in GOOD
 
 

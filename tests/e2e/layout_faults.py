@@ -49,7 +49,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a faulty program, and the gravest finding."""
+    """Outcome of a faulty program, and the gravest finding."""
 
     seed: int
     outcome: Outcome

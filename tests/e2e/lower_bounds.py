@@ -27,7 +27,7 @@ Random = np.random.Generator
 
 @dataclass(frozen=True)
 class Bounded:
-    """Layers on a machine: their cycles, lower bound and roofline, and what they were."""
+    """Layers on a machine: cycles, lower bound, roofline and a description."""
 
     cycles: int
     bound: int
@@ -36,7 +36,7 @@ class Bounded:
 
     @property
     def below(self) -> bool:
-        """Whether they take less than they can."""
+        """True if the cycles are fewer than a bound allows."""
         return self.cycles < max(self.bound, self.roofline)
 
 

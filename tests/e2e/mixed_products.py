@@ -38,7 +38,7 @@ PAIRS = (
 
 @dataclass(frozen=True, eq=False)
 class Integers:
-    """A quantised tensor: its name in the model, its integers, and what they stand for."""
+    """A quantised tensor: its name in the model, its integers, scale and zero point."""
 
     name: str
     values: NDArray[np.int64]

@@ -41,7 +41,7 @@ PAIRS = 4
 
 @dataclass(frozen=True)
 class DrawnMachine:
-    """What pairs of machines differ in."""
+    """Properties in which machines of a pair differ."""
 
     isa: str
     array: tuple[int, int, int]

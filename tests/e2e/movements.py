@@ -199,7 +199,7 @@ def reasons(found: Comparison) -> list[str]:
 
 
 def main(first: int, end: int) -> int:
-    """Whether any seed differs."""
+    """Run all kinds with the seeds and return 1 if any differs."""
     elements = 0
     different = 0
     fallen = Counter[str]()

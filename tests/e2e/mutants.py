@@ -50,9 +50,10 @@ class TokenPair(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Mutant:
-    """``stream`` differs from the program in what ``name`` says.
+    """A mutated ``stream``; ``name`` describes its difference from the program.
 
-    ``ends`` are the commands it is about; ``pair`` the tokens removed."""
+    ``ends`` are the commands it is about; ``pair`` the tokens removed.
+    """
 
     family: Family
     name: str

@@ -73,9 +73,9 @@ ORDER = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant.
+    """Verdict on a mutant.
 
-    ``why`` is the gravest finding, or why there is none; ``text`` more of it.
+    ``why`` is the gravest finding, or the reason that there is none; ``text`` gives details.
     """
 
     family: Family
@@ -160,7 +160,7 @@ class Proof:
         return Verdict(mutant.family, mutant.name, "equivalent", *_equivalent(mutant))
 
     def witnessed(self, mutant: Mutant, seed: int, count: int = 8) -> bool:
-        """Whether some legal order of a mutant gives outputs other than the program's."""
+        """Return True if some legal order of a mutant gives outputs other than the program's."""
         return self.results(mutant.stream, seed, count) != {self._golden}
 
 

@@ -100,9 +100,9 @@ def digest(path: Path, model: onnx.ModelProto) -> str:
 
 
 def alike(seed: int, folder: Path) -> tuple[str, str]:
-    """What was changed in the pair of ``seed``, empty where nothing could be.
+    """Load the pair of ``seed``; return the kind of change and the error.
 
-    What is wrong, if anything is.
+    The kind is empty if nothing could be changed, and the error if there is none.
     """
     random = np.random.default_rng([seed, 27])
     model = Writer(seed).write()

@@ -181,7 +181,7 @@ LEFT_OUT = "passes left out"
 
 
 class Tally:
-    """What became of the graphs that ran."""
+    """Outcomes of the graphs that ran."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -223,7 +223,7 @@ class Tally:
 
     @property
     def share_on_cpu(self) -> float:
-        """Of the operators, on machines with the newest instructions."""
+        """Share of the operators on the CPU, for machines with the newest instructions."""
         here, there = (counter.total() for counter in self._placed.values())
         return there / max(1, here + there)
 

@@ -30,7 +30,7 @@ def random_package(model: onnx.ModelProto, feeds: Feeds, seed: int) -> Package:
     way = rng.random()
     if way < 0.4:
         return import_model(model, name, calibration=[feeds])
-    # Tools that write quantised models leave interpolations as they are.
+    # Tools that write quantised models do not change interpolations.
     steps = [step for step in passes(model) if step.__name__ != expand_resizes.__name__]
     quantised = quantise(apply(steps, model), [feeds])
     other = Requantiser(quantised, rng).model() if way < 0.85 else quantised
@@ -40,7 +40,7 @@ def random_package(model: onnx.ModelProto, feeds: Feeds, seed: int) -> Package:
 
 
 def _integer_operators(model: onnx.ModelProto) -> onnx.ModelProto:
-    """What ONNX Runtime makes of it: QLinear operators, and movement of bare integers."""
+    """Return ONNX Runtime's optimised model: QLinear operators and movement of integers."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "integer.onnx"
         OnnxRuntimeSession(model, str(path))

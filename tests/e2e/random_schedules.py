@@ -37,7 +37,7 @@ Outcome = Literal["exact", "without a place", "different", "failed"]
 
 
 def outcomes(seed: int, *, shown: bool = True) -> Iterator[Outcome]:
-    """What becomes of some schedules of one graph.
+    """Yield the outcomes of some schedules of one graph.
 
     Raises InputError for a graph that cannot be quantised.
     """
@@ -61,7 +61,7 @@ def outcomes(seed: int, *, shown: bool = True) -> Iterator[Outcome]:
 
 
 def drawn_choices(subject: TuningSubject, arch: Arch, random: np.random.Generator) -> Choices:
-    """Any residents, any groups, and for layers beside those residents any tilings.
+    """Draw residents and groups, and tilings of layers that fit next to these residents.
 
     Some are left to the compiler.
     """

@@ -79,7 +79,7 @@ class Writer:
         return int(self.pick(1, 1, channels))
 
     def steps(self) -> tuple[Callable[[], None], ...]:
-        """Return the methods that add operators, each as often as it is to be drawn."""
+        """Return the methods that add operators, with repetitions as weights."""
         return (
             *(self.convolution,) * 5,
             self.pool,
@@ -293,7 +293,7 @@ class Writer:
             self.unit(op, (source,), ("", "", sizes), **how)
 
     def host(self) -> None:
-        """What runs on the CPU, between regions."""
+        """Add an operator that runs on the CPU, between regions."""
         source = self.source()
         if source is not None:
             self.unit("CumSum", (source,), (self.constant(source.array.ndim - 1, np.int64),))

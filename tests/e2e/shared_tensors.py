@@ -62,7 +62,7 @@ def runs_with_ideal_memory(package: Package, arch: Arch) -> bool:
 
 
 def chosen(package: Package, arch: Arch, random: np.random.Generator) -> Choices:
-    """A schedule that nobody would choose."""
+    """Draw an unusual schedule."""
     partition = partition_package(package, arch, CompileOptions())
     subject = TuningSubject(partition.regions, partition.graph.values, arch, clock_of(Timing()))
     return drawn_choices(subject, arch, random) if subject.sites else NOTHING

@@ -179,7 +179,10 @@ def _add_pass(monkeypatch: pytest.MonkeyPatch, wrong: importing.Pass) -> None:
 def test_a_pass_whose_model_does_not_run_is_named_or_left_out(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a float model as of one that came quantised: it is not the user's model that is wrong."""
+    """A pass that makes a broken model is named, for float and quantised models.
+
+    The user's model is not wrong.
+    """
 
     def misspell(model: onnx.ModelProto) -> onnx.ModelProto:
         result = form.copy_model(model)
@@ -219,9 +222,9 @@ def test_differences_are_shares_of_the_range(before: Any, after: Any, expected: 
 
 
 def test_a_channel_has_a_range_of_its_own() -> None:
-    """Which counts a tenth.
+    """A channel's own range counts a tenth.
 
-    Channels a fortieth as large as the tensor may be rounding of what is as large as that.
+    Differences in channels a fortieth as large as the tensor may be rounding of the large values.
     """
     before = np.zeros((2, 3, 4), np.float32)
     before[:, 0, 0] = 100.0
@@ -323,7 +326,7 @@ def test_what_is_tried_chooses_rows_of_tables_and_is_any_byte() -> None:
 def test_a_fold_may_move_what_the_last_bits_of_the_input_move(
     moves: int, left_out: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The range at the tail of a sigmoid is so small that every earlier rounding shows.
+    """The range at the end of a sigmoid is small enough that all earlier rounding shows.
 
     This happens with and without folding.
     """
@@ -372,7 +375,7 @@ def test_where_only_integers_come_in_the_constants_move_in_their_last_bits() -> 
 
 
 def test_what_moves_one_tensor_excuses_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fold with an error of a ten-thousandth is left out, even beside a very sensitive sine.
+    """A fold with an error of a ten-thousandth is left out, despite a very sensitive sine.
 
     The last bits of the input move the sine far.
     """

@@ -1,4 +1,4 @@
-"""No layers take fewer cycles than their bounds, whatever rows their windows skip."""
+"""No layers take fewer cycles than their bounds, even if windows skip rows."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def report_of(name: str, given: Path | None = None) -> RunReport:
 
 
 def file_check(report: RunReport) -> FileCheck:
-    """What it says of the file."""
+    """Return the report's comparison with the file."""
     assert report.fidelity is not None
     assert report.fidelity.file is not None
     assert report.fidelity.file.samples >= 3
@@ -273,7 +273,7 @@ def test_sparse_constants_with_places_that_there_are_not(place: int) -> None:
 
 
 def test_a_model_of_our_own_making_is_a_bug_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file runs: nobody is asked to correct it."""
+    """The file runs, so the error is the project's and the user has nothing to correct."""
 
     def wrong(steps: object, model: ModelProto) -> ModelProto:
         result = copy_model(model)

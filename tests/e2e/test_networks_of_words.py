@@ -127,7 +127,10 @@ def _random_machine(rng: np.random.Generator) -> Arch:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_random_graphs_are_exact(block: int) -> None:
-    """What they move, repeat, divide and look up; what does not fit words runs on the CPU."""
+    """Random graphs with movement, repeats, divisions and look-ups are exact.
+
+    Operators that do not fit banked memory run on the CPU.
+    """
     for seed in range(block * GRAPHS, (block + 1) * GRAPHS):
         model, feeds = random_graph(seed)
         quantised = random_package(model, feeds, seed)

@@ -152,7 +152,7 @@ def _single(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _constants(node: onnx.NodeProto) -> set[str]:
-    """Inputs that are weights, or parameters rather than data, by what the operator's form says."""
+    """Return the inputs that are weights or parameters in the operator's form."""
     registry = load_installed_families()
     positions = set(WEIGHTS.get(node.op_type, ()))
     count = len(node.input)

@@ -70,7 +70,7 @@ SECOND: Mapping[str, Shape] = {"product of two": (1, 20, 11), "sum": IMAGE}
 
 
 def network(name: str) -> tuple[Package, dict[str, Any]]:
-    """A network of one operator, and what is fed to it."""
+    """Return a network of one operator, and its inputs."""
     op_type, shape, attributes, constants = NETWORKS[name]
     random = np.random.default_rng(0)
     built = NetworkBuilder("net", "x", shape, 0)

@@ -146,7 +146,7 @@ def _chosen(comparison: str, operands: int) -> Package:
     "comparison", ["EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"]
 )
 def test_a_choice_by_a_comparison_is_one_table(comparison: str) -> None:
-    """As SELU is converted."""
+    """A choice by a comparison, as converters write SELU, is one table."""
     package = _chosen(comparison, 1)
     assert [node.op_type for node in package.graph.nodes] == ["Table"]
     assert compare(package, feeds_of(package, 0), arch("fixed")).mismatches == 0

@@ -199,9 +199,9 @@ def test_a_loop_over_a_sequence_runs_on_the_cpu(tmp_path: Path) -> None:
 def test_a_where_that_may_replace_something_stays(
     producer: str, asked: str, shape: tuple[int, ...]
 ) -> None:
-    """Of a root.
+    """A Where stays if it may replace a value.
 
-    Of another tensor than the one that is asked about; of a smaller one than the result.
+    Cases are a root, a question about another tensor, and a tensor smaller than the result.
     """
     nodes = [
         node(producer, ["x"], ["p"]),
@@ -251,7 +251,7 @@ def test_a_fourier_transform_is_one_region(case: str, opset: int) -> None:
 
 @pytest.mark.parametrize("reason", ["length", "inverse of half"])
 def test_other_fourier_transforms_stay(reason: str) -> None:
-    """Of more elements than the axis has; of half a spectrum back."""
+    """Fourier transforms of more elements than the axis, or back from half a spectrum, stay."""
     options = {"inverse": 1, "onesided": 1} if "inverse" in reason else {}
     nodes = [node("DFT", ["x", "length", "axis"], ["y"], **options)]
     constants = {"length": np.int64(8 if options else 16), "axis": np.int64(1)}

@@ -453,7 +453,7 @@ def resize(kind: str, draft: Draft) -> bytes:
 
 
 def search(draft: Draft) -> bytes:
-    """Where the largest is."""
+    """Draft a search for the index of the largest element."""
     x = draft.input(draft.sizes(draft.pick((2, 3, 4))))
     axis = draft.integers("axis", np.array(draft.pick((-1, 1))))
     kind = draft.pick(("int32", "int64"))

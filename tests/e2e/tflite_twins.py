@@ -123,7 +123,10 @@ def _reshape(twin: _Twin, node: Node) -> None:
 
 
 def _pad(twin: _Twin, node: Node) -> None:
-    """Of rows and columns by one, as the networks have it, with the zero point."""
+    """Add a padding of rows and columns by one, with the zero point.
+
+    The networks have no other paddings.
+    """
     before, after = (twin.graph.values[name].shape for name in (node.inputs[0], node.outputs[0]))
     sizes = [(b - a) // 2 for a, b in zip(before, after, strict=True)]
     zero = twin.scaled(node.inputs[0])[2]

@@ -39,7 +39,7 @@ class User:
         return self._run(["bash", "-c", line], line, status, environment)
 
     def runs(self, script: str, *, status: int = 0) -> str:
-        """What a Python script prints."""
+        """Return the output of a Python script."""
         (self.folder / "script.py").write_text(script, encoding="utf-8")
         return self._run([str(PROGRAMS / "python"), "script.py"], script, status, {})
 
@@ -69,9 +69,9 @@ class User:
 def own_network(
     folder: Path, *, shape: tuple[int | str, ...] = (1, 3, 16, 16), cumsum: bool = False
 ) -> Path:
-    """``mine.onnx``, a small float network as somebody would export it.
+    """Save ``mine.onnx``, a small float network like one of an exporter.
 
-    With ``cumsum`` not all of it is supported.
+    With ``cumsum`` one operator is not supported.
     """
     rng = np.random.default_rng(0)
     weights = {

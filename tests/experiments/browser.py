@@ -56,7 +56,7 @@ class Browser:
         return list(self._driver.find_elements(By.CSS_SELECTOR, selector))
 
     def click(self, selector: str, number: int = 0) -> None:
-        """Click in the middle of an element, on whatever lies on top there, as a person does."""
+        """Click in the middle of an element, on the topmost element there, like a person."""
         self.point_at(selector, number)
         ActionChains(self._driver, duration=0).click().perform()
 
@@ -88,17 +88,17 @@ class Browser:
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     def picture(self) -> bytes:
-        """What the window shows, as PNG."""
+        """Return the window's content as PNG."""
         return b64decode(
             self._driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
         )
 
     def press(self, *keys: str) -> None:
-        """Keys one after another, to whatever has the focus."""
+        """Send keys one after another to the element with the focus."""
         ActionChains(self._driver, duration=0).send_keys(*keys).perform()
 
     def named(self) -> list[dict[str, Any]]:
-        """What the page tells programs that read it aloud: role and name of everything."""
+        """Return role and name of all elements for screen readers."""
         return list(self._driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"])
 
     def errors(self) -> list[str]:

@@ -77,9 +77,9 @@ def rewritten(folder: Path, name: str, old: str, new: str, called: str | None = 
 
 @contextmanager
 def changed(mnemonic: str, **values: object) -> Iterator[None]:
-    """An instruction that somebody has changed where it is declared, in all of its forms.
+    """Change an instruction's declaration in all of its forms, inside this context.
 
-    Frozen for everybody else.
+    Other code sees it as frozen.
     """
     forms = ALL[mnemonic].forms
     before = [{name: getattr(form, name) for name in values} for form in forms]

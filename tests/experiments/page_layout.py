@@ -111,7 +111,7 @@ class Box:
     color: str
 
     def meets(self, other: Box) -> bool:
-        """Whether the two overlap although neither is within the other."""
+        """Return True if the two overlap although neither is within the other."""
         if self.above[0] in other.above or other.above[0] in self.above:
             return False
         left, top = (max(self.box[side], other.box[side]) for side in (0, 1))
@@ -145,7 +145,7 @@ def boxes(chromium: Browser) -> list[Box]:
 
 
 def overlaps(found: list[Box]) -> list[tuple[str, str]]:
-    """Pairs of texts or controls that lie on each other."""
+    """Return pairs of texts or controls that overlap."""
     ordered = sorted(found, key=lambda one: one.box[1])
     return [(one.text, other.text) for one, other in _close(ordered) if one.meets(other)]
 
@@ -160,7 +160,7 @@ def _close(ordered: list[Box]) -> Iterator[tuple[Box, Box]]:
 
 
 def cut_off(chromium: Browser, found: list[Box], width: int) -> list[str]:
-    """Texts and controls of which something is hidden, or beside the window."""
+    """Return texts and controls that are partly hidden or outside the window."""
     outside = [
         one.text
         for one in found

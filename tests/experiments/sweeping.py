@@ -1,4 +1,4 @@
-"""What the tests of sweeps share: small specifications, and ways to look into a results file."""
+"""Helpers for tests of sweeps: small specifications, and queries of a results file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.experiments.command_line import save_tiny
 
 
 def written(folder: Path, text: str, name: str = "grid.toml") -> Path:
-    """A specification file of ``text`` beside the network ``tiny.onnx``."""
+    """Write a specification file of ``text`` to the folder of the network ``tiny.onnx``."""
     if not (folder / "tiny.onnx").exists():
         save_tiny(folder)
     path = folder / name
@@ -34,7 +34,7 @@ def swept(folder: Path, text: str, workers: int = 1) -> dict[str, dict[str, obje
 
 
 def statuses(store: Store) -> Counter[str]:
-    """How many rows have each status."""
+    """Count the rows of each status."""
     return Counter(map(store.status_of, store.rows()))
 
 

@@ -71,7 +71,10 @@ def test_changes_of_networks_and_machines_bring_what_is_said(network: str, prese
 
 
 def test_a_target_gets_the_machine_of_least_area() -> None:
-    """Of all that are tried together, by runs of each of those that would be cheaper."""
+    """The target gets the machine of least area among all combined changes.
+
+    Every machine with less area is run and misses the target.
+    """
     found = dla.advise("digits-cnn", target_ms=0.0016)
     assert found.target is not None
     assert ran(found.target.command) == found.target.point.cycles <= 1600

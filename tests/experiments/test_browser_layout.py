@@ -201,7 +201,7 @@ addEventListener("focusin", ({ target }) => {
 def test_nothing_that_a_mouse_can_click_is_out_of_the_keyboards_reach(
     chromium: Browser, pages: dict[str, Path]
 ) -> None:
-    """What is chosen in a chart is chosen in the table too, and what an axis filters by a field."""
+    """Choices in a chart can be made in the table, and filters of an axis in a field."""
     chromium.resize(1024)
     chromium.open(pages["run"])
     name = mobilenet().layers[3].name

@@ -1,4 +1,4 @@
-"""Who is in a checkout, and runs another copy, reads it.
+"""A user in a checkout who runs another copy gets a message.
 
 Golden outputs are then not checked without insisting.
 """

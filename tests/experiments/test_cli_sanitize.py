@@ -1,4 +1,4 @@
-"""``dla simulate --sanitize``: findings one a line, and what they do to the exit status."""
+"""``dla simulate --sanitize``: findings one a line, and their effect on the exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dla doctor``: every dependency and extra as declared, with what would have to be installed."""
+"""``dla doctor``: every declared dependency and extra, with the packages to install."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The account of a whole run: accelerator, CPU and what passes between, one after another.
+"""The account of a whole run: accelerator, CPU and transfers, one after another.
 
-The same in every place.
+All reports show the same account.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from tests.experiments.reporting import compared, tiny_run
 def summing(folder: Path) -> Path:
     """Save a model with two running sums that no accelerator computes.
 
-    A convolution precedes them and a Hardmax is between them. The second sum costs twice as much as
-    the first.
+    A convolution precedes them and a Hardmax is between them.
     """
     model = tiny_model()
     graph = model.graph

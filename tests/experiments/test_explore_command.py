@@ -69,7 +69,7 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert content["command"].startswith("dla explore ")
     assert len(content["found"]) == 24
     assert content["grid"]["points"] == POINTS
-    # The grid has been run as well: its own front is at least as good as what was found.
+    # The grid has been run too: its front is at least as good as the found one.
     rows = list(add_costs(flat_rows(results), load_table()))
     pairs = [
         pair for row in rows if (pair := costs(parse_objectives("cycles,area"), row)) is not None

@@ -66,7 +66,7 @@ def _foreign(folder: Path) -> None:
 
 
 def _python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """What ``python -c`` does in ``folder``, from which it imports first, as notebooks do."""
+    """Run ``python -c`` in ``folder``, from which it imports first, like notebooks."""
     home = Path(dla.__file__).parent.parent
     code = f"import sys; sys.path.insert(1, {str(home)!r})\n{code}"
     return subprocess.run(

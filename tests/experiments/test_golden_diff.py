@@ -39,7 +39,7 @@ def test_a_variant_changes_cycles_and_no_value(
     assert sum(layer["cycles"][0] or 0 for layer in found["layers"]) == before
     assert after - before == sum(item["cycles"] for item in found["movers"])
     text = page.read_text()
-    assert "default-src 'none'" in text  # whatever is in it, nothing is fetched
+    assert "default-src 'none'" in text  # no content can fetch anything
     read = Page(text)
     assert "depthwise" in read.text
     assert "CONV + REQUANT" in outcome.out

@@ -43,7 +43,7 @@ HOSTILE = ["</script><script>alert(1)</script>", "<b>bold</b>", 'quote" & $x_1^2
 
 
 def data_of(page: str) -> dict[str, Any]:
-    """What a page's scripts find."""
+    """Return the data that a page's scripts read."""
     match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert match is not None
     found: dict[str, Any] = json.loads(match[1])

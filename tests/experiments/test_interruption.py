@@ -59,7 +59,7 @@ def test_it_ends_as_of_the_signal(command: str, tmp_path: Path) -> None:
     for number in range(24):
         if number >= 8 and ended:
             break
-        begin = time.monotonic()  # anew each time: other work on the computer comes and goes
+        begin = time.monotonic()  # measured each time: the load of the computer changes
         subprocess.run(
             [sys.executable, "-c", "import dla"],
             check=True,

@@ -147,7 +147,7 @@ def build(case: Case) -> Mapping[str, Any] | None:
 
 
 def hardware_knows(setting: Setting) -> bool:
-    """Whether another value of the key changes something that a component reads."""
+    """Return True if another value of the key changes something that a component reads."""
     read = read_by_components()
     for case, changed in changed_cases(setting):
         before = build(case)
@@ -167,7 +167,7 @@ def least(setting: Setting) -> int:
 
 
 def sweeps_know(setting: Setting) -> bool:
-    """As an axis with words, in constraints, and as a column."""
+    """Return True if sweeps have the key as a described axis, in constraints, and as a column."""
     if setting.key != "isa":
         section = {"arch": "arch", "timing": "timing"}[setting.table]
         value = (
@@ -186,7 +186,7 @@ def sweeps_know(setting: Setting) -> bool:
 
 
 def strangers(setting: Setting) -> set[str]:
-    """Who does not know a key and is not excused."""
+    """Return the components that do not know a key and are not excused."""
     known = {*EXCUSED.get(setting.key, ())}
     if not {*SIMULATORS} <= known:
         known |= simulators_that_know(setting)

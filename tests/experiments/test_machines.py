@@ -1,4 +1,4 @@
-"""``dla presets`` and ``dla settings``, results on standard output, and what shells complete."""
+"""``dla presets`` and ``dla settings``, results on standard output, and shell completion."""
 
 from __future__ import annotations
 

@@ -36,7 +36,10 @@ def quantised(name: str) -> ModelProto:
 
 
 def multiply_accumulates(model: ModelProto) -> int:
-    """Of all convolutions and fully connected layers, padded taps counted."""
+    """Count the multiply-accumulates of convolutions and fully connected layers.
+
+    Padded taps count.
+    """
     shapes = shapes_of(model.graph)
     total = 0
     for node in model.graph.node:

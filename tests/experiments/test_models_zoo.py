@@ -28,7 +28,7 @@ Build = Callable[[], ModelProto]
 
 
 def parameters(model: ModelProto) -> int:
-    """What training would find, so neither statistics nor constants of the arithmetic."""
+    """Count the trained parameters, without statistics and arithmetic constants."""
     made = ("_mean", "_variance")
     arithmetic = (
         "zero",
@@ -54,7 +54,10 @@ def parameters(model: ModelProto) -> int:
 
 
 def multiply_accumulates(model: ModelProto) -> int:
-    """Of convolutions, products and recurrences, padded taps counted."""
+    """Count the multiply-accumulates of convolutions, products and recurrences.
+
+    Padded taps count.
+    """
     model = infer_shapes(model)
     shapes = shapes_of(model.graph)
     total = 0
@@ -167,9 +170,9 @@ WORDS = 1000
         # with four layers.
         pytest.param(imaging.autoencoder, 264_192 + 3 * 1032 + 640, 264_192, id="autoencoder"),
         pytest.param(imaging.super_resolution, 59_657, 224 * 224 * 59_488, id="super-resolution"),
-        # What Vela 5.2 counts in the TensorFlow Lite files: weights, less what it rounds a layer's
-        # up by to 16 bytes, and MACs, less those of average pool and softmax. A bias a channel;
-        # batch normalisation has two numbers.
+        # Counts of Vela 5.2 for the TensorFlow Lite files: weights, without the rounding of a
+        # layer's weights up to 16 bytes, and MACs, less those of average pool and softmax. A bias a
+        # channel; batch normalisation has two numbers.
         pytest.param(
             microcontrollers.keyword_spotting,
             22_016 + 588,

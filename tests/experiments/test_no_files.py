@@ -176,7 +176,7 @@ def test_no_file_is_read(materials: Path, tmp_path: Path, reader: str) -> None:
 
 
 def _ending(parameter: str) -> str:
-    """What the name of a file ends with where that says what it is."""
+    """Return the ending of a file's name if the ending determines its kind."""
     endings = {
         "model": ".onnx",
         "preset": ".toml",
@@ -203,7 +203,7 @@ def test_files_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "secret"
     path.write_bytes(b"abc")
     assert (file_fault(path), first_bytes(path, 2)) == ("", b"ab")
-    # whoever runs the tests may read everything
+    # the user of the tests may be allowed to read everything
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert file_fault(path) == "cannot be read (Permission denied)"
     assert file_fault(path / "below") == "cannot be read (Not a directory)"

@@ -1,4 +1,4 @@
-"""What derives from the declaration of the compiler's options: nothing else names them."""
+"""Uses of the declaration of the compiler's options: nothing else names them."""
 
 from __future__ import annotations
 

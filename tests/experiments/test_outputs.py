@@ -150,7 +150,10 @@ def _commands(group: typer.Typer) -> Iterator[tuple[str, typer.models.CommandInf
 
 
 def test_every_option_that_writes_says_so() -> None:
-    """Else what is there would count as an input, or nobody would look at it before the work."""
+    """Every option that names a result is marked as one.
+
+    Otherwise its file would count as an input, or would not be checked before the work.
+    """
     import inspect
 
     writing = {"json", "csv", "trace", "timeline", "html", "png", "output", "export", "logs"}

@@ -28,7 +28,7 @@ from tests.experiments.command_line import save_tiny
 
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was imported, from now on."""
+    """Return a list that records the imports from now on."""
     seen: list[str] = []
     real = importing.import_model
 
@@ -42,7 +42,7 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small float model; the cache is beside it."""
+    """Save a small float model; the cache is in the same folder."""
     monkeypatch.delenv("DLA_NO_CACHE", raising=False)
     monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path / "cache"))
     return save_tiny(tmp_path)
@@ -72,7 +72,7 @@ def test_a_run_from_the_cache_is_the_same_to_the_byte(model: Path, imports: list
     assert first == again == without
     assert imports == ["tiny", "tiny"]
     assert json.loads(again)["check"]["mismatches"] == 0
-    # compared anew: there is nothing but the package in the cache
+    # compared again: the cache has only the package
     assert json.loads(again)["check"]["elements"] > 0
 
 
@@ -84,7 +84,7 @@ def test_whatever_makes_another_package_is_another_entry(model: Path, imports: l
     report(model, "--seed", "1")
     renamed = model.rename(model.with_name("other.onnx"))
     report(renamed)
-    renamed.write_bytes(renamed.read_bytes() + b"\xba\x3e\x01x")  # a field that nobody knows
+    renamed.write_bytes(renamed.read_bytes() + b"\xba\x3e\x01x")  # an unknown field
     report(renamed)
     assert len(imports) == len(cache().entries()) == 4
 

@@ -57,7 +57,7 @@ def test_names_of_any_kind_and_many_layers(tmp_path: Path) -> None:
 
 
 def test_a_chart_without_entries_has_no_legend(tmp_path: Path) -> None:
-    """As of a run whose layers multiply nothing."""
+    """A chart of a run whose layers multiply nothing has no legend."""
     chart = BarChart("empty", "no MACs", "MACs", "", ("layer",), ())
     assert [size(picture)[0] for picture in save_charts([chart], tmp_path)] == [1200]
 

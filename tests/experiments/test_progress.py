@@ -1,4 +1,4 @@
-"""How far something is: percentages for whoever listens, a bar on a terminal, nothing in a pipe."""
+"""Progress: percentages for listeners, a bar on a terminal, and nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_samples_that_are_drawn_are_counted_too(tmp_path: Path) -> None:
 
 
 def on_a_terminal(*words: str, folder: Path, encoding: str) -> tuple[str, bytes]:
-    """What a command shows on a terminal that is its standard error, and what it prints."""
+    """Return a command's display on a terminal as its standard error, and its output."""
     ours, theirs = pty.openpty()
     program = f"import sys; from experiments.cli.main import main; sys.exit(main({list(words)!r}))"
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "TERM": "xterm", "COLUMNS": "100"}

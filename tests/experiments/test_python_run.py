@@ -48,7 +48,7 @@ def test_a_model_in_memory_runs_as_its_file_does(tmp_path: Path) -> None:
 
     @dataclass
     class Exported:
-        """As ``torch.onnx.export`` gives it."""
+        """A stand-in for the result of ``torch.onnx.export``."""
 
         model_proto: ModelProto
 
@@ -71,7 +71,10 @@ def test_a_model_in_memory_runs_as_its_file_does(tmp_path: Path) -> None:
 
 
 def test_a_traced_program_is_exported_by_its_own_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``torch.export.export`` gives it; PyTorch itself is none of the project's libraries."""
+    """A program traced by ``torch.export.export`` is exported by PyTorch.
+
+    PyTorch itself is no dependency of the project.
+    """
 
     @dataclass
     class Traced:
@@ -253,7 +256,7 @@ def test_tables_have_the_numbers_of_the_report(result: dla.Result) -> None:
     assert (stalls["cycles"] > 0).all()
     assert list(placement["node"]) == [entry.node for entry in report.placement]
     assert placement.loc[placement["on"] == "dla", "region"].eq(0).all()
-    assert layers["energy_pj"].dtype == "float64"  # nobody asked for it
+    assert layers["energy_pj"].dtype == "float64"  # not requested
     assert layers["energy_pj"].isna().all()
 
 

@@ -32,7 +32,7 @@ WRONG = HardwareDifference("bytes", 0, {
 
 
 def outcome(case: Case, *differences: HardwareDifference) -> Outcome:
-    """What hardware gives that is the simulator, but for ``differences``."""
+    """Return the outcome of hardware that equals the simulator except for ``differences``."""
     expected = case.expected
     assert expected is not None
     units = {

@@ -171,7 +171,7 @@ def test_a_difference_is_named_and_the_exit_status_is_1(
 
 
 def test_integers_in_and_out(capsys: Capture) -> None:
-    """A file of integers is taken as it is, one of real numbers quantised.
+    """A file of integers is used unchanged, one of real numbers is quantised.
 
     Both are the inference of the float run.
     """

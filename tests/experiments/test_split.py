@@ -103,7 +103,7 @@ def random_model(random: Random) -> ModelProto:
 
 
 def checked(report: SplitReport) -> SplitReport:
-    """No bit differs, and what takes time in the account is all that there is."""
+    """Check that no bit differs and that the account contains all cycles."""
     assert (report.check.mismatches, report.check.oracle.mismatches) == (0, 0)
     assert report.check.elements > 0
     assert report.check.oracle.elements > 0
@@ -153,7 +153,7 @@ def test_images_on_ports_of_their_own_take_what_one_takes() -> None:
 def test_a_pipeline_of_two_by_hand() -> None:
     report = checked(split_of(load_network("digits-cnn"), system_of(2), "pipeline", images=5))
     (a,), (b,) = (part.cycles for part in report.parts)
-    # on ports of their own nobody is in the way: the first stage is done with image n at (n + 1) a.
+    # With private ports no stage waits: the first one is done with image n at (n + 1) a.
     # The slower stage is never idle between its first and last image: a, then five times b, or five
     # times a, then b
     assert report.account.cycles == (a + 5 * b if b >= a else 5 * a + b)

@@ -70,7 +70,10 @@ def test_a_sweep_without_any_ok_point_says_why(
 
 
 def test_workers_do_not_import_from_the_working_folder(tmp_path: Path) -> None:
-    """Whatever lies there is the user's: modules called as ours, or as those of Python."""
+    """Workers do not import modules of the user's folder.
+
+    They have the names of the project's modules or of Python's.
+    """
     written(tmp_path, TEXT)
     for place in ("isa.py", "experiments/__init__.py", "random.py", "multiprocessing.py"):
         (tmp_path / place).parent.mkdir(exist_ok=True)

@@ -185,7 +185,7 @@ def test_two_sweeps_write_at_once(tmp_path: Path) -> None:
         re.fullmatch(rf"{POINTS} points: (\d+) ok, 0 inf.*", output.splitlines()[0])
         for output, _ in outputs
     ]
-    # each point counts once, for who wrote its row
+    # each point counts once, for the writer of its row
     assert sum(int(found[1]) for found in made if found) == POINTS
 
 
@@ -256,9 +256,9 @@ sys.exit(main(["sweep", "grid.toml", "-o", "results.sqlite", "--workers", "2"]))
 def test_a_helper_that_is_killed_is_said_in_one_line_at_most(
     helper: str, job: int, tmp_path: Path
 ) -> None:
-    """Python has processes of its own beside the workers.
+    """Python has helper processes besides the workers.
 
-    Which of them was lost decides whether anybody notices.
+    The kind of the killed helper decides whether a line is printed.
     """
     written(tmp_path, TEXT)
     command = [sys.executable, "-c", _SEVERED, helper, str(job)]

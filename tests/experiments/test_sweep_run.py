@@ -175,7 +175,7 @@ def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert imports.count == 2
     assert len({target for *_, target in lowered}) == 2
     assert lowered
-    # whatever the size of the machine
+    # for all sizes of the machine
     assert len(lowered) == len({(id(node), target) for _, node, target in lowered})
     assert compilations.count == tally.compilations == machines  # one region each
 

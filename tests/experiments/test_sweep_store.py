@@ -91,7 +91,7 @@ def test_other_files_are_errors(tmp_path: Path) -> None:
 
 
 def made(path: Path, *statements: str) -> bytes:
-    """A results file with a row, and what somebody else did to it."""
+    """Make a results file with a row, apply foreign statements, and return its bytes."""
     with Store(path, create=True) as store:
         store.add([row("a")])
     with closing(sqlite3.connect(path)) as connection:
@@ -113,7 +113,7 @@ def made(path: Path, *statements: str) -> bytes:
     ],
 )
 def test_tables_are_ours_alone(statement: str, name: str, tmp_path: Path) -> None:
-    """A view or a trigger is a program that would run whenever somebody reads or writes."""
+    """A view or a trigger is rejected: it is a program that runs at each read or write."""
     path = tmp_path / "a.sqlite"
     before = made(path, statement)
     for create in (False, True):

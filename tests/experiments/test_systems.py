@@ -373,9 +373,9 @@ def test_the_variant_of_the_best_quality_that_holds_all_deadlines() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_choices_come_by_quality_one_at_a_time(seed: int) -> None:
-    """As if all were sorted.
+    """Choices come one at a time, in the order of sorted quality.
 
-    Of twenty tasks with three variants each the first ones are there at once.
+    For twenty tasks with three variants each, the first ones are available at once.
     """
     rng = random.Random(seed)
     base = system_of(VARIANTS)
@@ -498,7 +498,7 @@ CORES = (
 def test_cores_alone_with_private_ports_use_no_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without accelerators nobody has a port."""
+    """Without accelerators no task has a memory port."""
     file = tmp_path / "cores.toml"
     file.write_text(f'[memory]\nports = "private"\n{CORES}')
     assert main(["system", str(file)]) == 0

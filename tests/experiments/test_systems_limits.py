@@ -56,7 +56,10 @@ def test_it_is_said_before_the_work(
 
 @pytest.mark.parametrize("cycles", [10**18, 10**18 + 1, 9 * 10**18, -1])
 def test_long_times_are_few_jobs_or_refused(cycles: int) -> None:
-    """They had no end where they were later than what never happens."""
+    """Long times give few jobs or are rejected.
+
+    Times later than the representation of "never" once had no end.
+    """
     text = f"[run]\nuntil = {cycles}\n{TASK}cpu = 10\nperiod = {cycles}\njitter = {cycles}\n"
     if cycles == 10**18:
         assert run_system(parse_system(HEAD + text)).cycles == cycles

@@ -1,7 +1,7 @@
-"""Schedules by hand, and what scheduling theory says.
+"""Schedules by hand, and results of scheduling theory.
 
-CPU cores first: their times are plain numbers, and giving way is free. Then one accelerator, where
-it is not.
+CPU cores come first: their times are plain numbers, and preemption is free. Then one accelerator,
+where it is not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables at every width: no name and no figure is lost, and what has no room is said."""
+"""Tables at every width keep all names and figures, and report what has no room."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_narrow_terminal_has_every_layer_with_its_cycles(
         rows = [line for line in lines if line.split() and layer.name.startswith(line.split()[0])]
         assert sum(f"{layer.cycles:,}" in row for row in rows) >= 2, (
             layer.name
-        )  # of layers, and of what cycles went into
+        )  # tables of layers and of causes
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

@@ -1,6 +1,6 @@
-"""TensorFlow Lite files from anybody: refused in one line, or run.
+"""TensorFlow Lite files from any source are rejected in one line, or run.
 
-Operators that fall back say why.
+Operators that fall back have a reason.
 """
 
 from __future__ import annotations
@@ -319,7 +319,10 @@ def test_the_python_api_takes_it() -> None:
 
 
 def test_data_behind_the_flatbuffer_are_read(capsys: Capture) -> None:
-    """As ai-edge-quantizer writes them: the same network, and the same result."""
+    """Data behind the flatbuffer, as ai-edge-quantizer writes them, are read.
+
+    The network and the result are the same.
+    """
     content = tflite_model()
     model = litert.schema().ModelT.InitFromPackedBuf(content, 0)
     stored = [

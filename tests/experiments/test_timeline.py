@@ -30,7 +30,10 @@ from tests.experiments.debug_runs import digits_regions, program_region
 
 
 class _Event(BaseModel):
-    """What the format wants of every event: times are microseconds, and no key is ours."""
+    """Fields that the format requires of every event.
+
+    Times are microseconds, and no key is the project's own.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
     name: Annotated[str, Field(min_length=1)]

@@ -36,7 +36,7 @@ from experiments.models import MODELS
 ROOT = Path(__file__).parents[2]
 ESTIMATES = read_record(vela.RECORD, Setting, Estimate)
 
-# Part of what Vela 5.2 wrote for micro speech on ethos-u85-128, 16 KiB, tensors in the scratchpad.
+# Part of Vela's 5.2 output for micro speech on ethos-u85-128, 16 KiB, tensors in the scratchpad.
 SUMMARY = """\
 experiment,network,sram_memory_used,dram_memory_used,total_original_weights,total_npu_encoded_weights,\
 dram_feature_map_read_bytes,dram_feature_map_write_bytes,dram_weight_read_bytes,dram_total_bytes,cycles_total

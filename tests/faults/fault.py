@@ -91,7 +91,7 @@ def seeded_faults(names: Sequence[str] = FILES) -> tuple[Fault, ...]:
 
 
 def read_faults(file: Path) -> list[Fault]:
-    """The faults of one file; raises InputError for what is none."""
+    """Read the faults of one file; raises InputError for an invalid one."""
     remedy = "tests/faults has examples"
     document = toml_of(
         read_bytes(file, MAXIMUM_BYTES, "a file of faults", remedy), str(file), remedy

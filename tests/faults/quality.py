@@ -76,7 +76,7 @@ def seed_all(faults: Sequence[Fault], jobs: int) -> Iterator[Finding]:
 
 
 def seed(fault: Fault) -> Finding:
-    """What sees ``fault`` in a copy of the packages, in a process of its own."""
+    """Check ``fault`` in a copy of the packages, in a process of its own."""
     with copied_packages() as folder:
         fault.apply(folder)
         (folder / "tests").symlink_to(ROOT / "tests")

@@ -24,7 +24,7 @@ SECONDS = 300
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check with a fault found.
+    """Result of a check with a fault.
 
     ``level`` is the first level with a difference, or ``import`` for packages that do not even
     load, ``refused`` for a check that ends with exit status 2, ``hang``; "" if nothing was found.

@@ -92,7 +92,7 @@ _DRAWN_WORDS = {("words",): _words, ("set",): drawn_documents.settings}
 
 
 def _action(command: tuple[str, ...], rng: random.Random) -> Callable[[], int]:
-    """What the child does: a command, or a reader that no command serves alone."""
+    """Return the child's action: a command, or a reader that no command calls alone."""
     special: dict[str, Callable[[], int]] = {
         "spec": partial(_specification, "spec.toml"), "grid": partial(_specification, "drawn.toml"),
         "cost": _cost,
@@ -300,9 +300,9 @@ def _warm(originals: Path) -> None:
 
 @dataclass
 class Counts:
-    """How cases of each kind ended, where they were refused, and what ended as none may.
+    """Counts of cases by kind and end, the places that rejected them, and wrong ends.
 
-    Kept in a file as it grows.
+    They are written to a file as they grow.
     """
 
     log: Path | None

@@ -220,7 +220,7 @@ def _shown(value: Any) -> str:
 
 
 def _positional(usual: dict[str, Any], given: dict[str, Any]) -> list[Any]:
-    """What stands first in the call, taken out of ``given``: its name is the function's own."""
+    """Remove the positional arguments of the call from ``given`` and return them."""
     places = ("model", "spec", "axes", "system", "by", "path", "name", "package", "arch")
     first = [word for word in (*usual, "package", "arch") if word in places]
     return [given.pop(word) for word in first if word in given]

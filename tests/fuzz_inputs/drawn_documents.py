@@ -123,7 +123,7 @@ def _toml(value: Any) -> str:
 
 
 class _Draws:
-    """Draws what somebody would write, and in some inputs now and then what nobody would."""
+    """Draws of usual values, and in some inputs now and then of odd ones."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

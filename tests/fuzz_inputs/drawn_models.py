@@ -42,7 +42,7 @@ NAMES = (
 
 
 class _Drawing:
-    """A graph that grows. ``odd`` is the share of values that nobody would give."""
+    """A graph that grows; ``odd`` is the share of implausible values."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -329,7 +329,7 @@ def onnx_model(folder: Path, rng: random.Random) -> None:
 def _shape(
     draw: _Drawing, inputs: list[onnx.ValueInfoProto], node: onnx.NodeProto
 ) -> tuple[int, ...] | None:
-    """Of the node's result, in float; None where it cannot stand."""
+    """Return the shape of the node's result in float, or None if the node is invalid."""
     wanted = [onnx.ValueInfoProto(name=node.output[0])]
     graph = helper.make_graph([*draw.nodes, node], "g", inputs, wanted, draw.constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

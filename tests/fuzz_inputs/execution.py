@@ -48,9 +48,9 @@ KILLED = -2
 
 @dataclass(frozen=True)
 class Ending:
-    """What a case ended with; ``wrong`` says in a word why it should not have, empty where it may.
+    """End of a case; ``wrong`` is the kind of a wrong end, or empty.
 
-    ``place``: where it was refused, as ``module.function``; empty where nobody did.
+    ``place`` is the ``module.function`` that rejected it, or empty.
     """
 
     status: int
@@ -164,9 +164,9 @@ def _child(cases: Sequence[Case]) -> None:
 
 
 def _case(action: Callable[[], int], folder: Path, last: bool) -> int:
-    """Do one case in this process, and what a process does at its end behind the ``last``.
+    """Run one case in this process and return its exit status.
 
-    The exit status.
+    Behind the ``last`` case, do what a process does at its end.
     """
     os.chdir(folder)
     tempfile.tempdir = str(folder)
@@ -239,7 +239,7 @@ def _wait(child: int, marks: Sequence[Path]) -> tuple[int, int]:
             since = _seconds(child)
     os.close(ending)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # it, where it hangs, and what it started and left
+        os.killpg(child, signal.SIGKILL)  # the child if it hangs, and its remaining processes
     _, status, usage = os.wait4(child, 0)
     if hangs:
         return HANG, 0
@@ -248,7 +248,7 @@ def _wait(child: int, marks: Sequence[Path]) -> tuple[int, int]:
 
 
 def _seconds(child: int) -> float:
-    """What a child that has not been waited for has had of the processor."""
+    """Return the processor time of a child that has not been waited for."""
     times = (
         Path(f"/proc/{child}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[11:15]
     )

@@ -1,4 +1,4 @@
-"""Kinds of inputs: how each is mutated, the commands that read it, and what refuses it."""
+"""Kinds of inputs: their mutations, the commands that read them, and their parsers."""
 
 from __future__ import annotations
 

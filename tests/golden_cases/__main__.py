@@ -16,7 +16,7 @@ from tests.golden_cases import SOURCES, made
 
 
 class Objects(dict[str, bytes]):
-    """Contents by digest; short ones stand in their references."""
+    """Contents by digest; references contain short ones."""
 
     def reference(self, content: bytes) -> str:
         if len(content) <= INLINE_BYTES:

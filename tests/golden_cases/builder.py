@@ -25,7 +25,7 @@ PLACE = 64
 
 
 class Builder:
-    """Collects the commands of one program and what lies in its memories.
+    """Collects the commands of one program and the contents of its memories.
 
     Registers are written when they change. Every operation gets a provenance whose layer is
     ``layer`` at that time.
@@ -128,7 +128,7 @@ class Builder:
         self.operation(mnemonic, {f"{unit}_{name}": value for name, value in values.items()}, flags)
 
     def program(self, name: str) -> Program:
-        """The program so far, ended by ``OP_END``; the command words lie behind all data."""
+        """Return the program so far, ended by ``OP_END``; the command words follow all data."""
         words = [*self._words, encode_operation(self.isa.by_mnemonic["OP_END"][0], {})]
         return Program(
             name, self.arch, np.array(words, np.uint64), tuple(self._tensors),

@@ -201,7 +201,7 @@ def _queue(name: str, timing: Timing) -> GoldenCase:
 
 
 def _long(name: str, timing: Timing) -> GoldenCase:
-    """Many words and little work: command fetch is what counts."""
+    """Return many short commands, which command fetch limits."""
     builder = Builder(BALANCED, "long")
     source = builder.input("input", np.arange(64, dtype=np.int8))
     target = builder.output("result", "int8", (64,))

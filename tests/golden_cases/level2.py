@@ -1,4 +1,4 @@
-"""Level 2, the corners: values, shapes, large operands, and what a machine must refuse.
+"""Level 2, the corners: values, shapes, large operands, and programs that must be rejected.
 
 Values saturate at both ends, tie in rounding, sum up to the edge of int32. Shapes are the smallest,
 have odd strides, wide padding, odd channels, the largest fields, gaps. Large operands are of sizes

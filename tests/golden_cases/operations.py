@@ -95,14 +95,14 @@ class Window:
 
     @property
     def output(self) -> Pair:
-        """OH and OW: all windows that lie in the padded input."""
+        """OH and OW: all windows inside the padded input."""
         top, left, bottom, right = self.padding
         rows = self.shape[1] + top + bottom - (self.kernel[0] - 1) * self.dilation[0] - 1
         columns = self.shape[2] + left + right - (self.kernel[1] - 1) * self.dilation[1] - 1
         return rows // self.stride[0] + 1, columns // self.stride[1] + 1
 
     def registers(self, outputs: int) -> dict[str, int]:
-        """What a command with this window and ``outputs`` channels needs."""
+        """Return the registers of a command with this window and ``outputs`` channels."""
         pairs = {
             "KERNEL": self.kernel,
             "STRIDE": self.stride,

@@ -25,7 +25,7 @@ TABLES = int8(generator("words"), 13, 256)
 
 
 class Operation(Protocol):
-    """What makes a case of one instruction."""
+    """A maker of a case of one instruction."""
 
     def case(
         self, name: str, description: str, arch: Arch, timing: Timing | None = None

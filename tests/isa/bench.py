@@ -39,7 +39,7 @@ def command_of(
     registers: Mapping[str, int],
     fields: Mapping[str, int] | None = None,
 ) -> Command:
-    """As :func:`make_command`, of an instruction that need not belong to this repository."""
+    """Make a command like :func:`make_command`, for an instruction of any package."""
     declared = {f.name: 0 for f in instruction.fields} | dict(implied) | dict(fields or {})
     snapshot = {item.name: item.reset for item in instruction.register_declarations()} | dict(
         registers

@@ -19,7 +19,10 @@ BITS = numerics.float32_bits
 def onnx_result(
     op: str, inputs: dict[str, NDArray[Any]], domain: str = "", **attributes: Any
 ) -> NDArray[Any]:
-    """What ONNX Runtime's operator ``op`` gives; all inputs but the first are constants."""
+    """Return the result of ONNX Runtime's operator ``op``.
+
+    All inputs but the first are constants.
+    """
     names = list(inputs)
     first = inputs[names[0]]
     node = helper.make_node(op, names, ["y"], domain=domain, **attributes)

@@ -252,7 +252,7 @@ def _scales(rng: np.random.Generator, arch: Arch) -> dict[str, int]:
 
 
 def _alike(mnemonic: str, operands: int) -> Callable[[np.random.Generator, Arch], Drawn]:
-    """Dense bytes, whatever they are."""
+    """Return a function that draws a command on dense bytes of any meaning."""
 
     def draw(rng: np.random.Generator, arch: Arch) -> Drawn:
         length = draw_integer(rng, 1, 700)

@@ -83,7 +83,7 @@ class Depthwise(NamedTuple):
 
 
 class Dense(NamedTuple):
-    """Bytes as they are."""
+    """Bytes in their given order."""
 
 
 How = Atoms | Weights | Depthwise | Dense
@@ -91,7 +91,7 @@ PLANES = Atoms("EX_OUTPUT_PLANE")
 
 
 class Operand(NamedTuple):
-    """``data`` as its layout is told, and ``plain`` in the order of a machine without words.
+    """``data`` in the documented layout, and ``plain`` in the order of ideal memory.
 
     ``unread``: bytes of dense data that the command does not read.
     """
@@ -103,7 +103,7 @@ class Operand(NamedTuple):
 
     @property
     def plainly(self) -> NDArray[Any]:
-        """What a machine without words reads."""
+        """Data that a machine with ideal memory reads."""
         return self.data if self.plain is None else self.plain
 
 
@@ -144,7 +144,7 @@ def in_atoms(data: NDArray[Any], atom: int, surface: int) -> tuple[Bytes, NDArra
 
 
 def behind_last(shape: tuple[int, int], size: int, atom: int, surface: int) -> NDArray[np.int64]:
-    """Where the zeros of a result lie: at the channels of the last atom that are not there."""
+    """Return the places of a result's padding: the unused channels of the last atom."""
     channels, positions = shape
     if not channels or not positions:
         return np.zeros(0, np.int64)

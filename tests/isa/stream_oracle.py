@@ -47,7 +47,7 @@ class Truth:
 
     @property
     def wrong(self) -> bool:
-        """Whether anything is."""
+        """True if the stream has any error."""
         flaws = (
             self.stuck,
             self.races,
@@ -177,7 +177,7 @@ def races(
 
 
 def conflict(first: Operands, second: Operands) -> bool:
-    """Whether the commands touch a common byte that one of them writes."""
+    """Return True if the commands touch a common byte that one of them writes."""
     pairs = [(a, b) for a in first.writes for b in (*second.reads, *second.writes)]
     pairs += [(a, b) for a in first.reads for b in second.writes]
     return any(a.space == b.space and _share(a, b) for a, b in pairs)
@@ -185,7 +185,7 @@ def conflict(first: Operands, second: Operands) -> bool:
 
 @lru_cache(maxsize=1 << 20)
 def _share(first: Access, second: Access) -> bool:
-    """Whether two accesses of one memory have a byte in common."""
+    """Return True if two accesses of one memory have a byte in common."""
     (low, high) = intervals(first)
     (other_low, other_high) = intervals(second)
     if not low.size or not other_low.size or low[0] >= other_high[-1] or other_low[0] >= high[-1]:
@@ -261,7 +261,7 @@ def _contents(
 
 
 def _over_itself(command: Command, item: Operands) -> bool:
-    """Whether a byte of the result takes the place of one that hardware may still have to read."""
+    """Return True if a result byte replaces one that hardware may still have to read."""
     for write in item.writes:
         for position, read in enumerate(item.reads):
             if read.space != write.space or read.end <= write.address or write.end <= read.address:

@@ -87,7 +87,7 @@ def verilog_values(text: str) -> dict[str, int]:
 
 
 def declared() -> dict[str, int]:
-    """What the headers must say, from the declarations by another way than the generator's."""
+    """Return the values that the headers must have, computed independently of the generator."""
     values: dict[str, int] = {}
     for register in VARIANTS["v4"].register_file.registers:
         name = f"DLA_REG_{register.name}"

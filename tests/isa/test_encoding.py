@@ -46,7 +46,7 @@ def test_a_layout_with_a_bit_used_twice_or_never_is_refused() -> None:
 
 @pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=lambda item: item.mnemonic)
 def test_all_field_values_round_trip(instruction: Instruction) -> None:
-    """Exhaustive: the fields beside the opcode are few bits together."""
+    """All field values round-trip; the fields without the opcode have few bits."""
     variable = [field for field in instruction.layout if field.constant is None]
     assert sum(field.width for field in variable) <= 12
     for bits in range(1 << sum(field.width for field in variable)):

@@ -67,7 +67,7 @@ def plain_result(drawn: Drawn, arch: Arch) -> NDArray[Any]:
 
 
 def drawn_commands(mnemonic: str, numerics: str, count: int) -> Iterator[tuple[Arch, Placed]]:
-    """Random commands on random machines, with what is to come of them."""
+    """Yield random commands on random machines, with their expected results."""
     rng = np.random.default_rng(zlib.crc32(f"{mnemonic} {numerics}".encode()))
     known = machines(numerics)
     for _ in range(count):

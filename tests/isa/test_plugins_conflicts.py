@@ -116,7 +116,7 @@ def test_a_package_that_does_not_fit_in_is_refused(
 
 
 def test_two_packages_that_take_the_same_opcode_are_both_named(tmp_path: Path) -> None:
-    """The one whose name comes later in the alphabet is refused, whatever the order on the disk."""
+    """The package that is later in the alphabet is rejected, in any order on the disk."""
     write(tmp_path, "other", "Extension((new('OP_B'),))")
     write(tmp_path, "another", "Extension((new('OP_A'),))")
     expected = (

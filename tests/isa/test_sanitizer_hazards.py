@@ -41,7 +41,7 @@ def _collision(program: Program, timing: Timing) -> str | None:
 def _implied(program: Program, message: str) -> bool:
     """Return True if a reported race ends no sooner than the collision.
 
-    A command that collides with itself must be reported alone.
+    For a command that collides with itself, return True if a finding names that command.
     """
     words = sorted(int(word) for word in WORDS.findall(message))
     if len(words) == 1:

@@ -1,4 +1,4 @@
-"""Races between units: all three kinds, exact ranges, and what orders two commands."""
+"""Races between units: all three kinds, exact ranges, and how two commands are ordered."""
 
 from __future__ import annotations
 

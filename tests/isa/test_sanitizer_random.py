@@ -80,7 +80,7 @@ def _order_agrees(stream: CommandStream, truth: Truth) -> bool:
 def _compare_races(
     stream: CommandStream, truth: Truth, findings: tuple[SanitizerFinding, ...]
 ) -> None:
-    """What is reported is a race; what is not ends with one that is reported."""
+    """Check that reported races are races and that every other race ends with a reported one."""
     numbers = {command.index: number for number, command in enumerate(stream.commands)}
     races = [finding for finding in findings if finding.kind.endswith("race")]
     reported = {tuple(numbers[site.word] for site in race.sites) for race in races}
@@ -99,7 +99,7 @@ def _compare_races(
 
 
 def _touches(stream: CommandStream, number: int, race: SanitizerFinding) -> bool:
-    """Whether the command touches every byte of the range reported."""
+    """Return True if the command touches every byte of the range reported."""
     item = stream.operands[number]
     touched = {
         byte
@@ -121,7 +121,7 @@ def _commands(
 
 
 def _ends(commands: tuple[Command, ...], depth: int, seed: int) -> bool:
-    """Whether a machine with queues of ``depth`` that moves at random comes to the end."""
+    """Return True if a machine with queues of ``depth`` and random moves reaches the end."""
     rng = random.Random(seed)
     queues: dict[Unit, list[Command]] = {unit: [] for unit in Unit}
     tokens: Counter[tuple[int, int]] = Counter()

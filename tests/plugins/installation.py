@@ -36,7 +36,7 @@ def write_distribution(
 def write_information(
     folder: Path, name: str, version: str, entry_points: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """What says that the modules in ``folder`` are distribution ``name``, and what they offer."""
+    """Write the metadata of distribution ``name`` with its entry points to ``folder``."""
     information = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     information.mkdir()
     text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"

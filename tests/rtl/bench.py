@@ -29,9 +29,9 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Simulation:
-    """One run of the simulator: by export, whether it passed and what was executed.
+    """One run of the simulator: passed and executed operations by export.
 
-    Output and exit status.
+    It has output and exit status too.
     """
 
     passed: Mapping[str, bool]
@@ -48,7 +48,7 @@ def require_icarus() -> None:
 
 
 def machine(export: Export) -> tuple[bool, int]:
-    """What a simulation is compiled for: whether numbers are fixed-point, and the lanes."""
+    """Return the compile-time properties of a simulation: fixed-point numbers, and lanes."""
     arch = export.source.program.arch
     return arch.numerics == "fixed", arch.lanes
 

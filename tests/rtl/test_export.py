@@ -1,4 +1,4 @@
-"""Exports: what the files hold, that they are written whole, and what cannot be exported."""
+"""Exports: contents of the files, whole writes, and cases that cannot be exported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def export(name: str) -> Export:
 
 
 def loaded(memory: bytearray, text: bytes) -> bytearray:
-    """What $readmemh does with a memory of bytes."""
+    """Load a memory of bytes like $readmemh."""
     at = 0
     for word in text.decode().split():
         if word.startswith("@"):

@@ -22,7 +22,7 @@ HEADER = "| operator | rule | source | cases | elements | mismatches |"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many elements of how many cases differ."""
+    """Number of cases, and of compared and differing elements, of a row."""
 
     row: Row
     cases: int

@@ -127,7 +127,7 @@ class TfliteBuilder:
     def constant(
         self, name: str, array: NDArray[Any], quantisation: Quantisation | None = None
     ) -> Tensor:
-        """A tensor with data: the STORED integers, or floats, dtype as it is."""
+        """Add a tensor with data: the stored integers or floats, with their dtype."""
         return self._tensor(
             name, array.shape, array.dtype, quantisation, np.ascontiguousarray(array)
         )

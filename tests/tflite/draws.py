@@ -36,7 +36,7 @@ class Case:
     expected: tuple[NDArray[Any], ...]
 
     def results(self) -> list[NDArray[Any]]:
-        """What LiteRT's reference kernels make of it."""
+        """Return the results of LiteRT's reference kernels."""
         made = litert.interpreter(self.content, "reference")
         for detail, feed in zip(made.get_input_details(), self.feeds, strict=True):
             made.set_tensor(detail["index"], feed)

@@ -58,7 +58,7 @@ def _taps(
     dilations: Sequence[int],
     fill: int = 0,
 ) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-    """Of every position of the window, what all windows read there: (N, OH, OW, C)."""
+    """Yield, for every position of the window, the data that all windows read: (N, OH, OW, C)."""
     margin = [
         (step * dilation + stride,) * 2
         for step, dilation, stride in zip(window, dilations, strides, strict=True)

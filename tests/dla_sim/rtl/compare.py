@@ -112,7 +112,7 @@ def _network(name: str, arguments: argparse.Namespace) -> Iterator[Outcome]:
 
 
 def network_cases(done: Inference) -> Iterator[Case]:
-    """The regions of an inference, each on what it was given."""
+    """Yield the regions of an inference, each with its inputs."""
     timing = done.hardware.timing
     for index, inputs in list_region_inputs(done).items():
         program = done.compiled.programs[index]

@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled(compiler: None) -> None:
-    """All of them, before whatever they share is built."""
+    """Require a compiler for all tests before anything shared is built."""

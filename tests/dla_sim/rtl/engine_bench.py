@@ -73,7 +73,7 @@ class _Top(Elaboratable):
 
     @property
     def inputs(self) -> list[Signal]:
-        """What is steady during a command."""
+        """Signals that do not change during a command."""
         straps = [
             strap for strap in self.configuration.straps.values() if isinstance(strap, Signal)
         ]
@@ -103,9 +103,9 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What the engine did.
+    """Result of a command on the engine.
 
-    ``streams``: (first, last, bytes, is written) of those that are valid, sorted.
+    ``streams``: (first, last, bytes, is written) of the valid streams, sorted.
     """
 
     steps: int

@@ -117,7 +117,7 @@ def _short(case: Case) -> bool:
 
 
 def _built(folder: Path, limits: Limits) -> Executable:
-    """Hardware as the packages in ``folder`` describe it; what is built lies there too."""
+    """Build the hardware that the packages in ``folder`` describe, in that folder."""
     environment = {**os.environ, "PYTHONPATH": str(folder), "DLA_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(
         [sys.executable, "-c", _BUILD.format(limits=limits)],

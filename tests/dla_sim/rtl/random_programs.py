@@ -42,7 +42,7 @@ def random_cases(seeds: Iterable[int], largest: Limits) -> Iterator[Case]:
 
 
 def has_long_pipeline(seed: int) -> bool:
-    """Whether the machine has as much fill and drain as hardware with pipeline registers needs."""
+    """Return True if the machine has enough fill and drain for pipeline registers."""
     return seed // 2 % 2 == 1
 
 
@@ -172,7 +172,7 @@ def _wrong(program: Program) -> int | None:
 
 
 def _undefined(expected: Expectation) -> int | None:
-    """The command whose values nobody defines, if there is one."""
+    """Return the command with undefined values, if there is one."""
     if expected.until is None:
         return None
     done = [

@@ -10,6 +10,6 @@ from tests.dla_sim.rtl.vectors import simulated
 @pytest.mark.parametrize("pipelined", [False, True], ids=["combinational", "pipelined"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_lanes_compute_as_the_numerics(case: Case, pipelined: bool) -> None:
-    """Of drawn operands, ties and extremes among them."""
+    """Lanes give the results of the numerics for drawn operands, ties and extremes."""
     inputs = case.vectors(7, 50 if pipelined else 120, pipelined=pipelined)
     assert case.wrong(inputs, simulated(case.make(pipelined), inputs)) == []

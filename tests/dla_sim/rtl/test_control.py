@@ -211,7 +211,7 @@ def test_programs(draw: Callable[[], list[Case]]) -> None:
 
 
 def test_words_of_no_instruction_fault() -> None:
-    """What the simulator refuses before it runs: an opcode of nothing, a unit that there is not."""
+    """Words that the simulator rejects are faults: an unknown opcode or unit."""
     module = Module()
     processor = Processor(LIMITS)
     variant = LIMITS.variant

@@ -61,7 +61,7 @@ def random_registers(random_: random.Random, unit: Unit) -> dict[str, int]:
                 )
                 values |= {f"{space}_STRIDE_{dimension}": stride, f"COUNT_{dimension}": count}
                 end += stride * (count - 1)
-                # the next may be dense, whatever this stride says
+                # the next may be dense with any stride of this one
                 extent = stride * count if count > 1 else extent
             ends[space] = values[f"{space}_ADDRESS"] + end
         if ends["SRAM"] <= SRAM_BYTES and ends["DRAM"] <= DRAM_USED:
@@ -155,7 +155,7 @@ class Bench:
         return causes
 
     def move(self, ctx: Any, machine: Machine) -> None:
-        """What the memory and the scratchpad do with a beat, byte after byte."""
+        """Move a beat between the memory and the scratchpad, byte after byte."""
         port = self.unit.port
         address = ctx.get(self.unit.address)
         count = ctx.get(self.unit.count)

@@ -85,7 +85,7 @@ def random_registers(rng: np.random.Generator, mnemonic: str) -> dict[str, int]:
 
 
 def random_case(rng: np.random.Generator, largest: PeArray, numerics: str, mnemonic: str) -> Case:
-    """A command whose operands lie apart, in any order.
+    """Draw a command whose operands are apart, in any order.
 
     Int32 results may replace the sums they begin with.
     """

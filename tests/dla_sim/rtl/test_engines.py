@@ -1,4 +1,4 @@
-"""Engines of packages outside the project: which hardware has them, and what is refused."""
+"""Engines of packages outside the project: the hardware that has them, and rejected ones."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def command(mnemonic: str, fields: dict[str, int], registers: dict[str, int]) ->
 def random_case(
     random_: random.Random, mnemonic: str, numerics: Numerics, memory: np.ndarray
 ) -> Case:
-    """Of small rows, dense or in planes, on a few lanes."""
+    """Draw a command on small rows, dense or in planes, with a few lanes."""
     outer, count, inner = (
         random_.choice([1, 2, random_.randrange(1, high)]) for high in (6, 14, 5)
     )

@@ -205,7 +205,7 @@ def test_what_is_kept_does_not_grow_for_ever(
 def test_a_cache_that_others_can_write_to_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lies there would be executed."""
+    """A cache that other users can write to is not used, because its files are executed."""
     tmp_path.chmod(0o777)
     monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path))
     (tmp_path / "rtl").mkdir()
@@ -220,7 +220,10 @@ def test_a_cache_that_others_can_write_to_is_not_used(
 def test_threads_share_the_folder_that_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two made at once one would be removed while the other thread writes to it."""
+    """Threads share one temporary folder.
+
+    With two, one would be removed while the other thread writes to it.
+    """
     made: list[tempfile.TemporaryDirectory[str]] = []
 
     def slowly() -> tempfile.TemporaryDirectory[str]:

@@ -145,7 +145,7 @@ def _executable(component: Component, folder: Path) -> Path:
 
 
 def compiled(component: Component, inputs: Vectors, folder: Path) -> dict[str, NDArray[np.int64]]:
-    """As `simulated`, by an executable that Verilator makes of the component, kept in ``folder``.
+    """Return the outputs like `simulated`, by an executable of Verilator in ``folder``.
 
     Ports have 64 bits at most.
     """

@@ -23,7 +23,7 @@ WORD_BYTES = 8
 
 @dataclass(frozen=True)
 class TickResult:
-    """What happened, in cycles.
+    """Result of a run, in cycles.
 
     ``causes`` is unit -> cause -> cycles; ``spans`` the half-open interval of each command of
     ``Program.commands`` (``OP_END``: the cycle that executed it); ``kinds`` the run's cycles by
@@ -111,7 +111,7 @@ class TickModel:
         return TickResult(self.total, causes, spans, dict(self.kinds), +self.events)
 
     def finish_cycle(self) -> None:
-        """What follows the grant."""
+        """Finish a cycle after the grant."""
         self.account()
         self.consume()
         self.execute_word()
@@ -197,7 +197,7 @@ class TickModel:
         return requested is not None and self.cycle >= requested + self.command_memory.latency
 
     def requesters(self) -> list[str]:
-        """Who is in a data phase."""
+        """Return the units in a data phase."""
         found = [name for name in UNITS if name != "EX" and self.units[name].wants_bus()]
         return ["fetch", *found] if self.fetch_wants_bus() else found
 
@@ -325,7 +325,7 @@ class TickModel:
             self.total = self.cycle + 1
 
     def execute_operation(self, number: int) -> bool:
-        """Whether the operation could be executed in this cycle."""
+        """Execute an operation if possible in this cycle, and return True if so."""
         command = self.commands[number]
         if _is_end(command):
             if any(unit.queue for unit in self.units.values()):

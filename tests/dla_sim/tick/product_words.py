@@ -108,7 +108,10 @@ def _together(shape: Products, arch: Arch) -> int:
 
 
 def _held(shape: Products, groups: int, arch: Arch) -> int:
-    """How often the array holds a block: for other output columns, as long as there are any."""
+    """Return the number of times that the array holds a block.
+
+    Copies compute other output columns, as long as there are any.
+    """
     times = 1
     while (
         shape.apart
@@ -154,7 +157,7 @@ def _blocks(
 
 
 def _word_span(positions: int, atom: int, arch: Arch) -> int:
-    """Words that so many positions beside one another touch, in atoms of so many bytes."""
+    """Return the words that adjacent positions in atoms of ``atom`` bytes touch."""
     assert arch.words is not None
     return len({byte // arch.words.word for byte in range(positions * atom)})
 

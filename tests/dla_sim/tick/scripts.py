@@ -36,7 +36,7 @@ class Memory(NamedTuple):
 
 
 def memory_of(constant: bool, timing: TimingConstants) -> Memory:
-    """Where constants and command words lie, or everything else."""
+    """Return the memory of constants and command words, or of everything else."""
     if constant and timing.flash_bytes > 0:
         return Memory(
             "flash",

@@ -56,7 +56,7 @@ def lane_cycles(command: Command, results: int, arch: Arch) -> int:
 def add_lanes_and_tables(
     counted: Counted, first: int, behind: int, command: Command, arch: Arch, events: Counter[str]
 ) -> Counted:
-    """Add the first weights, the lanes behind the array and the tables to what was counted."""
+    """Add the first weights, the lanes behind the array and the tables to ``counted``."""
     events["words: the lanes take longer than the array"] += behind > counted.cycles
     counted.cycles = first + max(counted.cycles, behind)
     results = counted.words.pop("results")

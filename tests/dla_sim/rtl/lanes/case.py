@@ -1,4 +1,4 @@
-"""A component, how its operands are drawn, and what they should give."""
+"""A component, the draws of its operands, and its expected results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Generator = np.random.Generator
 def alone(
     expected: Callable[[Vectors], NDArray[Any]],
 ) -> Callable[[Vectors], Mapping[str, NDArray[Any]]]:
-    """What is expected of a component whose only output is ``result``."""
+    """Return the expectation of a component whose only output is ``result``."""
     return lambda inputs: {"result": expected(inputs)}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A component, how its operands are drawn, and what they should give.
+    """A component, the draws of its operands, and its expected results.
 
     ``steady`` operands belong to a command, so a component with pipeline registers has one of each
     in a run.
@@ -49,7 +49,7 @@ class Case:
         }
 
     def wrong(self, inputs: Drawn, found: Mapping[str, Bits]) -> list[str]:
-        """Operands and results, one line each, where what was found is not what was expected."""
+        """Return operands and results, one line each, of differing vectors."""
         with np.errstate(all="ignore"):
             expected = self.expected(inputs)
         names = list(expected)
@@ -64,7 +64,7 @@ class Case:
 
 
 class Gates(wiring.Component):
-    """What a function adds to a module, as a component of float32 bits or integers."""
+    """The logic that a function adds to a module, as a component of float32 bits or integers."""
 
     def __init__(
         self, shapes: Mapping[str, Shape], result: Shape, function: Callable[..., Value]
@@ -91,7 +91,7 @@ def real(bits: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def bits_of(numbers: NDArray[np.float32]) -> Bits:
-    """Their float32 bits; of what is no number 0x7FC00000."""
+    """Return the float32 bits of numbers, 0x7FC00000 for NaN."""
     held = np.where(
         np.isnan(numbers), np.uint32(0x7FC00000), np.asarray(numbers, np.float32).view(np.uint32)
     )
@@ -116,7 +116,7 @@ def any_float(rng: Generator, count: int) -> Bits:
 
 
 def finite_float(rng: Generator, count: int) -> Bits:
-    """As `any_float`, without infinities and what is no number."""
+    """Draw bits like `any_float`, without infinities and NaN."""
     bits = any_float(rng, count)
     return np.where((bits & 0x7F800000) == 0x7F800000, bits & 0x807FFFFF, bits)
 

@@ -75,7 +75,7 @@ def _register_shape(name: str) -> Shape:
 
 
 class Command:
-    """As much of isa.instruction.Command as the formulas of lanes read."""
+    """The part of isa.instruction.Command that the formulas of lanes read."""
 
     def __init__(self, registers: Mapping[str, int], fields: Mapping[str, int]) -> None:
         self.registers = registers
@@ -205,7 +205,7 @@ def named(name: str, fixed: bool) -> str:
 
 
 def zero_points(command: Any) -> tuple[int, int]:
-    """Of the input and of the result."""
+    """Return the zero points of the input and of the result."""
     return command["EX_INPUT_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
 
 

@@ -54,7 +54,7 @@ class _Rows(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Elaboratable:
-        """Both; what the lane reads beside the state is as late as that."""
+        """Connect both parts; delay the lane's other inputs by the latency of the state."""
         m = Module()
         m.submodules.state, m.submodules.lane = state, lane = self._parts
         m.d.comb += lane.state.eq(state.state), self.result.eq(lane.result)

@@ -145,7 +145,7 @@ def _average_result(fixed: bool) -> Callable[[Drawn, Any], NDArray[Any]]:
 
 
 class _MeanMultiplier(wiring.Component):
-    """What `mean_multiplier` adds to a module."""
+    """The logic that `mean_multiplier` adds to a module."""
 
     def __init__(self) -> None:
         inputs = {
