@@ -16,28 +16,48 @@ from isa.registers import COMMON, Field, Register
 _INTRODUCTION = """\
 # The instruction set
 
-Generated from the declarations in `isa/` by `dla isa --format markdown --built-in`;
-edits are overwritten. When things happen is in [machine.md](machine.md);
-the same constants are in [isa/dla_isa.h](isa/dla_isa.h) and [isa/dla_isa.vh](isa/dla_isa.vh).
+The command `dla isa --format markdown --built-in` generates this page from the declarations
+in `isa/`. Do not edit it. The page [machine.md](machine.md) defines in which cycle each command
+acts. The headers [isa/dla_isa.h](isa/dla_isa.h) and [isa/dla_isa.vh](isa/dla_isa.vh) contain the
+constants of this page.
 
-A program is a sequence of 64-bit little-endian words that ends with `OP_END`.
-`SET` writes a register; registers keep their values. Every other word is an operation,
-which takes a snapshot of its registers, waits for the tokens that it pops,
-and gives those that it pushes when it completes. Reserved bits are 0.
+A program is a sequence of 64-bit little-endian words that ends with `OP_END`. A `SET` word writes
+a register, which keeps its value until the next `SET`. Every other word is an operation. Reserved
+bits are 0.
 
-In the formulas a, b, c are the processing elements along input channels,
-output channels and output columns, N = a·b·c; `post_lanes` is N unless the Arch says otherwise;
-⌈x⌉ rounds up. Tensors are dense, channels outermost, unless a plane register says otherwise.
-A channel record is int32 bias and float32 scale, or with numerics fixed int32 bias,
-int32 multiplier and int32 shift of -31 to 30, little-endian; a last word above 30 is no shift,
-but the upper half of a float64 factor, by which accumulators are multiplied and rounded once
-(TensorFlow Lite's FullyConnected).
+An operation takes a snapshot of its registers and waits for the tokens that it pops. It pushes
+tokens when it completes.
+
+The formulas of this page use the following symbols:
+
+| symbol | meaning |
+| --- | --- |
+| a, b, c | processing elements of the array along input channels, output channels, output columns |
+| N | a·b·c, the number of processing elements |
+| `post_lanes` | results that the post-processing lanes finish in a cycle; N by default |
+| ⌈x⌉, ⌊x⌋ | x rounded up, x rounded down |
+| A, W, L | with banked memory: bytes of an atom, bytes of a memory word, `post_lanes` |
+
+Tensors are dense, with channels outermost, unless a plane register gives another distance
+between two channels.
+
+A channel record belongs to one output channel. Its values are little-endian and depend on the
+numerics of the machine:
+
+| numerics | channel record |
+| --- | --- |
+| onnxruntime | int32 bias, float32 scale |
+| fixed | int32 bias, int32 multiplier, int32 shift of -31 to 30 |
+| fixed, last word above 30 | int32 bias, float64 factor: the accumulator is multiplied by the \
+factor and rounded once, as in LiteRT's FullyConnected |
 """
 
 _EXTENDING = """\
 Packages outside this repository add instructions and variants through the entry point group
-`dla.isa` (`isa/plugins.py`). `NAME+OP_X` is a variant, too: `NAME` and the instruction `OP_X`.
-Opcodes and register indices from 0x80 up are never used by this project.
+`dla.isa` (`isa/plugins.py`). For such packages, this project never uses opcodes and register
+indices from 0x80 up.
+
+The name `NAME+OP_X` is also the name of a variant: the variant `NAME` with the instruction `OP_X`.
 """
 
 
@@ -62,9 +82,9 @@ def rows(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
 
 def _words() -> list[str]:
     return [
-        "`SET register, value`:",
+        "The word `SET register, value` has these fields:",
         _layout(SET_LAYOUT),
-        "Operations (each instruction lists its further fields):",
+        "Every operation has these fields. The section of an instruction lists its further fields:",
         _layout((OPCODE, *TOKENS)),
     ]
 
@@ -97,7 +117,7 @@ def _variants(table: Table) -> list[str]:
         for item in table.instructions
     ]
     return [
-        rows(("variant", "what it is"), described),
+        rows(("variant", "description"), described),
         rows(("instruction", "opcode", *names), matrix),
     ]
 
@@ -112,8 +132,8 @@ def _registers(table: Table) -> list[str]:
         _register(register, users.get(register.name, []), table) for register in table.registers
     ]
     note = (
-        f"Every variant has {len(COMMON.registers)} of them; others come with the instructions of "
-        "the last column."
+        f"Every variant has {len(COMMON.registers)} of the registers in the table. A variant has "
+        "each other register if it has an instruction of the register's last column."
     )
     return [
         note,
@@ -150,8 +170,8 @@ def _instruction(item: Instruction, table: Table) -> list[str]:
     parts += _formula("Compute cycles", item.cycles)
     if item.unit is not Unit.EX and item.kind == "DMA":
         parts.append(
-            "Cycles follow from the rows in system memory: [machine.md](machine.md), "
-            "sections 5 and 6."
+            "The cycles of a transfer follow from its rows in system memory "
+            "([machine.md](machine.md), sections 5 and 6)."
         )
     return parts
 

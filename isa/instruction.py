@@ -40,7 +40,7 @@ NEXT = {Unit.LD: Unit.EX, Unit.EX: Unit.ST}
 KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", "ISSUE")
 """Kinds of cycles in the accounts, in the order of the run report."""
 
-OPCODE = Field("opcode", 56, 8, description="which instruction")
+OPCODE = Field("opcode", 56, 8, description="number of the instruction")
 TOKENS = (
     Field(
         "pop_previous",

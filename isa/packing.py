@@ -426,7 +426,10 @@ def add_packing(plain: Instruction, packed: Packed) -> Instruction:
         else:
             found.run(plain.semantics, machine)
 
-    @formula(f"{formula_of(plain.cycles)}\n\nWith banked memory: {formula_of(packed.cycles)}")
+    @formula(
+        f"{formula_of(plain.cycles)}\n\nWith banked memory ([machine.md](machine.md), section 12): "
+        f"{formula_of(packed.cycles)}"
+    )
     def cycles(command: Command, arch: Arch) -> int:
         return plain.cycles(command, arch) if arch.words is None else packed.cycles(command, arch)
 

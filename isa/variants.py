@@ -123,7 +123,7 @@ _V4 = Variant(
 )
 _V5 = Variant(
     PACKED,
-    "a scratchpad of words and packed tensors: the instructions of v4 that are worked out on them",
+    "banked memory with packed tensors, and the instructions of v4 that exist for them",
     tuple(item for item in ALL.values() if item.packed is not None or item.unit is not Unit.EX),
 )
 VARIANTS: Mapping[str, Variant] = {item.name: item for item in (_V1, _V2, _V3, _V4, _V5)}

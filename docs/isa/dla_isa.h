@@ -11,7 +11,7 @@
 #define DLA_SET_VALUE_SHIFT 0 /* new value, two's complement or raw float32 bits */
 #define DLA_SET_VALUE_WIDTH 32
 #define DLA_SET_VALUE_MASK 0x00000000ffffffffull
-#define DLA_OPCODE_SHIFT 56 /* which instruction */
+#define DLA_OPCODE_SHIFT 56 /* number of the instruction */
 #define DLA_OPCODE_WIDTH 8
 #define DLA_OPCODE_MASK 0xff00000000000000ull
 #define DLA_POP_PREVIOUS_SHIFT 55 /* wait for a token from the unit before this one (LD before EX before ST) */
@@ -336,62 +336,62 @@
 #define DLA_REG_EX_FIRST_INPUT_ROW_RESET 0x00000000u
 
 /* OP_SYNC */
-#define DLA_OP_SYNC 0x02u /* Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD through EX. */
+#define DLA_OP_SYNC 0x02u /* Pops and pushes tokens on the named unit and does nothing else. On EX it passes tokens between ST and LD. */
 #define DLA_OP_SYNC_UNIT_SHIFT 50 /* 0 LD, 1 EX, 2 ST */
 #define DLA_OP_SYNC_UNIT_WIDTH 2
 #define DLA_OP_SYNC_UNIT_MASK 0x000c000000000000ull
 #define DLA_WORD_OP_SYNC 0x0200000000000000ull /* the word with all fields 0 */
 
 /* OP_END */
-#define DLA_OP_END 0x03u /* Ends the program: completes when all units are drained and raises the interrupt. */
+#define DLA_OP_END 0x03u /* Ends the program: completes when all units are idle and raises the interrupt. */
 #define DLA_WORD_OP_END 0x0300000000000000ull /* the word with all fields 0 */
 
 /* OP_DMA_READ */
-#define DLA_OP_DMA_READ 0x10u /* Copies rows of bytes from system memory to the scratchpad, dimension 1 fastest. */
+#define DLA_OP_DMA_READ 0x10u /* Copies rows of bytes from system memory to the scratchpad; dimension 1 is the fastest. */
 #define DLA_WORD_OP_DMA_READ 0x1000000000000000ull /* the word with all fields 0 */
 
 /* OP_DMA_WRITE */
-#define DLA_OP_DMA_WRITE 0x11u /* Copies rows of bytes from the scratchpad to system memory, dimension 1 fastest. */
+#define DLA_OP_DMA_WRITE 0x11u /* Copies rows of bytes from the scratchpad to system memory; dimension 1 is the fastest. */
 #define DLA_WORD_OP_DMA_WRITE 0x1100000000000000ull /* the word with all fields 0 */
 
 /* OP_CONV */
-#define DLA_OP_CONV 0x20u /* 2-D convolution with bias, stride, dilation and padding; int32 accumulators or requantised int8. */
+#define DLA_OP_CONV 0x20u /* 2-D convolution with bias, stride, dilation and padding; the result is int32 accumulators or requantised int8. */
 #define DLA_OP_CONV_REQUANTISE_SHIFT 51 /* 0 writes int32 accumulators, 1 requantises to int8 */
 #define DLA_OP_CONV_REQUANTISE_WIDTH 1
 #define DLA_OP_CONV_REQUANTISE_MASK 0x0008000000000000ull
 #define DLA_OP_CONV_RELU_SHIFT 50 /* 1 raises the lower clamp limit to the output zero point */
 #define DLA_OP_CONV_RELU_WIDTH 1
 #define DLA_OP_CONV_RELU_MASK 0x0004000000000000ull
-#define DLA_OP_CONV_MAPPING_SHIFT 42 /* what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both */
+#define DLA_OP_CONV_MAPPING_SHIFT 42 /* work of lanes that input and output channels leave idle: 0 nothing, 1 kernel taps, 2 output columns, 3 both */
 #define DLA_OP_CONV_MAPPING_WIDTH 2
 #define DLA_OP_CONV_MAPPING_MASK 0x00000c0000000000ull
 #define DLA_OP_CONV_ACCUMULATE_SHIFT 41 /* 1 starts from the sums at EX_PARTIAL_ADDRESS instead of from the biases */
 #define DLA_OP_CONV_ACCUMULATE_WIDTH 1
 #define DLA_OP_CONV_ACCUMULATE_MASK 0x0000020000000000ull
-#define DLA_OP_CONV_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_CONV_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_CONV_LOOK_UP_WIDTH 2
 #define DLA_OP_CONV_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_CONV 0x2000000000000000ull /* the word with all fields 0 */
 #define DLA_WORD_OP_CONV_RELU 0x200c000000000000ull /* OP_CONV requantise=1 relu=1 */
 
 /* OP_DEPTH_CONV */
-#define DLA_OP_DEPTH_CONV 0x21u /* Depthwise 2-D convolution; output channel o reads input channel o // (OC / IC). */
+#define DLA_OP_DEPTH_CONV 0x21u /* Depthwise 2-D convolution: output channel o reads input channel o // (OC / IC). */
 #define DLA_OP_DEPTH_CONV_REQUANTISE_SHIFT 51 /* 0 writes int32 accumulators, 1 requantises to int8 */
 #define DLA_OP_DEPTH_CONV_REQUANTISE_WIDTH 1
 #define DLA_OP_DEPTH_CONV_REQUANTISE_MASK 0x0008000000000000ull
 #define DLA_OP_DEPTH_CONV_RELU_SHIFT 50 /* 1 raises the lower clamp limit to the output zero point */
 #define DLA_OP_DEPTH_CONV_RELU_WIDTH 1
 #define DLA_OP_DEPTH_CONV_RELU_MASK 0x0004000000000000ull
-#define DLA_OP_DEPTH_CONV_MAPPING_SHIFT 42 /* what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both */
+#define DLA_OP_DEPTH_CONV_MAPPING_SHIFT 42 /* work of lanes that input and output channels leave idle: 0 nothing, 1 kernel taps, 2 output columns, 3 both */
 #define DLA_OP_DEPTH_CONV_MAPPING_WIDTH 2
 #define DLA_OP_DEPTH_CONV_MAPPING_MASK 0x00000c0000000000ull
-#define DLA_OP_DEPTH_CONV_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_DEPTH_CONV_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_DEPTH_CONV_LOOK_UP_WIDTH 2
 #define DLA_OP_DEPTH_CONV_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_DEPTH_CONV 0x2100000000000000ull /* the word with all fields 0 */
 
 /* OP_MAT_MUL */
-#define DLA_OP_MAT_MUL 0x22u /* Matrix product with one channel record a column; int32 accumulators or requantised int8. */
+#define DLA_OP_MAT_MUL 0x22u /* Matrix product with one channel record for each column; the result is int32 accumulators or requantised int8. */
 #define DLA_OP_MAT_MUL_REQUANTISE_SHIFT 51 /* 0 writes int32 accumulators, 1 requantises to int8 */
 #define DLA_OP_MAT_MUL_REQUANTISE_WIDTH 1
 #define DLA_OP_MAT_MUL_REQUANTISE_MASK 0x0008000000000000ull
@@ -401,14 +401,14 @@
 #define DLA_OP_MAT_MUL_ACCUMULATE_SHIFT 41 /* 1 starts from the sums at EX_PARTIAL_ADDRESS instead of from the biases */
 #define DLA_OP_MAT_MUL_ACCUMULATE_WIDTH 1
 #define DLA_OP_MAT_MUL_ACCUMULATE_MASK 0x0000020000000000ull
-#define DLA_OP_MAT_MUL_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_MAT_MUL_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_MAT_MUL_LOOK_UP_WIDTH 2
 #define DLA_OP_MAT_MUL_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_MAT_MUL 0x2200000000000000ull /* the word with all fields 0 */
 
 /* OP_REQUANT */
-#define DLA_OP_REQUANT 0x23u /* Scales, rounds, offsets and clamps int32 to int8; the bias of the channel record is not used. */
-#define DLA_OP_REQUANT_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_REQUANT 0x23u /* Scales, rounds, offsets and clamps int32 to int8; it does not use the bias of the channel record. */
+#define DLA_OP_REQUANT_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_REQUANT_LOOK_UP_WIDTH 2
 #define DLA_OP_REQUANT_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_REQUANT 0x2300000000000000ull /* the word with all fields 0 */
@@ -421,129 +421,129 @@
 #define DLA_OP_GROUP_CONV_RELU_SHIFT 50 /* 1 raises the lower clamp limit to the output zero point */
 #define DLA_OP_GROUP_CONV_RELU_WIDTH 1
 #define DLA_OP_GROUP_CONV_RELU_MASK 0x0004000000000000ull
-#define DLA_OP_GROUP_CONV_MAPPING_SHIFT 42 /* what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both */
+#define DLA_OP_GROUP_CONV_MAPPING_SHIFT 42 /* work of lanes that input and output channels leave idle: 0 nothing, 1 kernel taps, 2 output columns, 3 both */
 #define DLA_OP_GROUP_CONV_MAPPING_WIDTH 2
 #define DLA_OP_GROUP_CONV_MAPPING_MASK 0x00000c0000000000ull
-#define DLA_OP_GROUP_CONV_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_GROUP_CONV_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_GROUP_CONV_LOOK_UP_WIDTH 2
 #define DLA_OP_GROUP_CONV_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_GROUP_CONV 0x2400000000000000ull /* the word with all fields 0 */
 
 /* OP_DYN_MAT_MUL */
-#define DLA_OP_DYN_MAT_MUL 0x25u /* Matrix product of two activations, the second transposed or not; int32 or requantised int8. */
+#define DLA_OP_DYN_MAT_MUL 0x25u /* Matrix product of two activations, the second one transposed or not; the result is int32 or requantised int8. */
 #define DLA_OP_DYN_MAT_MUL_REQUANTISE_SHIFT 51 /* 0 writes int32 accumulators, 1 requantises to int8 */
 #define DLA_OP_DYN_MAT_MUL_REQUANTISE_WIDTH 1
 #define DLA_OP_DYN_MAT_MUL_REQUANTISE_MASK 0x0008000000000000ull
-#define DLA_OP_DYN_MAT_MUL_TRANSPOSED_SHIFT 50 /* 1: the second operand lies as (N', K), not as (K, N') */
+#define DLA_OP_DYN_MAT_MUL_TRANSPOSED_SHIFT 50 /* 1: the second operand has the shape (N', K), not (K, N') */
 #define DLA_OP_DYN_MAT_MUL_TRANSPOSED_WIDTH 1
 #define DLA_OP_DYN_MAT_MUL_TRANSPOSED_MASK 0x0004000000000000ull
-#define DLA_OP_DYN_MAT_MUL_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_DYN_MAT_MUL_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_DYN_MAT_MUL_LOOK_UP_WIDTH 2
 #define DLA_OP_DYN_MAT_MUL_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_DYN_MAT_MUL 0x2500000000000000ull /* the word with all fields 0 */
 
 /* OP_RESIZE */
-#define DLA_OP_RESIZE 0x26u /* Interpolates each plane linearly at given coordinates, between two quantisations. */
+#define DLA_OP_RESIZE 0x26u /* Interpolates each plane linearly at given coordinates; input and result have their own quantisations. */
 #define DLA_WORD_OP_RESIZE 0x2600000000000000ull /* the word with all fields 0 */
 
 /* OP_POOL */
-#define DLA_OP_POOL 0x30u /* Pools each plane: maximum (padding reads -128), average of the window, or average of the whole plane, for which kernel and plane are the same size and EX_SCALE_A is the factor of the integer sum. */
+#define DLA_OP_POOL 0x30u /* Pools each plane: maximum or average of each window, or average of the whole plane. The padding of a maximum is -128. For the average of a plane, the kernel has the size of the plane, and EX_SCALE_A is the factor of the integer sum. */
 #define DLA_OP_POOL_MODE_SHIFT 50 /* 0 maximum, 1 average, 2 global average */
 #define DLA_OP_POOL_MODE_WIDTH 2
 #define DLA_OP_POOL_MODE_MASK 0x000c000000000000ull
-#define DLA_OP_POOL_COUNT_INCLUDE_PAD_SHIFT 49 /* 1 divides by KH·KW, 0 by the taps that read data */
+#define DLA_OP_POOL_COUNT_INCLUDE_PAD_SHIFT 49 /* 1 divides by KH·KW, 0 by the number of taps that read data */
 #define DLA_OP_POOL_COUNT_INCLUDE_PAD_WIDTH 1
 #define DLA_OP_POOL_COUNT_INCLUDE_PAD_MASK 0x0002000000000000ull
-#define DLA_OP_POOL_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_POOL_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_POOL_LOOK_UP_WIDTH 2
 #define DLA_OP_POOL_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_POOL 0x3000000000000000ull /* the word with all fields 0 */
 
 /* OP_ACT_RELU */
-#define DLA_OP_ACT_RELU 0x38u /* max(x, 0) between two quantisations. */
+#define DLA_OP_ACT_RELU 0x38u /* max(x, 0), with one quantisation for the input and one for the result. */
 #define DLA_WORD_OP_ACT_RELU 0x3800000000000000ull /* the word with all fields 0 */
 
 /* OP_ACT_LRELU */
-#define DLA_OP_ACT_LRELU 0x39u /* x, or EX_SCALE_B times x where x is negative, between two quantisations. */
+#define DLA_OP_ACT_LRELU 0x39u /* x, or EX_SCALE_B times x if x is negative; input and result have their own quantisations. */
 #define DLA_WORD_OP_ACT_LRELU 0x3900000000000000ull /* the word with all fields 0 */
 
 /* OP_LUT */
-#define DLA_OP_LUT 0x3au /* Any function of an int8 value: looks it up in a table of 256 bytes, one for all or one a channel. */
+#define DLA_OP_LUT 0x3au /* Any function of an int8 value: looks it up in a table of 256 bytes. There is one table for all channels or one for each channel. */
 #define DLA_WORD_OP_LUT 0x3a00000000000000ull /* the word with all fields 0 */
 
 /* OP_E_ABS */
-#define DLA_OP_E_ABS 0x40u /* |x| between two quantisations. */
+#define DLA_OP_E_ABS 0x40u /* |x|, with one quantisation for the input and one for the result. */
 #define DLA_WORD_OP_E_ABS 0x4000000000000000ull /* the word with all fields 0 */
 
 /* OP_C_MIN */
-#define DLA_OP_C_MIN 0x41u /* Element-wise minimum of two tensors of one quantisation. */
+#define DLA_OP_C_MIN 0x41u /* Element-wise minimum of two tensors with the same quantisation. */
 #define DLA_WORD_OP_C_MIN 0x4100000000000000ull /* the word with all fields 0 */
 
 /* OP_C_MAX */
-#define DLA_OP_C_MAX 0x42u /* Element-wise maximum of two tensors of one quantisation. */
+#define DLA_OP_C_MAX 0x42u /* Element-wise maximum of two tensors with the same quantisation. */
 #define DLA_WORD_OP_C_MAX 0x4200000000000000ull /* the word with all fields 0 */
 
 /* OP_E_ADD */
-#define DLA_OP_E_ADD 0x43u /* Adds two rescaled tensors: SCALE_A and SCALE_B are ratios to the output scale, SCALE_Y the constant. */
-#define DLA_OP_E_ADD_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_E_ADD 0x43u /* Adds two rescaled tensors: SCALE_A and SCALE_B are ratios to the output scale, and SCALE_Y is the constant term. */
+#define DLA_OP_E_ADD_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_E_ADD_LOOK_UP_WIDTH 2
 #define DLA_OP_E_ADD_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_E_ADD 0x4300000000000000ull /* the word with all fields 0 */
 
 /* OP_E_MUL */
-#define DLA_OP_E_MUL 0x44u /* Multiplies two tensors, of which either may repeat, and rescales the product. */
-#define DLA_OP_E_MUL_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_MUL 0x44u /* Multiplies two tensors and rescales the product; either tensor may repeat. */
+#define DLA_OP_E_MUL_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_E_MUL_REPEAT_A_WIDTH 2
 #define DLA_OP_E_MUL_REPEAT_A_MASK 0x000c000000000000ull
-#define DLA_OP_E_MUL_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_MUL_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_E_MUL_REPEAT_B_WIDTH 2
 #define DLA_OP_E_MUL_REPEAT_B_MASK 0x0003000000000000ull
-#define DLA_OP_E_MUL_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_E_MUL_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_E_MUL_LOOK_UP_WIDTH 2
 #define DLA_OP_E_MUL_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_E_MUL 0x4400000000000000ull /* the word with all fields 0 */
 
 /* OP_E_SUB */
 #define DLA_OP_E_SUB 0x45u /* Subtracts the second tensor from the first, each with its scale; either may repeat. */
-#define DLA_OP_E_SUB_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_SUB_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_E_SUB_REPEAT_A_WIDTH 2
 #define DLA_OP_E_SUB_REPEAT_A_MASK 0x000c000000000000ull
-#define DLA_OP_E_SUB_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_SUB_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_E_SUB_REPEAT_B_WIDTH 2
 #define DLA_OP_E_SUB_REPEAT_B_MASK 0x0003000000000000ull
 #define DLA_OP_E_SUB_SQUARED_SHIFT 47 /* 1 squares the difference before it is rescaled */
 #define DLA_OP_E_SUB_SQUARED_WIDTH 1
 #define DLA_OP_E_SUB_SQUARED_MASK 0x0000800000000000ull
-#define DLA_OP_E_SUB_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_E_SUB_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_E_SUB_LOOK_UP_WIDTH 2
 #define DLA_OP_E_SUB_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_E_SUB 0x4500000000000000ull /* the word with all fields 0 */
 
 /* OP_B_ADD */
-#define DLA_OP_B_ADD 0x46u /* `OP_E_ADD` of tensors of which either may repeat. */
-#define DLA_OP_B_ADD_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_B_ADD 0x46u /* `OP_E_ADD` of two tensors; either one may repeat. */
+#define DLA_OP_B_ADD_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_B_ADD_REPEAT_A_WIDTH 2
 #define DLA_OP_B_ADD_REPEAT_A_MASK 0x000c000000000000ull
-#define DLA_OP_B_ADD_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_B_ADD_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_B_ADD_REPEAT_B_WIDTH 2
 #define DLA_OP_B_ADD_REPEAT_B_MASK 0x0003000000000000ull
-#define DLA_OP_B_ADD_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_B_ADD_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_B_ADD_LOOK_UP_WIDTH 2
 #define DLA_OP_B_ADD_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_B_ADD 0x4600000000000000ull /* the word with all fields 0 */
 
 /* OP_B_MIN */
-#define DLA_OP_B_MIN 0x47u /* `OP_C_MIN` or `OP_C_MAX` of tensors of which either may repeat. */
-#define DLA_OP_B_MIN_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_B_MIN 0x47u /* `OP_C_MIN` or `OP_C_MAX` of two tensors; either one may repeat. */
+#define DLA_OP_B_MIN_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_B_MIN_REPEAT_A_WIDTH 2
 #define DLA_OP_B_MIN_REPEAT_A_MASK 0x000c000000000000ull
-#define DLA_OP_B_MIN_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_B_MIN_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_B_MIN_REPEAT_B_WIDTH 2
 #define DLA_OP_B_MIN_REPEAT_B_MASK 0x0003000000000000ull
 #define DLA_OP_B_MIN_MAXIMUM_SHIFT 47 /* 0 the smaller of the two, 1 the larger */
 #define DLA_OP_B_MIN_MAXIMUM_WIDTH 1
 #define DLA_OP_B_MIN_MAXIMUM_MASK 0x0000800000000000ull
-#define DLA_OP_B_MIN_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_B_MIN_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_B_MIN_LOOK_UP_WIDTH 2
 #define DLA_OP_B_MIN_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_B_MIN 0x4700000000000000ull /* the word with all fields 0 */
@@ -565,41 +565,41 @@
 
 /* OP_E_DIV */
 #define DLA_OP_E_DIV 0x4au /* Divides the first tensor by the second, each with its scale; either may repeat. */
-#define DLA_OP_E_DIV_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_DIV_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_E_DIV_REPEAT_A_WIDTH 2
 #define DLA_OP_E_DIV_REPEAT_A_MASK 0x000c000000000000ull
-#define DLA_OP_E_DIV_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_DIV_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_E_DIV_REPEAT_B_WIDTH 2
 #define DLA_OP_E_DIV_REPEAT_B_MASK 0x0003000000000000ull
-#define DLA_OP_E_DIV_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_E_DIV_LOOK_UP_SHIFT 44 /* 0 no look-up, 1 looks results up in one table, 2 in the table of their channel */
 #define DLA_OP_E_DIV_LOOK_UP_WIDTH 2
 #define DLA_OP_E_DIV_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_E_DIV 0x4a00000000000000ull /* the word with all fields 0 */
 
 /* OP_PERMUTE */
-#define DLA_OP_PERMUTE 0x50u /* Copies bytes in four dimensions with a source and a target stride each; can repeat or omit bytes. */
+#define DLA_OP_PERMUTE 0x50u /* Copies bytes in four dimensions. Each dimension has a source stride and a result stride, so a copy can repeat or omit bytes. */
 #define DLA_OP_PERMUTE_FILL_SHIFT 51 /* 1 writes the byte EX_INPUT_ZERO_POINT and reads nothing */
 #define DLA_OP_PERMUTE_FILL_WIDTH 1
 #define DLA_OP_PERMUTE_FILL_MASK 0x0008000000000000ull
 #define DLA_WORD_OP_PERMUTE 0x5000000000000000ull /* the word with all fields 0 */
 
 /* OP_REDUCE */
-#define DLA_OP_REDUCE 0x52u /* Sum or mean, maximum or minimum of every row, between two quantisations. */
+#define DLA_OP_REDUCE 0x52u /* Sum or mean, maximum or minimum of every row; input and result have their own quantisations. */
 #define DLA_OP_REDUCE_MODE_SHIFT 50 /* 0 sum, 1 maximum, 2 minimum */
 #define DLA_OP_REDUCE_MODE_WIDTH 2
 #define DLA_OP_REDUCE_MODE_MASK 0x000c000000000000ull
 #define DLA_WORD_OP_REDUCE 0x5200000000000000ull /* the word with all fields 0 */
 
 /* OP_SOFTMAX */
-#define DLA_OP_SOFTMAX 0x53u /* Softmax of every row, by a table of 256 exponentials of the distance to the row's maximum. */
+#define DLA_OP_SOFTMAX 0x53u /* Softmax of every row. A table contains 256 exponentials of the distance to the row's maximum. */
 #define DLA_WORD_OP_SOFTMAX 0x5300000000000000ull /* the word with all fields 0 */
 
 /* OP_NORM */
 #define DLA_OP_NORM 0x54u /* Normalises rows by mean and variance, or by their root mean square, with a gain and a bias. */
-#define DLA_OP_NORM_CENTRED_SHIFT 51 /* 1 takes the mean off, 0 EX_INPUT_ZERO_POINT */
+#define DLA_OP_NORM_CENTRED_SHIFT 51 /* 1 subtracts the mean, 0 EX_INPUT_ZERO_POINT */
 #define DLA_OP_NORM_CENTRED_WIDTH 1
 #define DLA_OP_NORM_CENTRED_MASK 0x0008000000000000ull
-#define DLA_OP_NORM_BY_ROW_SHIFT 50 /* 1 where every row has gains and biases of its own */
+#define DLA_OP_NORM_BY_ROW_SHIFT 50 /* 1 if every row has its own gains and biases */
 #define DLA_OP_NORM_BY_ROW_WIDTH 1
 #define DLA_OP_NORM_BY_ROW_MASK 0x0004000000000000ull
 #define DLA_WORD_OP_NORM 0x5400000000000000ull /* the word with all fields 0 */
@@ -732,7 +732,7 @@
 #define DLA_ISA_V4_HAS_OP_SOFTMAX 1
 #define DLA_ISA_V4_HAS_OP_NORM 1
 
-/* Instruction set v5: a scratchpad of words and packed tensors: the instructions of v4 that are worked out on them */
+/* Instruction set v5: banked memory with packed tensors, and the instructions of v4 that exist for them */
 #define DLA_ISA_V5_HAS_OP_SYNC 1
 #define DLA_ISA_V5_HAS_OP_END 1
 #define DLA_ISA_V5_HAS_OP_DMA_READ 1

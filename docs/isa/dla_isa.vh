@@ -14,7 +14,7 @@
 `define DLA_SET_VALUE_SHIFT 0
 `define DLA_SET_VALUE_WIDTH 32
 `define DLA_SET_VALUE_MASK 64'h00000000ffffffff
-// which instruction
+// number of the instruction
 `define DLA_OPCODE_SHIFT 56
 `define DLA_OPCODE_WIDTH 8
 `define DLA_OPCODE_MASK 64'hff00000000000000
@@ -419,7 +419,7 @@
 `define DLA_REG_EX_FIRST_INPUT_ROW_RESET 32'h00000000
 
 // OP_SYNC
-// Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD through EX.
+// Pops and pushes tokens on the named unit and does nothing else. On EX it passes tokens between ST and LD.
 `define DLA_OP_SYNC 8'h02
 // 0 LD, 1 EX, 2 ST
 `define DLA_OP_SYNC_UNIT_SHIFT 50
@@ -429,25 +429,25 @@
 `define DLA_WORD_OP_SYNC 64'h0200000000000000
 
 // OP_END
-// Ends the program: completes when all units are drained and raises the interrupt.
+// Ends the program: completes when all units are idle and raises the interrupt.
 `define DLA_OP_END 8'h03
 // the word with all fields 0
 `define DLA_WORD_OP_END 64'h0300000000000000
 
 // OP_DMA_READ
-// Copies rows of bytes from system memory to the scratchpad, dimension 1 fastest.
+// Copies rows of bytes from system memory to the scratchpad; dimension 1 is the fastest.
 `define DLA_OP_DMA_READ 8'h10
 // the word with all fields 0
 `define DLA_WORD_OP_DMA_READ 64'h1000000000000000
 
 // OP_DMA_WRITE
-// Copies rows of bytes from the scratchpad to system memory, dimension 1 fastest.
+// Copies rows of bytes from the scratchpad to system memory; dimension 1 is the fastest.
 `define DLA_OP_DMA_WRITE 8'h11
 // the word with all fields 0
 `define DLA_WORD_OP_DMA_WRITE 64'h1100000000000000
 
 // OP_CONV
-// 2-D convolution with bias, stride, dilation and padding; int32 accumulators or requantised int8.
+// 2-D convolution with bias, stride, dilation and padding; the result is int32 accumulators or requantised int8.
 `define DLA_OP_CONV 8'h20
 // 0 writes int32 accumulators, 1 requantises to int8
 `define DLA_OP_CONV_REQUANTISE_SHIFT 51
@@ -457,7 +457,7 @@
 `define DLA_OP_CONV_RELU_SHIFT 50
 `define DLA_OP_CONV_RELU_WIDTH 1
 `define DLA_OP_CONV_RELU_MASK 64'h0004000000000000
-// what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both
+// work of lanes that input and output channels leave idle: 0 nothing, 1 kernel taps, 2 output columns, 3 both
 `define DLA_OP_CONV_MAPPING_SHIFT 42
 `define DLA_OP_CONV_MAPPING_WIDTH 2
 `define DLA_OP_CONV_MAPPING_MASK 64'h00000c0000000000
@@ -465,7 +465,7 @@
 `define DLA_OP_CONV_ACCUMULATE_SHIFT 41
 `define DLA_OP_CONV_ACCUMULATE_WIDTH 1
 `define DLA_OP_CONV_ACCUMULATE_MASK 64'h0000020000000000
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_CONV_LOOK_UP_SHIFT 44
 `define DLA_OP_CONV_LOOK_UP_WIDTH 2
 `define DLA_OP_CONV_LOOK_UP_MASK 64'h0000300000000000
@@ -475,7 +475,7 @@
 `define DLA_WORD_OP_CONV_RELU 64'h200c000000000000
 
 // OP_DEPTH_CONV
-// Depthwise 2-D convolution; output channel o reads input channel o // (OC / IC).
+// Depthwise 2-D convolution: output channel o reads input channel o // (OC / IC).
 `define DLA_OP_DEPTH_CONV 8'h21
 // 0 writes int32 accumulators, 1 requantises to int8
 `define DLA_OP_DEPTH_CONV_REQUANTISE_SHIFT 51
@@ -485,11 +485,11 @@
 `define DLA_OP_DEPTH_CONV_RELU_SHIFT 50
 `define DLA_OP_DEPTH_CONV_RELU_WIDTH 1
 `define DLA_OP_DEPTH_CONV_RELU_MASK 64'h0004000000000000
-// what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both
+// work of lanes that input and output channels leave idle: 0 nothing, 1 kernel taps, 2 output columns, 3 both
 `define DLA_OP_DEPTH_CONV_MAPPING_SHIFT 42
 `define DLA_OP_DEPTH_CONV_MAPPING_WIDTH 2
 `define DLA_OP_DEPTH_CONV_MAPPING_MASK 64'h00000c0000000000
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_DEPTH_CONV_LOOK_UP_SHIFT 44
 `define DLA_OP_DEPTH_CONV_LOOK_UP_WIDTH 2
 `define DLA_OP_DEPTH_CONV_LOOK_UP_MASK 64'h0000300000000000
@@ -497,7 +497,7 @@
 `define DLA_WORD_OP_DEPTH_CONV 64'h2100000000000000
 
 // OP_MAT_MUL
-// Matrix product with one channel record a column; int32 accumulators or requantised int8.
+// Matrix product with one channel record for each column; the result is int32 accumulators or requantised int8.
 `define DLA_OP_MAT_MUL 8'h22
 // 0 writes int32 accumulators, 1 requantises to int8
 `define DLA_OP_MAT_MUL_REQUANTISE_SHIFT 51
@@ -511,7 +511,7 @@
 `define DLA_OP_MAT_MUL_ACCUMULATE_SHIFT 41
 `define DLA_OP_MAT_MUL_ACCUMULATE_WIDTH 1
 `define DLA_OP_MAT_MUL_ACCUMULATE_MASK 64'h0000020000000000
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_MAT_MUL_LOOK_UP_SHIFT 44
 `define DLA_OP_MAT_MUL_LOOK_UP_WIDTH 2
 `define DLA_OP_MAT_MUL_LOOK_UP_MASK 64'h0000300000000000
@@ -519,9 +519,9 @@
 `define DLA_WORD_OP_MAT_MUL 64'h2200000000000000
 
 // OP_REQUANT
-// Scales, rounds, offsets and clamps int32 to int8; the bias of the channel record is not used.
+// Scales, rounds, offsets and clamps int32 to int8; it does not use the bias of the channel record.
 `define DLA_OP_REQUANT 8'h23
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_REQUANT_LOOK_UP_SHIFT 44
 `define DLA_OP_REQUANT_LOOK_UP_WIDTH 2
 `define DLA_OP_REQUANT_LOOK_UP_MASK 64'h0000300000000000
@@ -539,11 +539,11 @@
 `define DLA_OP_GROUP_CONV_RELU_SHIFT 50
 `define DLA_OP_GROUP_CONV_RELU_WIDTH 1
 `define DLA_OP_GROUP_CONV_RELU_MASK 64'h0004000000000000
-// what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both
+// work of lanes that input and output channels leave idle: 0 nothing, 1 kernel taps, 2 output columns, 3 both
 `define DLA_OP_GROUP_CONV_MAPPING_SHIFT 42
 `define DLA_OP_GROUP_CONV_MAPPING_WIDTH 2
 `define DLA_OP_GROUP_CONV_MAPPING_MASK 64'h00000c0000000000
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_GROUP_CONV_LOOK_UP_SHIFT 44
 `define DLA_OP_GROUP_CONV_LOOK_UP_WIDTH 2
 `define DLA_OP_GROUP_CONV_LOOK_UP_MASK 64'h0000300000000000
@@ -551,17 +551,17 @@
 `define DLA_WORD_OP_GROUP_CONV 64'h2400000000000000
 
 // OP_DYN_MAT_MUL
-// Matrix product of two activations, the second transposed or not; int32 or requantised int8.
+// Matrix product of two activations, the second one transposed or not; the result is int32 or requantised int8.
 `define DLA_OP_DYN_MAT_MUL 8'h25
 // 0 writes int32 accumulators, 1 requantises to int8
 `define DLA_OP_DYN_MAT_MUL_REQUANTISE_SHIFT 51
 `define DLA_OP_DYN_MAT_MUL_REQUANTISE_WIDTH 1
 `define DLA_OP_DYN_MAT_MUL_REQUANTISE_MASK 64'h0008000000000000
-// 1: the second operand lies as (N', K), not as (K, N')
+// 1: the second operand has the shape (N', K), not (K, N')
 `define DLA_OP_DYN_MAT_MUL_TRANSPOSED_SHIFT 50
 `define DLA_OP_DYN_MAT_MUL_TRANSPOSED_WIDTH 1
 `define DLA_OP_DYN_MAT_MUL_TRANSPOSED_MASK 64'h0004000000000000
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_DYN_MAT_MUL_LOOK_UP_SHIFT 44
 `define DLA_OP_DYN_MAT_MUL_LOOK_UP_WIDTH 2
 `define DLA_OP_DYN_MAT_MUL_LOOK_UP_MASK 64'h0000300000000000
@@ -569,23 +569,23 @@
 `define DLA_WORD_OP_DYN_MAT_MUL 64'h2500000000000000
 
 // OP_RESIZE
-// Interpolates each plane linearly at given coordinates, between two quantisations.
+// Interpolates each plane linearly at given coordinates; input and result have their own quantisations.
 `define DLA_OP_RESIZE 8'h26
 // the word with all fields 0
 `define DLA_WORD_OP_RESIZE 64'h2600000000000000
 
 // OP_POOL
-// Pools each plane: maximum (padding reads -128), average of the window, or average of the whole plane, for which kernel and plane are the same size and EX_SCALE_A is the factor of the integer sum.
+// Pools each plane: maximum or average of each window, or average of the whole plane. The padding of a maximum is -128. For the average of a plane, the kernel has the size of the plane, and EX_SCALE_A is the factor of the integer sum.
 `define DLA_OP_POOL 8'h30
 // 0 maximum, 1 average, 2 global average
 `define DLA_OP_POOL_MODE_SHIFT 50
 `define DLA_OP_POOL_MODE_WIDTH 2
 `define DLA_OP_POOL_MODE_MASK 64'h000c000000000000
-// 1 divides by KH·KW, 0 by the taps that read data
+// 1 divides by KH·KW, 0 by the number of taps that read data
 `define DLA_OP_POOL_COUNT_INCLUDE_PAD_SHIFT 49
 `define DLA_OP_POOL_COUNT_INCLUDE_PAD_WIDTH 1
 `define DLA_OP_POOL_COUNT_INCLUDE_PAD_MASK 64'h0002000000000000
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_POOL_LOOK_UP_SHIFT 44
 `define DLA_OP_POOL_LOOK_UP_WIDTH 2
 `define DLA_OP_POOL_LOOK_UP_MASK 64'h0000300000000000
@@ -593,45 +593,45 @@
 `define DLA_WORD_OP_POOL 64'h3000000000000000
 
 // OP_ACT_RELU
-// max(x, 0) between two quantisations.
+// max(x, 0), with one quantisation for the input and one for the result.
 `define DLA_OP_ACT_RELU 8'h38
 // the word with all fields 0
 `define DLA_WORD_OP_ACT_RELU 64'h3800000000000000
 
 // OP_ACT_LRELU
-// x, or EX_SCALE_B times x where x is negative, between two quantisations.
+// x, or EX_SCALE_B times x if x is negative; input and result have their own quantisations.
 `define DLA_OP_ACT_LRELU 8'h39
 // the word with all fields 0
 `define DLA_WORD_OP_ACT_LRELU 64'h3900000000000000
 
 // OP_LUT
-// Any function of an int8 value: looks it up in a table of 256 bytes, one for all or one a channel.
+// Any function of an int8 value: looks it up in a table of 256 bytes. There is one table for all channels or one for each channel.
 `define DLA_OP_LUT 8'h3a
 // the word with all fields 0
 `define DLA_WORD_OP_LUT 64'h3a00000000000000
 
 // OP_E_ABS
-// |x| between two quantisations.
+// |x|, with one quantisation for the input and one for the result.
 `define DLA_OP_E_ABS 8'h40
 // the word with all fields 0
 `define DLA_WORD_OP_E_ABS 64'h4000000000000000
 
 // OP_C_MIN
-// Element-wise minimum of two tensors of one quantisation.
+// Element-wise minimum of two tensors with the same quantisation.
 `define DLA_OP_C_MIN 8'h41
 // the word with all fields 0
 `define DLA_WORD_OP_C_MIN 64'h4100000000000000
 
 // OP_C_MAX
-// Element-wise maximum of two tensors of one quantisation.
+// Element-wise maximum of two tensors with the same quantisation.
 `define DLA_OP_C_MAX 8'h42
 // the word with all fields 0
 `define DLA_WORD_OP_C_MAX 64'h4200000000000000
 
 // OP_E_ADD
-// Adds two rescaled tensors: SCALE_A and SCALE_B are ratios to the output scale, SCALE_Y the constant.
+// Adds two rescaled tensors: SCALE_A and SCALE_B are ratios to the output scale, and SCALE_Y is the constant term.
 `define DLA_OP_E_ADD 8'h43
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_E_ADD_LOOK_UP_SHIFT 44
 `define DLA_OP_E_ADD_LOOK_UP_WIDTH 2
 `define DLA_OP_E_ADD_LOOK_UP_MASK 64'h0000300000000000
@@ -639,17 +639,17 @@
 `define DLA_WORD_OP_E_ADD 64'h4300000000000000
 
 // OP_E_MUL
-// Multiplies two tensors, of which either may repeat, and rescales the product.
+// Multiplies two tensors and rescales the product; either tensor may repeat.
 `define DLA_OP_E_MUL 8'h44
-// how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+// how operand A repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value
 `define DLA_OP_E_MUL_REPEAT_A_SHIFT 50
 `define DLA_OP_E_MUL_REPEAT_A_WIDTH 2
 `define DLA_OP_E_MUL_REPEAT_A_MASK 64'h000c000000000000
-// how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+// how operand B repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value
 `define DLA_OP_E_MUL_REPEAT_B_SHIFT 48
 `define DLA_OP_E_MUL_REPEAT_B_WIDTH 2
 `define DLA_OP_E_MUL_REPEAT_B_MASK 64'h0003000000000000
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_E_MUL_LOOK_UP_SHIFT 44
 `define DLA_OP_E_MUL_LOOK_UP_WIDTH 2
 `define DLA_OP_E_MUL_LOOK_UP_MASK 64'h0000300000000000
@@ -659,11 +659,11 @@
 // OP_E_SUB
 // Subtracts the second tensor from the first, each with its scale; either may repeat.
 `define DLA_OP_E_SUB 8'h45
-// how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+// how operand A repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value
 `define DLA_OP_E_SUB_REPEAT_A_SHIFT 50
 `define DLA_OP_E_SUB_REPEAT_A_WIDTH 2
 `define DLA_OP_E_SUB_REPEAT_A_MASK 64'h000c000000000000
-// how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+// how operand B repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value
 `define DLA_OP_E_SUB_REPEAT_B_SHIFT 48
 `define DLA_OP_E_SUB_REPEAT_B_WIDTH 2
 `define DLA_OP_E_SUB_REPEAT_B_MASK 64'h0003000000000000
@@ -671,7 +671,7 @@
 `define DLA_OP_E_SUB_SQUARED_SHIFT 47
 `define DLA_OP_E_SUB_SQUARED_WIDTH 1
 `define DLA_OP_E_SUB_SQUARED_MASK 64'h0000800000000000
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_E_SUB_LOOK_UP_SHIFT 44
 `define DLA_OP_E_SUB_LOOK_UP_WIDTH 2
 `define DLA_OP_E_SUB_LOOK_UP_MASK 64'h0000300000000000
@@ -679,17 +679,17 @@
 `define DLA_WORD_OP_E_SUB 64'h4500000000000000
 
 // OP_B_ADD
-// `OP_E_ADD` of tensors of which either may repeat.
+// `OP_E_ADD` of two tensors; either one may repeat.
 `define DLA_OP_B_ADD 8'h46
-// how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+// how operand A repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value
 `define DLA_OP_B_ADD_REPEAT_A_SHIFT 50
 `define DLA_OP_B_ADD_REPEAT_A_WIDTH 2
 `define DLA_OP_B_ADD_REPEAT_A_MASK 64'h000c000000000000
-// how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+// how operand B repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value
 `define DLA_OP_B_ADD_REPEAT_B_SHIFT 48
 `define DLA_OP_B_ADD_REPEAT_B_WIDTH 2
 `define DLA_OP_B_ADD_REPEAT_B_MASK 64'h0003000000000000
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_B_ADD_LOOK_UP_SHIFT 44
 `define DLA_OP_B_ADD_LOOK_UP_WIDTH 2
 `define DLA_OP_B_ADD_LOOK_UP_MASK 64'h0000300000000000
@@ -697,13 +697,13 @@
 `define DLA_WORD_OP_B_ADD 64'h4600000000000000
 
 // OP_B_MIN
-// `OP_C_MIN` or `OP_C_MAX` of tensors of which either may repeat.
+// `OP_C_MIN` or `OP_C_MAX` of two tensors; either one may repeat.
 `define DLA_OP_B_MIN 8'h47
-// how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+// how operand A repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value
 `define DLA_OP_B_MIN_REPEAT_A_SHIFT 50
 `define DLA_OP_B_MIN_REPEAT_A_WIDTH 2
 `define DLA_OP_B_MIN_REPEAT_A_MASK 64'h000c000000000000
-// how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+// how operand B repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value
 `define DLA_OP_B_MIN_REPEAT_B_SHIFT 48
 `define DLA_OP_B_MIN_REPEAT_B_WIDTH 2
 `define DLA_OP_B_MIN_REPEAT_B_MASK 64'h0003000000000000
@@ -711,7 +711,7 @@
 `define DLA_OP_B_MIN_MAXIMUM_SHIFT 47
 `define DLA_OP_B_MIN_MAXIMUM_WIDTH 1
 `define DLA_OP_B_MIN_MAXIMUM_MASK 64'h0000800000000000
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_B_MIN_LOOK_UP_SHIFT 44
 `define DLA_OP_B_MIN_LOOK_UP_WIDTH 2
 `define DLA_OP_B_MIN_LOOK_UP_MASK 64'h0000300000000000
@@ -743,15 +743,15 @@
 // OP_E_DIV
 // Divides the first tensor by the second, each with its scale; either may repeat.
 `define DLA_OP_E_DIV 8'h4a
-// how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+// how operand A repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value
 `define DLA_OP_E_DIV_REPEAT_A_SHIFT 50
 `define DLA_OP_E_DIV_REPEAT_A_WIDTH 2
 `define DLA_OP_E_DIV_REPEAT_A_MASK 64'h000c000000000000
-// how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+// how operand B repeats: 0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value
 `define DLA_OP_E_DIV_REPEAT_B_SHIFT 48
 `define DLA_OP_E_DIV_REPEAT_B_WIDTH 2
 `define DLA_OP_E_DIV_REPEAT_B_MASK 64'h0003000000000000
-// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+// 0 no look-up, 1 looks results up in one table, 2 in the table of their channel
 `define DLA_OP_E_DIV_LOOK_UP_SHIFT 44
 `define DLA_OP_E_DIV_LOOK_UP_WIDTH 2
 `define DLA_OP_E_DIV_LOOK_UP_MASK 64'h0000300000000000
@@ -759,7 +759,7 @@
 `define DLA_WORD_OP_E_DIV 64'h4a00000000000000
 
 // OP_PERMUTE
-// Copies bytes in four dimensions with a source and a target stride each; can repeat or omit bytes.
+// Copies bytes in four dimensions. Each dimension has a source stride and a result stride, so a copy can repeat or omit bytes.
 `define DLA_OP_PERMUTE 8'h50
 // 1 writes the byte EX_INPUT_ZERO_POINT and reads nothing
 `define DLA_OP_PERMUTE_FILL_SHIFT 51
@@ -769,7 +769,7 @@
 `define DLA_WORD_OP_PERMUTE 64'h5000000000000000
 
 // OP_REDUCE
-// Sum or mean, maximum or minimum of every row, between two quantisations.
+// Sum or mean, maximum or minimum of every row; input and result have their own quantisations.
 `define DLA_OP_REDUCE 8'h52
 // 0 sum, 1 maximum, 2 minimum
 `define DLA_OP_REDUCE_MODE_SHIFT 50
@@ -779,7 +779,7 @@
 `define DLA_WORD_OP_REDUCE 64'h5200000000000000
 
 // OP_SOFTMAX
-// Softmax of every row, by a table of 256 exponentials of the distance to the row's maximum.
+// Softmax of every row. A table contains 256 exponentials of the distance to the row's maximum.
 `define DLA_OP_SOFTMAX 8'h53
 // the word with all fields 0
 `define DLA_WORD_OP_SOFTMAX 64'h5300000000000000
@@ -787,11 +787,11 @@
 // OP_NORM
 // Normalises rows by mean and variance, or by their root mean square, with a gain and a bias.
 `define DLA_OP_NORM 8'h54
-// 1 takes the mean off, 0 EX_INPUT_ZERO_POINT
+// 1 subtracts the mean, 0 EX_INPUT_ZERO_POINT
 `define DLA_OP_NORM_CENTRED_SHIFT 51
 `define DLA_OP_NORM_CENTRED_WIDTH 1
 `define DLA_OP_NORM_CENTRED_MASK 64'h0008000000000000
-// 1 where every row has gains and biases of its own
+// 1 if every row has its own gains and biases
 `define DLA_OP_NORM_BY_ROW_SHIFT 50
 `define DLA_OP_NORM_BY_ROW_WIDTH 1
 `define DLA_OP_NORM_BY_ROW_MASK 64'h0004000000000000
@@ -926,7 +926,7 @@
 `define DLA_ISA_V4_HAS_OP_SOFTMAX 1
 `define DLA_ISA_V4_HAS_OP_NORM 1
 
-// Instruction set v5: a scratchpad of words and packed tensors: the instructions of v4 that are worked out on them
+// Instruction set v5: banked memory with packed tensors, and the instructions of v4 that exist for them
 `define DLA_ISA_V5_HAS_OP_SYNC 1
 `define DLA_ISA_V5_HAS_OP_END 1
 `define DLA_ISA_V5_HAS_OP_DMA_READ 1

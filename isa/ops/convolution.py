@@ -68,11 +68,11 @@ def _depth_operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    y[o, r, c] = bias[o] + Σ over i, kr, kc of
-    w[o, i, kr, kc] · x[i, r·SH + kr·DH - PT, c·SW + kc·DW - PL].
+    y[o, r, c] = bias[o] + Σ over i, kr, kc of w[o, i, kr, kc] · x[i, r·SH + kr·DH - PT, c·SW +
+    kc·DW - PL].
 
-    Weights are (OC, IC, KH, KW); outside the input x reads EX_INPUT_ZERO_POINT,
-    within it x is the stored value.
+    The weights w have the shape (OC, IC, KH, KW). Inside the input, x is the stored value. Outside
+    the input, x is EX_INPUT_ZERO_POINT.
     """
 )
 def _conv(command: Command, machine: Machine) -> None:
@@ -95,7 +95,12 @@ def _conv(command: Command, machine: Machine) -> None:
     finish(command, machine, accumulator)
 
 
-@formula("As OP_CONV with weights (OC, KH, KW) and i = o // (OC / IC) instead of the sum over i.")
+@formula(
+    """
+    as OP_CONV, with weights of the shape (OC, KH, KW) and i = o // (OC / IC) instead of the sum
+    over i.
+    """
+)
 def _depth(command: Command, machine: Machine) -> None:
     padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
     oc = command["EX_OUTPUT_CHANNELS"]
@@ -141,8 +146,8 @@ def _depth_cycles(command: Command, arch: Arch) -> int:
 
 OP_CONV = Instruction(
     mnemonic="OP_CONV", opcode=0x20, unit=Unit.EX, kind="CONV",
-    description="2-D convolution with bias, stride, dilation and padding; int32 accumulators or "
-                "requantised int8.",
+    description="2-D convolution with bias, stride, dilation and padding; the result is int32 "
+                "accumulators or requantised int8.",
     registers=REGISTERS, fields=(REQUANTISE, RELU),
     operands=_conv_operands, semantics=_conv, cycles=_conv_cycles,
     macs=lambda command: output_count(command) * command["EX_INPUT_CHANNELS"] * taps(command),
@@ -151,7 +156,7 @@ OP_CONV = Instruction(
 )  # fmt: skip
 OP_DEPTH_CONV = Instruction(
     mnemonic="OP_DEPTH_CONV", opcode=0x21, unit=Unit.EX, kind="DEPTH",
-    description="Depthwise 2-D convolution; output channel o reads input channel o // (OC / IC).",
+    description="Depthwise 2-D convolution: output channel o reads input channel o // (OC / IC).",
     registers=REGISTERS, fields=(REQUANTISE, RELU),
     operands=_depth_operands, semantics=_depth, cycles=_depth_cycles,
     macs=lambda command: output_count(command) * taps(command),
@@ -188,8 +193,10 @@ def _group_operands(command: Command, arch: Arch) -> Operands:
 
 
 @formula(
-    "As OP_CONV with weights (OC, IC/G, KH, KW): channel o sums over the input channels of group o "
-    "// (OC/G) only."
+    """
+    as OP_CONV, with weights of the shape (OC, IC/G, KH, KW). Output channel o sums only over the
+    input channels of group o // (OC/G).
+    """
 )
 def _group_conv(command: Command, machine: Machine) -> None:
     padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
@@ -257,19 +264,27 @@ OP_GROUP_CONV = Instruction(
 
 MAPPING = Field(
     "mapping", 42, 2,
-    description="what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the "
-                "kernel, 2 columns of the output, 3 both",
+    description="work of lanes that input and output channels leave idle: 0 nothing, 1 kernel "
+                "taps, 2 output columns, 3 both",
 )  # fmt: skip
 _MAPPED_CYCLES = """
 ⌈G/P⌉ · ⌈S/a⌉ · T · ⌈(OC/G)/b⌉ · OH · ⌈OW / (c·p)⌉;
 with requantise at least ⌈OC·OH·OW / post_lanes⌉.
 
-G groups: 1 for OP_CONV, OC for OP_DEPTH_CONV, where IC/G is 1. Input lanes sum S products at once,
-T times: S = IC/G and T = KH·KW for mapping 0 and 2, S = (IC/G)·KH·KW and T = 1 for mapping 1 and 3,
-which has the taps side by side. n = ⌊a / min(a, S)⌋ · ⌊b / min(b, OC/G)⌋ such blocks fit into the
-array: P = min(G, n) groups at once and, with mapping 2 and 3, p = max(1, ⌊n/G⌋) columns at once,
-else p = 1. Never less than ⌈MACs / N⌉, and with mapping 0 what the instruction takes without the
-field.
+G is the number of groups: 1 for OP_CONV, and OC for OP_DEPTH_CONV, where IC/G is 1. The input lanes
+sum S products in parallel, and they do this T times:
+
+| mapping | S | T |
+| --- | --- | --- |
+| 0 and 2 | IC/G | KH·KW |
+| 1 and 3 | (IC/G)·KH·KW: all taps of the kernel in parallel | 1 |
+
+The array has room for n = ⌊a / min(a, S)⌋ · ⌊b / min(b, OC/G)⌋ blocks of products. It computes
+P = min(G, n) groups in parallel. With mapping 2 and 3 it also computes p = max(1, ⌊n/G⌋) times as
+many output columns in parallel; with mapping 0 and 1, p = 1.
+
+The compute cycles are never less than ⌈MACs / N⌉. With mapping 0 they are those of the instruction
+without the field mapping.
 """
 
 
@@ -411,14 +426,17 @@ def add_partial_sums(base: Instruction) -> Instruction:
         )
 
     @formula(
-        f"{formula_of(base.semantics)}\n\nWith accumulate the sums start from the dense int32 "
-        "tensor at "
-        "EX_PARTIAL_ADDRESS instead of from the biases; int32 results may take its place."
+        f"{formula_of(base.semantics)}\n\nWith accumulate, the sums start from the dense int32 "
+        "tensor at EX_PARTIAL_ADDRESS instead of from the biases. An int32 result may have the "
+        "address of this tensor."
     )
     def semantics(command: Command, machine: Machine) -> None:
         base.semantics(command, machine)
 
-    @formula(f"{formula_of(base.cycles)}\n\nWith accumulate at least ⌈results / post_lanes⌉.")
+    @formula(
+        f"{formula_of(base.cycles)}\n\nWith accumulate, the command takes at least "
+        "⌈results / post_lanes⌉ cycles."
+    )
     def cycles(command: Command, arch: Arch) -> int:
         return max(base.cycles(command, arch), ceil_div(partial(command, arch), 4 * arch.lanes))
 

@@ -68,8 +68,13 @@ def _byte_indices(access: Access) -> np.ndarray[tuple[int, ...], np.dtype[np.int
 
 
 @formula(
-    "sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] = dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] for i "
-    "< BYTES, k < COUNT."
+    """
+    sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] = dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] for i < BYTES,
+    k < COUNT.
+
+    SA and DA are the first bytes in scratchpad and system memory. SSn and DSn are the strides of
+    dimension n, and kn counts the rows of dimension n.
+    """
 )
 def _read(command: Command, machine: Machine) -> None:
     machine.sram[_byte_indices(side(command, "sram"))] = machine.dram[
@@ -78,8 +83,13 @@ def _read(command: Command, machine: Machine) -> None:
 
 
 @formula(
-    "dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] = sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] for i "
-    "< BYTES, k < COUNT."
+    """
+    dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] = sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] for i < BYTES,
+    k < COUNT.
+
+    SA and DA are the first bytes in scratchpad and system memory. SSn and DSn are the strides of
+    dimension n, and kn counts the rows of dimension n.
+    """
 )
 def _write(command: Command, machine: Machine) -> None:
     machine.dram[_byte_indices(side(command, "dram"))] = machine.sram[
@@ -89,13 +99,15 @@ def _write(command: Command, machine: Machine) -> None:
 
 OP_DMA_READ = Instruction(
     mnemonic="OP_DMA_READ", opcode=0x10, unit=Unit.LD, kind="DMA",
-    description="Copies rows of bytes from system memory to the scratchpad, dimension 1 fastest.",
+    description="Copies rows of bytes from system memory to the scratchpad; dimension 1 is the "
+                "fastest.",
     registers=tuple(f"LD_{name}" for name in _NAMES),
     operands=_read_operands, semantics=_read, inputs=(BYTES,), outputs=(BYTES,),
 )  # fmt: skip
 OP_DMA_WRITE = Instruction(
     mnemonic="OP_DMA_WRITE", opcode=0x11, unit=Unit.ST, kind="DMA",
-    description="Copies rows of bytes from the scratchpad to system memory, dimension 1 fastest.",
+    description="Copies rows of bytes from the scratchpad to system memory; dimension 1 is the "
+                "fastest.",
     registers=tuple(f"ST_{name}" for name in _NAMES),
     operands=_write_operands, semantics=_write, inputs=(BYTES,), outputs=(BYTES,),
 )  # fmt: skip

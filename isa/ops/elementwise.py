@@ -87,11 +87,11 @@ def unary_result(
 def _unary(function: Function) -> Callable[[Command, Machine], None]:
     @formula(
         """
-        y = clip(rint(float32(v / SCALE_Y)) + OUTPUT_ZERO_POINT)
-        with v = g(float32((x - INPUT_ZERO_POINT) · SCALE_A)).
+        y = clip(rint(float32(v / SCALE_Y)) + OUTPUT_ZERO_POINT) with v = g(float32((x -
+        INPUT_ZERO_POINT) · SCALE_A)), where g is the function of the instruction.
 
-        g is the function. With numerics fixed: multiplier and shift A; B, two's complement,
-        below the zero point of leaky ReLU.
+        With numerics fixed, multiplier and shift A scale the result. Leaky ReLU uses multiplier B
+        (two's complement) and shift B for values below the zero point.
         """
     )
     def semantics(command: Command, machine: Machine) -> None:
@@ -130,11 +130,10 @@ def add_result(
 
 @formula(
     """
-    y = clip(rint(fma(a', SCALE_A, fma(b', SCALE_B, SCALE_Y))) - OFFSET) in float32;
-    a' = a + OFFSET, b' likewise.
+    y = clip(rint(fma(a', SCALE_A, fma(b', SCALE_B, SCALE_Y))) - OFFSET) in float32, with a' = a +
+    OFFSET and b' = b + OFFSET.
 
-    With numerics fixed: TensorFlow Lite's integer addition with multipliers,
-    shifts and zero points.
+    With numerics fixed, y is LiteRT's integer addition with multipliers, shifts and zero points.
     """
 )
 def _add(command: Command, machine: Machine) -> None:
@@ -144,7 +143,7 @@ def _add(command: Command, machine: Machine) -> None:
 
 
 def _compare(function: Callable[..., NDArray[np.int8]]) -> Callable[[Command, Machine], None]:
-    @formula("Of each pair of stored values, one: no scale, no zero point, no limits.")
+    @formula("y is one of the two stored values. There is no scale, zero point or limit.")
     def semantics(command: Command, machine: Machine) -> None:
         a = _operand(command, machine, "EX_INPUT_ADDRESS")
         b = _operand(command, machine, "EX_OPERAND_ADDRESS")
@@ -178,26 +177,36 @@ def _declare_compare(
 
 
 OP_ACT_RELU = _declare_unary(
-    "OP_ACT_RELU", 0x38, "ACT", "relu", "max(x, 0) between two quantisations."
+    "OP_ACT_RELU",
+    0x38,
+    "ACT",
+    "relu",
+    "max(x, 0), with one quantisation for the input and one for the result.",
 )
 OP_ACT_LRELU = _declare_unary(
     "OP_ACT_LRELU",
     0x39,
     "ACT",
     "leaky_relu",
-    "x, or EX_SCALE_B times x where x is negative, between two quantisations.",
+    "x, or EX_SCALE_B times x if x is negative; input and result have their own quantisations.",
 )
-OP_E_ABS = _declare_unary("OP_E_ABS", 0x40, "ELTWISE", "absolute", "|x| between two quantisations.")
+OP_E_ABS = _declare_unary(
+    "OP_E_ABS",
+    0x40,
+    "ELTWISE",
+    "absolute",
+    "|x|, with one quantisation for the input and one for the result.",
+)
 OP_C_MIN = _declare_compare(
-    "OP_C_MIN", 0x41, np.minimum, "Element-wise minimum of two tensors of one quantisation."
+    "OP_C_MIN", 0x41, np.minimum, "Element-wise minimum of two tensors with the same quantisation."
 )
 OP_C_MAX = _declare_compare(
-    "OP_C_MAX", 0x42, np.maximum, "Element-wise maximum of two tensors of one quantisation."
+    "OP_C_MAX", 0x42, np.maximum, "Element-wise maximum of two tensors with the same quantisation."
 )
 OP_E_ADD = Instruction(
     mnemonic="OP_E_ADD", opcode=0x43, unit=Unit.EX, kind="ELTWISE",
     description="Adds two rescaled tensors: SCALE_A and SCALE_B are ratios to the output scale, "
-                "SCALE_Y the constant.",
+                "and SCALE_Y is the constant term.",
     registers=(
         *_ADDRESSES, "EX_OPERAND_ADDRESS", *_CLAMP, *_SCALING, "EX_SHIFT_Y", "EX_OFFSET",
         "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT",
@@ -241,7 +250,11 @@ def _add_words(command: Command, machine: Machine) -> None:
     _words(command, machine, "EX_OUTPUT_ADDRESS")[...] = numerics.add_int32(a, b)
 
 
-@formula("y = a · 2^s to the left, y = round(a / 2^s) to the right, s = EX_SHIFT_A.")
+@formula(
+    """
+    y = a · 2^s for a left shift, and y = round(a / 2^s) for a right shift, with s = EX_SHIFT_A.
+    """
+)
 def _shift(command: Command, machine: Machine) -> None:
     a = _words(command, machine, "EX_INPUT_ADDRESS")
     rounding = _ROUNDINGS[command.fields["rounding"]]

@@ -58,12 +58,13 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    y = table[channel][x mod 256]: entry 0 is the result of 0, entry 127 of 127, entry 128 of -128,
-    entry 255 of -1.
+    y = table[channel][x mod 256]. Entry 0 is the result of 0, entry 127 of 127, entry 128 of -128,
+    and entry 255 of -1.
 
-    x and y are int8 (rows, OC, length), the tables int8 (OC, 256):
-    with OC = 1 one table serves all elements. No scale, no zero point, no limits,
-    and the same with either numerics.
+    x and y are int8 with the shape (rows, OC, length). The tables are int8 with the shape (OC,
+    256). With OC = 1, one table serves all elements.
+
+    A look-up uses no scale, zero point or limit, and its results are the same with both numerics.
     """
 )
 def _semantics(command: Command, machine: Machine) -> None:
@@ -84,8 +85,8 @@ def _cycles(command: Command, arch: Arch) -> int:
 
 OP_LUT = Instruction(
     mnemonic="OP_LUT", opcode=0x3A, unit=Unit.EX, kind="ACT",
-    description="Any function of an int8 value: looks it up in a table of 256 bytes, one for all "
-                "or one a channel.",
+    description="Any function of an int8 value: looks it up in a table of 256 bytes. There is one "
+                "table for all channels or one for each channel.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS",
         "EX_ROWS", "EX_OUTPUT_CHANNELS", "EX_LENGTH",
@@ -108,8 +109,7 @@ EX_TABLE_ADDRESS = Register(
 )
 LOOK_UP = Field(
     "look_up", 44, 2, defined=3,
-    description="0 leaves results as they are, 1 looks them up in one table, 2 in a table of their "
-                "channel",
+    description="0 no look-up, 1 looks results up in one table, 2 in the table of their channel",
 )  # fmt: skip
 
 
@@ -188,13 +188,16 @@ def add_tables(base: Instruction, *wider: Register) -> Instruction:
         return Operands((*found.reads, table), found.writes)
 
     @formula(
-        f"{formula_of(base.semantics)}\n\nWith look_up each result y becomes table[y mod "
+        f"{formula_of(base.semantics)}\n\nWith look_up, each result y becomes table[y mod "
         "256], as in OP_LUT."
     )
     def semantics(command: Command, machine: Machine) -> None:
         _execute_with_tables(base, command, machine)
 
-    @formula(f"{formula_of(base.cycles)}\n\nWith look_up at least ⌈results / post_lanes⌉.")
+    @formula(
+        f"{formula_of(base.cycles)}\n\nWith look_up, the command takes at least "
+        "⌈results / post_lanes⌉ cycles."
+    )
     def cycles(command: Command, arch: Arch) -> int:
         return max(base.cycles(command, arch), count_look_up(command, arch))
 

@@ -66,8 +66,12 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 
 @formula(
-    "y[m, n] = bias[n] + Σ over k of A[m, k] · B[k, n]; A is (M, K), B (K, N'), row-major; M rows, "
-    "K = IC, N' = OC."
+    """
+    y[m, n] = bias[n] + Σ over k of A[m, k] · B[k, n].
+
+    A has the shape (M, K), and B has the shape (K, N'); both are row-major. M is EX_ROWS, K is IC,
+    and N' is OC.
+    """
 )
 def _matmul(command: Command, machine: Machine) -> None:
     m, k, n = shape(command)
@@ -105,8 +109,8 @@ def _macs(command: Command) -> int:
 
 OP_MAT_MUL = Instruction(
     mnemonic="OP_MAT_MUL", opcode=0x22, unit=Unit.EX, kind="MATMUL",
-    description="Matrix product with one channel record a column; int32 accumulators or "
-                "requantised int8.",
+    description="Matrix product with one channel record for each column; the result is int32 "
+                "accumulators or requantised int8.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OUTPUT_ADDRESS",
         "EX_ROWS", "EX_INPUT_CHANNELS", "EX_OUTPUT_CHANNELS",
@@ -119,7 +123,7 @@ OP_MAT_MUL = Instruction(
 
 
 TRANSPOSED = Field(
-    "transposed", 50, 1, description="1: the second operand lies as (N', K), not as (K, N')"
+    "transposed", 50, 1, description="1: the second operand has the shape (N', K), not (K, N')"
 )
 
 
@@ -158,11 +162,13 @@ def requantise_sums(accumulator: NDArray[Any], command: Command, arch: Arch) -> 
 
 @formula(
     """
-    y[m, n] = Σ over k of (A[m, k] - INPUT_ZERO_POINT) · (B[k, n] - OPERAND_ZERO_POINT), int32, or
-    with requantise clip(rint(float32(Σ) · SCALE_A) + OUTPUT_ZERO_POINT), with numerics fixed by
-    multiplier and shift A.
+    y[m, n] = Σ over k of (A[m, k] - INPUT_ZERO_POINT) · (B[k, n] - OPERAND_ZERO_POINT), as int32.
 
-    A is (M, K), B (K, N'), or (N', K) with transposed, all row-major; M rows, K = IC, N' = OC.
+    With requantise, y = clip(rint(float32(Σ) · SCALE_A) + OUTPUT_ZERO_POINT). With numerics fixed,
+    multiplier and shift A scale the sum instead.
+
+    A has the shape (M, K), and B has the shape (K, N') or, with transposed, (N', K). Both are
+    row-major. M is EX_ROWS, K is IC, and N' is OC.
     """
 )
 def _dynamic(command: Command, machine: Machine) -> None:
@@ -187,8 +193,8 @@ def _dynamic(command: Command, machine: Machine) -> None:
 
 OP_DYN_MAT_MUL = Instruction(
     mnemonic="OP_DYN_MAT_MUL", opcode=0x25, unit=Unit.EX, kind="MATMUL",
-    description="Matrix product of two activations, the second transposed or not; int32 or "
-                "requantised int8.",
+    description="Matrix product of two activations, the second one transposed or not; the result "
+                "is int32 or requantised int8.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS",
         "EX_ROWS", "EX_INPUT_CHANNELS", "EX_OUTPUT_CHANNELS",

@@ -125,12 +125,12 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    sram[OA + Σ k·OUTPUT_STRIDE] = sram[IA + Σ k·INPUT_STRIDE], or EX_INPUT_ZERO_POINT with fill,
-    for all k < COUNT.
+    sram[OA + Σ k·OUTPUT_STRIDE] = sram[IA + Σ k·INPUT_STRIDE] for all k < COUNT. With fill, the
+    value is EX_INPUT_ZERO_POINT.
 
-    IA and OA are EX_INPUT_ADDRESS and EX_OUTPUT_ADDRESS; the sums are over dimensions 1 to 4.
-    Results must not overlap sources. If several results have the same address,
-    the last one remains.
+    IA is EX_INPUT_ADDRESS, OA is EX_OUTPUT_ADDRESS, and the sums are over dimensions 1 to 4.
+    Results must not overlap sources. If several results have the same address, the last one
+    remains.
     """
 )
 def _permute(command: Command, machine: Machine) -> None:
@@ -143,11 +143,10 @@ def _permute(command: Command, machine: Machine) -> None:
 
 @formula(
     """
-    COUNT_4 · COUNT_3 · COUNT_2 · ⌈COUNT_1 / p⌉; p = post_lanes if both strides of dimension 1 are
-    at most 1.
+    COUNT_4 · COUNT_3 · COUNT_2 · ⌈COUNT_1 / p⌉.
 
-    Otherwise p = min(post_lanes, sram_banks), because each byte that is not contiguous needs a
-    bank.
+    If both strides of dimension 1 are at most 1, p = post_lanes. Otherwise p = min(post_lanes,
+    sram_banks), because each byte that is not contiguous needs a bank.
     """
 )
 def _cycles(command: Command, arch: Arch) -> int:
@@ -168,8 +167,8 @@ def _least(command: Command, arch: Arch) -> int:
 
 OP_PERMUTE = Instruction(
     mnemonic="OP_PERMUTE", opcode=0x50, unit=Unit.EX, kind="ELTWISE",
-    description="Copies bytes in four dimensions with a source and a target stride each; can "
-                "repeat or omit bytes.",
+    description="Copies bytes in four dimensions. Each dimension has a source stride and a result "
+                "stride, so a copy can repeat or omit bytes.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_INPUT_ZERO_POINT",
         *(register.name for register in REGISTERS),

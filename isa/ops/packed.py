@@ -82,21 +82,11 @@ def _read_product(
 
 
 _PRODUCT = """
-first + max(Σ over blocks and stripes of max(q·v, w), ⌈results / L⌉ where the lanes work).
-A block is what the array holds of the weights: b output by a input channels of one tap,
-or with mapping 1 and 2 of the S = (IC/G)·KW taps of a kernel's row side by side,
-with 3 of the S = (IC/G)·KH·KW of all. With mapping 0 and 1 min(G, ⌊a/S⌋, ⌊b/(OC/G)⌋) groups at
-once, S being IC/G with mapping 0, and one where that is 0 or where IC/G does not divide A;
-with 2 and 3 g = min(G, ⌊b/(OC/G)⌋), at least one, and p = min(⌊b/(g·OC/G)⌋, ⌈OW/c⌉) output columns,
-at least one, side by side. w = ⌈weights of the block / W⌉, first that of the first block;
-q ≤ P steps of a stripe, of OH·⌈OW/(p·c)⌉ in all, p = 1 with mapping 0 and 1;
-v = ⌈n·((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈n·c·SW·A / W⌉,
-n the atoms that the channels of a block lie in (the most of any block).
-With mapping 2 and 3 v = ⌈s·p·c·SW·A / W⌉, s the pairs of an atom and a row of the kernel that the
-taps of a block lie in; for mapping 3 with one group of 1, 2 or up to 4 channels, A is 1, 2 or 4.
+words of the first block + max(Σ over blocks and stripes of max(q·v, w), ⌈results / L⌉).
 
-Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o output by i input channels,
-transposed ⌈i/A⌉ · ⌈o·A / W⌉.
+The array stores one block of w memory words of weights at a time. A stripe has q steps, and each
+step reads v memory words of activations. The term ⌈results / L⌉ applies if the lanes requantise,
+add partial sums or look up results. The page machine.md defines the symbols for each mapping.
 """
 
 
@@ -182,7 +172,7 @@ def _dynamic_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 # Element-wise operations
 
-_ELEMENTWISE = "⌈length / L⌉: of dense operands, whatever their layout, that are alike."
+_ELEMENTWISE = "⌈length / L⌉ cycles. All operands have the same layout and are dense."
 
 
 def _dense(*registers: str, divides: bool = False) -> Packed:
@@ -200,9 +190,7 @@ def _dense(*registers: str, divides: bool = False) -> Packed:
         return *reads, *list_tables(command), result
 
     @formula(
-        f"divide_cycles for the reciprocal of SCALE_Y, and {_ELEMENTWISE}"
-        if divides
-        else _ELEMENTWISE
+        f"divide_cycles for the reciprocal of SCALE_Y + {_ELEMENTWISE}" if divides else _ELEMENTWISE
     )
     def cycles(command: Command, arch: Arch) -> int:
         return divides * words_of(arch).divide_cycles + ceil_div(command["EX_LENGTH"], arch.lanes)
@@ -250,14 +238,20 @@ def _pair_cycles(command: Command, arch: Arch) -> int:
     return ceil_div(_pair_elements(command, arch), arch.lanes)
 
 
-@formula("divide_cycles for the reciprocal of SCALE_Y, and ⌈⌈OC/A⌉·A·length / L⌉.")
+@formula(
+    """
+    ⌈⌈OC/A⌉·A·length / L⌉ + divide_cycles for the reciprocal of SCALE_Y.
+    """
+)
 def _difference_cycles(command: Command, arch: Arch) -> int:
     return words_of(arch).divide_cycles + _pair_cycles(command, arch)
 
 
 @formula(
-    "divide_cycles, and the larger of ⌈⌈OC/A⌉·A·length / L⌉ and ⌈divisors / dividers⌉ · "
-    "divide_cycles."
+    """
+    divide_cycles for the reciprocal of SCALE_Y + max(⌈⌈OC/A⌉·A·length / L⌉, ⌈divisors / dividers⌉ ·
+    divide_cycles).
+    """
 )
 def _quotient_cycles(command: Command, arch: Arch) -> int:
     words = words_of(arch)
@@ -301,7 +295,12 @@ def _table_bytes(command: Command, arch: Arch) -> int:
     return words.surfaces(channels) * words.atom * length
 
 
-@formula("⌈256·OC / W⌉ for the tables, and ⌈length / L⌉, of whole atoms where OC > 1.")
+@formula(
+    """
+    ⌈256·OC / W⌉ for the tables + ⌈length / L⌉ for the elements. With OC > 1, the padding of the
+    last atom counts as elements.
+    """
+)
 def _table_cycles(command: Command, arch: Arch) -> int:
     tables = words_of(arch).count(TABLE_BYTES * command["EX_OUTPUT_CHANNELS"])
     return tables + ceil_div(_table_bytes(command, arch), arch.lanes)
@@ -363,7 +362,11 @@ def _reduce_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     return source, *list_tables(command), result
 
 
-@formula("⌈⌈IC/A⌉·A·rows / L⌉, and divide_cycles at least.")
+@formula(
+    """
+    max(⌈⌈IC/A⌉·A·rows / L⌉, divide_cycles).
+    """
+)
 def _reduce_cycles(command: Command, arch: Arch) -> int:
     words = words_of(arch)
     channels, positions, _ = _row_shape(command)
@@ -389,8 +392,10 @@ def _softmax_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 
 @formula(
     """
-    2 · ⌈⌈IC/A⌉·A·rows / L⌉ + IC · ⌈rows / L⌉: maxima and quotients of all elements side by side;
-    the sums in order, a row a lane. At least ⌈rows / dividers⌉ · divide_cycles.
+    max(2 · ⌈⌈IC/A⌉·A·rows / L⌉ + IC · ⌈rows / L⌉, ⌈rows / dividers⌉ · divide_cycles).
+
+    The lanes compute maxima and quotients of all elements in parallel. They compute the sums in
+    order, one row for each lane.
     """
 )
 def _softmax_cycles(command: Command, arch: Arch) -> int:
@@ -423,8 +428,8 @@ def _norm_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 
 @formula(
     """
-    2 · ⌈⌈n/A⌉·A·rows / L⌉ + rows, n = IC·length: one pass for the sums, one for the results,
-    a root a row. At least ⌈2·rows / dividers⌉ · divide_cycles.
+    max(2 · ⌈⌈n/A⌉·A·rows / L⌉ + rows, ⌈2·rows / dividers⌉ · divide_cycles) with n = IC·length: a
+    pass for the sums, a pass for the results, and a root for each row.
     """
 )
 def _norm_cycles(command: Command, arch: Arch) -> int:
@@ -470,18 +475,25 @@ def _count_copied_words(command: Command, arch: Arch) -> tuple[int, int]:
 
 @formula(
     """
-    the larger of the words read from the source and the words written to the result.
-    A block consists of dimensions 1 to m. It occupies at most u words of the source and u' words of
-    the result: on each side the smaller of COUNT_m times the words of the inner block (dimensions 1
-    to m - 1), and ⌈(begin + span) / W⌉.
+    the larger of the memory words read from the source and the memory words written to the result.
 
-    span = 1 + Σ (COUNT - 1) · stride over the block. begin is the smaller of address mod g + W - g,
-    with g = gcd(W, strides of the outer dimensions), and address mod W + Σ (COUNT - 1) · stride
-    over the outer dimensions whose strides are not multiples of W.
+    The words are counted in blocks. A block consists of dimensions 1 to m, and its inner block of
+    dimensions 1 to m - 1. A block occupies at most u words of the source and u' words of the
+    result. On each side this number is the smaller of COUNT_m · (words of the inner block) and
+    ⌈(begin + span) / W⌉.
 
-    A block moves with the method that takes the fewest cycles: COUNT_m times the words of the inner
-    block; or the words of the side that has fewer, and u · u' words of the other side;
-    or u and u' words, if on both sides the span of every inner block is at most the next stride.
+    span = 1 + Σ (COUNT - 1) · stride over the dimensions of the block. begin is the smaller of
+    address mod g + W - g, with g = gcd(W, strides of the outer dimensions), and address mod W + Σ
+    (COUNT - 1) · stride over the outer dimensions whose strides are not multiples of W.
+
+    A block moves with the method that takes the fewest cycles:
+
+    | words of one side | words of the other side | condition |
+    | --- | --- | --- |
+    | COUNT_m · (words of the inner block) | the same | |
+    | the smaller of u and u' | u · u' | |
+    | u | u' | on both sides, the span of every inner block is at most the next stride |
+
     The source of a fill is one byte that is not read.
     """
 )

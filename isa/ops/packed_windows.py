@@ -101,10 +101,14 @@ def _depth_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
 
 @formula(
     """
-    w + max(⌈C/A⌉ · s, ⌈results / L⌉ where the lanes work). s = ⌈OW/x⌉ · ⌈OH/y⌉ · KH · KW:
-    of ⌊N/A⌋ windows at once x ≤ OW stand in a row and y below one another; where N < A it is one,
-    and s is ⌈A/N⌉ times as much. w = ⌈weights of the first atom / W⌉;
-    those of the next take no longer than s.
+    w + max(⌈C/A⌉ · s, ⌈results / L⌉) with s = ⌈OW/x⌉ · ⌈OH/y⌉ · KH · KW. The term ⌈results / L⌉
+    applies if the lanes requantise or look up results.
+
+    w is the number of memory words of the first atom's weights. Loading the weights of the next
+    atom takes no longer than s.
+
+    The array computes ⌊N/A⌋ windows in parallel: x ≤ OW of them in a row and y in a column. If N <
+    A, it computes one window at a time, and s is ⌈A/N⌉ times as long.
     """
 )
 def _depth_cycles(command: Command, arch: Arch) -> int:
@@ -152,8 +156,10 @@ def _resized_atoms(command: Command, words: BankedMemory) -> int:
 
 
 @formula(
-    "divide_cycles for the reciprocal of SCALE_Y, and 4 · ⌈C/A⌉·OH·OW · ⌈A / L⌉: the four "
-    "neighbours of an atom of the result one after the other."
+    """
+    4 · ⌈C/A⌉·OH·OW · ⌈A / L⌉ + divide_cycles for the reciprocal of SCALE_Y. The lanes process the
+    four neighbours of an atom of the result one after the other.
+    """
 )
 def _resize_cycles(command: Command, arch: Arch) -> int:
     words = words_of(arch)
@@ -185,10 +191,11 @@ def _whole_plane(command: Command) -> bool:
 
 @formula(
     """
-    max(⌈C/A⌉ · s, ⌈results / L⌉ with look_up), s as OP_DEPTH_CONV has it;
-    of the average of a whole plane s is the words of an atom's plane.
-    Averages begin with ⌈(KH·KW + 1) / dividers⌉ · divide_cycles for the reciprocals of the counts
-    and of SCALE_Y, that of a whole plane with none.
+    max(⌈C/A⌉ · s, ⌈results / L⌉ with look_up), with the cycles s of one atom as in OP_DEPTH_CONV.
+    For the average of a whole plane, s is the number of memory words of the plane of an atom.
+
+    The average of windows takes ⌈(KH·KW + 1) / dividers⌉ · divide_cycles more, for the reciprocals
+    of the counts and of SCALE_Y.
     """
 )
 def _pool_cycles(command: Command, arch: Arch) -> int:

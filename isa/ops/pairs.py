@@ -30,7 +30,9 @@ from isa.ops.elementwise import add_result, read_fixed_constants
 from isa.ops.lookup import add_tables
 from isa.registers import Field, float_value
 
-_REPEATS = "0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value"
+_REPEATS = (
+    "0 dense; 1 one value for each channel; 2 one row of values for all channels; 3 one value"
+)
 REPEAT_A = Field("repeat_a", 50, 2, description=f"how operand A repeats: {_REPEATS}")
 REPEAT_B = Field("repeat_b", 48, 2, description=f"how operand B repeats: {_REPEATS}")
 SQUARED = Field("squared", 47, 1, description="1 squares the difference before it is rescaled")
@@ -197,47 +199,43 @@ def _declare(
 
 OP_E_MUL = _declare(
     "OP_E_MUL", 0x44,
-    "Multiplies two tensors, of which either may repeat, and rescales the product.",
+    "Multiplies two tensors and rescales the product; either tensor may repeat.",
     (*_NUMBERS, "EX_SCALE_A", "EX_SHIFT_A", "EX_OFFSET"), multiply_result,
-    "y = clip(rint(p · SCALE_A + OUTPUT_ZERO_POINT) - OFFSET), product and sum each rounded to "
-    "float32; p = (a -"
-    "\nINPUT_ZERO_POINT) · (b - OPERAND_ZERO_POINT). With numerics fixed: multiplier and shift A "
-    "on p, then the zero"
-    "\npoint, no offset.",
+    "y = clip(rint(p · SCALE_A + OUTPUT_ZERO_POINT) - OFFSET) with p = (a - INPUT_ZERO_POINT) ·"
+    "\n(b - OPERAND_ZERO_POINT). The product and the sum are each rounded to float32."
+    "\n\nWith numerics fixed, multiplier and shift A scale p. The zero point is added, and there is"
+    "\nno offset.",
 )  # fmt: skip
 OP_E_SUB = _declare(
     "OP_E_SUB", 0x45,
     "Subtracts the second tensor from the first, each with its scale; either may repeat.",
     (*_NUMBERS, *_SCALES), subtract_result,
-    "y = clip(rint((a' - b') / SCALE_Y) + OUTPUT_ZERO_POINT) in float32; a' = (a - "
-    "INPUT_ZERO_POINT) · SCALE_A, b'"
-    "\nlikewise with OPERAND_ZERO_POINT and SCALE_B; squared: (a' - b')^2 in the place of a' - b'. "
-    "With numerics fixed:"
-    "\nTensorFlow Lite's integer subtraction, or squared difference: operands less zero points "
-    "times 2^7, each by its"
-    "\nmultiplier and shift; their difference squared, at most 2^31 - 1, by multiplier and shift "
-    "Y.",
+    "y = clip(rint((a' - b') / SCALE_Y) + OUTPUT_ZERO_POINT) in float32, with"
+    "\na' = (a - INPUT_ZERO_POINT) · SCALE_A and b' = (b - OPERAND_ZERO_POINT) · SCALE_B."
+    "\nWith squared, (a' - b')^2 replaces a' - b'."
+    "\n\nWith numerics fixed, y is LiteRT's integer subtraction or squared difference. For a"
+    "\nsquared difference, each operand minus its zero point is multiplied by 2^7 and scaled by its"
+    "\nmultiplier and shift. The difference is squared, limited to 2^31 - 1, and scaled by"
+    "\nmultiplier and shift Y.",
     (SQUARED,),
 )  # fmt: skip
 OP_B_ADD = _declare(
-    "OP_B_ADD", 0x46, "`OP_E_ADD` of tensors of which either may repeat.",
+    "OP_B_ADD", 0x46, "`OP_E_ADD` of two tensors; either one may repeat.",
     (*_NUMBERS, *_SCALES, "EX_OFFSET"), add_result, "As `OP_E_ADD`.",
 )  # fmt: skip
 OP_B_MIN = _declare(
-    "OP_B_MIN", 0x47, "`OP_C_MIN` or `OP_C_MAX` of tensors of which either may repeat.",
-    (), _compare, "Of each pair of stored values, one: no scale, no zero point, no limits.",
+    "OP_B_MIN", 0x47, "`OP_C_MIN` or `OP_C_MAX` of two tensors; either one may repeat.",
+    (), _compare, "y is one of the two stored values. There is no scale, zero point or limit.",
     (MAXIMUM,), {"OP_B_MAX": {"maximum": 1}},
 )  # fmt: skip
 OP_E_DIV = _declare(
     "OP_E_DIV", 0x4A,
     "Divides the first tensor by the second, each with its scale; either may repeat.",
     (*_NUMBERS, "EX_SCALE_A", "EX_SCALE_B", "EX_SCALE_Y", "EX_SHIFT_A"), divide_result,
-    "y = clip(rint(a' / b' / SCALE_Y) + OUTPUT_ZERO_POINT) in float32; a' = (a - INPUT_ZERO_POINT) "
-    "· SCALE_A, b'"
-    "\nlikewise with OPERAND_ZERO_POINT and SCALE_B. What is divided by 0 is the limit of its "
-    "sign; 0 by 0 is the lower"
-    "\nlimit. With numerics fixed: multiplier and shift A on (a - INPUT_ZERO_POINT) · 2^20 / (b - "
-    "OPERAND_ZERO_POINT),"
-    "\nrounded half away from zero.",
+    "y = clip(rint(a' / b' / SCALE_Y) + OUTPUT_ZERO_POINT) in float32, with"
+    "\na' = (a - INPUT_ZERO_POINT) · SCALE_A and b' = (b - OPERAND_ZERO_POINT) · SCALE_B."
+    "\n\nA quotient by 0 is the clamp limit of the sign of a'; 0 / 0 is the lower clamp limit."
+    "\n\nWith numerics fixed, multiplier and shift A scale the quotient"
+    "\n(a - INPUT_ZERO_POINT) · 2^20 / (b - OPERAND_ZERO_POINT), rounded half away from zero.",
 )  # fmt: skip
 INSTRUCTIONS = tuple(map(add_tables, (OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN, OP_E_DIV)))

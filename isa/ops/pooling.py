@@ -156,14 +156,21 @@ _MODES = {MAX: _max, AVERAGE: _average, GLOBAL_AVERAGE: _global_average}
 
 @formula(
     """
-    Window (r, c) of a plane has the taps x[r·SH + kr·DH - PT, c·SW + kc·DW - PL].
+    Window (r, c) of a plane has the taps x[r·SH + kr·DH - PT, c·SW + kc·DW - PL]. Every result is
+    clamped.
 
-    Maximum: of the taps. Average: running float32 sum of (x - zero) · SCALE_A in row order,
-    / count, / SCALE_Y, and rint(… + OUTPUT_ZERO_POINT). Global average:
-    rint(Σ (x - zero) · SCALE_A) + OUTPUT_ZERO_POINT. With numerics fixed the averages are integer
-    sums, scaled by multiplier SCALE_A and shift SHIFT_A: of windows after the division,
-    of a whole plane (TensorFlow Lite's Mean) by ⌊SCALE_A · 2^s / count⌋ and SHIFT_A - s,
-    s the place of the count's first bit, at most 31 + SHIFT_A. All are clamped.
+    | mode | result of a window |
+    | --- | --- |
+    | maximum | the largest tap |
+    | average | rint(s / count / SCALE_Y + OUTPUT_ZERO_POINT) |
+    | global average | rint(Σ (x - zero) · SCALE_A) + OUTPUT_ZERO_POINT |
+
+    s is the running float32 sum of (x - zero) · SCALE_A in row order.
+
+    With numerics fixed, the averages are integer sums that multiplier SCALE_A and shift SHIFT_A
+    scale. The average of a window is scaled after the division. The average of a whole plane
+    (LiteRT's Mean) uses the multiplier ⌊SCALE_A · 2^e / count⌋ and the shift SHIFT_A - e. Here e is
+    the place of the first bit of the count, but at most 31 + SHIFT_A.
     """
 )
 def _pool(command: Command, machine: Machine) -> None:
@@ -189,9 +196,9 @@ def _cycles(command: Command, arch: Arch) -> int:
 OP_POOL = Instruction(
     mnemonic="OP_POOL", opcode=0x30, unit=Unit.EX, kind="POOL",
     description=(
-        "Pools each plane: maximum (padding reads -128), average of the window, or average of the "
-        "whole plane, for "
-        "which kernel and plane are the same size and EX_SCALE_A is the factor of the integer sum."
+        "Pools each plane: maximum or average of each window, or average of the whole plane. The "
+        "padding of a maximum is -128. For the average of a plane, the kernel has the size of the "
+        "plane, and EX_SCALE_A is the factor of the integer sum."
     ),
     registers=(
         "EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS",
@@ -205,7 +212,7 @@ OP_POOL = Instruction(
     fields=(
         Field("mode", 50, 2, description="0 maximum, 1 average, 2 global average", defined=3),
         Field("count_include_pad", 49, 1,
-              description="1 divides by KH·KW, 0 by the taps that read data"),
+              description="1 divides by KH·KW, 0 by the number of taps that read data"),
     ),
     operands=_operands, semantics=_pool, cycles=_cycles, inputs=(INT8,), outputs=(INT8,),
 )  # fmt: skip
@@ -264,16 +271,21 @@ def coordinates(
 
 @formula(
     """
-    Row r of a plane is at the coordinate R[FIRST_ROW + r] - FIRST_INPUT_ROW of the input,
-    column c at C[c]: float32, C of OW and R behind it; beyond an end they are that end.
-    With the elements t, u = t + 1 and l, m = l + 1 around them,
-    y = clip(rint(Σ w·(x - INPUT_ZERO_POINT)·SCALE_A / SCALE_Y) + OUTPUT_ZERO_POINT),
-    the sum of x[t,l], x[t,m], x[u,l], x[u,m] in this order;
-    w is the product of a row's and a column's weight, the distance to the opposite element,
-    0.5 where there is only one; each step float32.
-    With numerics fixed weights have 10 fraction bits, and the sum goes through multiplier SCALE_A
-    and shift SHIFT_A - 20; between equal quantisations (multiplier 2^30, shift 1) it is the sum of
-    stored values / 2^20, rounded half away from zero.
+    y = clip(rint(Σ w·(x - INPUT_ZERO_POINT)·SCALE_A / SCALE_Y) + OUTPUT_ZERO_POINT). The sum is
+    over the four neighbours x[t,l], x[t,m], x[u,l], x[u,m] in this order, and each step is rounded
+    to float32.
+
+    The coordinates are float32: OW coordinates C of columns, followed by the coordinates R of rows.
+    Column c of the result is at C[c] of the input, and row r is at R[FIRST_ROW + r] -
+    FIRST_INPUT_ROW. A coordinate beyond an end of the input becomes that end.
+
+    The neighbours of a coordinate are the rows t and u = t + 1 and the columns l and m = l + 1. The
+    weight w is the product of the weights of a row and a column. The weight of a row or column is
+    the distance to the opposite neighbour, or 0.5 if there is only one neighbour.
+
+    With numerics fixed, the weights have 10 fraction bits. Multiplier SCALE_A and the shift
+    SHIFT_A - 20 scale the sum. Between equal quantisations (multiplier 2^30, shift 1), y is the sum
+    of stored values / 2^20, rounded half away from zero.
     """
 )
 def _resize(command: Command, machine: Machine) -> None:
@@ -310,7 +322,8 @@ def _resize_cycles(command: Command, arch: Arch) -> int:
 
 OP_RESIZE = Instruction(
     mnemonic="OP_RESIZE", opcode=0x26, unit=Unit.EX, kind="POOL",
-    description="Interpolates each plane linearly at given coordinates, between two quantisations.",
+    description="Interpolates each plane linearly at given coordinates; input and result have "
+                "their own quantisations.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS",
         "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH", "EX_INPUT_PLANE",

@@ -155,12 +155,14 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    y = clip(rint(float32(x) · scale[channel]) + EX_OUTPUT_ZERO_POINT). With numerics fixed:
-    by multiplier and shift, or clip(round(float64(x) · factor[channel]) + EX_OUTPUT_ZERO_POINT),
-    ties away from zero, where it holds a factor.
+    y = clip(rint(float32(x) · scale[channel]) + EX_OUTPUT_ZERO_POINT).
 
-    x is int32 (rows, OC, length), y int8 of the same shape, clamped to EX_CLAMP_LOW and
-    EX_CLAMP_HIGH.
+    With numerics fixed, the multiplier and shift of the channel record scale x. If the record
+    contains a float64 factor, y = clip(round(float64(x) · factor[channel]) + EX_OUTPUT_ZERO_POINT),
+    with ties away from zero.
+
+    x is int32 with the shape (rows, OC, length), and y is int8 with the same shape. clip limits y
+    to EX_CLAMP_LOW and EX_CLAMP_HIGH.
     """
 )
 def _requant(command: Command, machine: Machine) -> None:
@@ -174,8 +176,8 @@ def _requant(command: Command, machine: Machine) -> None:
 
 OP_REQUANT = Instruction(
     mnemonic="OP_REQUANT", opcode=0x23, unit=Unit.EX, kind="REQUANT",
-    description="Scales, rounds, offsets and clamps int32 to int8; the bias of the channel record "
-                "is not used.",
+    description="Scales, rounds, offsets and clamps int32 to int8; it does not use the bias of the "
+                "channel record.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OUTPUT_ADDRESS",
         "EX_ROWS", "EX_OUTPUT_CHANNELS", "EX_LENGTH",

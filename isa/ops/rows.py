@@ -112,13 +112,15 @@ def result(command: Command, machine: Machine) -> NDArray[np.int8]:
 
 @formula(
     """
-    Sum: y = clip(rint(float32(Σ (x - INPUT_ZERO_POINT)) · SCALE_A) + OUTPUT_ZERO_POINT),
-    the sum of integers; the factor of a mean has the count in it.
-    Maximum, minimum: m, of the stored values, and
-    y = clip(rint(float32((m - INPUT_ZERO_POINT) · SCALE_A) / SCALE_Y) + OUTPUT_ZERO_POINT).
+    Sum: y = clip(rint(float32(Σ (x - INPUT_ZERO_POINT)) · SCALE_A) + OUTPUT_ZERO_POINT). The sum is
+    a sum of integers. For a mean, SCALE_A includes the division by the number of elements.
 
-    x is int8 (rows, IC, length), y (rows, length). With numerics fixed all three scale by
-    multiplier SCALE_A and shift SHIFT_A (TensorFlow Lite's Mean and Sum).
+    Maximum and minimum: y = clip(rint(float32((m - INPUT_ZERO_POINT) · SCALE_A) / SCALE_Y) +
+    OUTPUT_ZERO_POINT), where m is the largest or smallest stored value.
+
+    x is int8 with the shape (rows, IC, length), and y has the shape (rows, length). With numerics
+    fixed, multiplier SCALE_A and shift SHIFT_A scale the sum, the maximum and the minimum (LiteRT's
+    Mean and Sum).
     """
 )
 def _reduce(command: Command, machine: Machine) -> None:
@@ -161,7 +163,8 @@ def _reduce_cycles(command: Command, arch: Arch) -> int:
 
 OP_REDUCE = Instruction(
     mnemonic="OP_REDUCE", opcode=0x52, unit=Unit.EX, kind="POOL",
-    description="Sum or mean, maximum or minimum of every row, between two quantisations.",
+    description="Sum or mean, maximum or minimum of every row; input and result have their own "
+                "quantisations.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_ROWS", "EX_INPUT_CHANNELS", "EX_LENGTH",
         "EX_INPUT_PLANE", "EX_OUTPUT_PLANE", "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT",
@@ -183,17 +186,20 @@ def _softmax_operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    v = table[255 + x - max(x)] of every row; s = Σ v in order;
-    y = clip(rint(v · SCALE_Y / s) + OUTPUT_ZERO_POINT).
+    for every row, v = table[255 + x - max(x)], s = Σ v in order, and y = clip(rint(v · SCALE_Y / s)
+    + OUTPUT_ZERO_POINT).
 
-    x and y are int8 (rows, IC, length), the table float32 (256,);
-    sum, product and quotient are float32, each rounded.
-    With numerics fixed (TensorFlow Lite's Softmax) the table is uint32, below 2^31;
-    s = Σ round(v / 2^12) has b bits, 31 at most; d = s · 2^(31-b);
-    z = 1515870810 - 1010580540 ⊗ d, three times z ← z + 4 · (z ⊗ (2^29 - d ⊗ z)),
-    r = min(2z, 2^31 - 1); y = clip(round((v ⊗ r) · SCALE_Y / 2^(b+19)) + OUTPUT_ZERO_POINT),
-    SCALE_Y below 2^24. ⊗ is the product / 2^31, rounded, ties upwards;
-    other ties go away from zero.
+    x and y are int8 with the shape (rows, IC, length), and the table has 256 float32 entries. Sum,
+    product and quotient are float32, each rounded.
+
+    With numerics fixed (LiteRT's Softmax), the table is uint32 with entries below 2^31. The sum s =
+    Σ round(v / 2^12) has b bits, at most 31. With d = s · 2^(31-b), the reciprocal r of d follows
+    from z = 1515870810 - 1010580540 ⊗ d, three steps z ← z + 4 · (z ⊗ (2^29 - d ⊗ z)), and r =
+    min(2z, 2^31 - 1). The result is y = clip(round((v ⊗ r) · SCALE_Y / 2^(b+19)) +
+    OUTPUT_ZERO_POINT), with SCALE_Y below 2^24.
+
+    In these formulas, ⊗ is the product / 2^31, rounded with ties upwards. Other ties are rounded
+    away from zero.
     """
 )
 def _softmax(command: Command, machine: Machine) -> None:
@@ -218,8 +224,10 @@ def softmax_result(data: NDArray[np.int8], command: Command, machine: Machine) -
 
 @formula(
     """
-    2 · ⌈rows·IC·length / post_lanes⌉ + IC · ⌈rows·length / post_lanes⌉:
-    maxima and quotients of all elements side by side; the sums in order, a row a lane.
+    2 · ⌈rows·IC·length / post_lanes⌉ + IC · ⌈rows·length / post_lanes⌉.
+
+    The lanes compute maxima and quotients of all elements in parallel. They compute the sums in
+    order, one row for each lane.
     """
 )
 def _softmax_cycles(command: Command, arch: Arch) -> int:
@@ -229,8 +237,8 @@ def _softmax_cycles(command: Command, arch: Arch) -> int:
 
 OP_SOFTMAX = Instruction(
     mnemonic="OP_SOFTMAX", opcode=0x53, unit=Unit.EX, kind="ACT",
-    description="Softmax of every row, by a table of 256 exponentials of the distance to the row's "
-                "maximum.",
+    description="Softmax of every row. A table contains 256 exponentials of the distance to the "
+                "row's maximum.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_ROWS",
         "EX_INPUT_CHANNELS", "EX_LENGTH",
@@ -260,14 +268,21 @@ def _norm_operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    d = n·x - Σx, v = n·Σx² - (Σx)²; not centred: d = x - INPUT_ZERO_POINT, v = Σd²; integers,
-    n = IC·length of a row. y = clip(rint(d / sqrt(v + SCALE_A) · gain + bias) + OUTPUT_ZERO_POINT),
-    float32 from v and d on, each step rounded.
+    y = clip(rint(d / sqrt(v + SCALE_A) · gain + bias) + OUTPUT_ZERO_POINT). d and v are integers;
+    each step from d and v on is rounded to float32.
 
-    x and y are int8 (rows, IC·length); gain and bias float32 pairs (IC,),
-    or (rows, IC) with by_row, each for length elements. With numerics fixed they are int32 with 15
-    and 16 fraction bits, SCALE_A is an integer, and t = ⌊d · 2^16 / max(⌊sqrt(v + SCALE_A)⌋, 1)⌋,
-    y = clip(⌊(t · gain + bias · 2^15 + 2^30) / 2^31⌋ + OUTPUT_ZERO_POINT).
+    | centred | d | v |
+    | --- | --- | --- |
+    | 1 | n·x - Σx | n·Σx² - (Σx)² |
+    | 0 | x - INPUT_ZERO_POINT | Σd² |
+
+    A row has n = IC·length elements. x and y are int8 with the shape (rows, IC·length). Gain and
+    bias are pairs of float32 with the shape (IC,), or (rows, IC) with by_row. Each pair applies to
+    length elements.
+
+    With numerics fixed, gain and bias are int32 with 15 and 16 fraction bits, and SCALE_A is an
+    integer. With t = ⌊d · 2^16 / max(⌊sqrt(v + SCALE_A)⌋, 1)⌋, y = clip(⌊(t · gain + bias · 2^15 +
+    2^30) / 2^31⌋ + OUTPUT_ZERO_POINT).
     """
 )
 def _norm(command: Command, machine: Machine) -> None:
@@ -303,8 +318,10 @@ def normalise_rows(data: NDArray[np.int8], command: Command, machine: Machine) -
 
 
 @formula(
-    "2 · ⌈rows·IC·length / post_lanes⌉ + rows: one pass for the sums, one for the results, a "
-    "root a row."
+    """
+    2 · ⌈rows·IC·length / post_lanes⌉ + rows: a pass for the sums, a pass for the results, and a
+    root for each row.
+    """
 )
 def _norm_cycles(command: Command, arch: Arch) -> int:
     return 2 * ceil_div(elements(command), arch.lanes) + command["EX_ROWS"]
@@ -320,8 +337,8 @@ OP_NORM = Instruction(
         "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_SCALE_A",
     ),
     fields=(
-        Field("centred", 51, 1, description="1 takes the mean off, 0 EX_INPUT_ZERO_POINT"),
-        Field("by_row", 50, 1, description="1 where every row has gains and biases of its own"),
+        Field("centred", 51, 1, description="1 subtracts the mean, 0 EX_INPUT_ZERO_POINT"),
+        Field("by_row", 50, 1, description="1 if every row has its own gains and biases"),
     ),
     operands=_norm_operands, semantics=_norm, cycles=_norm_cycles, inputs=(INT8, FLOAT32),
     outputs=(INT8,),
