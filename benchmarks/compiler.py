@@ -176,13 +176,17 @@ def tables(points: Points, before: Points) -> Iterator[str]:
 
     Below them, what became worse.
     """
-    for heading, ours in (("The fourteen networks", True), ("Other built-in networks", False)):
+    for heading, ours in (
+        ("the fourteen networks of commit 777f3e2", True),
+        ("the other built-in networks", False),
+    ):
         chosen = {
             place: point for place, point in points.items() if (place.network in FOURTEEN) == ours
         }
         if chosen:
             count = len({place.network for place in chosen})
-            yield from (f"{heading} ({count} measured):", "", *_table(chosen, before), "")
+            yield f"Cycles divided by a bound, for {heading} ({count} measured):"
+            yield from ("", *_table(chosen, before), "")
     same = (place for place in points if place in before and place.network not in MORE_NOW)
     both = {place: points[place].cycles / before[place].cycles for place in same}
     if both:
@@ -190,10 +194,11 @@ def tables(points: Points, before: Points) -> Iterator[str]:
             (place for place in both if both[place] > WORSE), key=lambda place: -both[place]
         )
         yield (
-            f"{len(worse)} of {len(both)} points take more than {WORSE} times the cycles of "
-            "*before*;"
+            "The comparison with the compiler at commit 777f3e2 has "
+            f"{len(both)} pairs of a network and a machine. "
+            f"{len(worse)} of them take more than {WORSE} times the earlier cycles."
         )
-        yield f"the geometric mean is {geometric_mean(both.values()):.2f} times."
+        yield f"The geometric mean is {geometric_mean(both.values()):.2f} times the earlier cycles."
         yield from (
             f"- {line(place)}: {before[place].cycles:,} → {points[place].cycles:,}"
             for place in worse

@@ -43,7 +43,7 @@ def written(page: str) -> str:
         _, ended, after = rest.partition(f"\n{end}")
         assert found, f"the page has no line {begin}"
         assert ended, f"the page has no line {end}"
-        page = f"{before}{found}{table}{ended}{after}"
+        page = f"{before}{found}\n{table}\n{ended}{after}"
     return page
 
 

@@ -12,7 +12,7 @@ from tests.docs.entered import MOST, entered
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
-STEP = re.compile(r"^(\d+)\. \[([\w/.]+)\]\(\.\./([\w/.]+)\)(.*)$", re.MULTILINE)
+STEP = re.compile(r"^\| (\d+) \| \[([\w/.]+)\]\(\.\./([\w/.]+)\)(.*)$", re.MULTILINE)
 NAME = re.compile(r"`([A-Za-z_][\w.]*)`")
 
 
@@ -62,7 +62,10 @@ def test_no_more_files_are_entered_than_the_page_says(subject: str) -> None:
     """
     found = entered(subject)["all"]
     assert len(found) <= MOST[subject], sorted(found)
-    words = {"convolution": "It enters {} files", "mobilenet": "`dla run mobilenet-v1` enters {}:"}
+    words = {
+        "convolution": "one convolution runs code in {} files",
+        "mobilenet": "`dla run mobilenet-v1` runs code in {}.",
+    }
     assert words[subject].format(MOST[subject]) in PAGE.read_text(encoding="utf-8")
 
 
