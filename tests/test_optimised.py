@@ -22,6 +22,6 @@ def test_rules_formulas_and_reasons_are_the_same_without_docstrings() -> None:
         ).stdout
         for flags in ((), ("-OO",))
     )
-    assert "activations have one scale and one zero point a tensor" in plain
+    assert "each activation tensor has one scale and one zero point" in plain
     assert "does not fit in 512 bytes of SRAM" in plain
     assert stripped == plain

@@ -376,7 +376,7 @@ def one_type(graph: Graph, node: Node) -> Finding | None:
     )
 
 
-@rule("the scales of what is compared are between 2^-40 and 2^40")
+@rule("the scales of the compared tensors are between 2^-40 and 2^40")
 def moderate_scales(graph: Graph, node: Node) -> Finding | None:
     """Reject scales that are too large or too small for a comparison in float32.
 
@@ -389,7 +389,7 @@ def moderate_scales(graph: Graph, node: Node) -> Finding | None:
     return None
 
 
-@rule("with numerics fixed, operands of one scale are compared: choose numerics onnxruntime")
+@rule("with numerics fixed, both compared tensors have the same scale: choose numerics onnxruntime")
 def one_scale(record: Comparison, target: Target) -> Finding | None:
     """Reject operands of different scales with numerics ``fixed``.
 

@@ -43,7 +43,7 @@ class ConcatRecord:
 
 
 @rule(
-    "operands of which the result has several slices each are copied there by OP_PERMUTE: use "
+    "an operand that is not one contiguous slice of the result is copied by OP_PERMUTE: use "
     "--isa v4"
 )
 def permutation_available(record: ConcatRecord, target: Target) -> Finding | None:

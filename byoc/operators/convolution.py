@@ -101,7 +101,7 @@ def grouped_wanted(record: ConvRecord, target: Target) -> Finding | None:
     return finding("it has {groups} groups", groups=record.group)
 
 
-@rule("with --grouped native, grouped convolutions run on it: use --isa v3")
+@rule("with --grouped native, grouped convolutions run on OP_GROUP_CONV: use --isa v3")
 def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
     """Reject a grouped convolution if a required native instruction is not in the ISA.
 
@@ -113,7 +113,7 @@ def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
 
 
 @rule(
-    "accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most "
+    "accumulators fit int32: |bias| + 128 · Σ|weights| of every output channel is at most "
     "2147483647"
 )
 def accumulators_fit(record: ConvRecord, target: Target) -> Finding | None:

@@ -181,7 +181,7 @@ def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
     return other_than_eight_bit(graph, node.inputs)
 
 
-@rule("results are int8, uint8 or bool, or int32 of an integer product")
+@rule("results are int8, uint8 or bool; an integer product may also be int32")
 def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
     """Reject results that do not have 8 bits.
 
@@ -193,7 +193,7 @@ def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
     return finding("output '{name}' has element type {type}", name=value.name, type=value.dtype)
 
 
-@rule("activations have one scale and one zero point a tensor")
+@rule("each activation tensor has one scale and one zero point")
 def per_tensor(graph: Graph, node: Node) -> Finding | None:
     """Reject operands and results that are quantised per channel."""
     return find_per_channel(graph, (*node.inputs, *node.outputs))
@@ -204,7 +204,7 @@ def usable(scale: NDArray[np.float32]) -> NDArray[np.bool_]:
     return (scale > 0) & (scale <= np.finfo(np.float32).max / 255)
 
 
-@rule("scales are positive, and 255 of them are finite")
+@rule("scales are positive, and 255 times a scale is finite in float32")
 def usable_scales(graph: Graph, node: Node) -> Finding | None:
     """Reject scales that are zero, negative, NaN, or so large that a value is infinite."""
     for name in (*node.inputs, *node.outputs):
@@ -218,7 +218,7 @@ def usable_scales(graph: Graph, node: Node) -> Finding | None:
     return None
 
 
-@rule("an operand's scale is at most 2^22 times that of the result")
+@rule("the scale of an operand is at most 2^22 times the scale of the result")
 def near_scales(graph: Graph, node: Node) -> Finding | None:
     """Reject scales of operands for which 255 steps overflow int32.
 
@@ -283,7 +283,10 @@ def moves_integers(graph: Graph, node: Node) -> Finding | None:
     return None
 
 
-FIXED = "with numerics fixed, no value leaves int32 while it is scaled: choose numerics onnxruntime"
+FIXED = (
+    "with numerics fixed, no value overflows int32 when its scale changes: choose numerics "
+    "onnxruntime"
+)
 
 
 def check_int32(

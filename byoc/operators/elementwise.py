@@ -161,17 +161,14 @@ class Pairs(Protocol):
         """All binary element-wise operations of the record."""
 
 
-@rule("one operand at least is computed at run time")
+@rule("at least one operand is computed at run time")
 def any_computed(graph: Graph, node: Node) -> Finding | None:
     """Reject nodes whose operands are all constant."""
     constant = all(graph.values[name].constant is not None for name in node.inputs)
     return finding("all operands are constant") if constant else None
 
 
-@rule(
-    f"operands repeat in turns along so few dimensions that at most {MOST_SLICES} commands "
-    "compute it"
-)
+@rule(f"broadcasting divides the operation into at most {MOST_SLICES} commands")
 def few_slices(record: Pair | Pairs, target: Target) -> Finding | None:
     """Reject a broadcast operation that needs too many slices.
 
@@ -181,7 +178,7 @@ def few_slices(record: Pair | Pairs, target: Target) -> Finding | None:
     return finding("it is cut into {count} slices", count=count) if count > MOST_SLICES else None
 
 
-@rule("operands that are broadcast run on instructions of their own: use --isa v4")
+@rule("broadcast operands need instructions of their own: use --isa v4")
 def instruction_there(record: Pair | Pairs, target: Target) -> Finding | None:
     """Reject broadcast operands if the ISA lacks their instruction.
 

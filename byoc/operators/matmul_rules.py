@@ -79,7 +79,7 @@ def one_computed(graph: Graph, node: Node) -> Finding | None:
     return finding("'{first}' and '{second}' are constant", first=first.name, second=second.name)
 
 
-@rule("alpha is positive, beta is 1, alpha too where a bias is added in float; transA is 0")
+@rule("transA is 0 and alpha is positive; with a bias beta is 1, and with a float bias alpha is 1")
 def plain_gemm(graph: Graph, node: Node) -> Finding | None:
     """Reject a Gemm with transposed data, or with factors that no result scale can express."""
     has_bias = len(node.inputs) > 2
@@ -94,7 +94,7 @@ def plain_gemm(graph: Graph, node: Node) -> Finding | None:
     return None
 
 
-@rule("constant operands have one scale, the second one may have one a column")
+@rule("a constant operand has one scale; a constant second operand may have one scale per column")
 def scales_of_columns(graph: Graph, node: Node) -> Finding | None:
     """Reject several scales of a matrix operand, except along the columns of constant weights.
 
@@ -118,7 +118,7 @@ def scales_of_columns(graph: Graph, node: Node) -> Finding | None:
     return None
 
 
-@rule("a bias is constant, int32, fits the result, and belongs to constant weights")
+@rule("the bias is a constant int32 tensor that fits the result, and the weights are constant")
 def bias_of_columns(graph: Graph, node: Node) -> Finding | None:
     """Reject a matrix product's bias that channel records cannot express."""
     if len(node.inputs) < 3:
@@ -159,7 +159,7 @@ def dynamic_available(record: MatMulRecord, target: Target) -> Finding | None:
 
 
 @rule(
-    "accumulators are int32: of two operands less their zero points, or |bias| + 128 · Σ|weights|, "
+    "accumulators fit int32: the largest sum (with constant weights |bias| + 128 · Σ|weights|) is "
     "at most 2147483647"
 )
 def accumulators_fit(record: MatMulRecord, target: Target) -> Finding | None:

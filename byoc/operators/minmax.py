@@ -194,7 +194,7 @@ def _alike(value: Value, result: Value) -> bool:
 # Selection
 
 
-@rule("what chooses are flags, and what is chosen has the element type of the result")
+@rule("the condition is bool, and both other operands have the element type of the result")
 def chosen_by_flags(graph: Graph, node: Node) -> Finding | None:
     """Reject a Where with a condition that is not flags, or with different element types.
 

@@ -161,13 +161,15 @@ def check_permutation(copies: int, target: Target) -> Finding | None:
     )
 
 
-@rule("what does not keep the elements in one dense slice is copied by OP_PERMUTE: use --isa v4")
+@rule(
+    "a result that is not one contiguous slice of the operand is copied by OP_PERMUTE: use --isa v4"
+)
 def permutation_available(record: MovementRecord, target: Target) -> Finding | None:
     """Reject a data movement that needs strided copies if the ISA lacks their instruction."""
     return check_permutation(0 if record.dense else len(record.pieces) + len(record.filled), target)
 
 
-@rule(f"a movement takes at most {MOST_COMMANDS} copies")
+@rule(f"a data movement takes at most {MOST_COMMANDS} copies")
 def few_copies(record: MovementRecord, target: Target) -> Finding | None:
     """Reject a data movement that needs too many copies."""
     pieces = (*record.pieces, *record.filled)

@@ -69,8 +69,8 @@ def _pair(parts: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 @rule(
-    "gains and biases have an element of their own for each element, or channel, or group, or "
-    "one for all"
+    "gains and biases have one element for each element of a row, each channel or each group, or a "
+    "single element"
 )
 def fitting_parameters(graph: Graph, node: Node) -> Finding | None:
     """Reject gains and biases that do not broadcast to a row."""

@@ -71,7 +71,7 @@ def undilated_average(graph: Graph, node: Node) -> Finding | None:
     return finding("dilations are {dilations}", dilations=dilations) if max(dilations) > 1 else None
 
 
-@rule("average pooling that counts padding has no window that ends behind it")
+@rule("average pooling with count_include_pad has no ceil_mode")
 def counted_without_rounding_up(graph: Graph, node: Node) -> Finding | None:
     """Reject a pool with ``ceil_mode`` that includes padding in its counts.
 

@@ -86,7 +86,10 @@ def eight_bit_operands(graph: Graph, node: Node) -> Finding | None:
     return domain.other_than_eight_bit(graph, node.inputs[:2])
 
 
-@rule("bare integers have one zero point an operand, weights that or one an output channel")
+@rule(
+    "integers without scales have one zero point per operand; weights may have one per output "
+    "channel"
+)
 def known_zero_points(graph: Graph, node: Node) -> Finding | None:
     """Reject products of bare integers with an unsupported number of zero points.
 
@@ -132,7 +135,7 @@ def eight_bit_weights(graph: Graph, node: Node) -> Finding | None:
     return finding("weights '{name}' have element type {type}", name=value.name, type=value.dtype)
 
 
-@rule("weights have one scale, or one an output channel")
+@rule("weights have one scale, or one scale per output channel")
 def weights_per_output_channel(graph: Graph, node: Node) -> Finding | None:
     """Reject weights with several scales along another axis than the output channels."""
     quantization = graph.values[node.inputs[1]].quantization
@@ -155,7 +158,7 @@ def _channel_axis(graph: Graph, node: Node) -> int:
     return 0 if "kernel" in node.attributes else len(graph.values[node.inputs[1]].shape) - 1
 
 
-@rule("the bias is constant, int32, and has one element an output channel")
+@rule("the bias is a constant int32 tensor with one element per output channel")
 def integer_bias(graph: Graph, node: Node) -> Finding | None:
     """Reject a bias that channel records cannot contain."""
     if len(node.inputs) < 3:

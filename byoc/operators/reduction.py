@@ -240,7 +240,7 @@ MOST_INDICES = 256
 _SEARCHED: Mapping[str, Mode] = {"ArgMax": "max", "ArgMin": "min"}
 
 
-@rule(f"an axis of at most {MOST_INDICES} elements is searched, for indices are numbers of 8 bits")
+@rule(f"the searched axis has at most {MOST_INDICES} elements, because indices have 8 bits")
 def short_axis(graph: Graph, node: Node) -> Finding | None:
     """Reject axes whose indices do not fit 8 bits."""
     (axis,) = node.attributes["axes"]

@@ -49,7 +49,7 @@ def fold_axes(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int]
     )
 
 
-@rule("the axes of a row lie side by side")
+@rule("the axes of a row are adjacent")
 def adjacent_axes(graph: Graph, node: Node) -> Finding | None:
     """Reject axes that are not adjacent: elements of a row must be evenly spaced."""
     shape = graph.values[node.inputs[0]].shape
@@ -193,7 +193,7 @@ _LEGACY = 13
 """Opset before which Softmax included all axes from its axis on, by default the second."""
 
 
-@rule("exponentials times 1 / scale of the result stay within float32")
+@rule("each exponential divided by the scale of the result is finite in float32")
 def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | None:
     """Reject numerators that may be infinite.
 
@@ -208,8 +208,8 @@ def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | 
 
 
 @rule(
-    "with numerics fixed, the scale of the result is above 2^-16, and rows have 4,095 elements "
-    "at most"
+    "with numerics fixed, the scale of the result is above 2^-16, and rows have at most 4,095 "
+    "elements"
 )
 def small_sums(record: tuple[Softmax, ...], target: Target) -> Finding | None:
     """Reject factors of 2^24 or more, and rows whose sum overflows int32."""

@@ -307,7 +307,7 @@ def one_or_two_dimensional(graph: Graph, node: Node) -> Finding | None:
     return None if rank in (1, 2) else finding("the window has {rank} dimensions", rank=rank)
 
 
-@rule("padding adds to the input and does not cut it short")
+@rule("padding at the start of an axis is not negative")
 def uncut_input(graph: Graph, node: Node) -> Finding | None:
     """Reject negative padding at the beginning."""
     pads = node.attributes.get("pads", ())

@@ -96,11 +96,11 @@ def test_numbers_far_apart_are_refused_and_so_are_two_scales_of_integers_alone()
             place.reason for place in found.partition.placement if place.op_type == "Greater"
         )
 
-    assert "the scale of 'b' is 1e-20; the scales of what is compared are" in str(
+    assert "the scale of 'b' is 1e-20; the scales of the compared tensors are" in str(
         reason((0.1, 1e-20))
     )
     assert reason((0.1, 0.1), numerics="fixed") is None
-    assert "operands of one scale are compared" in str(reason((0.1, 0.2), numerics="fixed"))
+    assert "both compared tensors have the same scale" in str(reason((0.1, 0.2), numerics="fixed"))
 
 
 @pytest.mark.parametrize("op_type", ["And", "Or", "Xor", "Equal"])

@@ -182,8 +182,8 @@ def test_what_onnxruntime_fuses_wrongly_stays_in_float() -> None:
     builder.quantize(builder.node("MatMul", x, stack, name="op"), 0.1, result="y")
     builder.output("y", "int8")
     reason = (
-        "'c2' has several scales along axis 2; constant operands have one scale, the second one "
-        "may have one a column"
+        "'c2' has several scales along axis 2; a constant operand has one scale; a constant "
+        "second operand may have one scale per column"
     )
     assert placed(check_against_onnxruntime(builder.model()))["op"] == reason
 

@@ -106,8 +106,8 @@ def test_grouped_convolutions_run_as_they_are_told() -> None:
     }
     kept = "it has 2 groups; with --grouped cpu, grouped convolutions stay on the CPU"
     missing = (
-        "OP_GROUP_CONV is not in ISA v1; with --grouped native, grouped convolutions run on it: "
-        "use --isa v3"
+        "OP_GROUP_CONV is not in ISA v1; with --grouped native, grouped "
+        "convolutions run on OP_GROUP_CONV: use --isa v3"
     )
     reasons = {("v1", "cpu"): kept, ("v3", "cpu"): kept, ("v1", "native"): missing}
     assert outcomes == {key: reasons.get(key, "dla") for key in outcomes}
@@ -157,8 +157,8 @@ def test_integers_alone_scale_no_further_than_int32(operator: str) -> None:
     model = TOO_LARGE[operator]()
     assert _reason(model, replace(FIXED, numerics="onnxruntime")) == "dla"
     assert _reason(model, FIXED).endswith(
-        "; with numerics fixed, no value leaves int32 while it is scaled: choose numerics "
-        "onnxruntime"
+        "; with numerics fixed, no value overflows int32 when its scale "
+        "changes: choose numerics onnxruntime"
     )
 
 

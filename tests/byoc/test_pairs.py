@@ -332,8 +332,8 @@ def test_machines_without_the_instructions_say_so() -> None:
         ("Sub", "OP_E_SUB is not in ISA v3; choose an ISA that has it (dla isa)"),
         (
             "Add",
-            "OP_B_ADD is not in ISA v3; operands that are broadcast run on instructions of their "
-            "own: use --isa v4",
+            "OP_B_ADD is not in ISA v3; broadcast operands need instructions of their own: use "
+            "--isa v4",
         ),
     ):
         model = _pair(op_type, SHAPES["row"], "int8", 0)

@@ -512,8 +512,9 @@ def test_what_integers_alone_cannot_scale_runs_on_the_cpu_with_the_reason() -> N
     report = experiments.run(CASES / "big.onnx", settings=["numerics=fixed"]).report
     reasons = [place.reason for place in report.placement if place.on == "cpu"]
     assert reasons == [
-        "a value of 1074561024 is to be multiplied by 2; "
-        "with numerics fixed, no value leaves int32 while it is scaled: choose numerics onnxruntime"
+        "a value of 1074561024 is to be multiplied by 2; with numerics fixed, "
+        "no value overflows int32 when its scale changes: choose numerics "
+        "onnxruntime"
     ]
 
 

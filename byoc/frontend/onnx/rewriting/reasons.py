@@ -40,7 +40,7 @@ def support_rows(registry: Registry | None = None) -> tuple[SupportRow, ...]:
     """Return the support table: a row per family, and one for operators that only run rewritten."""
     rows = support_table(registry)
     known = {name for row in rows for name in (*row.operators, *row.closes)}
-    rule = "when a model is imported it is written as other operators, which run by their own rules"
+    rule = "the importer replaces the operator by other operators, which have their own rules"
     return (
         *rows,
         SupportRow("other forms", tuple(sorted(list_rewritten_operators() - known)), (), (rule,)),
