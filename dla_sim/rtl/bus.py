@@ -47,9 +47,10 @@ class Arbiter(Component):
 class Slots(Elaboratable):
     """Slots of a row on the bus: one beat per aligned word, then wait slots up to the burst gap.
 
-    The owner of a ``Slots`` component drives ``address`` and ``left``. When a slot is granted, the
-    owner sets ``step`` and advances ``address`` and ``left`` by ``count``. After the last beat of a
-    row, the component ignores both signals until the last slot of the row is over.
+    The owner of a ``Slots`` component is the fetch, LD or ST. It drives ``address`` and ``left``.
+    When a slot is granted, the owner sets ``step`` and advances ``address`` and ``left`` by
+    ``count``. After the last beat of a row, the component ignores both signals until the last slot
+    of the row is over.
 
     A ``Slots`` component stores only the position within a burst, which is empty between two rows.
     The first slot of a row is therefore valid in the same cycle as ``address`` and ``left``. The

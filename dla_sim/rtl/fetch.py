@@ -18,8 +18,8 @@ TIME_BITS = 32
 class ChunkBuffer(Component):
     """Ring buffer for all chunks of command words that are stored or requested.
 
-    The chunk buffer stores a byte at its system memory address modulo the size of the ring. Chunks
-    therefore need no further addresses, and no beat crosses two rows of the buffer.
+    The chunk buffer stores a byte at its system memory address modulo the size of the ring. It
+    therefore needs no table of chunks, and no beat crosses two rows of the buffer.
 
     - ``put``: write ``count`` bytes at the end of this cycle.
     - ``address``, ``count``: first byte and number of the bytes to write.

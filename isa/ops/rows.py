@@ -186,17 +186,17 @@ def _softmax_operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    for every row, v = table[255 + x - max(x)], s = Σ v in order, and y = clip(rint(v · SCALE_Y / s)
-    + OUTPUT_ZERO_POINT).
+    for every row, v = table[255 + x - max(x)] and s = Σ v in order. The result is
+    y = clip(rint(v · SCALE_Y / s) + OUTPUT_ZERO_POINT).
 
     x and y are int8 with the shape (rows, IC, length), and the table has 256 float32 entries. Sum,
     product and quotient are float32, each rounded.
 
-    With numerics fixed (LiteRT's Softmax), the table is uint32 with entries below 2^31. The sum s =
-    Σ round(v / 2^12) has b bits, at most 31. With d = s · 2^(31-b), the reciprocal r of d follows
-    from z = 1515870810 - 1010580540 ⊗ d, three steps z ← z + 4 · (z ⊗ (2^29 - d ⊗ z)), and r =
-    min(2z, 2^31 - 1). The result is y = clip(round((v ⊗ r) · SCALE_Y / 2^(b+19)) +
-    OUTPUT_ZERO_POINT), with SCALE_Y below 2^24.
+    With numerics fixed (LiteRT's Softmax), the table is uint32 with entries below 2^31. The sum
+    s = Σ round(v / 2^12) has b bits, at most 31, and d = s · 2^(31-b). The reciprocal r of d is
+    min(2z, 2^31 - 1). z starts as 1515870810 - 1010580540 ⊗ d, followed by three steps
+    z ← z + 4 · (z ⊗ (2^29 - d ⊗ z)). The result is
+    y = clip(round((v ⊗ r) · SCALE_Y / 2^(b+19)) + OUTPUT_ZERO_POINT), with SCALE_Y below 2^24.
 
     In these formulas, ⊗ is the product / 2^31, rounded with ties upwards. Other ties are rounded
     away from zero.
