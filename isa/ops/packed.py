@@ -479,7 +479,7 @@ def _count_copied_words(command: Command, arch: Arch) -> tuple[int, int]:
 
     The words are counted in blocks. A block consists of dimensions 1 to m, and its inner block of
     dimensions 1 to m - 1. A block occupies at most u words of the source and u' words of the
-    result. On each side this number is the smaller of COUNT_m · (words of the inner block) and
+    result. On each side this number is the smaller of COUNT_m · (u or u' of the inner block) and
     ⌈(begin + span) / W⌉.
 
     span = 1 + Σ (COUNT - 1) · stride over the dimensions of the block. begin is the smaller of
@@ -490,7 +490,7 @@ def _count_copied_words(command: Command, arch: Arch) -> tuple[int, int]:
 
     | words of one side | words of the other side | condition |
     | --- | --- | --- |
-    | COUNT_m · (words of the inner block) | the same | |
+    | COUNT_m · (words that the inner block moves) | the same for this side | |
     | the smaller of u and u' | u · u' | |
     | u | u' | on both sides, the span of every inner block is at most the next stride |
 
