@@ -21,7 +21,7 @@ from byoc.operators.copies import copies, fills
 from byoc.operators.gather import Int64
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merge_dims
 from byoc.operators.operator import Operator
-from byoc.operators.packing import map_shape
+from byoc.operators.packing import find_packed_pieces
 from byoc.operators.records import Operand
 from isa.layout import Layout
 
@@ -161,11 +161,11 @@ def find_copies(
     """
     layout = state.layouts[target]
     found = dict[str, tuple[Piece, ...]]()
-    shape = map_shape(layout, state.region.shapes.get(target, ()))
+    shape = state.region.shapes.get(target, ())
     for source, (sources, targets) in moved.items():
-        index = np.full(prod(shape), NOTHING, np.int64)
+        index = np.full(prod(layout.stored), NOTHING, np.int64)
         index[layout.places(targets)] = state.layouts[source].places(sources)
-        found[source] = find_pieces(index.reshape(shape))
+        found[source] = find_packed_pieces(index, layout, shape)
     return found
 
 

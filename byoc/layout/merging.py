@@ -14,6 +14,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from byoc.estimate.movements import movement_slots
+from byoc.layout.unpacking import Movement, unpacked_routes
 from byoc.operators.copies import copies, fills, order_for_words
 from byoc.operators.gather import (
     CONSTANT,
@@ -22,9 +24,9 @@ from byoc.operators.gather import (
     find_moved_bytes,
     to_gather,
 )
-from byoc.operators.nest import NOTHING, find_pieces
+from byoc.operators.nest import NOTHING
 from byoc.operators.operator import Operator
-from byoc.operators.packing import map_shape
+from byoc.operators.packing import find_packed_pieces
 from isa.layout import Layout
 
 MAX_BYTES = 1 << 25
@@ -118,8 +120,21 @@ def merge_moves(
         if name not in merges or operation in merges[name].aliases:
             result.append(operation)
         if name in merges and operation is tensors[name].producers[-1]:
-            result += merges[name].operations
+            result += _unpack_if_cheaper(merges[name], name, context)
     return tuple(order_for_words(one, word) for one in _order_after_operands(result, merges.keys()))
+
+
+def _unpack_if_cheaper(merge: Merge, name: str, context: MoveContext) -> tuple[Operator, ...]:
+    """Return the operations of a merge, or those through dense copies that take fewer bus slots."""
+    movement = Movement(name, merge.bytes, merge.operations, context.layouts, context.shapes)
+    if merge.gathers or merge.aliases or not movement.is_short:
+        return merge.operations
+    routes = [
+        route
+        for route in unpacked_routes(movement)
+        if len(route) <= MAX_PIECES_PER_MOVE and all(map(context.fits, route))
+    ]
+    return min((merge.operations, *routes), key=movement_slots)
 
 
 def _tensors(operations: Sequence[Operator]) -> dict[str, _Tensor]:
@@ -230,14 +245,15 @@ def _operations(
     for operation in aliases:
         for _, _, targets in find_moved_bytes(operation):
             source[targets] = _NOT_COPIED
-    shape = map_shape(layout, context.shapes.get(name, ()))
+    shape = context.shapes.get(name, ())
     result = list[Operator]()
     for number, tensor in enumerate(found.sources):
-        pieces = find_pieces(np.where(source == number, found.byte, NOTHING).reshape(shape))
+        pieces = find_packed_pieces(np.where(source == number, found.byte, NOTHING), layout, shape)
         result += copies(node.name, node.onnx_nodes, tensor, name, pieces)
     for value in np.unique(found.byte[source == CONSTANT]).tolist():
         index = np.where((source == CONSTANT) & (found.byte == value), 0, NOTHING)
-        result += fills(node.name, node.onnx_nodes, name, find_pieces(index.reshape(shape)), value)
+        pieces = find_packed_pieces(index, layout, shape)
+        result += fills(node.name, node.onnx_nodes, name, pieces, value)
     return (
         tuple(result)
         if len(result) <= MAX_PIECES_PER_MOVE and all(map(context.fits, result))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph
 from byoc.operators.geometry import Geometry, Packing
-from byoc.operators.nest import LoopNest
+from byoc.operators.nest import LoopNest, Piece, find_pieces
 from byoc.operators.operator import Operator
 from byoc.operators.rules import Finding, finding, make_missing_instruction
 from byoc.options import Target
@@ -25,6 +25,8 @@ from isa.ops.convolution import MAPPING
 from isa.ops.products import NARROW, pixel_bytes
 from isa.packing import atoms_of
 
+BLOCKS = range(2, 9)
+"""Block sizes of depth-to-space in which the last axis of a byte map is searched."""
 RULE = (
     "with banked memory operands are tensors of channels, matrices, or slices of whole images of "
     "them"
@@ -64,17 +66,28 @@ def boundary_layout(shape: tuple[int, ...], stored: tuple[int, ...]) -> Layout:
     return next(layout for layout in boundary_layouts(shape, stored[-1]) if layout.stored == stored)
 
 
-def map_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the tensor shape in which strided pieces of a byte map are searched.
+def find_packed_pieces(
+    index: NDArray[np.int64], layout: Layout, shape: tuple[int, ...]
+) -> tuple[Piece, ...]:
+    """Return few strided pieces of a byte map into a tensor with ``layout`` and ``shape``.
 
-    A dense tensor has its own shape, another tensor its stored shape.
+    A dense tensor is searched in its own shape, another tensor in its stored shape. If a dense
+    tensor has several pieces, each of :data:`BLOCKS` also divides its last axis: depth-to-space
+    writes its columns in blocks, and a block may read two surfaces. The fewest pieces are
+    returned.
     """
     dense = (
         layout.positions == 1
         and layout.images == 1
         and prod(shape) == layout.surfaces * layout.atom
     )
-    return shape if dense else layout.stored
+    if not dense:
+        return find_pieces(index.reshape(layout.stored))
+    found = find_pieces(index.reshape(shape))
+    for block in BLOCKS:
+        if len(found) > 1 and shape[-1] % block == 0 and shape[-1] > block:
+            found = min(found, find_pieces(index.reshape(*shape[:-1], -1, block)), key=len)
+    return found
 
 
 def narrow(graph: Graph, name: str) -> bool:
