@@ -206,8 +206,7 @@ class Arch(BaseModel):
 
     atom: int | None = declare_key(
         None, "bytes", "atom",
-        "v5: channels of a position that lie together, a power of two; none: what pe.ic needs, 8 "
-        "to 16",
+        "v5: channels of a position that lie together, a power of two; none: 8",
         8, 1 << 16,
     )  # fmt: skip
     word_bytes: int | None = declare_key(
@@ -295,11 +294,12 @@ class Arch(BaseModel):
 
         Defaults fit the array.
 
-        An atom feeds the array's input channels, but at most 16, so that tensors with few channels
-        waste little space. A word holds the data of four array steps, and at least 32 bytes. The
-        activation stream then leaves three of four bank cycles to others. A word also holds at
-        least half of the array's output channels. An array with many outputs computes columns
-        side by side, and their activations and results need words too.
+        An atom has 8 channels for every array, so that tensors with few channels waste little
+        space; a larger array reads several atoms in a step. A word holds the data of four array
+        steps, and at least 32 bytes. The activation stream then leaves three of four bank cycles
+        to others. A word also holds at least half of the array's output channels. An array with
+        many outputs computes columns side by side, and their activations and results need words
+        too.
         """
         return self._words or IDEAL
 
@@ -376,8 +376,8 @@ class Arch(BaseModel):
 
 WORD_KEYS = ("atom", "word_bytes", "accumulators", "dividers", "divide_cycles")
 """Keys that only banked memory has."""
-MOST_CHANNELS = 16
-"""Largest default number of channels per atom; layers of 8, 16 or 24 channels fill most of it."""
+DEFAULT_ATOM = 8
+"""Default channels per atom for every array, so that a larger array never stores more padding."""
 
 
 @cache
@@ -396,7 +396,7 @@ def _fit_banked_memory(
     Sizes that are None get the value that fits the array.
     """
     across = 4 * _power(inputs) * _power(columns)
-    atom = atom or min(MOST_CHANNELS, max(8, _power(inputs)))
+    atom = atom or DEFAULT_ATOM
     word = word or max(32, across, 4 * atom * _power(columns), _power(outputs) // 2)
     return BankedMemory(atom, word, accumulators or 32, dividers or 4, divide_cycles or 16)
 

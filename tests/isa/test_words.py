@@ -51,9 +51,9 @@ def test_a_machine_writes_the_words_that_it_chooses() -> None:
 FITTED = {
     (8, 8, 1): BankedMemory(8, 32, 32, 4, 16),
     (4, 16, 1): BankedMemory(8, 32, 32, 4, 16),
-    (16, 16, 1): BankedMemory(16, 64, 32, 4, 16),
-    (32, 32, 1): BankedMemory(16, 128, 32, 4, 16),
-    (64, 1, 1): BankedMemory(16, 256, 32, 4, 16),
+    (16, 16, 1): BankedMemory(8, 64, 32, 4, 16),
+    (32, 32, 1): BankedMemory(8, 128, 32, 4, 16),
+    (64, 1, 1): BankedMemory(8, 256, 32, 4, 16),
     (7, 13, 1): BankedMemory(8, 32, 32, 4, 16),
     (1, 256, 1): BankedMemory(8, 128, 32, 4, 16),
     (3, 5, 3): BankedMemory(8, 128, 32, 4, 16),
@@ -74,7 +74,7 @@ def test_a_copy_with_another_array_has_other_words() -> None:
     assert arch.words is not None
     larger = arch.model_copy(update={"pe": PeArray(ic=32, oc=8)})
     assert larger.words is not None
-    assert (arch.words.atom, larger.words.atom, larger.words.word) == (8, 16, 128)
+    assert (arch.words.atom, larger.words.atom, larger.words.word) == (8, 8, 128)
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -180,11 +180,11 @@ def test_assembly_of_words_that_do_not_fit_says_why() -> None:
 
 
 def test_what_fits_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "none: what pe.ic needs, 8 to 16" in dla(capsys, "settings", "--csv", "-").out
+    assert "a power of two; none: 8" in dla(capsys, "settings", "--csv", "-").out
     text = preset_toml(load_hardware("balanced-256", isa="v5"))
     assert "# atom = none  # bytes: " in text
     assert [line.rpartition("; here ")[2] for line in text.splitlines() if "; here " in line] == [
-        "16", "64", "32", "4", "16",
+        "8", "64", "32", "4", "16",
     ]  # fmt: skip
     assert "; here " not in preset_toml(load_hardware("balanced-256"))
 
@@ -192,7 +192,7 @@ def test_what_fits_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_machine_that_gets_words_gets_two_beats_of_its_bus() -> None:
     assert load_hardware("balanced-64", ["bus_bytes=32"], "v5").arch.word_bytes == 64
     assert load_hardware("balanced-64", isa="v5").arch.word_bytes is None
-    assert load_hardware("balanced-256", isa="v5").arch.words == BankedMemory(16, 64, 32, 4, 16)
+    assert load_hardware("balanced-256", isa="v5").arch.words == BankedMemory(8, 64, 32, 4, 16)
     chosen = load_hardware("balanced-64", ["word_bytes=64", "bus_bytes=32"], "v5")
     assert chosen.arch.word_bytes == 64
     with pytest.raises(InputError, match=r"bus_bytes 32 or word_bytes 128 would do"):

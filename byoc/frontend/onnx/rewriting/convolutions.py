@@ -27,10 +27,11 @@ from byoc.operators.onnx_view import DEQUANTIZE
 from byoc.operators.window import window_attributes
 from byoc.runtimes.protobuf import attributes
 from byoc.runtimes.session import OnnxRuntimeSession
-from isa.arch import MOST_CHANNELS
 from isa.errors import InputError
 
 Array = NDArray[Any]
+MOVED_CHANNELS = 16
+"""Number of adjacent channels that move together, a multiple of the default atom."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class _TransposedConvolution:
         Otherwise the positions of one channel are adjacent. Adjacent channels that fill whole atoms
         of banked memory move together.
         """
-        return self.groups == 1 and self.channels % MOST_CHANNELS == 0
+        return self.groups == 1 and self.channels % MOVED_CHANNELS == 0
 
     def filters(self, weights: Array, fill: Array) -> Array:
         """Rearrange the weights of a ConvTranspose as filters of an equivalent Conv.
