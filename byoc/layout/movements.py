@@ -134,7 +134,8 @@ def compute_storing_cost(
         result = operation.output.value
         options: tuple[Layout, ...] = (region.preferred.get(result) or region.default(result),)
         if result in region.results:
-            options = boundary_layouts(region.shapes.get(result, ()), region.atom)
+            shape = region.shapes.get(result, (region.elements[result],))
+            options = boundary_layouts(shape, region.atom)
         moved = find_moved_bytes(operation)
         placed = [
             (layout.places(sources), targets) for value, sources, targets in moved if value == name
