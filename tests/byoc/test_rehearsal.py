@@ -133,9 +133,9 @@ def test_a_load_waits_for_a_store_behind_what_ex_computes_meanwhile() -> None:
 
 
 def test_a_command_waits_for_the_ports_of_a_bank_that_serves_five_operands() -> None:
-    """Five operands of one bank take two turns: 984 cycles more, and 16 of fill and drain.
+    """Five operands of one bank take two turns, which adds 984 cycles; four do not wait.
 
-    Four do not wait.
+    The other 16 of the 1,000 cycles are fill and drain.
     """
     names = (
         "EX_INPUT_ADDRESS",

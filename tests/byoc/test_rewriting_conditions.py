@@ -252,7 +252,7 @@ def _resize(**attributes: Any) -> NodeProto:
 def test_what_passes_cannot_write_otherwise_stays(
     kind: int, shape: tuple[int, ...], made: NodeProto, constants: dict[str, NDArray[Any]]
 ) -> None:
-    """Float models with other types or dependent dimensions stay as ONNX Runtime runs them.
+    """Float models that passes cannot rewrite give ONNX Runtime's results.
 
     Their types are not float32, or they depend on other dimensions.
     """

@@ -25,7 +25,7 @@ def test_a_table_inside_of_what_cannot_be_one_is_made_once(
 ) -> None:
     """A tensor that is dequantised with another scale ends a computed function.
 
-    No table inside the function is made.
+    It ends no table inside the function.
     """
     monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path / "cache"))
     assert alike(1700, tmp_path) == ("zero_point", "")

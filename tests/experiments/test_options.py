@@ -33,7 +33,7 @@ READERS = "run", "compile", "partition", "emit", "explain", "tune", "split"
 def test_what_is_given_is_declared_once(name: str) -> None:
     """An option of every command that reads a model is a keyword of every function.
 
-    It is a key of sweeps too.
+    It is a key of sweeps if results depend on it.
     """
     for command in READERS:
         about = inspect.signature(get_command(command)).parameters[name].annotation.__metadata__[0]

@@ -224,7 +224,7 @@ def test_a_device_needs_two_beats_a_word() -> None:
 
 @pytest.mark.parametrize("channels", [3, 5])
 def test_the_compiler_packs_what_enters_and_leaves(channels: int) -> None:
-    """An image gets atoms of 4 bytes; other tensors and outputs get those of the machine."""
+    """An image of 3 channels gets atoms of 4 bytes; other tensors get those of the machine."""
     net = NetworkBuilder("one", "x", (1, channels, 4, 4), 0)
     package = import_model(
         net.model(net.convolution("y", "x", (channels, 12), 1, bias=0.0), (1, 12, 4, 4))
