@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -125,16 +127,14 @@ def test_a_load_follows_the_store_of_what_it_reads() -> None:
     assert found.cycles == 10_209 + 101 + 108 + 209 + 10
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> None:
-    """Every computation of a random stream finds its own tile's loads in all buffers.
+def _drawn_tiles(
+    random: np.random.Generator, count: int, sizes: Sequence[int]
+) -> tuple[list[TileSteps], list[tuple[int, ...]]]:
+    """Draw tiles that load some of the buffers of ``sizes``, compute on all, and store.
 
-    Some loads read what an earlier tile has stored, and follow that store.
+    Also return the addresses of the data that each tile's computations must find.
     """
-    random = np.random.default_rng(seed)
-    count = int(random.integers(5, 60))
-    slots = int(random.integers(1, 4))
-    sizes = [int(size) for size in random.integers(64, 4000, slots)]
+    slots = len(sizes)
     tiles: list[TileSteps] = []
     wanted: list[tuple[int, ...]] = []
     held = [-1] * slots
@@ -159,6 +159,20 @@ def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> Non
         tiles.append(
             TileSteps(tuple(loads), tuple(_compute(buffer) for buffer in range(slots)), (result,))
         )
+    return tiles, wanted
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> None:
+    """Every computation of a random stream finds its own tile's loads in all buffers.
+
+    Some loads read what an earlier tile has stored, and follow that store.
+    """
+    random = np.random.default_rng(seed)
+    count = int(random.integers(5, 60))
+    slots = int(random.integers(1, 4))
+    sizes = [int(size) for size in random.integers(64, 4000, slots)]
+    tiles, wanted = _drawn_tiles(random, count, sizes)
     sizes.append(4000)
     arch = Arch(
         sram_bytes=(sum(sizes) + int(random.integers(100, 30_000))) // 8 * 8,

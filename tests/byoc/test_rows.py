@@ -31,6 +31,7 @@ from dla_sim.timing import Timing
 from isa.arch import Arch
 from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder, unary_unit
+from tests.byoc.written_normalisations import written_out
 from tests.e2e.harness import compare
 
 MACHINES = {"small": Arch(isa="v4", sram_bytes=8192, sram_banks=4), "large": Arch(isa="v4")}
@@ -297,80 +298,6 @@ def test_a_tensor_may_have_the_name_of_what_onnx_runtime_makes_of_a_unit() -> No
     package = import_model(model, "rows")
     assert compare_defined_units(package, {"y:onnxruntime": feeds[given]}) == (found,)
     assert "y:onnxruntime" not in compute_defined_values(package, {"y:onnxruntime": feeds[given]})
-
-
-def written_out(rng: np.random.Generator, centred: bool) -> onnx.ModelProto:
-    """A normalisation in elementary operators, in one of the ways in which exporters write it."""
-    builder, shape = (
-        ModelBuilder(),
-        tuple(int(size) for size in rng.integers(2, 9, rng.integers(2, 5))),
-    )
-    rank = len(shape)
-    keep = int(rng.integers(1, len(shape)))
-    axes = (
-        tuple(range(keep, rank))
-        if rng.integers(2)
-        else tuple(sorted(rng.permutation(rank)[keep:].tolist()))
-    )
-    count = np.prod([shape[axis] for axis in axes])
-    stays = [1 if axis in axes else size for axis, size in enumerate(shape)]
-    along = builder.constant(np.array(axes) - rank * int(rng.integers(2)), "int64")
-    pick = lambda *ways: ways[rng.integers(len(ways))]  # noqa: E731
-    number = lambda value: builder.constant(value, "float32")  # noqa: E731
-    product = lambda a, b: builder.node("Mul", *pick([a, b], [b, a]))  # noqa: E731
-    x = builder.input("x", shape)
-
-    def mean(data: str) -> str:
-        """Write a mean as a mean or as a sum over its length.
-
-        It keeps its dimensions or gets them back.
-        """
-        keepdims = int(rng.integers(2))
-        total = builder.node(pick("ReduceMean", "ReduceSum"), data, along, keepdims=keepdims)
-        if builder.nodes[-1].op_type == "ReduceSum":
-            total = pick(
-                product(total, number(1 / count)), builder.node("Div", total, number(count))
-            )
-        return (
-            total if keepdims else builder.node("Reshape", total, builder.constant(stays, "int64"))
-        )
-
-    def square(data: str) -> str:
-        return pick(builder.node("Mul", data, data), builder.node("Pow", data, number(2.0)))
-
-    def deviation() -> str:
-        return builder.node("Sub", x, mean(x)) if centred else x
-
-    data = deviation()
-    variance = mean(square(pick(data, deviation())))
-    if centred and rng.integers(2):
-        variance = builder.node("Sub", mean(square(x)), square(mean(x)))
-        variance = pick(
-            variance, builder.node("Max", *pick([variance, number(0)], [number(0), variance]))
-        )
-    total = [variance, number(1e-2)]
-    variance = builder.node("Add", *pick(total, total[::-1]))
-    root = pick(builder.node("Sqrt", variance), builder.node("Pow", variance, number(0.5)))
-    inverse = pick(builder.node("Reciprocal", root), builder.node("Div", number(1.0), root))
-    inverse = pick(inverse, builder.node("Pow", variance, number(-0.5)))
-    row = [shape[axis] if axis in axes else 1 for axis in range(rank)]
-    gain, bias = (number(rng.normal(1, 0.3, pick(row, row, (1,)))) for _ in range(2))
-    way = int(rng.integers(4 if centred else 3))
-    if way == 0:
-        y = pick(builder.node("Div", data, root), product(data, inverse))
-    elif way == 1:
-        y = product(pick(builder.node("Div", data, root), product(data, inverse)), gain)
-    else:
-        y = product(data, product(inverse, gain))
-    if way == 3:
-        factor = pick(inverse, product(inverse, gain))
-        rest = builder.node("Sub", bias, product(mean(x), factor))
-        y = builder.node("Add", *pick([product(x, factor), rest], [rest, product(x, factor)]))
-    elif centred and rng.integers(2):
-        y = builder.node("Add", *pick([y, bias], [bias, y]))
-    builder.node("Identity", y, result="y")
-    builder.output("y")
-    return builder.model()
 
 
 @pytest.mark.parametrize("centred", [True, False])

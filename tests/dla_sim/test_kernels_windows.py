@@ -95,6 +95,12 @@ def windows(draw: Any, kind: str) -> tuple[dict[str, int], dict[str, int], int, 
     if "accumulate" in fields:
         sizes["PARTIAL"] = 4 * oc * oh * ow
     assert place(registers, sizes) < SIZE
+    move_operands(draw, registers, fields)
+    return registers, fields, oc, numerics
+
+
+def move_operands(draw: Any, registers: dict[str, int], fields: dict[str, int]) -> None:
+    """Move some operands of a window onto others, or off their alignment."""
     registers["EX_CHANNEL_ADDRESS"] += draw(st.sampled_from([0, 0, 0, 1]))
     if draw(st.booleans()):  # the results lie over the tables
         registers["EX_TABLE_ADDRESS"] = registers["EX_OUTPUT_ADDRESS"] - 100
@@ -104,7 +110,6 @@ def windows(draw: Any, kind: str) -> tuple[dict[str, int], dict[str, int], int, 
         registers["EX_PARTIAL_ADDRESS"] = draw(
             st.sampled_from([apart, apart, registers["EX_OUTPUT_ADDRESS"]])
         )
-    return registers, fields, oc, numerics
 
 
 SIDES = ("HEIGHT", "WIDTH")

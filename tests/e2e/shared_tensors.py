@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from byoc.compiler import compile as compile_network
 from byoc.compiler import partition_package
@@ -131,20 +132,26 @@ def outcome(seed: int, *, banked: bool = False, published: bool = False) -> Outc
         return Outcome(f"{check.mismatches} of {check.elements} differ, {check.first}", **found)
     if check.outputs is not None and check.outputs.exact and check.outputs.differences:
         return Outcome(f"{check.outputs.differences} of the outputs' elements differ", **found)
-    known = {
-        **given,
-        **{name: array for name, array in run.outputs.items() if array.dtype != np.float32},
-    }
+    outputs = {name: array for name, array in run.outputs.items() if array.dtype != np.float32}
+    wrong, alone = compare_with_file(writer, {**given, **outputs})
+    return Outcome(wrong, alone=alone, **found)
+
+
+def compare_with_file(writer: Writer, known: dict[str, NDArray[Any]]) -> tuple[str, int]:
+    """Compare outputs that depend on outputs alone with the unoptimised file.
+
+    Return the first difference of more than a step, or "", and the number of compared elements.
+    """
     units, results = writer.alone(known)
     if not results:
-        return Outcome(**found)
+        return "", 0
     again = run_unfused(units, {value.name: known[value.name] for value in units.graph.input})
     for result in results:
         gap = np.abs(again[f"{result.name}{AGAIN}"].astype(np.int64) - known[result.name])
         if gap.max(initial=0) > 1:
             where = tuple(int(index) for index in np.unravel_index(int(gap.argmax()), gap.shape))
-            return Outcome(f"{result.name} at {where} is {gap.max()} steps from the file", **found)
-    return Outcome(alone=sum(result.array.size for result in results), **found)
+            return f"{result.name} at {where} is {gap.max()} steps from the file", 0
+    return "", sum(result.array.size for result in results)
 
 
 def writer_shape(value: onnx.ValueInfoProto) -> list[int]:

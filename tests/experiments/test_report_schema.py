@@ -20,24 +20,23 @@ from isa.errors import InputError
 from isa.files import write_atomically
 from isa.instruction import KINDS
 
+LAYER = {
+    "onnx_nodes": ["conv"],
+    "region": 0,
+    "macs": 640,
+    "utilization": 0.1,
+    "dram_read_bytes": 10,
+    "dram_write_bytes": 5,
+    "tiles": 2,
+    "name": "conv",
+    "kind": "CONV",
+    "cycles": 100,
+    "stalls": {"EX": {"token_LD": 40}},
+}
+
 
 def sample() -> dict[str, Any]:
-    """A small report that is consistent: 100 cycles, of which EX works 60."""
-    layer = {
-        "onnx_nodes": ["conv"],
-        "region": 0,
-        "macs": 640,
-        "utilization": 0.1,
-        "dram_read_bytes": 10,
-    }
-    layer |= {
-        "dram_write_bytes": 5,
-        "tiles": 2,
-        "name": "conv",
-        "kind": "CONV",
-        "cycles": 100,
-        "stalls": {"EX": {"token_LD": 40}},
-    }
+    """Return a small consistent report: 100 cycles, of which EX works 60."""
     unit = dict.fromkeys(CAUSES, 0)
     return {
         "schema": "dla-run/1",
@@ -61,7 +60,7 @@ def sample() -> dict[str, Any]:
         },
         "kinds": dict.fromkeys(KINDS, 0) | {"CONV": 60, "DMA": 40},
         "ex_cycles": dict.fromkeys(KINDS, 0) | {"CONV": 60},
-        "layers": [layer],
+        "layers": [copy.deepcopy(LAYER)],
         "units": {name: unit | {"busy": 60, "drained": 40} for name in UNITS},
         "placement": [
             {"node": "conv", "op_type": "Conv", "on": "dla", "region": 0, "reason": None},

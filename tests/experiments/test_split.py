@@ -9,6 +9,7 @@ from dataclasses import asdict
 from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,23 @@ def system_of(count: int, settings: str = "", memory: str = PRIVATE) -> System:
 
 def split_of(network: Network, system: System, way: str, images: int | None = None) -> SplitReport:
     return split_network(network, system, SplitRequest(network.package, system, way, images=images))
+
+
+def random_convolution(
+    builder: ModelBuilder,
+    generator: np.random.Generator,
+    x: str,
+    shape: tuple[int, ...],
+    **attributes: Any,
+) -> str:
+    """Add a convolution of ``x`` with random weights of ``shape`` and a bias."""
+    numbers = generator.integers(-127, 128, shape, np.int8)
+    scales = generator.uniform(0.001, 0.004, shape[0]).astype(np.float32)
+    bias = builder.weights(
+        generator.integers(-500, 500, shape[0], np.int32), np.float32(0.05) * scales
+    )
+    real = builder.dequantize(x, 0.05, 3)
+    return builder.node("Conv", real, builder.weights(numbers, scales), bias, **attributes)
 
 
 def random_model(random: Random) -> ModelProto:
@@ -73,20 +91,9 @@ def random_model(random: Random) -> ModelProto:
             else:
                 groups = channels if kind == "depthwise" else 1
                 out = channels if kind == "depthwise" else random.choice((8, 16, 32))
-                numbers = generator.integers(
-                    -127, 128, (out, channels // groups, kernel, kernel), np.int8
-                )
-                scales = generator.uniform(0.001, 0.004, out).astype(np.float32)
-                bias = builder.weights(
-                    generator.integers(-500, 500, out, np.int32), np.float32(0.05) * scales
-                )
-                made = builder.node(
-                    "Conv",
-                    real(here),
-                    builder.weights(numbers, scales),
-                    bias,
-                    group=groups,
-                    **window,
+                shape_of_weights = (out, channels // groups, kernel, kernel)
+                made = random_convolution(
+                    builder, generator, here, shape_of_weights, group=groups, **window
                 )
                 channels = out
         before.setdefault(shape, here)

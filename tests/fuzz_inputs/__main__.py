@@ -39,7 +39,7 @@ from experiments.cli import main
 from experiments.running import package_cache
 from isa.errors import InputError
 from tests.faults.fault import read_faults
-from tests.fuzz_inputs import calls, drawn_documents, drawn_models, materials
+from tests.fuzz_inputs import calls, drawn_documents, drawn_tflite, materials
 from tests.fuzz_inputs.execution import Case, Ending, execute_together
 from tests.fuzz_inputs.kinds import IMAGE, KINDS, Kind
 from tests.fuzz_inputs.mutation import NUMBERS, TEXTS
@@ -165,7 +165,7 @@ def _draw(kind: Kind, folder: Path, seed: int) -> None:
     In a child where a library that models are built with may end its process (LiteRT does, on
     shapes that it cannot add).
     """
-    if kind.mutate is not drawn_models.tflite_model:
+    if kind.mutate is not drawn_tflite.tflite_model:
         kind.mutate(folder, random.Random(seed))
         return
     for again in itertools.count():

@@ -151,8 +151,20 @@ class _Draws:
 
 
 def system(folder: Path, rng: random.Random) -> None:
-    """A system with up to three kinds of accelerators and four tasks."""
+    """Write a system with up to three kinds of accelerators and four tasks."""
     draw = _Draws(rng)
+    text = _system_head(draw)
+    kinds = [
+        draw.one((name,), NAMES) for name in ("npu", "dsp", "gpu")[: draw.one((1, 1, 2, 3), (0,))]
+    ]
+    text += "".join(_accelerator(draw, name) for name in kinds)
+    names = [draw.one((name,), NAMES) for name in "abcd"[: draw.one((1, 2, 2, 3, 4), (0,))]]
+    text += "".join(_task(draw, names, number, kinds) for number in range(len(names)))
+    (folder / "drawn.toml").write_text(text, encoding="utf-8")
+
+
+def _system_head(draw: _Draws) -> str:
+    """Draw a system's own keys and its memory, processor and run."""
     text = draw.table(
         "",
         draw.some(
@@ -183,7 +195,7 @@ def system(folder: Path, rng: random.Random) -> None:
         "[cpu]",
         draw.some(0.4, {"cores": draw.count, "speed": lambda: draw.one((1.0, 0.5, 2.5), NUMBERS)}),
     )
-    text += draw.table(
+    return text + draw.table(
         "[run]",
         draw.some(
             0.6,
@@ -195,82 +207,72 @@ def system(folder: Path, rng: random.Random) -> None:
             },
         ),
     )
-    kinds = [
-        draw.one((name,), NAMES) for name in ("npu", "dsp", "gpu")[: draw.one((1, 1, 2, 3), (0,))]
-    ]
-    for name in kinds:
-        text += draw.table(
-            "[[accelerator]]",
-            {
-                "name": name,
-                **draw.some(
-                    0.4,
-                    {
-                        "preset": lambda: draw.one(PRESETS[:4], PRESETS),
-                        "count": draw.count,
-                        "parts": lambda: draw.one((1, 1, 2), NUMBERS),
-                        "settings": lambda: {
-                            draw.one(("sram_bytes",), SETTINGS): draw.one((65536, "64KiB"), NUMBERS)
-                            for _ in range(2)
-                        },
-                    },
-                ),
-            },
-        )
-    names = [draw.one((name,), NAMES) for name in "abcd"[: draw.one((1, 2, 2, 3, 4), (0,))]]
-    models = ("tiny.dla", "tiny.onnx")
-    for number, name in enumerate(names):
-        where = [draw.one((*kinds, "cpu"), NAMES)]
-        work: dict[str, Any] = draw.one(
-            (
-                {"model": draw.one(models, MODELS)},
-                {"cpu": draw.time()},
+
+
+def _accelerator(draw: _Draws, name: Any) -> str:
+    return draw.table(
+        "[[accelerator]]",
+        {
+            "name": name,
+            **draw.some(
+                0.4,
                 {
-                    "variants": [
-                        {
-                            "model": draw.one(models, MODELS),
-                            "quality": draw.one((1.0, 2.5), NUMBERS),
-                        }
+                    "preset": lambda: draw.one(PRESETS[:4], PRESETS),
+                    "count": draw.count,
+                    "parts": lambda: draw.one((1, 1, 2), NUMBERS),
+                    "settings": lambda: {
+                        draw.one(("sram_bytes",), SETTINGS): draw.one((65536, "64KiB"), NUMBERS)
                         for _ in range(2)
-                    ]
+                    },
                 },
             ),
-            ({}, {"model": "tiny.dla", "cpu": 1}, {"variants": []}),
-        )
-        after = {"after": [draw.one(names[:number] or ["a"], names)]}
-        when = (
-            after
-            if number and rng.random() < 0.4
-            else {
-                "period": draw.time(),
-                **draw.some(
-                    0.2,
-                    {
-                        "jitter": draw.time,
-                        "offset": draw.time,
-                        "sporadic": draw.time,
-                    },
-                ),
-            }
-        )
-        text += draw.table(
-            "[[task]]",
+        },
+    )
+
+
+def _task(draw: _Draws, names: Sequence[Any], number: int, kinds: Sequence[Any]) -> str:
+    """Draw task ``number``: its work, its period or predecessor, and further keys."""
+    where = [draw.one((*kinds, "cpu"), NAMES)]
+    models = ("tiny.dla", "tiny.onnx")
+    work: dict[str, Any] = draw.one(
+        (
+            {"model": draw.one(models, MODELS)},
+            {"cpu": draw.time()},
             {
-                "name": name,
-                **work,
-                **when,
-                **draw.some(
-                    0.25,
-                    {
-                        "deadline": draw.time,
-                        "priority": lambda: draw.one((0, 1, 7), NUMBERS),
-                        "overrun": lambda: draw.one(("queue", "skip"), ("x",)),
-                    },
-                ),
-                **({"on": where} if "cpu" not in work and rng.random() < 0.3 else {}),
+                "variants": [
+                    {"model": draw.one(models, MODELS), "quality": draw.one((1.0, 2.5), NUMBERS)}
+                    for _ in range(2)
+                ]
             },
-        )
-    (folder / "drawn.toml").write_text(text, encoding="utf-8")
+        ),
+        ({}, {"model": "tiny.dla", "cpu": 1}, {"variants": []}),
+    )
+    after = {"after": [draw.one(names[:number] or ["a"], names)]}
+    when = (
+        after
+        if number and draw.rng.random() < 0.4
+        else {
+            "period": draw.time(),
+            **draw.some(0.2, {"jitter": draw.time, "offset": draw.time, "sporadic": draw.time}),
+        }
+    )
+    return draw.table(
+        "[[task]]",
+        {
+            "name": names[number],
+            **work,
+            **when,
+            **draw.some(
+                0.25,
+                {
+                    "deadline": draw.time,
+                    "priority": lambda: draw.one((0, 1, 7), NUMBERS),
+                    "overrun": lambda: draw.one(("queue", "skip"), ("x",)),
+                },
+            ),
+            **({"on": where} if "cpu" not in work and draw.rng.random() < 0.3 else {}),
+        },
+    )
 
 
 def machine(folder: Path, rng: random.Random) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from byoc.package.archive import MANIFEST
 from isa.files import archive_bytes
-from tests.fuzz_inputs import drawn_documents, drawn_files, drawn_models, materials
+from tests.fuzz_inputs import drawn_documents, drawn_files, drawn_onnx, drawn_tflite, materials
 from tests.fuzz_inputs.mutation import (
     NUMBERS,
     mutate_bytes,
@@ -178,7 +178,7 @@ KINDS = (
              (("run", name, "--json", "out.json"), ("partition", name)), _ONNX)
         for name in _MODELS
     ),
-    Kind("drawn ONNX", drawn_models.onnx_model, (
+    Kind("drawn ONNX", drawn_onnx.onnx_model, (
         ("run", "drawn.onnx", "--json", "out.json"), ("partition", "drawn.onnx"),
         ("compile", "drawn.onnx", "-o", "out.dla"),
         ("run", "drawn.onnx", "--set", "numerics=fixed"),
@@ -187,7 +187,7 @@ KINDS = (
         ("run", "net.tflite", "--json", "out.json"),
         ("run", "net.tflite", "--set", "numerics=fixed"),
     ), _TFLITE),
-    Kind("drawn TFLite", drawn_models.tflite_model, (
+    Kind("drawn TFLite", drawn_tflite.tflite_model, (
         ("run", "drawn.tflite", "--json", "out.json"),
         ("run", "drawn.tflite", "--set", "numerics=fixed"),
         ("partition", "drawn.tflite"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,6 @@ from tests.golden_cases.operations import (
 from tests.golden_cases.tensor_operations import (
     Addition,
     LookUp,
-    OnRows,
     Permutation,
     Product,
     Repeating,
@@ -306,92 +304,6 @@ def _permutations() -> Iterator[GoldenCase]:
         builder.operation("OP_PERMUTE", {**places, **dims}, "pop.LD push.ST")
         builder.write(place + shift, target, count, "pop.EX")
         yield builder.case(f"L2/permute-over-{name}", "OP_PERMUTE, results over the sources")
-
-
-def _rows() -> Iterator[GoldenCase]:
-    """Yield edge cases on rows: ties, every value, and rows of one element or equal elements.
-
-    The sum of a long row depends on its order.
-    """
-    ties = np.array([[0, 1], [0, 3], [0, -1], [-1, -2], [5, 6], [-7, 0]], np.int8)
-    low = np.full((1, 40), -128, np.int8)
-    steps = np.tile(EVERY, (4, 1))
-    uneven = np.tile(np.arange(-128, 127, 3, dtype=np.int8), (1, 20))
-    even = np.array([[9] * 6, [-128] * 6], np.int8)
-    unit = np.array([[1.0, 0.0]])
-    halves = np.repeat(np.array([[0], [9], [-50]], np.int8), 2, axis=1)
-    late = np.full((1, 20001), -100, np.int8)
-    lowest = np.arange(-128, -88, dtype=np.int8).reshape(2, 20)
-    late[0, 0] = 0  # a sum of one large and many small numbers depends on its order
-    close = np.where(np.arange(600) % 7 < 2, 127, 126).astype(np.int8)[np.newaxis]
-    mean: dict[str, Any] = {"scales": (0.5, 0.5), "zeros": (0, 0)}
-    soft: dict[str, Any] = {"scales": (0.03, 1 / 256), "zeros": (0, -128)}
-    normal: dict[str, Any] = {"fields": {"centred": 1}, "scales": (0.1, 2.0**-6), "zeros": (0, 0)}
-    root: dict[str, Any] = {**normal, "fields": {}, "zeros": (-128, 7)}
-    fine: dict[str, Any] = {**normal, "scales": (0.1, 1 / 8000), "zeros": (0, -12620)}
-    narrow = {**soft, "scales": (2.0**-10, 0.5)}
-    cases = {
-        "mean-ties": OnRows("OP_REDUCE", (6, 2, 1), input=ties, **mean),
-        "mean-saturates": OnRows(
-            "OP_REDUCE", (1, 40, 1), scales=(0.5, 0.01), zeros=(127, 0), input=low
-        ),
-        "mean-of-one": OnRows("OP_REDUCE", (256, 1, 1), input=EVERY.reshape(256, 1), **mean),
-        "sum-far-zeros": OnRows(
-            "OP_REDUCE", (4, 256, 1), scales=(1.0, 256.0), zeros=(-32768, 32767), input=steps
-        ),
-        "largest-of-one": OnRows(
-            "OP_REDUCE", (256, 1, 1), {"mode": 1}, (0.5, 0.2), input=EVERY.reshape(256, 1)
-        ),
-        "smallest-ties": OnRows(
-            "OP_REDUCE", (1, 1, 256), {"mode": 2}, (0.5, 1.0), (0, 0), input=EVERY[np.newaxis]
-        ),
-        "softmax-every": OnRows("OP_SOFTMAX", (1, 256, 1), input=EVERY[np.newaxis], **soft),
-        "softmax-equal": OnRows("OP_SOFTMAX", (2, 6, 1), input=even, **soft),
-        "softmax-ties": OnRows("OP_SOFTMAX", (2, 6, 1), input=np.zeros((2, 6), np.int8), **narrow),
-        "softmax-long": OnRows(
-            "OP_SOFTMAX", (1, uneven.size, 1), input=uneven, **{**soft, "scales": (0.0003, 2e-5)}
-        ),
-        "softmax-order": OnRows(
-            "OP_SOFTMAX", (1, 20001, 1), scales=(0.105, 3e-5), zeros=(0, -21500), input=late
-        ),
-        "softmax-low": OnRows(
-            "OP_SOFTMAX", (2, 20, 1), input=lowest, **{**soft, "scales": (1.5, 1 / 256)}
-        ),
-        "softmax-halves": OnRows(
-            "OP_SOFTMAX", (3, 2, 1), scales=(0.03, 1 / 43.5), zeros=(0, 0), input=halves
-        ),
-        "softmax-two": OnRows(
-            "OP_SOFTMAX", (1, 2, 256), input=np.stack([EVERY, EVERY[::-1]]), **soft
-        ),
-        "layer-norm-constant": OnRows(
-            "OP_NORM", (2, 6, 1), input=even, pairs=np.ones((6, 2)), **normal
-        ),
-        "layer-norm-ties": OnRows(
-            "OP_NORM", (6, 2, 1), input=ties, pairs=np.repeat(unit, 2, 0) / 128, **normal
-        ),
-        "layer-norm-cancels": OnRows(
-            "OP_NORM", (1, 600, 1), input=close, pairs=np.repeat(unit, 600, 0), **fine
-        ),
-        "layer-norm-every": OnRows(
-            "OP_NORM", (4, 256, 1), input=steps, pairs=np.repeat(unit, 256, 0), **normal
-        ),
-        "rms-norm-every": OnRows(
-            "OP_NORM", (4, 256, 1), input=steps, pairs=np.repeat(unit, 256, 0), **root
-        ),
-        "rms-norm-zero": OnRows("OP_NORM", (1, 40, 1), input=low, pairs=np.ones((40, 2)), **root),
-    }
-    for name, on_rows in cases.items():
-        for suffix, numerics in (("", "onnxruntime"), ("-fixed", "fixed")):
-            arch = machine("v4", numerics)
-            yield on_rows.case(
-                f"L2/{name}{suffix}", f"{on_rows.mnemonic}: {name.replace('-', ' ')}", arch
-            )
-    bad = OnRows("OP_SOFTMAX", (1, 4, 1), table=np.zeros(256, np.float32), **soft)
-    yield bad.case("L2/softmax-of-nothing", "exponentials that are all 0", TABLES)
-    flat = {**normal, "scales": (1e30, 1.0)}  # epsilon on integers is then 0
-    yield OnRows("OP_NORM", (2, 6, 1), input=even, **flat).case(
-        "L2/layer-norm-without-epsilon", "no variance", TABLES
-    )
 
 
 def _resizes() -> Iterator[GoldenCase]:

@@ -18,8 +18,8 @@ from tests.golden_cases.level2 import (
     _pairs,
     _permutations,
     _resizes,
-    _rows,
 )
+from tests.golden_cases.level2_rows import rows
 from tests.golden_cases.machines import BALANCED, FIXED, TABLES, machine
 from tests.golden_cases.operations import Convolution, Pooling, Window, packed
 from tests.golden_cases.tensor_operations import (
@@ -49,7 +49,7 @@ def values() -> Iterator[GoldenCase]:
     yield from _permutations()
     for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed"))):
         yield from _pairs(suffix, arch)
-    yield from _rows()
+    yield from rows()
     yield from _resizes()
 
 

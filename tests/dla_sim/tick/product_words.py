@@ -176,85 +176,126 @@ def _load(shape: Products, depth: int, channels: int, arch: Arch) -> int:
     )
 
 
-def count_product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
-    """Return the cycles and words of a product; count what it exercises in ``events``."""
-    assert arch.words is not None
-    shape = _shape(command, arch)
-    counted = Counted()
-    element = 1 if command.fields["requantise"] else 4
-    together = _together(shape, arch)
-    held = _held(shape, together, arch)
+@dataclass(frozen=True)
+class ProductStreams:
+    """Words of activations that a product reads.
+
+    ``width`` columns are computed in a step, and each row of results takes ``row_steps``. A block
+    reads at most ``streams`` streams, each ``alone`` words a step, together ``step`` words.
+    """
+
+    width: int
+    row_steps: int
+    streams: int
+    alone: int
+    step: int
+
+
+def _product_streams(
+    shape: Products, held: int, whences: Sequence[set[tuple[int, int]]], arch: Arch
+) -> ProductStreams:
     width = held * arch.pe.ow
     reach = width * shape.stride if shape.taps or shape.whole else (width - 1) * shape.stride + 1
-    whences = [
-        whence
-        for groups in split_range(shape.groups, together)
-        for _, whence in _blocks(shape, groups, arch)
-    ]
     streams = max(map(len, whences), default=1)
-    alone = _word_span(reach, shape.atom, arch)
-    step = _word_span(streams * reach, shape.atom, arch)
-    a_row = len(split_range(shape.columns, width))
-    first = 0
-    results = 0
-    sums = 0
-    written = 0
-    counted.words = (
-        {"activations": 0, "weights": 0}
-        if shape.computed
-        else {"activations": 0, "weights": 0, "records": 0}
+    return ProductStreams(
+        width=width,
+        row_steps=len(split_range(shape.columns, width)),
+        streams=streams,
+        alone=_word_span(reach, shape.atom, arch),
+        step=_word_span(streams * reach, shape.atom, arch),
     )
-    for groups in split_range(shape.groups, together):
-        for outputs in split_range(shape.outputs, arch.pe.oc):
-            channels = len(groups) * len(outputs)
-            if not shape.computed:
-                counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
-            weights = sum(depth * channels for depth, _ in _blocks(shape, groups, arch))
-            blocks = [
-                (_load(shape, depth, channels, arch), atoms)
-                for depth, atoms in _blocks(shape, groups, arch)
-            ]
-            first = first or blocks[0][0]
-            results += channels * shape.rows * shape.columns
-            for stripe in _stripes(shape, width, arch):
-                steps = len(stripe)
-                events["words: a stripe that fills the accumulators"] += (
-                    steps == arch.words.accumulators
-                )
-                rows = len(split_range(steps, a_row)) if shape.gap else 1
-                events["words: rows of a stripe in one stream"] += not shape.gap and steps > a_row
-                fresh = _word_span(steps * width * shape.stride, shape.atom, arch)
-                for load, _ in blocks:
-                    passing = sum(step for _ in stripe)
-                    events["words: a block bound by its weights"] += load > passing
-                    events["words: a block bound by its steps"] += passing > load
-                    events["words: activations of a step each"] += steps * alone < fresh + rows
-                    events["words: activations in a stream"] += steps * alone > fresh + rows
-                    counted.cycles += max(passing, load)
-                    counted.add("activations", streams * min(steps * alone, fresh + rows))
-                loads = (
-                    sum(load for load, _ in blocks) if shape.computed else words_of(weights, arch)
-                )
-                counted.add("weights", loads)
-                positions = steps * width * arch.words.atom
-                written += count_atoms(channels, arch) * words_of(positions * element, arch)
-                sums += count_atoms(channels, arch) * words_of(positions * 4, arch)
-    events["words: several words a step"] += alone > 1
+
+
+def _count_stripe(
+    counted: Counted,
+    steps: int,
+    loads: Sequence[int],
+    shape: Products,
+    found: ProductStreams,
+    arch: Arch,
+    events: Counter[str],
+) -> None:
+    """Add the cycles and activations of a stripe; ``loads`` are the words of its blocks."""
+    assert arch.words is not None
+    events["words: a stripe that fills the accumulators"] += steps == arch.words.accumulators
+    rows = len(split_range(steps, found.row_steps)) if shape.gap else 1
+    events["words: rows of a stripe in one stream"] += not shape.gap and steps > found.row_steps
+    fresh = _word_span(steps * found.width * shape.stride, shape.atom, arch)
+    for load in loads:
+        passing = sum(found.step for _ in range(steps))
+        events["words: a block bound by its weights"] += load > passing
+        events["words: a block bound by its steps"] += passing > load
+        events["words: activations of a step each"] += steps * found.alone < fresh + rows
+        events["words: activations in a stream"] += steps * found.alone > fresh + rows
+        counted.cycles += max(passing, load)
+        counted.add("activations", found.streams * min(steps * found.alone, fresh + rows))
+
+
+def _note_product(
+    shape: Products,
+    together: int,
+    held: int,
+    whences: Sequence[set[tuple[int, int]]],
+    found: ProductStreams,
+    arch: Arch,
+    events: Counter[str],
+) -> None:
+    """Count in ``events`` the layouts and mappings that a product exercises."""
+    events["words: several words a step"] += found.alone > 1
     events["words: a block in several atoms"] += any(
         len({atom for _, atom in whence}) > 1 for whence in whences
     )
     events["words: a block of taps of several rows"] += any(
         len({row for row, _ in whence}) > 1 for whence in whences
     )
-    events["words: streams that share words"] += step < streams * alone
+    events["words: streams that share words"] += found.step < found.streams * found.alone
     events["words: several groups in a block"] += together > 1
     events["words: groups with activations of their own"] += together > 1 and shape.apart
     events["words: several output columns side by side"] += held > 1
     events["words: more parts than output columns"] += (
         shape.apart
         and (held + 1) * together * shape.outputs <= arch.pe.oc
-        and width >= shape.columns
+        and found.width >= shape.columns
     )
+
+
+def count_product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    """Return the cycles and words of a product; count what it exercises in ``events``."""
+    assert arch.words is not None
+    shape = _shape(command, arch)
+    element = 1 if command.fields["requantise"] else 4
+    together = _together(shape, arch)
+    held = _held(shape, together, arch)
+    whences = [
+        whence
+        for groups in split_range(shape.groups, together)
+        for _, whence in _blocks(shape, groups, arch)
+    ]
+    found = _product_streams(shape, held, whences, arch)
+    counted = Counted(
+        words={"activations": 0, "weights": 0} | ({} if shape.computed else {"records": 0})
+    )
+    first = 0
+    results = 0
+    sums = 0
+    written = 0
+    for groups in split_range(shape.groups, together):
+        for outputs in split_range(shape.outputs, arch.pe.oc):
+            channels = len(groups) * len(outputs)
+            if not shape.computed:
+                counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
+            depths = [depth for depth, _ in _blocks(shape, groups, arch)]
+            loads = [_load(shape, depth, channels, arch) for depth in depths]
+            dense = words_of(sum(depth * channels for depth in depths), arch)
+            first = first or loads[0]
+            results += channels * shape.rows * shape.columns
+            for stripe in _stripes(shape, found.width, arch):
+                _count_stripe(counted, len(stripe), loads, shape, found, arch, events)
+                counted.add("weights", sum(loads) if shape.computed else dense)
+                positions = len(stripe) * found.width * arch.words.atom
+                written += count_atoms(channels, arch) * words_of(positions * element, arch)
+                sums += count_atoms(channels, arch) * words_of(positions * 4, arch)
+    _note_product(shape, together, held, whences, found, arch, events)
     if command.fields.get("accumulate") and results:
         counted.add("sums", sums)
     counted.add("results", written)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from isa.arch import Arch
 from isa.instruction import Command
@@ -62,78 +63,106 @@ def count(command: Command, arch: Arch, events: Counter[str]) -> Counted:
 # Windows.
 
 
-def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
-    """One atom after the other, piece of columns after piece, some rows at once, tap after tap."""
+@dataclass(frozen=True)
+class WindowPlan:
+    """Windows that the array computes at once.
+
+    There are ``across`` windows in a row and ``down`` rows of them. The columns are computed in
+    ``pieces``, each of which reads ``input_rows`` rows of ``input_columns`` columns. A tap takes
+    ``cycles``.
+    """
+
+    across: int
+    down: int
+    pieces: int
+    input_rows: int
+    input_columns: int
+    cycles: int
+
+
+def _plan_windows(command: Command, arch: Arch) -> WindowPlan:
     assert arch.words is not None
     at = command.registers
-    counted = Counted()
-    words = arch.words
-    depthwise = command.instruction.mnemonic == "OP_DEPTH_CONV"
-    channels = at["EX_OUTPUT_CHANNELS"]
     rows = at["EX_OUTPUT_HEIGHT"]
     columns = at["EX_OUTPUT_WIDTH"]
-    kernel = [
-        (row, column)
-        for row in range(at["EX_KERNEL_HEIGHT"])
-        for column in range(at["EX_KERNEL_WIDTH"])
-    ]
-    whole = command.fields.get("mode") == GLOBAL
-    at_once = arch.pe.count // words.atom
-    slower = 1 if at_once else len(split_range(words.atom, arch.pe.count))
+    at_once = arch.pe.count // arch.words.atom
     across = min(max(at_once, 1), columns)
     down = 1
     while down < rows and across * (down + 1) <= at_once:
         down += 1
-    pieces = split_range(columns, across)
     last_row = (rows - 1) * at["EX_STRIDE_HEIGHT"] + (at["EX_KERNEL_HEIGHT"] - 1) * at[
         "EX_DILATION_HEIGHT"
     ]
     last_column = (across - 1) * at["EX_STRIDE_WIDTH"] + (at["EX_KERNEL_WIDTH"] - 1) * at[
         "EX_DILATION_WIDTH"
     ]
-    input_rows = [row for row in range(last_row + 1) if row < at["EX_INPUT_HEIGHT"]]
-    input_columns = [column for column in range(last_column + 1) if column < at["EX_INPUT_WIDTH"]]
-    counted.words = (
-        {"activations": 0, "weights": 0, "records": 0} if depthwise else {"activations": 0}
+    return WindowPlan(
+        across=across,
+        down=down,
+        pieces=len(split_range(columns, across)),
+        input_rows=len([row for row in range(last_row + 1) if row < at["EX_INPUT_HEIGHT"]]),
+        input_columns=len(
+            [column for column in range(last_column + 1) if column < at["EX_INPUT_WIDTH"]]
+        ),
+        cycles=1 if at_once else len(split_range(arch.words.atom, arch.pe.count)),
+    )
+
+
+def _window_steps(counted: Counted, command: Command, plan: WindowPlan, arch: Arch) -> int:
+    """Return the cycles of an atom's windows and add the words of its activations."""
+    assert arch.words is not None
+    at = command.registers
+    if command.fields.get("mode") == GLOBAL:
+        plane = words_of(at["EX_INPUT_HEIGHT"] * at["EX_INPUT_WIDTH"] * arch.words.atom, arch)
+        counted.add("activations", plane)
+        return plane
+    steps = 0
+    for _ in range(plan.pieces):
+        for _ in range(plan.input_rows):
+            row = words_of(plan.input_columns * arch.words.atom, arch)
+            counted.add("activations", row + (plan.pieces > 1))
+        for _ in split_range(at["EX_OUTPUT_HEIGHT"], plan.down):
+            for _ in range(at["EX_KERNEL_HEIGHT"] * at["EX_KERNEL_WIDTH"]):
+                steps += plan.cycles
+    return steps
+
+
+def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    """Count windows: atom by atom, piece of columns by piece, some rows at once, tap by tap."""
+    assert arch.words is not None
+    at = command.registers
+    depthwise = command.instruction.mnemonic == "OP_DEPTH_CONV"
+    channels = at["EX_OUTPUT_CHANNELS"]
+    windows = at["EX_OUTPUT_HEIGHT"] * at["EX_OUTPUT_WIDTH"]
+    taps = at["EX_KERNEL_HEIGHT"] * at["EX_KERNEL_WIDTH"]
+    plan = _plan_windows(command, arch)
+    counted = Counted(
+        words={"activations": 0} | ({"weights": 0, "records": 0} if depthwise else {})
     )
     first = 0
     results = 0
     lead = 0
     written = 0
-    for atom in split_range(channels, words.atom):
-        if whole:
-            plane = words_of(at["EX_INPUT_HEIGHT"] * at["EX_INPUT_WIDTH"] * words.atom, arch)
-            counted.add("activations", plane)
-            steps = plane
-        else:
-            steps = 0
-            for _ in pieces:
-                for _ in input_rows:
-                    counted.add(
-                        "activations",
-                        words_of(len(input_columns) * words.atom, arch) + (len(pieces) > 1),
-                    )
-                for _ in split_range(rows, down):
-                    for _ in kernel:
-                        steps += slower
+    for atom in split_range(channels, arch.words.atom):
+        steps = _window_steps(counted, command, plan, arch)
         if depthwise:
-            load = words_of(len(atom) * len(kernel), arch)
+            load = words_of(len(atom) * taps, arch)
             assert load <= steps  # so that the next atom's weights are always there
             first = first or load
         counted.cycles += steps
-        results += len(atom) * rows * columns
+        results += len(atom) * windows
         element = 1 if command.fields.get("requantise", 1) else 4
-        written += words_of(rows * columns * words.atom * element, arch)
+        written += words_of(windows * arch.words.atom * element, arch)
     if depthwise:
-        counted.add("weights", words_of(channels * len(kernel), arch))
+        counted.add("weights", words_of(channels * taps, arch))
         counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
     elif command.fields["mode"] == AVERAGE:
-        lead = _divisions(len(kernel) + 1, arch)
+        lead = _divisions(taps + 1, arch)
     counted.add("results", written)
-    events["words: several windows in a row"] += across > 1
-    events["words: several rows of windows"] += down > 1
-    events["words: several pieces of columns"] += len(pieces) > 1
-    events["words: an array of less than an atom"] += slower > 1
+    events["words: several windows in a row"] += plan.across > 1
+    events["words: several rows of windows"] += plan.down > 1
+    events["words: several pieces of columns"] += plan.pieces > 1
+    events["words: an array of less than an atom"] += plan.cycles > 1
     return add_lanes_and_tables(
         counted, first + lead, lane_cycles(command, results, arch), command, arch, events
     )
