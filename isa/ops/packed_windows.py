@@ -149,7 +149,7 @@ def _resize_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     return input_atoms(command), *tables, output_atoms(command, 1)
 
 
-def _resized_atoms(command: Command, words: BankedMemory) -> int:
+def _result_atoms(command: Command, words: BankedMemory) -> int:
     """Return the number of atoms in the result of a resize command."""
     positions = command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
     return words.surfaces(command["EX_OUTPUT_CHANNELS"]) * positions
@@ -164,7 +164,7 @@ def _resized_atoms(command: Command, words: BankedMemory) -> int:
 def _resize_cycles(command: Command, arch: Arch) -> int:
     words = words_of(arch)
     each = pooling.NEIGHBOURS * ceil_div(words.atom, arch.lanes)
-    return words.divide_cycles + each * _resized_atoms(command, words)
+    return words.divide_cycles + each * _result_atoms(command, words)
 
 
 def _resize_words(command: Command, arch: Arch) -> tuple[int, ...]:
@@ -178,7 +178,7 @@ def _resize_words(command: Command, arch: Arch) -> tuple[int, ...]:
     rows, columns = command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]
     along, down = (words.count(pooling.COORDINATE_BYTES * size) for size in (columns, rows))
     return (
-        pooling.NEIGHBOURS * _resized_atoms(command, words),
+        pooling.NEIGHBOURS * _result_atoms(command, words),
         surfaces * rows * along,
         surfaces * (down + 1),
         _results(command, arch, 1)[1],
