@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from byoc.estimate.movements import movement_slots
-from byoc.layout.unpacking import Movement, unpacked_routes
+from byoc.layout.unpacking import TensorMovement, find_unpacked_routes
 from byoc.operators.copies import copies, fills, order_for_words
 from byoc.operators.gather import (
     CONSTANT,
@@ -126,12 +126,12 @@ def merge_moves(
 
 def _unpack_if_cheaper(merge: Merge, name: str, context: MoveContext) -> tuple[Operator, ...]:
     """Return the operations of a merge, or those through dense copies that take fewer bus slots."""
-    movement = Movement(name, merge.bytes, merge.operations, context.layouts, context.shapes)
+    movement = TensorMovement(name, merge.bytes, merge.operations, context.layouts, context.shapes)
     if merge.gathers or merge.aliases or not movement.is_short:
         return merge.operations
     routes = [
         route
-        for route in unpacked_routes(movement)
+        for route in find_unpacked_routes(movement)
         if len(route) <= MAX_PIECES_PER_MOVE and all(map(context.fits, route))
     ]
     return min((merge.operations, *routes), key=movement_slots)

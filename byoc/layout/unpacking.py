@@ -23,7 +23,7 @@ from isa.layout import Layout
 
 
 @dataclass(frozen=True)
-class Movement:
+class TensorMovement:
     """Tensor that a movement writes: its name and byte map, and the ``operations`` that write it.
 
     ``layouts`` and ``shapes`` are those of the region's tensors, by name.
@@ -52,7 +52,7 @@ class Movement:
         return find_pieces(index.reshape(shape if prod(shape) == index.size else (-1,)))
 
 
-def unpacked_routes(movement: Movement) -> Iterator[tuple[Operator, ...]]:
+def find_unpacked_routes(movement: TensorMovement) -> Iterator[tuple[Operator, ...]]:
     """Yield operations that write the same bytes through dense copies of the sources.
 
     First from these to the tensor, then by a dense copy of the tensor too. A dense copy has the

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from byoc.estimate.bus import DEFAULT_BUS
 from byoc.estimate.movements import movement_slots
 from byoc.layout.merging import merge_moves
-from byoc.layout.unpacking import Movement, unpacked_routes
+from byoc.layout.unpacking import TensorMovement, find_unpacked_routes
 from byoc.operators.copies import copies, fills
 from byoc.operators.gather import CONSTANT, ByteMap
 from byoc.operators.nest import NOTHING, Dim, Piece
@@ -41,7 +41,7 @@ def _depth_to_space() -> NDArray[np.int64]:
     return found.reshape(-1)
 
 
-def _movement(target: Layout, shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> Movement:
+def _movement(target: Layout, shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> TensorMovement:
     """Return the movement of a depth-to-space from packed channels to a tensor with ``target``."""
     size = target.surfaces * target.positions * target.atom
     index = np.full(size, NOTHING, np.int64)
@@ -51,7 +51,7 @@ def _movement(target: Layout, shapes: Mapping[str, tuple[int, ...]] = SHAPES) ->
     rest = find_packed_pieces(np.where(index == NOTHING, 0, NOTHING), target, shapes["b"])
     operations = (*copies("n", (), "a", "b", pieces), *fills("n", (), "b", rest, 0))
     bytes_moved = ByteMap(("a",), source, np.where(index == NOTHING, 0, index))
-    return Movement("b", bytes_moved, operations, {"a": PACKED, "b": target}, shapes)
+    return TensorMovement("b", bytes_moved, operations, {"a": PACKED, "b": target}, shapes)
 
 
 def test_blocks_of_two_surfaces_are_three_pieces() -> None:
@@ -72,7 +72,8 @@ def test_both_routes_write_the_same_bytes(target: Layout) -> None:
     data = np.random.default_rng(7).integers(0, 256, 4096, dtype=np.uint8)
     wanted = run_moves(movement.operations, {"a": data})["b"][:size].tolist()
     found = [
-        run_moves(route, {"a": data})["b"][:size].tolist() for route in unpacked_routes(movement)
+        run_moves(route, {"a": data})["b"][:size].tolist()
+        for route in find_unpacked_routes(movement)
     ]
     assert found == [wanted, wanted]
 
@@ -81,7 +82,7 @@ def test_padding_that_is_read_has_no_dense_route() -> None:
     movement = _movement(DENSE)
     last = PACKED.places(np.array([ELEMENTS - 1]))
     movement.bytes.byte[0] = last[0] + 1
-    assert list(unpacked_routes(movement)) == []
+    assert list(find_unpacked_routes(movement)) == []
 
 
 def _merged(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Operator, ...]:
@@ -113,7 +114,7 @@ def test_dense_copies_have_only_the_elements_that_are_read() -> None:
     movement = _movement(DENSE)
     half = CHANNELS // 3 * ROWS * COLUMNS
     movement.bytes.source[_depth_to_space() >= half] = CONSTANT
-    route = next(unpacked_routes(movement))
+    route = next(find_unpacked_routes(movement))
     assert [one.output.elements for one in route if one.output.value == "b~a"] == [half]
     movement.bytes.source[_depth_to_space() == 1] = CONSTANT
-    assert list(unpacked_routes(movement)) == []
+    assert list(find_unpacked_routes(movement)) == []
