@@ -328,20 +328,30 @@ def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
     ``index`` has the position in the flat source of every element, or NOTHING. Its shape guides the
     search.
     """
-    if index.size == 0:
+    if not index.size:
         return ()
-    whole = np.ascontiguousarray(index, np.int64)
-    narrow = whole.size < 1 << 31 and int(whole.max()) < 1 << 31
-    digest = sha256(whole.astype(np.int32).data if narrow else whole.data).digest()
-    key = whole.shape, digest  # layers of one shape have equal maps
+    slices = np.atleast_1d(index)
+    copied = (slices != NOTHING).reshape(len(slices), -1)
+    used = np.flatnonzero(copied.any(axis=1))
+    if not used.size:
+        return ()
+    span = slice(int(used[0]), int(used[-1]) + 1)
+    part = np.ascontiguousarray(slices[span], np.int64)
+    inside = copied[span].reshape(part.shape)
+    first = int(part.min(where=inside, initial=np.iinfo(np.int64).max))
+    moved = np.where(inside, part - first, NOTHING)
+    narrow = moved.size < 1 << 31 and int(moved.max()) < 1 << 31
+    digest = sha256(moved.astype(np.int32).data if narrow else moved.data).digest()
+    key = moved.shape, digest  # the parts of a tensor, and layers of one shape, have equal maps
     found = _FOUND.get(key)
     if found is None:
         if len(_FOUND) == REMEMBERED_MAPS:
             _FOUND.clear()
         found = _FOUND[key] = tuple(
-            Piece(piece.source, piece.target, merge_dims(piece.dims)) for piece in _pieces(whole)
+            Piece(piece.source, piece.target, merge_dims(piece.dims)) for piece in _pieces(moved)
         )
-    return found
+    begin = span.start * copied.shape[1]
+    return tuple([Piece(first + one.source, begin + one.target, one.dims) for one in found])
 
 
 def _pieces(index: NDArray[np.int64]) -> list[Piece]:

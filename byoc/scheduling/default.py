@@ -311,11 +311,12 @@ class _Trials:
     def _estimate(self, plan: LayerPlan) -> float:
         """Return the estimated cycles of a plan: the sum over its layers, each alone."""
         rooms = self._context.rooms
+        residents = frozenset(plan.residents)
         found = 0.0
         for index, (search, tiling) in enumerate(
             zip(self._context.searches, plan.tilings, strict=True)
         ):
-            found += search.cost.estimate(tiling, rooms.find_beside(index, plan.residents)[0])
+            found += search.cost.estimate(tiling, rooms.find_operands(index, residents))
         return found
 
     def _nearby(self) -> None:
@@ -390,11 +391,12 @@ class _Trials:
 
         Plans that are then equal have the same stream.
         """
+        residents = frozenset(plan.residents)
         used = []
         for index, (search, tiling) in enumerate(
             zip(self._context.searches, plan.tilings, strict=True)
         ):
-            resident, _ = self._context.rooms.find_beside(index, plan.residents)
+            resident = self._context.rooms.find_operands(index, residents)
             used.append(search.cost.drop_surplus_buffers(tiling, resident))
         return replace(plan, tilings=tuple(used))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
 from byoc.estimate.banks import CommandLoads
 from byoc.estimate.bus import MemoryBus
@@ -123,11 +124,6 @@ class Rooms:
             for layer in layers
         ]
         self.lives = _candidates(layers, self._uses, lowered.buffers, arch)
-        self._there: list[list[tuple[str, int]]] = [[] for _ in layers]
-        """Possible residents at each layer, with their bytes."""
-        for name, life in self.lives.items():
-            for there in self._there[life.first : life.last + 1]:
-                there.append((name, life.nbytes))
 
     def find_resident(
         self, index: int, residents: Collection[str], capacity: int
@@ -136,28 +132,42 @@ class Rooms:
 
         The bytes are those of ``capacity`` that no live resident takes.
         """
-        resident, taken = self.find_beside(index, residents)
-        return resident, capacity - taken
+        return self.find_operands(index, residents), capacity - self._count_taken(residents)[index]
 
-    def find_beside(self, index: int, residents: Collection[str]) -> _Beside:
-        """Return which operands of a layer are resident, and the bytes of all live residents."""
+    def find_operands(self, index: int, residents: Collection[str]) -> Resident:
+        """Return which operands of a layer are resident."""
         sources, target = self._uses[index]
-        taken = sum([nbytes for name, nbytes in self._there[index] if name in residents])
         return Resident(
             tuple([name in residents for name in sources]), target in residents, follows=index > 0
-        ), taken
+        )
 
-    def find_with_resident(
+    def list_beside(self, residents: Collection[str]) -> list[_Beside]:
+        """Return, for each layer, its resident operands and the bytes of all live residents."""
+        return [
+            (self.find_operands(index, residents), taken)
+            for index, taken in enumerate(self._count_taken(residents))
+        ]
+
+    def _count_taken(self, residents: Collection[str]) -> list[int]:
+        """Return the bytes that residents take at each layer."""
+        change = [0] * (len(self._uses) + 1)
+        for name in self.lives.keys() & residents:
+            life = self.lives[name]
+            change[life.first] += life.nbytes
+            change[life.last + 1] -= life.nbytes
+        return list(accumulate(change[:-1]))
+
+    def add_resident(
         self, index: int, name: str, room: _Beside, residents: Collection[str]
     ) -> _Beside:
-        """Update a result of :meth:`find_beside` after ``name`` joined ``residents``.
+        """Update a layer's item of :meth:`list_beside` after ``name`` joined ``residents``.
 
-        ``room`` is the result without ``name``.
+        ``room`` is the item without ``name``, which is live at the layer.
         """
         sources, target = self._uses[index]
-        if name == target or name in sources:
-            return self.find_beside(index, residents)
-        return room[0], room[1] + self.lives[name].nbytes
+        operand = name == target or name in sources
+        resident = self.find_operands(index, residents) if operand else room[0]
+        return resident, room[1] + self.lives[name].nbytes
 
 
 def plan_layers(
@@ -226,6 +236,7 @@ class _Planner:
         self._operands = [len(layer.operation.inputs) for layer in layers]
         self._group(groups)
         self._whole = self._capacity = whole
+        self._best: dict[tuple[TileSearch, Resident, int], TilingChoice | None] = {}
         self._find_rooms()
         self.choices = [self._get_required(layers[index], index) for index in range(len(layers))]
 
@@ -248,6 +259,7 @@ class _Planner:
         images.
         """
         self._capacity = capacity
+        self._best.clear()
         lives = sorted(
             self._lives.items(), key=lambda item: item[1].last - item[1].first > self._image
         )
@@ -257,7 +269,7 @@ class _Planner:
             indices = range(life.first, life.last + 1)
             rooms = self._places[span]
             self._places[span] = [
-                self._rooms.find_with_resident(index, name, room, self.residents)
+                self._rooms.add_resident(index, name, room, self.residents)
                 for index, room in zip(indices, rooms, strict=True)
             ]
             before = self.choices[span]
@@ -273,9 +285,7 @@ class _Planner:
 
     def _find_rooms(self) -> None:
         """Recompute each layer's resident operands and the bytes that residents take."""
-        self._places = [
-            self._rooms.find_beside(index, self.residents) for index in range(len(self._searches))
-        ]
+        self._places = self._rooms.list_beside(self.residents)
 
     def _group(self, groups: tuple[BandedGroup, ...]) -> None:
         self.groups = groups
@@ -336,7 +346,11 @@ class _Planner:
         pin = self._pins[index]
         resident, budget, taken = self._room(index)
         if pin is None:
-            return search.best_beside(resident, budget, taken)
+            # layers of equal geometry share a search, and a region has many layers and residents
+            key = search, resident, taken
+            if key not in self._best:
+                self._best[key] = search.best_beside(resident, budget, taken)
+            return self._best[key]
         if index in self._together and None not in vars(pin).values():
             # unused in a group; kept as the choice for the layer alone
             return TilingChoice(tiling_of(pin), 0.0)
