@@ -71,26 +71,22 @@ class Layout(NamedTuple):
 
     def places(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the byte offsets of a tensor's int8 elements, given their numbers."""
-        image, rest = _divide_numbers(elements, self.channels * self.positions)
-        slow, fast = _divide_numbers(rest, self.channels if self.by_row else self.positions)
-        channel, position = (fast, slow) if self.by_row else (slow, fast)
-        surface, inside = _divide_numbers(channel, self.atom)
-        surface += image * self.surfaces
-        found: NDArray[np.int64] = (
-            surface * (self.positions * self.atom) + position * self.atom + inside + self.begin
-        )
+        size = self.channels * self.positions
+        image = elements // max(size, 1) if self.images > 1 else None
+        rest = elements if image is None else elements - image * size
+        slow = rest // max(self.channels if self.by_row else self.positions, 1)
+        channel = rest - slow * self.channels if self.by_row else slow
+        # Terms are added in place: new arrays of large tensors take longer than the arithmetic.
+        found: NDArray[np.int64] = channel // self.atom
+        found *= (self.positions - 1) * self.atom
+        found += rest if self.by_row else rest * self.atom
+        slow *= self.atom - self.channels if self.by_row else 1 - self.positions * self.atom
+        found += slow
+        if image is not None:
+            image *= self.image_bytes
+            found += image
+        found += self.begin
         return found
-
-
-def _divide_numbers(
-    numbers: NDArray[np.int64], divisor: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the quotients and remainders of integer arrays.
-
-    np.divmod takes ten times as long.
-    """
-    quotients = numbers // max(divisor, 1)
-    return quotients, numbers - quotients * divisor
 
 
 def dense(shape: tuple[int, ...], begin: int = 0) -> Layout:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 
 import numpy as np
@@ -241,14 +241,20 @@ def _layers_within(
     The result depends on the scratchpad size only through ``budget``.
     """
 
+    @cache
+    def layer_of(operation: Operator) -> OperatorLayer:
+        return make_layer(operation, arch)
+
+    @cache
+    def least_bytes(operation: Operator) -> int:
+        return _least_bytes(layer_of(operation).geometry, arch)
+
     def has_tiling(operation: Operator) -> bool:
-        return bool(operation.slices) or budget.has_room_for(
-            _least_bytes(make_layer(operation, arch).geometry, arch)
-        )
+        return bool(operation.slices) or budget.has_room_for(least_bytes(operation))
 
     fused = fuse(region.operations, region.outputs, arch, has_tiling)
     lowered = lower(fused, values, region.inputs, region.outputs, arch.memory, has_tiling)
-    return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
+    return lowered, tuple(map(layer_of, lowered.operations))
 
 
 def _least_bytes(geometry: Geometry, arch: Arch) -> int:

@@ -21,7 +21,7 @@ from byoc.operators.gather import (
     CONSTANT,
     MAX_PIECES_PER_MOVE,
     ByteMap,
-    find_moved_bytes,
+    find_moved_pieces,
     to_gather,
 )
 from byoc.operators.nest import NOTHING
@@ -204,23 +204,26 @@ def _compose(tensor: _Tensor, merges: Mapping[str, Merge]) -> ByteMap | None:
     Return None if some byte is never written.
     """
     numbers: dict[str, int] = {}
-    source = np.full(tensor.size, _UNKNOWN, np.int64)
+    source = np.full(tensor.size, _UNKNOWN, np.int32)
     byte = np.zeros(tensor.size, np.int64)
     for operation in tensor.producers:
-        for name, begins, targets in find_moved_bytes(operation):
-            if name is None:
-                source[targets] = CONSTANT
-                byte[targets] = begins
+        for name, piece in find_moved_pieces(operation):
+            sources = piece.view_targets(source)
+            bytes_read = piece.view_targets(byte)
+            if isinstance(name, int):
+                sources[...] = CONSTANT
+                bytes_read[...] = name
             elif name not in merges:
-                source[targets] = numbers.setdefault(name, len(numbers))
-                byte[targets] = begins
+                sources[...] = numbers.setdefault(name, len(numbers))
+                bytes_read[...] = piece.source_positions().reshape(sources.shape)
             else:
                 past = merges[name].bytes
                 renumbered = np.array(
-                    [numbers.setdefault(one, len(numbers)) for one in past.sources] + [CONSTANT]
+                    [numbers.setdefault(one, len(numbers)) for one in past.sources] + [CONSTANT],
+                    np.int32,
                 )
-                source[targets] = renumbered[past.source[begins]]
-                byte[targets] = past.byte[begins]
+                sources[...] = renumbered[piece.view_sources(past.source)]
+                bytes_read[...] = piece.view_sources(past.byte)
     return None if (source == _UNKNOWN).any() else ByteMap(tuple(numbers), source, byte)
 
 
@@ -243,8 +246,8 @@ def _operations(
             return (gather,)
     source = found.source.copy()
     for operation in aliases:
-        for _, _, targets in find_moved_bytes(operation):
-            source[targets] = _NOT_COPIED
+        for _, piece in find_moved_pieces(operation):
+            piece.view_targets(source)[...] = _NOT_COPIED
     shape = context.shapes.get(name, ())
     result = list[Operator]()
     for number, tensor in enumerate(found.sources):

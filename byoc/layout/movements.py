@@ -176,7 +176,9 @@ def _share_or_fill(state: Assignment, group: tuple[Operator, ...]) -> dict[str, 
             assert value is not None
             index.setdefault(value, []).append((sources, targets))
     return {
-        value: (
+        value: parts[0]
+        if len(parts) == 1
+        else (
             np.concatenate([one for one, _ in parts]),
             np.concatenate([one for _, one in parts]),
         )

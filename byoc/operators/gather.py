@@ -44,7 +44,7 @@ class ByteMap:
     """
 
     sources: tuple[str, ...]
-    source: Int64
+    source: NDArray[np.int32]
     byte: Int64
 
 
@@ -94,6 +94,9 @@ def to_gather(
     taken = list[_Taken]()
     atoms = {layouts[source].atom for source in found.sources if source in layouts}
     steps = np.arange(layout.positions)[:, np.newaxis] * max(atoms, default=layout.atom)
+    copied = which[:, :1] != CONSTANT
+    if len(atoms) > 1 or (copied & (place - place[:, :1] != steps)).any():
+        return None
     for number, source in enumerate(found.sources):
         other = layouts.get(source)
         mine = which[:, 0] == number
@@ -101,15 +104,13 @@ def to_gather(
             channels=0, atom=0
         ):
             return None
-        if len(atoms) > 1 or (np.where(mine[:, np.newaxis], place - steps - place[:, :1], 0)).any():
-            return None
         surface, byte = np.divmod(place[:, 0], other.positions * other.atom)
         if (mine & (byte >= other.atom)).any():
             return None
         depths.append(other.surfaces)
         pieces = _pieces(np.where(mine, surface * _SURFACE_STRIDE + byte, NOTHING), layout.atom)
         taken += [_Taken(number, *piece) for piece in pieces]
-    for value in np.unique(place[which == CONSTANT]).tolist():
+    for value in [] if copied.all() else np.unique(place[which == CONSTANT]).tolist():
         pieces = _pieces(
             np.where((which[:, 0] == CONSTANT) & (place[:, 0] == value), 0, NOTHING), layout.atom
         )
@@ -362,23 +363,33 @@ def list_moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Pi
         yield 0, 0, Piece(0, 0, (Dim(operation.output.nbytes, 1, 1),))
 
 
-def find_moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]:
-    """Yield the source tensor, source bytes and result bytes of each copy of a data movement.
+def find_moved_pieces(operation: Operator) -> Iterator[tuple[str | int, Piece]]:
+    """Yield the source tensor and the strided piece of bytes of each copy of a data movement.
 
-    For a fill, yield None as the source, and its value in place of the bytes of the source. Bytes
-    of dense operands are elements.
+    For a fill, yield its value in place of the source. Bytes of dense operands are elements.
     """
     if operation.slices:
         for read, written in operation.slices:
-            steps = np.arange(read.nbytes)
-            yield read.value, read.start + steps, written.start + steps
+            yield read.value, Piece(read.start, written.start, (Dim(read.nbytes, 1, 1),))
         return
     dims = operation.loops.dims
-    lowest = Piece(0, 0, dims).lowest
-    begin = operation.inputs[0].start - lowest if operation.inputs else 0
-    sources, targets = Piece(begin, operation.output.start, dims).positions()
+    first = operation.output.start
     filled = get_filled_byte(operation)
     if filled is not None:
-        yield None, np.full_like(targets, filled), targets
+        yield filled, Piece(0, first, dims)
     else:
-        yield operation.inputs[0].value, sources, targets
+        source = operation.inputs[0]
+        yield source.value, Piece(source.start - Piece(0, 0, dims).lowest, first, dims)
+
+
+def find_moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]:
+    """Yield the source tensor, source bytes and result bytes of each copy of a data movement.
+
+    For a fill, yield None as the source, and its value in place of the bytes of the source.
+    """
+    for source, piece in find_moved_pieces(operation):
+        sources, targets = piece.positions()
+        if isinstance(source, int):
+            yield None, np.full_like(targets, source), targets
+        else:
+            yield source, sources, targets

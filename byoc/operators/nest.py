@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isa.ops.movement import DIMENSIONS
+
+Numbers = NDArray[np.integer[Any]]
 
 
 class Span(NamedTuple):
@@ -312,14 +314,35 @@ class Piece(NamedTuple):
     def highest(self) -> int:
         return self.source + sum(max(0, (dim.size - 1) * dim.source) for dim in self.dims)
 
+    def view_sources(self, tensor: Numbers) -> Numbers:
+        """Return a view of the elements of a tensor that a strided piece reads."""
+        return self._view(tensor, self.source, [dim.source for dim in self.dims])
+
+    def view_targets(self, tensor: Numbers) -> Numbers:
+        """Return a view of the elements of a tensor that a strided piece writes."""
+        return self._view(tensor, self.target, [dim.target for dim in self.dims])
+
+    def _view(self, tensor: Numbers, first: int, strides: Sequence[int]) -> Numbers:
+        width = tensor.itemsize
+        sizes = [dim.size for dim in self.dims]
+        return np.ndarray(
+            sizes, tensor.dtype, tensor, first * width, [stride * width for stride in strides]
+        )
+
     def positions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        sources = np.array([self.source])
-        targets = np.array([self.target])
-        for dim in self.dims:
-            steps = np.arange(dim.size)
-            sources = (sources[:, np.newaxis] + steps * dim.source).reshape(-1)
-            targets = (targets[:, np.newaxis] + steps * dim.target).reshape(-1)
-        return sources, targets
+        return self.source_positions(), self._positions(
+            self.target, [dim.target for dim in self.dims]
+        )
+
+    def source_positions(self) -> NDArray[np.int64]:
+        """Return the positions of the elements that a strided piece reads, in copy order."""
+        return self._positions(self.source, [dim.source for dim in self.dims])
+
+    def _positions(self, first: int, strides: Sequence[int]) -> NDArray[np.int64]:
+        found = np.array([first])
+        for dim, stride in zip(self.dims, strides, strict=True):
+            found = (found[:, np.newaxis] + np.arange(dim.size) * stride).reshape(-1)
+        return found
 
 
 def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
