@@ -301,6 +301,9 @@ def write_blocks(
     if shape.groups > _ROUNDS * block.groups:
         blocks[...] = block_weights(weights, block_places(shape, block, word))
         return
+    if weights.strides[1] < weights.strides[2]:
+        # Columns of a large matrix lie in few cache sets; the copy has them side by side.
+        weights = weights.copy(order="K")
     begin = 0
     for group in range(0, shape.groups, block.groups):
         some = weights[group : group + block.groups]
