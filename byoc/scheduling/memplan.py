@@ -55,11 +55,29 @@ def plan(
         bank: bytes of a bank; 0 ignores banks.
         one_operand: whether a bank serves one operand at a time.
     """
-    matters = bank > 0 and any(request.apart or request.beside for request in requests)
-    found = _plan(requests, capacity, alignment, _Banks(bank if matters else 0, True, one_operand))
-    if found is None and matters:
-        found = _plan(requests, capacity, alignment, _Banks(bank, False, one_operand))
+    found = plan_apart(requests, capacity, alignment, bank, one_operand=one_operand)
+    if found is None:
+        found = plan_together(requests, capacity, alignment, bank, one_operand=one_operand)
     return found
+
+
+def plan_apart(
+    requests: Sequence[Request], capacity: int, alignment: int, bank: int, *, one_operand: bool
+) -> tuple[int, ...] | None:
+    """Return a plan as :func:`plan` does in which operands of one command keep their own banks.
+
+    None if no request needs that, or if the requests do not fit.
+    """
+    if not bank or not any(request.apart or request.beside for request in requests):
+        return None
+    return _plan(requests, capacity, alignment, _Banks(bank, True, one_operand))
+
+
+def plan_together(
+    requests: Sequence[Request], capacity: int, alignment: int, bank: int, *, one_operand: bool
+) -> tuple[int, ...] | None:
+    """Return a plan as :func:`plan` does that ignores ``beside``, or None."""
+    return _plan(requests, capacity, alignment, _Banks(bank, False, one_operand))
 
 
 class _Banks(NamedTuple):
@@ -85,9 +103,10 @@ class _Banks(NamedTuple):
         of the same commands are placed after it and would share that bank. Where a bank serves one
         operand, only a buffer larger than a bank reserves it; :func:`own_gap` separates the others.
         """
+        if not (self.alone and request.apart and self.nbytes):
+            return end
         keeps = request.nbytes > self.nbytes or not self.one_operand
-        alone = self.alone and request.apart and keeps and self.nbytes > 0
-        return min(-(-end // self.nbytes) * self.nbytes, capacity) if alone else end
+        return min(-(-end // self.nbytes) * self.nbytes, capacity) if keeps else end
 
 
 def _plan(

@@ -33,7 +33,16 @@ from byoc.estimate.constants import (
     TRIES,
     WINDOW,
 )
-from byoc.scheduling.memplan import Request, Taken, check_plan, lowest_gap, own_gap, plan
+from byoc.scheduling.memplan import (
+    Request,
+    Taken,
+    check_plan,
+    lowest_gap,
+    own_gap,
+    plan,
+    plan_apart,
+    plan_together,
+)
 from byoc.scheduling.rehearsal import Cue, Rehearsed, rehearse
 from byoc.scheduling.stream import CommandStep, Pointer, TileSteps, lifetimes, list_used_buffers
 from isa.access import Access, strided, touch
@@ -234,7 +243,7 @@ def pipeline_tiles(
     beside = arch.memory.bank_conflicts(together)
     fetches = list_fetches(tiles)
     free = want(fetches, tiles, cycles, bus.cycles_of(arch.sram_bytes))
-    demand = _Demand(tiles, cycles, fetches, free, lifetimes(tiles), scratch, apart, windows)
+    demand = _Demand(tiles, cycles, fetches, free, lifetimes(tiles), scratch, apart, windows, {})
     found = _pipeline_once(demand, arch, beside)
     if found is not None and not (beside and found.crowded):
         return (found,)
@@ -247,7 +256,8 @@ def pipeline_tiles(
 class _Demand(NamedTuple):
     """Tiles with their fetches, buffer lifetimes and other arguments of :func:`pipeline_tiles`.
 
-    ``free``: the wanted tiles of fetches do not depend on the scratchpad size.
+    ``free``: the wanted tiles of fetches do not depend on the scratchpad size. ``together``: the
+    plans so far that do not keep operands in separate banks, by share of the scratchpad.
     """
 
     tiles: Sequence[TileSteps]
@@ -258,21 +268,26 @@ class _Demand(NamedTuple):
     scratch: Sequence[tuple[str, int]]
     apart: Collection[int]
     windows: Collection[int]
+    together: dict[int, tuple[int, ...] | None]
 
 
 def _pipeline_once(
     demand: _Demand, arch: Arch, beside: Mapping[int, frozenset[int]]
 ) -> Pipelined | None:
-    tiles, cycles, fetches, free, lives, scratch, apart, windows = demand
+    tiles, cycles, fetches, free, lives, scratch, apart, windows, together = demand
     for fetch in fetches:
         fetch.reset()
     for share in AHEAD_SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
         requests = profile.requests(fetches, apart, beside)
         bank = arch.sram_bytes // arch.sram_banks
-        addresses = plan(
-            requests, arch.sram_bytes, arch.granule, bank, one_operand=arch.memory.one_operand
-        )
+        scratchpad = arch.sram_bytes, arch.granule, bank
+        one_operand = arch.memory.one_operand
+        addresses = plan_apart(requests, *scratchpad, one_operand=one_operand)
+        if addresses is None:
+            if share not in together:
+                together[share] = plan_together(requests, *scratchpad, one_operand=one_operand)
+            addresses = together[share]
         if addresses is not None:
             break
     else:
