@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
-from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from byoc.estimate.banks import BankUse, CommandLoads, ComputeLoad
+from byoc.estimate.banks import BankUse, CommandLoads
 from byoc.estimate.commands import CommandClockTimes, CommandTask, run
 from byoc.estimate.constants import (
     COMMAND_OVERHEAD,
@@ -94,9 +93,8 @@ def rehearse(
     """
     order = _Order(requests, addresses, frozenset(shared))
 
-    @cache
-    def serve_load(load: ComputeLoad, starts: tuple[int, ...]) -> tuple[int, tuple[BankUse, ...]]:
-        return load.compute_served(starts, arch, loads.word_slots)
+    # by the identity of a load, which ``loads`` keeps, and by addresses
+    served: dict[tuple[int, ...], tuple[int, tuple[BankUse, ...]]] = {}
 
     def work(step: CommandStep) -> tuple[int, tuple[BankUse, ...]]:
         """Return the EX cycles or bus slots of a step, and its bank accesses.
@@ -105,7 +103,11 @@ def rehearse(
         """
         starts = tuple([addresses[buffer] + offset for buffer, offset in step.pointers.values()])
         if step.unit is Unit.EX:
-            cycles, uses = serve_load(loads.compute(step), starts)
+            load = loads.compute(step)
+            key = id(load), *starts
+            if key not in served:
+                served[key] = load.compute_served(starts, arch, loads.word_slots)
+            cycles, uses = served[key]
             return COMMAND_OVERHEAD + cycles, uses
         nbytes, words = loads.transfer(step, step.unit)
         bank = arch.sram_bytes // arch.sram_banks

@@ -5,7 +5,7 @@ It can repeat or omit bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
 
@@ -49,8 +49,9 @@ class _Side(NamedTuple):
     asked: int
 
 
+@lru_cache(maxsize=4096)
 def copy_words(
-    dims: Sequence[tuple[int, int, int]], starts: tuple[int, int], word: int
+    dims: tuple[tuple[int, int, int], ...], starts: tuple[int, int], word: int
 ) -> tuple[int, int]:
     """Return the words that a copy requests on its source side and on its result side.
 

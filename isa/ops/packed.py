@@ -459,18 +459,22 @@ def _count_copied_words(command: Command, arch: Arch) -> tuple[int, int]:
     """Return the words that a copy reads and writes; a fill reads one constant byte."""
     at = command.registers
     fill = command.fields["fill"]
-    dims = [
-        (
-            at[f"EX_COUNT_{n}"],
-            0 if fill else at[f"EX_INPUT_STRIDE_{n}"],
-            at[f"EX_OUTPUT_STRIDE_{n}"],
-        )
-        for n in movement.DIMENSIONS
-    ]
+    dims = tuple(
+        [
+            (
+                at[f"EX_COUNT_{n}"],
+                0 if fill else at[f"EX_INPUT_STRIDE_{n}"],
+                at[f"EX_OUTPUT_STRIDE_{n}"],
+            )
+            for n in movement.DIMENSIONS
+        ]
+    )
     if not all(dim[0] for dim in dims):
         return 0, 0
-    starts = 0 if fill else at["EX_INPUT_ADDRESS"], at["EX_OUTPUT_ADDRESS"]
-    return copy_words(dims, starts, words_of(arch).word)
+    # An address matters only by the byte of a word in which the copy begins.
+    word = words_of(arch).word
+    starts = 0 if fill else at["EX_INPUT_ADDRESS"] % word, at["EX_OUTPUT_ADDRESS"] % word
+    return copy_words(dims, starts, word)
 
 
 @formula(
