@@ -13,9 +13,9 @@ from typing import Any
 from dla_sim.presets import Preset, setting_texts
 from experiments.advise.bench import AdvicePoint, Bench
 from experiments.advise.changes import Change, apply_change, combine_changes, list_changes
-from experiments.advise.limits import Limit, most_expensive, whole
 from experiments.advise.request import AdviseKeywords, AdviseRequest
 from experiments.cost.table import DEFAULT_TABLE, load_table
+from experiments.report.limits import Limit, most_expensive, whole
 from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Printed, line, plain_table
 from experiments.running.declared import command_of

@@ -145,6 +145,9 @@ Csv = Annotated[
 Summary = Annotated[
     bool, _result("--summary", help="Print totals only; omit the tables of layers.")
 ]
+All = Annotated[
+    bool, _result("--all", help="Print every table and every total, instead of one screen.")
+]
 Verbose = Annotated[
     bool, _result("--verbose", help="Also explain the tiling and the fusion of each layer.")
 ]

@@ -87,7 +87,7 @@ def command(
         document = _sweep(files[0], of_sweep) if sweep else _load_saved(files[0], summary)
     if csv is not None:
         results.write_csv(csv, document.records())
-    document.show(report_console(), summary)
+    document.show(report_console(), "brief" if summary else "tables")
     if tables:
         return
     page, pictures = _places(name, files[0], output, png)

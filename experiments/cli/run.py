@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from experiments.cli import options, results
 from experiments.literal import say
 from experiments.running.given import RunRequest
+from isa.errors import InputError
 
 if TYPE_CHECKING:
     from experiments.report.schema import RunReport
@@ -19,16 +20,21 @@ def command(
     wanted: RunRequest,
     json: options.Json = None,
     csv: options.Csv = None,
+    all: options.All = False,
     summary: options.Summary = False,
     verbose: options.Verbose = False,
     engine: options.Engine = options.EngineChoice.simulator,
 ) -> int:
-    """Compile and simulate a model, check the results, and print a table of its layers.
+    """Compile and simulate a model, check the results, and print one screen about them.
 
-    The model is quantised if needed. The results are checked against the CPU.
+    The model is quantised if needed. The results are checked against the CPU. The screen says
+    whether they are right, how fast the network is, what limits it, and which layers cost most.
     """
+    if all and summary:
+        raise InputError("--all prints the tables and --summary omits them; give one of the two")
     with options.pause_collection():
         from experiments.report.schema import report_json
+        from experiments.report.screen import SCREEN_COLUMNS
         from experiments.report.store import default_path
         from experiments.report.tables import layer_rows
         from experiments.report.terminal import report_console
@@ -46,7 +52,11 @@ def command(
         from experiments.cli.tune import print_reasons
 
         print_reasons(done.package, hardware_of(wanted), wanted.options)
-    done.show(report_console(), summary)
+    if all or summary:
+        done.show(report_console(), "brief" if summary else "tables")
+    else:
+        done.show(report_console(SCREEN_COLUMNS), "screen")
+        say("more: --all (every table), dla advise MODEL, dla report FILE")
     say(
         f"report written to {place}"
         + (f", timeline to {wanted.timeline}" if wanted.timeline else "")

@@ -33,7 +33,7 @@ class BuiltinModel:
     ``build(seed)`` returns the float model (the trained network ignores the seed).
     ``calibration(seed)`` yields feeds for quantisation; ``sample_input()`` is the feed of
     ``dla run``. ``dataset()`` returns held-out images (N, C, H, W) for the single input and labels
-    (N,), or None.
+    (N,), or None. ``trained`` is False if the weights are drawn from the seed.
     """
 
     name: str
@@ -42,6 +42,7 @@ class BuiltinModel:
     calibration: Callable[[int], Iterator[Feeds]]
     sample_input: Callable[[], Feeds]
     dataset: Callable[[], Dataset | None] = lambda: None
+    trained: bool = False
 
 
 def _make_builder(place: str, **how: Any) -> Callable[[int], ModelProto]:
@@ -188,6 +189,7 @@ _ALL = (
         ),
         sample_input=lambda: {"image": digits.held_out_digits()[0][:1]},
         dataset=digits.held_out_digits,
+        trained=True,
     ),
     _make_photograph_model(
         "mobilenet-v1",

@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 class RunConditions:
     """Conditions of a run: its command, network, seed, machine and cost table.
 
-    The command repeats the run; ``model`` is the network's name.
+    The command repeats the run; ``model`` is the network's name. ``weights`` says whether those of
+    a built-in network are trained; None for other networks.
     """
 
     command: str
@@ -65,6 +66,7 @@ class RunConditions:
     seed: int
     hardware: Preset
     costs: CostTable | None = None
+    weights: Literal["trained", "random"] | None = None
 
 
 def _list_region_runs(compiled: CompiledNetwork, traces: Mapping[int, Trace]) -> list[RegionRun]:
@@ -119,6 +121,7 @@ def assemble(
         memory_mode=hardware.memory_mode,
         schedule=compiled.options.schedule,
         seed=conditions.seed,
+        weights=conditions.weights,
         totals=machine.totals,
         kinds=machine.kinds,
         ex_cycles=machine.ex_cycles,

@@ -421,6 +421,7 @@ class RunReport(Part):
     memory_mode: Word | None = None
     schedule: Word
     seed: int
+    weights: Literal["trained", "random"] | None = None
     totals: RunTotals
     kinds: Mapping[str, Count]
     ex_cycles: Mapping[str, Count]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -37,6 +37,7 @@ class Presentation:
         lines: text of several lines; the first one summarises everything.
         tables: output for a terminal, by default the lines.
         brief: output for a terminal that contains only totals.
+        screen: output that fits one screen of a terminal of 80 columns.
         records: rows of a CSV file.
         json: text of a JSON file.
         charts: all charts in reading order.
@@ -49,6 +50,7 @@ class Presentation:
     lines: Callable[[Any], Iterable[str]]
     tables: Callable[[Any], Iterable[Printed]] | None = None
     brief: Callable[[Any], Iterable[Printed]] | None = None
+    screen: Callable[[Any], Iterable[Printed]] | None = None
     records: Callable[[Any], Sequence[Mapping[str, Any]]] | None = None
     json: Callable[[Any], str] | None = None
     charts: Callable[[Any], Iterable[Picture]] = lambda subject: ()
@@ -87,10 +89,10 @@ class Shown:
         table = next((html_table(one) for one in tables if isinstance(one, ReportTable)), "")
         return f"<div><p>{told}</p>{table if how.notebook is None else how.notebook(subject)}</div>"
 
-    def show(self, console: Console, brief: bool = False) -> None:
-        """Print all tables of the results or, with ``brief``, only totals."""
+    def show(self, console: Console, form: Literal["tables", "brief", "screen"] = "tables") -> None:
+        """Print all tables of the results, only totals (``brief``), or one ``screen``."""
         subject, how = self.presented
-        wanted = how.brief if brief else how.tables
+        wanted = getattr(how, form)
         for one in map(line, self.lines()) if wanted is None else wanted(subject):
             console.print(one)
 

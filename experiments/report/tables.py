@@ -6,7 +6,7 @@ Data rows contain plain numbers, under the same names everywhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.text import Text
@@ -141,8 +141,6 @@ def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]
 
 def end_to_end_line(found: EndToEnd) -> str:
     """Return a line with an inference's cycles and the shares of its three places.
-
-    The places are the accelerator, the CPU and the transfers.
 
     The places are the accelerator, the CPU and the transfers.
     """
@@ -295,10 +293,15 @@ def unit_table(report: RunReport | Figures) -> ReportTable:
 
 def totals_table(report: RunReport) -> LiteralTable:
     """Return totals, compilation figures, host estimate, check and accuracy, a line each."""
+    return facts_table(total_lines(report))
+
+
+def facts_table(facts: Iterable[tuple[str, str | Text]]) -> LiteralTable:
+    """Return names and texts as a table without headings, a row each."""
     table = LiteralTable(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in total_lines(report):
+    for name, value in facts:
         table.add_row(name, value)
     return table
 

@@ -18,13 +18,16 @@ FOLDED = 10
 """Minimum width of a column that folds, in characters."""
 
 
-def report_console() -> Console:
-    """Return a console on standard output.
+def report_console(columns: int | None = None) -> Console:
+    """Return a console on standard output, of at most ``columns`` characters a line.
 
     If that is not a terminal, it is wide enough for whole rows.
     """
     console = Console(**_LITERAL)
-    return console if console.is_terminal else Console(**_LITERAL, width=PIPED_WIDTH)
+    width = console.width if console.is_terminal else PIPED_WIDTH
+    if columns is not None or not console.is_terminal:
+        return Console(**_LITERAL, width=min(width, columns or width))
+    return console
 
 
 def status_console() -> Console:

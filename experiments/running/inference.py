@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
 from byoc.compiler import CompiledNetwork
@@ -19,6 +19,7 @@ from dla_sim.device import Device, Engine, Trace
 from dla_sim.engine.times import CommandTimes, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.presets import Preset, load_hardware
+from experiments.models import MODELS
 from experiments.report.assemble import RunConditions, assemble
 from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.figures import RegionRun
@@ -206,7 +207,12 @@ def _make_result(
     ran_on: HardwareCheck | None,
 ) -> Result:
     conditions = RunConditions(
-        command_of("run", request), done.network.name, request.seed, done.hardware, table
+        command_of("run", request),
+        done.network.name,
+        request.seed,
+        done.hardware,
+        table,
+        _weights_of(request),
     )
     given = batch.join_results(batch.feeds)
     traces = done.result.traces
@@ -214,6 +220,12 @@ def _make_result(
         conditions, done.compiled, given, traces, found.check, found.suspicions, measured, ran_on
     )
     return Result(report, batch.join_results(found.outputs), done.network.package)
+
+
+def _weights_of(request: RunRequest) -> Literal["trained", "random"] | None:
+    """Return whether the weights of a built-in network are trained, or None for other networks."""
+    builtin = MODELS.get(request.model) if isinstance(request.model, str) else None
+    return None if builtin is None else "trained" if builtin.trained else "random"
 
 
 def infer(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from byoc.package.package import Package
 from dla_sim.engine.breakdown import PARTS
 from experiments.report.schema import PlacementEntry, RunReport, report_json
+from experiments.report.screen import screen
 from experiments.report.shown import Presentation, Shown, data_frame
 from experiments.report.tables import (
     HOST_FIGURES,
@@ -54,6 +55,7 @@ RUN = Presentation(
     lines=summary_lines,
     tables=report_tables,
     brief=partial(report_tables, summary=True),
+    screen=screen,
     records=layer_rows,
     json=report_json,
     charts=_charts,

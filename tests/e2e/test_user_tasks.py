@@ -130,7 +130,7 @@ def test_keep_a_layer_on_the_cpu(user: User) -> None:
 
 
 def test_hand_over_integers(user: User) -> None:
-    assert "image: int8 [1, 1, 8, 8], scale" in user.types("dla run digits-cnn --integer-io")
+    assert "image: int8 [1, 1, 8, 8], scale" in user.types("dla run digits-cnn --integer-io --all")
 
 
 def test_keep_a_package_and_run_it(user: User) -> None:

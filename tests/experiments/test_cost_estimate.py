@@ -305,11 +305,12 @@ def test_energy_stands_beside_cycles_where_a_table_is_given(
     monkeypatch.chdir(tmp_path)
     heading = next(
         line
-        for line in dla(capsys, "run", "digits-cnn").out.splitlines()
+        for line in dla(capsys, "run", "digits-cnn", "--all").out.splitlines()
         if "cycles" in line and "kind" in line
     )
     assert "µJ" not in heading
-    text = dla(capsys, "run", "digits-cnn", "--cost", "horowitz-45nm", "--json", "run.json").out
+    words = ("--cost", "horowitz-45nm", "--json", "run.json", "--all")
+    text = dla(capsys, "run", "digits-cnn", *words).out
     heading = next(line for line in text.splitlines() if "cycles" in line and "kind" in line)
     assert heading.split()[3:5] == ["cycles", "~µJ"]
     rows = dla(capsys, "report", "run.json", "--tables", "--csv", "-").out.splitlines()

@@ -118,7 +118,7 @@ def test_partition_says_what_run_says(
         f"end to end ~{whole.cycles:,} cycles, estimated: accelerator {time:.1%} "
         f"({whole.dla_cycles:,})"
     )
-    ran = dla(capsys, "run", summing(tmp_path), "--json", place)
+    ran = dla(capsys, "run", summing(tmp_path), "--json", place, "--all")
     assert last in ran.out.splitlines()[1]
 
 
@@ -137,8 +137,9 @@ def test_integers_leave_the_quantisation_at_the_ends_to_the_application(
         "cycles) on the CPU\n"
     )
     assert said in dla(capsys, "partition", summing(tmp_path)).out
-    assert said.rstrip() in dla(capsys, "run", summing(tmp_path)).out
-    assert "with --integer-io" not in dla(capsys, "run", summing(tmp_path), "--integer-io").out
+    ran = ("run", summing(tmp_path), "--all")
+    assert said.rstrip() in dla(capsys, *ran).out
+    assert "with --integer-io" not in dla(capsys, *ran, "--integer-io").out
 
 
 def test_two_runs_are_compared_from_end_to_end(report: RunReport) -> None:

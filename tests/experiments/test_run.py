@@ -55,7 +55,7 @@ def test_digits_run_exactly_in_one_region_and_agree_on_every_image(capsys: Captu
 
 
 def test_report_is_shown_again_as_it_was(capsys: Capture) -> None:
-    shown = dla(capsys, "run", "digits-cnn", "--json", "run.json").out
+    shown = dla(capsys, "run", "digits-cnn", "--json", "run.json", "--all").out
     assert dla(capsys, "report", "--tables", "run.json").out.startswith(
         shown.removesuffix("report written to run.json\n")
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from typing import Literal
 
 import matplotlib
 import pytest
@@ -29,10 +30,10 @@ DOCUMENTS = {
 }
 
 
-def printed(shown: Shown, brief: bool = False) -> str:
+def printed(shown: Shown, form: Literal["tables", "brief", "screen"] = "tables") -> str:
     console = Console(width=150, file=io.StringIO())
     with console.capture() as capture:
-        shown.show(console, brief)
+        shown.show(console, form)
     return capture.get()
 
 
@@ -49,7 +50,7 @@ def test_a_line_all_lines_a_notebook_records_and_a_page(kind: str) -> None:
 
 
 def test_of_a_run_the_whole_alone() -> None:
-    brief = printed(DOCUMENTS["run"](), brief=True)
+    brief = printed(DOCUMENTS["run"](), "brief")
     assert "0 mismatches" in brief
     assert "cycles by kind" not in brief
     assert "cycles by kind" in printed(DOCUMENTS["run"]())

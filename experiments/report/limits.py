@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from experiments.report.schema import Figures, Layer
+from experiments.report.schema import Figures, Layer, RunReport
 
 MOST_LAYERS = 10
 """Number of layers described."""
@@ -69,7 +69,8 @@ _SENTENCES = {
 _ON_LANES = "computes in {share:.0%} of its cycles, on the lanes: it has nothing for the array"
 
 
-def whole(found: Figures) -> Limit:
+def whole(found: Figures | RunReport) -> Limit:
+    """Return the limiter of a whole run."""
     parts: Counter[str] = Counter()
     for layer in found.layers:
         parts.update(layer.breakdown)
@@ -84,10 +85,11 @@ def most_expensive(found: Figures) -> tuple[Limit, ...]:
     Ties keep the order of the layers.
     """
     ranked = sorted(found.layers, key=lambda layer: -layer.cycles)
-    return tuple(_find_layer_limit(layer) for layer in ranked[:MOST_LAYERS] if layer.cycles)
+    return tuple(layer_limit(layer) for layer in ranked[:MOST_LAYERS] if layer.cycles)
 
 
-def _find_layer_limit(layer: Layer) -> Limit:
+def layer_limit(layer: Layer) -> Limit:
+    """Return the limiter of a layer."""
     moved = layer.dram_read_bytes + layer.dram_write_bytes
     return _limit(layer.name, layer.cycles, layer.breakdown, layer.utilization, moved)
 
