@@ -202,7 +202,15 @@ def test_integers_in_and_out(capsys: Capture) -> None:
     ).astype(np.int8)
     np.save("integers.npy", integers)
     found = dla(
-        capsys, "run", "digits-cnn", "--integer-io", "--input", "integers.npy", "--json", "run.json"
+        capsys,
+        "run",
+        "digits-cnn",
+        "--integer-io",
+        "--input",
+        "integers.npy",
+        "--json",
+        "run.json",
+        "--all",
     )
     assert (found.status, found.err) == (0, "")
     assert (
