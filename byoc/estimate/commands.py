@@ -27,15 +27,8 @@ from byoc.estimate.constants import (
     TRANSFER_OVERHEAD,
 )
 from byoc.operators.geometry import Geometry
-from byoc.operators.nest import (
-    NO_PADDING,
-    Runs,
-    Span,
-    band_rows,
-    find_padded_runs,
-    make_tile,
-    spread_of,
-)
+from byoc.operators.nest import Span, band_rows, make_tile
+from byoc.operators.pieces import NO_PADDING, Runs, find_padded_runs, spread_of
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Instruction, Unit, ceil_div

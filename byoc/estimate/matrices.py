@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from byoc.operators.convolution import Convolution
 from byoc.operators.copies import count_asked_words
-from byoc.operators.nest import NOTHING, find_pieces
+from byoc.operators.pieces import NOTHING, find_pieces
 from isa.arch import Arch, words_of
 from isa.instruction import ceil_div
 from isa.ops.products import ArrayProduct, gapless, product_bound, use_mapping

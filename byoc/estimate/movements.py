@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from byoc.estimate.bus import DEFAULT_BUS
-from byoc.operators.nest import GAP, LONGEST_PADDED
 from byoc.operators.operator import Operator
+from byoc.operators.pieces import GAP, LONGEST_PADDED
 
 
 def movement_slots(operations: Iterable[Operator]) -> int:
@@ -31,7 +31,7 @@ def _run_slots(loops: Iterable[tuple[int, int]], gap: int) -> int:
     """Return the slots of the contiguous runs of one side of a strided copy.
 
     ``loops`` are its (steps, stride in bytes). A load includes the gaps of strides of at most
-    ``gap`` bytes, and the padding of runs as :func:`byoc.operators.nest.find_padded_runs` does;
+    ``gap`` bytes, and the padding of runs as :func:`byoc.operators.pieces.find_padded_runs` does;
     with a ``gap`` of 0 the side is a store, whose runs have no gaps.
     """
     run, rows = 1, 1

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from byoc.layout.preferences import RegionTensors
 from byoc.operators.copies import copies, fills
 from byoc.operators.gather import Int64
-from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merge_dims
 from byoc.operators.operator import Operator
 from byoc.operators.packing import find_packed_pieces
+from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merge_dims
 from byoc.operators.records import Operand
 from isa.layout import Layout
 

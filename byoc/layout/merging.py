@@ -24,9 +24,9 @@ from byoc.operators.gather import (
     find_moved_pieces,
     to_gather,
 )
-from byoc.operators.nest import NOTHING
 from byoc.operators.operator import Operator
 from byoc.operators.packing import find_packed_pieces
+from byoc.operators.pieces import NOTHING
 from isa.layout import Layout
 
 MAX_BYTES = 1 << 25

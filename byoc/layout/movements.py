@@ -24,9 +24,9 @@ from byoc.layout.preferences import RegionTensors
 from byoc.operators.copies import copies, get_filled_byte
 from byoc.operators.gather import MAX_PIECES_PER_MOVE, find_moved_bytes
 from byoc.operators.movement import Alias
-from byoc.operators.nest import NOTHING, find_pieces
 from byoc.operators.operator import Operator
 from byoc.operators.packing import boundary_layouts
+from byoc.operators.pieces import NOTHING, find_pieces
 from byoc.operators.records import Operand
 from isa.layout import Layout
 

@@ -16,9 +16,9 @@ import numpy as np
 from byoc.estimate.movements import movement_slots
 from byoc.operators.copies import copies
 from byoc.operators.gather import ByteMap, Int64
-from byoc.operators.nest import NOTHING, Piece, find_pieces
 from byoc.operators.operator import Operator
 from byoc.operators.packing import find_packed_pieces
+from byoc.operators.pieces import NOTHING, Piece, find_pieces
 from isa.layout import Layout
 
 

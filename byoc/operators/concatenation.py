@@ -18,8 +18,8 @@ from byoc.operators.activation import rescale, rescale_constant, unscalable
 from byoc.operators.copies import make_copies
 from byoc.operators.forms import Form, Kinds, QLinear, Written, integer
 from byoc.operators.movement import Alias, check_permutation
-from byoc.operators.nest import Dim, Piece, merge_dims
 from byoc.operators.operator import Operator
+from byoc.operators.pieces import Dim, Piece, merge_dims
 from byoc.operators.records import Operand
 from byoc.operators.rules import Constraint, Finding, Requirement, rule
 from byoc.options import Target

@@ -11,19 +11,18 @@ from typing import Any, ClassVar
 
 from byoc.graph import Node
 from byoc.operators.geometry import Geometry
-from byoc.operators.nest import (
+from byoc.operators.nest import LoopNest, Tile
+from byoc.operators.operator import Operator
+from byoc.operators.pieces import (
     NO_PADDING,
     Dim,
-    LoopNest,
     Piece,
     Runs,
-    Tile,
     find_padded_runs,
     layout,
     merge_dims,
     spread_of,
 )
-from byoc.operators.operator import Operator
 from byoc.operators.records import CommandPart, Loops, Operand, Registers, Settings, Traits, Whole
 from isa.arch import Arch
 from isa.ops.movement import DIMENSIONS, copy_words

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from byoc.operators.copies import StridedCopy, fewest_words, get_filled_byte
 from byoc.operators.geometry import Geometry
-from byoc.operators.nest import NOTHING, Dim, LoopNest, Piece, Tile, find_pieces
+from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.operator import Operator
+from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces
 from byoc.operators.records import CommandPart, Loops, Operand, Registers, Settings, Traits, Whole
 from isa.arch import Arch
 from isa.instruction import ceil_div

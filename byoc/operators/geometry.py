@@ -11,19 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.operators.nest import (
-    NO_PADDING,
     Box,
-    Dim,
     LoopNest,
     RowTransfer,
     Span,
     Tile,
     band_rows,
+    matrix_transfer,
+    plane_transfer,
+)
+from byoc.operators.pieces import (
+    NO_PADDING,
+    Dim,
     find_padded_runs,
     layout,
     make_strided_transfers,
-    matrix_transfer,
-    plane_transfer,
     spread_of,
 )
 from byoc.operators.records import (

@@ -30,15 +30,9 @@ from byoc.operators.forms import (
     numeric,
     several,
 )
-from byoc.operators.nest import (
-    NOTHING,
-    Dim,
-    Piece,
-    find_pieces,
-    merge_dims,
-)
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Operator
+from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merge_dims
 from byoc.operators.records import Loops, Operand, Traits
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.options import Target

@@ -24,11 +24,8 @@ from byoc.graph import Graph, Node
 from byoc.operators.definition import Definition
 from byoc.operators.forms import Kinds, Reading
 from byoc.operators.geometry import Geometry
-from byoc.operators.nest import (
-    LoopNest,
-    Piece,
-    Tile,
-)
+from byoc.operators.nest import LoopNest, Tile
+from byoc.operators.pieces import Piece
 from byoc.operators.records import (
     MANY,
     NUMBERS,

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph
 from byoc.operators.geometry import Geometry, Packing
-from byoc.operators.nest import LoopNest, Piece, find_pieces
+from byoc.operators.nest import LoopNest
 from byoc.operators.operator import Operator
+from byoc.operators.pieces import Piece, find_pieces
 from byoc.operators.rules import Finding, finding, make_missing_instruction
 from byoc.options import Target
 from isa.arch import IDEAL, WORD_KEYS, Arch

@@ -12,10 +12,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.operators.nest import (
-    Dim,
-    LoopNest,
-)
+from byoc.operators.nest import LoopNest
+from byoc.operators.pieces import Dim
 from isa.layout import Layout, dense
 from isa.ops.requant import ChannelScales
 

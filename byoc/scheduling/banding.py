@@ -13,7 +13,8 @@ from typing import NamedTuple
 from byoc.estimate.account import LayerCost
 from byoc.estimate.commands import Compute, copy_cycles
 from byoc.operators.layer import OperatorLayer
-from byoc.operators.nest import Box, Dim, RowTransfer, Span, make_tile, plane_transfer, split
+from byoc.operators.nest import Box, RowTransfer, Span, make_tile, plane_transfer, split
+from byoc.operators.pieces import Dim
 from byoc.scheduling.bands import Band, bands_of, window_rows
 from byoc.scheduling.groups import (
     BandedGroup,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from byoc.operators.layer import OperatorLayer
-from byoc.operators.nest import Dim, plane_dims
+from byoc.operators.pieces import Dim, plane_dims
 from byoc.operators.records import COMBINED, MappingType
 from byoc.scheduling.lowering import Buffer, Lowered, TensorStart
 

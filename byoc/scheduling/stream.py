@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from byoc.estimate.bus import MemoryBus
 from byoc.estimate.constants import PIECE_ALIGNMENT
 from byoc.operators.layer import OperatorLayer, align
-from byoc.operators.nest import Dim, RowTransfer, Span, Tile
+from byoc.operators.nest import RowTransfer, Span, Tile
+from byoc.operators.pieces import Dim
 from byoc.operators.records import ChannelConstants, Whole
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.lowering import Lowered, TensorStart

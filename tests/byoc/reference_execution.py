@@ -24,8 +24,8 @@ from byoc.operators.copies import StridedCopy
 from byoc.operators.matmul import DynamicMatMul, MatMul
 from byoc.operators.minmax import MinMax
 from byoc.operators.movement import Alias
-from byoc.operators.nest import Piece
 from byoc.operators.operator import Operator
+from byoc.operators.pieces import Piece
 from byoc.operators.pooling import AveragePool, MaxPool
 from byoc.operators.products import Requantisation, RequantiseConstants, WideAdd
 from byoc.operators.records import Operand

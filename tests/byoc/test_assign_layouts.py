@@ -30,9 +30,9 @@ from byoc.operators.copies import StridedCopy, fills, get_filled_byte
 from byoc.operators.gather import MAX_PIECES_PER_MOVE
 from byoc.operators.geometry import Geometry
 from byoc.operators.matmul import DynamicMatMul
-from byoc.operators.nest import Dim, Piece
 from byoc.operators.operator import Operator
 from byoc.operators.packing import default_layout
+from byoc.operators.pieces import Dim, Piece
 from byoc.operators.records import Operand
 from byoc.options import CompileOptions
 from byoc.package.package import Package

@@ -5,7 +5,6 @@ import pytest
 
 from byoc.layout.assign import assign_layouts
 from byoc.operators.copies import StridedCopy
-from byoc.operators.nest import Dim
 from byoc.operators.packing import (
     boundary_layout,
     boundary_layouts,
@@ -13,6 +12,7 @@ from byoc.operators.packing import (
     from_atoms,
     to_atoms,
 )
+from byoc.operators.pieces import Dim
 from byoc.operators.records import Operand
 from isa.layout import Layout
 

@@ -17,8 +17,8 @@ from byoc.estimate.account import LayerCost
 from byoc.estimate.bus import DEFAULT_BUS, bus_of
 from byoc.operators.copies import StridedCopy
 from byoc.operators.layer import Resident, Tiling, make_streamed, tile_count
-from byoc.operators.nest import Dim
 from byoc.operators.operator import Operator
+from byoc.operators.pieces import Dim
 from byoc.operators.records import Operand
 from byoc.scheduling.layer_stream import stream_layer
 from byoc.scheduling.residency import RegionContext, plan_layers

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.layouts import row_text
 from byoc.estimate.matrices import Layouts, _count_copied, _matrix, layouts_of
 from byoc.operators.convolution import Convolution
-from byoc.operators.nest import NOTHING
+from byoc.operators.pieces import NOTHING
 from byoc.operators.records import Operand
 from isa.arch import Arch
 from isa.instruction import ceil_div

@@ -8,8 +8,8 @@ import numpy as np
 
 from byoc.layout.merging import merge_moves
 from byoc.operators.gather import ByteMap, Gather, list_moved_pieces, to_gather
-from byoc.operators.nest import Piece
 from byoc.operators.operator import Operator
+from byoc.operators.pieces import Piece
 from byoc.operators.records import Operand
 from byoc.operators.reduction import Reduction
 from isa.layout import Layout

@@ -19,8 +19,9 @@ from byoc.graph import Value
 from byoc.importing import import_model
 from byoc.operators.copies import StridedCopy
 from byoc.operators.layer import BufferSlots, OperatorLayer, make_streamed
-from byoc.operators.nest import Dim, find_allowed_channels
+from byoc.operators.nest import find_allowed_channels
 from byoc.operators.operator import Operator
+from byoc.operators.pieces import Dim
 from byoc.operators.records import COMBINED, MappingType, Operand
 from byoc.options import Choices, GroupChoice, LayerChoice
 from byoc.scheduling.groups import (

@@ -11,8 +11,8 @@ from byoc.layout.merging import merge_moves
 from byoc.operators.copies import StridedCopy, copies, fills, get_filled_byte
 from byoc.operators.gather import Gather
 from byoc.operators.movement import Alias
-from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces
 from byoc.operators.operator import Operator
+from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces
 from byoc.operators.records import Operand
 from byoc.operators.reduction import Reduction
 from isa.layout import Layout

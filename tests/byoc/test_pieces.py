@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from byoc.operators.nest import (
+from byoc.operators.pieces import (
     NO_PADDING,
     NOTHING,
     Dim,

@@ -14,9 +14,9 @@ from byoc.layout.merging import merge_moves
 from byoc.layout.unpacking import TensorMovement, find_unpacked_routes
 from byoc.operators.copies import copies, fills
 from byoc.operators.gather import CONSTANT, ByteMap
-from byoc.operators.nest import NOTHING, Dim, Piece
 from byoc.operators.operator import Operator
 from byoc.operators.packing import find_packed_pieces
+from byoc.operators.pieces import NOTHING, Dim, Piece
 from isa.layout import Layout
 from tests.byoc.test_merging import run_moves
 

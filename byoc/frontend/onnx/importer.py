@@ -26,8 +26,8 @@ from byoc.frontend.onnx.units import IntegerUnit, Unrecognised, recognise, shape
 from byoc.graph import Graph, Node, Quantization, Value, drop_unread
 from byoc.operators.activation import clip_bounds
 from byoc.operators.forms import Positions, QLinear, Written
-from byoc.operators.nest import NOTHING
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
+from byoc.operators.pieces import NOTHING
 from byoc.operators.registry import load_installed_families
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph

@@ -16,7 +16,7 @@ from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, UnitContext
 from byoc.frontend.tflite.views import TensorView, permute_axes, reshape_view
 from byoc.operators.forms import Positions
 from byoc.operators.movement import movement_attributes
-from byoc.operators.nest import NOTHING
+from byoc.operators.pieces import NOTHING
 
 LARGEST = 1 << 24
 """Size limit of an operand whose movement is traced: three bytes identify an element."""
