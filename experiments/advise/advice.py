@@ -5,16 +5,28 @@ The changes are measured and ranked by the cycles they save.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import groupby
 from json import dumps
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from byoc.options import CompileOptions
 from dla_sim.presets import Preset, setting_texts
 from experiments.advise.bench import AdvicePoint, Bench
-from experiments.advise.changes import Change, apply_change, combine_changes, list_changes
+from experiments.advise.changes import (
+    Change,
+    apply_change,
+    combine_changes,
+    list_changes,
+    list_option_changes,
+)
 from experiments.advise.request import AdviseKeywords, AdviseRequest
-from experiments.cost.table import DEFAULT_TABLE, load_table
+from experiments.cost.estimate import area
+from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
 from experiments.report.limits import Limit, most_expensive, whole
 from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Printed, line, plain_table
@@ -22,35 +34,44 @@ from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.running.given import Compiling, RunRequest
 from experiments.running.inference import hardware_of
-from experiments.running.network import load
+from experiments.running.network import Network, load
+from experiments.tune.request import TuneRequest
+from experiments.tune.tuning import tune_network
+from experiments.version import compiler_version
 from isa.errors import InputError
 from isa.progress import report_each
 
 WORTH = 0.005
-"""Least share of the cycles that a listed change saves.
-
-The change is compared with the machine and with smaller changes of its kind.
-"""
+"""Least share of the cycles that a listed change saves."""
+MOST_OF_GAIN = 0.8
+"""Share of the best gain of a kind that a smaller change of this kind must bring."""
+TUNED_SCHEDULES = 24
+"""Number of schedules that the advised tuning measures."""
 SAME = 0.001
 """Share of the cycles by which a machine that counts as equally fast may be slower."""
 
 
 @dataclass(frozen=True)
 class Advised:
-    """A machine change, the figures measured with it, and the command that repeats it."""
+    """A change, the figures measured with it, and the command that repeats it.
+
+    ``smaller`` is the cheapest change of the same kind that brings most of the gain; None if this
+    is the change itself.
+    """
 
     change: Change
     point: AdvicePoint
     command: str
+    smaller: Advised | None = None
 
 
 @dataclass(frozen=True)
 class Advice(Shown):
     """Result of ``dla advise``: limiters, faster machines and cheaper machines of equal speed.
 
-    ``faster``: changes, largest saving first. ``cheaper``: machines of equal speed, least area
-    first. ``target``: the machine of least area that meets ``target_ms``; None if no machine meets
-    it, or without a target. ``tried``: number of machines measured.
+    ``faster``: the best change of each kind, largest saving first. ``cheaper``: machines of equal
+    speed, least area first. ``target``: the machine of least area that meets ``target_ms``; None if
+    no machine meets it, or without a target. ``tried``: number of changes measured.
     """
 
     model: str
@@ -72,26 +93,29 @@ class Advice(Shown):
 def advise_requested(wanted: AdviseRequest) -> Advice:
     """Measure the limiter of a network on a machine, and the changes that make it faster.
 
-    The network is compiled and timed for each change of one key or of the array. Area and energy
-    are estimates from the cost table. With ``target_ms``, scratchpads, arrays and buses are also
-    combined, and the machine of least area that meets the target is returned. Raises InputError for
-    bad input.
+    The network is compiled and timed for each change of one key, of the array or of one option of
+    the compiler, and with the best of a few schedules. Area and energy are estimates from the cost
+    table. With ``target_ms`` or ``target_ips``, scratchpads, arrays and buses are also combined,
+    and the machine of least area that meets the target is returned. Raises InputError for bad
+    input.
     """
-    if wanted.target_ms is not None and not 0 < wanted.target_ms < float("inf"):
-        raise InputError(f"--target-ms {wanted.target_ms:g}: give a time above 0, in milliseconds")
+    target_ms = _find_target_ms(wanted)
     hardware = hardware_of(wanted)
     network = load(wanted, wanted.stage)
-    bench = Bench(network.package, wanted.options, load_table(wanted.cost or DEFAULT_TABLE))
+    table = load_table(wanted.cost or DEFAULT_TABLE)
+    bench = Bench(network.package, wanted.options, table)
     now = bench.point(hardware)
     found = bench.figures(hardware)
-    points = list(_measure_changes(bench, hardware, list_changes(hardware), wanted))
+    changes = (*list_changes(hardware), *list_option_changes(wanted.options))
+    points = [
+        *_measure_changes(bench, hardware, changes, wanted),
+        *_measure_freed(table, hardware, wanted),
+        *_measure_tuned(bench, hardware, network, wanted),
+    ]
     target = None
     more = 0
-    if wanted.target_ms is not None:
-        machines = list(_measure_changes(bench, hardware, combine_changes(hardware), wanted))
-        meeting = [one for one in machines if one.point.milliseconds <= wanted.target_ms]
-        target = min(meeting, key=_price, default=None)
-        more = len(machines)
+    if target_ms is not None:
+        target, more = _find_cheapest(bench, hardware, table, wanted, target_ms)
     return Advice(
         model=network.name,
         now=now,
@@ -100,9 +124,24 @@ def advise_requested(wanted: AdviseRequest) -> Advice:
         faster=tuple(_faster(points, now)),
         cheaper=tuple(_cheaper(points, now)),
         tried=1 + len(points) + more,
-        target_ms=wanted.target_ms,
+        target_ms=target_ms,
         target=target,
     )
+
+
+def _find_target_ms(wanted: AdviseRequest) -> float | None:
+    """Return the target time in milliseconds, or None without a target."""
+    if wanted.target_ms is not None and not 0 < wanted.target_ms < float("inf"):
+        raise InputError(f"--target-ms {wanted.target_ms:g}: give a time above 0, in milliseconds")
+    if wanted.target_ips is None:
+        return wanted.target_ms
+    if not 0 < wanted.target_ips < float("inf"):
+        raise InputError(
+            f"--target-ips {wanted.target_ips:g}: give a number of inferences a second above 0"
+        )
+    if wanted.target_ms is not None:
+        raise InputError("--target-ms and --target-ips are both given; give one of them")
+    return 1000 / wanted.target_ips
 
 
 advise = door("advise", AdviseKeywords, AdviseRequest, advise_requested)
@@ -116,32 +155,91 @@ def _measure_changes(
         if machine is None:
             continue
         try:
-            point = bench.point(machine)
-        except InputError:  # the network cannot be compiled for this machine
+            options = wanted.options.replace_fields(dict(change.options))
+            point = bench.point(machine, options)
+        except InputError:  # the network cannot be compiled so
             continue
-        yield Advised(change, point, _command(wanted, change))
+        yield Advised(change, point, _command(wanted, change, options))
 
 
-def _command(wanted: AdviseRequest, change: Change) -> str:
-    """Return the ``dla run`` command that runs the request's network on the changed machine."""
+def _measure_freed(table: CostTable, hardware: Preset, wanted: AdviseRequest) -> Iterator[Advised]:
+    """Yield the figures without the option ``--cpu``, if it is given."""
+    if wanted.cpu:
+        freed = replace(wanted, cpu=())
+        bench = Bench(load(freed, wanted.stage).package, wanted.options, table)
+        change = Change("cpu", frees_cpu=True)
+        yield Advised(change, bench.point(hardware), _command(freed, change, wanted.options))
+
+
+def _measure_tuned(
+    bench: Bench, hardware: Preset, network: Network, wanted: AdviseRequest
+) -> Iterator[Advised]:
+    """Yield the figures with the best schedule of a short tuning, if the network can be tuned."""
+    given = {one.name: getattr(wanted, one.name) for one in fields(Compiling)}
+    tuning = TuneRequest(**given, measurements=TUNED_SCHEDULES, learn=False)
+    text = f"{command_of('tune', tuning)} {network.package.digest} {compiler_version()}"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    place = Path("runs") / f"{network.name}-advice-{digest}.jsonl"
+    wanted.stage(f"tuning {network.name}")
+    with TemporaryDirectory() as folder:
+        try:
+            tuned = tune_network(network, hardware, wanted.options, Path(folder) / "log", tuning)
+        except InputError:  # the options fix the schedule, or nothing runs on the accelerator
+            return
+        best = tuned.best_options
+    options = replace(best, chosen=replace(best.chosen, words=("--tuned", str(place))))
+    change = Change("tune", measurements=TUNED_SCHEDULES)
+    commands = command_of("tune", replace(tuning, log=place)), _command(wanted, change, options)
+    yield Advised(change, bench.point(hardware, options), " && ".join(commands))
+
+
+def _command(wanted: AdviseRequest, change: Change, options: CompileOptions) -> str:
+    """Return the ``dla run`` command that runs the request's network with a change."""
     given: dict[str, Any] = {one.name: getattr(wanted, one.name) for one in fields(Compiling)}
-    run = RunRequest(**given | {"settings": (*setting_texts(wanted.settings), *change.settings)})
-    return command_of("run", run)
+    given |= {"settings": (*setting_texts(wanted.settings), *change.settings), "options": options}
+    if any(setting.startswith("isa=") for setting in change.settings):
+        given["isa"] = None
+    return command_of("run", RunRequest(**given))
+
+
+def _find_cheapest(
+    bench: Bench, hardware: Preset, table: CostTable, wanted: AdviseRequest, target_ms: float
+) -> tuple[Advised | None, int]:
+    """Return the machine of least area that meets the target, and the number measured.
+
+    Machines are measured in the order of their areas, so that few are measured.
+    """
+    priced = [
+        (area(table, machine.arch).total, change)
+        for change in combine_changes(hardware)
+        if (machine := apply_change(hardware, change)) is not None
+    ]
+    tried = 0
+    for _, found in groupby(sorted(priced, key=lambda one: one[0]), key=lambda one: one[0]):
+        changes = [change for _, change in found]
+        points = list(_measure_changes(bench, hardware, changes, wanted))
+        tried += len(points)
+        meeting = [one for one in points if one.point.milliseconds <= target_ms]
+        if meeting:
+            return min(meeting, key=_price), tried
+    return None, tried
 
 
 def _faster(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
-    """Return the machine changes that save enough cycles, largest saving first.
-
-    A change must also save enough compared with every cheaper change of the same kind.
-    """
-    best: dict[str, int] = {}
-    kept = []
-    for one in sorted(points, key=_price):
-        least = best.get(one.change.what, now.both)
-        if least - one.point.both > WORTH * now.both:
-            best[one.change.what] = one.point.both
-            kept.append(one)
-    return sorted(kept, key=lambda one: (one.point.both, *_price(one)))
+    """Return the best change of each kind that saves enough cycles, largest saving first."""
+    kinds: dict[str, list[Advised]] = {}
+    for one in points:
+        kinds.setdefault(one.change.what, []).append(one)
+    best = []
+    for found in kinds.values():
+        first = min(found, key=lambda one: (one.point.both, one.point.square_millimetres))
+        gain = now.both - first.point.both
+        if gain > WORTH * now.both:
+            enough = [one for one in found if now.both - one.point.both >= MOST_OF_GAIN * gain]
+            # of equal areas, the first one is the smallest change
+            least = min(enough, key=lambda one: one.point.square_millimetres)
+            best.append(first if least is first else replace(first, smaller=least))
+    return sorted(best, key=lambda one: (one.point.both, *_price(one)))
 
 
 def _cheaper(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
@@ -177,10 +275,14 @@ def _lines(found: Advice) -> Iterator[str]:
             f"the CPU takes about {now.host_cycles:,} cycles beside it, an estimate; changes are "
             "ranked by both"
         )
+    yield (
+        f"its array and scratchpad take {now.square_millimetres:.3f} mm² and a run "
+        f"{now.microjoules:,.1f} µJ; costs are differences from that, estimates without bus and CPU"
+    )
     for one in found.faster[:2]:
         yield f"{one.change.words}: {_gain(one.point, now)}"
     if not found.faster:
-        yield f"none of {found.tried:,} machines around this one is faster by {WORTH:.1%}"
+        yield f"none of {found.tried:,} changes makes it faster by {WORTH:.1%}"
     if found.target is not None:
         yield (
             f"at most {found.target_ms:g} ms: {found.target.point.square_millimetres:.3f} mm² "
@@ -212,14 +314,22 @@ def _tables(found: Advice) -> Iterator[Printed]:
         yield line(one)
 
 
-def commands(found: Advice) -> Iterator[str]:
-    """Yield the ``dla run`` command of the best advised machine.
+def _list_shown(rows: Iterable[Advised]) -> Iterator[Advised]:
+    """Yield each change, and after it the smaller one that brings most of its gain."""
+    for one in rows:
+        yield one
+        if one.smaller is not None:
+            yield one.smaller
 
-    This is the machine that meets the target, or else the first change.
+
+def commands(found: Advice) -> Iterator[str]:
+    """Yield the commands that repeat the advised changes, in the order of the tables.
+
+    The machine that meets the target comes last.
     """
-    best = (*((found.target,) if found.target is not None else ()), *found.faster, *found.cheaper)
-    if best:
-        yield best[0].command
+    yield from (one.command for one in _list_shown((*found.faster, *found.cheaper)))
+    if found.target is not None:
+        yield found.target.command
 
 
 def _make_change_table(title: str, rows: Sequence[Advised], now: AdvicePoint) -> Printed:
@@ -227,15 +337,20 @@ def _make_change_table(title: str, rows: Sequence[Advised], now: AdvicePoint) ->
         (title, "fold"),
         ("cycles", "right"),
         ("change", "right"),
-        ("mm² (est.)", "right"),
-        ("µJ (est.)", "right"),
+        ("cost in mm²", "right"),
+        ("cost in µJ", "right"),
     )
-    for one in rows:
+    for one in _list_shown(rows):
         point = one.point
-        area = f"{point.square_millimetres:.3f}"
-        energy = f"{point.microjoules:,.1f}"
+        words = one.change.words
+        if point.host_nodes != now.host_nodes:
+            words += f" ({now.host_nodes} to {point.host_nodes} nodes on the CPU)"
         table.add_row(
-            one.change.words, f"{point.cycles:,}", f"{point.both / now.both - 1:+.1%}", area, energy
+            words if one in rows else f"  most of it: {words}",
+            f"{point.cycles:,}",
+            f"{point.both / now.both - 1:+.1%}",
+            f"{point.square_millimetres - now.square_millimetres:+.3f}",
+            f"{point.microjoules - now.microjoules:+,.1f}",
         )
     return table
 
@@ -243,21 +358,27 @@ def _make_change_table(title: str, rows: Sequence[Advised], now: AdvicePoint) ->
 def _record(kind: str, one: Advised) -> Mapping[str, Any]:
     return {
         "kind": kind,
-        "change": " ".join(one.change.settings),
+        "change": " ".join(one.change.settings) or one.change.words,
         **asdict(one.point),
         "command": one.command,
     }
 
 
 def _records(found: Advice) -> list[Mapping[str, Any]]:
-    rows = [_record("faster", one) for one in found.faster] + [
-        _record("cheaper", one) for one in found.cheaper
-    ]
+    rows = []
+    for one in found.faster:
+        rows.append(_record("faster", one))
+        if one.smaller is not None:
+            rows.append(_record("smaller", one.smaller))
+    rows += [_record("cheaper", one) for one in found.cheaper]
     return rows + ([] if found.target is None else [_record("target", found.target)])
 
 
 def content(found: Advice) -> dict[str, Any]:
-    limits = [asdict(one) | {"sentence": one.sentence} for one in (found.everything, *found.layers)]
+    limits = [
+        asdict(one) | {"moved_bytes": one.moved_bytes, "bound": one.bound, "sentence": one.sentence}
+        for one in (found.everything, *found.layers)
+    ]
     told = {"model": found.model, "now": asdict(found.now), "limits": limits, "tried": found.tried}
     return told | {"changes": _records(found)}
 

@@ -1,4 +1,4 @@
-"""Machine changes to try: one key or the array at a time, or combinations for a target time."""
+"""Changes to try: one key of the machine, the array or one option at a time, or combinations."""
 
 from __future__ import annotations
 
@@ -6,61 +6,99 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
+from math import ceil
+from typing import Any
 
+from byoc.options import OPTIONS, PROGRAM_OPTIONS, CompileOptions
 from dla_sim.presets import Preset, apply_settings
 from isa.errors import InputError
+from isa.plugins import get_built_in_table
 
 SIZES = tuple(map(Fraction, ("1/4", "1/2", "3/4", "5/4", "3/2", "2", "3", "4", "8")))
 """Factors for the scratchpad size."""
-WIDTHS = tuple(map(Fraction, ("1/2", "2", "4")))
-"""Factors for the width of the bus and the number of lanes."""
+WIDTHS = tuple(map(Fraction, ("1/2", "2", "4", "8")))
+"""Factors for the width of the bus, the lanes, the banks and the bursts in flight."""
+DELAYS = tuple(map(Fraction, ("1/2", "1/4", "1/8")))
+"""Factors for the latency, smallest change first."""
 ARRAYS = (
-    ("1/2", "1"), ("1", "1/2"), ("1/2", "2"), ("2", "1/2"), ("2", "1"), ("1", "2"), ("2", "2"),
-    ("4", "2"), ("2", "4"),
-    ("4", "4"),
+    ("1/2", "1", "1"), ("1", "1/2", "1"), ("1/2", "2", "1"), ("2", "1/2", "1"), ("2", "1", "1"),
+    ("1", "2", "1"), ("1", "1", "2"), ("2", "2", "1"), ("4", "1", "1"), ("1", "4", "1"),
+    ("1", "1", "4"), ("4", "2", "1"), ("2", "4", "1"), ("8", "1", "1"), ("1", "8", "1"),
+    ("1", "1", "8"), ("4", "4", "1"),
 )  # fmt: skip
-"""Factors for the array's input and output channels."""
+"""Factors for the array's input channels, output channels and output columns."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Settings that change a machine.
+    """Change of a machine's settings, of the compiler's options or of what runs on the CPU.
 
-    ``what`` names their kind; changes of one kind are compared with one another.
+    ``what`` names its kind; changes of one kind are compared with one another. ``measurements``
+    is the number of schedules that a tuning measures; ``frees_cpu`` omits the option ``--cpu``.
     """
 
     what: str
-    settings: tuple[str, ...]
+    settings: tuple[str, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+    measurements: int = 0
+    frees_cpu: bool = False
 
     @property
     def words(self) -> str:
-        """The settings of a machine change as command-line options (``--set KEY=VALUE``)."""
-        return " ".join(f"--set {setting}" for setting in self.settings)
+        """The change as command-line options, such as ``--set KEY=VALUE``."""
+        words = [f"--set {setting}" for setting in self.settings]
+        values = dict(self.options)
+        for option in OPTIONS:
+            if option.name in values:
+                found = option.words(values[option.name])
+                words.append(" ".join(found) or f"without --{option.word}")
+        if self.measurements:
+            words.append(f"--tuned, {self.measurements} schedules measured")
+        return " ".join([*words, *(["without --cpu"] if self.frees_cpu else [])])
 
 
 def list_changes(hardware: Preset) -> Iterator[Change]:
-    """Yield the changes to try, smallest first in each kind.
+    """Yield the changes of a machine to try, smallest first in each kind.
 
     :func:`apply_change` rejects machines that cannot exist.
     """
     arch = hardware.arch
     timing = hardware.timing
     yield from _scale_key("scratchpad", "sram_bytes", arch.sram_bytes, SIZES)
+    yield from _scale_key("banks", "sram_banks", arch.sram_banks, WIDTHS)
     yield from _arrays(hardware)
     yield from _scale_key("bus", "bus_bytes", timing.bus_bytes, WIDTHS)
-    yield from _scale_key(
-        "bursts in flight", "outstanding_bursts", timing.outstanding_bursts, WIDTHS[1:]
-    )
-    yield from _scale_key("latency", "dram_latency", timing.dram_latency, WIDTHS[:1])
+    bursts = timing.outstanding_bursts
+    yield from _scale_key("bursts in flight", "outstanding_bursts", bursts, WIDTHS[1:])
+    yield from _scale_key("burst", "burst_bytes", timing.burst_bytes, WIDTHS)
+    yield from _scale_key("queues", "queue_depth", timing.queue_depth, WIDTHS[1:])
+    yield from _scale_key("fetch", "fetch_bytes", timing.fetch_bytes, WIDTHS)
+    yield from _scale_key("latency", "dram_latency", timing.dram_latency, DELAYS)
+    if timing.flash_bytes:
+        yield from _scale_key("flash", "flash_bytes", timing.flash_bytes, WIDTHS)
+        yield from _scale_key("flash latency", "flash_latency", timing.flash_latency, DELAYS)
     if arch.post_lanes is not None:
         yield from _scale_key("lanes", "post_lanes", arch.post_lanes, WIDTHS)
+    for variant in get_built_in_table().variants:
+        if variant.name > arch.isa:  # later instruction sets run more operators
+            yield Change("instruction set", (f"isa={variant.name}",))
+    other = "fixed" if arch.numerics == "onnxruntime" else "onnxruntime"
+    yield Change("numerics", (f"numerics={other}",))
+
+
+def list_option_changes(options: CompileOptions) -> Iterator[Change]:
+    """Yield every other value of each option of the compiler."""
+    for option in PROGRAM_OPTIONS:
+        for value in option.values:
+            if value != getattr(options, option.name):
+                yield Change(option.word, options=((option.name, value),))
 
 
 def _scale_key(what: str, key: str, now: int, factors: tuple[Fraction, ...]) -> Iterator[Change]:
     for factor in factors:
-        value = now * factor
-        if value.denominator == 1 and value:
-            yield Change(what, (f"{key}={_format_value(key, int(value))}",))
+        value = ceil(now * factor)
+        if value != now:
+            yield Change(what, (f"{key}={_format_value(key, value)}",))
 
 
 def _format_value(key: str, value: int) -> str:
@@ -68,13 +106,12 @@ def _format_value(key: str, value: int) -> str:
 
 
 def _arrays(hardware: Preset) -> Iterator[Change]:
-    pe = hardware.arch.pe
-    for inputs, outputs in ARRAYS:
-        ic = pe.ic * Fraction(inputs)
-        oc = pe.oc * Fraction(outputs)
-        if ic.denominator == oc.denominator == 1 and ic and oc:
-            texts = (f"pe.ic={ic}", pe.ic != ic), (f"pe.oc={oc}", pe.oc != oc)
-            yield Change("array", tuple(text for text, differs in texts if differs))
+    now = {f"pe.{name}": value for name, value in hardware.arch.pe}
+    for factors in ARRAYS:
+        sizes = dict(zip(now, map(Fraction, factors), strict=True))
+        wanted = {key: now[key] * factor for key, factor in sizes.items() if factor != 1}
+        if all(value.denominator == 1 and value for value in wanted.values()):
+            yield Change("array", tuple(f"{key}={value}" for key, value in wanted.items()))
 
 
 def combine_changes(hardware: Preset) -> Iterator[Change]:
@@ -88,8 +125,12 @@ def combine_changes(hardware: Preset) -> Iterator[Change]:
 
 
 def apply_change(hardware: Preset, change: Change) -> Preset | None:
-    """Return the machine with a change applied, or None if the result is not valid."""
+    """Return the machine with a change applied.
+
+    Return None if the result is not valid, or if an instruction set needs another memory.
+    """
     try:
-        return apply_settings(hardware, change.settings)
+        machine = apply_settings(hardware, change.settings)
     except InputError:
         return None
+    return machine if type(machine.arch.memory) is type(hardware.arch.memory) else None

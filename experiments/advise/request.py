@@ -23,6 +23,15 @@ class AdviseRequest(Compiling):
             metavar="MS",
         ),
     )
+    target_ips: float | None = field(
+        default=None,
+        metadata=option(
+            "--target-ips",
+            "Also find the cheapest machine that runs this many inferences a second.",
+            float,
+            metavar="N",
+        ),
+    )
     cost: str | None = field(
         default=None,
         metadata=option(

@@ -13,7 +13,7 @@ from experiments.literal import say
 def command(wanted: AdviseRequest, json: options.Json = None, csv: options.Csv = None) -> None:
     """Show what limits a network on a machine, and measured changes that make it faster.
 
-    The command of the best change is printed; --json and --csv have every command.
+    The command that repeats each change is printed on a line of its own.
     """
     from experiments.advise.advice import advise_requested, commands, content
     from experiments.report.terminal import report_console

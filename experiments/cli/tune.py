@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from byoc.options import Choices, GroupChoice, LayerChoice
     from byoc.package.package import Package
     from dla_sim.presets import Preset
+    from experiments.report.limits import Limit
     from experiments.tune.explain import Explanation, LayerCycles, RegionLayouts
     from experiments.tune.tuning import Tuned
 
@@ -123,6 +124,7 @@ def explain(
 
     Without a layer, all layers are listed.
     """
+    from experiments.advise.bench import find_layer_limit
     from experiments.running.inference import hardware_of
     from experiments.running.network import load
     from experiments.tune.explain import compare_cycles, compile_package, region_layouts
@@ -138,6 +140,7 @@ def explain(
             layouts = region_layouts(network.package, machine.arch, choices, made, machine.timing)
         else:
             found = explain_layer(network.package, layer, machine.arch, choices, machine.timing)
+            limit = find_layer_limit(network.package, machine, choices, found.region, layer)
     if layer is None:
         chosen = [report.choices for _, report in made]
         cycles = [compare_cycles(one, machine.timing) for one in made]
@@ -163,8 +166,9 @@ def explain(
         _list(chosen, cycles)
         _list_layouts(layouts)
     else:
-        results.write_tables(json, csv, found.content(), found.rows())
-        _print_explanation(found)
+        told_limit = asdict(limit) | {"bound": limit.bound, "sentence": limit.sentence}
+        results.write_tables(json, csv, found.content() | {"limit": told_limit}, found.rows())
+        _print_explanation(found, limit)
 
 
 def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, LayerCycles]]) -> None:
@@ -278,7 +282,7 @@ def print_reasons(package: Package, machine: Preset, choices: CompileOptions) ->
     console.print(line(text), soft_wrap=True)
 
 
-def _print_explanation(found: Explanation) -> None:
+def _print_explanation(found: Explanation, limit: Limit) -> None:
     from experiments.report.terminal import line, plain_table, report_console
 
     console = report_console()
@@ -289,6 +293,8 @@ def _print_explanation(found: Explanation) -> None:
             f"for tiles{near}"
         )
     )
+    text = f"{found.layer} {limit.sentence}; it takes {limit.cycles:,} cycles"
+    console.print(line(text), soft_wrap=True)
     ranks = {
         "estimated cycles": 0,
         "compute": 3,

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from experiments.report.schema import Figures, Layer, RunReport
+from experiments.figure import brief, size_text
+from experiments.report.schema import Figures, Layer, RunReport, RunTotals
 
 MOST_LAYERS = 10
 """Number of layers described."""
@@ -28,45 +29,67 @@ class Limit:
     cycles: int
     parts: tuple[tuple[str, int], ...]
     utilisation: float
-    moved_bytes: int
+    macs: int
+    read_bytes: int
+    write_bytes: int
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes loaded and stored over the bus."""
+        return self.read_bytes + self.write_bytes
+
+    @property
+    def bound(self) -> str:
+        """Resource that takes most of the cycles: memory, compute, bank or issue."""
+        shares = Counter[str]()
+        for part, cycles in self.parts:
+            shares[_BOUNDS[part]] += cycles
+        return max(shares, key=lambda one: shares[one], default="")
 
     @property
     def sentence(self) -> str:
-        """Text that explains the limiter of a layer or a run, with its figures.
+        """Text that names the limiter of a layer or a run, with its figures.
 
-        It names the second cause too if its share is large.
+        It names every cause with a large share.
         """
-        told = [
-            self._explain_part(*part)
-            for number, part in enumerate(self.parts[:2])
-            if not number or self._large(part[1])
+        if not self.parts:
+            return "takes no cycles"
+        shares = [
+            f"{cycles / self.cycles:.0%}{'' if number else ' of its cycles'} {_DOES[part]}"
+            for number, (part, cycles) in enumerate(self.parts)
+            if not number or cycles >= LARGE * self.cycles
         ]
-        return ", and ".join(told) or "takes no cycles"
+        return f"is {self.bound}-bound: it {self._work}; {', '.join(shares)}"
 
-    def _large(self, cycles: int) -> bool:
-        return cycles >= LARGE * self.cycles
+    @property
+    def _work(self) -> str:
+        if self.bound == "compute":
+            used = f"uses {self.utilisation:.0%} of the array for {brief(self.macs)} MACs"
+            return used if self.macs else "works on the lanes and has no MACs"
+        does = f"loads {size_text(self.read_bytes)}"
+        if self.write_bytes:
+            does += f" and stores {size_text(self.write_bytes)}"
+        return f"{does} for {brief(self.macs)} MACs"
 
-    def _explain_part(self, part: str, cycles: int) -> str:
-        sentence = _ON_LANES if part == "compute" and not self.utilisation else _SENTENCES[part]
-        share = cycles / self.cycles
-        moved = f"{self.moved_bytes / 1024:,.1f} KiB"
-        return sentence.format(share=share, waits=cycles, moved=moved, full=self.utilisation)
 
-
-_SENTENCES = {
-    "compute": "computes in {share:.0%} of its cycles, with {full:.0%} of the array at work",
-    "scratchpad": "waits {waits:,} cycles for banks of the scratchpad, which serve operands in "
-    "turn",
-    "weights": "waits {waits:,} cycles for its constants; {moved} cross the bus",
-    "input": "waits {waits:,} cycles for its input; {moved} cross the bus",
-    "bus": "waits {waits:,} cycles for the bus, which others have; {moved} cross it",
-    "store": "waits {waits:,} cycles for its stores; {moved} cross the bus",
-    "issue": "waits {waits:,} cycles for commands: it is small, and setting it up takes longer "
-    "than it does",
+_BOUNDS = {
+    "compute": "compute",
+    "scratchpad": "bank",
+    "weights": "memory",
+    "input": "memory",
+    "bus": "memory",
+    "store": "memory",
+    "issue": "issue",
 }
-
-
-_ON_LANES = "computes in {share:.0%} of its cycles, on the lanes: it has nothing for the array"
+_DOES = {
+    "compute": "compute",
+    "scratchpad": "wait for banks of the scratchpad",
+    "weights": "wait for weights",
+    "input": "wait for input",
+    "bus": "wait for the bus, which other transfers use",
+    "store": "wait for stores",
+    "issue": "wait for commands",
+}
 
 
 def whole(found: Figures | RunReport) -> Limit:
@@ -74,9 +97,7 @@ def whole(found: Figures | RunReport) -> Limit:
     parts: Counter[str] = Counter()
     for layer in found.layers:
         parts.update(layer.breakdown)
-    totals = found.totals
-    moved = totals.dram_read_bytes + totals.dram_write_bytes
-    return _limit("all layers", totals.cycles, parts, totals.utilization, moved)
+    return _limit("all layers", found.totals, parts)
 
 
 def most_expensive(found: Figures) -> tuple[Limit, ...]:
@@ -90,18 +111,23 @@ def most_expensive(found: Figures) -> tuple[Limit, ...]:
 
 def layer_limit(layer: Layer) -> Limit:
     """Return the limiter of a layer."""
-    moved = layer.dram_read_bytes + layer.dram_write_bytes
-    return _limit(layer.name, layer.cycles, layer.breakdown, layer.utilization, moved)
+    return _limit(layer.name, layer, layer.breakdown)
 
 
-def _limit(
-    name: str, cycles: int, parts: Mapping[str, int], utilisation: float, moved: int
-) -> Limit:
+def _limit(name: str, found: Layer | RunTotals, parts: Mapping[str, int]) -> Limit:
     """Return a limiter whose cycle categories are sorted by cycles.
 
     Ties keep the order of docs/machine.md.
     """
-    found = sorted(
+    ranked = sorted(
         ((part, taken) for part, taken in parts.items() if taken), key=lambda one: -one[1]
     )
-    return Limit(name, cycles, tuple(found), utilisation, moved)
+    return Limit(
+        name,
+        found.cycles,
+        tuple(ranked),
+        found.utilization,
+        found.macs,
+        found.dram_read_bytes,
+        found.dram_write_bytes,
+    )

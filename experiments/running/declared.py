@@ -69,11 +69,9 @@ class CommandOption:
     def words(self, value: Any) -> list[str]:
         """Return the command-line words that set this option to ``value``."""
         named = self.word.split()[:1]
-        return (
-            named
-            if self.kind is bool
-            else [word for text in self.texts(value) for word in (*named, text)]
-        )
+        if self.kind is bool:  # a switch such as --model/--no-model
+            return [named[0].split("/")[0 if value else -1]]
+        return [word for text in self.texts(value) for word in (*named, text)]
 
 
 def option(word: str, help: str, kind: Any = str, **more: Any) -> dict[str, CommandOption]:
