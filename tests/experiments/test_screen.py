@@ -103,7 +103,8 @@ def test_it_says_what_the_report_says() -> None:
     limit = row(lines, "limit")
     assert f"the CPU takes {found.cpu_cycles / found.cycles:.0%} of the time" in limit
     computing = sum(layer.breakdown["compute"] for layer in report.layers)
-    assert f"the accelerator computes in {computing / report.totals.cycles:.0%} of" in limit
+    assert "the accelerator is compute-bound: it uses" in limit
+    assert f"{computing / report.totals.cycles:.0%} of its cycles compute" in limit
 
 
 def test_the_layers_are_the_most_expensive_ones_of_accelerator_and_cpu() -> None:
