@@ -63,7 +63,7 @@ def test_no_more_files_are_entered_than_the_page_says(subject: str) -> None:
     found = entered(subject)["all"]
     assert len(found) <= MOST[subject], sorted(found)
     words = {
-        "convolution": "one convolution runs code in {} files",
+        "convolution": "one float convolution runs code in {} files",
         "mobilenet": "`dla run mobilenet-v1` runs code in {}.",
     }
     assert words[subject].format(MOST[subject]) in PAGE.read_text(encoding="utf-8")
