@@ -274,15 +274,31 @@ class Pair(ElementwiseOperator):
             repeats=self.repeats,
         )
 
+    def on_channels(self) -> Pair:
+        """Return the operation with the elements of a single channel as channels.
+
+        A tensor and a broadcast number then take no padding.
+        """
+        if not self.repeats or self.output.shape[0] != 1:
+            return self
+        repeats = tuple(Repeat(channels=item.rows) for item in self.repeats)
+        inputs = tuple(
+            replace(item, shape=(1 if repeat.channels else item.elements, 1))
+            for item, repeat in zip(self.inputs, repeats, strict=True)
+        )
+        output = replace(self.output, shape=(self.output.elements, 1))
+        return replace(self, inputs=inputs, output=output, repeats=repeats)
+
     def layouts(self, atom: int) -> Layouts | Finding:
         """Return layouts in banked memory for the operands and result of a broadcast operation.
 
         They are layouts of channels by positions. An operand has size 1 where it is broadcast.
         """
-        nest = self.loops.nest
+        packed = self.on_channels()
+        nest = packed.loops.nest
         each = [
             (1 if item.channels else nest.channels, 1 if item.rows else nest.rows)
-            for item in self.repeats
+            for item in packed.repeats
         ]
         return tuple(Layout(*shape, atom) for shape in (*each, (nest.channels, nest.rows)))
 

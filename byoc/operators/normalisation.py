@@ -19,7 +19,7 @@ from byoc.operators.forms import Form, Kinds, Written, integer, numeric
 from byoc.operators.geometry import Geometry
 from byoc.operators.nest import LoopNest, Tile
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Layouts, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
 from byoc.operators.rows import RowsOperator, divide_constants, fits_fields
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
@@ -295,14 +295,18 @@ class Normalisation(RowsOperator):
 class GroupNormalisation(Normalisation):
     """Instance or group normalisation, with gains and biases for every row.
 
-    Rows are therefore channels of the nest.
+    Rows are therefore channels of the nest. With banked memory they are positions, all in one tile
+    (``across``).
     """
 
     traits: ClassVar[Traits] = Normalisation.traits._replace(banded=False)
 
     @property
     def loops(self) -> Loops:
-        """Loops of a group normalisation over rows, each of them one plane."""
+        """Loops of a group normalisation over rows, each of them one plane or one column."""
+        if self.across:
+            count, rows = self.inputs[0].shape
+            return Loops(LoopNest(count, 1, rows, count, 1, rows, channel_step=count))
         rows, elements = self.inputs[0].shape
         return Loops(LoopNest(rows, 1, elements, rows, 1, elements, groups=rows))
 
@@ -311,20 +315,38 @@ class GroupNormalisation(Normalisation):
         """True, because every row of a group normalisation has its own gains and biases."""
         return True
 
-    def layouts(self, atom: int) -> Layouts | Finding:
-        """Return a finding, because group normalisation needs rows of its own parameters.
-
-        Channels in atoms have no rows with their own parameters.
-        """
-        return finding("{mnemonic} has parameters of its own for every row", mnemonic=self.mnemonic)
-
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        return {"EX_ROWS": tile.output.channels.size}
+        rows = tile.output.columns if geometry.nest.channel_step else tile.output.channels
+        return {"EX_ROWS": rows.size}
+
+    def finer(self) -> tuple[Operator, ...]:
+        """Return two normalisations of half of the rows each, for rows in one tile."""
+        elements, rows = self.inputs[0].shape if self.across else (0, 1)
+        if rows == 1:
+            return ()
+        spans = (0, rows // 2), (rows // 2, rows)
+        return tuple(self._cut(elements, first, end) for first, end in spans)
+
+    def _cut(self, elements: int, first: int, end: int) -> GroupNormalisation:
+        """Return the normalisation of some rows of ``elements`` elements."""
+        (source,), result = self.inputs, self.output
+        begin = first * elements
+        operand, made = (
+            Operand(one.value, (end - first, elements), one.offset + begin)
+            for one in (source, result)
+        )
+        rows = slice(first, end)
+        return replace(
+            self, inputs=(operand,), output=made, gain=self.gain[rows], bias=self.bias[rows],
+            across=False,
+        )  # fmt: skip
 
     def constants(self) -> ChannelConstants:
         """Return the gains and biases of a group normalisation, one set per row."""
         pairs = self.pairs
+        if self.across:
+            return ChannelConstants(weights=divide_constants(pairs, self.output.shape[0]))
         return ChannelConstants(
             weights=np.ascontiguousarray(pairs).view(np.int8).reshape(len(pairs), -1)
         )

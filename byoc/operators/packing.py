@@ -157,6 +157,8 @@ def pack_operations(
 def pack_operation(written: Operator, target: Target) -> Operator | Finding:
     """Return an operation with the layouts it needs in banked memory, or a finding."""
     operation = written.on_channels()
+    if not operation.traits.moves:
+        operation = _cut_constants(operation)
     if operation.mnemonic is not None and operation.mnemonic not in target.instructions:
         return make_missing_instruction(operation.mnemonic, target.isa)
     for name, constant in operation.constant_operands.items():
@@ -164,7 +166,7 @@ def pack_operation(written: Operator, target: Target) -> Operator | Finding:
             operand.value == name and operand.elements != constant.size
             for operand in operation.inputs
         ):
-            return finding("'{name}' is a part of a constant", name=name)
+            return finding("'{name}' moves a part of a constant", name=name)
     if operation.traits.moves:
         return operation
     operands = (*operation.inputs, operation.output)
@@ -186,6 +188,24 @@ def pack_operation(written: Operator, target: Target) -> Operator | Finding:
         for operand, layout in zip(operands, layouts, strict=True)
     )
     return replace(operation, inputs=tuple(inputs), output=output)
+
+
+def _cut_constants(operation: Operator) -> Operator:
+    """Return an operation whose constant operands have only the elements that it reads."""
+    constants = dict[str, NDArray[np.int8]]()
+    inputs = list(operation.inputs)
+    for number, operand in enumerate(inputs):
+        whole = operation.constant_operands.get(operand.value)
+        if whole is not None and whole.size != operand.elements:
+            end = operand.offset + operand.elements
+            name = f"{operand.value}@{operand.offset}:{end}"
+            constants[name] = whole.reshape(-1)[operand.offset : end]
+            inputs[number] = replace(operand, value=name, offset=0)
+        elif whole is not None:
+            constants[operand.value] = whole
+    if constants.keys() == operation.constant_operands.keys():
+        return operation
+    return replace(operation, inputs=tuple(inputs), constant_operands=constants)
 
 
 def _use_narrow_atoms(operation: Operator, graph: Graph) -> Operator:

@@ -23,6 +23,7 @@ from tests.e2e.harness import Comparison, compare
 V4 = Arch(isa="v4")
 TINY = Arch(isa="v4", sram_bytes=1024, sram_banks=1)
 SMALL = Arch(isa="v4", sram_bytes=8192)
+BANKED = Arch(isa="v5", sram_bytes=65536, sram_banks=4)
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "equal": ((2, 3, 7, 11), (2, 3, 7, 11)),
     "value a channel": ((1, 24, 9, 11), (1, 24, 1, 1)),
@@ -126,7 +127,9 @@ def test_operands_of_any_shapes(case: str, op_type: str, dtype: str) -> None:
     """Both computed; by script 0 of 60,000,000 results of additions differ, ties included."""
     machines = (V4, "default"), (TINY if case != "in turns" else SMALL, "default"), (SMALL, "seed")
     for seed in range(2):
-        assert exact(_pair(op_type, SHAPES[case], dtype, seed), *machines) <= OPERATORS[op_type]
+        model = _pair(op_type, SHAPES[case], dtype, seed)
+        assert exact(model, *machines) <= OPERATORS[op_type]
+        assert exact(model, (BANKED, "default")) <= OPERATORS[op_type] | {"OP_PERMUTE"}
 
 
 @pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div"])
@@ -135,7 +138,7 @@ def test_operands_of_any_shapes(case: str, op_type: str, dtype: str) -> None:
     "case", ["equal", "value a channel", "channels of images", "row", "outer product", "long rows"]
 )
 def test_constant_operands(case: str, constant: int, op_type: str) -> None:
-    machines = (V4, "default"), (TINY, "default"), (SMALL, "seed")
+    machines = (V4, "default"), (TINY, "default"), (SMALL, "seed"), (BANKED, "default")
     exact(_pair(op_type, SHAPES[case], "uint8", 5, constant), *machines)
 
 
