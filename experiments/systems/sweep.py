@@ -237,9 +237,11 @@ def parse_axes(texts: Sequence[str]) -> dict[str, list[Value]]:
 def number_or_text(text: str) -> Value:
     """Return a value as TOML reads it, except that texts need no quotation marks."""
     found = _NUMBER.fullmatch(text)
-    if found is None:
-        return text
-    return float(text) if found[1] else int(text)
+    if found:
+        # Python rejects some digits that match: 1_, 1__0, and integers of over 4,300 digits.
+        with suppress(ValueError):
+            return float(text) if found[1] else int(text)
+    return text
 
 
 def check_axes(axes: Mapping[str, Any], given: SystemDocument) -> dict[str, tuple[Value, ...]]:
