@@ -50,21 +50,21 @@ def clip_bounds(view: OnnxView, node: OnnxNode) -> tuple[float, float] | None:
 
 @rule("the bounds of a Clip are constant")
 def constant_bounds(graph: Graph, node: Node) -> Finding | None:
-    """Reject a Clip whose bounds the importer could not read as constants."""
+    """Return a finding if a Clip has bounds that are computed at run time, or None."""
     missing = node.op_type == "Clip" and "bounds" not in node.attributes
     return finding("its bounds are computed at run time") if missing else None
 
 
 @rule("the slope of a LeakyRelu is finite")
 def finite_slope(graph: Graph, node: Node) -> Finding | None:
-    """Reject a slope that is infinite or not a number."""
+    """Return a finding if the slope of a LeakyRelu is infinite or NaN, or None."""
     alpha = node.attributes.get("alpha", 1.0)
     return None if np.isfinite(alpha) else finding("alpha is {alpha}", alpha=alpha)
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: Activation, target: Target) -> Finding | None:
-    """Reject slopes that overflow int32 when they scale 255 steps."""
+    """Return a finding if scaling 255 steps by a slope overflows int32, or None."""
     above, below = record.compute_fixed_slopes()
     return domain.check_int32(255, above, target) or domain.check_int32(255, abs(below), target)
 
@@ -239,7 +239,10 @@ def rescale(
 
 
 def unscalable(source: Value, result: Value, target: Target) -> Finding | None:
-    """Reject a change of scale that overflows int32 for 255 steps with numerics ``fixed``."""
+    """Return a finding if rescaling 255 steps of ``source`` overflows int32, or None.
+
+    The finding is possible only with numerics ``fixed``.
+    """
     ratio = float(domain.affine(source).scale) / float(domain.affine(result).scale)
     return domain.check_int32(255, ratio, target)
 

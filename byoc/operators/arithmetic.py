@@ -31,9 +31,11 @@ from isa.ops.lookup import TABLE_BYTES
 
 @rule("the product of the operands' scales is 2^-100 to 2^15 times the scale of the result")
 def near_product(graph: Graph, node: Node) -> Finding | None:
-    """Reject ratios of scales that are subnormal or overflow int32 for 255 · 255 steps.
+    """Return a finding if the ratio of the scales is out of range, or None.
 
-    ONNX Runtime rounds the result to int32.
+    The ratio is the product of the operands' scales divided by the scale of the result. The upper
+    limit keeps 255 · 255 scaled steps within int32, to which ONNX Runtime rounds the result. The
+    lower limit avoids subnormal numbers.
     """
     ratio = float(
         _ratio(*(domain.affine(graph.values[name]).scale for name in (*node.inputs, *node.outputs)))
@@ -57,7 +59,7 @@ def _ratio(a: np.float32, b: np.float32, y: np.float32) -> np.float32:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: Arithmetic, target: Target) -> Finding | None:
-    """Reject scales for which the sum of two operands overflows int32.
+    """Return a finding if rescaling the sum of two operands overflows int32, or None.
 
     TensorFlow Lite shifts operands left by 20 bits and at least halves them; it shifts by 7 bits to
     square a difference.
@@ -72,7 +74,7 @@ def scales_in_int32(record: Arithmetic, target: Target) -> Finding | None:
 
 @rule(domain.FIXED)
 def product_in_int32(record: Arithmetic, target: Target) -> Finding | None:
-    """Reject scales for which a product of up to 255 · 255 overflows int32."""
+    """Return a finding if rescaling a product of up to 255 · 255 overflows int32, or None."""
     return domain.check_int32(255 * 255, _compute_fixed_ratio(*record.scales), target)
 
 
@@ -273,7 +275,10 @@ class SubtractionOperator(Arithmetic):
 
 @rule(domain.FIXED)
 def quotient_in_int32(record: Arithmetic, target: Target) -> Finding | None:
-    """Reject scales for which quotients of up to 255, shifted left by 20 bits, overflow int32."""
+    """Return a finding if rescaling a quotient of up to 255 overflows int32, or None.
+
+    Quotients are shifted left by 20 bits before the rescaling.
+    """
     scale_a, scale_b, scale_y = record.scales
     return domain.check_int32(
         255 << LEFT_SHIFT, scale_a / scale_b / scale_y / (1 << LEFT_SHIFT), target
@@ -367,7 +372,10 @@ RELATIONS: Mapping[str, np.ufunc] = {
 
 @rule("operands have the same element type")
 def one_type(graph: Graph, node: Node) -> Finding | None:
-    """Reject operands of different element types: both are int8, both uint8, or both flags."""
+    """Return a finding if the operands have different element types, or None.
+
+    All operands are int8, all are uint8, or all are flags.
+    """
     types = tuple(graph.values[name].dtype for name in node.inputs)
     return (
         None
@@ -378,9 +386,9 @@ def one_type(graph: Graph, node: Node) -> Finding | None:
 
 @rule("the scales of the compared tensors are between 2^-40 and 2^40")
 def moderate_scales(graph: Graph, node: Node) -> Finding | None:
-    """Reject scales that are too large or too small for a comparison in float32.
+    """Return a finding if a scale is too large or small for float32 comparison, or None.
 
-    Values, or the largest value in steps of the smallest difference, would exceed float32.
+    The values, or the largest value in units of the smallest difference, would exceed float32.
     """
     for name in node.inputs:
         scale = float(domain.numbers(node, graph.values[name]).scale)
@@ -391,9 +399,10 @@ def moderate_scales(graph: Graph, node: Node) -> Finding | None:
 
 @rule("with numerics fixed, both compared tensors have the same scale: choose numerics onnxruntime")
 def one_scale(record: Comparison, target: Target) -> Finding | None:
-    """Reject operands of different scales with numerics ``fixed``.
+    """Return a finding if two compared tensors have different scales, or None.
 
-    The comparison of such operands depends on float32 rounding.
+    The rule applies only to numerics ``fixed``. The comparison of such operands depends on float32
+    rounding.
     """
     if target.numerics != "fixed" or record.scales[0] == record.scales[1]:
         return None

@@ -47,13 +47,16 @@ class ConcatRecord:
     "--isa v4"
 )
 def permutation_available(record: ConcatRecord, target: Target) -> Finding | None:
-    """Reject a Concat with several slices per operand on a machine without strided copies."""
+    """Return a finding if a Concat needs strided copies and the ISA has none, or None.
+
+    A Concat needs them if an operand fills several slices of the result.
+    """
     return check_permutation(0 if record.slices == 1 else len(record.sources), target)
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: ConcatRecord, target: Target) -> Finding | None:
-    """Reject changes of scale that overflow int32 for 255 steps."""
+    """Return a finding if rescaling 255 steps of an operand overflows int32, or None."""
     for source in () if record.free else record.sources:
         found = unscalable(source, record.result, target)
         if found is not None:

@@ -85,7 +85,10 @@ class ConvRecord:
 
 @rule("a depthwise convolution runs on it or is emulated: use --isa v2 or --emulate-depthwise")
 def depthwise_available(record: ConvRecord, target: Target) -> Finding | None:
-    """Reject a depthwise convolution without an instruction, unless it is emulated."""
+    """Return a finding if no instruction can run a depthwise convolution, or None.
+
+    A target that emulates depthwise convolutions needs no such instruction.
+    """
     if not record.depthwise or target.emulate_depthwise:
         return None
     if {"OP_DEPTH_CONV", "OP_GROUP_CONV"} & target.instructions:
@@ -95,7 +98,7 @@ def depthwise_available(record: ConvRecord, target: Target) -> Finding | None:
 
 @rule("with --grouped cpu, grouped convolutions stay on the CPU")
 def grouped_wanted(record: ConvRecord, target: Target) -> Finding | None:
-    """Reject a grouped convolution if the user assigned grouped convolutions to the CPU."""
+    """Return a finding if the user assigned a grouped convolution to the CPU, or None."""
     if not record.grouped or target.grouped != "cpu":
         return None
     return finding("it has {groups} groups", groups=record.group)
@@ -103,9 +106,9 @@ def grouped_wanted(record: ConvRecord, target: Target) -> Finding | None:
 
 @rule("with --grouped native, grouped convolutions run on OP_GROUP_CONV: use --isa v3")
 def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
-    """Reject a grouped convolution if a required native instruction is not in the ISA.
+    """Return a finding if the ISA lacks a required OP_GROUP_CONV, or None.
 
-    The user requires it with ``Target.grouped`` set to "native".
+    The user requires the instruction with ``Target.grouped`` set to "native".
     """
     if not record.grouped or target.grouped != "native" or "OP_GROUP_CONV" in target.instructions:
         return None
@@ -117,7 +120,7 @@ def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
     "2147483647"
 )
 def accumulators_fit(record: ConvRecord, target: Target) -> Finding | None:
-    """Reject weights and biases for which an accumulator can overflow."""
+    """Return a finding if an accumulator of a convolution can overflow int32, or None."""
     return product_rules.too_wide(
         product_rules.largest(record.weights.reshape(len(record.weights), -1), record.bias)
     )
@@ -125,14 +128,14 @@ def accumulators_fit(record: ConvRecord, target: Target) -> Finding | None:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: ConvRecord, target: Target) -> Finding | None:
-    """Reject scales for which an accumulator overflows int32 during requantisation."""
+    """Return a finding if requantising an accumulator overflows int32, or None."""
     weights = record.weights.reshape(len(record.weights), -1)
     return product_rules.check_accumulator(weights, record.bias, record.requantise, target)
 
 
 @rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
 def fits_fields(record: ConvRecord, target: Target) -> Finding | None:
-    """Reject convolutions with sizes that exceed their hardware registers."""
+    """Return a finding if a convolution's size exceeds its register field, or None."""
     window = (*record.weights.shape[2:], *record.strides, *record.dilations, *record.pads)
     found = check_window_fields((record.source_plane, record.result_plane), window, target)
     if found is None and _is_grouped_on(record, target):

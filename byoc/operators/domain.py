@@ -177,15 +177,15 @@ def find_per_channel(graph: Graph, names: Iterable[str]) -> Finding | None:
 
 @rule("only int8, uint8 and bool tensors run on the accelerator")
 def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
-    """Reject operands that do not have 8 bits."""
+    """Return a finding if an operand does not have 8 bits, or None."""
     return other_than_eight_bit(graph, node.inputs)
 
 
 @rule("results are int8, uint8 or bool; an integer product may also be int32")
 def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
-    """Reject results that do not have 8 bits.
+    """Return a finding if a result does not have 8 bits, or None.
 
-    32-bit results of an integer form without scales are allowed.
+    An integer operator without scales may also have an int32 result.
     """
     value = graph.values[node.outputs[0]]
     if value.dtype in ((*STORED, "int32") if "zero_points" in node.attributes else STORED):
@@ -195,7 +195,7 @@ def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
 
 @rule("each activation tensor has one scale and one zero point")
 def per_tensor(graph: Graph, node: Node) -> Finding | None:
-    """Reject operands and results that are quantised per channel."""
+    """Return a finding if an operand or result is quantised per channel, or None."""
     return find_per_channel(graph, (*node.inputs, *node.outputs))
 
 
@@ -206,7 +206,10 @@ def usable(scale: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 @rule("scales are positive, and 255 times a scale is finite in float32")
 def usable_scales(graph: Graph, node: Node) -> Finding | None:
-    """Reject scales that are zero, negative, NaN, or so large that a value is infinite."""
+    """Return a finding if a scale is not positive or is too large for float32, or None.
+
+    Zero, negative and NaN scales are not usable. 255 times a scale must be finite.
+    """
     for name in (*node.inputs, *node.outputs):
         quantization = graph.values[name].quantization
         if quantization is None:
@@ -220,7 +223,7 @@ def usable_scales(graph: Graph, node: Node) -> Finding | None:
 
 @rule("the scale of an operand is at most 2^22 times the scale of the result")
 def near_scales(graph: Graph, node: Node) -> Finding | None:
-    """Reject scales of operands for which 255 steps overflow int32.
+    """Return a finding if scaling 255 steps of an operand overflows int32, or None.
 
     ONNX Runtime computes the sum of the two operands in int32.
     """
@@ -235,7 +238,7 @@ def near_scales(graph: Graph, node: Node) -> Finding | None:
 
 @rule("tensors have at least one element")
 def not_empty(graph: Graph, node: Node) -> Finding | None:
-    """Reject empty operands and results."""
+    """Return a finding if an operand or result is empty, or None."""
     for name in (*node.inputs, *node.outputs):
         if graph.values[name].elements == 0:
             shape = graph.values[name].shape
@@ -245,7 +248,7 @@ def not_empty(graph: Graph, node: Node) -> Finding | None:
 
 @rule("the first operand is computed at run time")
 def variable_input(graph: Graph, node: Node) -> Finding | None:
-    """Reject nodes whose input is constant."""
+    """Return a finding if the first input of a node is constant, or None."""
     name = node.inputs[0]
     return (
         finding("input '{name}' is constant", name=name)
@@ -256,9 +259,9 @@ def variable_input(graph: Graph, node: Node) -> Finding | None:
 
 @rule("inputs and output must have the same quantisation")
 def moves_integers(graph: Graph, node: Node) -> Finding | None:
-    """Reject nodes whose operands and result are quantised differently.
+    """Return a finding if operands and result are quantised differently, or None.
 
-    The operator copies integers unchanged.
+    The operators with this rule copy integers unchanged.
     """
     if node.attributes.get("plain"):
         return None
@@ -292,7 +295,9 @@ FIXED = (
 def check_int32(
     magnitude: int, ratio: float, target: Target, *, once: bool = False
 ) -> Finding | None:
-    """Reject a scaling by ``ratio`` that can overflow int32 with numerics ``fixed``.
+    """Return a finding if scaling by ``ratio`` can overflow int32, or None.
+
+    The finding is possible only with numerics ``fixed``.
 
     The value to scale is at most ``magnitude``. Integer scaling shifts the value left before the
     multiplication. With ``once`` (rounded only once) the product itself must fit. Outside int32 the
@@ -308,7 +313,7 @@ def check_int32(
 
 
 def check_size(label: str, size: int, limit: int) -> Finding | None:
-    """Reject a size that does not fit its hardware register."""
+    """Return a finding if ``size`` is not below the limit of its register field, or None."""
     if size < limit:
         return None
     return finding(
@@ -317,7 +322,7 @@ def check_size(label: str, size: int, limit: int) -> Finding | None:
 
 
 def too_large(record_shapes: tuple[tuple[int, ...], ...], target: Target) -> Finding | None:
-    """Reject tensor shapes with a dimension that exceeds the target's register fields.
+    """Return a finding if a dimension exceeds the target's register field, or None.
 
     Shapes are (C, H, W) or (rows, columns).
     """

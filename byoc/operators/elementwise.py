@@ -69,7 +69,7 @@ def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:
 
 @rule("all operands are computed at run time")
 def computed_operands(graph: Graph, node: Node) -> Finding | None:
-    """Reject nodes with constant operands."""
+    """Return a finding if an operand is constant, or None."""
     for name in node.inputs:
         if graph.values[name].constant is not None:
             return finding("input '{name}' is constant", name=name)
@@ -78,7 +78,7 @@ def computed_operands(graph: Graph, node: Node) -> Finding | None:
 
 @rule("operands and result have the same element type")
 def equal_types(graph: Graph, node: Node) -> Finding | None:
-    """Reject operands and results of different element types: all are int8, or all uint8."""
+    """Return a finding if operands and result have different element types, or None."""
     types = tuple(graph.values[name].dtype for name in (*node.inputs, *node.outputs))
     listed = ", ".join(f"{{types[{number}]}}" for number in range(len(types)))
     return None if len(set(types)) == 1 else finding(f"element types are {listed}", types=types)
@@ -86,7 +86,7 @@ def equal_types(graph: Graph, node: Node) -> Finding | None:
 
 @rule("operands and result have a scale")
 def quantised(graph: Graph, node: Node) -> Finding | None:
-    """Reject operands and results without a scale."""
+    """Return a finding if an operand or result has no scale, or None."""
     for name in (*node.inputs, *node.outputs):
         if graph.values[name].quantization is None:
             return finding("tensor '{name}' has no scale", name=name)
@@ -163,14 +163,14 @@ class Pairs(Protocol):
 
 @rule("at least one operand is computed at run time")
 def any_computed(graph: Graph, node: Node) -> Finding | None:
-    """Reject nodes whose operands are all constant."""
+    """Return a finding if all operands are constant, or None."""
     constant = all(graph.values[name].constant is not None for name in node.inputs)
     return finding("all operands are constant") if constant else None
 
 
 @rule(f"broadcasting divides the operation into at most {MOST_SLICES} commands")
 def few_slices(record: Pair | Pairs, target: Target) -> Finding | None:
-    """Reject a broadcast operation that needs too many slices.
+    """Return a finding if a broadcast operation needs too many slices, or None.
 
     Each slice is a separate operation.
     """
@@ -180,9 +180,9 @@ def few_slices(record: Pair | Pairs, target: Target) -> Finding | None:
 
 @rule("broadcast operands need instructions of their own: use --isa v4")
 def instruction_there(record: Pair | Pairs, target: Target) -> Finding | None:
-    """Reject broadcast operands if the ISA lacks their instruction.
+    """Return a finding if the ISA lacks the instruction of broadcast operands, or None.
 
-    Dense operands have one in every variant.
+    Operands that need no broadcast have an instruction in every ISA variant.
     """
     for pair in _pairs(record):
         if pair.repeats and pair.mnemonic not in target.instructions:
@@ -192,7 +192,10 @@ def instruction_there(record: Pair | Pairs, target: Target) -> Finding | None:
 
 @rule("channels fit their register")
 def channels_fit(record: Pair | Pairs, target: Target) -> Finding | None:
-    """Reject broadcast operands whose outer dimension exceeds the register for channels."""
+    """Return a finding if a broadcast result has too many channels, or None.
+
+    The channels must fit the register field of their count.
+    """
     most = max((pair.output.shape[0] for pair in _pairs(record) if pair.repeats), default=0)
     return domain.check_size("channels", most, target.channel_limit)
 

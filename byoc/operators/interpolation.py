@@ -146,7 +146,7 @@ def _count_channels(image: Interpolation, atom: int) -> int:
 
 @rule("sizes fit the instruction's fields")
 def fits_fields(record: tuple[Interpolation, ...], target: Target) -> Finding | None:
-    """Reject interpolations with sizes that exceed their hardware registers."""
+    """Return a finding if a size of an interpolation exceeds its register field, or None."""
     first = record[0]
     block = _count_channels(first, 1)
     planes = first.inputs[0].shape[1:], first.output.shape[1:]
@@ -155,7 +155,10 @@ def fits_fields(record: tuple[Interpolation, ...], target: Target) -> Finding | 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: tuple[Interpolation, ...], target: Target) -> Finding | None:
-    """Reject scales for which 255 steps with all fraction bits of the weights overflow int32."""
+    """Return a finding if rescaling an interpolated value overflows int32, or None.
+
+    The value is at most 255 steps with all fraction bits of the weights.
+    """
     first = record[0]
     return domain.check_int32(255 << 20, first.scales[0] / first.scales[1] / (1 << 20), target)
 

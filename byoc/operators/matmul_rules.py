@@ -72,7 +72,7 @@ class MatMulRecord:
 
 @rule("one of the operands is computed at run time")
 def one_computed(graph: Graph, node: Node) -> Finding | None:
-    """Reject matrix products of two constants."""
+    """Return a finding if both operands of a matrix product are constant, or None."""
     first, second = (graph.values[name] for name in node.inputs[:2])
     if first.constant is None or second.constant is None:
         return None
@@ -81,7 +81,7 @@ def one_computed(graph: Graph, node: Node) -> Finding | None:
 
 @rule("transA is 0 and alpha is positive; with a bias beta is 1, and with a float bias alpha is 1")
 def plain_gemm(graph: Graph, node: Node) -> Finding | None:
-    """Reject a Gemm with transposed data, or with factors that no result scale can express."""
+    """Return a finding if transA, alpha or beta of a Gemm is not supported, or None."""
     has_bias = len(node.inputs) > 2
     if not 0 < node.attributes.get("alpha", 1.0) < math.inf:
         return finding("alpha is {actual:g}", actual=node.attributes["alpha"])
@@ -96,9 +96,9 @@ def plain_gemm(graph: Graph, node: Node) -> Finding | None:
 
 @rule("a constant operand has one scale; a constant second operand may have one scale per column")
 def scales_of_columns(graph: Graph, node: Node) -> Finding | None:
-    """Reject several scales of a matrix operand, except along the columns of constant weights.
+    """Return a finding if a matrix operand has several scales, or None.
 
-    The weights must be one matrix.
+    A constant second operand that is one matrix may have one scale per column.
     """
     for number, name in enumerate(node.inputs[:2]):
         value = graph.values[name]
@@ -120,7 +120,7 @@ def scales_of_columns(graph: Graph, node: Node) -> Finding | None:
 
 @rule("the bias is a constant int32 tensor that fits the result, and the weights are constant")
 def bias_of_columns(graph: Graph, node: Node) -> Finding | None:
-    """Reject a matrix product's bias that channel records cannot express."""
+    """Return a finding if channel records cannot express a product's bias, or None."""
     if len(node.inputs) < 3:
         return None
     bias = graph.values[node.inputs[2]]
@@ -152,7 +152,7 @@ def _broadcast_to(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
 
 @rule(f"products of two computed operands run on {DYNAMIC}: use --isa v4")
 def dynamic_available(record: MatMulRecord, target: Target) -> Finding | None:
-    """Reject a product of two computed operands if the ISA lacks the instruction."""
+    """Return a finding if the ISA lacks the product of two computed operands, or None."""
     if record.left is not None or record.right is not None or DYNAMIC in target.instructions:
         return None
     return finding("{mnemonic} is not in ISA {isa}", mnemonic=DYNAMIC, isa=target.isa)
@@ -163,13 +163,13 @@ def dynamic_available(record: MatMulRecord, target: Target) -> Finding | None:
     "at most 2147483647"
 )
 def accumulators_fit(record: MatMulRecord, target: Target) -> Finding | None:
-    """Reject operands for which an accumulator can overflow."""
+    """Return a finding if an accumulator of a matrix product can overflow int32, or None."""
     return product_rules.too_wide(compute_largest_sum(record))
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: MatMulRecord, target: Target) -> Finding | None:
-    """Reject scales for which an accumulator overflows int32 during requantisation."""
+    """Return a finding if requantising an accumulator overflows int32, or None."""
     if record.requantise is None:
         return None
     if record.left is None and record.right is None:
@@ -206,7 +206,7 @@ def list_channel_factors(
 
 @rule("rows, depth and columns fit the instruction's fields")
 def fits_fields(record: MatMulRecord, target: Target) -> Finding | None:
-    """Reject matrix products with sizes that exceed their hardware registers."""
+    """Return a finding if a size of a matrix product exceeds its register field, or None."""
     m, k, n = record.sizes
     plane = ((k, 1, n),) if record.left is not None else ()
     return domain.too_large(((m, k), (k, n), *plane), target)

@@ -92,7 +92,7 @@ class _Maker:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: SelectionSteps, target: Target) -> Finding | None:
-    """Reject changes of scale that overflow int32 for 255 steps."""
+    """Return a finding if rescaling 255 steps of an operand overflows int32, or None."""
     return next(
         filter(None, (unscalable(value, record.result, target) for value in record.others)), None
     )
@@ -196,9 +196,10 @@ def _alike(value: Value, result: Value) -> bool:
 
 @rule("the condition is bool, and both other operands have the element type of the result")
 def chosen_by_flags(graph: Graph, node: Node) -> Finding | None:
-    """Reject a Where with a condition that is not flags, or with different element types.
+    """Return a finding if the element types of a Where are not supported, or None.
 
-    Stored values are selected unchanged.
+    The condition must be flags. The other operands must have the result's type, because stored
+    values are selected unchanged.
     """
     types = tuple(graph.values[name].dtype for name in (*node.inputs, *node.outputs))
     if types[0] == domain.FLAGS and len(set(types[1:])) == 1:

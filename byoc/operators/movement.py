@@ -145,7 +145,10 @@ class MovementRecord:
 
 
 def check_permutation(copies: int, target: Target) -> Finding | None:
-    """Reject strided copies on a machine without OP_PERMUTE."""
+    """Return a finding if an operation needs ``copies`` strided copies that the ISA lacks.
+
+    Returns None if ``copies`` is 0 or the ISA has OP_PERMUTE.
+    """
     if not copies or "OP_PERMUTE" in target.instructions:
         return None
     return finding(
@@ -159,13 +162,13 @@ def check_permutation(copies: int, target: Target) -> Finding | None:
     "a result that is not one contiguous slice of the operand is copied by OP_PERMUTE: use --isa v4"
 )
 def permutation_available(record: MovementRecord, target: Target) -> Finding | None:
-    """Reject a data movement that needs strided copies if the ISA lacks their instruction."""
+    """Return a finding if a movement needs strided copies and the ISA has none, or None."""
     return check_permutation(0 if record.dense else len(record.pieces) + len(record.filled), target)
 
 
 @rule(f"a data movement takes at most {MOST_COMMANDS} copies")
 def few_copies(record: MovementRecord, target: Target) -> Finding | None:
-    """Reject a data movement that needs too many copies."""
+    """Return a finding if a data movement needs too many copies, or None."""
     pieces = (*record.pieces, *record.filled)
     copies = sum(math.prod(dim.size for dim in _unroll_dims(piece.dims)[1]) for piece in pieces)
     return finding("it takes {copies} copies", copies=copies) if copies > MOST_COMMANDS else None
@@ -173,7 +176,7 @@ def few_copies(record: MovementRecord, target: Target) -> Finding | None:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: MovementRecord, target: Target) -> Finding | None:
-    """Reject a data movement with a change of scale that overflows int32."""
+    """Return a finding if the rescaling of a data movement overflows int32, or None."""
     return unscalable(record.source, record.result, target) if record.rescaled else None
 
 

@@ -73,7 +73,7 @@ def _pair(parts: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     "single element"
 )
 def fitting_parameters(graph: Graph, node: Node) -> Finding | None:
-    """Reject gains and biases that do not broadcast to a row."""
+    """Return a finding if a gain or bias does not broadcast to a row, or None."""
     try:
         compute_gains(graph, node)
     except ValueError:
@@ -93,7 +93,10 @@ def fitting_parameters(graph: Graph, node: Node) -> Finding | None:
 
 @rule("on integers, gains, biases and epsilon are finite, and epsilon is positive")
 def finite_numbers(record: Normalisation, target: Target) -> Finding | None:
-    """Reject an epsilon that allows a division by zero, and numbers that exceed their register."""
+    """Return a finding if epsilon, a gain or a bias is out of range, or None.
+
+    Epsilon must not allow a division by zero. All numbers must fit their registers.
+    """
     fixed = target.numerics == "fixed"
     largest = float(np.abs([record.gain, record.bias]).max())
     with np.errstate(over="ignore"):

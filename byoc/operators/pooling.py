@@ -38,14 +38,14 @@ _MODES: dict[Mode, int] = {"max": 0, "average": 1, "global_average": 2}
 
 @rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
 def fits_fields(record: PoolOperator, target: Target) -> Finding | None:
-    """Reject pools with sizes that exceed their hardware registers."""
+    """Return a finding if a size of a pool exceeds its register field, or None."""
     window = (*record.kernel, *record.strides, *record.dilations, *record.pads)
     return check_window_fields((record.inputs[0].shape, record.output.shape), window, target)
 
 
 @rule("every window covers at least one element of the input")
 def windows_meet_input(graph: Graph, node: Node) -> Finding | None:
-    """Reject windows that cover only padding."""
+    """Return a finding if a pooling window covers only padding, or None."""
     if "pads" not in node.attributes:
         return None
     spatial = graph.values[node.inputs[0]].shape[2:]
@@ -66,14 +66,14 @@ def windows_meet_input(graph: Graph, node: Node) -> Finding | None:
 
 @rule("average pooling has no dilation")
 def undilated_average(graph: Graph, node: Node) -> Finding | None:
-    """Reject an average pool with gaps between its taps."""
+    """Return a finding if an average pool has a dilation above 1, or None."""
     dilations = node.attributes.get("dilations", (1,))
     return finding("dilations are {dilations}", dilations=dilations) if max(dilations) > 1 else None
 
 
 @rule("average pooling with count_include_pad has no ceil_mode")
 def counted_without_rounding_up(graph: Graph, node: Node) -> Finding | None:
-    """Reject a pool with ``ceil_mode`` that includes padding in its counts.
+    """Return a finding if a pool has ``ceil_mode`` and counts padding, or None.
 
     ONNX Runtime counts padding differently in windows that ``ceil_mode`` adds.
     """

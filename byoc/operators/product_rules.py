@@ -36,7 +36,7 @@ def largest(weights: NDArray[np.integer], bias: NDArray[np.int64]) -> int:
 
 
 def too_wide(bound: int) -> Finding | None:
-    """Reject accumulators up to ``bound`` that could overflow int32."""
+    """Return a finding if an accumulator of up to ``bound`` could overflow int32, or None."""
     return (
         finding("an accumulator could reach {bound}", bound=bound)
         if bound >= ACCUMULATOR_LIMIT
@@ -50,9 +50,10 @@ def check_accumulator(
     requantise: RequantiseConstants | None,
     target: Target,
 ) -> Finding | None:
-    """Reject a channel whose accumulator overflows int32 during integer requantisation.
+    """Return a finding if requantising a channel's accumulator overflows int32, or None.
 
-    A channel is a row of ``weights``.
+    The finding is possible only with integer requantisation (numerics ``fixed``). A channel is a
+    row of ``weights``.
     """
     if target.numerics != "fixed" or requantise is None:
         return None
@@ -70,7 +71,7 @@ def check_accumulator(
 
 @rule(domain.eight_bit_input.text)
 def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
-    """Reject products whose data does not have 8 bits.
+    """Return a finding if the data of a product does not have 8 bits, or None.
 
     Weights and bias have other rules.
     """
@@ -79,7 +80,7 @@ def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
 
 @rule(domain.eight_bit_input.text)
 def eight_bit_operands(graph: Graph, node: Node) -> Finding | None:
-    """Reject products whose operands do not have 8 bits.
+    """Return a finding if an operand of a product does not have 8 bits, or None.
 
     A bias has other rules.
     """
@@ -91,9 +92,10 @@ def eight_bit_operands(graph: Graph, node: Node) -> Finding | None:
     "channel"
 )
 def known_zero_points(graph: Graph, node: Node) -> Finding | None:
-    """Reject products of bare integers with an unsupported number of zero points.
+    """Return a finding if a product has a wrong number of zero points, or None.
 
-    Supported are one per operand and one per output channel.
+    The rule applies to products of integers without scales. Each operand has one zero point;
+    weights may have one per output channel.
     """
     for number, zeros in enumerate(node.attributes.get("zero_points", ())):
         shape = graph.values[node.inputs[number]].shape
@@ -107,13 +109,13 @@ def known_zero_points(graph: Graph, node: Node) -> Finding | None:
 
 @rule(domain.per_tensor.text)
 def per_tensor(graph: Graph, node: Node) -> Finding | None:
-    """Reject products whose data or results are quantised per channel."""
+    """Return a finding if a product's data or result is quantised per channel, or None."""
     return domain.find_per_channel(graph, (node.inputs[0], *node.outputs))
 
 
 @rule("only constant weights run on the accelerator")
 def constant_weights(graph: Graph, node: Node) -> Finding | None:
-    """Reject products with computed weights."""
+    """Return a finding if the weights of a product are computed at run time, or None."""
     name = node.inputs[1]
     return (
         finding("weights '{name}' are computed at run time", name=name)
@@ -128,7 +130,7 @@ def _is_computed(graph: Graph, name: str) -> bool:
 
 @rule("only int8 and uint8 weights run on the accelerator")
 def eight_bit_weights(graph: Graph, node: Node) -> Finding | None:
-    """Reject products whose weights do not have 8 bits."""
+    """Return a finding if the weights of a product do not have 8 bits, or None."""
     value = graph.values[node.inputs[1]]
     if value.dtype in domain.INT8:
         return None
@@ -137,7 +139,10 @@ def eight_bit_weights(graph: Graph, node: Node) -> Finding | None:
 
 @rule("weights have one scale, or one scale per output channel")
 def weights_per_output_channel(graph: Graph, node: Node) -> Finding | None:
-    """Reject weights with several scales along another axis than the output channels."""
+    """Return a finding if weights have several scales along a wrong axis, or None.
+
+    The only axis that may have several scales is that of the output channels.
+    """
     quantization = graph.values[node.inputs[1]].quantization
     if quantization is None or quantization.per_tensor:
         return None
@@ -160,7 +165,7 @@ def _channel_axis(graph: Graph, node: Node) -> int:
 
 @rule("the bias is a constant int32 tensor with one element per output channel")
 def integer_bias(graph: Graph, node: Node) -> Finding | None:
-    """Reject a bias that channel records cannot contain."""
+    """Return a finding if channel records cannot contain a product's bias, or None."""
     if len(node.inputs) < 3:
         return None
     value = graph.values[node.inputs[2]]
@@ -179,7 +184,10 @@ def integer_bias(graph: Graph, node: Node) -> Finding | None:
 
 @rule("the bias has zero point 0 and the scale of the accumulators, input scale × weight scale")
 def bias_in_accumulator_scale(graph: Graph, node: Node) -> Finding | None:
-    """Reject a bias that cannot be added to the accumulators unchanged."""
+    """Return a finding if a bias must be rescaled before it is added, or None.
+
+    The bias is added to the accumulators, so it must have their scale and zero point 0.
+    """
     if len(node.inputs) < 3:
         return None
     source, weights, bias = (graph.values[name].quantization for name in node.inputs[:3])

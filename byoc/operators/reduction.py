@@ -52,7 +52,7 @@ _MODES: Mapping[str, Mode] = {
 
 @rule(domain.FIXED)
 def scales_in_int32(record: tuple[Reduction, ...], target: Target) -> Finding | None:
-    """Reject scales for which the sum of a row overflows int32."""
+    """Return a finding if rescaling the sum of a row overflows int32, or None."""
     first = record[0]
     return domain.check_int32(first.steps, first.ratio, target)
 
@@ -242,7 +242,7 @@ _SEARCHED: Mapping[str, Mode] = {"ArgMax": "max", "ArgMin": "min"}
 
 @rule(f"the searched axis has at most {MOST_INDICES} elements, because indices have 8 bits")
 def short_axis(graph: Graph, node: Node) -> Finding | None:
-    """Reject axes whose indices do not fit 8 bits."""
+    """Return a finding if an index along the searched axis can exceed 8 bits, or None."""
     (axis,) = node.attributes["axes"]
     size = graph.values[node.inputs[0]].shape[axis]
     return finding("axis {axis} has {size}", axis=axis, size=size) if size > MOST_INDICES else None
@@ -250,7 +250,10 @@ def short_axis(graph: Graph, node: Node) -> Finding | None:
 
 @rule("indices are int64")
 def whole_indices(graph: Graph, node: Node) -> Finding | None:
-    """Reject index results that are not int64, the type of indices in ONNX."""
+    """Return a finding if an index result is not int64, or None.
+
+    ONNX stores indices as int64.
+    """
     result = graph.values[node.outputs[0]]
     if result.dtype == domain.INDEX:
         return None
@@ -281,7 +284,7 @@ class SearchRecord:
 
 @rule(fits_fields.text)
 def searched_rows_fit(record: SearchRecord, target: Target) -> Finding | None:
-    """Reject searches along rows that exceed the hardware registers.
+    """Return a finding if a search along rows exceeds the register fields, or None.
 
     Both reductions have rows of the same shape.
     """

@@ -51,7 +51,10 @@ def fold_axes(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int]
 
 @rule("the axes of a row are adjacent")
 def adjacent_axes(graph: Graph, node: Node) -> Finding | None:
-    """Reject axes that are not adjacent: elements of a row must be evenly spaced."""
+    """Return a finding if the axes of a row are not adjacent, or None.
+
+    The elements of a row must be evenly spaced in memory.
+    """
     shape = graph.values[node.inputs[0]].shape
     axes = node.attributes["axes"]
     return (
@@ -63,7 +66,7 @@ def adjacent_axes(graph: Graph, node: Node) -> Finding | None:
 
 @rule("rows and their elements fit the instruction's fields")
 def fits_fields(record: RowsOperator | tuple[RowsOperator, ...], target: Target) -> Finding | None:
-    """Reject operations on rows with counts that exceed their hardware registers."""
+    """Return a finding if a row operation's count exceeds its register field, or None."""
     first = record[0] if isinstance(record, tuple) else record
     nest = first.loops.nest
     sizes = {"rows": nest.rows, "elements": nest.input_columns, "channels": nest.channels}
@@ -195,7 +198,7 @@ _LEGACY = 13
 
 @rule("each exponential divided by the scale of the result is finite in float32")
 def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | None:
-    """Reject numerators that may be infinite.
+    """Return a finding if a softmax numerator may be infinite, or None.
 
     ONNX Runtime's result for infinite numerators depends on the processor. Only rows of one element
     can have them.
@@ -212,7 +215,11 @@ def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | 
     "elements"
 )
 def small_sums(record: tuple[Softmax, ...], target: Target) -> Finding | None:
-    """Reject factors of 2^24 or more, and rows whose sum overflows int32."""
+    """Return a finding if a softmax needs too large a factor or sum, or None.
+
+    The factor must be below 2^24, and the sum of a row must fit int32. The rule applies only to
+    numerics ``fixed``.
+    """
     first = record[0]
     if target.numerics != "fixed" or (first.output_scale > 2.0**-16 and first.count < 4096):
         return None

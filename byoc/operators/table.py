@@ -63,7 +63,7 @@ def channels_of(shape: tuple[int, ...]) -> int:
 
 @rule("the data is computed at run time, the table is constant")
 def constant_table(graph: Graph, node: Node) -> Finding | None:
-    """Reject look-ups of constant data or in computed tables."""
+    """Return a finding if a look-up has constant data or a computed table, or None."""
     data, table = (graph.values[name] for name in node.inputs)
     if data.constant is not None:
         return finding("input '{name}' is constant", name=data.name)

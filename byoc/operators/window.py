@@ -302,14 +302,14 @@ def two_dimensional(
 
 @rule("only 1-D and 2-D windows run on the accelerator")
 def one_or_two_dimensional(graph: Graph, node: Node) -> Finding | None:
-    """Reject windows of more than two dimensions."""
+    """Return a finding if a window does not have one or two dimensions, or None."""
     rank = len(graph.values[node.inputs[0]].shape) - 2
     return None if rank in (1, 2) else finding("the window has {rank} dimensions", rank=rank)
 
 
 @rule("padding at the start of an axis is not negative")
 def uncut_input(graph: Graph, node: Node) -> Finding | None:
-    """Reject negative padding at the beginning."""
+    """Return a finding if the padding at the start of an axis is negative, or None."""
     pads = node.attributes.get("pads", ())
     begins = pads[: len(pads) // 2]
     return finding("pads are {pads}", pads=pads) if min(begins, default=0) < 0 else None
