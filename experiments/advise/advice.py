@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from byoc.options import CompileOptions
+from byoc.package.package import Package
 from dla_sim.presets import Preset, setting_texts
 from experiments.advise.bench import AdvicePoint, Bench
 from experiments.advise.changes import (
@@ -22,6 +23,7 @@ from experiments.advise.changes import (
     apply_change,
     combine_changes,
     list_changes,
+    list_first_changes,
     list_option_changes,
 )
 from experiments.advise.request import AdviseKeywords, AdviseRequest
@@ -39,7 +41,7 @@ from experiments.tune.request import TuneRequest
 from experiments.tune.tuning import tune_network
 from experiments.version import compiler_version
 from isa.errors import InputError
-from isa.progress import report_each
+from isa.progress import Progress, report_each
 
 WORTH = 0.005
 """Least share of the cycles that a listed change saves."""
@@ -49,6 +51,10 @@ TUNED_SCHEDULES = 24
 """Number of schedules that the advised tuning measures."""
 SAME = 0.001
 """Share of the cycles by which a machine that counts as equally fast may be slower."""
+
+
+FIRST = 2
+"""Number of changes with which a run ends."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def advise_requested(wanted: AdviseRequest) -> Advice:
     found = bench.figures(hardware)
     changes = (*list_changes(hardware), *list_option_changes(wanted.options))
     points = [
-        *_measure_changes(bench, hardware, changes, wanted),
+        *_measure_changes(bench, hardware, changes, wanted, wanted.stage),
         *_measure_freed(table, hardware, wanted),
         *_measure_tuned(bench, hardware, network, wanted),
     ]
@@ -127,6 +133,17 @@ def advise_requested(wanted: AdviseRequest) -> Advice:
         target_ms=target_ms,
         target=target,
     )
+
+
+def describe_first_changes(wanted: Compiling, package: Package, stage: Progress) -> Iterator[str]:
+    """Yield gain and command of the best of a few changes of a run, at most :data:`FIRST`."""
+    hardware = hardware_of(wanted)
+    bench = Bench(package, wanted.options, load_table())
+    now = bench.point(hardware)
+    changes = list_first_changes(hardware, wanted.options)
+    points = list(_measure_changes(bench, hardware, changes, wanted, stage))
+    for one in _faster(points, now)[:FIRST]:
+        yield f"{1 - one.point.both / now.both:.1%} fewer cycles: {one.command}"
 
 
 def _find_target_ms(wanted: AdviseRequest) -> float | None:
@@ -148,9 +165,9 @@ advise = door("advise", AdviseKeywords, AdviseRequest, advise_requested)
 
 
 def _measure_changes(
-    bench: Bench, hardware: Preset, tried: Iterable[Change], wanted: AdviseRequest
+    bench: Bench, hardware: Preset, tried: Iterable[Change], wanted: Compiling, stage: Progress
 ) -> Iterator[Advised]:
-    for change in report_each(list(tried), "measuring changes", wanted.stage):
+    for change in report_each(list(tried), "measuring changes", stage):
         machine = apply_change(hardware, change)
         if machine is None:
             continue
@@ -193,7 +210,7 @@ def _measure_tuned(
     yield Advised(change, bench.point(hardware, options), " && ".join(commands))
 
 
-def _command(wanted: AdviseRequest, change: Change, options: CompileOptions) -> str:
+def _command(wanted: Compiling, change: Change, options: CompileOptions) -> str:
     """Return the ``dla run`` command that runs the request's network with a change."""
     given: dict[str, Any] = {one.name: getattr(wanted, one.name) for one in fields(Compiling)}
     given |= {"settings": (*setting_texts(wanted.settings), *change.settings), "options": options}
@@ -217,7 +234,7 @@ def _find_cheapest(
     tried = 0
     for _, found in groupby(sorted(priced, key=lambda one: one[0]), key=lambda one: one[0]):
         changes = [change for _, change in found]
-        points = list(_measure_changes(bench, hardware, changes, wanted))
+        points = list(_measure_changes(bench, hardware, changes, wanted, wanted.stage))
         tried += len(points)
         meeting = [one for one in points if one.point.milliseconds <= target_ms]
         if meeting:

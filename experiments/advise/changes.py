@@ -20,13 +20,16 @@ WIDTHS = tuple(map(Fraction, ("1/2", "2", "4", "8")))
 """Factors for the width of the bus, the lanes, the banks and the bursts in flight."""
 DELAYS = tuple(map(Fraction, ("1/2", "1/4", "1/8")))
 """Factors for the latency, smallest change first."""
-ARRAYS = (
+Arrays = tuple[tuple[str, str, str], ...]
+ARRAYS: Arrays = (
     ("1/2", "1", "1"), ("1", "1/2", "1"), ("1/2", "2", "1"), ("2", "1/2", "1"), ("2", "1", "1"),
     ("1", "2", "1"), ("1", "1", "2"), ("2", "2", "1"), ("4", "1", "1"), ("1", "4", "1"),
     ("1", "1", "4"), ("4", "2", "1"), ("2", "4", "1"), ("8", "1", "1"), ("1", "8", "1"),
     ("1", "1", "8"), ("4", "4", "1"),
 )  # fmt: skip
 """Factors for the array's input channels, output channels and output columns."""
+FIRST_ARRAYS: Arrays = (("2", "1", "1"), ("1", "2", "1"), ("2", "2", "1"))
+"""The first steps among them."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,19 @@ def list_option_changes(options: CompileOptions) -> Iterator[Change]:
                 yield Change(option.word, options=((option.name, value),))
 
 
+def list_first_changes(hardware: Preset, options: CompileOptions) -> Iterator[Change]:
+    """Yield one step of each kind that often helps, so that a run can end with advice."""
+    timing = hardware.timing
+    yield from _scale_key("scratchpad", "sram_bytes", hardware.arch.sram_bytes, WIDTHS[1:2])
+    yield from _arrays(hardware, FIRST_ARRAYS)
+    yield from _scale_key("bus", "bus_bytes", timing.bus_bytes, WIDTHS[1:2])
+    yield from _scale_key("latency", "dram_latency", timing.dram_latency, DELAYS[:1])
+    if hardware.arch.post_lanes is not None:
+        yield from _scale_key("lanes", "post_lanes", hardware.arch.post_lanes, WIDTHS[1:2])
+    if not options.integer_io:
+        yield Change("integer-io", options=(("integer_io", True),))
+
+
 def _scale_key(what: str, key: str, now: int, factors: tuple[Fraction, ...]) -> Iterator[Change]:
     for factor in factors:
         value = ceil(now * factor)
@@ -105,9 +121,9 @@ def _format_value(key: str, value: int) -> str:
     return f"{value // 1024}KiB" if key == "sram_bytes" and value % 1024 == 0 else str(value)
 
 
-def _arrays(hardware: Preset) -> Iterator[Change]:
+def _arrays(hardware: Preset, tried: Arrays = ARRAYS) -> Iterator[Change]:
     now = {f"pe.{name}": value for name, value in hardware.arch.pe}
-    for factors in ARRAYS:
+    for factors in tried:
         sizes = dict(zip(now, map(Fraction, factors), strict=True))
         wanted = {key: now[key] * factor for key, factor in sizes.items() if factor != 1}
         if all(value.denominator == 1 and value for value in wanted.values()):

@@ -148,6 +148,13 @@ Summary = Annotated[
 All = Annotated[
     bool, _result("--all", help="Print every table and every total, instead of one screen.")
 ]
+Advice = Annotated[
+    bool,
+    _result(
+        "--advice/--no-advice",
+        help="End with the two changes, of a few measured, that save the most cycles.",
+    ),
+]
 Verbose = Annotated[
     bool, _result("--verbose", help="Also explain the tiling and the fusion of each layer.")
 ]

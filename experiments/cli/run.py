@@ -13,6 +13,10 @@ from isa.errors import InputError
 
 if TYPE_CHECKING:
     from experiments.report.schema import RunReport
+    from experiments.running.result import Result
+
+MOST_INSTRUCTIONS = 1_000
+"""Most instructions of a run that ends with advice, because advice times several machines."""
 
 
 @options.expand_options
@@ -23,6 +27,7 @@ def command(
     all: options.All = False,
     summary: options.Summary = False,
     verbose: options.Verbose = False,
+    advice: options.Advice = True,
     engine: options.Engine = options.EngineChoice.simulator,
 ) -> int:
     """Compile and simulate a model, check the results, and print one screen about them.
@@ -56,12 +61,26 @@ def command(
         done.show(report_console(), "brief" if summary else "tables")
     else:
         done.show(report_console(SCREEN_COLUMNS), "screen")
+        if advice and report.check.mismatches == 0 and report.hardware is None:
+            _say_advice(wanted, done)
         say("more: --all (every table), dla advise MODEL, dla report FILE")
     say(
         f"report written to {place}"
         + (f", timeline to {wanted.timeline}" if wanted.timeline else "")
     )
     return _status(report)
+
+
+def _say_advice(wanted: RunRequest, done: Result) -> None:
+    """Print gain and command of the best of a few changes, unless the program is long."""
+    from experiments.advise.advice import describe_first_changes
+
+    if done.report.totals.instructions > MOST_INSTRUCTIONS:
+        return
+    with options.stages() as progress:
+        found = list(describe_first_changes(wanted, done.package, progress))
+    for text in found:
+        say(text)
 
 
 def _use_hardware(wanted: RunRequest) -> RunRequest:

@@ -199,6 +199,28 @@ def test_a_target_that_is_none(capsys: Capture, target: str) -> None:
     )
 
 
+def test_a_run_ends_with_the_two_best_changes(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their commands bring the announced share of the cycles of accelerator and CPU."""
+    monkeypatch.chdir(tmp_path)
+
+    def both(command: str) -> int:
+        report = run_command(command, tmp_path)
+        assert report.end_to_end is not None
+        return report.end_to_end.dla_cycles + report.end_to_end.cpu_cycles
+
+    told = command_line.dla(capsys, "run", "digits-cnn").out.splitlines()
+    best = [line.split(" fewer cycles: ") for line in told if " fewer cycles: " in line]
+    assert [command for _, command in best] == [
+        "dla run digits-cnn --integer-io", "dla run digits-cnn --set dram_latency=50"
+    ]  # fmt: skip
+    now = both("dla run digits-cnn")
+    for gain, command in best:
+        assert gain == f"{1 - both(command) / now:.1%}"
+    assert " fewer cycles: " not in command_line.dla(capsys, "run", "digits-cnn", "--no-advice").out
+
+
 def test_explain_names_the_bound_of_a_layer(capsys: Capture, tmp_path: Path) -> None:
     """The issue's example: the last layer of MobileNetV1 waits for its weights."""
     place = tmp_path / "logits.json"
