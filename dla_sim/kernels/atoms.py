@@ -58,7 +58,7 @@ Reader = Callable[[Bytes], NDArray[Any]]
 class KeptWeights:
     """Cached weights: the bytes as stored in the scratchpad, and the array made from them."""
 
-    stored: Bytes
+    stored: bytes
     made: NDArray[Any]
 
 
@@ -77,17 +77,17 @@ class WeightStore:
         ones: the result depends only on the bytes in the scratchpad and on ``use``.
         """
         last: KeptWeights | None = None
-        kind = np.uint64 if start % 8 == nbytes % 8 == 0 else np.uint8
 
         def read(sram: Bytes) -> NDArray[Any]:
             nonlocal last
-            stored = sram[start : start + nbytes]
-            if last is None or not (stored.view(kind) == last.stored.view(kind)).all():
-                key = use, stored.tobytes()
+            # a comparison of bytes objects takes a fraction of that of arrays
+            stored = sram[start : start + nbytes].tobytes()
+            if last is None or stored != last.stored:
+                key = use, stored
                 last = self._kept.get(key)
                 if last is None:
-                    content = np.frombuffer(key[1], np.uint8)
-                    last = self._kept[key] = KeptWeights(content, make(content))
+                    made = make(np.frombuffer(stored, np.uint8))
+                    last = self._kept[key] = KeptWeights(stored, made)
             return last.made
 
         return read
@@ -112,9 +112,7 @@ class PackedTensor:
         """Return a tensor's atoms (positions, surfaces) for positions from ``first`` on."""
         strides = (self.atom, self.surface)
         start = self.address + first * self.atom
-        return np.ndarray(
-            (positions, self.surfaces), np.dtype((np.void, self.atom)), memory, start, strides
-        )
+        return np.ndarray((positions, self.surfaces), f"V{self.atom}", memory, start, strides)
 
     def elements(self, memory: Bytes) -> NDArray[np.int32]:
         """Return a tensor's int32 elements by position, including padding channels."""
@@ -391,7 +389,7 @@ class _PixelProduct:
             return first[: band.rows].reshape(-1, channels)
         side = shape.kw if shape.dx == 1 else 1
         pixel = channels * image.itemsize
-        item = np.dtype((np.void, side * pixel))
+        item = f"V{side * pixel}"
         size = (band.rows, shape.ow, shape.kh, shape.kw // side)
         row = columns * pixel
         strides = (shape.sy * row, shape.sx * pixel, shape.dy * row, shape.dx * pixel)
