@@ -380,6 +380,13 @@ def setting_texts(settings: Settings) -> tuple[str, ...]:
     return given
 
 
+def spell_setting(key: str, value: Any) -> str:
+    """Return the value of a setting as text; sizes of whole KiB have this unit."""
+    if key == "sram_bytes" and value % 1024 == 0:
+        return f"{value // 1024}KiB"
+    return "none" if value is None else str(value)
+
+
 def quantity(key: str, text: str) -> int | str:
     """Convert a quantity to a number: ``"512 KiB"`` to 524288, ``"800 MHz"`` to 800,000,000.
 

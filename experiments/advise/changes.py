@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 from byoc.options import OPTIONS, PROGRAM_OPTIONS, CompileOptions
-from dla_sim.presets import Preset, apply_settings
+from dla_sim.presets import Preset, apply_settings, spell_setting
 from isa.errors import InputError
 from isa.plugins import get_built_in_table
 
@@ -114,11 +114,7 @@ def _scale_key(what: str, key: str, now: int, factors: tuple[Fraction, ...]) -> 
     for factor in factors:
         value = ceil(now * factor)
         if value != now:
-            yield Change(what, (f"{key}={_format_value(key, value)}",))
-
-
-def _format_value(key: str, value: int) -> str:
-    return f"{value // 1024}KiB" if key == "sram_bytes" and value % 1024 == 0 else str(value)
+            yield Change(what, (f"{key}={spell_setting(key, value)}",))
 
 
 def _arrays(hardware: Preset, tried: Arrays = ARRAYS) -> Iterator[Change]:

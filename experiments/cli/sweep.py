@@ -25,6 +25,7 @@ from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
     from experiments.explore.exploration import Exploration
+    from experiments.sweep.spec import Spec
 
 Export = Annotated[
     Path | None,
@@ -36,12 +37,22 @@ Export = Annotated[
 
 
 @options.expand_options
-def sweep(wanted: SweepRequest, export: Export = None, cost: options.Cost = None) -> int:
+def sweep(
+    wanted: SweepRequest,
+    export: Export = None,
+    json: options.Json = None,
+    csv: options.Csv = None,
+) -> int:
     """Run a design-space sweep; run it again to continue after an interruption.
+
+    A joint sweep ends with the best machine for all its networks; --json and --csv have one row a
+    machine.
 
     Exit status 1 if no point is ok.
     """
+    from experiments.report.terminal import report_console
     from experiments.sweep.grid import Grid
+    from experiments.sweep.joint import answer, content
     from experiments.sweep.results import check_export
     from experiments.sweep.results import export as export_table
     from experiments.sweep.session import read_specification, sweep_requested
@@ -49,7 +60,7 @@ def sweep(wanted: SweepRequest, export: Export = None, cost: options.Cost = None
     checked = read_specification(wanted)
     if export is not None:
         check_export(export)
-    _check_cost(cost, export)
+    _check_uses(wanted.cost, export, json or csv, checked)
     with options.stoppable(), _progress(Grid(checked).points) as (stage, report):
         asked = replace(wanted, spec=checked, stage=stage, report=lambda tally: report(tally.done))
         swept = sweep_requested(asked)
@@ -58,26 +69,36 @@ def sweep(wanted: SweepRequest, export: Export = None, cost: options.Cost = None
     if swept.tally.new["failed"]:
         say(f"why points failed: dla report {shlex.quote(str(swept.path))} --tables")
     if export is not None:
-        say(f"{export}: {export_table(swept.path, export, cost)} rows")
+        say(f"{export}: {export_table(swept.path, export, wanted.cost)} rows")
+    if swept.joint is not None:
+        results.write_tables(json, csv, content(swept.joint), swept.joint.records())
+        swept.joint.show(report_console())
+        say(answer(swept.joint))
     if swept.failure is None:
         return 0
     say(swept.failure, file=sys.stderr)
     return 1
 
 
-def _check_cost(cost: str | None, export: Path | None) -> None:
-    """Raise InputError for an invalid cost table, or one that no option uses.
+def _check_uses(cost: str | None, export: Path | None, table: Path | None, spec: Spec) -> None:
+    """Raise InputError for an invalid cost table, and for an option that the sweep does not use.
 
     The check precedes all work.
     """
+    if table is not None and spec.goal is None:
+        raise InputError(
+            f"{table}: --json and --csv are for joint sweeps; add joint = true to {spec.source}, "
+            "or give --export FILE.csv"
+        )
     if cost is None:
         return
     from experiments.cost.table import load_table
 
     load_table(cost)
-    if export is None:
+    if export is None and spec.goal is None:
         raise InputError(
-            f"--cost {cost}: it adds estimates to the table of --export FILE.csv; give that, too"
+            f"--cost {cost}: it adds estimates to the table of --export FILE.csv and to a joint "
+            "sweep; give that, too"
         )
 
 

@@ -133,10 +133,11 @@ def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
 
     Raise InputError, before any work is done, if the request cannot be explored.
     """
-    if len(spec.networks) != 1:
+    if len(spec.networks) != 1 or spec.goal is not None:
         names = ", ".join(spec.networks)
         raise InputError(
-            f"networks: {names}; give one, for a front compares points of one network: 'dla "
+            f"networks: {names}; give one{' and leave out joint' if spec.goal is not None else ''}"
+            ", for a front compares points of one network: 'dla "
             "sweep' runs several, and 'dla report' of its results shows a front for each"
         )
     parse_objectives(wanted.objectives)
@@ -191,7 +192,6 @@ def explore_requested(wanted: ExploreRequest) -> Exploration:
             report=wanted.report,
         )
         pairs = _whole_grid(session, wanted, evaluate)
-        settings = tuple(name for name, values in grid.axes.items() if len(values) > 1)
         conditions = {
             "command": command,
             "network": spec.networks[0],
@@ -199,9 +199,7 @@ def explore_requested(wanted: ExploreRequest) -> Exploration:
             "seed": wanted.seed,
             "cost_table": table.name,
         }
-        return make_exploration(
-            conditions, objectives, _columns(settings), found, grid.points, pairs
-        )
+        return make_exploration(conditions, objectives, grid.varied, found, grid.points, pairs)
 
 
 explore = door("explore", ExploreRequest, ExploreRequest, explore_requested)
@@ -215,18 +213,6 @@ def _evaluator(session: SweepSession, table: CostTable) -> Evaluate:
         ]
 
     return evaluate
-
-
-def _columns(settings: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a sweep's results that contain the values of ``settings``.
-
-    The array ``pe`` becomes the lengths of its sides.
-    """
-    return tuple(
-        column
-        for name in settings
-        for column in (("pe.ic", "pe.oc", "pe.ow") if name == "pe" else (name,))
-    )
 
 
 def _whole_grid(

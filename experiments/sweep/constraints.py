@@ -4,7 +4,7 @@ The text is parsed by ``ast`` and evaluated by this module, never by Python itse
 
     pe.count in [64, 128]
     N = 64 or 128
-    sram_bytes >= 512 * KiB
+    sram_bytes >= 512 KiB
     schedule == "seed" or bus_bytes > 8
 
 Names are the keys of ``Arch`` and ``Timing``, ``pe.count`` (also ``N``), ``network``, ``preset``,
@@ -17,14 +17,17 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS
 from experiments.cost.estimate import COLUMNS as ESTIMATES
+from experiments.figure import all_figures
+from experiments.report.schema import Host, PointFigures
 from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS
 from experiments.sweep.store import FIGURE_COLUMNS
+from experiments.sweep.units import UNITS
 from isa.errors import InputError
 
 Values = Mapping[str, Any]
@@ -49,7 +52,18 @@ _CONSTANTS = {
     "false": False,
     "none": None,
 }
-_SINGLE_EQUALS = re.compile(r"""("[^"]*"|'[^']*')|(?<![<>=!])=(?!=)""")
+RESULTS: tuple[str, ...] = (
+    *UNITS,
+    *(figure.name for figure in all_figures(PointFigures)),
+    *(figure.name for figure in all_figures(Host)),
+    *ESTIMATES,
+)
+"""Figures that limits of a joint sweep can use besides :data:`NAMES`."""
+_WRITTEN = re.compile(
+    r"""(?P<text>"[^"]*"|'[^']*')|(?<![\w.])(?P<size>[\d.]+)\s*(?P<unit>[KMG]iB)\b"""
+    r"""|(?<![<>=!])=(?!=)"""
+)
+"""A text, a size such as ``512 KiB``, or a single ``=``."""
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -88,8 +102,17 @@ class Constraint:
             ) from error
 
 
-def parse_constraint(text: str) -> Constraint:
+def _spell(found: re.Match[str]) -> str:
+    """Return a match of :data:`_WRITTEN` as Python spells it."""
+    if found["size"]:
+        return f"({found['size']}*{found['unit']})"
+    return found["text"] or "=="
+
+
+def parse_constraint(text: str, results: Collection[str] = ()) -> Constraint:
     """Parse the text of a sweep constraint.
+
+    ``results`` are figures of points that it can use besides :data:`NAMES`.
 
     Raise InputError that names the constraint and the part that the language does not allow.
     """
@@ -98,14 +121,12 @@ def parse_constraint(text: str) -> Constraint:
             f"constraints: one has {len(text)} characters; at most {MAXIMUM_LENGTH} are read"
         )
     try:
-        tree = ast.parse(
-            _SINGLE_EQUALS.sub(lambda found: found[1] or "==", text.strip()), mode="eval"
-        ).body
+        tree = ast.parse(_WRITTEN.sub(_spell, text.strip()), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise InputError(
             f"constraints: '{text}' is not an expression such as pe.count in [64, 128]"
         ) from error
-    builder = _ConstraintBuilder(text)
+    builder = _ConstraintBuilder(text, results)
     evaluate = builder.condition(tree)
     if not builder.names:
         raise InputError(f"constraints: '{text}' names no key; choose from {', '.join(NAMES)}")
@@ -118,8 +139,9 @@ class _ConstraintBuilder:
     It collects the names that they read.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, results: Collection[str]) -> None:
         self._text = text
+        self._known = (*NAMES, *results)
         self.names: set[str] = set()
 
     def condition(self, node: ast.expr) -> _Evaluate:
@@ -194,26 +216,27 @@ class _ConstraintBuilder:
         if name in _CONSTANTS:
             constant = _CONSTANTS[name]
             return lambda values: constant
-        if name in ESTIMATES:
-            why = f"'{name}' is estimated by a cost table when points have run"
-            how = f"'dla report RESULTS --cost TABLE --x {name}' puts it on the front"
-            raise InputError(
-                f"constraints: '{self._text}': {why}; {how}, and constraints choose "
-                f"by {', '.join(NAMES)}"
-            )
-        if name in FIGURE_COLUMNS:
-            why = (
-                f"'{name}' is a figure, and known only when a point has run; choose points by what "
-                "is given"
-            )
-            raise InputError(f"constraints: '{self._text}': {why}: {', '.join(NAMES)}")
-        if name not in NAMES:
-            raise InputError(
-                f"constraints: '{self._text}': unknown key '{name}'; choose one of "
-                f"{', '.join(NAMES)}"
-            )
+        if name not in self._known:
+            raise self._make_unknown(name)
         self.names.add(name)
         return lambda values: values[name]
+
+    def _make_unknown(self, name: str) -> InputError:
+        """Return the error for a name that the constraint cannot use."""
+        choose = f"choose one of {', '.join(self._known)}"
+        why = f"unknown key '{name}'; {choose}"
+        if name in ESTIMATES:
+            why = (
+                f"'{name}' is estimated by a cost table when points have run; 'dla report RESULTS "
+                f"--cost TABLE --x {name}' puts it on the front, and with joint = true it is a "
+                f"limit; else {choose}"
+            )
+        elif name in (*RESULTS, *FIGURE_COLUMNS):
+            why = (
+                f"'{name}' is a figure, and known only when a point has run; with joint = true it "
+                f"is a limit (docs/sweeps.md); else {choose}"
+            )
+        return InputError(f"constraints: '{self._text}': {why}")
 
     def _make_refusal(self, node: ast.expr, why: str) -> InputError:
         example = "write comparisons such as pe.count in [64, 128]"

@@ -105,6 +105,19 @@ class Grid:
         if not self.points:
             raise InputError(f"{spec.source}: {self._contradiction()}")
 
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """Columns of a sweep's results that contain the values of axes with several values.
+
+        The array ``pe`` becomes the lengths of its sides.
+        """
+        return tuple(
+            column
+            for name, values in self.axes.items()
+            if len(values) > 1
+            for column in (("pe.ic", "pe.oc", "pe.ow") if name == "pe" else (name,))
+        )
+
     def batches(self) -> Iterator[Batch]:
         """Yield all batches; machines that differ only in scratchpad size follow each other."""
         return self._batches(self.axes, self._spec.constraints)

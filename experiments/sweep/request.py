@@ -85,6 +85,15 @@ class SweepRequest(Sweeping):
             "--retry-failed", "Run points that failed before again.", bool, repeats=False
         ),
     )
+    cost: str | None = field(
+        default=None,
+        metadata=option(
+            "--cost",
+            "Estimate energy and area with this cost table.",
+            metavar="NAME|FILE.toml",
+            repeats=False,
+        ),
+    )
     report: Report = silent
 
 

@@ -17,11 +17,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.cost.table import DEFAULT_TABLE, load_table
 from experiments.report.shown import Presentation, Shown
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.sweep.driver import Driver, Report, Tally
 from experiments.sweep.grid import Batch, Grid, Keys
+from experiments.sweep.joint import Joint, collect_joint
 from experiments.sweep.pools import open_started
 from experiments.sweep.preparation import Preparation, prepare_networks
 from experiments.sweep.request import Sweeping, SweepRequest
@@ -104,6 +106,7 @@ class SweepSession:
             self._pool = stack.enter_context(open_started(scheduler, workers))
             self.networks: dict[str, Preparation] = prepare_networks(spec, stage)
             packages = {name: network.package.digest for name, network in self.networks.items()}
+            self.packages: Mapping[str, str] = packages
             folder = str(spec.folder.resolve())
             Manifest("dla-sweep", command, spec.text, folder, self.grid.points, packages).add_to(
                 self.store
@@ -126,6 +129,18 @@ class SweepSession:
         driver = Driver(NetworkPlanner(self.networks, self.store), self.store, self._pool, report)
         driver.run(batches)
         return driver.tally
+
+    def run_all(
+        self, retry_failed: bool = False, stage: Progress = silent, report: Report = silent
+    ) -> Tally:
+        """Run every point of the grid that has no row, and return the tally.
+
+        With ``retry_failed``, points that failed run again.
+        """
+        if retry_failed:
+            self.store.forget("failed")
+        stage(f"running {self.grid.points} points")
+        return self.run(self.grid.batches(), report)
 
     def evaluate(self, choices: Iterable[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
         """Return the results rows of chosen points, and run the points that have no row yet.
@@ -170,10 +185,7 @@ def run_sweep(
     with SweepSession(
         spec, output, workers=workers, scheduler=scheduler, command=command, stage=stage
     ) as session:
-        if retry_failed:
-            session.store.forget("failed")
-        stage(f"running {session.grid.points} points")
-        return session.run(session.grid.batches(), report)
+        return session.run_all(retry_failed, stage, report)
 
 
 IN_MEMORY = "<specification>"
@@ -182,11 +194,15 @@ IN_MEMORY = "<specification>"
 
 @dataclass(frozen=True, repr=False)
 class Swept(Shown):
-    """Result of a sweep: its results file, the number of points, and the final tally."""
+    """Result of a sweep: its results file, the number of points, and the final tally.
+
+    ``joint`` is the result over all networks, or None unless the sweep is joint.
+    """
 
     path: Path
     points: int
     tally: Tally
+    joint: Joint | None = None
 
     @property
     def table(self) -> pandas.DataFrame:
@@ -221,6 +237,7 @@ def _lines(swept: Swept) -> Iterator[str]:
     """Yield the summary, the results file, and the cause if all points failed."""
     yield from (swept.summary, f"results in {swept.path}")
     yield from filter(None, [swept.failure])
+    yield from () if swept.joint is None else swept.joint.lines()
 
 
 def sweep_requested(wanted: SweepRequest) -> Swept:
@@ -232,25 +249,29 @@ def sweep_requested(wanted: SweepRequest) -> Swept:
     folder. ``output`` is by default ``runs/SPEC.sqlite``. Points that have a row there are not run
     again; ``retry_failed`` repeats those that failed. ``workers`` local processes do the work, by
     default one per CPU, or the Dask cluster at ``scheduler``. ``stage`` is called with a text for
-    each step, ``report`` with the tally whenever rows have been written.
+    each step, ``report`` with the tally whenever rows have been written. ``cost`` is the cost table
+    of a joint sweep's areas and energies.
 
     Infeasible and failed points are rows like others. If no point is ok, ``failure`` of the result
     names the cause. Raises InputError for bad input.
     """
     checked = read_specification(wanted)
     place = results_file(checked, wanted.output)
-    with note_place(place):
-        tally = run_sweep(
+    table = load_table(wanted.cost or DEFAULT_TABLE)
+    with (
+        note_place(place),
+        SweepSession(
             checked,
             place,
             workers=wanted.workers,
             scheduler=wanted.scheduler,
-            retry_failed=wanted.retry_failed,
             command=command_of("sweep", wanted),
             stage=wanted.stage,
-            report=wanted.report,
-        )
-    return Swept(place, Grid(checked).points, tally)
+        ) as session,
+    ):
+        tally = session.run_all(wanted.retry_failed, wanted.stage, wanted.report)
+        joint = collect_joint(checked, session.packages, session.store, table)
+    return Swept(place, session.grid.points, tally, joint)
 
 
 sweep = door("sweep", SweepRequest, SweepRequest, sweep_requested)

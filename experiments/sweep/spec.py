@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
@@ -15,9 +15,9 @@ from dla_sim.presets import DEFAULT_PRESET, Preset, load_preset
 from experiments.running.declared import CommandOption, list_declared
 from experiments.running.given import Given
 from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS, axis_values, check_key
-from experiments.sweep.constraints import Constraint, parse_constraint
+from experiments.sweep.constraints import RESULTS, Constraint, parse_constraint
 from isa.arch import PeArray
-from isa.errors import InputError
+from isa.errors import InputError, suggest_name
 from isa.reading import read_bytes, text_of, toml_of
 
 MAXIMUM_BYTES = 1 << 20
@@ -41,6 +41,10 @@ class _WrittenSpec(BaseModel):
     constraints: Annotated[list[str], _SEVERAL] = []
     arch: dict[str, Any] = {}
     timing: dict[str, Any] = {}
+    joint: bool = False
+    objective: Literal["ms", "ips", "uJ", "mm2"] = "ms"
+    limits: dict[str, Annotated[list[str], _SEVERAL]] = {}
+    weights: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = {}
 
 
 _OPTIONS: dict[str, Any] = {
@@ -62,7 +66,24 @@ _GIVEN_KEYS: dict[str, Any] = {
     for name, one in _GIVEN.items()
 }
 _Specification = create_model("_Specification", __base__=_WrittenSpec, **_OPTIONS, **_GIVEN_KEYS)
-_KEYS = ("networks", "presets", "isa", *_OPTIONS, *_GIVEN, "constraints", "arch", "timing")
+_OF_JOINT = ("objective", "limits", "weights")
+"""Keys that only a joint sweep has."""
+_KEYS = (
+    *("networks", "presets", "isa", *_OPTIONS, *_GIVEN, "constraints", "arch", "timing", "joint"),
+    *_OF_JOINT,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class JointGoal:
+    """What a joint sweep asks of every machine.
+
+    ``limits`` and ``weights`` are by network; ``objective`` is a name of ``UNITS``.
+    """
+
+    objective: str
+    limits: Mapping[str, tuple[Constraint, ...]]
+    weights: Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +93,8 @@ class Spec:
     ``options``, ``arch`` and ``timing`` map axes to values, in grid order. The values of axis
     ``pe`` are whole arrays (``{"ic": .., "oc": .., "ow": ..}``); those of other axes are numbers or
     texts. ``given`` has keywords of :class:`Given`. ``text`` is the file's content, ``source`` its
-    name in messages, and ``folder`` the base of relative paths.
+    name in messages, and ``folder`` the base of relative paths. ``goal`` is None unless the sweep
+    is joint.
     """
 
     networks: tuple[str, ...]
@@ -85,6 +107,11 @@ class Spec:
     text: str
     source: str
     folder: Path
+    goal: JointGoal | None = None
+
+    def preset_file(self, name: str) -> str:
+        """Return a preset's name, or the path of its file."""
+        return _place_file(name, self.folder, (".toml",))
 
     def network(self, name: str) -> Given:
         """Return the run inputs of a network.
@@ -154,8 +181,11 @@ def _check_written(written: _WrittenSpec, text: str, source: str, folder: Path) 
     for key, values in written.timing.items():
         check_key("timing", key, TIMING_KEYS)
         timing[key] = axis_values(key, values)
+    networks = tuple(dict.fromkeys(written.networks))
+    known = RESULTS if written.joint else ()
+    constraints = [parse_constraint(constraint, known) for constraint in written.constraints]
     return Spec(
-        networks=tuple(dict.fromkeys(written.networks)),
+        networks=networks,
         presets={
             name: load_preset(_place_file(name, folder, (".toml",))) for name in written.presets
         },
@@ -164,12 +194,48 @@ def _check_written(written: _WrittenSpec, text: str, source: str, folder: Path) 
             for option in PROGRAM_OPTIONS
         },
         given=_list_keywords(written, folder),
-        constraints=tuple(parse_constraint(constraint) for constraint in written.constraints),
+        constraints=tuple(one for one in constraints if not one.names & {*known}),
         arch=arch,
         timing=timing,
         text=text,
         source=source,
         folder=folder,
+        goal=_goal(written, networks, constraints),
+    )
+
+
+def _goal(
+    written: _WrittenSpec, networks: tuple[str, ...], constraints: list[Constraint]
+) -> JointGoal | None:
+    """Return the goal of a joint sweep.
+
+    Constraints that name figures are limits of every network. Raise InputError for a key that does
+    not fit a joint sweep, or an ordinary one.
+    """
+    if not written.joint:
+        if alone := [key for key in _OF_JOINT if key in written.model_fields_set]:
+            raise InputError(f"{alone[0]}: only a joint sweep has it; add joint = true")
+        return None
+    for key in ("limits", "weights"):
+        for name in (name for name in getattr(written, key) if name not in networks):
+            near = suggest_name(name, networks)
+            raise InputError(
+                f"{key}.{name}: no network of this sweep; {near}choose one of {', '.join(networks)}"
+            )
+    if named := [one.text for one in constraints if "network" in one.names]:
+        raise InputError(
+            f"constraints: '{named[0]}': a joint sweep runs every network on every machine; leave "
+            "out network, or write limits.NETWORK"
+        )
+    common = [one for one in constraints if one.names & {*RESULTS}]
+    own = {
+        name: tuple(parse_constraint(text, RESULTS) for text in texts)
+        for name, texts in written.limits.items()
+    }
+    return JointGoal(
+        objective=written.objective,
+        limits={name: (*common, *own.get(name, ())) for name in networks},
+        weights={name: written.weights.get(name, 1.0) for name in networks},
     )
 
 

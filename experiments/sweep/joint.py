@@ -1,0 +1,308 @@
+"""Joint result of a sweep: one row a machine over all its networks, and the best machine.
+
+A machine meets the sweep's limits if every network runs on it and meets its limits. The figures of
+the networks come from the rows of the results file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+from byoc.options import CompileOptions
+from dla_sim.presets import spell_setting
+from experiments.cost.estimate import add_costs
+from experiments.cost.table import CostTable
+from experiments.figure import format_figure
+from experiments.report.shown import Presentation, Shown
+from experiments.report.terminal import Printed, line, plain_table
+from experiments.running.declared import command_of
+from experiments.running.given import RunRequest
+from experiments.sweep.constraints import NAMES, Constraint
+from experiments.sweep.grid import Grid, Keys
+from experiments.sweep.results import flat_row, front
+from experiments.sweep.spec import JointGoal, Spec
+from experiments.sweep.store import Store, canonical
+from experiments.sweep.units import UNITS, measure_units
+from experiments.version import compiler_version
+from isa.arch import PeArray, flat
+from isa.errors import InputError
+
+MOST_ROWS = 10
+"""Most machines of the printed table."""
+_WHY = "because sweeps do not count the bytes of a flash, and a network without cycles has no rate"
+"""Why a figure of a network that runs can be unknown."""
+
+
+@dataclass(frozen=True)
+class NetworkFigures:
+    """Figures of one network on one machine, and the limits that they miss.
+
+    ``values`` has the figures ``UNITS``; each is None if the network did not run. ``weight`` is the
+    number of inferences in a round of all networks.
+    """
+
+    weight: float
+    values: Mapping[str, float | None]
+    host_cycles: int
+    missed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JointMachine:
+    """A machine of a joint sweep, with the figures of every network on it.
+
+    ``settings`` are the keys that differ from the preset, ``shown`` the values of the sweep's axes.
+    """
+
+    preset: str
+    options: CompileOptions
+    settings: Mapping[str, Any]
+    shown: Mapping[str, Any]
+    networks: dict[str, NetworkFigures] = field(default_factory=dict)
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """Limits that the machine misses, each with its network."""
+        return tuple(text for one in self.networks.values() for text in one.missed)
+
+    @property
+    def description(self) -> str:
+        """Values of the sweep's axes as text."""
+        return " ".join(f"{key}={spell_setting(key, value)}" for key, value in self.shown.items())
+
+    def total(self, name: str) -> float | None:
+        """Return a figure over all networks, or None if a network has no value.
+
+        Times and energies are those of a round, in which each network runs as often as its weight.
+        """
+        if name == "ips":
+            time = self.total("ms")
+            return 1e3 / time if time else None
+        values = [(one.weight, one.values[name]) for one in self.networks.values()]
+        known = [(weight, value) for weight, value in values if value is not None]
+        if len(known) < len(values):
+            return None
+        return known[0][1] if name == "mm2" else sum(weight * value for weight, value in known)
+
+
+@dataclass(frozen=True, repr=False)
+class Joint(Shown):
+    """Result of a joint sweep: all machines in grid order, and the answer."""
+
+    spec: Spec
+    goal: JointGoal
+    cost: CostTable
+    machines: tuple[JointMachine, ...]
+
+    @cached_property
+    def meeting(self) -> tuple[JointMachine, ...]:
+        """Machines that run every network and meet all limits."""
+        return tuple(one for one in self.machines if not one.missed)
+
+    @property
+    def best(self) -> JointMachine | None:
+        """The machine that meets all limits and has the best objective; of equals the cheapest."""
+        return min(self.meeting, key=self._rank, default=None)
+
+    @property
+    def cheapest(self) -> JointMachine | None:
+        """The machine of least area that meets all limits; of equals the best."""
+        return min(self.meeting, key=lambda one: self._rank(one)[::-1], default=None)
+
+    @property
+    def front(self) -> tuple[JointMachine, ...]:
+        """Machines that meet all limits and that no other beats in area and objective."""
+        return tuple(
+            self.meeting[place] for place in front([self._rank(one)[::-1] for one in self.meeting])
+        )
+
+    def _rank(self, machine: JointMachine) -> tuple[float, float]:
+        """Return the objective, less being better, and the area of a machine."""
+        objective = self.goal.objective
+        value = machine.total("ms" if objective == "ips" else objective)
+        area = machine.total("mm2")
+        if value is None or area is None:
+            raise InputError(
+                f"objective: {objective} of {machine.description or machine.preset} is unknown, "
+                f"{_WHY}; choose another objective, such as ms"
+            )
+        return value, area
+
+    def command(self, machine: JointMachine) -> str:
+        """Return the ``dla run`` commands of every network on a machine, joined by ``&&``."""
+        runs = (
+            RunRequest(
+                **{one.name: getattr(given, one.name) for one in fields(given)},
+                preset=self.spec.preset_file(machine.preset),
+                settings={k: spell_setting(k, value) for k, value in machine.settings.items()},
+                options=machine.options,
+            )
+            for given in map(self.spec.network, self.spec.networks)
+        )
+        return " && ".join(command_of("run", run) for run in runs)
+
+    @property
+    def presented(self) -> tuple[Any, Presentation]:
+        return self, Presentation(
+            lambda joint: (*_notes(joint), answer(joint)), tables=_tables, records=_records
+        )
+
+
+def collect_joint(
+    spec: Spec, packages: Mapping[str, str], store: Store, cost: CostTable
+) -> Joint | None:
+    """Return the joint result of a sweep from the rows of its points.
+
+    ``packages`` has the digest of every network's package. The result is None unless the sweep is
+    joint.
+    """
+    goal = spec.goal
+    if goal is None:
+        return None
+    grid = Grid(spec)
+    sides = {
+        f"pe.{side}"
+        for side in PeArray.model_fields
+        if len({one[side] for one in grid.axes.get("pe", ())}) == 1
+    }
+    columns = [name for name in grid.varied if name not in {"network", *sides}]
+    found: dict[str, JointMachine] = {}
+    for batch in grid.batches():
+        keys = Keys(batch, packages[batch.network], compiler_version())
+        for preset, timing in batch:
+            values = flat(batch.arch) | timing
+            chosen = {"preset": preset, **batch.options.choices, **values}
+            before = flat(dict(spec.presets[preset].arch)) | dict(spec.presets[preset].timing)
+            changed = {key: value for key, value in values.items() if before.get(key) != value}
+            machine = JointMachine(
+                preset, batch.options, changed, {name: chosen[name] for name in columns}
+            )
+            row = store.row(keys.compute_key(canonical(timing)))
+            name = canonical({**batch.options.choices, **values})
+            found.setdefault(name, machine).networks[batch.network] = _measure(
+                batch.network, row and flat_row(row), goal, cost
+            )
+    return Joint(spec, goal, cost, tuple(found.values()))
+
+
+def _measure(
+    network: str, row: Mapping[str, Any] | None, goal: JointGoal, cost: CostTable
+) -> NetworkFigures:
+    """Return the figures of a point from its results row; None is a point that has not run."""
+    if row is None or row["status"] != "ok":
+        failed = (f"{network}: {'not run' if row is None else row['status']}",)
+        return NetworkFigures(goal.weights[network], dict.fromkeys(UNITS), 0, failed)
+    priced = next(add_costs([row], cost))
+    units = measure_units(priced)
+    values = {**dict.fromkeys(NAMES), **priced, **units, "N": row["pe.count"]}
+    missed = tuple(
+        f"{network}: {limit.text}"
+        for limit in goal.limits[network]
+        if not _is_met(limit, network, values)
+    )
+    return NetworkFigures(goal.weights[network], units, row["host_estimated_cycles"] or 0, missed)
+
+
+def _is_met(limit: Constraint, network: str, values: Mapping[str, Any]) -> bool:
+    unknown = [name for name in limit.names & {*UNITS} if values[name] is None]
+    if unknown:
+        raise InputError(
+            f"limits: '{limit.text}': {unknown[0]} of {network} is unknown, {_WHY}; leave out this "
+            "limit"
+        )
+    return limit.is_satisfied(values)
+
+
+# Presentation.
+
+
+def _notes(joint: Joint) -> Iterator[str]:
+    """Yield what the figures include, and what they lack."""
+    yield joint.cost.area_note
+    host = (joint.best or joint.machines[0]).networks.items()
+    cycles = ", ".join(f"{name} {one.host_cycles:,}" for name, one in host if one.host_cycles)
+    missing = f"; not included: cycles of the CPU, about {cycles}" if cycles else ""
+    yield f"ms: cycles of the accelerator{missing}"
+
+
+def answer(joint: Joint) -> str:
+    """Return the answer in one line: how many machines, the best, the cheapest, the command."""
+    counted = (
+        f"{len(joint.meeting):,} of {len(joint.machines):,} machines "
+        f"{'meet all limits' if any(joint.goal.limits.values()) else 'run all networks'}"
+    )
+    if joint.best is None or joint.cheapest is None:
+        missed = Counter(text for one in joint.machines for text in one.missed)
+        reason, count = missed.most_common(1)[0]
+        return f"{counted}; most often missed: {reason} (on {count:,} of them)"
+    best, cheapest = (_describe(joint, one) for one in (joint.best, joint.cheapest))
+    told = f"best: {best}; cheapest: {'the same' if best == cheapest else cheapest}"
+    return f"{counted}; {told}; run the best: {joint.command(joint.best)}"
+
+
+def _describe(joint: Joint, machine: JointMachine) -> str:
+    figures = ", ".join(
+        f"{format_figure(machine.total(name))} {UNITS[name].unit}"
+        for name in dict.fromkeys((joint.goal.objective, "mm2"))
+    )
+    return f"{machine.description or machine.preset} ({figures})"
+
+
+def _tables(joint: Joint) -> Iterator[Printed]:
+    """Yield the table of the best machines, from the cheapest to the best, and the notes."""
+    goal = joint.goal.objective
+    each = "ms" if goal == "mm2" else goal
+    best = joint.front[-MOST_ROWS:]
+    table = plain_table(
+        ("machine", "fold"),
+        ("mm²", "right"),
+        *((name, "right") for name in joint.spec.networks),
+        (f"all ({UNITS[each].unit})", "right"),
+        title=f"{len(best)} of {len(joint.front)} machines that no other beats in mm² and {goal}",
+    )
+    for one in best:
+        figures = (found.values[each] for found in one.networks.values())
+        row = map(format_figure, (one.total("mm2"), *figures, one.total(each)))
+        table.add_row(one.description, *row)
+    if best:
+        yield table
+    yield from map(line, _notes(joint))
+
+
+def _records(joint: Joint) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "preset": one.preset,
+            **one.shown,
+            "meets": not one.missed,
+            "missed": "; ".join(one.missed),
+            **{name: one.total(name) for name in UNITS},
+            **{
+                f"{name}.{network}": found.values[name]
+                for name in UNITS
+                if name != "mm2"
+                for network, found in one.networks.items()
+            },
+            "command": joint.command(one),
+        }
+        for one in joint.machines
+    ]
+
+
+def content(joint: Joint) -> dict[str, Any]:
+    """Return the joint result as JSON data: the answer, its notes, and every machine."""
+    rows = dict(zip(map(id, joint.machines), _records(joint), strict=True))
+    return {
+        "answer": answer(joint),
+        "notes": list(_notes(joint)),
+        "objective": joint.goal.objective,
+        "weights": dict(joint.goal.weights),
+        "meeting": len(joint.meeting),
+        "best": rows.get(id(joint.best)),
+        "cheapest": rows.get(id(joint.cheapest)),
+        "machines": list(rows.values()),
+    }

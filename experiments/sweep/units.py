@@ -1,0 +1,37 @@
+"""Figures of sweep points that are named by their unit: ``ms``, ``ips``, ``uJ`` and ``mm2``.
+
+Limits and objectives use these names. Energy and area are estimates from a cost table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.cost.estimate import MICROJOULE, SQUARE_MILLIMETRE
+from experiments.figure import Figure
+
+UNITS = {
+    one.name: one
+    for one in (
+        Figure("time of the accelerator", "ms", "less", name="ms", kind=float),
+        Figure("inferences a second", "1/s", "more", name="ips", kind=float),
+        Figure("estimated energy", "µJ", "less", name="uJ", estimate=True, kind=float),
+        Figure("estimated area", "mm²", "less", name="mm2", estimate=True, kind=float),
+    )
+}
+"""Figures of a point by the unit that names them."""
+
+
+def measure_units(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the figures :data:`UNITS` of an ok results row with the columns of a cost table.
+
+    The energy is None for machines with a flash, and ``ips`` is None without cycles.
+    """
+    energy = row["estimated_energy_pj"]
+    return {
+        "ms": 1e3 * row["cycles"] / row["clock_hz"],
+        "ips": row["clock_hz"] / row["cycles"] if row["cycles"] else None,
+        "uJ": None if energy is None else energy / MICROJOULE,
+        "mm2": row["estimated_area_um2"] / SQUARE_MILLIMETRE,
+    }
