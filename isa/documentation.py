@@ -133,7 +133,7 @@ def _registers(table: Table) -> list[str]:
     ]
     note = (
         f"Every variant has {len(COMMON.registers)} of the registers in the table. A variant has "
-        "each other register if it has an instruction of the register's last column."
+        "each other register if it has an instruction that the last column names."
     )
     return [
         note,

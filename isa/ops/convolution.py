@@ -272,7 +272,7 @@ _MAPPED_CYCLES = """
 with requantise at least ⌈OC·OH·OW / post_lanes⌉.
 
 G is the number of groups: 1 for OP_CONV, and OC for OP_DEPTH_CONV, where IC/G is 1. The input lanes
-sum S products in parallel, and they do this T times:
+of the array sum S products in parallel, and repeat this T times for each result:
 
 | mapping | S | T |
 | --- | --- | --- |
@@ -283,8 +283,8 @@ The array has room for n = ⌊a / min(a, S)⌋ · ⌊b / min(b, OC/G)⌋ blocks 
 P = min(G, n) groups in parallel. With mapping 2 and 3 it also computes p = max(1, ⌊n/G⌋) times as
 many output columns in parallel; with mapping 0 and 1, p = 1.
 
-The compute cycles are never less than ⌈MACs / N⌉. With mapping 0 they are those of the instruction
-without the field mapping.
+The compute cycles are never less than ⌈MACs / N⌉. With mapping 0 they are the compute cycles of the
+instruction in a variant without the field mapping.
 """
 
 

@@ -173,8 +173,8 @@ _NUMBERS = (
 )  # fmt: skip
 _SCALES = ("EX_SCALE_A", "EX_SCALE_B", "EX_SCALE_Y", "EX_SHIFT_A", "EX_SHIFT_B", "EX_SHIFT_Y")
 _SHAPES = (
-    "The result is int8 (OC, length); an operand has one channel or one element, or both, where it "
-    "repeats along them."
+    "The result is int8 with the shape (OC, length). An operand has the shape (OC, length), "
+    "(1, length), (OC, 1) or (1, 1), and repeats along each dimension of size 1."
 )
 
 

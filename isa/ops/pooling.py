@@ -169,8 +169,8 @@ _MODES = {MAX: _max, AVERAGE: _average, GLOBAL_AVERAGE: _global_average}
 
     With numerics fixed, the averages are integer sums that multiplier SCALE_A and shift SHIFT_A
     scale. The average of a window is scaled after the division. The average of a whole plane
-    (LiteRT's Mean) uses the multiplier ⌊SCALE_A · 2^e / count⌋ and the shift SHIFT_A - e. Here e is
-    the place of the first bit of the count, but at most 31 + SHIFT_A.
+    (LiteRT's Mean) uses the multiplier ⌊SCALE_A · 2^e / count⌋ and the shift SHIFT_A - e. Here
+    count is the number of elements of the plane, and e is ⌊log2(count)⌋, but at most 31 + SHIFT_A.
     """
 )
 def _pool(command: Command, machine: Machine) -> None:

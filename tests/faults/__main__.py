@@ -22,9 +22,9 @@ MARKS = ("<!-- tests.faults -->", "<!-- end -->")
 _HEAD = """## Faults in the machine
 
 The golden corpus is a set of recorded programs with exact results and cycles ([golden
-outputs](verification.md#golden-outputs)). This section shows which seeded faults in the machine it
-detects. `python -m tests.faults tests/golden --output docs/faults.md` writes the section; do not
-edit it.
+outputs](verification.md#golden-outputs)). This section shows which seeded faults in the machine the
+corpus detects. `python -m tests.faults tests/golden --output docs/faults.md` writes the section; do
+not edit it.
 
 A seeded fault replaces one piece of source text in a copy of the packages; `tests/faults/*.toml`
 contains the texts. Each copy has one fault. `python -m tests.faults` checks the golden corpus with

@@ -50,12 +50,13 @@ other quantisation scales. `python -m tests.faults.quality -o docs/faults.md` wr
 not edit it.
 
 A seeded fault replaces one piece of source text in a copy of the packages; `tests/faults/*.toml`
-contains the texts. One of two checks must detect each fault in the compiler's choices:
+contains the texts. One of two checks must detect each fault in the compiler's choices, except the
+equivalent faults below:
 
 - **Recorded cycles.** `python -m tests.cycles` compiles programs for several machines and compares
   their cycles with a record. Fewer cycles are a difference too. The table shows the first case and
-  machine that differ, with the cycles before and after the fault. The figures date from the run
-  that produced the row; later versions of the compiler may give others.
+  machine that differ, with the cycles before and after the fault. The cycles in a row are from the
+  run that wrote the row; with a later version of the compiler they may be others.
 - **A quick test.** For faults in the quantisation, a fast test of the project must fail. The table
   shows the name of the test.
 """
