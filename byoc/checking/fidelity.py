@@ -119,7 +119,9 @@ def compare_prepared(
     *,
     integers: bool = False,
 ) -> tuple[ModelProto, Fidelity]:
-    """Compare ``prepared``, the result of ``steps`` on ``given``, with ``given`` on one inference.
+    """Compare a model's results before and after the passes ``steps``, on one inference.
+
+    The passes turn ``given`` into ``prepared``.
 
     ``feed`` makes the inputs. Returns the prepared model and its fidelity. With ``integers``, for a
     model that came quantised, the model is also accepted if its outputs are bit-equal with integer
@@ -336,7 +338,7 @@ def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -
 
 
 def trial_feed(model: ModelProto, seed: int) -> Tensors:
-    """Return one input of a model with static shapes: the first drawn for calibration."""
+    """Return the first feed that calibration draws for a model with static shapes."""
     return next(default_feeds(model, seed))
 
 

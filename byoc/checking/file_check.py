@@ -147,7 +147,7 @@ def _ranges(model: ModelProto) -> dict[str, tuple[float, float]]:
 def outputs_of(
     model: ModelProto, feeds: Sequence[Tensors], *, optimised: bool = False, without: str = ""
 ) -> Outputs | None:
-    """Return the outputs of a model for each of ``feeds``, by position.
+    """Return a model's outputs for each of ``feeds``, as a list in the model's order.
 
     Returns None if ONNX Runtime does not run it. Float inputs are converted to the precision of the
     model's inputs. A model that does not run unoptimised runs optimised.
@@ -221,7 +221,7 @@ def _gaps(wanted: NDArray[Any], found: NDArray[Any], step: float) -> NDArray[np.
 
 
 def _share(arrays: Sequence[NDArray[Any]]) -> float:
-    """Return the unit that measures differences between outputs without a scale.
+    """Return the step in which differences of outputs without a scale are counted.
 
     The step is 1 for integers, and the range divided by :data:`STEPS` for floats.
     """

@@ -74,7 +74,7 @@ def _explain_tensor(
     after: NDArray[Any],
     tolerance: float,
 ) -> dict[str, NDArray[Any]] | None:
-    """Return the other model's integers of a quantised tensor if ties explain them.
+    """Return a quantised tensor's integers in the other model if ties explain them.
 
     Returns None if ties do not explain them. Ties explain differences of one step where the value
     before rounding was halfway. All consumers read these integers, including those after other

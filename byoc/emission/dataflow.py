@@ -30,7 +30,7 @@ def dataflow_of(
 
 
 class _Dataflow:
-    """Builder of a data flow, which numbers values.
+    """Builder of a region's data flow, which gives each value a number.
 
     The partial sums of a tile are values of their own.
     """

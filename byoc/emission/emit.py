@@ -129,7 +129,10 @@ class _State:
         self.stream.append(item)
 
     def _count_through_ex(self, item: Ordered, near: int, far: int, needed: int) -> int:
-        """Return how many EX commands imply, once done, ``needed`` done ones of ``far``."""
+        """Return how many EX commands must end so that ``needed`` of ``far`` have ended too.
+
+        Adds an OP_SYNC on EX if no EX command waits for that many commands of unit ``far``.
+        """
         if needed <= self.known[item.unit][far]:
             return 0
         executed = self._issued[EX]

@@ -62,7 +62,7 @@ class TileCost(NamedTuple):
 
     @property
     def tiles(self) -> int:
-        """Number of all tiles."""
+        """Number of tiles of a layer with this tile shape."""
         return self.parts * self.bands * self.chunks
 
 
@@ -119,7 +119,7 @@ class LayerCost:
         return self.shape(tiling.channels, tiling.rows, tiling.depth)
 
     def compute_working_set(self, tiling: Tiling, resident: Resident) -> int:
-        """Return :func:`byoc.operators.layer.compute_working_set` of a tiling."""
+        """Return the bytes of all tile buffers of a tiling, each rounded up."""
         return self._buffers_of(tiling).count_taken(
             tiling.slots, resident, constants=self._find_moved_by(resident)[1]
         )
@@ -192,7 +192,7 @@ class LayerCost:
         return self.compute.tile(nest.channels, nest.rows) + 2 * TILE_OVERHEAD
 
     def _compute_hidden(self, shape: TileCost, resident: Resident) -> float:
-        """Return the cycles of the first load of constants that earlier layers hide."""
+        """Return how many cycles of a layer's first constant load earlier layers hide."""
         if not (resident.follows and self._find_moved_by(resident)[1]):
             return 0.0
         return HIDDEN * min(transfer_cycles(shape.constant_slots), shape.compute)

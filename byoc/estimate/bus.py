@@ -74,12 +74,12 @@ class MemoryBus:
 
     @cached_property
     def burst_beats(self) -> int:
-        """Beats of a whole burst (section 2)."""
+        """Beats of a whole burst (docs/machine.md, section 2)."""
         return self.burst_bytes // self.bus_bytes
 
     @cached_property
     def burst_gap(self) -> int:
-        """Minimum number of slots of a burst (section 2)."""
+        """Minimum number of slots of a burst (docs/machine.md, section 2)."""
         return (
             self.burst_slots
             if self.burst_slots > self.burst_beats
@@ -87,7 +87,7 @@ class MemoryBus:
         )
 
     def first_chunk(self, words: int) -> int:
-        """Return the cycles until the first chunk of a program is fetched (section 4).
+        """Return the cycles to fetch a program's first chunk (docs/machine.md, section 4).
 
         The program has ``words`` command words.
         """

@@ -350,9 +350,10 @@ def run(tasks: Sequence[CommandTask], begin: int) -> CommandClockTimes:
 
 
 class _CommandClock:
-    """End cycles of commands, as far as known.
+    """Simulation of LD, EX and ST that finds the cycle in which each command ends.
 
-    The others wait for a transfer that is still in progress.
+    ``ends`` contains the cycles that are known so far. The other commands wait for a transfer that
+    is still in progress.
     """
 
     def __init__(self, tasks: Sequence[CommandTask], work: Sequence[int], begin: int) -> None:

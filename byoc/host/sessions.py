@@ -233,7 +233,7 @@ class Oracle:
 
 @dataclass(frozen=True)
 class DefinedUnits:
-    """Comparison of operators computed by the ISA's definitions with ONNX Runtime's own.
+    """Comparison of results by the ISA's definitions with those of ONNX Runtime.
 
     The units of one operator type are checked against the definition. On the same operands, ONNX
     Runtime's float operators differ in ``differences`` of ``elements``, by at most ``max_abs_diff``

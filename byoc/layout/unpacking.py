@@ -1,4 +1,4 @@
-"""Movements through dense copies, where pieces of packed tensors take more bus slots.
+"""Movements through dense copies, if these take fewer bus slots than strided pieces.
 
 A movement that writes single bytes of a tensor in several strided pieces stores each byte as a
 transfer of its own. If the sources are first unpacked into dense tensors, fewer pieces write longer
@@ -37,12 +37,12 @@ class TensorMovement:
 
     @property
     def is_short(self) -> bool:
-        """True if several operations move runs so short that a byte takes more than a bus slot."""
+        """True if several operations write the tensor with more bus slots than it has bytes."""
         slots = movement_slots(self.operations)
         return len(self.operations) > 1 and slots > self.bytes.byte.size
 
     def copies(self, source: str, result: str, pieces: tuple[Piece, ...]) -> tuple[Operator, ...]:
-        """Return copies of ``pieces``, in the name of the layer that moves the tensor."""
+        """Return copies of ``pieces``, attributed to the layer that moves the tensor."""
         first = self.operations[0]
         return copies(first.name, first.onnx_nodes, source, result, pieces)
 
@@ -53,11 +53,12 @@ class TensorMovement:
 
 
 def find_unpacked_routes(movement: TensorMovement) -> Iterator[tuple[Operator, ...]]:
-    """Yield operations that write the same bytes through dense copies of the sources.
+    """Yield operations that write a tensor's bytes through dense copies of its sources.
 
-    First from these to the tensor, then by a dense copy of the tensor too. A dense copy has the
-    elements that the movement reads. Yield nothing if a source has no layout, or if these are not
-    consecutive elements: others may be written later.
+    The first sequence copies the dense sources to the tensor. The second first makes a dense copy
+    of the tensor too. A dense copy has the elements that the movement reads. Yield nothing if a
+    source has no layout, or if these elements are not consecutive: the elements between them may be
+    written later.
     """
     found = movement.bytes
     layout = movement.layouts[movement.name]

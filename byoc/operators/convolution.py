@@ -423,7 +423,7 @@ class Convolution(ProductOperator, WindowOperator):
 
     @property
     def loops(self) -> Loops:
-        """Loops of a convolution; an emulated one computes one filter at a time."""
+        """Loops of a convolution; an emulated depthwise one computes one filter at a time."""
         return super().loops._replace(single=self.emulated)
 
     def settings(self, arch: Arch) -> Settings:

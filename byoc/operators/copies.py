@@ -60,7 +60,7 @@ def fills(
 
 
 def _fields(name: str, onnx_nodes: tuple[str, ...], piece: Piece, result: str) -> dict[str, Any]:
-    """Return the constructor fields that strided copies and fills have in common.
+    """Return the keyword arguments that strided copies and fills have in common.
 
     They are the name, and the position of the piece in the result.
     """
@@ -95,7 +95,7 @@ def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StridedCopy(Operator):
-    """Copy of one strided piece, with three groups of dimensions.
+    """Operation that copies one strided piece of a tensor.
 
     Tiles divide ``channels`` and ``rows``, but not ``inner`` ones. Tile buffers contain elements
     densely, in the order of the tensor.

@@ -51,9 +51,9 @@ class ElementwiseOperator(Operator):
 
 
 def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:
-    """Return the constructor fields of an operator whose operands and result are whole tensors.
+    """Return keyword arguments of an operator whose operands and result are whole tensors.
 
-    The fields are its name, kind, operands, result and ONNX nodes.
+    They are its name, kind, operands, result and ONNX nodes.
     """
     *sources, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
     shape = domain.elementwise_shape(result.shape)
@@ -318,7 +318,7 @@ class Pair(ElementwiseOperator):
 
 
 def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
-    """Return the constructor fields of a binary operation of the tensors ``a`` and ``b``."""
+    """Return keyword arguments of a binary operation on the tensors ``a`` and ``b``."""
     shape = domain.elementwise_shape(result.shape)
     found: dict[str, Any] = {
         "name": node.name,

@@ -210,7 +210,7 @@ class Positions:
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """Operator node as it appears in an ONNX model, with its form and its data tensors.
+    """Node of an ONNX model that matches a :class:`Form`, with its data tensors.
 
     Parameters are not among these tensors. ``positions``, for a traced form, are the copied
     elements, or a text that says why they are unknown.

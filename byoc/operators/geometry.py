@@ -288,7 +288,7 @@ class Geometry:
         return self.packing or PlainChannels(plain=self)
 
     def tile_dims(self, channels: int, rows: int) -> tuple[Dim, ...]:
-        """Return the dimensions of a copy in a tile of ``channels`` channels and ``rows`` rows."""
+        """Return a strided copy's dimensions in a tile of ``channels`` and ``rows``."""
         first, second, *inner = self.dims
         return (first._replace(size=channels), second._replace(size=rows), *inner)
 

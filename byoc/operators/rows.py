@@ -157,11 +157,12 @@ class RowsOperator(Operator):
 def slices(
     node: Node, source: str, target: str, shape: tuple[int, int, int], kind: str, results: int
 ) -> tuple[dict[str, Any], ...]:
-    """Return the constructor fields of operations on rows, one operation per dense slice.
+    """Return keyword arguments for operations on rows, one operation for each dense slice.
 
     Each operation reads rows of ``source``, computes ``results`` elements per row and writes
-    ``target``. ``shape`` is (outer, elements per row, inner). Dense rows are one operation;
-    ``across`` rows are one per outer index.
+    ``target``. ``shape`` is (outer, elements per row, inner). If the elements of each row are
+    adjacent, one operation has all rows. Otherwise (``across``) there is one operation per outer
+    index.
     """
     outer, count, inner = shape
     common = {"name": node.name, "kind": kind, "onnx_nodes": node.onnx_nodes}

@@ -191,9 +191,9 @@ def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None
     found: dict[str, list[Limits]] = {}
 
     def is_cut(name: str) -> bool:
-        """Narrow a tensor's range to the values that its consumers distinguish.
+        """Narrow a tensor's range if every consumer uses only a part of it.
 
-        Return True if the tensor is in ``cut`` or every consumer uses only part of its range.
+        Return True if the tensor is in ``cut`` or every consumer uses only a part of its range.
         """
         limits = found.get(name, [])
         if name in ranges and limits and len(limits) == uses[name]:
@@ -396,7 +396,7 @@ class _SharedRange:
 
 
 def _is_wider_than_clamp(groups: Sequence[_SharedRange]) -> bool:
-    """Return True if the union of the groups' ranges is wider than a clamp's result in one."""
+    """Return True if the groups' common range exceeds the result range of a clamp in one."""
     low = min(group.low for group in groups)
     high = max(group.high for group in groups)
     return any(group.floor > low or group.ceiling < high for group in groups)

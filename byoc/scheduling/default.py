@@ -1,4 +1,4 @@
-"""Default schedule: fused, double-buffered, pipelined across layers, with residents.
+"""Default schedule: fusion, double buffering, pipelined layers and resident tensors.
 
 Residents are chosen where they save cycles. If memory planning fails, the plan is made again with
 fewer bytes for residents. Without residents, every layer's buffers fit by construction.

@@ -42,7 +42,7 @@ class BufferFetch:
     merged: bool = False
 
     def reset(self) -> None:
-        """Clear the position, place and arrival that a plan chose for the fetch."""
+        """Clear the tile, the scratchpad buffer and the arrival cycle chosen for the fetch."""
         self.position = self.place = -1
         self.arrival = 0
         self.merged = False

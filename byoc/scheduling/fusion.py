@@ -113,7 +113,7 @@ class _Tried:
 
 
 class Fusion:
-    """Groups of one region for machines that differ only in scratchpad size; covers are cached."""
+    """Search for the layer groups of one region, cached for many scratchpad sizes."""
 
     def __init__(
         self,

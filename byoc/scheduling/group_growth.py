@@ -161,7 +161,7 @@ class _Wanted:
 
 
 class _Way(NamedTuple):
-    """Way to load a group's operands: whether bands reload shared rows, and buffers of each."""
+    """Way to load a group's operands: whether bands reload shared rows, and buffers per operand."""
 
     again: bool
     slots: int

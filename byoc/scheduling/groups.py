@@ -173,7 +173,7 @@ def _link_member(
     types: Sequence[MappingType],
     thorough: Sequence[bool],
 ) -> Member | None:
-    """Complete the group member of layer ``number`` with its first consumer and its limit.
+    """Return the group member of layer ``number`` with ``reader`` and ``limit`` set.
 
     The limit is the first later layer that it cannot be grouped with. Bands compute only rows that
     are read. If no consumer reads all rows, grouping is not allowed: every schedule computes the

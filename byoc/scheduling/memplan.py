@@ -64,9 +64,10 @@ def plan(
 def plan_apart(
     requests: Sequence[Request], capacity: int, alignment: int, bank: int, *, one_operand: bool
 ) -> tuple[int, ...] | None:
-    """Return a plan as :func:`plan` does in which operands of one command keep their own banks.
+    """Return addresses that keep the operands of a command in their own banks, or None.
 
-    None if no request needs that, or if the requests do not fit.
+    The plan is otherwise made as by :func:`plan`. None if no request is ``apart`` or has a
+    ``beside``, or if the requests do not fit.
     """
     if not bank or not any(request.apart or request.beside for request in requests):
         return None
@@ -76,7 +77,7 @@ def plan_apart(
 def plan_together(
     requests: Sequence[Request], capacity: int, alignment: int, bank: int, *, one_operand: bool
 ) -> tuple[int, ...] | None:
-    """Return a plan as :func:`plan` does that ignores ``beside``, or None."""
+    """Return addresses that may put operands of one command in the same bank, or None."""
     return _plan(requests, capacity, alignment, _Banks(bank, False, one_operand))
 
 

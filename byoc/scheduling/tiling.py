@@ -44,9 +44,9 @@ Answer = TypeVar("Answer")
 
 
 class Budget:
-    """Scratchpad budget in bytes, which records the sizes for which an answer is valid.
+    """Scratchpad budget in bytes; records the budgets for which a search result is valid.
 
-    Records the range ``least`` to ``most`` (exclusive) with the same answers so far.
+    The range ``least`` to ``most`` (exclusive) has the same result so far.
     """
 
     __slots__ = ("_nbytes", "least", "most")
@@ -73,12 +73,12 @@ class Budget:
         return self._nbytes - taken
 
     def all(self) -> int:
-        """Return the whole budget in bytes; an answer is then valid only for this size."""
+        """Return the whole budget in bytes; the result of a search then holds only for it."""
         self.narrow(self._nbytes, self._nbytes + 1)
         return self._nbytes
 
     def narrow(self, least: float, most: float) -> None:
-        """Restrict an answer to budgets of at least ``least`` and fewer than ``most`` bytes."""
+        """Limit the recorded range to at least ``least`` and fewer than ``most`` bytes."""
         self.least, self.most = max(self.least, least), min(self.most, most)
 
 

@@ -1,4 +1,4 @@
-"""Give each accelerator a share of the output channels."""
+"""Split a region by output channels: each accelerator computes some of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from byoc.splitting.steps import make_steps
 
 
 def split_by_channels(splitter: Splitter) -> list[SplitStep]:
-    """Give each accelerator a share of the output channels, which are contiguous in memory."""
+    """Divide output channels, contiguous in memory, among the accelerators."""
     return make_steps(
         splitter,
         group_nodes(splitter, "channels", partial(_can_use_shares, splitter)),
@@ -33,7 +33,7 @@ def split_by_channels(splitter: Splitter) -> list[SplitStep]:
 
 
 def _can_use_shares(splitter: Splitter, group: Group, other: SharedNode) -> bool:
-    """Return True if a node can use the group's shares of channels without fewer shares."""
+    """Return True if a node can be divided like the group, over as many accelerators."""
     made = {member.node.outputs[0]: member.sharding.axis for member in group}
     read = zip(other.node.inputs, other.sharding.axes, strict=True)
     if group[0].sharding.size != other.sharding.size or any(
@@ -60,7 +60,7 @@ def _unit(splitter: Splitter, group: Group) -> int:
 
 
 def _shares(splitter: Splitter, group: Group) -> int:
-    """Return the maximum number of accelerators that can share the channels of a group."""
+    """Return the maximum number of accelerators that can divide a group's channels."""
     return -(-group[0].sharding.size // _unit(splitter, group))
 
 

@@ -1,4 +1,4 @@
-"""Group consecutive nodes that several accelerators share without exchanging results."""
+"""Group consecutive nodes that accelerators can divide without exchanging results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from byoc.splitting.pieces import Splitter, find_sharding
 
 
 class SharedNode(NamedTuple):
-    """Node of a group, and how it is shared."""
+    """Node that several accelerators compute in parts, and its division."""
 
     node: Node
     sharding: Sharding
@@ -24,10 +24,10 @@ Group = list[SharedNode]
 def group_nodes(
     splitter: Splitter, along: Along, takes: Callable[[Group, SharedNode], bool]
 ) -> list[tuple[list[Node], Group | str]]:
-    """Divide the nodes into groups that accelerators share without exchanging results.
+    """Group the nodes that accelerators can divide without exchanging results.
 
-    ``takes(group, member)`` says whether a group accepts another member. A node that cannot be
-    shared forms a group of its own with the reason.
+    ``takes(group, member)`` returns whether a group accepts another member. A node that cannot be
+    divided forms a group of its own with the reason.
     """
     groups: list[tuple[list[Node], Group | str]] = []
     for node in splitter.region.nodes:

@@ -1,4 +1,4 @@
-"""Pieces of a split: slices of tensors and nodes, and programs of several accelerators.
+"""Parts of a region that is split over accelerators: slices, nodes and programs.
 
 The accelerators run the programs at the same time.
 """
@@ -150,7 +150,7 @@ class SplitStep:
 
 
 class RefusedError(Exception):
-    """Error for nodes that cannot be shared.
+    """Error for nodes that several accelerators cannot compute in parts.
 
     The message gives the reason.
     """
@@ -158,7 +158,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Splitter:
-    """Builder of the pieces of one region of ``graph``."""
+    """Compiler of a region's nodes to programs of several accelerators."""
 
     graph: Graph
     region: Region

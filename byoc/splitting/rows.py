@@ -1,4 +1,4 @@
-"""Give each accelerator a band of the output rows."""
+"""Split a region by output rows: each accelerator computes a band of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_AGAIN = 0.1
 
 
 def split_by_rows(splitter: Splitter) -> list[SplitStep]:
-    """Give each accelerator a band of the output rows.
+    """Divide the output rows among the accelerators, one band each.
 
     Within a group the halo rows are computed twice; between groups they are read from memory.
     """

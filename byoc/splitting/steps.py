@@ -1,4 +1,4 @@
-"""Assemble the steps of a split from the pieces of its groups."""
+"""Build the steps of a region that is split over several accelerators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def make_steps(
     pieces_of: Callable[[Splitter, Group], list[SplitProgram]],
     storage: Bands | None = None,
 ) -> list[SplitStep]:
-    """Return the steps of a split: one for each shared group and each run of other nodes."""
+    """Return the steps of a split region: one per divided group or run of other nodes."""
     steps: list[SplitStep] = []
     waiting: list[Node] = []
     reasons: dict[str, None] = {}

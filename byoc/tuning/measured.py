@@ -98,9 +98,10 @@ class MeasuredPieces:
             self._promised[number] = min(known, taken)
 
     def best(self, stretch: Callable[[], float] | None = None) -> Tried:
-        """Return the combination of known pieces with the fewest expected cycles, as a schedule.
+        """Return the schedule with the fewest expected cycles that the known pieces can form.
 
-        ``stretch`` returns a factor for the cycles of each piece, by default 1.
+        The cycles of a piece are measured, or predicted by a model. ``stretch`` returns a factor
+        for the cycles of each piece, by default 1.
         """
         values: dict[int, tuple[float, int]] = {}
         ends: dict[tuple[int, frozenset[str]], list[tuple[float, int]]] = {

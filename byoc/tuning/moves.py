@@ -290,7 +290,10 @@ def _bands(geometry: Geometry, channels: int) -> tuple[int, ...]:
 
 
 def even_sizes(sizes: Sequence[int], whole: int, parallel: int = 0) -> tuple[int, ...]:
-    """Return the most even cut into each number of pieces, and all multiples of ``parallel``."""
+    """Return the smallest size for each number of pieces, and multiples of ``parallel``.
+
+    All are among ``sizes``. The pieces divide a dimension of ``whole`` elements.
+    """
     smallest: dict[int, int] = {}
     for size in sizes:
         count = ceil_div(whole, size)
@@ -300,10 +303,7 @@ def even_sizes(sizes: Sequence[int], whole: int, parallel: int = 0) -> tuple[int
 
 
 def _pick(random: np.random.Generator, sizes: Sequence[int]) -> int:
-    """Return a random one of ``sizes``, with the first ones more likely.
-
-    The first, coarse ones are more likely.
-    """
+    """Return a random one of ``sizes``; the first, which are coarse, are more likely."""
     return sizes[int(len(sizes) * random.random() ** 2)]
 
 

@@ -68,7 +68,10 @@ def integer_closures(view: OnnxView) -> dict[str, Closure]:
 
 
 def float_closures(view: OnnxView) -> dict[str, Closure]:
-    """Return the closures of float tensors and flags with uses outside, in execution order."""
+    """Return the float32 and flag closures whose results are used outside them.
+
+    They are in execution order.
+    """
 
     def is_begin(name: str) -> bool:
         return view.element_type(name) in ("float32", domain.FLAGS) and name not in view.constants
@@ -164,7 +167,7 @@ def _information(view: OnnxView, name: str) -> Any:
 
 
 def _has_outside_uses(view: OnnxView, closure: Closure, node: OnnxNode) -> bool:
-    """Return True if nodes outside a closure read its given QuantizeLinear's result."""
+    """Return True if a node is a QuantizeLinear whose result is used outside its closure."""
     name = node.outputs[0]
     users = view.consumers.get(name, ())
     outside = any(closure.origins.get(user.outputs[0]) != closure.source for user in users)

@@ -17,7 +17,7 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 def cut_model(model: TfliteModel, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """Return the operators between two sets of tensors of a TensorFlow Lite model as a model.
+    """Return a TensorFlow Lite model of the operators between two sets of tensors.
 
     Tensors keep their indices, and constants are included if something reads them. Equal cuts give
     equal models.

@@ -87,10 +87,10 @@ class _TransposedConvolution:
 
     @property
     def by_position(self) -> bool:
-        """True if the output channels of one position between two inputs are adjacent.
+        """True if the Conv's channels of one output phase are adjacent.
 
-        Otherwise the positions of one channel are adjacent. Adjacent channels that fill whole atoms
-        of banked memory move together.
+        Otherwise the phases of one output channel are adjacent. Adjacent channels that fill whole
+        atoms of banked memory move together.
         """
         return self.groups == 1 and self.channels % MOVED_CHANNELS == 0
 

@@ -1,4 +1,6 @@
-"""Rewrite what ONNX Runtime computes in float, so that it is an exact oracle and host parts agree.
+"""Rewrite units that ONNX Runtime computes inexactly in float as exact operators.
+
+ONNX Runtime is then an exact oracle of the model, and agrees with the parts on the CPU.
 
 Fused activations become integer clamps. ONNX Runtime drops a Relu or Clip before QuantizeLinear if
 the quantised range already ends there; the group is then one integer operator. Otherwise it keeps a

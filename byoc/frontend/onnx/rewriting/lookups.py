@@ -26,10 +26,11 @@ _SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand
 
 @dataclass(frozen=True, eq=False)
 class SelectedRows:
-    """Tensor (*S, D) whose rows integers select from a constant table (R, D).
+    """Rows of a constant table (R, D) that an integer tensor selects at run time.
 
-    Integers ``chosen`` of shape S, clamped to ``limits``, select the rows. ``classes`` is the size
-    of a one-hot encoding, whose ``table`` stays empty until it is needed.
+    The integers ``chosen`` have shape S, so the rows have shape (*S, D). The integers are clamped
+    to ``limits``. ``classes`` is the size of a one-hot encoding, whose ``table`` stays empty until
+    it is needed.
     """
 
     chosen: str

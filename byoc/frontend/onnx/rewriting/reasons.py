@@ -124,7 +124,7 @@ class KeptNodes:
             return False
 
     def _applicable(self, stage: PassStage, alone: ModelProto) -> str:
-        """Explain why a pass kept a node that it would rewrite in a model of its own."""
+        """Explain why a pass keeps a node that it would rewrite if the model had no other node."""
         name = stage.step.__name__
         if name in self.left_out:
             parts = [part.text for part in _parts(alone.graph.node[0]) if part.field == "attribute"]
