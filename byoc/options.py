@@ -5,8 +5,8 @@ options, axes and keys of sweeps, the machine settings in ``dla golden diff`` an
 recorded in reports derive from :data:`OPTIONS`.
 
 Schedules are data (:class:`Choices`): pins that a user writes in TOML, or the JSON of a search. The
-compiler chooses everything that a record leaves open. A record that leaves nothing open is the
-whole schedule, and the compiler uses it unchanged. Results never depend on the schedule.
+compiler chooses everything that they leave open. Choices that leave nothing open are the whole
+schedule, and the compiler uses it unchanged. Results never depend on the schedule.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _list_dependencies(
 
 
 def _piece(model: ModelProto, taken: Sequence[int], used: set[str], known: Tensors) -> GraphProto:
-    """Return the nodes ``taken`` of a model as a graph of their own.
+    """Return a graph that contains only the nodes ``taken`` of a model.
 
     The ``known`` tensors that are ``used`` are its inputs.
     """

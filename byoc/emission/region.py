@@ -174,7 +174,7 @@ def values_of(region: Region, values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _orders(region: Region, values: Mapping[str, Value]) -> tuple[Region, ...]:
-    """Return the orders to try for a region: image by image if it differs, then as given."""
+    """Return a region with the orders to try: image by image if that differs, then as given."""
     operations = order_by_image(region.operations, values, (*region.inputs, *region.outputs))
     return (
         (region,)

@@ -132,7 +132,7 @@ def _output_layout(state: Assignment, group: tuple[Operator, ...]) -> Layout:
 def _narrow(layout: Layout) -> Layout:
     """Return a layout with smaller atoms for one large plane of few channels.
 
-    Others unchanged.
+    Other layouts are returned unchanged.
     """
     atom = max(NARROW, 1 << (layout.channels - 1).bit_length())
     large = layout.images == 1 and layout.positions * (layout.atom - atom) >= MIN_PADDING

@@ -69,9 +69,9 @@ class Assignment:
 
 
 def slice_layout(layout: Layout, offset: int, required: Layout) -> Layout | None:
-    """Return layout ``required`` moved to element ``offset`` of a tensor with ``layout``.
+    """Return the layout of a tensor's slice at element ``offset``, if it is ``required``.
 
-    Return None if the elements there have another layout.
+    ``layout`` is that of the tensor. Return None if the slice has another layout than ``required``.
     """
     if layout.atom != required.atom:
         return None
@@ -145,7 +145,7 @@ def write_result(state: Assignment, operation: Operator, required: Layout) -> No
 def copy_elements(
     state: Assignment, operation: Operator, target: str, moved: Mapping[str, Moved]
 ) -> None:
-    """Copy elements of tensors to places in ``target`` on behalf of ``operation``.
+    """Add operations that copy elements of tensors to ``target``, for ``operation``.
 
     ``moved`` has the elements by name of the source.
     """

@@ -187,10 +187,7 @@ def _share_or_fill(state: Assignment, group: tuple[Operator, ...]) -> dict[str, 
 
 
 def _share_bytes(state: Assignment, operation: Operator, source: Operand, target: Operand) -> bool:
-    """Alias ``target`` to ``source`` if a slice of the layouts permits it; return whether it does.
-
-    Add an alias if they do.
-    """
+    """Alias ``target`` to ``source`` if their layouts permit it; return whether they do."""
     region = state.region
     layout = state.layouts[target.value]
     origin = state.layouts.get(source.value)

@@ -43,7 +43,7 @@ class RegionTensors:
         return Layout(elements, 1, self.atom)
 
     def default(self, name: str) -> Layout:
-        """Return the layout of a tensor that no operation needs in another."""
+        """Return the layout of a tensor for which no operation needs a particular layout."""
         return default_layout(self.shapes.get(name, (self.elements[name],)), self.atom)
 
     def is_whole(self, operand: Operand) -> bool:

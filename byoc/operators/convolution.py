@@ -234,7 +234,7 @@ class Convolution(ProductOperator, WindowOperator):
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
         """Divide a convolution among machines by output channels, with their constants.
 
-        A depthwise convolution also by input channels.
+        A depthwise convolution is also divided by its input channels.
         """
         if along == "rows":
             return super().divide(graph, node, along)

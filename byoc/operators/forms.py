@@ -184,10 +184,10 @@ class Form:
         return self.canonical or self.onnx
 
     def channel_axis(self, node: OnnxNode, rank: int) -> int | None:
-        """Return the axis of the scales of a second operand of this rank.
+        """Return the axis of the second operand along which scales may differ, or None.
 
         The result is None if the operand has only one scale. Columns of transposed weights are
-        rows; stacks of matrices have one scale.
+        rows; stacks of matrices have one scale. ``rank`` is that of the operand.
         """
         if self.weights == "filters":
             return 0

@@ -83,7 +83,7 @@ def to_gather(
 ) -> Gather | None:
     """Return one gather operation for a byte map, or None if that is impossible.
 
-    It cannot be one if bytes change position or the map has too many pieces.
+    A byte map is no gather if bytes change position or the map has too many pieces.
     """
     layout = layouts[name]
     shape = layout.surfaces, layout.positions, layout.atom

@@ -139,7 +139,10 @@ def _compute_coordinates(
 
 
 def _count_channels(image: Interpolation, atom: int) -> int:
-    """Return the channels of an operation on an image, a multiple of ``atom`` unless all."""
+    """Return how many channels of an image one interpolation computes.
+
+    It is a multiple of ``atom``, unless the image has fewer channels.
+    """
     row = 2 * image.inputs[0].shape[2] + image.output.shape[2]
     return min(max(_ROW_BYTES // row // atom, 1) * atom, image.output.shape[0])
 
@@ -263,16 +266,16 @@ class Interpolation(Operator):
     def operations(
         cls, record: tuple[Interpolation, ...], target: Target
     ) -> tuple[Interpolation, ...]:
-        """Return interpolations of a few channels each, of which a row fits a small scratchpad.
+        """Return interpolations of so few channels that a row fits a small scratchpad.
 
-        With banked memory, their channels begin with an atom.
+        In banked memory, the first channel of each begins an atom.
         """
         return tuple(part for image in record for part in image.split_channels(target.memory.atom))
 
     def split_channels(self, atom: int) -> Iterator[Interpolation]:
-        """Yield the interpolation in parts of a few channels.
+        """Yield interpolations of a few channels each, which together compute this one.
 
-        The first channel of a part is a multiple of ``atom``.
+        The first channel of each is a multiple of ``atom``.
         """
         (source,), result = self.inputs, self.output
         count = _count_channels(self, atom)

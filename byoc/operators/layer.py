@@ -192,7 +192,7 @@ def order_of(tiling: Tiling) -> Order:
 
 
 def make_streamed(geometry: Geometry) -> Resident:
-    """Return the placement in which all operands are transferred through system memory."""
+    """Return a :class:`Resident` for a layer whose operands all pass through tile buffers."""
     return Resident((False,) * geometry.inputs)
 
 

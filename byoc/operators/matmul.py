@@ -236,7 +236,8 @@ class MatMul(ProductOperator):
     def operations(cls, record: MatMulRecord, target: Target) -> tuple[Operator, ...]:
         """Return the operations of a node of matrix products, one for each product.
 
-        More if weights need several int8 parts or rows have different biases.
+        A product takes several operations if its weights need several int8 parts or its rows have
+        different biases.
         """
         if record.right is not None:
             return tuple(

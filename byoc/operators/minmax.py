@@ -102,7 +102,7 @@ def scales_in_int32(record: SelectionSteps, target: Target) -> Finding | None:
 class MinMax(Pair):
     """Minimum or maximum of two int8 tensors of equal quantisation.
 
-    For flags logical and, or logical or.
+    For flags, the minimum is a logical and, and the maximum a logical or.
     """
 
     family: ClassVar[str] = "minmax"

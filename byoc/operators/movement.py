@@ -2,7 +2,7 @@
 
 A map of positions says where each element comes from, independent of the values. The importer
 obtains it by running the host's own operator, so it is exact by construction. The canonical node
-contains it as strided pieces (:mod:`byoc.operators.nest`).
+contains it as strided pieces (:mod:`byoc.operators.pieces`).
 """
 
 from __future__ import annotations

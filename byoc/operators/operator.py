@@ -53,7 +53,8 @@ Layouts = tuple[Layout, ...]
 class Operator(Reading):
     """Base class of operator families, whose instances are single operations.
 
-    An instance is one operation: layer ``name`` of account ``kind``, made from ``onnx_nodes``.
+    An instance is one operation: layer ``name``, made from ``onnx_nodes``. Reports count its cycles
+    under ``kind``.
 
     A family declares: ``family``, its name; ``forms``, the ways models write it; ``requirements``,
     rules on graph and node alone. If all hold, ``parse`` makes the record that ``constraints``
@@ -104,7 +105,7 @@ class Operator(Reading):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Return a message if a node violates an assumption of the requirements on shapes.
+        """Return a message if a node's shapes violate what its requirements assume.
 
         Otherwise return None. The graph may be malformed.
         """
@@ -119,7 +120,7 @@ class Operator(Reading):
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
         """Return the operations for a node's record that meets every constraint.
 
-        By default the record itself, as a tuple.
+        By default, the record is the operation or a tuple of operations.
         """
         return record if isinstance(record, tuple) else (record,)
 
@@ -241,6 +242,6 @@ class Operator(Reading):
     def finer(self) -> tuple[Operator, ...]:
         """Return equivalent operations that allow smaller tiles, to fit in memory.
 
-        Empty if there are none.
+        The result is empty if there are none.
         """
         return ()

@@ -211,7 +211,7 @@ def _cut_constants(operation: Operator) -> Operator:
 def _use_narrow_atoms(operation: Operator, graph: Graph) -> Operator:
     """Return an operation that reads an image of few channels in narrow atoms.
 
-    Other operations unchanged.
+    Other operations are returned unchanged.
     """
     inputs = list(operation.inputs)
     for number, operand in enumerate(inputs):

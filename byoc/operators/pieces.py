@@ -275,10 +275,8 @@ NO_PADDING = Runs(1, 1)
 def find_padded_runs(dims: Sequence[Dim]) -> Runs:
     """Return the contiguous runs of a copy whose padding is transferred too.
 
-    By default single bytes without padding.
-
-    Tiles divide the first two dimensions, which cannot be part of a run. A run is at least as long
-    as its padding.
+    If no padding is transferred, the runs are single bytes. Tiles divide the first two dimensions,
+    which cannot be part of a run. A run is at least as long as its padding.
     """
     extent = spread_of(dims)
     for dim in sorted(

@@ -134,7 +134,7 @@ class PoolOperator(WindowOperator):
     def make_pool(cls, graph: Graph, node: Node, mode: Mode, **numbers: Any) -> Self:
         """Return the operation of a pooling node.
 
-        ``numbers`` are the constructor fields of its mode.
+        ``numbers`` are the keyword arguments of its mode.
         """
         source = graph.values[node.inputs[0]]
         result = graph.values[node.outputs[0]]

@@ -186,9 +186,9 @@ def get_built_in_families() -> Registry:
 def load_installed_families() -> Registry:
     """Return the families of this repository and of all installed packages.
 
-    The result is cached per process; ``installed.cache_clear()`` resets it. Raises InputError,
-    naming the entry point and its package, if a family cannot be loaded or uses a name already in
-    use.
+    The result is cached per process; ``load_installed_families.cache_clear()`` resets it. Raises
+    InputError, naming the entry point and its package, if a family cannot be loaded or uses a name
+    already in use.
     """
     registry = get_built_in_families()
     for owner, family in load_entry_points(
@@ -253,7 +253,7 @@ def annotate(graph: Graph) -> tuple[Annotation, ...]:
 def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:
     """Return the first family that can run ``node``, or the reason why none can.
 
-    Independent of the target.
+    The result does not depend on the target.
     """
     kind = node.op_type
     if node.remark:
@@ -301,7 +301,7 @@ class SupportRow:
 def support_table(registry: Registry | None = None) -> tuple[SupportRow, ...]:
     """Return the rows of the support table, one per family.
 
-    By default for the project's own families.
+    By default, these are the project's own families.
     """
     registry = registry or get_built_in_families()
     rows = []

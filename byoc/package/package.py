@@ -232,8 +232,8 @@ def build_package(
 ) -> Package:
     """Build the package of a canonical graph and the quantised ``model`` that it was read from.
 
-    ``rewritten`` is the number of rewritten activation groups, ``source`` the name in reports.
-    Deterministic.
+    ``rewritten`` is the number of rewritten activation groups, ``source`` the name in reports. The
+    result is deterministic.
     """
     arrays = ArrayWriter()
     document = encode_graph(graph, annotations, arrays)

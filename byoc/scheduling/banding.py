@@ -273,7 +273,7 @@ class _GroupStream:
             loads = ()
 
     def _is_near(self, name: str) -> bool:
-        """Return True if the buffer is computed in a window."""
+        """Return True if a buffer is resident, or computed by the group in a window."""
         return name in self._memory.residents or self._is_read_inside(name)
 
     def _is_stored(self, name: str) -> bool:

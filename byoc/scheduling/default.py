@@ -198,7 +198,7 @@ def _place_plan(
 class _Trials:
     """Search that tries alternative plans of a region and keeps the ``best`` so far.
 
-    Of two similar ones, the first.
+    Of two similarly fast plans, the search keeps the first.
 
     ``free``: every larger scratchpad must get the same schedule, so nothing may depend on the size
     of this one.
@@ -242,7 +242,7 @@ class _Trials:
     def improve(self) -> None:
         """Try other plans for the region and keep the best.
 
-        For a region of few layers also the plans of every smaller scratchpad.
+        For a region of few layers, the plans made for every smaller scratchpad are tried too.
         """
         self._smaller()
         self._nearby()

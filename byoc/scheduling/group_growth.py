@@ -391,7 +391,7 @@ class Growth:
     def _choice(self, room: Room, way: _Way, *, hold: bool) -> GroupCandidate | None:
         """Return the candidate group with operands loaded in one way, or None if too large.
 
-        With ``hold``, only if all constants are loaded once.
+        With ``hold``, return None unless all constants are loaded once.
         """
         account = GroupAccount([0] * len(self._layers))
         for name, wanted in self._wanted.items():

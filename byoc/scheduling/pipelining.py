@@ -240,7 +240,10 @@ class _Profile:
 def _run(
     tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[BufferFetch], space: _Space
 ) -> int:
-    """Set the position and place of every fetch; return the estimated cycles of the stream."""
+    """Choose the tile and the scratchpad buffer of every fetch; return the stream's cycles.
+
+    The cycles are estimated.
+    """
     clock = TileClock()
     head = 0
     for number, tile in enumerate(tiles):

@@ -151,7 +151,7 @@ class _Use:
     def last_of(self, low: int, high: int) -> tuple[int, int, int]:
         """Return the last LD, EX and ST commands that used bytes ``low`` to ``high``.
 
-        On any bytes if no parts are recorded.
+        If no parts are recorded, these are the last commands that used any bytes of the buffer.
         """
         if not self._parts:
             return self.loaded, max(self.made, self.read), self.stored

@@ -144,7 +144,7 @@ class ConstantPool:
 def _records(constants: ChannelConstants | None, arch: Arch) -> NDArray[np.uint8]:
     """Pack a layer's channel records, each with a scale even if one serves all channels.
 
-    Empty without records.
+    The result is empty if the layer has no records.
     """
     if constants is None or constants.bias is None or constants.scale is None:
         return np.zeros(0, np.uint8)

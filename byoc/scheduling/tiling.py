@@ -277,7 +277,7 @@ def may_cut_depth(geometry: Geometry, resident: Resident) -> bool:
 def is_dense(geometry: Geometry, channels: int, resident: Resident) -> bool:
     """Return True if a tile's operands and result are as dense as the instruction requires.
 
-    A subset of a resident matrix's columns is not.
+    A subset of a resident matrix's columns is not dense.
     """
     nest = geometry.nest
     if channels == nest.channels:

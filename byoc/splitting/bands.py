@@ -78,7 +78,7 @@ class NodeBand:
         return result
 
     def add(self, member: SharedNode, span: Span) -> None:
-        """Add a node that computes rows ``span`` of the output of a shared node."""
+        """Add a node that computes rows ``span`` of the output of a node of the group."""
         node, sharding = member
         graph = self.splitter.graph
         (output,) = node.outputs

@@ -45,7 +45,7 @@ def _can_use_shares(splitter: Splitter, group: Group, other: SharedNode) -> bool
 
 
 def _unit(splitter: Splitter, group: Group) -> int:
-    """Return the channel count whose multiples start at bursts in all cut tensors."""
+    """Return the channel count whose multiples begin bursts in all divided tensors."""
     values = splitter.graph.values
     burst = max(ALIGNMENT, *(one.bus.burst_bytes for one in splitter.accelerators))
     cut = [

@@ -138,8 +138,8 @@ class SplitProgram:
 class SplitStep:
     """Programs that run at the same time.
 
-    ``whole`` is the reason why there is only one program, for nodes that could not be shared.
-    ``once`` is the duration of shared nodes as one program on the first accelerator alone, in
+    ``whole`` is the reason why there is only one program, for nodes that could not be divided.
+    ``once`` is the duration of divided nodes as one program on the first accelerator alone, in
     cycles; None if that accelerator cannot run them all.
     """
 

@@ -29,7 +29,10 @@ def split_by_rows(splitter: Splitter) -> list[SplitStep]:
 
 
 def _compute_repeated_share(splitter: Splitter, group: Group) -> float:
-    """Return the share of the group's MACs (elements, for nodes without MACs) that bands repeat."""
+    """Return the fraction of a group's work that overlapping bands compute again.
+
+    The work of a node is its MACs, or the elements of its result if it has none.
+    """
     values = splitter.graph.values
     made = [
         _find_computed_rows(splitter, group, number) for number in range(len(splitter.accelerators))

@@ -168,7 +168,7 @@ class MeasuredPieces:
     def _starts(self) -> dict[int, list[int]]:
         """Return the pieces of schedules that start at each layer.
 
-        Of interchangeable pieces only the fastest are returned.
+        Of pieces with the same layers and residents, only the fastest :data:`WIDTH` are returned.
         """
         alike: dict[tuple[int, int, frozenset[str]], list[tuple[float, int]]] = defaultdict(list)
         for piece, number in self._pieces.items():

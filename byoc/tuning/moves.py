@@ -200,7 +200,7 @@ The remaining steps change one size.
 class Drawing:
     """Generator of random tilings of one layer geometry within ``budget`` bytes.
 
-    The resident operands are given.
+    ``resident`` says which operands stay in the scratchpad.
     """
 
     def __init__(self, geometry: Geometry, arch: Arch, resident: Resident, budget: int) -> None:
@@ -324,7 +324,7 @@ Item = TypeVar("Item")
 
 
 class Moves:
-    """Generator of changes to a schedule, each made once: legal ones that fit.
+    """Generator of changes to a schedule: legal ones that fit in memory, each made once.
 
     They include a ``donor``'s schedules.
     """
@@ -343,7 +343,10 @@ class Moves:
         self._made.update(move.content for move in moves)
 
     def note(self, state: State) -> None:
-        """Record a measured schedule, so that its tilings are not drawn again in the same room."""
+        """Record a measured schedule, so that its tilings are not drawn again.
+
+        A tiling of a layer may be drawn again if other operands of the layer are resident.
+        """
         for number, _ in state.tiled:
             resident, _ = state.room(self._subject, number)
             self._tested.setdefault((number, resident), set()).add(state.tilings[number])

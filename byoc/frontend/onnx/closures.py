@@ -186,10 +186,11 @@ def _has_one_meaning(view: OnnxView, name: str) -> bool:
 
 
 def _is_unit(view: OnnxView, node: OnnxNode, origins: Origins) -> bool:
-    """Return True if a QuantizeLinear ends a unit that runs on more machines than tables do.
+    """Return True if a QuantizeLinear ends an integer unit that is better than a table.
 
-    No operand may be constant. A unit of several operands that needs its own instruction does not
-    count if all operands are computed from one tensor: x · sigmoid(x) is one table.
+    Such a unit runs on more machines than tables do. No operand may be constant. A unit of several
+    operands that needs its own instruction does not count if all operands are computed from one
+    tensor: x · sigmoid(x) is one table.
     """
     maker = view.producer.get(node.inputs[0])
     if maker is None:

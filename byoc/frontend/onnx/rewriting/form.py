@@ -87,9 +87,10 @@ def _convert_opset(model: ModelProto, opset: int, target: int) -> ModelProto:
 
 
 def _flatten_rows(model: ModelProto) -> None:
-    """Give every Hardmax a matrix, in place: before opset 13 it flattens all axes from its axis on.
+    """Reshape the operand of every Hardmax to a matrix, in place, as opsets before 13 do.
 
-    The converter does this only for Softmax and LogSoftmax.
+    These opsets flatten all axes from the operator's axis on. The converter does this only for
+    Softmax and LogSoftmax.
     """
     taken = {name for graph in all_graphs(model.graph) for name in names_of(graph)}
     for graph in all_graphs(model.graph):

@@ -27,9 +27,9 @@ Matrix = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class _ResizeParameters:
-    """Constant scales or sizes, and region, of a Resize with four dimensions.
+    """Constant region, and scales or sizes, of a Resize with four dimensions.
 
-    These are scales or sizes at input ``position``, and the region.
+    The scales or sizes are at input ``position``.
     """
 
     position: int

@@ -102,9 +102,10 @@ SCATTERINGS = ("ScatterND", "ScatterElements")
 def gather_scatters(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite a ScatterND or ScatterElements with constant indices as a Gather.
 
-    It gathers from data and updates. It stays if several updates have the same position, or if
-    updates are combined with the data. In a quantised model the gathered tensor has the
-    quantisation of the result, which changes no value. Needs folded constants.
+    The Gather reads the concatenation of data and updates. The scatter stays if several updates
+    have the same position, or if updates are combined with the data. In a quantised model the
+    gathered tensor has the quantisation of the result, which changes no value. Needs folded
+    constants.
     """
     data, indices, updates = node.input
     known = (
