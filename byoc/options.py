@@ -77,19 +77,30 @@ PlacedGroups = tuple[tuple[int, GroupChoice], ...]
 """Groups in order, each with the index of its first layer."""
 
 
-def place_groups(names: Sequence[str], groups: Sequence[GroupChoice]) -> PlacedGroups:
+def place_groups(
+    names: Sequence[str],
+    groups: Sequence[GroupChoice],
+    able: Callable[[int, int], bool] = lambda first, last: True,
+) -> PlacedGroups:
     """Return the groups in layer order, each with the index of its first layer in ``names``.
 
-    A group is found where its layer names appear consecutively. The result omits groups that are
-    not found.
+    A group is found where its layer names appear consecutively. If they appear several times, as
+    the copies of a batch do, it is found at the first place where ``able(first, last)`` says that
+    layers ``first`` to ``last`` can be a group, or at the first place if there is none. The result
+    omits groups whose names do not appear.
     """
+
+    def find_places(one: GroupChoice) -> list[int]:
+        count = len(one.layers)
+        named = [at for at in range(len(names)) if tuple(names[at : at + count]) == one.layers]
+        return [at for at in named if able(at, at + count - 1)] or named
+
+    places = {one: find_places(one) for one in groups}
     wanted = list(groups)
     found = list[tuple[int, GroupChoice]]()
     at = 0
     while at < len(names):
-        group = next(
-            (one for one in wanted if tuple(names[at : at + len(one.layers)]) == one.layers), None
-        )
+        group = next((one for one in wanted if at in places[one]), None)
         if group is None:
             at += 1
             continue

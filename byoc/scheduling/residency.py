@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 
 from byoc.estimate.banks import CommandLoads
@@ -454,7 +454,8 @@ def list_chosen_groups(
     Raises:
         InputError: if a chosen group is impossible.
     """
-    found = place_groups([layer.name for layer in layers], choices.groups or ())
+    names = [layer.name for layer in layers]
+    found = place_groups(names, choices.groups or (), partial(lawful, graph))
     return tuple(group_at(at, choice, choices, layers, graph) for at, choice in found)
 
 

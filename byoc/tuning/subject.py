@@ -324,10 +324,12 @@ class TuningSubject:
         return Choices(
             tuple(one for one, own in zip(choices.layers, here, strict=True) if own),
             tuple(name for name in choices.residents or () if name in self._rooms[number].lives),
-            tuple(
-                one for first, one in place_groups(self.names, choices.groups or ()) if here[first]
-            ),
+            tuple(one for first, one in self.place(choices) if here[first]),
         )
+
+    def place(self, choices: Choices) -> PlacedGroups:
+        """Return the chosen groups, each with the number of its first site."""
+        return place_groups(self.names, choices.groups or (), self.groupable)
 
     def _measure_site(self, number: int, choices: Choices) -> tuple[int, Mapping[str, int]] | None:
         key = number, choices
@@ -399,9 +401,16 @@ class State:
         ), budget
 
 
-def state_of(choices: Choices) -> State:
-    """Convert choices for every layer to a complete schedule."""
-    groups = place_groups([choice.layer for choice in choices.layers], choices.groups or ())
+def state_of(
+    choices: Choices, able: Callable[[int, int], bool] = lambda first, last: True
+) -> State:
+    """Convert choices for every layer to a complete schedule.
+
+    ``able``: whether layers ``first`` to ``last`` can be a group
+    (:func:`byoc.options.place_groups`).
+    """
+    names = [choice.layer for choice in choices.layers]
+    groups = place_groups(names, choices.groups or (), able)
     return State(tuple(map(tiling_of, choices.layers)), frozenset(choices.residents or ()), groups)
 
 

@@ -78,23 +78,26 @@ class Evolution:
             for number in range(len(subject.sites))
         ]
 
+    def _state_of(self, choices: Choices) -> State:
+        return state_of(choices, self._subject.groupable)
+
     def proposals(self, donor: Callable[[Tried], Donor | None] = lambda own: None) -> Proposals:
         """Yield schedules to measure, from the compiler's own to new mutations.
 
         Between them it yields those of a ``donor`` and those for other memory sizes. The caller
         sends each measurement back. The generator ends when mutations give no new schedule.
         """
-        start = state_of(self._subject.own())
+        start = self._state_of(self._subject.own())
         own = yield from self._try(start)
         if own is None:  # the compiler has just placed it
             raise AssertionError("the compiler's own schedule finds no place")
         found = self._moves.donor = donor(own)
         if found is not None and found.whole is not None:
-            yield from self._try(state_of(found.whole))
+            yield from self._try(self._state_of(found.whole))
         if self._eager:  # the donor's model predicts which pieces are worth measuring
             for promised in self._subject.others(SMALLER):
-                self._expect(state_of(promised))
-        others = map(state_of, self._subject.others(() if self._eager else SHARES))
+                self._expect(self._state_of(promised))
+        others = map(self._state_of, self._subject.others(() if self._eager else SHARES))
         idle = 0
         while idle < IDLE:
             known = len(self._seen)

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from byoc.compiler import partition_package
-from byoc.options import Choices, CompileOptions, LayerChoice, place_groups
+from byoc.options import Choices, CompileOptions, LayerChoice
 from byoc.scheduling.residency import choice_of
 from byoc.tuning.moves import Drawing, Grouping
 from byoc.tuning.subject import TuningSubject
@@ -74,7 +74,7 @@ def drawn_choices(subject: TuningSubject, arch: Arch, random: np.random.Generato
         left_open = tiling is None or random.random() < 0.2
         layers.append(LayerChoice(site.name) if left_open else choice_of(site.name, tiling))
     grouping = Grouping(subject, random)
-    groups = place_groups(subject.names, subject.own().groups or ())
+    groups = subject.place(subject.own())
     for _ in range(int(random.integers(STEPS))):
         groups = grouping.change(groups, int(random.integers(-1, len(groups)))) or groups
     return Choices(tuple(layers), residents, tuple(group for _, group in groups))

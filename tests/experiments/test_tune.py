@@ -13,7 +13,7 @@ import pytest
 import byoc
 from byoc.compiler import partition_package
 from byoc.operators.layer import BufferSlots, Tiling
-from byoc.options import DEFAULTS, Choices, CompileOptions, GroupChoice, LayerChoice
+from byoc.options import DEFAULTS, Choices, CompileOptions, GroupChoice, LayerChoice, place_groups
 from byoc.tuning.log import LoggedSite, load_tuned, mend, read_log
 from byoc.tuning.subject import Measurement, State, TuningSubject, state_of
 from byoc.tuning.transfer import Donor, choose_donor, schedules_of, shares_of
@@ -336,6 +336,18 @@ def test_states_and_choices() -> None:
         ((0, groups[1]), (2, groups[0])),
     )
     assert found.tiled == ((4, 4),)
+
+
+def test_a_group_is_where_its_layers_can_be_one() -> None:
+    """Copies of a batch have one name; a group of them is not always the first ones."""
+    group = GroupChoice(("a", "a"), 2)
+    assert place_groups("aaab", [group]) == ((0, group),)
+    assert place_groups("aaab", [group], lambda first, last: first > 0) == ((1, group),)
+    assert place_groups("aaab", [group], lambda first, last: False) == ((0, group),)
+    assert place_groups("aaaab", [group, group], lambda first, last: first != 1) == (
+        (0, group),
+        (2, group),
+    )
 
 
 def test_sites_are_logged(log: Path) -> None:
