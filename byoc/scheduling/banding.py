@@ -169,7 +169,7 @@ class _GroupStream:
             for name in dict.fromkeys(piece.buffer for piece in member.reads):
                 if name in fresh:
                     fresh.remove(name)
-                    loads += self._load(name, band.wanted[name], windows, source)
+                    loads += self._load(name, band, windows, source)
             target = member.writes.buffer
             if self._is_read_inside(target) and target not in windows:
                 windows[target] = self._dense(target, band)
@@ -187,17 +187,20 @@ class _GroupStream:
         )
 
     def _load(
-        self, name: str, wanted: Span, windows: dict[str, BufferWindow], source: StepSource
+        self, name: str, band: Band, windows: dict[str, BufferWindow], source: StepSource
     ) -> Iterator[CommandStep]:
-        """Yield the load of the rows that a band reads and that are not in the scratchpad."""
+        """Yield the load of the rows that a band reads and that are not in the scratchpad.
+
+        A kept buffer also gets the rows before them that later bands read.
+        """
         memory = self._memory
         planes = self._graph.planes[name]
         span = self._sources[name]
         if name in memory.residents:
             return
-        rows = wanted
+        rows = wanted = band.wanted[name]
         if name in self._group.kept:
-            rows = Span(max(wanted.start, self._loaded[name]), wanted.stop)
+            rows = Span(max(band.lowest[name], self._loaded[name]), wanted.stop)
             self._loaded[name] = max(self._loaded[name], wanted.stop)
         else:
             pointer = self._operand(name).move_by(-wanted.start * planes.row_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 
 from byoc.operators.layer import OperatorLayer
@@ -23,11 +23,14 @@ from isa.instruction import ceil_div
 class Band:
     """Rows that each layer of a group computes in one band, None for a layer without rows.
 
-    ``wanted``: rows of every buffer that the group's layers read in this band.
+    ``wanted``: rows of every buffer that the group's layers read in this band. ``lowest``: the
+    first row of each buffer that they read in this band or a later one; a layer with strides may
+    skip rows that another layer reads later.
     """
 
     rows: tuple[Span | None, ...]
     wanted: Mapping[str, Span]
+    lowest: Mapping[str, int] = field(default_factory=dict)
 
 
 def bands_of(
@@ -43,7 +46,18 @@ def bands_of(
     found = [
         walk.band(number, final=number == last) for number in range(1 - walk.early(), last + 1)
     ]
-    return tuple(band for band in found if any(band.rows))
+    return _add_lowest_rows([band for band in found if any(band.rows)])
+
+
+def _add_lowest_rows(bands: Sequence[Band]) -> tuple[Band, ...]:
+    """Return bands with the first rows that they or later bands read."""
+    lowest: dict[str, int] = {}
+    found = list[Band]()
+    for band in reversed(bands):
+        for name, rows in band.wanted.items():
+            lowest[name] = min(lowest.get(name, rows.start), rows.start)
+        found.append(replace(band, lowest=dict(lowest)))
+    return tuple(reversed(found))
 
 
 class BandWalk:

@@ -429,6 +429,29 @@ def test_a_kept_halo_is_computed_once() -> None:
     assert heights[()] == [3, 2, 4, 2, 3, 2]
 
 
+def test_rows_that_strides_skip_are_there_for_another_layer() -> None:
+    """A convolution with strides of 3 runs bands ahead, because the next layer reads all its rows.
+
+    The last layer reads the rows of ``x`` between those, each from the same window.
+    """
+    random = np.random.default_rng(0)
+    x = cases.operand("x", 4, 10, 6)
+    skips = cases.convolution(random, x, "skips", 4, kernel=(1, 1), strides=(3, 3))
+    whole = cases.convolution(random, skips.output, "whole", 4, kernel=(4, 1))
+    reads = cases.convolution(random, x, "reads", 4, kernel=(1, 1))
+    outputs = "whole", "reads"
+    made, values = single(*cases.region((skips, whole, reads), ("x",), outputs))
+    group = GroupChoice(("skips", "whole", "reads"), 2, ("x", "skips"))
+    program, _ = compile_region(
+        made, values, Arch(isa="v4"), choices=Choices(residents=(), groups=(group,))
+    )
+    inputs = cases.random_inputs(made, values, 1)
+    wanted = cases.expected(made, values, inputs)
+    results = cases.execute(program, inputs, 1)
+    for name in outputs:
+        np.testing.assert_array_equal(results[name], wanted[name], err_msg=name)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
