@@ -31,7 +31,7 @@ from experiments.cost.table import DEFAULT_TABLE, load_table
 from experiments.report.schema import RunReport
 from experiments.report.store import load_report
 from isa.errors import InputError
-from tests.experiments import command_line
+from tests.experiments import advice_against_sweeps, command_line
 from tests.experiments.test_bad_input import Capture, refused
 
 
@@ -113,6 +113,13 @@ def test_changes_of_networks_and_machines_bring_what_is_said(
     network: str, machine: dict[str, Any], tmp_path: Path
 ) -> None:
     check(dla.advise(network, **machine), tmp_path)
+
+
+@pytest.mark.slow
+def test_the_best_change_of_a_sweep_is_advised() -> None:
+    found = advice_against_sweeps.compare("digits-cnn")
+    assert found.points > 200
+    assert found.found, str(found)
 
 
 def test_operators_on_the_cpu_are_moved(tmp_path: Path) -> None:
