@@ -29,6 +29,7 @@ from experiments.sweep.request import SAMPLERS, ExploreRequest
 from experiments.sweep.results import FlatRow, Pair, front
 from experiments.sweep.session import SweepSession, note_place, read_specification, results_file
 from experiments.sweep.spec import Spec
+from experiments.sweep.units import add_units
 from isa.errors import InputError
 
 MARGIN = 1.1
@@ -171,12 +172,15 @@ def explore_requested(wanted: ExploreRequest) -> Exploration:
     )
     command = command_of("explore", wanted)
     place = results_file(spec, wanted.output)
-    workers = wanted.workers
-    scheduler = wanted.scheduler
     with (
         note_place(place),
         SweepSession(
-            spec, place, workers=workers, scheduler=scheduler, command=command, stage=stage
+            spec,
+            place,
+            workers=wanted.workers,
+            scheduler=wanted.scheduler,
+            command=command,
+            stage=wanted.stage,
         ) as session,
     ):
         evaluate = _evaluator(session, table)
@@ -208,7 +212,7 @@ explore = door("explore", ExploreRequest, ExploreRequest, explore_requested)
 def _evaluator(session: SweepSession, table: CostTable) -> Evaluate:
     def evaluate(choices: Sequence[Proposal]) -> list[FlatRow | None]:
         return [
-            None if row is None else next(add_costs([row], table))
+            None if row is None else add_units(next(add_costs([row], table)))
             for row in session.evaluate(choices)
         ]
 

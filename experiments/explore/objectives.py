@@ -12,6 +12,7 @@ from typing import Any
 
 from experiments.figure import SHARE, Figure
 from experiments.sweep.results import PES, SWEPT, Pair
+from experiments.sweep.units import UNITS
 from isa.errors import InputError, suggest_name
 
 
@@ -84,14 +85,17 @@ def _objective(figure: Figure) -> Objective:
 
     A unit that the figure's words or range already imply is left out.
     """
-    unit, scale = figure.shown or ("" if figure.unit in (figure.words, SHARE) else figure.unit, 1.0)
+    unit, scale = figure.shown or (
+        "" if figure.unit in (figure.words, figure.name, SHARE) else figure.unit,
+        1.0,
+    )
     name = figure.goal or figure.name.removesuffix("_bytes").replace("_", "-")
     said = ", ".join((unit, ESTIMATED)) if figure.estimate else unit
     return Objective(name, figure.name, said, scale, figure.better == "more")
 
 
 _ALL = (
-    *(_objective(figure) for figure in SWEPT.values() if figure.better),
+    *(_objective(figure) for figure in (*SWEPT.values(), *UNITS.values()) if figure.better),
     Objective("pes", PES, "PEs"),
     Objective("sram", "sram_bytes", "KiB", 1 / 1024),
     Objective("bandwidth", "bus_bytes", "bytes/cycle"),
@@ -119,7 +123,10 @@ def parse_objectives(text: str) -> Objectives:
 
 
 def costs(objectives: Objectives, row: Mapping[str, Any]) -> Pair | None:
-    """Return both objectives of a results row, less being better; None if it did not end ok."""
-    if row["status"] != "ok":
+    """Return both objectives of a results row, less being better.
+
+    The result is None if the row did not end ok, or if one of them is unknown.
+    """
+    if row["status"] != "ok" or None in (row[objective.column] for objective in objectives):
         return None
     return objectives[0].cost(row), objectives[1].cost(row)

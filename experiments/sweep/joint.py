@@ -26,7 +26,7 @@ from experiments.sweep.grid import Grid, Keys
 from experiments.sweep.results import flat_row, front
 from experiments.sweep.spec import JointGoal, Spec
 from experiments.sweep.store import Store, canonical
-from experiments.sweep.units import UNITS, measure_units
+from experiments.sweep.units import UNITS, add_units
 from experiments.version import compiler_version
 from isa.arch import PeArray, flat
 from isa.errors import InputError
@@ -196,14 +196,14 @@ def _measure(
     if row is None or row["status"] != "ok":
         failed = (f"{network}: {'not run' if row is None else row['status']}",)
         return NetworkFigures(goal.weights[network], dict.fromkeys(UNITS), 0, failed)
-    priced = next(add_costs([row], cost))
-    units = measure_units(priced)
-    values = {**dict.fromkeys(NAMES), **priced, **units, "N": row["pe.count"]}
+    priced = add_units(next(add_costs([row], cost)))
+    values = {**dict.fromkeys(NAMES), **priced, "N": row["pe.count"]}
     missed = tuple(
         f"{network}: {limit.text}"
         for limit in goal.limits[network]
         if not _is_met(limit, network, values)
     )
+    units = {name: priced[name] for name in UNITS}
     return NetworkFigures(goal.weights[network], units, row["host_estimated_cycles"] or 0, missed)
 
 

@@ -23,15 +23,18 @@ UNITS = {
 """Figures of a point by the unit that names them."""
 
 
-def measure_units(row: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures :data:`UNITS` of an ok results row with the columns of a cost table.
+def add_units(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a results row with the columns of a cost table and the figures :data:`UNITS`.
 
-    The energy is None for machines with a flash, and ``ips`` is None without cycles.
+    They are None if the point is not ok. The energy is None for machines with a flash, and ``ips``
+    is None without cycles.
     """
-    energy = row["estimated_energy_pj"]
+    if row["status"] != "ok":
+        return {**row, **dict.fromkeys(UNITS)}
     return {
+        **row,
         "ms": 1e3 * row["cycles"] / row["clock_hz"],
         "ips": row["clock_hz"] / row["cycles"] if row["cycles"] else None,
-        "uJ": None if energy is None else energy / MICROJOULE,
+        "uJ": row["estimated_energy_pj"] and row["estimated_energy_pj"] / MICROJOULE,
         "mm2": row["estimated_area_um2"] / SQUARE_MILLIMETRE,
     }

@@ -248,6 +248,27 @@ def test_errors_of_a_specification(text: str, message: str) -> None:
     assert str(raised.value).startswith(f"grid.toml: {message}")
 
 
+def test_units_are_objectives_of_an_exploration(tmp_path: Path) -> None:
+    """With the same figures as the cycles and the area; an energy with a flash is on no front."""
+    save_tiny(tmp_path)
+    given = {"networks": [str(tmp_path / "tiny.onnx")], "arch": {"pe.oc": [4, 8, 16]}}
+    place = tmp_path / "explored.sqlite"
+    found = explore(given, objectives="ms,mm2", output=place, workers=1)
+    other = explore(given, objectives="cycles,area", output=place, workers=1)
+    assert len(found.found) == 3
+    for one, same in zip(found.front, other.front, strict=True):
+        assert one.row["key"] == same.row["key"]
+        assert one.costs is not None
+        assert same.costs is not None
+        assert one.costs[0] == pytest.approx(1e3 * same.row["cycles"] / same.row["clock_hz"])
+        assert one.costs[1] == pytest.approx(same.costs[1])
+    assert [objective.title for objective in found.objectives] == ["ms", "mm2 (mm², estimate)"]
+    given["timing"] = {"flash_bytes": 2, "flash_latency": 10}
+    unknown = explore(given, objectives="uJ,mm2", output=place, workers=1)
+    assert unknown.front == ()
+    assert {point.row["status"] for point in unknown.found} == {"ok"}
+
+
 def test_an_exploration_is_not_joint() -> None:
     """It would ignore the limits."""
     with pytest.raises(InputError, match=r"^networks: digits-cnn; give one and leave out joint, "):
