@@ -95,7 +95,7 @@ def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StridedCopy(Operator):
-    """Operation that copies one strided piece of a tensor.
+    """Operation that copies elements of a tensor at constant strides.
 
     Tiles divide ``channels`` and ``rows``, but not ``inner`` ones. Tile buffers contain elements
     densely, in the order of the tensor.
@@ -246,7 +246,7 @@ class StridedCopy(Operator):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fill(StridedCopy):
-    """Operation that writes one byte to all elements of a strided piece, without an operand."""
+    """Operation without operand that writes one byte to elements at constant strides."""
 
     value: int
 

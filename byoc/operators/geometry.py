@@ -397,7 +397,7 @@ class Geometry:
         return 4 * self.channels.atom * channels * rows * self.nest.columns
 
     def weight_transfer(self, channels: Span) -> RowTransfer:
-        """Return the transfer of a second operand that takes the place of weights."""
+        """Return the transfer of a second operand that is used as weights."""
         if self.second == "rows":
             return RowTransfer(
                 channels.start * self.weight_bytes, channels.size * self.weight_bytes

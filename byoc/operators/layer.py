@@ -202,7 +202,7 @@ def streams(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
 
 
 def has_loaded_constants(geometry: Geometry, resident: Resident) -> bool:
-    """Return True if weights and records, or a second operand in their place, need tile buffers."""
+    """Return True if weights and records, or an operand used as weights, need tile buffers."""
     return geometry.has_constants and not any(resident.inputs[geometry.inputs :])
 
 

@@ -318,7 +318,7 @@ class Movement(Operator):
 
 
 def _is_written_once(pieces: Iterable[Piece], elements: int) -> bool:
-    """Return True if strided pieces stay in a tensor and write no element of it twice.
+    """Return True if strided pieces are inside a tensor and write no element twice.
 
     The tensor has ``elements`` elements.
     """

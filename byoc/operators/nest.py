@@ -168,7 +168,7 @@ def _input_channels(nest: LoopNest, channels: Span) -> Span:
 
 
 def split(size: int, step: int) -> tuple[Span, ...]:
-    """Return ``[0, size)`` in pieces of ``step``.
+    """Divide the interval ``[0, size)`` into intervals of ``step`` integers.
 
     The last one may be smaller.
     """

@@ -1,4 +1,4 @@
-"""Strided pieces of index maps.
+"""Division of index maps into pieces whose elements are copied at constant strides.
 
 An operation that only moves elements is an index map: a few boxes, each with its own strides.
 """
@@ -42,7 +42,7 @@ class Dim(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Strided piece: elements that are copied along nested dimensions.
+    """Elements that are copied at constant strides along nested dimensions (a strided piece).
 
     The dimensions are outermost first, from positions ``source`` and ``target``.
     """
@@ -57,7 +57,7 @@ class Piece(NamedTuple):
 
     @property
     def dense(self) -> bool:
-        """True if a strided piece has contiguous sources and contiguous targets."""
+        """True if the elements of a strided piece are contiguous in source and target."""
         return self.dims in ((), (Dim(self.elements, 1, 1),))
 
     @property

@@ -137,7 +137,7 @@ class WindowOperator(Operator):
         return (turned,)
 
     def transpose_fields(self) -> dict[str, Any]:
-        """Return other fields that change when a window's rows and columns are exchanged."""
+        """Return further fields that change when a window's rows and columns are exchanged."""
         return {}
 
     @classmethod

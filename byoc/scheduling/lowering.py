@@ -48,7 +48,7 @@ class TensorStart:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Lowered region: operations that compute or copy, places of tensors, and buffers.
+    """Lowered region: operations that compute or copy, buffers, and the tensors in them.
 
     The buffers are in order of first use. ``constants``: constant operands by name; the place of
     each has its own name, and no buffer exists for it. ``layouts``: the layouts of inputs and

@@ -64,7 +64,7 @@ def plan(
 def plan_apart(
     requests: Sequence[Request], capacity: int, alignment: int, bank: int, *, one_operand: bool
 ) -> tuple[int, ...] | None:
-    """Return addresses that keep the operands of a command in their own banks, or None.
+    """Return addresses that keep the operands of a command in separate banks, or None.
 
     The plan is otherwise made as by :func:`plan`. None if no request is ``apart`` or has a
     ``beside``, or if the requests do not fit.

@@ -324,9 +324,9 @@ class _Space:
         self._held[fetch.buffer] = fetch
 
     def try_place(self, fetch: BufferFetch, position: int) -> bool:
-        """Find and reserve a scratchpad place for a fetch during tile ``position``.
+        """Reserve scratchpad bytes for a fetch during tile ``position``, if there are any.
 
-        Return whether there is one.
+        Return whether bytes were reserved.
         """
         if self.try_keep(fetch, position):
             return True
@@ -342,9 +342,9 @@ class _Space:
         return self._copy(fetch, position, fetch.last)
 
     def try_keep(self, fetch: BufferFetch, position: int) -> bool:
-        """Try to reserve one scratchpad place for a fetch and all later ones of its bytes.
+        """Try to reserve scratchpad bytes for a fetch and all later fetches of its bytes.
 
-        The place is taken from tile ``position`` on.
+        They are reserved from tile ``position`` on.
         """
         if (
             fetch.again is None
@@ -365,9 +365,9 @@ class _Space:
         return True
 
     def _copy(self, fetch: BufferFetch, position: int, last: int) -> bool:
-        """Reserve a scratchpad place for a copy, from tile ``position`` to tile ``last``.
+        """Reserve scratchpad bytes for a copy, from tile ``position`` to tile ``last``.
 
-        Return whether there is one.
+        Return whether bytes were reserved.
         """
         request = self.requests[fetch.buffer]
         address = lowest_gap(self._taken, request.nbytes, position, last, self._alignment)

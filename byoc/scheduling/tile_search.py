@@ -59,7 +59,7 @@ class TilingChoice(NamedTuple):
 
 
 class TileSearch:
-    """Search for tilings of one layer by estimated ``cost``; answers are cached."""
+    """Search for tilings of one layer by estimated ``cost``, with cached results."""
 
     def __init__(self, geometry: Geometry, arch: Arch, bus: MemoryBus = DEFAULT_BUS) -> None:
         self._geometry = geometry

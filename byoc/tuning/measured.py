@@ -1,4 +1,4 @@
-"""Measurements of all schedules, by piece, and the best schedule that combines the pieces.
+"""Measured layers and groups of schedules, and the best schedule that they can form.
 
 A piece is a layer with its tiling, or a group. A measurement gives the cycles of each piece after
 its predecessor. A schedule is a path of pieces from the first layer to the last. Dynamic
@@ -35,7 +35,7 @@ class MeasuredPiece(NamedTuple):
 
 
 class _PieceMeasurements(NamedTuple):
-    """Measurements of one piece of a schedule: their number, and summed cycles by layer."""
+    """Measurements of one layer or group: their number, and summed cycles by layer."""
 
     often: int
     sites: tuple[int, ...]
@@ -48,7 +48,7 @@ class _PieceMeasurements(NamedTuple):
 def _add_measurement(
     before: _PieceMeasurements | None, sites: tuple[int, ...]
 ) -> _PieceMeasurements:
-    """Return the measurements of a schedule's piece with one more measurement."""
+    """Return the measurements of a layer or group with one more measurement."""
     if before is None:
         return _PieceMeasurements(1, sites)
     return _PieceMeasurements(
@@ -57,7 +57,7 @@ def _add_measurement(
 
 
 class MeasuredPieces:
-    """Measured pieces of schedules for a network with ``count`` layers.
+    """Measured layers and groups of schedules, for a network with ``count`` layers.
 
     ``spans`` has, for each tensor that can be resident, the sites during which it stays in the
     scratchpad.
@@ -91,14 +91,14 @@ class MeasuredPieces:
             before = number
 
     def expect(self, state: State, cycles: Sequence[float]) -> None:
-        """Add unmeasured pieces of a schedule, each with the ``cycles`` that a model predicts."""
+        """Add unmeasured layers or groups with the ``cycles`` that a model predicts."""
         for piece, taken in zip(self._list_pieces(state), cycles, strict=True):
             number = self._pieces.setdefault(piece, len(self._pieces))
             known = self._promised.get(number, math.inf)
             self._promised[number] = min(known, taken)
 
     def best(self, stretch: Callable[[], float] | None = None) -> Tried:
-        """Return the schedule with the fewest expected cycles that the known pieces can form.
+        """Return the schedule of known layers and groups with the fewest expected cycles.
 
         The cycles of a piece are measured, or predicted by a model. ``stretch`` returns a factor
         for the cycles of each piece, by default 1.
@@ -130,7 +130,7 @@ class MeasuredPieces:
         return self._join_path([(pieces[number], number) for number in reversed(path)])
 
     def _cycles(self, before: int, number: int) -> float:
-        """Return the mean cycles of a schedule's piece that runs after the piece ``before``.
+        """Return the mean cycles of a layer or group that runs after the piece ``before``.
 
         Without such a measurement, it is the mean after any piece, or the prediction.
         """
@@ -140,7 +140,7 @@ class MeasuredPieces:
         return math.inf if known is None else known.cycles
 
     def _mean(self, number: int) -> float:
-        """Return the mean measured or predicted cycles of a schedule's piece.
+        """Return the mean measured or predicted cycles of a layer or group.
 
         They are infinite if the piece never fitted.
         """
@@ -148,7 +148,7 @@ class MeasuredPieces:
         return self._promised.get(number, math.inf) if known is None else known.cycles
 
     def _sites(self, piece: MeasuredPiece, number: int) -> list[int]:
-        """Return the cycles of a schedule's piece, layer by layer.
+        """Return the cycles of a piece (a layer or a group), layer by layer.
 
         A prediction is assigned to its first site.
         """
@@ -166,7 +166,7 @@ class MeasuredPieces:
         return Tried(State(tilings, residents, groups), sum(sites), sites)
 
     def _starts(self) -> dict[int, list[int]]:
-        """Return the pieces of schedules that start at each layer.
+        """Return the known layers and groups that start at each layer.
 
         Of pieces with the same layers and residents, only the fastest :data:`WIDTH` are returned.
         """

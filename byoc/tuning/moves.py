@@ -1,4 +1,4 @@
-"""Random changes of a schedule at one place, such as a tiling, a group or a resident.
+"""Random changes of one tiling, group or resident tensor of a schedule.
 
 Tilings are drawn from all legal ones, or one step from a known one. Groups are one step from the
 current ones.

@@ -92,7 +92,7 @@ class LoneGroupCost(NamedTuple):
 def bare_memory(
     arch: Arch, lowered: Lowered, residents: Iterable[str], bus: MemoryBus = DEFAULT_BUS
 ) -> Memory:
-    """Return a scratchpad memory for steps that are never executed, with given residents."""
+    """Return a scratchpad memory with ``residents``, for steps that are never executed."""
     memory = empty_memory(lowered, arch, bus, data=False)()
     for name in residents:
         memory.residents[name] = memory.reserve(name, 0)
@@ -284,7 +284,7 @@ class TuningSubject:
         return self._searches[number]
 
     def own(self) -> Choices:
-        """Return the compiler's own complete schedule."""
+        """Return the complete schedule that the compiler chooses."""
         return _join_choices(self._own)
 
     def others(self, shares: Sequence[int] = SHARES) -> Iterator[Choices]:

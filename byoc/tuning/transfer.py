@@ -32,7 +32,7 @@ def donor_score(shares: Mapping[str, float], schedules: Mapping[str, int]) -> fl
 
 
 def shares_of(sites: Sequence[TilingSite], cycles: Sequence[int]) -> dict[str, float]:
-    """Return each layer class's share of the network's cycles."""
+    """Return the fraction of a network's cycles that each class of layers takes."""
     spent: Counter[str] = Counter()
     for site, taken in zip(sites, cycles, strict=True):
         spent[site.kind] += taken
