@@ -306,8 +306,8 @@ def lost(found: Sequence[Pair]) -> Iterator[str]:
     slower = [pair for pair in found if pair.cycles > 1]
     yield (
         f"Our machines take fewer cycles than Vela estimates in {len(found) - len(slower)} of "
-        f"{len(found)} comparisons of a network on a machine. The table shows the others, with "
-        "the reason in the worst comparison of a row:"
+        f"{len(found)} comparisons of a network on a machine. The table shows the others. The "
+        "cycles and the reason in a row are those of its scratchpad size with the largest ratio:"
     )
     yield from (
         "",
@@ -324,7 +324,7 @@ def lost(found: Sequence[Pair]) -> Iterator[str]:
         "",
         "With 32 KiB of scratchpad or more, our machines move no more bytes than Vela with "
         f"uncompressed weights in {len(large) - len(more)} of {len(large)} comparisons. The table "
-        "shows the others:",
+        "shows the other comparisons:",
     )
     yield from (
         "",
