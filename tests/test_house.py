@@ -43,7 +43,7 @@ ROOMS = {
         "repro",
     },
     "run": {"running"},
-    "show": {"report", "cost", "figure"},
+    "show": {"report", "cost", "figure", "glossary"},
     "stock": {"models", "extras", "installation", "interruption", "literal", "version"},
 }
 """The floors of experiments from the highest one down, with the folders and files of each."""

@@ -16,7 +16,7 @@ import typer
 
 from experiments.cli import options, results
 from experiments.literal import say
-from isa.errors import InputError
+from isa.errors import InputError, suggest_name
 from isa.files import write_atomically
 from isa.installation import install_line
 
@@ -43,6 +43,31 @@ def models(json: options.Json = None, csv: options.Csv = None) -> None:
     for model in MODELS.values():
         table.add_row(model.name, model.description)
     report_console().print(table)
+
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TERM]", help="Word, heading or label in the output of dla."),
+]
+
+
+def explain_word(words: Words = None) -> None:
+    """Explain a word in the output of dla, or list all words."""
+    from experiments.glossary import find_term, glossary
+    from experiments.report.terminal import report_console
+
+    if not words:
+        known = ", ".join(word for term in glossary() for word in term.words)
+        report_console().print(f"dla help TERM explains one of: {known}")
+        say("dla COMMAND --help explains a command")
+        return
+    wanted = " ".join(words)
+    term = find_term(wanted)
+    if term is None:
+        close = suggest_name(wanted, [word for entry in glossary() for word in entry.words])
+        raise InputError(f"no entry for '{wanted}'; {close}'dla help' lists all words")
+    say(f"{', '.join(term.words)}: {term.text}")
+    say(f"see {term.places}")
 
 
 PresetName = Annotated[

@@ -53,6 +53,7 @@ PANELS = {
         "repro": "repro:command",
     },
     "Information": {
+        "help": "catalogue:explain_word",
         "models": "catalogue:models",
         "presets": "catalogue:presets",
         "settings": "catalogue:settings",

@@ -63,7 +63,7 @@ def command(
         done.show(report_console(SCREEN_COLUMNS), "screen")
         if advice and report.check.mismatches == 0 and report.hardware is None:
             _say_advice(wanted, done)
-        say("more: --all (every table), dla advise MODEL, dla report FILE")
+        say("more: --all (every table), dla advise MODEL, dla report FILE, dla help TERM")
     say(
         f"report written to {place}"
         + (f", timeline to {wanted.timeline}" if wanted.timeline else "")

@@ -12,10 +12,11 @@ import gzip
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
 from typing import Any, NewType
 
@@ -163,13 +164,21 @@ def table(
     )
 
 
-def pairs(rows: Iterable[tuple[str, object]]) -> Html:
-    """Return an HTML table with one row for each pair of name and value."""
+def pairs(rows: Iterable[tuple[str, object]], note: Callable[[str], str] = lambda name: "") -> Html:
+    """Return an HTML table with one row for each pair of name and value.
+
+    ``note`` returns the tooltip of a name, or an empty text.
+    """
     lines = "".join(
-        f"<tr><th>{escape_html(name)}</th><td>{escape_html(str(value))}</td></tr>"
+        f"<tr><th{_tooltip(note(name))}>{escape_html(name)}</th>"
+        f"<td>{escape_html(str(value))}</td></tr>"
         for name, value in rows
     )
     return Html(f'<table class="pairs"><tbody>{lines}</tbody></table>')
+
+
+def _tooltip(text: str) -> str:
+    return f' title="{escape(text)}"' if text else ""
 
 
 def fold_block(summary: str, body: Html) -> Html:

@@ -12,6 +12,7 @@ from typing import Any
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.breakdown import PARTS
 from experiments.figure import SHARE
+from experiments.glossary import explain
 from experiments.literal import escape_html
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure, round_value
 from experiments.report.charts.model import PARTS as STYLES
@@ -77,7 +78,7 @@ def run_page(report: RunReport) -> str:
     )
     timeline = [_place(drawn[name]) for name in _WHOLE if name in drawn]
     summary = join_parts(
-        paragraph(machine_line(report)), *whole, *timeline, pairs(total_lines(report))
+        paragraph(machine_line(report)), *whole, *timeline, pairs(total_lines(report), explain)
     )
     sections = [Section("summary", "Summary", summary)]
     if report.layers:
@@ -129,7 +130,10 @@ def _layer_table(report: RunReport) -> dict[str, Any]:
         if _has_content(unit, cells)
     ]
     return {
-        "columns": [{"heading": heading, "unit": unit} for heading, unit, _ in columns],
+        "columns": [
+            {"heading": heading, "unit": unit, "note": explain(heading)}
+            for heading, unit, _ in columns
+        ],
         "rows": list(zip(*(cells for _, _, cells in columns), strict=True)),
         "layers": [number.get(id(one), -1) for one in list_in_order(report)],
     }

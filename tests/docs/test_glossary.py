@@ -6,6 +6,8 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+from tests.docs.glossary import written
+
 PAGE = Path(__file__).parents[2] / "docs" / "glossary.md"
 ROW = re.compile(r"^\| (?P<word>[^|]+) \| (?P<meaning>[^|]+) \| (?P<where>[^|]+) \|$", re.MULTILINE)
 NAME = re.compile(r"`((?:isa|byoc|dla_sim|experiments)\.[\w.]+)`")
@@ -25,6 +27,12 @@ def _is_there(name: str) -> bool:
         module, _, attribute = name.rpartition(".")
         return hasattr(import_module(module), attribute)
     return True
+
+
+def test_the_page_has_the_words_of_the_glossary() -> None:
+    """Else run ``python -m tests.docs.glossary``."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert written(page) == page
 
 
 def test_words_are_in_order_and_each_once() -> None:

@@ -2,7 +2,7 @@
 
 const MOST_ROWS = 500; // Rows shown before a button asks for all of them.
 
-// columns: {heading, unit}; rows(): arrays of values. The first cell is a button, and a click there or on the row calls
+// columns: {heading, unit, note}, of which the note is a tooltip and optional; rows(): arrays of values. The first cell is a button, and a click there or on the row calls
 // pick(row number), where pickable(row number) says so. Rows of which picked(row number) is true stand out. The table has refresh() for when
 // any of them says something else.
 function dataTable(place, { name, columns, rows, pick, pickable = () => Boolean(pick), picked = () => false }) {
@@ -81,7 +81,7 @@ function dataTable(place, { name, columns, rows, pick, pickable = () => Boolean(
 
 function sortable(column, sort) {
   const cell = element("th", { scope: "col", className: column.unit === "text" ? "" : "number" });
-  cell.append(button(titled(column), sort, { className: "sort" }));
+  cell.append(button(titled(column), sort, { className: "sort", title: column.note ?? "" }));
   return cell;
 }
 
