@@ -69,6 +69,14 @@ Installed = Annotated[
     bool,
     typer.Option("--installed", help="Check the installed copy even in a checkout of another."),
 ]
+Details = Annotated[
+    bool, typer.Option("--all", help="Show the first difference of every case in full.")
+]
+JUnit = Annotated[
+    Path | None,
+    typer.Option("--junit", metavar="FILE.xml", help="Write the result as JUnit XML."),
+    results.Destination(".xml"),
+]
 FailFast = Annotated[
     bool, typer.Option("--fail-fast", help="Stop after the first case that differs.")
 ]
@@ -202,15 +210,17 @@ def check(
     case: Cases = None,
     fail_fast: FailFast = False,
     installed: Installed = False,
+    all: Details = False,
     json: options.Json = None,
+    junit: JUnit = None,
 ) -> int:
     """Run every case and compare it with its record, to the bit and the cycle.
 
     Exit status 1 at any difference.
 
-    Of cases that differ in the same instruction, only the first is shown in full.
+    Cases that differ are counted by instruction and aspect. --all shows each of them in full.
 
-    --json contains all cases.
+    --json and --junit contain all cases.
     """
     there = other_checkout(Path.cwd())
     if there is not None and not installed:
@@ -219,21 +229,26 @@ def check(
             "else pass --installed"
         )
     from experiments.golden.check import verify
-    from experiments.golden.deviation import format_checked_lines, group_by_instruction
+    from experiments.golden.deviation import format_checked_lines
     from experiments.golden.store import choose, open_corpus
+    from experiments.golden.summary import summary_table, to_junit
+    from experiments.report.terminal import report_console
 
     corpus = open_corpus(folder)
     names = choose(corpus.entries, level or (), case or ())
     with options.stages() as progress:
         outcomes = verify(corpus, names, progress, fail_fast=fail_fast)
     results.write_json(json, _format_outcomes(corpus.digest, outcomes))
+    if junit is not None:
+        results.write(junit, to_junit(outcomes))
     failed = [outcome for outcome in outcomes if not outcome.passed]
-    groups = group_by_instruction(failed)
-    for group in groups:
-        for line in format_checked_lines(group.cases[0]):  # --json contains all of them
+    for outcome in failed if all else ():
+        for line in format_checked_lines(outcome):
             say(line)
-    for group in groups:
-        say(group.line())
+    if failed:
+        report_console().print(summary_table(failed))
+    if failed and not all:
+        say(f"details: --all, or --case {failed[0].name} --all")
     say(
         f"{folder}: {len(outcomes) - len(failed)} of {len(outcomes)} cases as recorded, digest "
         f"{corpus.digest}"

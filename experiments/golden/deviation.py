@@ -5,7 +5,7 @@ A difference names the element and the command that differ, and the state at tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -46,8 +46,6 @@ engine without events. Totals: work and traffic.
 """
 
 SHOWN = 16
-SHOWN_CASES = 4
-"""Most case names in the line of an instruction."""
 
 
 @dataclass(frozen=True)
@@ -119,35 +117,6 @@ def format_checked_lines(checked: CheckedCase) -> list[str]:
         where = "" if item.word is None else f" at word {item.word}"
         lines.append(f"  {item.aspect}{where}: {item.summary}")
     return lines
-
-
-@dataclass(frozen=True)
-class DifferingInstruction:
-    """Golden cases whose first difference is in the same instruction and the same aspects.
-
-    ``text`` names the instruction and the aspects.
-    """
-
-    text: str
-    cases: tuple[CheckedCase, ...]
-
-    def line(self) -> str:
-        """Return a line with the number of golden cases and the names of the first few."""
-        names = ", ".join(case.name for case in self.cases[:SHOWN_CASES])
-        rest = len(self.cases) - SHOWN_CASES
-        more = f" and {rest} more" if rest > 0 else ""
-        return f"{self.text}: {len(self.cases)} case{'s' * (len(self.cases) > 1)}, {names}{more}"
-
-
-def group_by_instruction(failed: Iterable[CheckedCase]) -> list[DifferingInstruction]:
-    """Group golden cases by the instruction of their first difference, largest groups first."""
-    groups: dict[str, list[CheckedCase]] = {}
-    for case in failed:
-        instruction = case.moment.text.split()[0] if case.moment is not None else "the whole case"
-        aspects = ", ".join(dict.fromkeys(item.aspect for item in case.deviations))
-        groups.setdefault(f"{instruction} differs in {aspects}", []).append(case)
-    found = (DifferingInstruction(text, tuple(cases)) for text, cases in groups.items())
-    return sorted(found, key=lambda group: (-len(group.cases), group.text))
 
 
 def _moment_lines(checked: CheckedCase, moment: Moment) -> list[str]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,10 +17,10 @@ from experiments.golden.deviation import (
     CheckedCase,
     Deviation,
     format_checked_lines,
-    group_by_instruction,
 )
 from experiments.golden.observe import refusal
 from experiments.golden.store import open_corpus
+from experiments.golden.summary import summary_table, to_junit
 from isa import numerics
 from isa.errors import InputError
 from isa.instruction import Command, Machine
@@ -46,12 +47,12 @@ def test_a_changed_value_names_command_layer_element_values_and_registers(
 ) -> None:
     small_corpus(tmp_path)
     with changed("OP_CONV", semantics=_off_by_one):
-        outcome = dla(capsys, "golden", "check", tmp_path, "--json", tmp_path / "report.json")
+        words = (tmp_path, "--json", tmp_path / "report.json", "--all")
+        outcome = dla(capsys, "golden", "check", *words)
     assert outcome.status == 1
     assert outcome.err == "difference: L1/conv and 0 more cases differ\n"
     assert "3 of 4 cases as recorded" in outcome.out
     assert "first diverging command: word 25, OP_CONV requantise=1 pop.LD push.ST" in outcome.out
-    assert "OP_CONV differs in reference: 1 case, L1/conv\n" in outcome.out
     assert "source: layer 'conv', ONNX nodes conv_node" in outcome.out
     assert "EX_INPUT_ZERO_POINT=5" in outcome.out
     (case,) = (
@@ -68,20 +69,74 @@ def test_a_changed_value_names_command_layer_element_values_and_registers(
     assert [operand["bytes"] for operand in case["first"]["operands"]] == [32, 54, 24]
 
 
-def test_cases_that_differ_alike_are_one_line_and_one_report(tmp_path: Path) -> None:
-    small_corpus(tmp_path)
+def _six_alike(folder: Path) -> list[CheckedCase]:
+    """A case that differs as a whole, and six that differ in the same instruction."""
+    small_corpus(folder)
     with changed("OP_CONV", semantics=_off_by_one):
-        outcome = _outcome(tmp_path, "L1/conv")
-    alike = [replace(outcome, name=f"L1/conv{number}") for number in range(6)]
-    whole = CheckedCase("L1/empty", (Deviation("totals", None, "2 cycles, recorded 1"),))
-    assert [(group.line(), group.cases) for group in group_by_instruction([whole, *alike])] == [
-        (
-            "OP_CONV differs in reference: 6 cases, L1/conv0, L1/conv1, L1/conv2, L1/conv3 and 2 "
-            "more",
-            tuple(alike),
-        ),
-        ("the whole case differs in totals: 1 case, L1/empty", (whole,)),
+        outcome = _outcome(folder, "L1/conv")
+    whole = CheckedCase("L1/empty", (Deviation("totals", None, "2 cycles, recorded <1>"),))
+    return [whole, *(replace(outcome, name=f"L1/conv{number}") for number in range(6))]
+
+
+def test_the_summary_counts_cases_by_instruction_and_aspect(tmp_path: Path) -> None:
+    outcomes = _six_alike(tmp_path)
+    twice = replace(
+        outcomes[1], name="L1/twice", deviations=outcomes[1].deviations + outcomes[0].deviations
+    )
+    table = summary_table([*outcomes, twice])
+    assert [column.heading for column in table.columns] == [
+        "first difference in",
+        "cases",
+        "reference",
+        "totals",
+        "such as",
     ]
+    assert table.rows == [
+        ("OP_CONV", "7", "7", "1", "L1/conv0"),
+        ("the whole case", "1", "", "1", "L1/empty"),
+    ]
+
+
+def test_junit_has_every_case_with_its_report(tmp_path: Path) -> None:
+    outcomes = [*_six_alike(tmp_path), CheckedCase("L0/good")]
+    suite = ElementTree.fromstring(to_junit(outcomes))
+    assert (suite.tag, suite.get("tests"), suite.get("failures")) == ("testsuite", "8", "7")
+    cases = {f"{case.get('classname')}/{case.get('name')}": case for case in suite}
+    assert [*cases] == [outcome.name for outcome in outcomes]
+    assert cases["L0/good"].find("failure") is None
+    for outcome in outcomes[:-1]:
+        failure = cases[outcome.name].find("failure")
+        assert failure is not None
+        first, *further = format_checked_lines(outcome)
+        assert (failure.get("message"), failure.text) == (first, "\n".join(further))
+
+
+def test_junit_replaces_characters_that_xml_cannot_contain() -> None:
+    outcome = CheckedCase("L1/odd", (Deviation("totals", None, "a\x00b\x1bc"),))
+    failure = ElementTree.fromstring(to_junit([outcome])).find(".//failure")
+    assert failure is not None
+    assert failure.text == "  totals: a?b?c"
+
+
+def test_a_check_prints_details_only_with_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_corpus(tmp_path)
+    before = OP_CONV.cycles
+    with changed("OP_CONV", cycles=lambda command, arch: before(command, arch) + 7):
+        brief = dla(capsys, "golden", "check", tmp_path, "--junit", tmp_path / "report.xml")
+        full = dla(capsys, "golden", "check", tmp_path, "--all")
+    assert (brief.status, full.status) == (1, 1)
+    assert "first diverging command" not in brief.out
+    assert "details: --all, or --case L1/conv --all\n" in brief.out
+    assert full.out.startswith("L1/conv: differs in cycles, recurrence\n  first diverging command")
+    assert "details: " not in full.out
+    for outcome in (brief, full):
+        assert "OP_CONV 1 1 1 L1/conv" in " ".join(outcome.out.split())
+    suite = ElementTree.parse(tmp_path / "report.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("4", "1")
+    good = dla(capsys, "golden", "check", tmp_path)
+    assert (good.status, len(good.out.splitlines())) == (0, 2)
 
 
 def test_a_changed_kernel_shows_in_the_kernels_and_the_device_alone(
