@@ -70,14 +70,15 @@ def find_unpacked_routes(movement: TensorMovement) -> Iterator[tuple[Operator, .
         if origin is None:
             return
         taken = found.source == number
-        read = np.unique(found.byte[taken])
         places = origin.places(np.arange(origin.elements))
-        needed = np.isin(places, read)
+        is_read = np.zeros(prod(origin.stored), np.bool_)
+        is_read[found.byte[taken]] = True
+        needed = is_read[places]
         first, last = needed.argmax(), needed.size - needed[::-1].argmax()
         places = places[first:last]
-        if read.size != places.size or not needed[first:last].all():
+        if np.count_nonzero(is_read) != places.size or not needed[first:last].all():
             return
-        elements = np.zeros(int(read[-1]) + 1, np.int64)
+        elements = np.zeros(is_read.size, np.int64)
         elements[places] = np.arange(places.size)
         index = np.full(taken.size, NOTHING, np.int64)
         index[taken] = elements[found.byte[taken]]
