@@ -118,7 +118,10 @@ class _Dataflow:
         )
 
     def _partial(self, computed: ComputedTile) -> Extent:
-        """Return the extent of a tile's int32 partial sums, which are a value of their own."""
+        """Return the data-flow extent of a tile's int32 partial sums.
+
+        The sums are a value of their own.
+        """
         layer, tile, _ = computed
         key = id(layer), tile.output.channels.start, tile.output.rows.start
         nbytes = layer.geometry.sums_bytes(tile.output.channels.size, tile.output.rows.size)
@@ -129,7 +132,7 @@ class _Dataflow:
 
 
 def _channels(geometry: Geometry, tile: Tile) -> tuple[int, int]:
-    """Return the channels of a tile's first operand and result.
+    """Return how many channels a tile's first operand and its result have.
 
     The result is 0 for elements without channels.
     """

@@ -258,7 +258,7 @@ def _layers_within(
 
 
 def _least_bytes(geometry: Geometry, arch: Arch) -> int:
-    """Return the bytes that the smallest tiles of a layer take if every operand is streamed."""
+    """Return the size in bytes of a layer's smallest tiles if every operand is streamed."""
     return compute_working_set(
         geometry, smallest_tiling(geometry, arch), make_streamed(geometry), arch.granule
     )
@@ -477,7 +477,10 @@ def _constants(original: Iterable[Operator], fused: Iterable[Operator], arch: Ar
 
 
 def count_moved_bytes(lowered: Lowered, outputs: Iterable[Value]) -> int:
-    """Return the bytes of ``outputs`` and of inputs that operations read, each byte once."""
+    """Return how many bytes ``outputs`` and the inputs that operations read have in total.
+
+    Each byte is counted once.
+    """
     # An output may be a slice of a buffer that it shares with other values.
     moved = {
         buffer.name: np.zeros(buffer.nbytes, np.bool_)

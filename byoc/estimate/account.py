@@ -119,7 +119,7 @@ class LayerCost:
         return self.shape(tiling.channels, tiling.rows, tiling.depth)
 
     def compute_working_set(self, tiling: Tiling, resident: Resident) -> int:
-        """Return the bytes of all tile buffers of a tiling, each rounded up."""
+        """Return the size in bytes of all tile buffers of a tiling, each rounded up."""
         return self._buffers_of(tiling).count_taken(
             tiling.slots, resident, constants=self._find_moved_by(resident)[1]
         )
@@ -282,7 +282,7 @@ class LayerCost:
         return bands * chunks * (1 if kept else parts)
 
     def traffic(self, tiling: Tiling, resident: Resident) -> int:
-        """Return the bus slots of all loads and stores of a layer under a tiling."""
+        """Return how many bus slots all loads and stores of a layer take under a tiling."""
         return self._compute_moved(self.shape_of(tiling), tiling, resident).slots
 
     def compute_waits(self, tiling: Tiling, resident: Resident) -> int:
@@ -348,7 +348,7 @@ class LayerCost:
         return sum(found)
 
     def _input_all(self, cut: _Cut, index: int) -> int:
-        """Return the bus slots for loading each different tile of an operand once."""
+        """Return how many bus slots it takes to load each different tile of an operand once."""
         geometry = self.geometry
         repeat = self.geometry.repeat(index)
         parted = geometry.nest.grouped and not repeat.channels
@@ -491,12 +491,12 @@ class GroupAccount:
     alone: list[tuple[int, int, int]] = field(default_factory=list)
 
     def load(self, slots: int, transfers: int) -> None:
-        """Add to the group ``transfers`` loads that use ``slots`` bus slots together."""
+        """Add to the group loads of ``transfers`` transfers that take ``slots`` bus slots."""
         self.traffic += slots
         self.loads += transfer_cycles(slots, transfers)
 
     def store(self, slots: int, transfers: int) -> None:
-        """Add to the group ``transfers`` stores that use ``slots`` bus slots together."""
+        """Add to the group stores of ``transfers`` transfers that take ``slots`` bus slots."""
         self.traffic += slots
         self.stores += transfer_cycles(slots, transfers)
 

@@ -166,7 +166,7 @@ class CommandLoads:
         return self._bus.first_chunk(words + 1) + first  # OP_END is a word, too
 
     def transfer(self, step: EngineStep, unit: Unit) -> tuple[int, int]:
-        """Return the scratchpad bytes that LD or ST spans, and the number of words accessed.
+        """Return how many scratchpad bytes LD or ST spans, and how many words it accesses.
 
         A row accesses each word that it touches, also in part (section 12). Words of ideal memory
         are bytes and cause no waits.

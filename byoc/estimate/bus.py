@@ -109,7 +109,7 @@ class MemoryBus:
         return found
 
     def _row_slots(self, start: int, nbytes: int) -> int:
-        """Return the bus slots of a row that begins at byte ``start`` of a burst.
+        """Return how many bus slots a row takes that begins at byte ``start`` of a burst.
 
         Each burst takes as many slots as it has beats, but at least ``burst_gap``.
         """
@@ -125,18 +125,18 @@ class MemoryBus:
         return first + between + (max(last, self.burst_gap) if rest else 0)
 
     def dense_slots(self, nbytes: int) -> int:
-        """Return the bus slots of ``nbytes`` contiguous bytes from a burst boundary on."""
+        """Return how many bus slots ``nbytes`` contiguous bytes from a burst boundary take."""
         return self.rows_slots(1, nbytes, self.burst_bytes)
 
     def run_slots(self, nbytes: int) -> int:
-        """Return the bus slots of one long row at any address.
+        """Return how many bus slots one long row at any address takes.
 
         These are its beats, and one more for partly used bursts.
         """
         return self.cycles_of(nbytes) + 1
 
     def transfer_slots(self, registers: Mapping[str, int], unit: Unit) -> int:
-        """Return the bus slots of a transfer by ``unit``, LD or ST."""
+        """Return how many bus slots a transfer by ``unit``, LD or ST, takes."""
         address, nbytes, loops = registers_of(unit)
         rows = 1
         pitch = registers[address]

@@ -41,7 +41,7 @@ from isa.registers import RESET
 def constant_slots(
     bus: MemoryBus, geometry: Geometry, channels: int, depth: int, whole: bool
 ) -> int:
-    """Return the bus slots of a tile's constants.
+    """Return how many bus slots a tile's constants take.
 
     With ``whole``, the tile has all columns of a second operand.
     """
@@ -57,7 +57,7 @@ def constant_slots(
 def input_slots(
     bus: MemoryBus, geometry: Geometry, channels: int, rows: int, index: int, depth: int
 ) -> int:
-    """Return the bus slots of input ``index`` of one tile."""
+    """Return how many bus slots the load of input ``index`` of one tile takes."""
     nest = geometry.nest
     if geometry.dims:
         dims = [(dim.size, abs(dim.source)) for dim in geometry.tile_dims(channels, rows)]
@@ -82,7 +82,7 @@ def input_slots(
 
 
 def output_slots(bus: MemoryBus, geometry: Geometry, channels: int, rows: int) -> int:
-    """Return the bus slots of the output of one tile."""
+    """Return how many bus slots the store of one tile's output takes."""
     nest = geometry.nest
     if geometry.dims:
         return _count_strided_slots(
@@ -102,7 +102,7 @@ def output_slots(bus: MemoryBus, geometry: Geometry, channels: int, rows: int) -
 def _count_strided_slots(
     bus: MemoryBus, dims: Sequence[tuple[int, int]], spread: int, runs: Runs = NO_PADDING
 ) -> int:
-    """Return the bus slots of one side of a strided copy.
+    """Return how many bus slots one side of a strided copy takes.
 
     ``dims`` are the dimensions of the copy, each (count, byte stride). The bytes between elements
     ``spread`` bytes apart are transferred too, and the padding of ``runs``. Dimensions that form
@@ -125,7 +125,7 @@ def _count_strided_slots(
 
 
 def _count_parted_slots(bus: MemoryBus, nbytes: int, count: int, pitch: int) -> int:
-    """Return the bus slots of ``nbytes`` bytes divided into ``count`` equal rows."""
+    """Return how many bus slots ``nbytes`` bytes take as ``count`` equal rows."""
     return bus.rows_slots(count, nbytes // count, pitch)
 
 

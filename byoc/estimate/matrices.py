@@ -83,7 +83,7 @@ def layouts_of(
 
 
 def _count_copied(operation: Convolution, atom: int, word: int) -> tuple[int, int]:
-    """Return the words that copies into the im2col matrix access, and the number of copies.
+    """Return how many words copies into the im2col matrix access, and how many copies it takes.
 
     Padding is not counted.
     """

@@ -10,7 +10,7 @@ from byoc.operators.pieces import GAP, LONGEST_PADDED
 
 
 def movement_slots(operations: Iterable[Operator]) -> int:
-    """Return the bus slots in which movements load and store each byte once.
+    """Return how many bus slots movements take to load and store each byte once.
 
     The bus is that of the default machine. Aliases take none.
     """
@@ -18,7 +18,10 @@ def movement_slots(operations: Iterable[Operator]) -> int:
 
 
 def _operation_slots(operation: Operator) -> int:
-    """Return the slots of a movement: of its runs if it is strided, of whole operands if not."""
+    """Return how many bus slots a movement takes: for its runs, or for whole operands.
+
+    A strided movement loads and stores runs; other movements load and store whole operands.
+    """
     dims = operation.loops.dims
     if not dims:
         operands = *operation.inputs, operation.output
@@ -28,7 +31,7 @@ def _operation_slots(operation: Operator) -> int:
 
 
 def _run_slots(loops: Iterable[tuple[int, int]], gap: int) -> int:
-    """Return the slots of the contiguous runs of one side of a strided copy.
+    """Return how many bus slots the contiguous runs of one side of a strided copy take.
 
     ``loops`` are its (steps, stride in bytes). A load includes the gaps of strides of at most
     ``gap`` bytes, and the padding of runs as :func:`byoc.operators.pieces.find_padded_runs` does;

@@ -184,7 +184,7 @@ def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST)
 
 
 def _nbytes(graph: Graph, name: str) -> int:
-    """Return the bytes of a tensor.
+    """Return the size of a tensor in bytes.
 
     The result is 0 for types without a fixed size (sequences, optional values).
     """

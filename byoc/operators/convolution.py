@@ -144,7 +144,7 @@ def fits_fields(record: ConvRecord, target: Target) -> Finding | None:
 
 
 def _is_grouped_on(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP_CONV") -> bool:
-    """Return True if the instruction ``mnemonic`` for several groups computes the convolution.
+    """Return True if the grouped-convolution instruction ``mnemonic`` computes the convolution.
 
     A depthwise convolution is emulated or has its own instruction, which allows a limited number of
     filters per channel, and one input channel per group.

@@ -250,7 +250,7 @@ class Gather(Operator):
         )
 
     def _planes(self, rows: int, whole: Whole) -> tuple[int, ...]:
-        """Return the bytes between surfaces of each operand and of the result of a gather.
+        """Return the distance in bytes between surfaces, for each operand and the result.
 
         They are the strides in a band of ``rows``.
         """

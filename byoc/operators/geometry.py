@@ -87,11 +87,11 @@ class PlainChannels:
         return min(atoms * self.atom, self.plain.nest.channels)
 
     def record_bytes(self, atoms: int) -> int:
-        """Return the bytes of the channel records of ``atoms`` atoms, with padding."""
+        """Return the size in bytes of the channel records of ``atoms`` atoms, with padding."""
         return -(-self.outputs(atoms) * self.plain.record_bytes // self.piece) * self.piece
 
     def weight_bytes(self, atoms: int, depth: int) -> int:
-        """Return the bytes of the weights of ``atoms`` output and ``depth`` input atoms.
+        """Return the size in bytes of the weights of ``atoms`` output and ``depth`` input atoms.
 
         A ``depth`` of 0 means all input atoms.
         """
@@ -122,7 +122,7 @@ class PlainChannels:
         )
 
     def parallel_channels(self, nest: LoopNest, arch: Arch) -> int:
-        """Return the output channels of ``nest`` that the array computes in parallel."""
+        """Return how many output channels of ``nest`` the array computes in parallel."""
         array = arch.pe
         if nest.grouped and nest.group_inputs > 1:
             return nest.group_outputs * parallel_groups(
@@ -151,7 +151,7 @@ class Packing(PlainChannels):
     second_bytes: int = 0
 
     def product(self, outputs: int, depth: int) -> ArrayProduct:
-        """Return the matrix product of ``outputs`` output and ``depth`` input channels.
+        """Return an ArrayProduct of ``outputs`` output channels and ``depth`` input channels.
 
         A ``depth`` of 0 means all input channels.
         """
@@ -168,7 +168,7 @@ class Packing(PlainChannels):
         return instruction is not None and instruction.mnemonic == "OP_DEPTH_CONV"
 
     def weight_bytes(self, atoms: int, depth: int) -> int:
-        """Return the bytes of the weights of ``atoms`` output and ``depth`` input atoms.
+        """Return the size in bytes of the weights of ``atoms`` output and ``depth`` input atoms.
 
         A ``depth`` of 0 means all input atoms.
         """
@@ -205,7 +205,7 @@ class Packing(PlainChannels):
         return product_blocks(product, self.machine, weights.reshape(product.weights))
 
     def parallel_channels(self, nest: LoopNest, arch: Arch) -> int:
-        """Return the atoms of output channels of ``nest`` that the array computes in parallel."""
+        """Return how many atoms of output channels of ``nest`` the array computes in parallel."""
         return 1 if nest.grouped else max(1, arch.pe.oc // self.atom)
 
     def tile_registers(self, tile: Tile) -> Registers:
@@ -339,7 +339,7 @@ class Geometry:
         return self.channels.record_bytes(channels)
 
     def constant_bytes(self, channels: int, depth: int = 0) -> int:
-        """Return the bytes of the packed constants of ``channels`` output channels.
+        """Return the size in bytes of the packed constants of ``channels`` output channels.
 
         Constants are records, padding and weights. Weights are those of ``depth`` input channels, 0
         for all.
@@ -368,7 +368,7 @@ class Geometry:
         )
 
     def input_tile_bytes(self, channels: int, rows: int, index: int = 0, depth: int = 0) -> int:
-        """Return the bytes of the largest input box of a tile.
+        """Return the size in bytes of the largest input box of a tile.
 
         The tile has ``channels`` output channels and ``rows`` rows. The tile has ``depth`` input
         channels; 0 means all that its output channels read.
@@ -393,7 +393,7 @@ class Geometry:
         return channels * rows * self.nest.columns * self.output_bytes
 
     def sums_bytes(self, channels: int, rows: int) -> int:
-        """Return the bytes of a tile's int32 partial sums."""
+        """Return the size in bytes of a tile's int32 partial sums."""
         return 4 * self.channels.atom * channels * rows * self.nest.columns
 
     def weight_transfer(self, channels: Span) -> RowTransfer:

@@ -197,7 +197,7 @@ def make_streamed(geometry: Geometry) -> Resident:
 
 
 def streams(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
-    """Return the numbers of the operands whose bands are in tile buffers."""
+    """Return the numbers of the operands that a layer loads into tile buffers."""
     return tuple(index for index in range(geometry.inputs) if not resident.inputs[index])
 
 
@@ -271,7 +271,7 @@ class Buffers(NamedTuple):
     output_tiles: int
 
     def count_taken(self, slots: BufferSlots, resident: Resident, *, constants: bool) -> int:
-        """Return the total bytes of all tile buffers with the given numbers of copies.
+        """Return the total size in bytes of all tile buffers with these numbers of copies.
 
         There is at most one copy per tile. With ``constants`` the buffers of loaded constants are
         included.
@@ -345,7 +345,7 @@ def buffers_of(geometry: Geometry, tiling: Tiling, alignment: int) -> Buffers:
 def compute_working_set(
     geometry: Geometry, tiling: Tiling, resident: Resident, alignment: int
 ) -> int:
-    """Return the bytes of all tile buffers, each rounded up to ``alignment``.
+    """Return the size in bytes of all tile buffers, each rounded up to ``alignment``.
 
     Resident tensors are not counted.
     """

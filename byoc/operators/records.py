@@ -112,7 +112,7 @@ class Operand:
         return Operand(self.value, source.shape, self.offset + offset, source.dtype, layout)
 
     def change_layout(self, **changes: Any) -> Layout | None:
-        """Return the assigned layout with changes, or None if none is assigned."""
+        """Return the operand's assigned layout with changed fields, or None if it has none."""
         return self.assigned and self.assigned._replace(**changes)
 
 

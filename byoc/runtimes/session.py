@@ -168,7 +168,7 @@ def keep_no_memory(options: Any) -> None:
 
 
 def value_bytes(value: onnx.ValueInfoProto) -> int:
-    """Return the bytes of a tensor of known shape with 4-byte elements."""
+    """Return the size in bytes of a tensor of known shape with 4-byte elements."""
     return 4 * math.prod(int(dim.dim_value) for dim in value.type.tensor_type.shape.dim)
 
 

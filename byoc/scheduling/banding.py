@@ -58,7 +58,10 @@ class BufferWindow(NamedTuple):
         return self.pointer.move_by(((plane - self.first) * self.rows + row) * self.row_bytes)
 
     def plane(self, rows: int) -> int:
-        """Return the bytes between planes for commands on ``rows`` rows; 0 if planes are dense."""
+        """Return the distance in bytes between planes, for commands on ``rows`` rows.
+
+        The distance is 0 if planes are dense.
+        """
         return 0 if self.rows == rows else self.rows * self.row_bytes
 
 

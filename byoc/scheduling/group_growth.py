@@ -511,7 +511,7 @@ class Growth:
         )
 
     def _copies(self, index: int, sides: int, account: GroupAccount) -> int:
-        """Return the cycles in which an element-wise layer copies bands that are not dense.
+        """Return how many cycles an element-wise layer takes to copy bands that are not dense.
 
         The bands of ``sides`` operands and results are not dense.
 
@@ -525,7 +525,7 @@ class Growth:
         return sides * self._bands * self._copy(layer.fact, layer.height)
 
     def _copy(self, fact: _Fact, height: int) -> int:
-        """Return the cycles to copy a band of a layer's result, plane by plane."""
+        """Return how many cycles the copy of a band of a layer's result takes, plane by plane."""
         return copy_cycles(
             fact.member.writes.planes, height * fact.made.row_bytes, self._facts.arch
         )

@@ -429,7 +429,7 @@ def is_needed_after(planes: Planes, last: int) -> bool:
 
 
 def window_bytes(planes: int, rows: int, of: int, row_bytes: int) -> int:
-    """Return the scratchpad bytes of a window on ``rows`` rows of each of ``planes`` planes.
+    """Return the size in bytes of a scratchpad window on ``rows`` rows of ``planes`` planes.
 
     Each whole plane has ``of`` rows.
     """

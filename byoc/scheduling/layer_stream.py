@@ -217,7 +217,10 @@ class LayerStream:
         )
 
     def _input_plane(self, tile: Tile) -> int:
-        """Return the bytes between input channels in the scratchpad, 0 if the tile is dense."""
+        """Return the distance in bytes between input channels in the scratchpad.
+
+        The distance is 0 if the tile is dense.
+        """
         nest = self._layer.nest
         if (
             any(buffers is not None for buffers in self._input_buffers[:1])

@@ -68,7 +68,7 @@ class Lowered:
 
 
 def value_bytes(value: Value, layout: Layout) -> int:
-    """Return the bytes of a boundary tensor in accelerator memory.
+    """Return the size in bytes of a boundary tensor in accelerator memory.
 
     Int32 stays, other types become int8.
     """

@@ -295,7 +295,7 @@ def _dma(sides: Sequence[Side], address: int, transfer: RowTransfer) -> dict[str
 
 
 def count_moved(step: CommandStep) -> int:
-    """Return the bytes that a step of LD or ST moves."""
+    """Return how many bytes a step of LD or ST moves."""
     _, nbytes, loops = (_LOADING if step.unit is Unit.LD else _STORING)[0]
     return step.registers[nbytes] * math.prod(step.registers[count] for count, _ in loops)
 

@@ -66,7 +66,7 @@ class Budget:
         return False
 
     def count_left(self, taken: int) -> int:
-        """Return the bytes of the budget that remain after ``taken`` bytes.
+        """Return how many bytes of the budget remain after ``taken`` bytes.
 
         The caller must record the valid range with :meth:`narrow`.
         """

@@ -114,7 +114,7 @@ def _join_choices(found: Sequence[Choices]) -> Choices:
 
 
 def _peak(sizes: Sequence[int], tiles: Sequence[TileSteps], alignment: int) -> int:
-    """Return the peak bytes of the buffers in use during any tile."""
+    """Return the largest size in bytes of the buffers in use during any tile."""
     changes = [0] * (len(tiles) + 1)
     for buffer, (first, last) in lifetimes(tiles).items():
         changes[first] += align(sizes[buffer], alignment)

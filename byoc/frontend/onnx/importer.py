@@ -300,7 +300,7 @@ _FUSED = {"FusedConv": "Conv"}
 
 
 def count_macs(view: OnnxView, node: OnnxNode) -> int:
-    """Return the multiply-accumulates (MACs) of one node, including those on padding.
+    """Return how many multiply-accumulates (MACs) a node computes, padding included.
 
     They are those that the node's family counts, on whichever device the node runs.
     """
@@ -362,7 +362,7 @@ _OTHERS: Mapping[str, Callable[[OnnxView, OnnxNode], int]] = {
 
 
 def _macs_within(view: OnnxView, node: OnnxNode) -> int:
-    """Return the MACs in the bodies of a control-flow node, such as If or Loop.
+    """Return how many MACs the bodies of a control-flow node, such as If or Loop, compute.
 
     They are those of the most expensive branch, or of all iterations if their number is constant.
     The result is 0 if the shapes in the body are unknown.

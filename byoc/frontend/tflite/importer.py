@@ -398,7 +398,7 @@ def _boundary(model: TfliteModel, operator: TFLiteOperator) -> str:
 
 
 def _macs(model: TfliteModel, operator: TFLiteOperator) -> int:
-    """Return the multiply-accumulates (MACs) of an operator that runs on the CPU."""
+    """Return how many multiply-accumulates (MACs) an operator on the CPU computes."""
     shapes = [model.tensors[number].shape if number >= 0 else () for number in operator.inputs]
     made = prod(model.tensors[operator.outputs[0]].shape) if operator.outputs else 0
     if operator.kind in ("CONV_2D", "FULLY_CONNECTED"):

@@ -310,7 +310,7 @@ class UnitContext:
         return self._collection.view(self.number(position))
 
     def axes_view(self, position: int) -> TensorView:
-        """Return an operand's layout, or the model's own if that does not keep the axes."""
+        """Return an operand's layout if it keeps the axes, else the model's own layout."""
         view = self.view(position)
         return view if view.axes is not None else natural(view.shape)
 

@@ -208,7 +208,7 @@ def _broadcast_along(values: NDArray[Any], axis: int, rank: int) -> NDArray[np.f
 
 @write_operators("MatMul")
 def _fold_factors(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
-    """Fold constant factors after a matrix product, one or one per column, into its weights."""
+    """Fold constant factors (one, or one per column) after a matrix product into its weights."""
     following = None if graph.is_shown(node.output[0]) else graph.only_reader(node.output[0])
     if following is None or following.op_type != "Mul" or node.input[1] not in graph.floats:
         return None

@@ -93,7 +93,7 @@ def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
 
 @dataclass(frozen=True)
 class PassStage:
-    """Entry in the order of passes: the pass, its kind of model, and why it stands there.
+    """A pass in the order of passes, its kind of models, and the reason for its position.
 
     ``rounds`` is True if it may change rounding (:data:`ROUNDING`), ``light`` if it never reads
     weights and runs without them, ``for_cpu`` if the operators that it writes run on the CPU.
