@@ -1,6 +1,7 @@
-"""Compare the prepared model with the model as given; both run on ONNX Runtime during import.
+"""Compare the model before and after the import passes; both run on ONNX Runtime.
 
-A run's oracle starts from the prepared model, and this module links that model to the user's file.
+A run's oracle starts from the model after the passes, the prepared model. This module links that
+model to the user's file.
 Without fusion, the two may differ by rounding: at most :data:`TOLERANCE` of a tensor's range, and
 ten times that share of a channel's own range. The comparison covers every output and every tensor
 that kept its name.

@@ -105,10 +105,11 @@ def assign_blame(
 
 
 def draw_feeds(model: ModelProto, seed: int, count: int = SAMPLES) -> list[Tensors]:
-    """Return random inputs of a model with static shapes, the first as drawn for calibration.
+    """Return ``count`` random feeds of a model with static shapes.
 
-    Further float inputs are uniform over the range to which the input is quantised. Integers that
-    select nothing, and flags, are drawn as 0 or 1: small integers are accepted by most consumers.
+    The first feed has the random floats with which calibration starts. Further float inputs are
+    uniform over the range to which the input is quantised. Integers that select nothing, and flags,
+    are drawn as 0 or 1: small integers are accepted by most consumers.
     """
     generator = np.random.default_rng([seed, 1])
     ranges = _ranges(model)

@@ -1,4 +1,6 @@
-"""Run parts of an embedded model on its format's runtime; the only module that tells formats apart.
+"""Run parts of an embedded model on ONNX Runtime or LiteRT, depending on its format.
+
+No other module of the host side distinguishes the formats.
 
 ONNX models run on ONNX Runtime, TensorFlow Lite models on LiteRT. LiteRT uses kernels that round as
 the machine's numerics do: reference kernels for ``fixed``, and for ``onnxruntime`` its default,

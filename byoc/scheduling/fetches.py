@@ -139,7 +139,7 @@ def want(
 
 
 def _dram(step: CommandStep) -> Access:
-    """Return the bytes of system memory that a DMA step reads or writes."""
+    """Return the :class:`isa.access.Access` of a DMA step to system memory."""
     registers = step.registers
     address, nbytes, loops = registers_of(step.unit)
     dims = [(registers[count], registers.get(stride, 0)) for count, stride in loops]

@@ -49,7 +49,11 @@ class Grouping:
         return None
 
     def _add_group(self, groups: PlacedGroups) -> PlacedGroups | None:
-        """Add a group of two or three ungrouped layers, or of two that run tile by tile."""
+        """Return a schedule's groups with a new group of two or three layers, or None.
+
+        The layers were not in a group. Of two layers, the second may be fused into the tiles of the
+        first. Returns None if no legal group was found.
+        """
         first = int(self._random.integers(len(self._subject.sites)))
         if self._subject.find_excluded(first) is not None and self._random.random() < RIDES:
             return self._fuse_pair(groups, None, first)
@@ -85,9 +89,9 @@ class Grouping:
     def _fuse_pair(
         self, groups: PlacedGroups, place: int | None, first: int
     ) -> PlacedGroups | None:
-        """Return a schedule's groups with two layers that run tile by tile.
+        """Return a schedule's groups with a layer fused into the tiles of the previous one.
 
-        They are new, or replace group ``place``.
+        The pair is a new group, or replaces group ``place``.
         """
         others = tuple(one for number, one in enumerate(groups) if number != place)
         if not _free(others, first, first + 1):
@@ -352,8 +356,9 @@ class Moves:
             self._tested.setdefault((number, resident), set()).add(state.tilings[number])
 
     def pools(self, base: State, tilings: int, groups: int, flips: int) -> Iterator[list[Move]]:
-        """Yield random changes of the schedule ``base``, one list for each place.
+        """Yield lists of random changes of the schedule ``base``, each for one part of it.
 
+        A list changes the tiling of one layer, one group, or the residency of one tensor.
         ``tilings`` and ``groups`` are the numbers of changes drawn for each layer and group,
         ``flips`` that of tensors whose residency changes.
         """

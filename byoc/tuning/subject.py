@@ -194,9 +194,9 @@ class TuningSubject:
         return len(self._layer(number + 1).operation.inputs) - 1
 
     def find_excluded(self, number: int) -> frozenset[str] | None:
-        """Return tensors that cannot be resident if the next layer runs on a layer's tiles.
+        """Return tensors that cannot be resident if the next layer is fused into a layer's tiles.
 
-        Returns None if the next site cannot run on the tiles.
+        Returns None if the next layer cannot be fused into the tiles.
         """
         site = self.sites[number]
         graph = self._graphs[self.sites[number].region]
@@ -354,7 +354,7 @@ class TuningSubject:
 
 @dataclass(frozen=True)
 class State:
-    """Complete schedule: the tiling of every site, the resident tensors, and the groups.
+    """Complete schedule: the tiling of every layer, the resident tensors, and the groups.
 
     Sites in groups of bands keep the tilings that they would have alone.
     """

@@ -95,7 +95,7 @@ class Units:
     def _layer_sight(
         self, number: int, last: int, tiling: Tiling, resident: Resident, budget: int
     ) -> _Sight:
-        """Return the features of a layer and of the next layers that run on its tiles."""
+        """Return the features of a layer and of the next layers that are fused into its tiles."""
         rider = sum(
             self._subject.search(other).cost.compute.least().cycles
             for other in range(number + 1, last + 1)
