@@ -52,9 +52,10 @@ class Slots(Elaboratable):
     ``count``. After the last beat of a row, the component ignores both signals until the last slot
     of the row is over.
 
-    The registers of a ``Slots`` component describe only the current burst, and are 0 between two
-    rows. The first slot of a row is therefore valid in the same cycle as ``address`` and ``left``.
-    The outputs are combinational; ``domain`` is the clock domain of the registers.
+    The outputs follow combinationally from ``address``, ``left`` and the registers. The registers
+    describe only the current burst, and are 0 between two rows. The first slot of a row is
+    therefore valid in the cycle in which ``address`` and ``left`` are. ``domain`` is the clock
+    domain of the registers.
 
     - ``address``: next byte of the row in system memory.
     - ``left``: bytes of the row that have not moved yet; if more than a word is left, any number

@@ -247,8 +247,8 @@ class EndToEnd(Part):
     Attributes:
         dla_cycles: simulated cycles, equal to the report's total.
         cpu_cycles: estimated cycles, equal to those of ``host``.
-        transfer_cycles: cycles of the bus, which every tensor that enters or leaves the
-            accelerator crosses once.
+        transfer_cycles: estimated cycles to move every tensor that enters or leaves the
+            accelerator over the bus once, and to pack and unpack it for banked memory.
         dla_macs: multiply-accumulates of the nodes on the accelerator.
         cpu_macs: multiply-accumulates of the nodes on the CPU.
         interface_cycles: part of ``cpu_cycles`` that integer inputs and outputs
